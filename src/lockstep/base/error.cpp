@@ -1,0 +1,76 @@
+#include "lockstep/base/error.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace lockstep {
+
+Error::Error(ExitCode code, std::string message, std::string hint)
+    : code_(code), message_(std::move(message)), hint_(std::move(hint)) {
+  render();
+}
+
+const char* Error::what() const noexcept { return text_.c_str(); }
+ExitCode Error::code() const noexcept { return code_; }
+const std::string& Error::message() const noexcept { return message_; }
+const std::string& Error::hint() const noexcept { return hint_; }
+const std::vector<std::string>& Error::frames() const noexcept { return frames_; }
+
+void Error::add_frame(std::string frame) {
+  frames_.push_back(std::move(frame));
+  render();
+}
+
+void Error::render() {
+  text_.clear();
+  for (auto it = frames_.rbegin(); it != frames_.rend(); ++it) text_ += *it + ": ";
+  text_ += message_;
+  if (!hint_.empty()) text_ += "; hint: " + hint_;
+}
+
+InternalError::InternalError(std::string message, std::source_location where)
+    : Error(ExitCode::kInternal,
+            std::string(where.file_name()) + ":" + std::to_string(where.line()) + ": " + std::move(message),
+            "this is a bug in lockstep; please report it with the command line") {}
+
+UserError usage_error(std::string message, std::string hint) {
+  return {ExitCode::kUsage, std::move(message), std::move(hint)};
+}
+
+UserError data_error(std::string message, std::string hint) {
+  return {ExitCode::kData, std::move(message), std::move(hint)};
+}
+
+UserError checkpoint_error(std::string message, std::string hint) {
+  return {ExitCode::kCheckpoint, std::move(message), std::move(hint)};
+}
+
+void check(bool ok, std::string_view message, std::source_location where) {
+  if (!ok) throw InternalError(std::string(message), where);
+}
+
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    std::vector<size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j <= candidate.size(); ++j) {
+        const size_t substituted = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace lockstep

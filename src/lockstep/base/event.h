@@ -1,0 +1,91 @@
+// What happened, as plain values, and who listens. Rooms emit; watch/ subscribes; nobody knows the listeners.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+/// The run begins: what the report prints at its top. `args` and `plan` are JSON texts.
+struct RunStarted {
+  std::string verb, output_dir, model_family, args_json, plan_json, plan_text;
+  int world_size = 1;
+  int64_t start_step = 0, max_steps = 0, num_params = 0, num_trainable_params = 0;
+};
+
+/// One optimizer step, at logging steps, already agreed over ranks. loss is the mean per trained token since the last
+/// one; memory in bytes; one entry a rank in `peak_bytes` and `predicted_bytes` (empty: no prediction).
+struct StepDone {
+  int64_t step = 0, max_steps = 0;
+  double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0, token_accuracy = -1;   // -1: not measured
+  double tokens_per_second = 0, seconds_per_step = 0, elapsed_seconds = 0, remaining_seconds = 0, loss_scale = 0;
+  int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
+  std::vector<int64_t> peak_bytes, predicted_bytes;
+  double gather_wait_seconds = 0, reduce_wait_seconds = 0;   // this rank, per step since the last record
+  int64_t gather_bytes = 0, reduce_bytes = 0;
+};
+
+/// A sample that evaluation or the end of training shows to people. image_path may be empty.
+struct SamplePrediction {
+  std::string prompt, expected, predicted, image_path;
+  bool exact = false;
+};
+
+/// One evaluation, agreed over ranks. exact_match and token_accuracy are fractions, -1 when not measured.
+struct EvalDone {
+  int64_t step = 0, num_samples = 0;
+  double loss = 0, token_accuracy = -1, exact_match = -1, seconds = 0;
+  std::vector<SamplePrediction> samples;
+  std::vector<std::pair<std::string, double>> groups;  // exact match per kind of question, where rows name one
+};
+
+struct CheckpointSaved {
+  int64_t step = 0, bytes = 0;
+  std::string path;
+  double seconds = 0;
+};
+
+/// Something a person should know that is not an error (a flag translated, rows skipped). Never silent.
+struct Notice {
+  std::string text;
+};
+
+/// A phase that takes a while: console progress. done == total closes it.
+struct Progress {
+  std::string phase;
+  int64_t done = 0, total = 0;
+};
+
+struct RunEnded {
+  std::string outcome;  // "done", "interrupted", or the error's text
+  int exit_code = 0;
+  double seconds = 0, train_loss = 0, samples_per_second = 0, steps_per_second = 0;
+  int64_t step = 0;
+  std::string last_checkpoint, next_command;  // the resume or infer command to print
+};
+
+using Event = std::variant<RunStarted, StepDone, EvalDone, CheckpointSaved, Notice, Progress, RunEnded>;
+
+/// One of the seams: console, JSONL, TensorBoard, report. Called on one thread, only on the rank that reports.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on(const Event& event) = 0;
+};
+
+/// Sends each event to every sink in order. Borrowed sinks must outlive it.
+class EventBus {
+ public:
+  void add(EventSink& sink) { sinks_.push_back(&sink); }
+  void emit(const Event& event) const {
+    for (auto* sink : sinks_) sink->on(event);
+  }
+
+ private:
+  std::vector<EventSink*> sinks_;
+};
+
+}  // namespace lockstep

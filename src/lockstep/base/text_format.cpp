@@ -1,0 +1,68 @@
+#include "lockstep/base/text_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+
+std::string format_bytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(value) >= 1024.0 && unit + 1 < std::size(kUnits)) {
+    value /= 1024.0;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds < 1.0) return fmt::format("{}ms", std::lround(seconds * 1000));
+  if (seconds < 10.0) return fmt::format("{:.1f}s", seconds);
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  const int64_t hours = whole / 3600, minutes = whole / 60 % 60, rest = whole % 60;
+  if (hours > 0) return fmt::format("{}h {}m {}s", hours, minutes, rest);
+  if (minutes > 0) return fmt::format("{}m {}s", minutes, rest);
+  return fmt::format("{}s", rest);
+}
+
+std::string format_count(int64_t count) {
+  if (count < 10'000) return std::to_string(count);
+  if (count < 1'000'000) return fmt::format("{:.1f}K", static_cast<double>(count) / 1e3);
+  if (count < 1'000'000'000) return fmt::format("{:.1f}M", static_cast<double>(count) / 1e6);
+  return fmt::format("{:.2f}B", static_cast<double>(count) / 1e9);
+}
+
+std::string format_shape(std::span<const int64_t> shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) out += separator;
+    out += parts[i];
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool starts_with_any(std::string_view text, std::span<const std::string> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) { return text.starts_with(prefix); });
+}
+
+}  // namespace lockstep

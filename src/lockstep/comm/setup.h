@@ -1,0 +1,34 @@
+// Builds the communicators of a process: store, then the best transport for these ranks.
+//
+// Example:
+//   CommSetup setup = connect(world, {.device = "cpu", .transport = Transport::kAuto, .patience = 600s});
+//   setup.data->all_gather(…);  agree(*setup.control, …);
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/comm/communicator.h"
+
+namespace lockstep {
+
+/// kAuto: NCCL when the device is a GPU; otherwise shared memory when all ranks share a host and /dev/shm has room, else Gloo.
+enum class Transport { kAuto, kGloo, kShm, kNccl };
+Transport transport_from_flag(const std::string& name);  // "auto", "gloo", "shm", "nccl"; throws UserError(kUsage)
+
+struct ConnectOptions {
+  std::string device = "cpu";  // "cpu" or "cuda:0"
+  Transport transport = Transport::kAuto;
+  Clock::duration patience = std::chrono::minutes(10);
+  Clock::duration rendezvous_patience = std::chrono::minutes(5);
+};
+
+struct CommSetup {
+  std::unique_ptr<Communicator> data;     // parameters and gradients, on the device
+  std::unique_ptr<Communicator> control;  // contracts, metrics, gathered objects, on the host
+};
+
+/// Throws CollectiveError when ranks do not appear in time, naming how many of how many did and the address they meet at.
+CommSetup connect(const World& world, const ConnectOptions& options);
+
+}  // namespace lockstep

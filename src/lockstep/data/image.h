@@ -1,0 +1,38 @@
+// Decode, resize and crop as the Hugging Face image processors do (Pillow's fixed-point separable resampling).
+//
+// Example:
+//   Image image = decode_image(read_text(path), path);          // RGB, EXIF orientation applied
+//   image = resize(image, 56, 56, Resample::kBicubic);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// 8-bit RGB, rows from the top, interleaved: pixels[(y * width + x) * 3 + c].
+struct Image {
+  int64_t width = 0, height = 0;
+  std::vector<uint8_t> pixels;
+};
+
+enum class Resample { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kBox = 4, kHamming = 5 };  // Pillow's numbers
+
+/// PNG, JPEG, WebP by content, not by name. Grey, palette and 16-bit become RGB, alpha is dropped as Pillow's
+/// convert("RGB") does, EXIF orientation is applied. Throws UserError(kData): `where`, what was found in the first bytes.
+Image decode_image(std::string_view bytes, const std::string& where);
+
+/// A path, or a data: URI with base64. Throws UserError(kData) naming both `reference` and `where` (the row).
+Image load_image(const std::string& reference, const std::string& where);
+
+/// Bit-identical to Pillow's Image.resize for RGB with the given filter.
+Image resize(const Image& image, int64_t width, int64_t height, Resample filter);
+/// Cut of the given size around the centre; parts outside are zero, as transformers' center_crop pads.
+Image center_crop(const Image& image, int64_t width, int64_t height);
+
+std::string encode_png(const Image& image);
+std::string encode_jpeg(const Image& image, int quality);
+
+}  // namespace lockstep

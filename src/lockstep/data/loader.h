@@ -1,0 +1,72 @@
+// Samples in a seeded order, sharded over ranks, processed ahead on threads, resumable at the exact sample.
+//
+// The order is a function of (seed, epoch) alone, never of world size or threads: global micro-batch m of an epoch takes rows
+// [m*G, (m+1)*G) of the shuffled order, G = batch_size * world; rank r takes the r-th slice of batch_size. The tail may leave
+// some ranks with fewer rows or none; they get a shorter or empty batch, never a repeated row (the step contract copes).
+//
+// Example:
+//   Loader loader(dataset, processor, {.batch_size = 2, .rank = 0, .world = 2, .seed = 42});
+//   while (auto batch = loader.next()) train(*batch);   // nullopt: the epoch has ended
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/features.h"
+#include "lockstep/data/processor.h"
+
+namespace lockstep {
+
+struct LoaderOptions {
+  int64_t batch_size = 1;   // rows per rank and micro-batch
+  int rank = 0, world = 1;
+  uint64_t seed = 42;
+  bool shuffle = true;
+  bool strict = false;      // a row whose media or text cannot be processed is an error, instead of skipped and counted
+  int num_workers = 1;      // threads; 0: processes in the caller
+  int64_t prefetch = 4;     // micro-batches held ready
+  ProcessOptions process;
+  bool prompts = false;     // prompt_features instead of train_features
+};
+
+/// Where the next micro-batch begins, in *rows of the epoch's order consumed by all ranks*: independent of world size.
+struct LoaderCursor {
+  int64_t epoch = 0;
+  int64_t rows = 0;
+  bool operator==(const LoaderCursor&) const = default;
+};
+
+/// Rows of one micro-batch on this rank; fewer than batch_size when rows were skipped or at the tail.
+struct LoadedBatch {
+  std::vector<Features> rows;
+  LoaderCursor after;          // the cursor after this micro-batch, equal on all ranks
+  int64_t skipped = 0;         // rows of this rank's slice that could not be used
+};
+
+class Loader {
+ public:
+  Loader(const Dataset& dataset, const Processor& processor, const LoaderOptions& options);
+  ~Loader();
+
+  /// The next micro-batch of this epoch; nullopt when the epoch is over (on all ranks at the same call).
+  std::optional<LoadedBatch> next();
+  /// Begins at the given place; anything prefetched is dropped.
+  void seek(const LoaderCursor& cursor);
+  int64_t batches_per_epoch() const;
+  int64_t skipped_rows() const;                       // so far, on this rank
+  std::vector<std::string> skipped_reasons() const;   // the first 20
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The shuffled order of an epoch: a permutation of [0, size), the same on every machine.
+std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// One row of a data set in Lockstep's own form, whatever form it came in.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+
+/// A turn. `content` may hold "<image>" marks; marks are matched with Sample::images in order.
+struct Message {
+  std::string role;  // "system", "user", "assistant", "tool"
+  std::string content;
+  bool trained = true;  // assistant only: ms-swift's per-message "loss": false switches it off
+};
+
+struct Sample {
+  std::vector<Message> messages;
+  std::vector<std::string> images;  // absolute paths, or data: URIs
+  std::string group;                // "group"/"channel" of the row, for figures by kind; may be empty
+  std::string where;                // "train.jsonl:17": named in every error about this row
+  int64_t row = 0;                  // index in the data set, over all its files
+};
+
+/// Reads any of the three row forms: ms-swift `messages` (+ images | image), LLaVA/ShareGPT `conversations` with from/value
+/// (image marks moved to where they stand), and query/response (+ system, history, and their aliases). Relative image paths are
+/// taken from `base_dir` (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in
+/// front of the first user message. Throws UserError(kData) naming row, field, expected and found.
+Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// Chat templates: the Jinja subset that Hugging Face checkpoints use, rendered as transformers renders it
+// (trim_blocks, lstrip_blocks, loop controls, tojson without HTML escapes, raise_exception, strftime_now, generation tags).
+//
+// Example:
+//   const ChatTemplate chat = ChatTemplate::load(dir);   // chat_template.jinja | chat_template.json | tokenizer_config.json
+//   const std::string prompt = chat.render(messages, {.add_generation_prompt = true});
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+
+/// A stretch of rendered text; `trained` where a model should learn to write it.
+struct TextSpan {
+  std::string text;
+  bool trained = false;
+  bool operator==(const TextSpan&) const = default;
+};
+
+struct RenderOptions {
+  bool add_generation_prompt = false;
+  std::string bos_token, eos_token;   // visible to the template
+  const Json* tools = nullptr;        // array, or none
+};
+
+class ChatTemplate {
+ public:
+  /// Compiles. Throws UserError(kCheckpoint) with line and column for syntax outside the subset.
+  explicit ChatTemplate(std::string_view source, std::string where = "chat template");
+  /// Finds the template of a checkpoint folder, in the order that transformers does. Throws UserError(kCheckpoint).
+  static ChatTemplate load(const std::filesystem::path& dir);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+
+  /// `messages`: array of {role, content}, content a string or a list of {type: text|image|…}.
+  /// Throws UserError(kData) when the template raises an exception (its text is in the message).
+  std::string render(const Json& messages, const RenderOptions& options = {}) const;
+
+  /// The whole conversation in spans: what each assistant message adds over its own generation prompt is `trained`.
+  /// Found by rendering prefixes, so it holds for every template; the concatenation equals render(messages).
+  /// `trained_flags[i]` (optional, by message) switches single assistant messages off.
+  std::vector<TextSpan> render_spans(const Json& messages, const RenderOptions& options = {},
+                                     const std::vector<bool>& trained_flags = {}) const;
+
+  const std::string& source() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

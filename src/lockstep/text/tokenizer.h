@@ -1,0 +1,66 @@
+// A tokenizer.json of the BPE families: byte-level (Qwen2, Llama-3) and SentencePiece-style with byte fallback (Llama-2).
+// Identical ids to the Hugging Face `tokenizers` library. Immutable after loading; safe to share between threads.
+//
+// Example:
+//   const Tokenizer tokenizer = Tokenizer::load(dir);            // tokenizer.json (+ tokenizer_config.json)
+//   std::vector<int32_t> ids = tokenizer.encode("Hello", {.add_special_tokens = true});
+//   StreamDecoder stream(tokenizer);
+//   for (int32_t id : generated) std::cout << stream.push(id);   // never prints half a character
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct EncodeOptions {
+  bool add_special_tokens = false;  // run the post-processor (BOS, …)
+  bool continues = false;  // the text continues an earlier one: a normaliser's or Metaspace's leading prefix is not put
+};
+
+class Tokenizer {
+ public:
+  /// Reads `dir`/tokenizer.json. Throws UserError(kCheckpoint) naming file, key and what is supported.
+  static Tokenizer load(const std::filesystem::path& dir);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// Invalid UTF-8 becomes U+FFFD, as Hugging Face does it.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
+
+  int64_t vocab_size() const;                                    // largest id + 1, added tokens included
+  std::optional<int32_t> id_of(std::string_view token) const;    // the token as stored in the vocabulary
+  std::string token_of(int32_t id) const;                        // "" for an id that does not exist
+  bool is_special(int32_t id) const;
+  std::optional<std::string> special(std::string_view name) const;  // "bos_token", "eos_token", "pad_token", "unk_token"
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Decodes token by token for a terminal: holds back bytes until they form whole characters, keeps the leading-space rule.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+  std::string push(int32_t id);  // the new text that is now certain
+  std::string finish();          // what was held back, invalid bytes as U+FFFD
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool skip_special_tokens_;
+  std::vector<int32_t> ids_;
+  size_t printed_from_ = 0;
+  size_t read_to_ = 0;
+};
+
+}  // namespace lockstep
