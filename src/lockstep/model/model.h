@@ -1,0 +1,44 @@
+// A model: a straight list of blocks over named slots, and how its tensors are called on disk.
+//
+// Slots a family may use: input_ids [B,T] i64, labels [B,T] i64 (-100 ignored, before the shift by one), positions [B,T] i64 (absent: 0..T-1),
+// mask [B,1,T,S] bool (absent: causal), pixel_values [N,3,H,W], media_index [M] i64 (flat positions in B*T), hidden [B,T,D], media,
+// cos, sin; the head writes loss (f32 scalar, summed * loss_weight), correct (i64 scalar) or logits.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/model/block.h"
+
+namespace lockstep {
+
+/// Other spellings of the same tensors: a file's key = canonical key with `canonical` (a prefix) replaced by `other`.
+struct PrefixRule {
+  std::string canonical, other;
+};
+struct Dialect {
+  std::string name;  // "transformers 5", "in memory"
+  std::vector<PrefixRule> rules;  // the first that matches is applied
+};
+
+/// Sizes that the rest of the system must know without knowing the family.
+struct ModelDims {
+  int64_t vocab = 0, hidden = 0, layers = 0, kv_heads = 0, head_dim = 0, max_positions = 0;
+};
+
+struct Model {
+  std::string family;
+  ModelDims dims;
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::vector<ParamSource> unused;   // in the checkpoint, never computed with (a tower's last layers): carried through on save
+  std::vector<Dialect> dialects;     // besides the canonical names
+
+  template <typename B, typename... Args>
+  void add(Args&&... args) {
+    blocks.push_back(std::make_unique<B>(std::forward<Args>(args)...));
+  }
+};
+
+}  // namespace lockstep

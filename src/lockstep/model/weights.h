@@ -1,0 +1,60 @@
+// The tensors of a Hugging Face folder: single or sharded safetensors, memory-mapped, read by slices.
+//
+// Example:
+//   const Weights weights = Weights::open(dir);
+//   weights.read("model.norm.weight", out);                     // whole tensor, converted to out's dtype
+//   weights.read_flat("lm_head.weight", 4096, slice);           // elements [4096, 4096 + slice.numel())
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/model/model.h"
+#include "lockstep/tensor/spec.h"
+
+namespace lockstep {
+
+class Weights {
+ public:
+  /// Reads headers only. Throws UserError(kCheckpoint): missing, truncated (bytes expected and found), overlapping, bad JSON, index
+  /// naming a tensor or file that is not there; .bin-only folders are refused with the conversion command.
+  static Weights open(const std::filesystem::path& dir);
+  ~Weights();
+  Weights(Weights&&) noexcept;
+  Weights& operator=(Weights&&) noexcept;
+
+  const TensorSpec* find(const std::string& key) const;  // nullptr when absent; key as in the file
+  std::vector<TensorSpec> specs() const;                 // all, in file order
+  std::string file_of(const std::string& key) const;
+
+  /// Copies elements [begin, begin + out.numel()) of the flattened tensor into `out` (contiguous, host), converting the dtype.
+  void read_flat(const std::string& key, int64_t begin, const Tensor& out) const;
+  Tensor read(const std::string& key) const;             // whole, in the file's dtype
+  int64_t total_bytes() const;
+
+ private:
+  struct Impl;
+  explicit Weights(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Canonical keys -> keys in these files, by the dialect under which the most keys are found.
+class KeyMap {
+ public:
+  /// Checks every parameter of the model: throws UserError(kCheckpoint) naming the tensor, both shapes, the config key that gave
+  /// the expected one, the nearest name when missing, and how many are missing.
+  static KeyMap match(const Model& model, const Weights& weights);
+  /// The identity, for checkpoints written from scratch.
+  static KeyMap canonical();
+
+  std::string on_disk(const std::string& canonical_key) const;
+  const std::string& dialect() const { return dialect_.name; }
+
+ private:
+  Dialect dialect_{"released", {}};
+};
+
+}  // namespace lockstep

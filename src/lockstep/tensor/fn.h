@@ -1,0 +1,56 @@
+// Every op a model uses, with shapes. The one place that includes <ATen/ops/…> for models.
+//
+// B batch, T query tokens, S key tokens, D model, N query heads, K kv heads, H head size, F mlp, V vocab.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/spec.h"
+
+namespace lockstep::fn {
+
+/// x[..., in] * w[out, in]^T (+ b[out]).
+Tensor linear(const Tensor& x, const Tensor& w);
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b);
+
+/// Root mean square norm over the last dim, statistics in float32. Source: transformers Qwen2RMSNorm.
+Tensor rms_norm(const Tensor& x, const Tensor& w, double eps);
+Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps);
+
+/// silu(gate) * up of a fused [.., 2F] whose first half is the gate; -> [.., F].
+Tensor swiglu(const Tensor& gate_up);
+/// "gelu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu", "silu", "relu". Throws UserError(kCheckpoint) with the list.
+Tensor activation(std::string_view name, const Tensor& x);
+
+/// Token rows of a table: ids [..] i64 -> [.., D].
+Tensor embedding(const Tensor& ids, const Tensor& table);
+
+/// Inverse frequencies -> cos, sin [.., T, H] float32-exact, then dtype. positions [B,T] or [T].
+std::pair<Tensor, Tensor> rope_tables(const Tensor& positions, const Tensor& inverse_frequencies, double scaling, Dtype dtype);
+/// Rotates halves of x[B,T,N,H] (or a strided view of it) by tables cos, sin [B or 1, T, H]. Source: transformers apply_rotary_pos_emb.
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
+
+struct AttentionOptions {
+  bool causal = false;
+  const Tensor* mask = nullptr;  // [B,1,T,S] bool, true = may look
+};
+/// q [B,N,T,H], k, v [B,K,S,H] (K divides N) -> [B,N,T,H]. Scale 1/sqrt(H). A row that may look nowhere gives zeros.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
+
+/// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever holding
+/// R*V logits: `chunk` rows at a time. Returns {loss f32 scalar, number of argmax hits i64 scalar}. Differentiable in hidden and w; the
+/// gradients are made in the forward pass, when wanted. Source: same mathematics as torch cross_entropy in float32.
+std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets, double weight, int64_t chunk);
+
+/// hidden[B*T rows] with rows `index` replaced by `media` rows; differentiable in both. hidden [B,T,D], media [.., D], index [M].
+Tensor scatter_rows(const Tensor& hidden, const Tensor& media, const Tensor& index);
+
+/// Non-overlapping patches: pixels [N,3,h,w] convolved with w [D,3,P,P] (+ b) at stride P -> [N, patches, D].
+Tensor patch_embed(const Tensor& pixels, const Tensor& w, const Tensor* b);
+
+}  // namespace lockstep::fn

@@ -1,0 +1,37 @@
+// The one table of families. A new family = one file + one line in registry.cpp.
+//
+// Example:
+//   const Family& family = family_of(HfConfig::load(dir));
+//   Model model = family.build(config);
+//   std::unique_ptr<Processor> processor = family.processor(dir);
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/processor.h"
+#include "lockstep/model/hf_config.h"
+#include "lockstep/model/model.h"
+
+namespace lockstep {
+
+struct Family {
+  std::string name;                          // "llava": --family, model_type
+  std::vector<std::string> architectures;    // as in config.json
+  std::function<Model(const HfConfig&)> build;
+  std::function<std::unique_ptr<Processor>(const std::filesystem::path& dir)> processor;
+  std::function<int32_t(const HfConfig&)> media_token;   // placeholder id, -1 for text models
+  /// config.json, preprocessor and chat template of a fresh checkpoint of a size ("tiny", "small", "demo"); empty: unknown size.
+  std::function<std::vector<std::pair<std::string, Json>>(const std::string& size, int64_t vocab)> fresh_files;
+};
+
+const std::vector<Family>& families();
+/// By architectures, then model_type. Throws UserError(kCheckpoint) with the list of families.
+const Family& family_of(const HfConfig& config);
+/// By name. Throws UserError(kUsage) with the list and the nearest.
+const Family& family_named(const std::string& name);
+
+}  // namespace lockstep
