@@ -1,0 +1,30 @@
+// AdamW on flat shards, fused, with gradient clipping and unscaling folded into the same pass.
+// Source: torch.optim.AdamW (decoupled weight decay, bias correction).
+#pragma once
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/state/param_store.h"
+
+namespace lockstep {
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+};
+
+class ShardedAdamW {
+ public:
+  ShardedAdamW(ParamStore& store, Communicator& comm, AdamWOptions options);
+
+  /// Updates every touched unit with gradient / divisor (divisor = loss scale / clip factor), then makes the new weights what
+  /// the next gather sends (ZeRO-3) or what stands in `full` (ZeRO-0: computed, ZeRO-1/2: gathered). Collective.
+  void step(double learning_rate, double divisor);
+
+ private:
+  void update(int unit, const Tensor& grad, double learning_rate, double divisor);
+
+  ParamStore& store_;
+  Communicator& comm_;
+  AdamWOptions options_;
+};
+
+}  // namespace lockstep
