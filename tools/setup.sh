@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Everything a build needs, on Debian 12 or Ubuntu 24.04: system packages, and a private .venv that holds LibTorch.
+#
+#   tools/setup.sh            CPU: three wheels, about 0.6 GB to fetch
+#   LOCKSTEP_GPU=1 …          adds CUDA, cuDNN and NCCL wheels, about 3 GB
+#   tools/setup.sh bench      also .venv-bench: the systems that `make bench` and the oracles compare with
+#
+# Run it as often as you like: a finished step is recognised and costs milliseconds, also without a network.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+torch_version=2.11.0
+# What libtorch_cpu itself needs of CUDA, at the versions that torch 2.11.0 asks for.
+cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+gpu_wheels=("torch==$torch_version")
+bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0
+  peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
+packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
+  libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
+  libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)
+
+say() { printf '\033[1msetup\033[0m  %s\n' "$*"; }
+fail() {
+  printf '\nsetup stopped: %s\n' "$1" >&2
+  shift
+  for line in "$@"; do printf '  %s\n' "$line" >&2; done
+  exit 1
+}
+
+is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+by_hand() {
+  echo "Install these yourself (Debian and Ubuntu names), then run this again with LOCKSTEP_NO_APT=1:"
+  echo "  $*"
+}
+
+install_packages() {
+  [ "${LOCKSTEP_NO_APT:-}" = 1 ] && return
+  local missing=() name
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    fail "this system has no apt-get (Debian 12 and Ubuntu 24.04 are what is tested)" "$(by_hand "${packages[@]}" python3-venv)"
+  fi
+  for name in "${packages[@]}"; do is_installed "$name" || missing+=("$name"); done
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  [ ${#missing[@]} -eq 0 ] && return
+  say "system packages: ${missing[*]}"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "system packages are missing, and this is neither root nor is sudo there" "$(by_hand "${missing[@]}")"
+    as_root=(sudo)
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout=300)
+  # An unrelated source that cannot be reached must not stop us: the install below says what is really missing.
+  "${apt[@]}" update || say "apt-get update failed; going on with the package lists that are here"
+  "${apt[@]}" install --no-install-recommends "${missing[@]}" ||
+    fail "apt-get could not install the packages" "is the network reachable? On Ubuntu, is the 'universe' component enabled?" "$(by_hand "${missing[@]}")"
+}
+
+check_python() {
+  command -v python3 >/dev/null || fail "python3 is missing" "apt-get install python3"
+  python3 -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' ||
+    fail "found $(python3 --version); torch $torch_version has wheels for Python 3.10 to 3.14"
+  local machine
+  machine=$(uname -m)
+  case "$machine" in x86_64 | aarch64) ;; *) fail "torch $torch_version has no wheel for $machine" ;; esac
+}
+
+# install_venv FOLDER GIB PIP_ARGUMENTS…: FOLDER/stamp says which script and Python made it.
+install_venv() {
+  local venv=$1 gib=$2 key free
+  shift 2
+  key="$(sha256sum "$0" | cut -c1-16) $(python3 -c 'import sys; print(sys.version, sys.prefix)' | tr '\n' ' ') $*"
+  [ "$(cat "$venv/stamp" 2>/dev/null)" = "$key" ] && return
+  free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1048576) }')
+  [ "$free" -ge "$gib" ] || fail "$venv needs $gib GiB on this disk, $free GiB are free"
+  say "$venv: $(python3 --version), $*"
+  rm -f "$venv/stamp"
+  if ! "$venv/bin/python" -c 'import sys, pip; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' \
+    "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')" 2>/dev/null; then
+    rm -rf "$venv"
+    python3 -m venv "$venv" || fail "python3 -m venv $venv failed" "apt-get install python3-venv"
+  fi
+  "$venv/bin/python" -m pip install --disable-pip-version-check "$@" ||
+    fail "pip could not install the wheels above" "is the network reachable, and pip's index or proxy configured (pip config list)?" \
+      "what has been fetched is kept; run the same command again"
+  echo "$key" >"$venv/stamp"
+}
+
+install_packages
+check_python
+# GPU wheels contain the CPU ones: a later run without LOCKSTEP_GPU keeps them.
+if [ "${LOCKSTEP_GPU:-}" = 1 ] || [ -e .venv/gpu ]; then
+  install_venv .venv 12 "${gpu_wheels[@]}"
+  touch .venv/gpu
+else
+  install_venv .venv 4 --no-deps "${cpu_wheels[@]}"
+fi
+compgen -G '.venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so' >/dev/null ||
+  { rm -f .venv/stamp; fail ".venv holds no libtorch_cpu.so" "run this again; it installs the wheels anew"; }
+if [ "${1:-}" = bench ]; then
+  install_venv .venv-bench 14 "${bench_wheels[@]}"
+fi
+say "ready"
