@@ -11,11 +11,16 @@ using Milliseconds = std::chrono::milliseconds;
 
 class Deadline {
  public:
-  explicit Deadline(Clock::duration patience) : end_(Clock::now() + patience) {}
+  /// A patience beyond the clock's range never passes.
+  explicit Deadline(Clock::duration patience) : end_(after(Clock::now(), patience)) {}
   bool passed() const { return Clock::now() >= end_; }
   Clock::duration left() const { return std::max(end_ - Clock::now(), Clock::duration::zero()); }
 
  private:
+  static Clock::time_point after(Clock::time_point now, Clock::duration patience) {
+    return patience >= Clock::time_point::max() - now ? Clock::time_point::max() : now + patience;
+  }
+
   Clock::time_point end_;
 };
 

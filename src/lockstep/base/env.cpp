@@ -1,12 +1,12 @@
 #include "lockstep/base/env.h"
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
-#include <cctype>
-#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -49,8 +49,8 @@ std::optional<bool> Env::flag(const std::string& name) const {
   std::transform(value->begin(), value->end(), value->begin(), [](unsigned char c) { return std::tolower(c); });
   if (*value == "1" || *value == "true" || *value == "yes" || *value == "on") return true;
   if (*value == "0" || *value == "false" || *value == "no" || *value == "off") return false;
-  throw usage_error(fmt::format("environment variable {}: expected 1/0, true/false, yes/no or on/off, found \"{}\"",
-                                name, *value));
+  throw usage_error(
+      fmt::format("environment variable {}: expected 1/0, true/false, yes/no or on/off, found \"{}\"", name, *value));
 }
 
 const std::map<std::string, std::string>& Env::all() const { return values_; }

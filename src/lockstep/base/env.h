@@ -19,9 +19,9 @@ class Env {
   static Env process();
 
   bool has(const std::string& name) const;
-  std::optional<std::string> text(const std::string& name) const;    // an empty value counts as unset
-  std::optional<int64_t> integer(const std::string& name) const;     // throws UserError(kUsage) when not an integer
-  std::optional<bool> flag(const std::string& name) const;           // 1/true/yes/on, 0/false/no/off
+  std::optional<std::string> text(const std::string& name) const;  // an empty value counts as unset
+  std::optional<int64_t> integer(const std::string& name) const;   // throws UserError(kUsage) when not an integer
+  std::optional<bool> flag(const std::string& name) const;         // 1/true/yes/on, 0/false/no/off
   const std::map<std::string, std::string>& all() const;
 
  private:

@@ -4,8 +4,8 @@
 // A catcher adds a frame, translates at a border, or is a destructor; nothing else.
 //
 // Example:
-//   throw data_error("train.jsonl:17: field \"images\": expected a list of paths, found a number", "write [\"a.png\"]");
-//   try { load(shard); } catch (Error& e) { e.add_frame("loading shard 2 of 4"); throw; }
+//   throw data_error("train.jsonl:17: field \"images\": expected a list of paths, found a number", "write
+//   [\"a.png\"]"); try { load(shard); } catch (Error& e) { e.add_frame("loading shard 2 of 4"); throw; }
 #pragma once
 
 #include <exception>

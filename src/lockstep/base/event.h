@@ -20,11 +20,11 @@ struct RunStarted {
 /// one; memory in bytes; one entry a rank in `peak_bytes` and `predicted_bytes` (empty: no prediction).
 struct StepDone {
   int64_t step = 0, max_steps = 0;
-  double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0, token_accuracy = -1;   // -1: not measured
+  double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0, token_accuracy = -1;  // -1: not measured
   double tokens_per_second = 0, seconds_per_step = 0, elapsed_seconds = 0, remaining_seconds = 0, loss_scale = 0;
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
   std::vector<int64_t> peak_bytes, predicted_bytes;
-  double gather_wait_seconds = 0, reduce_wait_seconds = 0;   // this rank, per step since the last record
+  double gather_wait_seconds = 0, reduce_wait_seconds = 0;  // this rank, per step since the last record
   int64_t gather_bytes = 0, reduce_bytes = 0;
 };
 

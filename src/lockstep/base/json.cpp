@@ -1,14 +1,17 @@
 #include "lockstep/base/json.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <functional>
 #include <sstream>
+#include <system_error>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "lockstep/base/error.h"
 
@@ -25,21 +28,24 @@ Json parse_json(std::string_view text, const std::string& where) {
     throw checkpoint_error(
         fmt::format("{}: line {} column {}: not valid JSON ({} bytes read)", where, line, column, text.size()),
         "is the file complete? compare its size with the source");
+  } catch (const Json::exception& e) {  // a number that no double holds
+    throw checkpoint_error(fmt::format("{}: not valid JSON: {}", where, e.what()));
   }
 }
 
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path)) {
-    throw data_error(fmt::format("{}: cannot be read ({})", path.string(), std::strerror(errno)));
-  }
+  if (!in) throw data_error(fmt::format("{}: cannot be read ({})", path.string(), std::strerror(errno)));
+  if (std::filesystem::is_directory(path))
+    throw data_error(fmt::format("{}: cannot be read (a folder)", path.string()));
   std::ostringstream out;
   out << in.rdbuf();
   return std::move(out).str();
 }
 
 Json read_json(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) {
     throw checkpoint_error(fmt::format("{}: no such file", path.string()),
                            "is this the folder of a Hugging Face checkpoint?");
   }
@@ -47,20 +53,23 @@ Json read_json(const std::filesystem::path& path) {
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
-  const auto temporary = path.string() + fmt::format(".tmp-{}", getpid());
-  {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.flush();
-    if (!out) {
-      const std::string why = std::strerror(errno);
-      out.close();
-      std::filesystem::remove(temporary);
-      throw UserError(ExitCode::kCheckpoint, fmt::format("{}: cannot be written ({})", path.string(), why),
-                      "is the disk full, or the folder read-only?");
-    }
+  // Ranks may be threads of one process, so the process id alone does not make the name unique.
+  const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
+  const std::string temporary = fmt::format("{}.tmp-{}-{:x}", path.string(), getpid(), thread & 0xffffff);
+  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  out.close();
+  std::error_code failure;
+  if (!out) {
+    failure = std::error_code(errno, std::generic_category());
+  } else {
+    std::filesystem::rename(temporary, path, failure);
   }
-  std::filesystem::rename(temporary, path);
+  if (!failure) return;
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+  throw checkpoint_error(fmt::format("{}: cannot be written ({})", path.string(), failure.message()),
+                         "is the disk full, or the folder missing or read-only?");
 }
 
 void write_json(const std::filesystem::path& path, const Json& value, int indent) {

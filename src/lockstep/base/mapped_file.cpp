@@ -1,15 +1,15 @@
 #include "lockstep/base/mapped_file.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -27,8 +27,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   void* map = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
   ::close(fd);
   if (map == MAP_FAILED) {
-    throw checkpoint_error(fmt::format("{}: {} bytes cannot be mapped ({})", path.string(), size_,
-                                       std::strerror(errno)));
+    throw checkpoint_error(
+        fmt::format("{}: {} bytes cannot be mapped ({})", path.string(), size_, std::strerror(errno)));
   }
   data_ = static_cast<const std::byte*>(map);
 }

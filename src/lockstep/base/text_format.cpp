@@ -1,9 +1,9 @@
 #include "lockstep/base/text_format.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 namespace lockstep {
 
@@ -11,7 +11,8 @@ std::string format_bytes(int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;
-  while (std::abs(value) >= 1024.0 && unit + 1 < std::size(kUnits)) {
+  // The limits are those of the rounded text: never "1024.00 KiB", "1000ms" or "1000.0K".
+  while (std::abs(value) >= 1023.995 && unit + 1 < std::size(kUnits)) {
     value /= 1024.0;
     ++unit;
   }
@@ -20,8 +21,8 @@ std::string format_bytes(int64_t bytes) {
 
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
-  if (seconds < 1.0) return fmt::format("{}ms", std::lround(seconds * 1000));
-  if (seconds < 10.0) return fmt::format("{:.1f}s", seconds);
+  if (seconds < 0.9995) return fmt::format("{}ms", std::lround(seconds * 1000));
+  if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   const int64_t hours = whole / 3600, minutes = whole / 60 % 60, rest = whole % 60;
   if (hours > 0) return fmt::format("{}h {}m {}s", hours, minutes, rest);
@@ -31,8 +32,8 @@ std::string format_duration(double seconds) {
 
 std::string format_count(int64_t count) {
   if (count < 10'000) return std::to_string(count);
-  if (count < 1'000'000) return fmt::format("{:.1f}K", static_cast<double>(count) / 1e3);
-  if (count < 1'000'000'000) return fmt::format("{:.1f}M", static_cast<double>(count) / 1e6);
+  if (count < 999'950) return fmt::format("{:.1f}K", static_cast<double>(count) / 1e3);
+  if (count < 999'950'000) return fmt::format("{:.1f}M", static_cast<double>(count) / 1e6);
   return fmt::format("{:.2f}B", static_cast<double>(count) / 1e9);
 }
 

@@ -1,12 +1,12 @@
 #include "lockstep/base/worker.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include <pthread.h>
 
 namespace lockstep {
 
-Worker::Worker(std::string name, std::function<void(std::stop_token)> body)
+Worker::Worker(const std::string& name, std::function<void(std::stop_token)> body)
     : thread_([this, name = name.substr(0, 15), body = std::move(body)](std::stop_token stop) {
         pthread_setname_np(pthread_self(), name.c_str());
         try {

@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Worker {
  public:
-  Worker(std::string name, std::function<void(std::stop_token)> body);
+  Worker(const std::string& name, std::function<void(std::stop_token)> body);
   ~Worker();  // requests stop and joins; an exception nobody asked for is dropped here
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
