@@ -1,0 +1,79 @@
+"""What the end-to-end stories share: the binary, a folder that goes away, and runs that always end.
+
+Example:
+    class Resume(Story):
+        def test_a_step(self):
+            done = self.lockstep("init", "--family", "qwen2", "--size", "tiny", "--output_dir", self.folder / "m")
+            self.assertEqual(done.returncode, 0, done.text)
+
+    if __name__ == "__main__":
+        main()
+"""
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(os.environ.get("LOCKSTEP_ROOT") or Path(__file__).resolve().parent.parent)
+BINARY = Path(os.environ.get("LOCKSTEP_BIN") or ROOT / "build" / "release" / "bin" / "lockstep")
+FIXTURES = ROOT / "tests" / "fixtures"
+
+
+class Done:
+    """One finished run: returncode, stdout, stderr, and both together in `text`."""
+
+    def __init__(self, returncode, stdout, stderr):
+        self.returncode, self.stdout, self.stderr = returncode, stdout, stderr
+        self.text = f"exit code {returncode}\n--- stdout\n{stdout}\n--- stderr\n{stderr}"
+
+
+def environment(extra=None):
+    """The caller's environment without what a launcher or a terminal may have left in it."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NPROC_PER_NODE")
+    kept = {key: value for key, value in os.environ.items() if key not in names and not key.startswith(("SLURM_", "OMPI_"))}
+    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **{k: str(v) for k, v in (extra or {}).items()}}
+
+
+def start(*words, env=None, cwd=None, stdin=None):
+    """The binary in a process group of its own, with pipes; end it with `finish`."""
+    return subprocess.Popen([str(BINARY), *map(str, words)], env=environment(env), cwd=cwd, stdin=stdin,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def finish(process, timeout=120, input=None):
+    """Waits; when the time is up the whole group is killed, so that no rank outlives a failed test."""
+    try:
+        stdout, stderr = process.communicate(input=input, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"still running after {timeout} s\n" + Done("killed", stdout, stderr).text) from None
+    return Done(process.returncode, stdout, stderr)
+
+
+def run(*words, env=None, cwd=None, timeout=120, input=None):
+    """Runs the binary to its end and returns Done."""
+    stdin = subprocess.PIPE if input is not None else subprocess.DEVNULL
+    return finish(start(*words, env=env, cwd=cwd, stdin=stdin), timeout, input)
+
+
+class Story(unittest.TestCase):
+    """A test case with an empty folder of its own."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="lockstep_story_"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def lockstep(self, *words, expect=None, **options):
+        """Runs the binary; with `expect`, its exit code must be that one."""
+        done = run(*words, **options)
+        if expect is not None:
+            self.assertEqual(done.returncode, expect, done.text)
+        return done
+
+
+def main():
+    unittest.main()
