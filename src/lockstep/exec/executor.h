@@ -1,6 +1,7 @@
 // Runs the Plan: leases parameters, runs each block, and on the way back is the chain rule between blocks.
 //
-// The order of gathers and reductions is a function of the Plan and of what is present *anywhere*, never of this rank's batch.
+// The order of gathers and reductions is a function of the Plan and of what is present *anywhere*, never of this rank's
+// batch.
 //
 // Example:
 //   Executor executor(model, plan, store, comm);
@@ -24,7 +25,8 @@ struct Presence {
   bool has(Modality modality) const { return modality == Modality::kImage ? image : rows; }
 };
 
-/// Device-resident scalars (no synchronisation): summed loss * loss_weight (f32), argmax hits (i64). Undefined without rows.
+/// Device-resident scalars (no synchronisation): summed loss * loss_weight (f32), argmax hits (i64). Undefined without
+/// rows.
 struct TrainOutput {
   Tensor loss, correct;
 };
@@ -36,22 +38,22 @@ class Executor {
   /// Forward and backward of one micro-batch; gradients are reduced into the store. Collective.
   TrainOutput train(Flow inputs, const Context& context, Presence here, Presence anywhere);
 
-  /// Forward alone, without gradients: the flow after the last block ("logits", or "loss" and "correct" when labels are there).
-  /// Empty when this rank has no rows. Collective.
+  /// Forward alone, without gradients: the flow after the last block ("logits", or "loss" and "correct" when labels are
+  /// there). Empty when this rank has no rows. Collective.
   Flow forward(Flow inputs, const Context& context, Presence here, Presence anywhere);
 
   GradReducer& grads() { return grads_; }
-  double gather_wait_seconds() const { return residency_.wait_seconds(); }
 
  private:
   struct Taped {
     Flow in, out;
     bool ran = false;
   };
-  std::vector<size_t> active_steps(Presence anywhere) const;
+  std::vector<const Step*> active_steps(Presence anywhere) const;
   Flow run(const Step& step, const Lease& lease, const Flow& in, const Context& context, bool record) const;
-  void backward_step(const Step& step, Taped& taped, const Lease& lease, const Context& context, Flow& edges,
-                     std::vector<Tensor>& param_grads) const;
+  void backward(const std::vector<const Step*>& steps, std::vector<Taped>& tape, Lease last, const Context& context,
+                bool has_loss);
+  std::vector<Tensor> differentiate(const Step& step, const Taped& taped, const Lease& lease, Flow& edges) const;
   void reduce(const Step& step, const std::vector<Tensor>& param_grads);
 
   const Model& model_;

@@ -34,9 +34,8 @@ class Residency {
  public:
   Residency(ParamStore& store, Communicator& comm);
 
-  Lease borrow(const Step& step);        // waits for the gathers of its units
-  void prefetch(const Step& step);       // launches them
-  double wait_seconds() const { return wait_seconds_; }
+  Lease borrow(const Step& step);   // waits for the gathers of its units
+  void prefetch(const Step& step);  // launches them
 
  private:
   friend class Lease;
@@ -51,7 +50,6 @@ class Residency {
   ParamStore& store_;
   Communicator& comm_;
   std::vector<Slot> slots_;
-  double wait_seconds_ = 0;
 };
 
 }  // namespace lockstep

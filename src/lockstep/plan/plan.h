@@ -1,4 +1,5 @@
-// The Plan: decided before any weight is loaded, from the model's declarations and a few options; no tensors, no network.
+// The Plan: decided before any weight is loaded, from the model's declarations and a few options; no tensors, no
+// network.
 //
 // Example:
 //   const Plan plan = make_plan(model, {.world = 1000, .zero = {3}, .compute = Dtype::kBF16, .recompute = true});
@@ -19,9 +20,9 @@ struct PlanOptions {
   int world = 1;
   ZeroStage zero;
   Dtype compute = Dtype::kBF16;
-  bool training = true;                 // false: nothing is trained, no gradients, no optimizer state
-  bool recompute = true;                // of blocks that allow it: ms-swift's gradient_checkpointing
-  bool recompute_vision = true;         // vit_gradient_checkpointing
+  bool training = true;          // false: nothing is trained, no gradients, no optimizer state
+  bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing
+  bool recompute_vision = true;  // vit_gradient_checkpointing
   std::set<Component> frozen;
   std::vector<std::string> freeze_prefixes;  // freeze_parameters: whole blocks whose keys all begin so
 };
@@ -37,12 +38,12 @@ struct Unit {
   std::string name;
   std::vector<PlacedParam> params;
   bool trainable = false;
-  int uses = 1;               // steps that read it: 2 for a tied embedding
-  int64_t numel = 0;          // with holes for alignment, without padding
-  int64_t decay_numel = 0;    // elements [0, decay_numel) decay
-  int64_t padded = 0;         // a multiple of world * kAlign
-  int64_t shard = 0;          // padded / world
-  int64_t used_numel() const; // parameters alone
+  int uses = 1;                // steps that read it: 2 for a tied embedding
+  int64_t numel = 0;           // with holes for alignment, without padding
+  int64_t decay_numel = 0;     // elements [0, decay_numel) decay
+  int64_t padded = 0;          // a multiple of world * kAlign
+  int64_t shard = 0;           // padded / world
+  int64_t used_numel() const;  // parameters alone
 };
 
 /// A block's parameter: params[i] of the block is units[unit].params[index].
@@ -55,10 +56,10 @@ struct ParamPlace {
 struct Step {
   int block = 0;
   Modality modality = Modality::kText;
-  std::vector<int> units;               // in the order in which they are gathered
-  std::vector<ParamPlace> params;       // as Block::params()
-  std::vector<std::string> grad_inputs; // slots whose incoming version needs a gradient
-  bool backward = false;                // anything to do on the way back
+  std::vector<int> units;                // in the order in which they are gathered
+  std::vector<ParamPlace> params;        // as Block::params()
+  std::vector<std::string> grad_inputs;  // slots whose incoming version needs a gradient
+  bool backward = false;                 // anything to do on the way back
   bool recompute = false;
 };
 
@@ -75,15 +76,18 @@ struct Plan {
   std::vector<Unit> units;
   std::vector<Step> steps;
 
-  int64_t num_params() const;            // tied ones once
+  /// Whether parameters must be gathered before use: ZeRO-3 with someone to gather from.
+  bool gathers() const { return options.zero.shards_params() && options.world > 1; }
+  int64_t num_params() const;  // tied ones once
   int64_t num_trainable() const;
-  StateBytes state_bytes() const;        // the same on every rank
-  uint64_t hash() const;                 // what must agree on all ranks
-  std::string json() const;              // plan.json
+  StateBytes state_bytes() const;               // the same on every rank
+  uint64_t hash() const;                        // what must agree on all ranks
+  std::string json() const;                     // plan.json
   std::string print(const Model& model) const;  // for people: a line a step
 };
 
-/// Throws UserError(kUsage): nothing left to train, a freeze prefix that matches nothing (nearest key) or only part of a block.
+/// Throws UserError(kUsage): nothing left to train, a freeze prefix that matches nothing (nearest key) or only part of
+/// a block.
 Plan make_plan(const Model& model, const PlanOptions& options);
 
 }  // namespace lockstep

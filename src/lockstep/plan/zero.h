@@ -6,8 +6,9 @@
 
 namespace lockstep {
 
-/// Gradients are always reduced as they are made, into the shard of the rank that owns them, in every stage: that is what
-/// makes all stages agree bit for bit, also over accumulation. So 1 and 2 hold the same; both words are kept for their users.
+/// Gradients are always reduced as they are made, into the shard of the rank that owns them, in every stage: that is
+/// what makes all stages agree bit for bit, also over accumulation. So 1 and 2 hold the same; both words are kept for
+/// their users.
 struct ZeroStage {
   int stage = 3;
 
@@ -15,8 +16,9 @@ struct ZeroStage {
   bool shards_params() const { return stage == 3; }
   std::string name() const { return "zero" + std::to_string(stage); }
 
-  /// "zero0" … "zero3", "0" … "3", or DeepSpeed JSON (a file's path or the text itself) with zero_optimization.stage. What such a file
-  /// asks for and this build does not do (offload, another optimizer) is refused by key. Throws UserError(kUsage).
+  /// "zero0" … "zero3", "0" … "3", or DeepSpeed JSON (a file's path or the text itself) with zero_optimization.stage.
+  /// What such a file asks for and this build does not do (offload, another optimizer) is refused by key. Throws
+  /// UserError(kUsage).
   static ZeroStage from_flag(const std::string& flag);
   bool operator==(const ZeroStage&) const = default;
 };

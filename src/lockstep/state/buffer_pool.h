@@ -18,12 +18,14 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  /// A flat tensor of `numel` elements; contents undefined. Its block returns to the pool when the storage dies or is dropped.
+  /// A flat tensor of `numel` elements; contents undefined. Its block returns to the pool when the storage dies or is
+  /// dropped.
   Tensor take(int64_t numel, Dtype dtype);
 
   /// A flat tensor whose storage is empty until refill().
   Tensor hollow(int64_t numel, Dtype dtype) const;
-  /// Gives a hollow or dropped tensor memory again: views and saved tensors of it become valid again, with undefined contents.
+  /// Gives a hollow or dropped tensor memory again: views and saved tensors of it become valid again, with undefined
+  /// contents.
   void refill(const Tensor& tensor) const;
   /// Takes the memory away from the tensor's storage and all its views.
   static void drop(const Tensor& tensor);

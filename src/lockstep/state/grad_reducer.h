@@ -1,5 +1,5 @@
-// Gradients of a block -> summed over ranks into the shard of their owner, in fixed segments through a small ring of staging
-// buffers, overlapping with the backward of the next block.
+// Gradients of a block -> summed over ranks into the shard of their owner, in fixed segments through a small ring of
+// staging buffers, overlapping with the backward of the next block.
 //
 // Every rank calls add() for the same units in the same order; a rank that did not run the block adds nothing (zeros).
 #pragma once
@@ -19,38 +19,44 @@ class GradReducer {
   GradReducer(ParamStore& store, Communicator& comm);
   ~GradReducer();
 
-  /// grads: one a parameter of the unit, undefined = zero; or empty. Tied units are summed locally until their last use.
+  /// grads: one a parameter of the unit, undefined = zero; or empty. Tied units are summed locally until their last
+  /// use.
   void add(int unit, std::span<const Tensor> grads);
   /// Ends a micro-batch: reduces tied units whose other uses did not come, waits for everything.
   void finish_micro_batch();
   /// Forgets gradients: before the next step.
   void clear();
 
-  /// Sum of squares of this rank's shards of touched units, f64; and whether all values are finite is seen in the sum.
+  /// Sum of squares of this rank's shards of touched units; not finite when any value is not. Synchronises with the
+  /// device.
   double local_sum_of_squares() const;
-  double wait_seconds() const { return wait_seconds_; }
 
  private:
+  /// A stretch of the unit's flat gradient; what no piece covers is zero.
+  struct Piece {
+    int64_t offset;
+    Tensor flat;
+  };
   struct InFlight {
     Pending pending;
     Tensor staged;
   };
-  struct Local {  // a tied unit between its uses
-    Tensor sum;
+  struct Local {  // a tied unit between its uses in a micro-batch
+    Tensor sum;   // f32, flat over the unit
     int seen = 0;
-    bool any = false;
   };
-  void reduce(int unit, std::span<const Tensor> grads);
-  void stage(int unit, std::span<const Tensor> grads, Range within_shard, const Tensor& staged) const;
-  void add_alone(int unit, std::span<const Tensor> grads);
+  std::vector<Piece> pieces_of(int unit, std::span<const Tensor> grads) const;
+  /// part := elements [begin, begin + part.numel()) of the unit's flat gradient.
+  static void fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces);
+  void add_tied(int unit, const std::vector<Piece>& pieces);
+  void reduce(int unit, const std::vector<Piece>& pieces, Dtype staging_dtype);
+  void reduce_alone(int unit, const std::vector<Piece>& pieces);
   void drain(size_t keep);
 
   ParamStore& store_;
   Communicator& comm_;
-  int64_t segment_;
   std::deque<InFlight> in_flight_;
   std::vector<Local> local_;
-  double wait_seconds_ = 0;
 };
 
 }  // namespace lockstep

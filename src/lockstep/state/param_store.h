@@ -1,5 +1,5 @@
-// Holds what a rank owns of every unit: the compute-dtype shard that is gathered, the float32 master, AdamW's moments, and the
-// gradient shard. Decides nothing (the Plan did) and moves nothing (exec/ does).
+// Holds what a rank owns of every unit: the compute-dtype shard that is gathered, the float32 master, AdamW's moments,
+// and the gradient shard. Decides nothing (the Plan did) and moves nothing (exec/ does).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "lockstep/plan/plan.h"
 #include "lockstep/state/buffer_pool.h"
 #include "lockstep/state/shard_layout.h"
-#include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
 
@@ -20,22 +20,26 @@ class Communicator;
 class KeyMap;
 class Weights;
 
-/// The tensors of one unit on one rank. `own` is what this rank optimises: its shard, or all of `padded` when the optimizer is not
-/// sharded (ZeRO-0). Undefined tensors: not needed.
+/// The tensors of one unit on one rank. `own` is what this rank optimises: its shard, or all of `padded` when the
+/// optimizer is not sharded (ZeRO-0). Undefined tensors: not needed.
 struct UnitState {
-  Range owned;              // elements of the flat unit that `grad` covers: always this rank's shard
-  Range optimised;          // elements that master, m, v cover: owned, or all in ZeRO-0
-  Tensor full;              // [padded], compute dtype; in ZeRO-3 hollow between leases
-  Tensor shard;             // [shard], compute dtype: what all_gather sends; a slice of full below ZeRO-3
-  Tensor master, exp_avg, exp_avg_sq;  // f32 over `optimised`; master shares memory with shard or full when compute is f32
-  Tensor grad;              // [shard] f32; valid when `touched`
-  std::vector<Tensor> leaves;  // one a param: views into full with version counters of their own, requires_grad as planned
-  int64_t updates = 0;      // AdamW steps of this unit (a unit untouched in a step is not updated, as torch does)
-  bool touched = false;     // reduced at least once in this step: agreed on all ranks
+  Range owned;      // elements of the flat unit that `grad` covers: always this rank's shard
+  Range optimised;  // elements that master, m, v cover: owned, or all in ZeRO-0
+  Tensor full;      // [padded], compute dtype; in ZeRO-3 hollow between leases
+  Tensor shard;     // [shard], compute dtype: what all_gather sends; a slice of full below ZeRO-3
+  Tensor master, exp_avg,
+      exp_avg_sq;  // f32 over `optimised`; master shares memory with shard or full when compute is f32
+  Tensor grad;     // [shard] f32; valid when `touched`
+  std::vector<Tensor>
+      leaves;            // one a param: views into full with version counters of their own, requires_grad as planned
+  int64_t updates = 0;   // AdamW steps of this unit (a unit untouched in a step is not updated, as torch does)
+  bool touched = false;  // reduced at least once in this step: agreed on all ranks
 };
 
 class ParamStore {
  public:
+  using Visitor = std::function<void(const ParamSource&, const Tensor& value)>;
+
   ParamStore(const Plan& plan, int rank, BufferPool& pool);
   ~ParamStore();
   ParamStore(const ParamStore&) = delete;
@@ -58,13 +62,15 @@ class ParamStore {
   /// As above, when `master` was written from a checkpoint: collective below ZeRO-3 (gathers full).
   void publish_all(Communicator& comm);
 
-  /// Visits every checkpoint tensor of the model as f32 (masters where there are any) or compute dtype, whole, on rank `root` only; others take part in
-  /// the gathers. Order: units, params, sources. Collective.
-  void visit_full(Communicator& comm, int root, Dtype dtype,
-                  const std::function<void(const ParamSource&, const Tensor& value)>& visit);
+  /// Visits every checkpoint tensor of the model as f32 (masters where there are any) or compute dtype, whole, on rank
+  /// `root` only; others take part in the gathers. Order: units, params, sources. Collective.
+  void visit_full(Communicator& comm, int root, Dtype dtype, const Visitor& visit);
+  /// The same for the gradients (f32) of trained units; a unit untouched in this step gives zeros. Collective.
+  void visit_gradients(Communicator& comm, int root, const Visitor& visit);
 
  private:
   void build_unit(int index);
+  void visit_unit(int index, const Tensor& flat, Dtype dtype, const Visitor& visit) const;
 
   const Plan& plan_;
   int rank_;

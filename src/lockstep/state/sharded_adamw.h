@@ -15,8 +15,9 @@ class ShardedAdamW {
  public:
   ShardedAdamW(ParamStore& store, Communicator& comm, AdamWOptions options);
 
-  /// Updates every touched unit with gradient / divisor (divisor = loss scale / clip factor), then makes the new weights what
-  /// the next gather sends (ZeRO-3) or what stands in `full` (ZeRO-0: computed, ZeRO-1/2: gathered). Collective.
+  /// Updates every touched unit with gradient / divisor (divisor = loss scale / clip factor), then makes the new
+  /// weights what the next gather sends (ZeRO-3) or what stands in `full` (ZeRO-0: computed, ZeRO-1/2: gathered).
+  /// Collective.
   void step(double learning_rate, double divisor);
 
  private:

@@ -1,0 +1,194 @@
+#include "lockstep/plan/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+int64_t round_up(int64_t value, int64_t quantum) { return (value + quantum - 1) / quantum * quantum; }
+
+bool matches_prefix(const ParamSpec& spec, const std::vector<std::string>& prefixes) {
+  return std::all_of(spec.sources.begin(), spec.sources.end(), [&](const ParamSource& source) {
+    return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& p) { return source.key.starts_with(p); });
+  });
+}
+
+/// Whether a block is frozen by prefix; part of a block cannot be, because it is gathered and reduced as one.
+bool frozen_by_prefix(const Block& block, const std::vector<std::string>& prefixes) {
+  int64_t matched = 0, owned = 0;
+  for (const auto& spec : block.params()) {
+    if (spec.tied) continue;
+    ++owned;
+    matched += matches_prefix(spec, prefixes) ? 1 : 0;
+  }
+  if (matched == 0 || matched == owned) return matched > 0;
+  throw usage_error(
+      fmt::format("--freeze_parameters: {} of {} parameters of block {} match; a block is frozen or trained whole",
+                  matched, owned, block.name()),
+      "give a prefix of the whole block: " + block.name());
+}
+
+void check_prefixes(const Model& model, const std::vector<std::string>& prefixes) {
+  std::vector<std::string> names;
+  for (const auto& block : model.blocks) names.push_back(block->name());
+  for (const auto& prefix : prefixes) {
+    const bool found = std::any_of(model.blocks.begin(), model.blocks.end(), [&](const auto& block) {
+      return std::any_of(block->params().begin(), block->params().end(),
+                         [&](const ParamSpec& spec) { return matches_prefix(spec, {prefix}); });
+    });
+    if (found) continue;
+    const auto near = nearest_name(prefix, names);
+    throw usage_error(
+        fmt::format("--freeze_parameters {}: no parameter of this {} model begins so", prefix, model.family),
+        near.empty() ? "see `lockstep plan --model DIR` for the names" : "did you mean " + near + "?");
+  }
+}
+
+/// Matrices first, so that what decays is one stretch; every parameter begins at a cache line.
+void place_params(Unit& unit, int world) {
+  std::stable_partition(unit.params.begin(), unit.params.end(), [](const auto& p) { return p.spec.decays(); });
+  int64_t end = 0;
+  for (auto& placed : unit.params) {
+    placed.offset = end;
+    end = round_up(end + placed.spec.numel(), Plan::kAlign);
+    if (placed.spec.decays()) unit.decay_numel = end;
+  }
+  unit.numel = end;
+  unit.padded = round_up(end, world * Plan::kAlign);
+  unit.shard = unit.padded / world;
+}
+
+/// Units of the blocks, and for each parameter of each block its place, tied ones included.
+class Placer {
+ public:
+  Placer(const Model& model, const PlanOptions& options, Plan& plan) : model_(model), options_(options), plan_(plan) {}
+
+  void run() {
+    for (size_t i = 0; i < model_.blocks.size(); ++i) add_unit(*model_.blocks[i]);
+    for (size_t i = 0; i < model_.blocks.size(); ++i) add_step(static_cast<int>(i), *model_.blocks[i]);
+  }
+
+ private:
+  void add_unit(const Block& block) {
+    Unit unit{.name = block.name(), .params = {}};
+    for (const auto& spec : block.params()) {
+      if (!spec.tied) unit.params.push_back({spec, 0});
+    }
+    if (unit.params.empty()) return;
+    unit.trainable = options_.training && !options_.frozen.contains(block.component()) &&
+                     !frozen_by_prefix(block, options_.freeze_prefixes);
+    unit.uses = 0;
+    place_params(unit, options_.world);
+    const int index = static_cast<int>(plan_.units.size());
+    for (size_t p = 0; p < unit.params.size(); ++p) {
+      places_[unit.params[p].spec.sources.at(0).key] = {index, static_cast<int>(p)};
+    }
+    plan_.units.push_back(std::move(unit));
+  }
+
+  void add_step(int index, const Block& block) {
+    Step step{.block = index, .modality = block.modality()};
+    for (const auto& spec : block.params()) {
+      const auto place = places_.find(spec.sources.at(0).key);
+      check(place != places_.end(),
+            fmt::format("{}: tied to {}, which no block owns", block.name(), spec.sources[0].key));
+      step.params.push_back(place->second);
+      if (std::find(step.units.begin(), step.units.end(), place->second.unit) == step.units.end()) {
+        step.units.push_back(place->second.unit);
+        ++plan_.units[static_cast<size_t>(place->second.unit)].uses;
+      }
+    }
+    plan_.steps.push_back(std::move(step));
+  }
+
+  const Model& model_;
+  const PlanOptions& options_;
+  Plan& plan_;
+  std::map<std::string, ParamPlace> places_;
+};
+
+/// Walks the slots: which versions need a gradient, hence which steps have work on the way back.
+void mark_gradients(const Model& model, Plan& plan) {
+  std::set<std::string> differentiable;
+  for (auto& step : plan.steps) {
+    const Block& block = *model.blocks[static_cast<size_t>(step.block)];
+    for (const auto& slot : block.reads()) {
+      if (differentiable.contains(slot)) step.grad_inputs.push_back(slot);
+    }
+    const bool trains = std::any_of(step.units.begin(), step.units.end(),
+                                    [&](int u) { return plan.units[static_cast<size_t>(u)].trainable; });
+    step.backward = trains || !step.grad_inputs.empty();
+    for (const auto& slot : block.writes()) {
+      // A block that runs only where there is an image leaves the slot as it was elsewhere: its version keeps its need.
+      if (step.backward) differentiable.insert(slot);
+      if (!step.backward && block.modality() == Modality::kText) differentiable.erase(slot);
+    }
+    const bool wanted =
+        block.component() == Component::kVision ? plan.options.recompute_vision : plan.options.recompute;
+    step.recompute = step.backward && wanted && block.may_recompute();
+  }
+}
+
+}  // namespace
+
+int64_t Unit::used_numel() const {
+  int64_t used = 0;
+  for (const auto& placed : params) used += placed.spec.numel();
+  return used;
+}
+
+Plan make_plan(const Model& model, const PlanOptions& options) {
+  check(options.world > 0, "a plan needs a world of at least one rank");
+  check_prefixes(model, options.freeze_prefixes);
+  Plan plan;
+  plan.options = options;
+  Placer(model, options, plan).run();
+  mark_gradients(model, plan);
+  if (options.training && plan.num_trainable() == 0) {
+    throw usage_error(fmt::format("nothing is left to train: every component of this {} model is frozen", model.family),
+                      "set one of --freeze_llm, --freeze_vit, --freeze_aligner to false, or use --train llm");
+  }
+  return plan;
+}
+
+int64_t Plan::num_params() const {
+  int64_t total = 0;
+  for (const auto& unit : units) total += unit.used_numel();
+  return total;
+}
+
+int64_t Plan::num_trainable() const {
+  int64_t total = 0;
+  for (const auto& unit : units) total += unit.trainable ? unit.used_numel() : 0;
+  return total;
+}
+
+StateBytes Plan::state_bytes() const {
+  StateBytes bytes;
+  const int64_t width = dtype_bytes(options.compute);
+  int64_t largest = 0, second = 0;
+  for (const auto& unit : units) {
+    const int64_t full = unit.padded * width;
+    bytes.params += gathers() ? unit.shard * width : full;
+    if (full > largest) {
+      second = std::exchange(largest, full);
+    } else {
+      second = std::max(second, full);
+    }
+    if (!unit.trainable) continue;
+    const int64_t optimised = options.zero.shards_optimizer() ? unit.shard : unit.padded;
+    bytes.master += options.compute == Dtype::kF32 ? 0 : optimised * 4;
+    bytes.optimizer += optimised * 8;
+    bytes.gradients += unit.shard * 4;
+  }
+  bytes.transient = gathers() ? largest + second : 0;
+  return bytes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// What people and plan.json see of a Plan, and the hash that ranks compare.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+Json options_json(const PlanOptions& options) {
+  Json frozen = Json::array();
+  for (const auto component : options.frozen) frozen.push_back(std::string(component_name(component)));
+  return {{"world", options.world},
+          {"zero", options.zero.stage},
+          {"compute", torch_dtype_name(options.compute)},
+          {"training", options.training},
+          {"recompute", options.recompute},
+          {"recompute_vision", options.recompute_vision},
+          {"frozen", frozen},
+          {"freeze_parameters", options.freeze_prefixes}};
+}
+
+Json units_json(const std::vector<Unit>& units) {
+  Json list = Json::array();
+  for (const auto& unit : units) {
+    Json params = Json::array();
+    for (const auto& placed : unit.params) {
+      Json keys = Json::array();
+      for (const auto& source : placed.spec.sources) keys.push_back(source.key);
+      params.push_back({{"keys", keys}, {"shape", placed.spec.shape}, {"offset", placed.offset}});
+    }
+    list.push_back({{"name", unit.name},
+                    {"trainable", unit.trainable},
+                    {"uses", unit.uses},
+                    {"numel", unit.numel},
+                    {"decay_numel", unit.decay_numel},
+                    {"padded", unit.padded},
+                    {"params", params}});
+  }
+  return list;
+}
+
+Json steps_json(const std::vector<Step>& steps) {
+  Json list = Json::array();
+  for (const auto& step : steps) {
+    list.push_back({{"block", step.block},
+                    {"modality", step.modality == Modality::kImage ? "image" : "text"},
+                    {"units", step.units},
+                    {"grad_inputs", step.grad_inputs},
+                    {"backward", step.backward},
+                    {"recompute", step.recompute}});
+  }
+  return list;
+}
+
+/// One line for runs of steps that differ only in a number: "layers.0-11".
+std::string step_line(const Plan& plan, const Model& model, const Step& step) {
+  const Block& block = *model.blocks[static_cast<size_t>(step.block)];
+  int64_t numel = 0;
+  bool trains = false, shared = false;
+  for (const int u : step.units) {
+    const Unit& unit = plan.units[static_cast<size_t>(u)];
+    trains = trains || unit.trainable;
+    if (unit.name == block.name()) numel += unit.used_numel();
+    shared = shared || unit.name != block.name();
+  }
+  const char* role = step.units.empty() ? "-" : trains ? "trained" : "frozen";
+  const char* back = !plan.options.training ? ""
+                     : step.recompute       ? "recomputed"
+                     : step.backward        ? "kept"
+                                            : "no backward";
+  return fmt::format("  {:<52} {:<9} {:<6} {:>8} {:<8} {}{}\n", block.name(), component_name(block.component()),
+                     step.modality == Modality::kImage ? "image" : "always", numel == 0 ? "" : format_count(numel),
+                     role, back, shared ? ", shares a tied weight" : "");
+}
+
+}  // namespace
+
+std::string Plan::json() const {
+  return Json{{"options", options_json(options)}, {"units", units_json(units)}, {"steps", steps_json(steps)}}.dump(1);
+}
+
+uint64_t Plan::hash() const {
+  uint64_t hash = 14695981039346656037ull;  // FNV-1a, 64 bits
+  for (const char c : json()) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+std::string Plan::print(const Model& model) const {
+  const StateBytes bytes = state_bytes();
+  std::string out = fmt::format("{} · {} parameters, {} trained · {} rank{} · {} · compute {}\n\n", model.family,
+                                format_count(num_params()), format_count(num_trainable()), options.world,
+                                options.world == 1 ? "" : "s", options.zero.name(), torch_dtype_name(options.compute));
+  out += fmt::format("  {:<52} {:<9} {:<6} {:>8} {:<8} {}\n", "block", "component", "runs", "params", "role",
+                     options.training ? "activations" : "");
+  for (const auto& step : steps) out += step_line(*this, model, step);
+  out += fmt::format(
+      "\nEach rank holds, without activations:\n"
+      "  parameters  {:>12}{}\n  masters     {:>12}\n  optimizer   {:>12}\n  gradients   {:>12}\n"
+      "  gathered    {:>12}  at most, while a block runs and the next arrives\n  together    {:>12}\n",
+      format_bytes(bytes.params), gathers() ? "  (its shard)" : "  (all of them)", format_bytes(bytes.master),
+      format_bytes(bytes.optimizer), format_bytes(bytes.gradients), format_bytes(bytes.transient),
+      format_bytes(bytes.total()));
+  return out + fmt::format("plan {:016x}\n", hash());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+#include "lockstep/state/grad_reducer.h"
+
+#include <cstring>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kInFlight = 2;                      // one being summed while the next is filled
+constexpr int64_t kSegmentBytes = int64_t{4} << 20;  // of one rank's part: bounded staging whatever the unit's size
+
+/// dst := src, converting. Plain bytes when they can be: a block has a dozen small gradients.
+void copy_flat(const Tensor& dst, const Tensor& src) {
+  if (dst.is_cpu() && src.is_cpu() && dst.scalar_type() == src.scalar_type()) {
+    std::memcpy(dst.data_ptr(), src.data_ptr(), static_cast<size_t>(dst.nbytes()));
+  } else {
+    dst.copy_(src);
+  }
+}
+
+}  // namespace
+
+GradReducer::GradReducer(ParamStore& store, Communicator& comm)
+    : store_(store), comm_(comm), local_(static_cast<size_t>(store.num_units())) {}
+
+GradReducer::~GradReducer() = default;
+
+void GradReducer::add(int unit, std::span<const Tensor> grads) {
+  const at::NoGradGuard no_grad;
+  const auto pieces = pieces_of(unit, grads);
+  if (store_.plan().units[static_cast<size_t>(unit)].uses > 1) {
+    add_tied(unit, pieces);
+  } else {
+    reduce(unit, pieces, store_.plan().options.compute);
+  }
+}
+
+std::vector<GradReducer::Piece> GradReducer::pieces_of(int unit, std::span<const Tensor> grads) const {
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (grads[i].defined()) pieces.push_back({planned.params[i].offset, grads[i].contiguous().view({-1})});
+  }
+  return pieces;
+}
+
+void GradReducer::add_tied(int unit, const std::vector<Piece>& pieces) {
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  Local& local = local_[static_cast<size_t>(unit)];
+  if (!local.sum.defined()) local.sum = store_.pool().take(planned.padded, Dtype::kF32).zero_();
+  for (const auto& piece : pieces) local.sum.narrow(0, piece.offset, piece.flat.numel()).add_(piece.flat);
+  if (++local.seen < planned.uses) return;
+  reduce(unit, {{0, local.sum}}, Dtype::kF32);
+  drain(0);
+  local = {};
+}
+
+void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces) {
+  const Range wanted{begin, begin + part.numel()};
+  const auto overlap = [&](const Piece& piece) {
+    return intersect(wanted, {piece.offset, piece.offset + piece.flat.numel()});
+  };
+  int64_t covered = 0;
+  for (const auto& piece : pieces) covered += overlap(piece).size();
+  if (covered < part.numel()) part.zero_();  // alignment holes, padding, parameters without a gradient
+  for (const auto& piece : pieces) {
+    const Range both = overlap(piece);
+    if (both.empty()) continue;
+    copy_flat(part.narrow(0, both.begin - begin, both.size()),
+              piece.flat.narrow(0, both.begin - piece.offset, both.size()));
+  }
+}
+
+void GradReducer::reduce(int unit, const std::vector<Piece>& pieces, Dtype staging_dtype) {
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  UnitState& state = store_.unit(unit);
+  if (comm_.size() == 1) return reduce_alone(unit, pieces);
+  const int64_t world = comm_.size();
+  const int64_t budget = std::min(kSegmentBytes * world, comm_.max_staging_bytes());
+  const int64_t segment =
+      std::max<int64_t>(Plan::kAlign, budget / (world * dtype_bytes(staging_dtype)) / Plan::kAlign * Plan::kAlign);
+  for (int64_t begin = 0; begin < planned.shard; begin += segment) {
+    const int64_t size = std::min(segment, planned.shard - begin);
+    drain(kInFlight - 1);
+    const Tensor staged = comm_.staging(world * size, scalar_type_of(staging_dtype));
+    for (int64_t r = 0; r < world; ++r) {
+      fill_part(staged.narrow(0, r * size, size), r * planned.shard + begin, pieces);
+    }
+    auto pending =
+        comm_.reduce_scatter(state.grad.narrow(0, begin, size), staged, state.touched, planned.name + " grad");
+    in_flight_.push_back({std::move(pending), staged});
+  }
+  state.touched = true;
+}
+
+void GradReducer::reduce_alone(int unit, const std::vector<Piece>& pieces) {
+  UnitState& state = store_.unit(unit);
+  if (!state.touched) state.grad.zero_();
+  for (const auto& piece : pieces) state.grad.narrow(0, piece.offset, piece.flat.numel()).add_(piece.flat);
+  state.touched = true;
+}
+
+void GradReducer::finish_micro_batch() {
+  const at::NoGradGuard no_grad;
+  for (int unit = 0; unit < store_.num_units(); ++unit) {
+    Local& local = local_[static_cast<size_t>(unit)];
+    if (local.seen == 0) continue;
+    reduce(unit, {{0, local.sum}}, Dtype::kF32);
+    drain(0);
+    local = {};
+  }
+  drain(0);
+}
+
+void GradReducer::clear() {
+  for (int unit = 0; unit < store_.num_units(); ++unit) store_.unit(unit).touched = false;
+}
+
+double GradReducer::local_sum_of_squares() const {
+  constexpr int64_t kPiece = int64_t{1} << 30;  // BLAS counts in 32 bits
+  double sum = 0;
+  for (int unit = 0; unit < store_.num_units(); ++unit) {
+    const UnitState& state = store_.unit(unit);
+    if (!state.touched) continue;
+    for (int64_t begin = 0; begin < state.grad.numel(); begin += kPiece) {
+      const Tensor part = state.grad.narrow(0, begin, std::min(kPiece, state.grad.numel() - begin));
+      sum += part.dot(part).item<double>();
+    }
+  }
+  return sum;
+}
+
+void GradReducer::drain(size_t keep) {
+  while (in_flight_.size() > keep) {
+    in_flight_.front().pending.wait();
+    in_flight_.pop_front();
+  }
+}
+
+}  // namespace lockstep
