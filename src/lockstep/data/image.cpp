@@ -1,0 +1,92 @@
+#include "lockstep/data/image.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/data/base64.h"
+#include "lockstep/data/image_codecs.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int64_t kMaxPixels = 178'956'970;
+constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
+
+/// What a file is that is no PNG, JPEG or WebP: the usual mistakes by name, else its first bytes.
+std::string describe_bytes(std::string_view bytes) {
+  if (bytes.empty()) return "an empty file";
+  struct Known {
+    std::string_view begin;
+    const char* name;
+  };
+  static constexpr std::array<Known, 12> kKnown{{{"GIF8", "a GIF"},
+                                                 {"BM", "a BMP"},
+                                                 {"II*", "a TIFF"},
+                                                 {"MM", "a TIFF"},
+                                                 {"%PDF", "a PDF"},
+                                                 {"version https://git-lfs", "a Git LFS pointer, not the file itself"},
+                                                 {"<svg", "an SVG"},
+                                                 {"<?xml", "XML"},
+                                                 {"<!DOCTYPE", "an HTML page (a download that failed?)"},
+                                                 {"<html", "an HTML page (a download that failed?)"},
+                                                 {"\xFF\x0A", "a JPEG XL"},
+                                                 {"{", "JSON"}}};
+  for (const auto& known : kKnown) {
+    if (bytes.starts_with(known.begin)) return known.name;
+  }
+  if (bytes.size() >= 12 && bytes.substr(4, 4) == "ftyp")
+    return fmt::format("an HEIC/AVIF/MP4 ({})", bytes.substr(8, 4));
+  std::string hex;
+  for (const char c : bytes.substr(0, 8))
+    hex += fmt::format("{}{:02x}", hex.empty() ? "" : " ", static_cast<uint8_t>(c));
+  return fmt::format("{} bytes that begin with {}", bytes.size(), hex);
+}
+
+}  // namespace
+
+void check_image_size(int64_t width, int64_t height, const std::string& where) {
+  if (width > 0 && height > 0 && width <= kMaxPixels / height) return;
+  throw data_error(
+      fmt::format("{}: expected an image of at most {} pixels, found {}x{}", where, kMaxPixels, width, height),
+      "scale it down before training; a small file that claims such a size may be hostile");
+}
+
+Image decode_image(std::string_view bytes, const std::string& where) {
+  DecodedImage decoded;
+  if (bytes.starts_with(kPngSignature)) {
+    decoded = decode_png(bytes, where);
+  } else if (bytes.starts_with("\xFF\xD8\xFF")) {
+    decoded = decode_jpeg(bytes, where);
+  } else if (bytes.size() >= 12 && bytes.starts_with("RIFF") && bytes.substr(8, 4) == "WEBP") {
+    decoded = decode_webp(bytes, where);
+  } else {
+    throw data_error(fmt::format("{}: expected a PNG, JPEG or WebP image, found {}", where, describe_bytes(bytes)));
+  }
+  return apply_orientation(std::move(decoded.image), decoded.orientation);
+}
+
+Image load_image(const std::string& reference, const std::string& where) {
+  if (reference.starts_with("data:")) {
+    const std::string name = fmt::format("{}: image {}...", where, reference.substr(0, 32));
+    return decode_image(decode_data_uri(reference, name), name);
+  }
+  std::error_code ignored;
+  const auto status = std::filesystem::status(reference, ignored);
+  const std::string name = fmt::format("{}: image {}", where, reference);
+  if (!std::filesystem::exists(status)) {
+    throw data_error(fmt::format("{}: no such file", name),
+                     "relative paths are taken from the data file's folder, or from ROOT_IMAGE_DIR when it is set");
+  }
+  if (!std::filesystem::is_regular_file(status))
+    throw data_error(fmt::format("{}: expected a file, found a folder", name));
+  return decode_image(read_text(reference), name);
+}
+
+}  // namespace lockstep
