@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Lockstep beside its peers: the same checkpoint, the same token file, 2 CPU ranks, interleaved repetitions.
+
+  bench/run.py [--reps 3] [--steps 10] [--only NAME] [--out bench/results/latest.json]
+
+Every repetition runs each engine once, in turn, so that a change of the machine's mood meets all of them. The primary
+figure is CPU seconds per step (all threads of rank 0): steadier than wall time where ranks share cores. The losses of all
+engines must agree, or the comparison is void. Peers: Hugging Face transformers with DDP, FSDP2 and DeepSpeed ZeRO-3, each
+at its defaults, AdamW fused. `make bench` installs what they need.
+"""
+import argparse
+import array
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+LOCKSTEP = ROOT / "build/release/bin/lockstep"
+PYTHON = ROOT / ".venv-bench/bin/python"
+sys.path.insert(0, str(HERE / "peers"))
+from peer_util import token  # noqa: E402
+
+WORLD, BATCH, SEQ, ROWS, WARMUP = 2, 2, 256, 16, 2
+# name, Lockstep's stage, recompute, dtype, peers
+CASES = [
+    ("zero3 recompute bf16", "zero3", True, "bf16", ["fsdp2", "deepspeed3"]),
+    ("zero3 recompute fp32", "zero3", True, "fp32", ["fsdp2", "deepspeed3"]),
+    ("zero0 bf16", "zero0", False, "bf16", ["ddp"]),
+    ("zero0 fp32", "zero0", False, "fp32", ["ddp"]),
+]
+TITLES = {"fsdp2": "HF + FSDP2", "ddp": "HF + DDP", "deepspeed3": "HF + DeepSpeed ZeRO-3"}
+# losses may differ by the rounding of bf16 compute; in fp32 by the order of sums
+LOSS_TOLERANCE = {"fp32": 2e-4, "bf16": 2e-2}
+
+
+def environment():
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    env.update(CUDA_VISIBLE_DEVICES="", DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo",
+               HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TORCH_EXTENSIONS_DIR=str(HERE / "data/ext"))
+    return env
+
+
+def prepare(data):
+    """A random `small` checkpoint (31.5 M parameters) and 16 rows of token ids, in both readers' forms."""
+    data.mkdir(parents=True, exist_ok=True)
+    model = data / "small"
+    if not (model / "config.json").exists():
+        subprocess.run([LOCKSTEP, "init", "--family", "qwen2", "--size", "small", "--torch_dtype", "float32",
+                        "--output_dir", model], check=True)
+    vocab = json.loads((model / "config.json").read_text())["vocab_size"]
+    ids = [[token(1234, r * SEQ + t, vocab) for t in range(SEQ)] for r in range(ROWS)]
+    with open(data / "tokens.i32", "wb") as f:
+        array.array("i", [t for row in ids for t in row]).tofile(f)
+    (data / "tokens.json").write_text(json.dumps({"rows": ROWS, "seq": SEQ, "vocab": vocab, "seed": 1234}))
+    with open(data / "tokens.jsonl", "w") as f:
+        for row in ids:
+            f.write(json.dumps({"input_ids": row, "labels": row}) + "\n")
+    return model
+
+
+def run_lockstep(data, model, stage, recompute, dtype, steps):
+    out = data / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    flag = {True: "true", False: "false"}
+    command = [LOCKSTEP, "sft", "--nproc", WORLD, "--model", model, "--dataset", data / "tokens.jsonl",
+               "--output_dir", out, "--add_version", "false", "--deepspeed", stage,
+               "--torch_dtype", {"bf16": "bfloat16", "fp32": "float32"}[dtype],
+               "--gradient_checkpointing", flag[recompute], "--per_device_train_batch_size", BATCH,
+               "--gradient_accumulation_steps", 1, "--dataset_shuffle", "false", "--max_steps", steps,
+               "--learning_rate", "1e-4", "--lr_scheduler_type", "constant", "--adam_beta1", "0.9", "--adam_beta2", "0.999",
+               "--weight_decay", "0.01", "--max_grad_norm", "0", "--logging_steps", 1, "--save_strategy", "no",
+               "--report_to", "none", "--split_dataset_ratio", "0"]
+    start = time.time()
+    process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)
+    first, log = None, []
+    for line in process.stdout:
+        log.append(line)
+        if first is None and "loss" in line and f"/{steps}" in line:
+            first = time.time() - start
+    if process.wait() != 0 or first is None:
+        sys.exit("lockstep failed:\n" + "".join(log[-30:]))
+    records = [json.loads(line) for line in open(out / "logging.jsonl")]
+    records = [r for r in records if "loss" in r and "cpu_seconds_per_step" in r]
+    return {"cpu": statistics.median(r["cpu_seconds_per_step"] for r in records[WARMUP:]),
+            "wall": statistics.median(r["train_speed(s/it)"] for r in records[WARMUP:]),
+            "rss": max(records[-1]["peak_bytes"]) / 2**20, "first": first, "losses": [r["loss"] for r in records]}
+
+
+def run_peer(data, model, engine, recompute, dtype, steps):
+    command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", WORLD,
+               HERE / "peers/train_peer.py", "--engine", engine, "--model", model, "--data", data, "--dtype", dtype,
+               "--steps", steps, "--warmup", WARMUP, "--batch", BATCH, "--seq", SEQ]
+    command += ["--checkpointing"] if recompute else []
+    done = subprocess.run([str(c) for c in command], env={**environment(), "PEER_T0": str(time.time())}, text=True,
+                          capture_output=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"engine"')]
+    if done.returncode != 0 or not lines:
+        sys.exit(f"{engine} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
+    r = json.loads(lines[-1])
+    return {"cpu": r["cpu_s"], "wall": r["step_s"], "rss": max(r["peak_rss_mib"]), "first": r["from_launch_s"],
+            "losses": r["losses"]}
+
+
+def check_losses(name, ours, theirs, dtype):
+    worst = max(abs(a - b) for a, b in zip(ours["losses"], theirs["losses"]))
+    if worst > LOSS_TOLERANCE[dtype]:
+        sys.exit(f"{name}: losses differ by {worst:.2e} (tolerance {LOSS_TOLERANCE[dtype]:.0e}); the comparison is void\n"
+                 f"  ours  {ours['losses']}\n  peer  {theirs['losses']}")
+    return worst
+
+
+def summary(values):
+    return f"{statistics.median(values):.3f} [{min(values):.3f} {max(values):.3f}]"
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    args.add_argument("--reps", type=int, default=3)
+    args.add_argument("--steps", type=int, default=10)
+    args.add_argument("--only", default="", help="cases whose name contains this")
+    args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
+    args.add_argument("--out", type=pathlib.Path, default=HERE / "results/latest.json")
+    args = args.parse_args()
+    for needed in (LOCKSTEP, PYTHON):
+        if not needed.exists():
+            sys.exit(f"{needed}: not there; run `make build` and tools/setup_bench.sh (or `make bench`)")
+    model = prepare(args.data)
+    rows = []
+    for name, stage, recompute, dtype, peers in CASES:
+        if args.only not in name:
+            continue
+        results = {engine: [] for engine in ["ours", *peers]}
+        for rep in range(args.reps):
+            results["ours"].append(run_lockstep(args.data, model, stage, recompute, dtype, args.steps))
+            for peer in peers:
+                results[peer].append(run_peer(args.data, model, peer, recompute, dtype, args.steps))
+                check_losses(f"{name} vs {peer}", results["ours"][-1], results[peer][-1], dtype)
+            print(f"  {name}: repetition {rep + 1} of {args.reps} done", flush=True)
+        for peer in peers:
+            for key, what, unit in [("cpu", "CPU seconds per step", "s"), ("wall", "wall seconds per step", "s"),
+                                    ("rss", "peak resident memory", "MiB"), ("first", "launch to end of first step", "s")]:
+                ours, theirs = ([r[key] for r in results[who]] for who in ("ours", peer))
+                ratios = [a / b for a, b in zip(ours, theirs)]
+                rows.append({"name": f"{name}: {what}", "ours": statistics.median(ours),
+                             "peer": statistics.median(theirs), "peer_name": TITLES[peer],
+                             "ratio": statistics.median(ours) / statistics.median(theirs), "unit": unit,
+                             "ratio_spread": [min(ratios), max(ratios)], "repetitions": args.reps})
+                print(f"{name:22} {what:28} ours {summary(ours):24} {TITLES[peer]:22} {summary(theirs):24} "
+                      f"ratio {rows[-1]['ratio']:.2f} [{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    print("written", args.out)
+
+
+if __name__ == "__main__":
+    main()
