@@ -1,17 +1,19 @@
 // Chat templates: the Jinja subset that Hugging Face checkpoints use, rendered as transformers renders it
-// (trim_blocks, lstrip_blocks, loop controls, tojson without HTML escapes, raise_exception, strftime_now, generation tags).
+// (trim_blocks, lstrip_blocks, loop controls, tojson without HTML escapes, raise_exception, strftime_now, generation
+// tags).
 //
 // Example:
-//   const ChatTemplate chat = ChatTemplate::load(dir);   // chat_template.jinja | chat_template.json | tokenizer_config.json
-//   const std::string prompt = chat.render(messages, {.add_generation_prompt = true});
+//   const ChatTemplate chat = ChatTemplate::load(dir);   // chat_template.jinja | chat_template.json |
+//   tokenizer_config.json const std::string prompt = chat.render(messages, {.add_generation_prompt = true});
 #pragma once
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "lockstep/base/json.h"
 
@@ -26,8 +28,8 @@ struct TextSpan {
 
 struct RenderOptions {
   bool add_generation_prompt = false;
-  std::string bos_token, eos_token;   // visible to the template
-  const Json* tools = nullptr;        // array, or none
+  std::string bos_token, eos_token;  // visible to the template
+  const Json* tools = nullptr;       // array, or none
 };
 
 class ChatTemplate {

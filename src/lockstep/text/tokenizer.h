@@ -1,5 +1,6 @@
-// A tokenizer.json of the BPE families: byte-level (Qwen2, Llama-3) and SentencePiece-style with byte fallback (Llama-2).
-// Identical ids to the Hugging Face `tokenizers` library. Immutable after loading; safe to share between threads.
+// A tokenizer.json of the BPE families: byte-level (Qwen2, Llama-3) and SentencePiece-style with byte fallback
+// (Llama-2). Identical ids to the Hugging Face `tokenizers` library. Immutable after loading; safe to share between
+// threads.
 //
 // Example:
 //   const Tokenizer tokenizer = Tokenizer::load(dir);            // tokenizer.json (+ tokenizer_config.json)
@@ -36,31 +37,34 @@ class Tokenizer {
   /// Invalid UTF-8 becomes U+FFFD, as Hugging Face does it.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
 
-  int64_t vocab_size() const;                                    // largest id + 1, added tokens included
-  std::optional<int32_t> id_of(std::string_view token) const;    // the token as stored in the vocabulary
-  std::string token_of(int32_t id) const;                        // "" for an id that does not exist
+  int64_t vocab_size() const;                                  // largest id + 1, added tokens included
+  std::optional<int32_t> id_of(std::string_view token) const;  // the token as stored in the vocabulary
+  std::string token_of(int32_t id) const;                      // "" for an id that does not exist
   bool is_special(int32_t id) const;
-  std::optional<std::string> special(std::string_view name) const;  // "bos_token", "eos_token", "pad_token", "unk_token"
+  std::optional<std::string> special(
+      std::string_view name) const;  // "bos_token", "eos_token", "pad_token", "unk_token"
 
  private:
+  friend class StreamDecoder;
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
-/// Decodes token by token for a terminal: holds back bytes until they form whole characters, keeps the leading-space rule.
+/// Decodes token by token for a terminal. What push and finish return adds up to decode() of all ids, to the byte: what
+/// a later token may still change (a part of a character, a run of byte tokens) is held back until it is certain.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
   std::string push(int32_t id);  // the new text that is now certain
-  std::string finish();          // what was held back, invalid bytes as U+FFFD
+  std::string finish();          // what was held back, invalid bytes as U+FFFD; then a new text may begin
 
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;
-  size_t printed_from_ = 0;
-  size_t read_to_ = 0;
+  bool at_start_ = true;      // no text has been returned, so the leading-space rule still applies
+  std::vector<int32_t> ids_;  // not all of their text is certain
+  size_t printed_bytes_ = 0;  // of the text of ids_
 };
 
 }  // namespace lockstep

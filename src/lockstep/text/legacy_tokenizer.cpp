@@ -1,0 +1,90 @@
+#include "lockstep/text/legacy_tokenizer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kPattern =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+    "\\s+(?!\\S)|\\s+";
+
+void read_vocab(const std::filesystem::path& path, TokenizerFile& file) {
+  // An unordered value: the ordered one searches all earlier keys for each key.
+  const auto vocab = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  if (!vocab.is_object()) throw checkpoint_error(fmt::format("{}: expected an object of token to id", path.string()));
+  for (const auto& [token, id] : vocab.items()) {
+    if (!id.is_number_integer()) {
+      throw checkpoint_error(
+          fmt::format("{}: \"{}\": expected a number, found {}", path.string(), token, id.type_name()));
+    }
+    file.vocab.emplace_back(token, id.get<int32_t>());
+  }
+}
+
+void read_merges(const std::filesystem::path& path, TokenizerFile& file) {
+  for (const std::string& line : split(read_text(path), '\n')) {
+    if (line.empty() || line.starts_with("#version")) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string::npos) {
+      throw checkpoint_error(fmt::format("{}: expected \"a b\", found \"{}\"", path.string(), line));
+    }
+    file.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+  }
+}
+
+Json added_tokens(const Json& config) {
+  Json out = Json::array();
+  const auto found = config.find("added_tokens_decoder");
+  if (found == config.end()) return out;
+  for (const auto& [id, token] : found->items()) {
+    Json entry = token;
+    int64_t number = 0;
+    std::from_chars(id.data(), id.data() + id.size(), number);
+    entry["id"] = number;
+    out.push_back(std::move(entry));
+  }
+  std::sort(out.begin(), out.end(), [](const Json& a, const Json& b) { return a["id"] < b["id"]; });
+  return out;
+}
+
+}  // namespace
+
+bool is_legacy_qwen2(const std::filesystem::path& dir) {
+  if (!std::filesystem::exists(dir / "vocab.json") || !std::filesystem::exists(dir / "merges.txt")) return false;
+  if (!std::filesystem::exists(dir / "tokenizer_config.json")) return false;
+  const Json config = read_json(dir / "tokenizer_config.json");
+  const std::string name = config.value("tokenizer_class", "");
+  return name.find("Qwen2") != std::string::npos || name.find("MiniCPM") != std::string::npos;
+}
+
+TokenizerFile read_legacy_qwen2(const std::filesystem::path& dir) {
+  TokenizerFile file;
+  file.path = (dir / "vocab.json").string();
+  read_vocab(dir / "vocab.json", file);
+  read_merges(dir / "merges.txt", file);
+  Json rest;
+  rest["added_tokens"] = added_tokens(read_json(dir / "tokenizer_config.json"));
+  rest["normalizer"] = {{"type", "NFC"}};
+  rest["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       Json::array(
+           {{{"type", "Split"}, {"pattern", {{"Regex", kPattern}}}, {"behavior", "Isolated"}, {"invert", false}},
+            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}})}};
+  rest["post_processor"] = nullptr;
+  rest["decoder"] = {{"type", "ByteLevel"}};
+  rest["model"] = {{"type", "BPE"}};
+  file.rest = std::make_unique<Json>(std::move(rest));
+  return file;
+}
+
+}  // namespace lockstep

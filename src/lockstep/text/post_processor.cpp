@@ -1,0 +1,80 @@
+#include "lockstep/text/post_processor.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/text/json_keys.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<int32_t> special_ids(const Json& config, const std::string& name, const std::string& where) {
+  const auto specials = config.find("special_tokens");
+  if (specials == config.end() || !specials->contains(name)) {
+    throw checkpoint_error(fmt::format("{}: special_tokens has no \"{}\", which the template uses", where, name));
+  }
+  std::vector<int32_t> ids;
+  for (const Json& id : list_key(specials->at(name), "ids", where + ": special_tokens"))
+    ids.push_back(id.get<int32_t>());
+  return ids;
+}
+
+// ["<s>", 0], the form of BertProcessing's sep and cls.
+int32_t pair_id(const Json& config, const std::string& key, const std::string& where) {
+  const Json& pair = list_key(config, key, where);
+  if (pair.size() != 2 || !pair[1].is_number_integer()) {
+    throw checkpoint_error(fmt::format("{}: \"{}\": expected [token, id], found {}", where, key, pair.dump()));
+  }
+  return pair[1].get<int32_t>();
+}
+
+}  // namespace
+
+PostProcessor::PostProcessor(const Json& config, const std::string& where) { read(config, where); }
+
+void PostProcessor::read(const Json& config, const std::string& where) {
+  if (config.is_null()) return;
+  const std::string type = text_key(config, "type", where);
+  if (type == "Sequence") {
+    for (const Json& part : list_key(config, "processors", where)) read(part, where);
+  } else if (type == "TemplateProcessing") {
+    read_template(config, where);
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    before_.insert(before_.begin(), pair_id(config, "cls", where));
+    after_.push_back(pair_id(config, "sep", where));
+  } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
+    throw unsupported(where, type, "TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing, Sequence");
+  }
+}
+
+void PostProcessor::read_template(const Json& config, const std::string& where) {
+  std::vector<int32_t> before;
+  int sequences = 0;
+  for (const Json& piece : list_key(config, "single", where)) {
+    if (piece.is_object() && piece.contains("Sequence")) {
+      ++sequences;
+      continue;
+    }
+    if (!piece.is_object() || !piece.contains("SpecialToken")) {
+      throw checkpoint_error(
+          fmt::format("{}: single: expected Sequence or SpecialToken, found {}", where, piece.dump()));
+    }
+    const auto ids = special_ids(config, text_key(piece.at("SpecialToken"), "id", where + ": single"), where);
+    auto& side = sequences == 0 ? before : after_;
+    side.insert(side.end(), ids.begin(), ids.end());
+  }
+  if (sequences != 1) {
+    throw checkpoint_error(
+        fmt::format("{}: single: expected the text (Sequence) once, found it {} times", where, sequences));
+  }
+  before_.insert(before_.begin(), before.begin(), before.end());
+}
+
+std::vector<int32_t> PostProcessor::apply(std::vector<int32_t> ids) const {
+  ids.insert(ids.begin(), before_.begin(), before_.end());
+  ids.insert(ids.end(), after_.begin(), after_.end());
+  return ids;
+}
+
+}  // namespace lockstep

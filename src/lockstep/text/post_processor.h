@@ -1,0 +1,30 @@
+// The `post_processor` of a tokenizer.json for single texts: which special tokens stand around the ids.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+
+class PostProcessor {
+ public:
+  /// `config` may be null. Supported: TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing, Sequence.
+  /// Throws UserError(kCheckpoint) naming `where` and the type.
+  PostProcessor(const Json& config, const std::string& where);
+
+  std::vector<int32_t> apply(std::vector<int32_t> ids) const;
+
+ private:
+  void read(const Json& config, const std::string& where);
+  void read_template(const Json& config, const std::string& where);
+
+  /// Outermost last. A template that repeats or drops the text is refused while reading.
+  std::vector<int32_t> before_, after_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+#include "lockstep/text/tokenizer_file.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/text/json_keys.h"
+#include "lockstep/text/legacy_tokenizer.h"
+
+namespace lockstep {
+namespace {
+
+// Receives parse events; model.vocab and model.merges go to the tables, everything else into a Json value.
+class Reader final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Reader(TokenizerFile& out) : out_(out) {}
+
+  bool null() override { return value(Json(nullptr)); }
+  bool boolean(bool v) override { return value(Json(v)); }
+  bool number_integer(number_integer_t v) override { return number(v); }
+  bool number_unsigned(number_unsigned_t v) override { return number(static_cast<int64_t>(v)); }
+  bool number_float(number_float_t v, const string_t&) override { return value(Json(v)); }
+  bool binary(binary_t&) override { return false; }
+  bool string(string_t& v) override {
+    if (table_ != Table::kMerges) return value(Json(std::move(v)));
+    if (table_depth_ == 2) {
+      pair_.push_back(std::move(v));
+      return true;
+    }
+    return split_merge(v);
+  }
+  bool key(string_t& v) override {
+    key_ = std::move(v);
+    return true;
+  }
+  bool start_object(std::size_t) override {
+    if (table_ != Table::kNone) return refuse("an object");
+    if (open_.size() == 1 && key_ == "model") in_model_ = true;
+    if (open_.size() == 2 && in_model_ && key_ == "vocab") {
+      table_ = Table::kVocab;
+      return true;
+    }
+    return open(Json::object());
+  }
+  bool end_object() override {
+    if (table_ == Table::kVocab) {
+      table_ = Table::kNone;
+      return true;
+    }
+    if (open_.size() == 2) in_model_ = false;
+    open_.pop_back();
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (table_ == Table::kVocab) return refuse("a list");
+    if (table_ == Table::kMerges) {
+      ++table_depth_;
+      pair_.clear();
+      return table_depth_ == 2 || refuse("a list in a list");
+    }
+    if (open_.size() == 2 && in_model_ && key_ == "merges") {
+      table_ = Table::kMerges;
+      table_depth_ = 1;
+      return true;
+    }
+    return open(Json::array());
+  }
+  bool end_array() override {
+    if (table_ != Table::kMerges) {
+      open_.pop_back();
+      return true;
+    }
+    if (--table_depth_ == 0) {
+      table_ = Table::kNone;
+      return true;
+    }
+    if (pair_.size() != 2) return refuse(fmt::format("a list of {}", pair_.size()));
+    out_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    error_ = fmt::format("byte {}: {}", position, e.what());
+    return false;
+  }
+
+  const std::string& error() const { return error_; }
+  Json take() { return std::move(root_); }
+
+ private:
+  enum class Table { kNone, kVocab, kMerges };
+
+  bool refuse(std::string_view found) {
+    error_ = table_ == Table::kVocab
+                 ? fmt::format("model.vocab: \"{}\": expected a number (a BPE vocabulary), found {}", key_, found)
+                 : fmt::format("model.merges: entry {}: expected \"a b\" or [\"a\", \"b\"], found {}",
+                               out_.merges.size(), found);
+    return false;
+  }
+  bool split_merge(const std::string& merge) {
+    const size_t space = merge.find(' ');
+    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) return refuse('"' + merge + '"');
+    out_.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
+    return true;
+  }
+  bool number(int64_t v) {
+    if (table_ == Table::kMerges) return refuse("a number");
+    if (table_ == Table::kNone) return value(Json(v));
+    if (v < 0 || v > INT32_MAX) return refuse(fmt::format("{}", v));
+    out_.vocab.emplace_back(std::move(key_), static_cast<int32_t>(v));
+    return true;
+  }
+  bool value(Json v) {
+    if (table_ != Table::kNone) return refuse(v.type_name());
+    return place(std::move(v)) != nullptr;
+  }
+  bool open(Json v) {
+    open_.push_back(place(std::move(v)));
+    return true;
+  }
+  Json* place(Json v) {
+    if (open_.empty()) return &(root_ = std::move(v));
+    Json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(v));
+      return &parent.back();
+    }
+    return &(parent[key_] = std::move(v));
+  }
+
+  TokenizerFile& out_;
+  Json root_;
+  std::vector<Json*> open_;  // the values being filled; a parent does not grow while its child is open
+  std::string key_, error_;
+  std::vector<std::string> pair_;
+  bool in_model_ = false;
+  Table table_ = Table::kNone;
+  int table_depth_ = 0;
+};
+
+}  // namespace
+
+TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / "tokenizer.json";
+  if (!std::filesystem::exists(path)) {
+    if (is_legacy_qwen2(dir)) return read_legacy_qwen2(dir);
+    throw checkpoint_error(fmt::format("{}: no such file", path.string()),
+                           "supported: tokenizer.json of the BPE families, or vocab.json with merges.txt of Qwen2");
+  }
+  TokenizerFile file;
+  file.path = path.string();
+  Reader reader(file);
+  if (!Json::sax_parse(read_text(path), &reader)) {
+    throw checkpoint_error(fmt::format("{}: {}", file.path, reader.error()), "is the file complete?");
+  }
+  file.rest = std::make_unique<Json>(reader.take());
+  return file;
+}
+
+}  // namespace lockstep
