@@ -1,0 +1,49 @@
+// The images of one row: those named in its fields, those inside its messages, and the marks that tie them together.
+// Used by sample_from_row alone.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/data/sample.h"
+
+namespace lockstep {
+
+/// `train.jsonl:17: field "images": expected a list of paths, found 3`. Long values are cut.
+UserError field_error(const std::string& where, const std::string& field, const std::string& expected,
+                      const Json& found);
+
+class RowMedia {
+ public:
+  /// Reads `images` | `image`. Throws UserError(kData) for videos and audios, URLs, and what is no image reference.
+  RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
+
+  /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>" where images stand. Call it
+  /// in the order of the messages. Throws UserError(kData).
+  std::string content_text(const Json& content, const std::string& field);
+
+  /// Matches marks with images, puts marks that are missing in front of the first user message, and fills
+  /// sample.images. Throws UserError(kData) when there are more marks than images.
+  void resolve(Sample& sample) const;
+
+ private:
+  std::string reference(const Json& value, const std::string& field) const;
+  std::string path_reference(const std::string& text, const std::string& field) const;
+  void read_images(const Json& value, const std::string& field);
+  std::string part_text(const Json& part, const std::string& field);
+  std::string marked_text(std::string text);
+
+  std::string where_;
+  std::filesystem::path base_dir_;
+  std::vector<std::string> row_images_;
+  std::map<std::string, std::string> named_images_;  // MiniCPM's {"<image_00>": path}
+  std::map<std::string, bool> named_used_;
+  std::vector<std::optional<std::string>> marks_;  // the image that stands at a mark, or the row's next one
+};
+
+}  // namespace lockstep
