@@ -1,8 +1,9 @@
 // Samples in a seeded order, sharded over ranks, processed ahead on threads, resumable at the exact sample.
 //
-// The order is a function of (seed, epoch) alone, never of world size or threads: global micro-batch m of an epoch takes rows
-// [m*G, (m+1)*G) of the shuffled order, G = batch_size * world; rank r takes the r-th slice of batch_size. The tail may leave
-// some ranks with fewer rows or none; they get a shorter or empty batch, never a repeated row (the step contract copes).
+// The order is a function of (seed, epoch) alone, never of world size or threads: global micro-batch m of an epoch
+// takes rows [m*G, (m+1)*G) of the shuffled order, G = batch_size * world; rank r takes the r-th slice of batch_size.
+// The tail may leave some ranks with fewer rows or none; they get a shorter or empty batch, never a repeated row (the
+// step contract copes).
 //
 // Example:
 //   Loader loader(dataset, processor, {.batch_size = 2, .rank = 0, .world = 2, .seed = 42});
@@ -23,18 +24,21 @@
 namespace lockstep {
 
 struct LoaderOptions {
-  int64_t batch_size = 1;   // rows per rank and micro-batch
+  int64_t batch_size = 1;  // rows per rank and micro-batch
   int rank = 0, world = 1;
   uint64_t seed = 42;
   bool shuffle = true;
-  bool strict = false;      // a row whose media or text cannot be processed is an error, instead of skipped and counted
-  int num_workers = 1;      // threads; 0: processes in the caller
-  int64_t prefetch = 4;     // micro-batches held ready
+  bool strict = false;   // a row whose media or text cannot be processed is an error, instead of skipped and counted
+  int num_workers = 1;   // threads; 0: processes in the caller
+  int64_t prefetch = 4;  // micro-batches held ready
+  int64_t patience_s = 600;  // next() waits no longer than this for one micro-batch
   ProcessOptions process;
-  bool prompts = false;     // prompt_features instead of train_features
+  bool prompts = false;  // prompt_features instead of train_features
 };
 
 /// Where the next micro-batch begins, in *rows of the epoch's order consumed by all ranks*: independent of world size.
+/// Resumed with another world size or batch size no row is lost or repeated; only their grouping in micro-batches
+/// differs.
 struct LoaderCursor {
   int64_t epoch = 0;
   int64_t rows = 0;
@@ -44,22 +48,26 @@ struct LoaderCursor {
 /// Rows of one micro-batch on this rank; fewer than batch_size when rows were skipped or at the tail.
 struct LoadedBatch {
   std::vector<Features> rows;
-  LoaderCursor after;          // the cursor after this micro-batch, equal on all ranks
-  int64_t skipped = 0;         // rows of this rank's slice that could not be used
+  LoaderCursor after;   // the cursor after this micro-batch, equal on all ranks
+  int64_t skipped = 0;  // rows of this rank's slice that could not be used
 };
 
+/// Borrows the data set and the processor, which must outlive it. One thread calls it; its workers are its own.
 class Loader {
  public:
+  /// Begins at epoch 0. Throws InternalError for options that make no sense.
   Loader(const Dataset& dataset, const Processor& processor, const LoaderOptions& options);
-  ~Loader();
+  ~Loader();  // waits for the rows that workers are busy with, and no longer
 
-  /// The next micro-batch of this epoch; nullopt when the epoch is over (on all ranks at the same call).
+  /// The next micro-batch of this epoch; nullopt when the epoch is over (on all ranks at the same call), until seek.
+  /// Rethrows, in order, what a worker threw: any error but UserError(kData), and that too when strict.
   std::optional<LoadedBatch> next();
-  /// Begins at the given place; anything prefetched is dropped.
+  /// Begins at the given place; anything prefetched is dropped. Throws UserError(kCheckpoint) for a place outside.
   void seek(const LoaderCursor& cursor);
-  int64_t batches_per_epoch() const;
-  int64_t skipped_rows() const;                       // so far, on this rank
-  std::vector<std::string> skipped_reasons() const;   // the first 20
+  LoaderCursor cursor() const;                       // where the next micro-batch begins
+  int64_t batches_per_epoch() const;                 // from the epoch's start
+  int64_t skipped_rows() const;                      // so far, on this rank
+  std::vector<std::string> skipped_reasons() const;  // the first 20
 
  private:
   struct Impl;

@@ -1,0 +1,227 @@
+#include "lockstep/data/shapes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/data/random.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::array<std::array<uint8_t, 3>, 6> kPaint = {
+    {{220, 30, 30}, {30, 160, 50}, {40, 70, 220}, {240, 220, 30}, {150, 40, 180}, {250, 135, 20}}};
+constexpr std::array<const char*, 3> kNumbers = {"one", "two", "three"};
+constexpr std::array<std::array<const char*, 2>, 16> kFacts = {{{"What comes after one?", "two"},
+                                                                {"What comes after two?", "three"},
+                                                                {"What comes after three?", "four"},
+                                                                {"What comes after four?", "five"},
+                                                                {"What comes after five?", "six"},
+                                                                {"What comes after six?", "seven"},
+                                                                {"What comes after seven?", "eight"},
+                                                                {"What comes after eight?", "nine"},
+                                                                {"What is the opposite of hot?", "cold"},
+                                                                {"What is the opposite of big?", "small"},
+                                                                {"What is the opposite of up?", "down"},
+                                                                {"What is the opposite of day?", "night"},
+                                                                {"What is the opposite of wet?", "dry"},
+                                                                {"What is the opposite of old?", "new"},
+                                                                {"What is the opposite of open?", "closed"},
+                                                                {"What is the opposite of fast?", "slow"}}};
+
+/// A question about one scene (or about none).
+struct Question {
+  std::string group, text, answer;
+};
+
+/// How many answers a group can have: what "uniform" guesses among.
+const std::map<std::string, double> kAnswersOfGroup = {
+    {"colour", 6}, {"kind", 4}, {"count", 3}, {"position", 9}, {"text", 16}};
+
+/// Is the point inside? x, y from the cell's centre, in units of the shape's radius.
+bool is_inside(int kind, double x, double y) {
+  switch (kind) {
+    case 0:  // circle
+      return x * x + y * y <= 1.0;
+    case 1:  // square
+      return std::max(std::abs(x), std::abs(y)) <= 0.85;
+    case 2:  // triangle, point upwards
+      return y >= -1.0 && y <= 0.8 && std::abs(x) <= (y + 1.0) * 0.56;
+    default:  // cross
+      return std::max(std::abs(x), std::abs(y)) <= 1.0 && std::min(std::abs(x), std::abs(y)) <= 0.3;
+  }
+}
+
+/// `count` different numbers under `bound`, in random order.
+std::vector<int> draw_different(SplitMix64& random, int count, int bound) {
+  std::vector<int> all(static_cast<size_t>(bound));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    std::swap(all[i], all[i + static_cast<size_t>(random.below(bound - static_cast<int64_t>(i)))]);
+  }
+  all.resize(static_cast<size_t>(count));
+  return all;
+}
+
+std::vector<DrawnShape> draw_scene(SplitMix64& random, int max_shapes) {
+  const auto count = static_cast<int>(1 + random.below(max_shapes));
+  const auto kinds = draw_different(random, count, kShapeKinds.size());
+  const auto colours = draw_different(random, count, kShapeColours.size());
+  const auto cells = draw_different(random, count, kShapePlaces.size());
+  std::vector<DrawnShape> scene;
+  for (size_t i = 0; i < kinds.size(); ++i) scene.push_back({.kind = kinds[i], .colour = colours[i], .cell = cells[i]});
+  return scene;
+}
+
+/// About the first shape, which is as random as any.
+Question ask(SplitMix64& random, const std::vector<DrawnShape>& scene) {
+  const auto& shape = scene.front();
+  const std::string kind = kShapeKinds.at(static_cast<size_t>(shape.kind));
+  const std::string colour = kShapeColours.at(static_cast<size_t>(shape.colour));
+  switch (random.below(4)) {
+    case 0:
+      return {.group = "colour", .text = fmt::format("What colour is the {}?", kind), .answer = colour};
+    case 1:
+      return {.group = "kind", .text = fmt::format("What shape is {}?", colour), .answer = kind};
+    case 2:
+      return {.group = "count", .text = "How many shapes are there?", .answer = kNumbers.at(scene.size() - 1)};
+    default:
+      return {.group = "position",
+              .text = fmt::format("Where is the {}?", kind),
+              .answer = kShapePlaces.at(static_cast<size_t>(shape.cell))};
+  }
+}
+
+/// The row in one of the three forms; `image` may be empty.
+Json make_row(const Question& question, const std::string& image, int64_t form) {
+  Json row;
+  const std::string mark = image.empty() ? "" : "<image>";
+  if (form == 0) {
+    row["messages"] = {{{"role", "user"}, {"content", mark + question.text}},
+                       {{"role", "assistant"}, {"content", question.answer}}};
+    if (!image.empty()) row["images"] = Json::array({image});
+  } else if (form == 1) {
+    row["conversations"] = {{{"from", "human"}, {"value", mark + question.text}},
+                            {{"from", "gpt"}, {"value", question.answer}}};
+    if (!image.empty()) row["image"] = image;
+  } else {
+    row["query"] = question.text;
+    row["response"] = question.answer;
+    if (!image.empty()) row["images"] = Json::array({image});
+  }
+  row["group"] = question.group;
+  return row;
+}
+
+/// Most pictures have the tower's size or a multiple of it; some need true resampling.
+int64_t draw_edge(SplitMix64& random) {
+  constexpr std::array<int64_t, 10> kEdges = {48, 48, 48, 48, 48, 96, 96, 96, 144, 64};
+  return kEdges.at(static_cast<size_t>(random.below(kEdges.size())));
+}
+
+std::array<uint8_t, 3> draw_background(SplitMix64& random) {
+  const int64_t darkest = random.below(2) == 0 ? 0 : 230;
+  const auto grey = static_cast<uint8_t>(darkest + random.below(26));
+  return {grey, grey, grey};
+}
+
+struct Part {
+  std::string name;  // "train", "eval"
+  int64_t rows = 0;
+  uint64_t stream = 0;
+  bool mixed_forms = false;
+};
+
+std::vector<Question> write_part(const std::filesystem::path& dir, const ShapesOptions& options, const Part& part) {
+  SplitMix64 random(options.seed, part.stream);
+  std::vector<Question> questions;
+  std::string lines;
+  for (int64_t i = 0; i < part.rows; ++i) {
+    std::string image;
+    const bool has_image = static_cast<double>(random.below(1000)) >= options.text_share * 1000;
+    if (has_image) {
+      const auto scene = draw_scene(random, options.max_shapes);
+      questions.push_back(ask(random, scene));
+      const bool is_jpeg = random.below(4) == 0;
+      image = fmt::format("images/{}_{:06}.{}", part.name, i, is_jpeg ? "jpg" : "png");
+      const int64_t edge = draw_edge(random);
+      const Image drawn = draw_shapes(scene, edge, draw_background(random));
+      write_text(dir / image, is_jpeg ? encode_jpeg(drawn, 95) : encode_png(drawn));
+    } else {
+      const auto& fact = kFacts.at(static_cast<size_t>(random.below(kFacts.size())));
+      questions.push_back({.group = "text", .text = fact[0], .answer = fact[1]});
+    }
+    const int64_t form = part.mixed_forms ? std::max<int64_t>(0, random.below(6) - 3) : 0;
+    lines += make_row(questions.back(), image, form).dump() + "\n";
+  }
+  write_text(dir / (part.name + ".jsonl"), lines);
+  return questions;
+}
+
+/// Always gives the answer that was most frequent in training under the same key; the share of hits on `eval`.
+template <typename Key>
+double most_frequent_hits(const std::vector<Question>& train, const std::vector<Question>& eval, Key key) {
+  std::map<std::string, std::map<std::string, int64_t>> counts;
+  for (const auto& question : train) ++counts[key(question)][question.answer];
+  int64_t hits = 0;
+  for (const auto& question : eval) {
+    const auto& answers = counts[key(question)];
+    const auto best = std::max_element(answers.begin(), answers.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    hits += best != answers.end() && best->first == question.answer ? 1 : 0;
+  }
+  return static_cast<double>(hits) / static_cast<double>(eval.size());
+}
+
+}  // namespace
+
+Image draw_shapes(const std::vector<DrawnShape>& shapes, int64_t edge, std::array<uint8_t, 3> background) {
+  Image image{.width = edge, .height = edge, .pixels = std::vector<uint8_t>(static_cast<size_t>(edge * edge * 3))};
+  const double cell = static_cast<double>(edge) / 3, radius = 0.4 * cell;
+  for (int64_t y = 0; y < edge; ++y) {
+    for (int64_t x = 0; x < edge; ++x) {
+      auto paint = background;
+      for (const auto& shape : shapes) {
+        const double from_x = (static_cast<double>(x) + 0.5 - (shape.cell % 3 + 0.5) * cell) / radius;
+        const double from_y = (static_cast<double>(y) + 0.5 - (shape.cell / 3 + 0.5) * cell) / radius;
+        if (is_inside(shape.kind, from_x, from_y)) paint = kPaint.at(static_cast<size_t>(shape.colour));
+      }
+      std::copy(paint.begin(), paint.end(), &image.pixels[static_cast<size_t>((y * edge + x) * 3)]);
+    }
+  }
+  return image;
+}
+
+ShapesFigures write_shapes(const std::filesystem::path& dir, const ShapesOptions& options) {
+  check(options.train_rows > 0 && options.eval_rows > 0 && options.max_shapes >= 1 && options.max_shapes <= 3 &&
+            options.text_share >= 0 && options.text_share <= 1,
+        "write_shapes: options out of range");
+  std::error_code problem;
+  std::filesystem::create_directories(dir / "images", problem);
+  if (problem)
+    throw data_error(fmt::format("{}: cannot be created ({})", (dir / "images").string(), problem.message()));
+  const auto train =
+      write_part(dir, options, {.name = "train", .rows = options.train_rows, .stream = 1, .mixed_forms = true});
+  const auto eval = write_part(dir, options, {.name = "eval", .rows = options.eval_rows, .stream = 2});
+
+  ShapesFigures figures;
+  for (const auto& question : eval)
+    figures.uniform += 1.0 / kAnswersOfGroup.at(question.group) / static_cast<double>(eval.size());
+  figures.majority = most_frequent_hits(train, eval, [](const Question& q) { return q.group; });
+  figures.blind = most_frequent_hits(train, eval, [](const Question& q) { return q.text; });
+  write_json(dir / "figures.json", {{"train_rows", options.train_rows},
+                                    {"eval_rows", options.eval_rows},
+                                    {"seed", options.seed},
+                                    {"uniform", figures.uniform},
+                                    {"majority", figures.majority},
+                                    {"blind", figures.blind}});
+  return figures;
+}
+
+}  // namespace lockstep
