@@ -1,0 +1,66 @@
+"""Oracles of a fresh seed, made by transformers, hold: `lockstep verify` computes them again.
+
+LOCKSTEP_ORACLE_SEED picks the seed (default 7); it is printed.
+"""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from story import FIXTURES, ROOT, Story, main
+
+SEED = os.environ.get("LOCKSTEP_ORACLE_SEED", "7")
+GENERATOR = ROOT / "tests" / "oracles" / "make_oracles.py"
+
+
+def generate(*words):
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-B", "-W", "ignore", GENERATOR, *map(str, words)], capture_output=True, text=True,
+                          check=False, env=env)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return done.stdout
+
+
+class FreshOracles(Story):
+    def verify(self, families, *flags):
+        print(f"seed {SEED} {' '.join(flags)}", flush=True)
+        generate("--out", self.folder, "--seed", SEED, "--family", ",".join(families), *flags)
+        for family in families:
+            with self.subTest(family):
+                self.lockstep("verify", self.folder / family, expect=0, timeout=300)
+
+    def test_ordinary_sizes(self):
+        self.verify(["qwen2", "llava", "train_qwen2", "train_llava"])
+
+    def test_odd_sizes(self):
+        self.verify(["qwen2", "llava", "train_qwen2", "train_llava"], "--sizes", "odd")
+
+    def test_random_sizes(self):
+        self.verify(["qwen2", "llava", "train_qwen2", "train_llava"], "--sizes", "random")
+
+    def test_text_and_images(self):
+        self.verify(["tokenizers", "chat_templates", "image_preprocess"])
+
+    def test_a_wrong_weight_is_found(self):
+        """verify is only worth something if it fails: the final norm of the checkpoint is changed by one per cent."""
+        from safetensors.torch import load_file, save_file
+        generate("--out", self.folder, "--seed", SEED, "--family", "qwen2")
+        weights = self.folder / "qwen2" / "checkpoint" / "model.safetensors"
+        tensors = load_file(weights)
+        tensors["model.norm.weight"] *= 1.01
+        save_file(tensors, weights, metadata={"format": "pt"})
+        done = self.lockstep("verify", self.folder / "qwen2", "--json", timeout=300)
+        self.assertNotEqual(done.returncode, 0, done.text)
+        json.loads(done.stdout)
+
+
+class RecordedOracles(unittest.TestCase):
+    def test_transformers_still_gives_what_was_recorded(self):
+        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llava")):
+            print(generate("--out", FIXTURES / "oracle" / name, "--verify", "--family", families))
+
+
+if __name__ == "__main__":
+    main()

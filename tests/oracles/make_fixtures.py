@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Write tests/fixtures/oracle: a seed of ordinary sizes and one of odd sizes, without the tensors that only help to find
+a mistake (inner layers of cases whose outer ones are kept), so that the repository stays small.
+
+  make_fixtures.py [--out tests/fixtures/oracle]
+"""
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from oraclelib.common import read_json, write_json  # noqa: E402
+
+SETS = {
+    "seed1": (["--seed", "1", "--vocab", "320"], ["qwen2", "llava", "train_qwen2", "train_llava"]),
+    "odd": (["--seed", "2", "--sizes", "odd", "--vocab", "288"], ["qwen2", "llava"]),
+}
+DROPPED = re.compile(r"(single|long|two_images|text_only)/out/(layer_\d+|layer0_.*|vision_.*|inputs_embeds|last_hidden_state)"
+                     r"|batch/out/(layer_[1-9]\d*|layer0_.*)|.*/out/grad:(model\.embed_tokens|lm_head)\.weight")
+# More that a set can do without, and what it keeps in spite of DROPPED (the gradient of a tied head).
+ALSO_DROPPED = {"seed1/llava": r".*patch_embedding\.weight|two_images/out/logits|batch/out/(layer_0|vision_layer_0|vision_embeddings)",
+                "seed1/qwen2": r"batch/out/layer_0", "odd/llava": r"two_images/out/logits|batch/out/layer_0"}
+KEPT = {"seed1/llava": r"two_images/out/last_hidden_state", "odd/llava": r"two_images/out/last_hidden_state",
+        "seed1/qwen2": r"batch/out/grad:model\.embed_tokens\.weight"}
+
+
+def shrink(folder, name):
+    def is_kept(tensor):
+        if re.fullmatch(KEPT.get(name, ""), tensor):
+            return True
+        return not DROPPED.fullmatch(tensor) and not re.fullmatch(ALSO_DROPPED.get(name, ""), tensor)
+
+    tensors, meta = load_file(folder / "reference.safetensors"), read_json(folder / "reference.json")
+    keep = {n: t for n, t in tensors.items() if is_kept(n)}
+    save_file(keep, folder / "reference.safetensors", metadata={"format": "pt"})
+    meta["dropped"] = sorted(n for n in tensors if n not in keep)
+    meta["tensors"] = {n: m for n, m in meta["tensors"].items() if n in keep}
+    write_json(folder / "reference.json", meta, indent=1)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--out", type=Path, default=HERE.parent / "fixtures" / "oracle")
+    args = ap.parse_args()
+    for name, (flags, families) in SETS.items():
+        with tempfile.TemporaryDirectory() as made:
+            subprocess.run([sys.executable, HERE / "make_oracles.py", "--out", made, "--family", ",".join(families), *flags], check=True)
+            target = args.out / name
+            shutil.rmtree(target, ignore_errors=True)
+            for family in families:
+                shutil.copytree(Path(made) / family, target / family)
+                if not family.startswith("train_"):
+                    shrink(target / family, f"{name}/{family}")
+    total = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())
+    print(f"{args.out}: {total / 2**20:.2f} MiB")
+
+
+if __name__ == "__main__":
+    main()

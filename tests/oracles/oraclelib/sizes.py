@@ -1,0 +1,68 @@
+"""Model sizes for the text families and llava: the small default, a fixed odd one, or one drawn from the seed.
+
+A reader that has only ever seen four heads of sixteen gets everything else wrong: three heads over one kv head, a head
+size that is not hidden/heads, tied and untied heads, other rope thetas and scalings in the old and the new spelling,
+five layers, patches of eight, the last vision layer with its class token.
+"""
+import random
+
+KINDS = ("default", "odd", "random")
+
+ODD = {
+    "qwen2": {"hidden_size": 36, "intermediate_size": 50, "num_hidden_layers": 5, "max_window_layers": 5, "num_attention_heads": 3,
+              "num_key_value_heads": 1, "rope_theta": 500000.0, "rms_norm_eps": 1e-05, "tie_word_embeddings": False,
+              "rope_scaling": {"type": "linear", "factor": 2.0}},
+    "llama": {"hidden_size": 50, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 5,
+              "head_dim": 12, "rope_theta": 10000.0, "rms_norm_eps": 1e-06, "tie_word_embeddings": True,
+              "rope_scaling": {"factor": 4.0, "high_freq_factor": 3.0, "low_freq_factor": 1.5, "original_max_position_embeddings": 32,
+                               "rope_type": "llama3"}},
+    "llava_text": {"hidden_size": 36, "intermediate_size": 50, "num_hidden_layers": 4, "num_attention_heads": 3, "num_key_value_heads": 1,
+                   "head_dim": 16, "rope_theta": 500000.0,
+                   "rope_scaling": {"factor": 4.0, "high_freq_factor": 3.0, "low_freq_factor": 1.5, "original_max_position_embeddings": 32,
+                                    "rope_type": "llama3"}},
+    "llava_vision": {"hidden_size": 36, "intermediate_size": 60, "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": 8,
+                     "image_size": 40},
+    "llava": {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
+}
+
+
+def draw_text(rng, family):
+    heads = rng.choice([1, 2, 3, 4, 5, 6])
+    kv_heads = rng.choice([k for k in range(1, heads + 1) if heads % k == 0])
+    head_dim = rng.choice([8, 10, 12, 16, 20, 24])
+    layers = rng.randint(3, 5)
+    out = {"hidden_size": heads * head_dim, "intermediate_size": rng.choice([50, 64, 96, 131]), "num_hidden_layers": layers,
+           "num_attention_heads": heads, "num_key_value_heads": kv_heads, "rope_theta": rng.choice([10000.0, 12345.0, 500000.0, 1e6]),
+           "rms_norm_eps": rng.choice([1e-5, 1e-6])}
+    if family == "qwen2":
+        out["max_window_layers"] = layers
+    else:
+        out["head_dim"] = head_dim
+        if rng.random() < 0.5:                            # a head size of its own
+            out["hidden_size"] = heads * rng.choice([6, 14, 22])
+    if family != "llava_text":
+        out["tie_word_embeddings"] = rng.random() < 0.5
+        linear = {rng.choice(["type", "rope_type"]): "linear", "factor": rng.choice([2.0, 3.5])}
+        llama3 = {**ODD["llama"]["rope_scaling"], "factor": rng.choice([2.0, 8.0])}
+        out["rope_scaling"] = rng.choice([None, linear, llama3])
+    return out
+
+
+def draw_vision(rng):
+    heads, patch = rng.choice([1, 2, 3, 5]), rng.choice([4, 8, 14])
+    return {"hidden_size": heads * rng.choice([8, 12, 20]), "intermediate_size": rng.choice([40, 77, 96]),
+            "num_hidden_layers": rng.randint(2, 5), "num_attention_heads": heads, "patch_size": patch, "image_size": patch * rng.choice([3, 4, 5])}
+
+
+def sizes(kind, seed, part):
+    """Overrides of the config for `part` (qwen2, llama, llava, llava_text, llava_vision)."""
+    if kind == "default":
+        return {}
+    if kind == "odd":
+        return dict(ODD.get(part, {}))
+    rng = random.Random(f"{seed}/{part}")
+    if part == "llava":
+        return {"vision_feature_layer": rng.choice([-1, -2]), "vision_feature_select_strategy": rng.choice(["default", "full"])}
+    if part == "llava_vision":
+        return draw_vision(rng)
+    return draw_text(rng, part) if part in ("qwen2", "llama", "llava_text") else {}
