@@ -16,8 +16,13 @@ message(STATUS "LibTorch ${LOCKSTEP_TORCH_VERSION}")
 get_filename_component(torch_site "${LOCKSTEP_TORCH}" DIRECTORY)
 file(GLOB torch_nvidia_libs "${torch_site}/nvidia/*/lib")
 
+# The wheel brings headers of another fmt than the system's library: the system's must be found first.
+find_path(LOCKSTEP_FMT fmt/format.h REQUIRED)
+file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/system_fmt")
+file(CREATE_LINK "${LOCKSTEP_FMT}/fmt" "${CMAKE_BINARY_DIR}/system_fmt/fmt" SYMBOLIC)
+
 add_library(torch_cpu INTERFACE)
-target_include_directories(torch_cpu SYSTEM INTERFACE
+target_include_directories(torch_cpu SYSTEM INTERFACE "${CMAKE_BINARY_DIR}/system_fmt"
   "${LOCKSTEP_TORCH}/include" "${LOCKSTEP_TORCH}/include/torch/csrc/api/include")
 target_compile_definitions(torch_cpu INTERFACE AT_PER_OPERATOR_HEADERS USE_C10D_GLOO USE_DISTRIBUTED)
 target_link_libraries(torch_cpu INTERFACE "${LOCKSTEP_TORCH}/lib/libtorch_cpu.so" "${LOCKSTEP_TORCH}/lib/libc10.so")

@@ -19,8 +19,9 @@ namespace lockstep {
 
 class Weights {
  public:
-  /// Reads headers only. Throws UserError(kCheckpoint): missing, truncated (bytes expected and found), overlapping, bad JSON, index
-  /// naming a tensor or file that is not there; .bin-only folders are refused with the conversion command.
+  /// `dir`: a folder, or one .safetensors file. Reads headers only. Throws UserError(kCheckpoint): missing, truncated
+  /// (bytes expected and found), overlapping, bad JSON, index naming a tensor or file that is not there; .bin-only
+  /// folders are refused with the conversion command.
   static Weights open(const std::filesystem::path& dir);
   ~Weights();
   Weights(Weights&&) noexcept;
@@ -30,10 +31,13 @@ class Weights {
   std::vector<TensorSpec> specs() const;                 // all, in file order
   std::string file_of(const std::string& key) const;
 
-  /// Copies elements [begin, begin + out.numel()) of the flattened tensor into `out` (contiguous, host), converting the dtype.
+  /// Copies elements [begin, begin + out.numel()) of the flattened tensor into `out` (contiguous, host), converting the
+  /// dtype.
   void read_flat(const std::string& key, int64_t begin, const Tensor& out) const;
-  Tensor read(const std::string& key) const;             // whole, in the file's dtype
-  int64_t total_bytes() const;
+  Tensor read(const std::string& key) const;  // whole, in the file's dtype
+  int64_t total_bytes() const;                // of tensors, without headers
+  std::vector<std::string> files() const;     // names in the folder
+  const std::filesystem::path& dir() const;   // where config.json stands
 
  private:
   struct Impl;
@@ -44,8 +48,8 @@ class Weights {
 /// Canonical keys -> keys in these files, by the dialect under which the most keys are found.
 class KeyMap {
  public:
-  /// Checks every parameter of the model: throws UserError(kCheckpoint) naming the tensor, both shapes, the config key that gave
-  /// the expected one, the nearest name when missing, and how many are missing.
+  /// Checks every parameter of the model: throws UserError(kCheckpoint) naming the tensor, both shapes, the config key
+  /// that gave the expected one, the nearest name when missing, and how many are missing.
   static KeyMap match(const Model& model, const Weights& weights);
   /// The identity, for checkpoints written from scratch.
   static KeyMap canonical();
@@ -56,5 +60,14 @@ class KeyMap {
  private:
   Dialect dialect_{"released", {}};
 };
+
+/// What stands in the files and no block uses.
+struct Unmatched {
+  std::vector<std::string> extra;  // tensors that are not read, by their names in the files
+  std::vector<std::string>
+      derived;  // buffers that old versions saved and every reader recomputes: inv_freq, position_ids
+  std::vector<std::string> notices;  // sentences a person should see: a tied head that is stored nevertheless, …
+};
+Unmatched unmatched(const Model& model, const Weights& weights, const KeyMap& keys);
 
 }  // namespace lockstep

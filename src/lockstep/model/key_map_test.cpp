@@ -1,0 +1,153 @@
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/model/config_guess.h"
+#include "lockstep/model/safetensors_writer.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class Layer final : public Block {
+ public:
+  explicit Layer(int64_t mlp) : Block("language_model.model.layers.0", Component::kLlm, Modality::kText) {
+    fused("qkv.weight", {{name() + ".self_attn.q_proj.weight", {8, 8}}, {name() + ".self_attn.k_proj.weight", {4, 8}}});
+    param("mlp.down_proj.weight", {8, mlp});
+    param_at("embed", "language_model.model.embed_tokens.weight", {10, 8});
+    param_at("head", "language_model.model.embed_tokens.weight", {10, 8}, true);
+  }
+  Flow forward(const Params&, const Flow& in, const Context&) const override { return in; }
+};
+
+Model model_with(int64_t mlp) {
+  Model model;
+  model.family = "test";
+  model.add<Layer>(mlp);
+  model.unused = {{"language_model.model.norm2.weight", {8}}};
+  model.dialects = {{"in memory", {{"language_model.model.", "model.language_model."}}}};
+  return model;
+}
+
+class KeyMapTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::path(testing::TempDir()) /
+           ("key_map_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    write_json(
+        dir_ / "config.json",
+        parse_json(
+            R"({"model_type": "test", "text_config": {"hidden_size": 8, "intermediate_size": 16, "vocab_size": 10,
+                              "num_attention_heads": 2, "num_key_value_heads": 1}})",
+            "test"));
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  Weights weights(std::vector<TensorSpec> specs) {
+    SafetensorsWriter out(dir_, specs);
+    for (const auto& spec : specs) out.write(spec.name, zeros(spec.shape, spec.dtype));
+    out.finish();
+    return Weights::open(dir_);
+  }
+  Weights layer(const std::string& prefix, int64_t mlp, std::vector<TensorSpec> more = {}) {
+    more.push_back({prefix + "layers.0.self_attn.q_proj.weight", Dtype::kBF16, {8, 8}});
+    more.push_back({prefix + "layers.0.self_attn.k_proj.weight", Dtype::kBF16, {4, 8}});
+    more.push_back({prefix + "layers.0.mlp.down_proj.weight", Dtype::kBF16, {8, mlp}});
+    more.push_back({prefix + "embed_tokens.weight", Dtype::kBF16, {10, 8}});
+    return weights(std::move(more));
+  }
+  static std::string error(const Model& model, const Weights& weights) {
+    try {
+      (void)KeyMap::match(model, weights);
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+      return e.what();
+    }
+    return "no error";
+  }
+  fs::path dir_;
+};
+
+TEST_F(KeyMapTest, TakesTheDialectUnderWhichMostKeysAreFound) {
+  const Model model = model_with(16);
+  const Weights released = layer("language_model.model.", 16);
+  EXPECT_EQ(KeyMap::match(model, released).dialect(), "released");
+  const Weights other = layer("model.language_model.", 16);
+  const KeyMap keys = KeyMap::match(model, other);
+  EXPECT_EQ(keys.dialect(), "in memory");
+  EXPECT_EQ(keys.on_disk("language_model.model.layers.0.x"), "model.language_model.layers.0.x");
+  EXPECT_EQ(keys.on_disk("vision.x"), "vision.x");
+}
+
+TEST_F(KeyMapTest, AMisfitNamesTensorShapesAndTheConfigKey) {
+  EXPECT_EQ(
+      error(model_with(16), layer("language_model.model.", 15)),
+      "language_model.model.layers.0.mlp.down_proj.weight: expected [8, 16] (config.json text_config.intermediate_size "
+      "= "
+      "16), found bf16[8, 15] in model.safetensors; hint: config.json and the weights belong to different models?");
+  EXPECT_EQ(error(model_with(16), layer("language_model.model.", 8)),
+            "language_model.model.layers.0.mlp.down_proj.weight: expected [8, 16] (config.json "
+            "text_config.intermediate_size = "
+            "16), found bf16[8, 8] in model.safetensors; hint: the checkpoint looks tensor-parallel-split (2): merge "
+            "its parts "
+            "first");
+}
+
+TEST_F(KeyMapTest, MissingTensorsAreCountedAndTheNearestNamed) {
+  const Weights some = weights({{"language_model.model.layers.0.mlp.down_prj.weight", Dtype::kF32, {8, 16}},
+                                {"language_model.model.layers.0.self_attn.q_proj.weight", Dtype::kF32, {8, 8}},
+                                {"language_model.model.layers.0.self_attn.k_proj.weight", Dtype::kF32, {4, 8}}});
+  EXPECT_EQ(error(model_with(16), some),
+            "language_model.model.layers.0.mlp.down_proj.weight: expected in " + dir_.string() +
+                ", found no such tensor (2 of 4 needed tensors are missing, 3 are there); hint: the nearest name is "
+                "language_model.model.layers.0.mlp.down_prj.weight");
+}
+
+TEST_F(KeyMapTest, QuantisedCheckpointsAreNamedAsSuch) {
+  const Weights packed = weights({{"language_model.model.layers.0.mlp.down_proj.qweight", Dtype::kI32, {2, 8}}});
+  EXPECT_NE(error(model_with(16), packed).find("hint: the checkpoint is quantised"), std::string::npos);
+}
+
+TEST_F(KeyMapTest, ExtraTensorsAndTiedHeadsAreNoticedNotSilentlyDropped) {
+  const Model model = model_with(16);
+  const Weights more = layer("language_model.model.", 16,
+                             {{"language_model.lm_head.weight", Dtype::kBF16, {10, 8}},
+                              {"stray", Dtype::kF32, {1}},
+                              {"language_model.model.norm2.weight", Dtype::kF32, {8}},
+                              {"language_model.model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::kF32, {2}}});
+  const Unmatched rest = unmatched(model, more, KeyMap::match(model, more));
+  EXPECT_EQ(rest.extra, std::vector<std::string>{"stray"});
+  EXPECT_EQ(rest.derived.size(), 1U);
+  ASSERT_EQ(rest.notices.size(), 2U);
+  EXPECT_EQ(rest.notices[0],
+            "language_model.lm_head.weight bf16[10, 8] is stored but config.json ties the head to the embedding: it is "
+            "ignored");
+}
+
+TEST(ConfigGuessTest, FindsTheKeyThatGaveADimension) {
+  const Json config =
+      parse_json(R"({"text_config": {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "vocab_size": 128}, "vision_config": {"hidden_size": 48, "intermediate_size": 128, "patch_size": 14}})",
+                 "test");
+  EXPECT_EQ(config_key_of(config, "model.layers.0.mlp.gate_proj.weight", 0, 128),
+            "config.json text_config.intermediate_size");
+  EXPECT_EQ(config_key_of(config, "model.embed_tokens.weight", 0, 128), "config.json text_config.vocab_size");
+  EXPECT_EQ(config_key_of(config, "vision_tower.layers.0.mlp.fc1.weight", 0, 128),
+            "config.json vision_config.intermediate_size");
+  EXPECT_EQ(config_key_of(config, "vision_tower.patch_embedding.weight", 2, 14),
+            "config.json vision_config.patch_size");
+  EXPECT_EQ(config_key_of(config, "model.layers.0.self_attn.k_proj.weight", 0, 32),
+            "config.json text_config.num_key_value_heads x (hidden_size / num_attention_heads)");
+  EXPECT_EQ(config_key_of(config, "model.layers.0.self_attn.q_proj.bias", 0, 64),
+            "config.json text_config.num_attention_heads x (hidden_size / num_attention_heads)");
+  EXPECT_EQ(config_key_of(config, "model.layers.0.input_layernorm.weight", 0, 63), "");
+}
+
+}  // namespace
+}  // namespace lockstep
