@@ -3,6 +3,7 @@
 // B batch, T query tokens, S key tokens, D model, N query heads, K kv heads, H head size, F mlp, V vocab.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -31,23 +32,40 @@ Tensor activation(std::string_view name, const Tensor& x);
 Tensor embedding(const Tensor& ids, const Tensor& table);
 
 /// Inverse frequencies -> cos, sin [.., T, H] float32-exact, then dtype. positions [B,T] or [T].
-std::pair<Tensor, Tensor> rope_tables(const Tensor& positions, const Tensor& inverse_frequencies, double scaling, Dtype dtype);
-/// Rotates halves of x[B,T,N,H] (or a strided view of it) by tables cos, sin [B or 1, T, H]. Source: transformers apply_rotary_pos_emb.
+std::pair<Tensor, Tensor> rope_tables(const Tensor& positions, const Tensor& inverse_frequencies, double scaling,
+                                      Dtype dtype);
+/// Rotates halves of x[B,T,N,H] (or a strided view of it) by tables cos, sin [B or 1, T, H]. Source: transformers
+/// apply_rotary_pos_emb.
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
+
+/// How a fused projection is cut: N query heads, then K key heads, then K value heads, H elements each.
+struct HeadCounts {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+};
+/// qkv [B,T,(N+2K)*H] -> {q, k, v}: q [B,N,T,H], k and v [B,K,T,H], q and k rotated by cos, sin [B or 1, T, H].
+/// `repeat_kv`: k and v may come back with N heads, where the device's attention wants them so (CPU).
+std::array<Tensor, 3> split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, HeadCounts counts,
+                                  bool repeat_kv);
+/// [B,N,T,H] -> [B,T,N*H].
+Tensor merge_heads(const Tensor& x);
 
 struct AttentionOptions {
   bool causal = false;
   const Tensor* mask = nullptr;  // [B,1,T,S] bool, true = may look
 };
 /// q [B,N,T,H], k, v [B,K,S,H] (K divides N) -> [B,N,T,H]. Scale 1/sqrt(H). A row that may look nowhere gives zeros.
+/// Causal with S > T: the queries are the last T of the S tokens.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
 
-/// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever holding
-/// R*V logits: `chunk` rows at a time. Returns {loss f32 scalar, number of argmax hits i64 scalar}. Differentiable in hidden and w; the
-/// gradients are made in the forward pass, when wanted. Source: same mathematics as torch cross_entropy in float32.
-std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets, double weight, int64_t chunk);
+/// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever
+/// holding R*V logits: `chunk` rows at a time. Returns {loss f32 scalar, number of argmax hits i64 scalar}.
+/// Differentiable in hidden and w; the gradients are made in the forward pass, when wanted. Source: same mathematics as
+/// torch cross_entropy in float32.
+std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,
+                                                double weight, int64_t chunk);
 
-/// hidden[B*T rows] with rows `index` replaced by `media` rows; differentiable in both. hidden [B,T,D], media [.., D], index [M].
+/// hidden[B*T rows] with rows `index` replaced by `media` rows; differentiable in both. hidden [B,T,D], media [.., D],
+/// index [M].
 Tensor scatter_rows(const Tensor& hidden, const Tensor& media, const Tensor& index);
 
 /// Non-overlapping patches: pixels [N,3,h,w] convolved with w [D,3,P,P] (+ b) at stride P -> [N, patches, D].

@@ -15,13 +15,13 @@ Tensor empty(const Shape& shape, Dtype dtype, const std::string& device = "cpu")
 Tensor zeros(const Shape& shape, Dtype dtype, const std::string& device = "cpu");
 Tensor full(const Shape& shape, double value, Dtype dtype, const std::string& device = "cpu");
 Tensor from_values(std::span<const int64_t> values, const Shape& shape);
-Tensor from_values(std::span<const int32_t> values, const Shape& shape);   // becomes i64
+Tensor from_values(std::span<const int32_t> values, const Shape& shape);  // becomes i64
 Tensor from_values(std::span<const float> values, const Shape& shape);
 /// Borrows memory; the caller keeps it alive.
 Tensor view_memory(void* data, const Shape& shape, Dtype dtype);
 
 Dtype dtype_of(const Tensor& tensor);
-int scalar_type_of(Dtype dtype);        // at::ScalarType's number
+int scalar_type_of(Dtype dtype);  // at::ScalarType's number
 Tensor to_dtype(const Tensor& tensor, Dtype dtype);
 TensorSpec spec_of(const Tensor& tensor, std::string name);
 Shape shape_of(const Tensor& tensor);

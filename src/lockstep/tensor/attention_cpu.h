@@ -1,0 +1,26 @@
+// The backward of attention on the CPU: tiles of matrix-unit products around one fused element-wise pass.
+//
+// LibTorch's own backward spends five times as long at 256 tokens: it multiplies in small blocks without packing.
+#pragma once
+
+#include <array>
+
+#include "lockstep/tensor/fwd.h"
+
+namespace lockstep::fn {
+
+/// What the forward pass left: q, out [B,N,T,H], k, v [B,N,S,H], lse [B,N,T] f32 (natural log of the scaled scores'
+/// sum).
+struct AttentionTrace {
+  const Tensor &q, &k, &v, &out, &lse;
+  bool causal;
+};
+
+/// Whether this machine and these tensors suit attention_backward_cpu.
+bool has_attention_backward(const Tensor& q);
+
+/// Gradients of q, k, v for `grad` [B,N,T,H]. The head dim is contiguous in all.
+/// Source: Dao 2023, "FlashAttention-2", section 3.1 (backward), with the score tile transposed.
+std::array<Tensor, 3> attention_backward_cpu(const Tensor& grad, const AttentionTrace& trace);
+
+}  // namespace lockstep::fn

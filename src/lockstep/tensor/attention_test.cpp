@@ -1,0 +1,98 @@
+// Attention against softmax written out in float64.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+struct Case {
+  int64_t batch, heads, kv_heads, queries, keys, dim;
+  bool causal;
+};
+
+Tensor random_heads(int64_t batch, int64_t tokens, int64_t heads, int64_t dim, const std::string& name) {
+  Tensor made = at::zeros({batch, tokens, heads, dim}, at::kFloat);
+  fill_normal(made, 1.0, 3, name);
+  return made.transpose(1, 2);
+}
+
+Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& allowed) {
+  const int64_t copies = q.size(1) / k.size(1);
+  Tensor scores = q.matmul(k.repeat_interleave(copies, 1).transpose(2, 3)).div(std::sqrt(double(q.size(3))));
+  scores = scores.masked_fill(allowed.logical_not(), -1e30);
+  const Tensor probs = at::softmax(scores, -1).masked_fill(allowed.logical_not(), 0.0);
+  return probs.matmul(v.repeat_interleave(copies, 1));
+}
+
+Tensor allowed_of(const Case& c) {
+  const Tensor all = at::ones({1, 1, c.queries, c.keys}, at::kBool);
+  return c.causal ? all.tril(c.keys - c.queries) : all;
+}
+
+void expect_attention(const Case& c, at::ScalarType dtype, double tolerance, const Tensor* mask) {
+  SCOPED_TRACE(testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.dim << ", " << c.queries << " x "
+                                  << c.keys << (c.causal ? " causal " : " ") << at::toString(dtype));
+  std::vector<Tensor> low, exact;
+  for (const auto& x :
+       {random_heads(c.batch, c.queries, c.heads, c.dim, "q"), random_heads(c.batch, c.keys, c.kv_heads, c.dim, "k"),
+        random_heads(c.batch, c.keys, c.kv_heads, c.dim, "v")}) {
+    low.push_back(x.to(dtype).detach().requires_grad_());
+    exact.push_back(x.to(dtype).to(at::kDouble).detach().requires_grad_());
+  }
+  const Tensor grad = random_heads(c.batch, c.queries, c.heads, c.dim, "g").to(dtype);
+  const Tensor allowed = mask == nullptr ? allowed_of(c) : allowed_of(c).logical_and(*mask);
+  const Tensor got = fn::attention(low[0], low[1], low[2], {.causal = c.causal, .mask = mask});
+  const Tensor wanted = plain_attention(exact[0], exact[1], exact[2], allowed);
+  auto got_all = torch::autograd::grad({got}, low, {grad});
+  auto wanted_all = torch::autograd::grad({wanted}, exact, {grad.to(at::kDouble)});
+  got_all.push_back(got);
+  wanted_all.push_back(wanted);
+  for (size_t i = 0; i < got_all.size(); ++i) {
+    const double scale = std::max(0.1, wanted_all[i].abs().max().item<double>());
+    EXPECT_LE(got_all[i].to(at::kDouble).sub(wanted_all[i]).abs().max().item<double>(), tolerance * scale) << i;
+  }
+}
+
+TEST(Attention, EqualsTheFormulaForwardAndBackward) {
+  for (const auto& c :
+       {Case{2, 6, 2, 256, 256, 64, true}, Case{1, 2, 2, 65, 65, 32, true}, Case{2, 3, 1, 17, 17, 64, true},
+        Case{1, 4, 4, 200, 200, 32, false}, Case{1, 4, 2, 33, 33, 12, true}, Case{2, 3, 3, 10, 10, 16, false},
+        Case{1, 2, 1, 300, 300, 128, true}, Case{1, 2, 2, 1, 1, 32, true}}) {
+    expect_attention(c, at::kFloat, 5e-6, nullptr);
+    expect_attention(c, at::kBFloat16, 1.5e-2, nullptr);
+  }
+}
+
+TEST(Attention, PutsTheQueriesAtTheEndWhenThereAreMoreKeys) {
+  expect_attention({1, 4, 2, 3, 9, 16, true}, at::kFloat, 5e-6, nullptr);
+  expect_attention({2, 4, 2, 1, 9, 16, true}, at::kFloat, 5e-6, nullptr);
+}
+
+TEST(Attention, GivesZerosToARowThatMayLookNowhere) {
+  Tensor mask = at::ones({2, 1, 6, 6}, at::kBool);
+  mask.select(0, 1).narrow(2, 0, 3).fill_(false);  // the second row's first three keys are padding
+  expect_attention({2, 4, 2, 6, 6, 16, true}, at::kFloat, 5e-6, &mask);
+  const Tensor q = random_heads(2, 6, 4, 16, "q"), k = random_heads(2, 6, 2, 16, "k");
+  const Tensor out = fn::attention(q, k, k, {.causal = true, .mask = &mask});
+  EXPECT_EQ(out.select(0, 1).narrow(1, 0, 3).abs().max().item<float>(), 0.0F);
+}
+
+TEST(Attention, GivesTheSameBitsWithAndWithoutRecording) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const Tensor q = random_heads(1, 70, 4, 64, "q").to(dtype), k = random_heads(1, 70, 2, 64, "k").to(dtype);
+    const Tensor plain = fn::attention(q, k, k, {.causal = true});
+    const Tensor recorded = fn::attention(q.detach().requires_grad_(), k, k, {.causal = true});
+    EXPECT_TRUE(plain.equal(recorded.detach()));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// What the fn_*.cpp files share: the choice between the row kernels and LibTorch's own ops.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "lockstep/tensor/kernels.h"
+
+namespace lockstep::fn {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using Tensors = torch::autograd::variable_list;
+
+/// Row kernels exist for float32 and bfloat16 on the CPU; everything else takes the composed path.
+inline bool has_kernels(const Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+template <typename T>
+const T* read_of(const Tensor& x) {
+  return static_cast<const T*>(x.const_data_ptr());
+}
+template <typename T>
+T* write_of(const Tensor& x) {
+  return static_cast<T*>(x.mutable_data_ptr());
+}
+
+/// Calls body.template operator()<float>() or <kernels::Bf16>(), by the dtype of x.
+template <typename Body>
+void with_element(const Tensor& x, const Body& body) {
+  if (x.scalar_type() == at::kFloat) {
+    body.template operator()<float>();
+  } else {
+    body.template operator()<kernels::Bf16>();
+  }
+}
+
+/// Elements that a thread should at least have.
+constexpr int64_t kGrain = 16384;
+inline int64_t grain_of(int64_t dim) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim)); }
+
+}  // namespace lockstep::fn

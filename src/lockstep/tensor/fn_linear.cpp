@@ -1,0 +1,35 @@
+// Products with weights, tables of rows, patches.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+
+#include "lockstep/tensor/fn.h"
+
+namespace lockstep::fn {
+
+Tensor linear(const Tensor& x, const Tensor& w) { return at::linear(x, w); }
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return at::linear(x, w, b); }
+
+Tensor embedding(const Tensor& ids, const Tensor& table) { return at::embedding(table, ids); }
+
+Tensor scatter_rows(const Tensor& hidden, const Tensor& media, const Tensor& index) {
+  const int64_t dim = hidden.size(-1);
+  const Tensor rows = media.reshape({-1, dim}).to(hidden.scalar_type());
+  return hidden.reshape({-1, dim}).index_copy(0, index, rows).view(hidden.sizes());
+}
+
+Tensor patch_embed(const Tensor& pixels, const Tensor& w, const Tensor* b) {
+  const int64_t dim = w.size(0);
+  const int64_t channels = w.size(1);
+  const int64_t patch = w.size(2);
+  const int64_t high = pixels.size(2) / patch;
+  const int64_t wide = pixels.size(3) / patch;
+  const Tensor whole = pixels.narrow(2, 0, high * patch).narrow(3, 0, wide * patch);  // a remainder is not looked at
+  const Tensor patches = whole.reshape({-1, channels, high, patch, wide, patch})
+                             .permute({0, 2, 4, 1, 3, 5})
+                             .reshape({pixels.size(0), high * wide, channels * patch * patch});
+  const Tensor flat = w.reshape({dim, channels * patch * patch});
+  return b == nullptr ? at::linear(patches, flat) : at::linear(patches, flat, *b);
+}
+
+}  // namespace lockstep::fn

@@ -1,0 +1,145 @@
+// Cross entropy without whole logits. R rows, D model, V vocab, C rows of a chunk.
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/fn_common.h"
+
+namespace lockstep::fn {
+namespace {
+
+constexpr int64_t kIgnored = -100;
+constexpr int64_t kRowsTogether = 64;  // kept rows are filled up to a multiple: products of few different sizes
+
+struct ChunkSums {
+  Tensor loss, hits;  // f64 and i64 scalars
+};
+
+/// Loss of a chunk; `logits_CV` becomes its gradient, weighted, when `grads` is set.
+ChunkSums fused_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight, bool grads) {
+  const int64_t rows = logits_CV.size(0), vocab = logits_CV.size(1);
+  Tensor losses_C = at::empty({rows}, logits_CV.options().dtype(at::kDouble));
+  Tensor hits_C = at::empty({rows}, logits_CV.options().dtype(at::kByte));
+  with_element(logits_CV, [&]<typename T>() {
+    T* logits = write_of<T>(logits_CV);
+    const auto* targets = read_of<int64_t>(targets_C);
+    auto* losses = write_of<double>(losses_C);
+    auto* hits = write_of<uint8_t>(hits_C);
+    kernels::parallel_rows(rows, grain_of(vocab), [&](int64_t begin, int64_t end) {
+      std::vector<float> scratch(static_cast<size_t>(vocab + 16));
+      kernels::table<T>().cross_entropy(logits + begin * vocab, targets + begin, losses + begin, hits + begin,
+                                        end - begin, vocab, static_cast<float>(weight), grads, scratch.data());
+    });
+  });
+  return {losses_C.sum(), hits_C.sum(at::kLong)};
+}
+
+/// The same of LibTorch's ops, for other devices and dtypes.
+ChunkSums composed_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight, bool grads) {
+  const Tensor counts_C = targets_C.ne(kIgnored);
+  const Tensor target_C1 = targets_C.clamp_min(0).unsqueeze(1);
+  const Tensor hits = logits_CV.argmax(1).eq(targets_C).sum();
+  Tensor log_probs_CV = at::log_softmax(logits_CV, 1, at::kFloat);
+  const Tensor loss = log_probs_CV.gather(1, target_C1).squeeze(1).mul(counts_C).sum(at::kDouble).neg();
+  if (grads) {
+    Tensor d_CV = log_probs_CV.exp_();
+    d_CV.scatter_add_(1, target_C1, at::zeros_like(target_C1, d_CV.options()).sub(1.0));
+    d_CV.mul_(counts_C.unsqueeze(1)).mul_(weight);
+    logits_CV.copy_(d_CV);
+  }
+  return {loss, hits};
+}
+
+/// Rows that count, filled up with ignored ones to a multiple of kRowsTogether; on the CPU, where counting costs
+/// nothing.
+Tensor rows_that_count(const Tensor& targets_R) {
+  const Tensor kept = targets_R.ne(kIgnored).nonzero().squeeze(1);
+  const int64_t wanted = (kept.size(0) + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
+  if (wanted >= targets_R.size(0)) return {};
+  if (wanted == kept.size(0)) return kept;
+  const Tensor ignored = targets_R.eq(kIgnored).nonzero().squeeze(1);
+  return at::cat({kept, ignored.narrow(0, 0, wanted - kept.size(0))});
+}
+
+class CrossEntropy final : public Function<CrossEntropy> {
+ public:
+  static Tensors forward(AutogradContext* ctx, const Tensor& hidden_RD, const Tensor& w_VD, const Tensor& targets_R,
+                         double weight, int64_t chunk, bool want_hidden, bool want_w) {
+    const Tensor kept = hidden_RD.is_cpu() ? rows_that_count(targets_R) : Tensor();
+    const Tensor x_RD = kept.defined() ? hidden_RD.index_select(0, kept) : hidden_RD;
+    const Tensor labels_R = kept.defined() ? targets_R.index_select(0, kept) : targets_R;
+    const int64_t rows = x_RD.size(0), vocab = w_VD.size(0);
+    const bool grads = want_hidden || want_w;
+    Tensor loss = at::zeros({}, x_RD.options().dtype(at::kDouble));
+    Tensor hits = at::zeros({}, x_RD.options().dtype(at::kLong));
+    Tensor dx_RD = want_hidden ? at::empty_like(x_RD) : Tensor();
+    Tensor dw_VD;
+    const Tensor buffer_CV = at::empty({std::min(rows, chunk), vocab}, x_RD.options());
+    for (int64_t begin = 0; begin < rows; begin += chunk) {
+      const int64_t size = std::min(chunk, rows - begin);
+      const Tensor x_CD = x_RD.narrow(0, begin, size);
+      Tensor logits_CV = buffer_CV.narrow(0, 0, size);
+      at::mm_out(logits_CV, x_CD, w_VD.t());
+      const Tensor labels_C = labels_R.narrow(0, begin, size);
+      const auto sums = has_kernels(x_RD) ? fused_chunk(logits_CV, labels_C, weight, grads)
+                                          : composed_chunk(logits_CV, labels_C, weight, grads);
+      loss.add_(sums.loss);
+      hits.add_(sums.hits);
+      if (want_hidden) dx_RD.narrow(0, begin, size).copy_(logits_CV.mm(w_VD));
+      if (want_w) add_product(dw_VD, logits_CV, x_CD, rows > chunk);
+    }
+    if (want_w && !dw_VD.defined()) dw_VD = at::zeros_like(w_VD);
+    ctx->saved_data["dx"] = scattered(dx_RD, kept, hidden_RD);
+    ctx->saved_data["dw"] = want_w ? dw_VD.to(w_VD.scalar_type()) : Tensor();
+    return {loss.mul(weight).to(at::kFloat), hits};
+  }
+
+  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
+    const Tensor dx = ctx->saved_data["dx"].toTensor(), dw = ctx->saved_data["dw"].toTensor();
+    ctx->saved_data.clear();
+    const bool whole = grads[0].is_cpu() && grads[0].item<float>() == 1.0F;  // the usual root: nothing to multiply
+    const auto times = [&](const Tensor& made) {
+      return whole || !made.defined() ? made : made.mul(grads[0]).to(made.scalar_type());
+    };
+    return {times(dx), times(dw), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+
+ private:
+  /// dw += g^T x: in float32 over several chunks, so that small parts are not lost.
+  static void add_product(Tensor& dw_VD, const Tensor& g_CV, const Tensor& x_CD, bool several) {
+    const Tensor part = g_CV.t().mm(x_CD);
+    if (!dw_VD.defined()) {
+      dw_VD = several ? part.to(at::kFloat) : part;
+    } else {
+      dw_VD.add_(part);
+    }
+  }
+
+  static Tensor scattered(const Tensor& dx, const Tensor& kept, const Tensor& like) {
+    if (!dx.defined() || !kept.defined()) return dx;
+    return at::zeros_like(like).index_copy_(0, kept, dx);
+  }
+};
+
+}  // namespace
+
+std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,
+                                                double weight, int64_t chunk) {
+  const bool recording = at::GradMode::is_enabled();
+  const auto made = CrossEntropy::apply(hidden.contiguous(), w, targets.contiguous(), weight, chunk,
+                                        recording && hidden.requires_grad(), recording && w.requires_grad());
+  return {made[0], made[1].detach()};
+}
+
+}  // namespace lockstep::fn

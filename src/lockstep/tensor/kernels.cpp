@@ -1,0 +1,46 @@
+#include "lockstep/tensor/kernels.h"
+
+#include <ATen/Parallel.h>
+
+#include "lockstep/tensor/kernels_tables.h"
+
+namespace lockstep::kernels {
+namespace {
+
+enum class Level { kV2, kV3, kV4 };
+
+Level level_of_machine() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
+    return Level::kV4;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    return Level::kV3;
+  }
+  return Level::kV2;
+}
+
+template <typename T>
+const Table<T>& pick(const Table<T>& v2, const Table<T>& v3, const Table<T>& v4) {
+  static const Level level = level_of_machine();
+  return level == Level::kV4 ? v4 : level == Level::kV3 ? v3 : v2;
+}
+
+}  // namespace
+
+template <>
+const Table<float>& table<float>() {
+  return pick(table_v2_f32(), table_v3_f32(), table_v4_f32());
+}
+
+template <>
+const Table<Bf16>& table<Bf16>() {
+  return pick(table_v2_bf16(), table_v3_bf16(), table_v4_bf16());
+}
+
+void parallel_rows(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& fn) {
+  at::parallel_for(0, n, grain, fn);
+}
+
+}  // namespace lockstep::kernels

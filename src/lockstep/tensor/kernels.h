@@ -1,0 +1,79 @@
+// Row kernels for CPUs: one table of functions for each element type, compiled for three instruction sets and chosen
+// once at run time. Raw pointers, single-threaded; callers split rows with parallel_rows.
+//
+// The bits of a result depend on the instruction set alone, never on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace lockstep::kernels {
+
+/// bfloat16 as its bits; LibTorch's own type has the same layout.
+struct Bf16 {
+  uint16_t bits;
+};
+
+/// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.
+struct HeadLayout {
+  int64_t heads, kv_heads, head_dim;
+  int64_t copies;  // each kv head is written this many times, one behind the other
+  int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+template <typename T>
+struct Table {
+  void (*rms_norm)(const T* x, const T* w, T* y, float* rstd, int64_t rows, int64_t dim, float eps);
+  /// dw [dim] is added to.
+  void (*rms_norm_backward)(const T* g, const T* x, const T* w, const float* rstd, T* dx, float* dw, int64_t rows,
+                            int64_t dim);
+  /// gate_up [rows, 2 * dim] -> y [rows, dim].
+  void (*swiglu)(const T* gate_up, T* y, int64_t rows, int64_t dim);
+  void (*swiglu_backward)(const T* g, const T* gate_up, T* dgate_up, int64_t rows, int64_t dim);
+  /// qkv [rows, width] -> q [rows, N, H], k and v [rows, K * copies, H], q and k rotated; cos, sin [rows, H].
+  void (*split_heads)(const T* qkv, const T* cos, const T* sin, T* q, T* k, T* v, int64_t rows, HeadLayout layout);
+  void (*join_heads)(const T* dq, const T* dk, const T* dv, const T* cos, const T* sin, T* dqkv, int64_t rows,
+                     HeadLayout layout);
+  /// Cross entropy of each row. With `grads` the row is overwritten by weight * (softmax - one_hot), zeros when
+  /// ignored. `scratch` holds dim floats. Ignored rows (target < 0) give loss 0, hit 0.
+  void (*cross_entropy)(T* logits, const int64_t* targets, double* losses, uint8_t* hits, int64_t rows, int64_t dim,
+                        float weight, bool grads, float* scratch);
+
+  // Parts of the attention backward; "words" are 32 bits: two bf16 or one float.
+  /// rows x words, row stride in words -> out [words, out_stride] transposed; rows and words are multiples of 16.
+  void (*transpose_words)(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride, int64_t rows,
+                          int64_t words);
+  /// Undoes the pairing of transpose_words: in [words, n] -> out [words * (4 / sizeof(T)), n] plain rows.
+  void (*unpair_rows)(const uint32_t* in, T* out, int64_t words, int64_t n);
+  /// in [rows, n] -> rows interleaved in pairs [rows / 2, n, 2] (bf16), or copied (float).
+  void (*pair_rows)(const T* in, int64_t in_stride, T* out, int64_t rows, int64_t n);
+  /// Row sums of a * b: sums[r] = sum_i a[r, i] * b[r, i].
+  void (*row_dots)(const T* a, int64_t a_stride, const T* b, int64_t b_stride, float* sums, int64_t rows, int64_t n);
+  /// One tile [keys, queries] of the backward: scores and dprobs are f32; writes probs, dscores and dscores paired.
+  /// Entry (s, t) counts when s < key_limit and (not causal or s <= t + diagonal).
+  struct Tile {
+    const float *scores, *dprobs;
+    const float *lse, *dots;  // [queries]
+    T *probs, *dscores, *dscores_paired;
+    int64_t keys, queries, key_limit, diagonal;
+    bool causal;
+    float scale;
+  };
+  void (*attention_tile)(const Tile& tile);
+  /// in [n, in_stride] f32 transposed, scaled, to out rows [rows, n].
+  void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
+  void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);
+};
+
+/// The table for this machine.
+template <typename T>
+const Table<T>& table();
+template <>
+const Table<float>& table<float>();
+template <>
+const Table<Bf16>& table<Bf16>();
+
+/// Calls fn(begin, end) for pieces of [0, n) on LibTorch's threads; a piece has at least `grain` elements.
+void parallel_rows(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& fn);
+
+}  // namespace lockstep::kernels

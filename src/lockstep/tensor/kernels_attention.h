@@ -1,0 +1,156 @@
+// Packing and element-wise parts of the attention backward. Included only by the kernels_*.cpp files.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/tensor/kernels_rows.h"
+#include "lockstep/tensor/kernels_vector.h"
+
+namespace lockstep::kernels {
+namespace {
+
+/// 16 x 16 words, in four rounds of exchanges between rows 8, 4, 2 and 1 apart.
+template <int kStep>
+[[gnu::always_inline]] inline void exchange(U (&rows)[16]) {
+  I low{}, high{};
+  for (int i = 0; i < 16; ++i) {
+    const bool upper = (i & kStep) != 0;
+    low[i] = upper ? 16 + i - kStep : i;
+    high[i] = upper ? 16 + i : i + kStep;
+  }
+  for (int i = 0; i < 16; ++i) {
+    if ((i & kStep) != 0) continue;
+    const U a = rows[i];
+    const U b = rows[i + kStep];
+    rows[i] = __builtin_shuffle(a, b, reinterpret_cast<U>(low));
+    rows[i + kStep] = __builtin_shuffle(a, b, reinterpret_cast<U>(high));
+  }
+}
+
+template <typename T>
+void transpose_words(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride, int64_t rows,
+                     int64_t words) {
+  for (int64_t r = 0; r < rows; r += 16) {
+    for (int64_t c = 0; c < words; c += 16) {
+      U tile[16];
+      for (int i = 0; i < 16; ++i) __builtin_memcpy(&tile[i], in + (r + i) * in_stride + c, sizeof(U));
+      exchange<8>(tile);
+      exchange<4>(tile);
+      exchange<2>(tile);
+      exchange<1>(tile);
+      for (int i = 0; i < 16; ++i) __builtin_memcpy(out + (c + i) * out_stride + r, &tile[i], sizeof(U));
+    }
+  }
+}
+
+inline void unpair_rows(const uint32_t* in, float* out, int64_t words, int64_t n) {
+  __builtin_memcpy(out, in, static_cast<unsigned long>(words * n) * 4);
+}
+inline void unpair_rows(const uint32_t* in, Bf16* out, int64_t words, int64_t n) {
+  for (int64_t w = 0; w < words; ++w) {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      U pair;
+      __builtin_memcpy(&pair, in + w * n + i, sizeof pair);
+      const H low = __builtin_convertvector(pair & 0xFFFFU, H);
+      const H high = __builtin_convertvector(pair >> 16, H);
+      __builtin_memcpy(out + 2 * w * n + i, &low, sizeof low);
+      __builtin_memcpy(out + (2 * w + 1) * n + i, &high, sizeof high);
+    }
+  }
+}
+
+inline void pair_rows(const float* in, int64_t in_stride, float* out, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) {
+    __builtin_memcpy(out + r * n, in + r * in_stride, static_cast<unsigned long>(n) * 4);
+  }
+}
+inline void pair_rows(const Bf16* in, int64_t in_stride, Bf16* out, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; r += 2) {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      H even, odd;
+      __builtin_memcpy(&even, in + r * in_stride + i, sizeof even);
+      __builtin_memcpy(&odd, in + (r + 1) * in_stride + i, sizeof odd);
+      const U pair = __builtin_convertvector(even, U) | (__builtin_convertvector(odd, U) << 16);
+      __builtin_memcpy(out + r * n + 2 * i, &pair, sizeof pair);
+    }
+  }
+}
+
+template <typename T>
+void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, float* sums, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) {
+    F total{};
+    each_vector(n, [&](int64_t i, auto get, auto) { total += get(a + r * a_stride + i) * get(b + r * b_stride + i); });
+    sums[r] = sum(total);
+  }
+}
+
+/// Two rows of keys at a time, so that their score gradients can be stored paired.
+template <typename T>
+void attention_tile(const typename Table<T>::Tile& tile) {
+  I lane{};
+  for (int i = 0; i < 16; ++i) lane[i] = i;
+  const auto row = [&](int64_t s, int64_t t) __attribute__((always_inline)) {
+    const int64_t at = s * tile.queries + t;
+    F p = exp(load(tile.scores + at) * tile.scale - load(tile.lse + t));
+    if (s >= tile.key_limit) p = F{};
+    if (tile.causal && s > t + tile.diagonal) {
+      const I first = lane + static_cast<int32_t>(t + tile.diagonal - s);  // < 0: this query comes before the key
+      p = select(first < 0, F{}, p);
+    }
+    const F d = p * (load(tile.dprobs + at) - load(tile.dots + t)) * tile.scale;
+    store(tile.probs + at, p);
+    store(tile.dscores + at, d);
+    return d;
+  };
+  for (int64_t s = 0; s < tile.keys; s += 2) {
+    for (int64_t t = 0; t < tile.queries; t += kLanes) {
+      const F even = row(s, t);
+      const F odd = row(s + 1, t);
+      if constexpr (sizeof(T) == 2) {
+        const U pair = __builtin_convertvector(narrow(even), U) | (__builtin_convertvector(narrow(odd), U) << 16);
+        __builtin_memcpy(tile.dscores_paired + s * tile.queries + 2 * t, &pair, sizeof pair);
+      }
+    }
+  }
+}
+
+template <typename T>
+void store_rows(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) {
+    each_vector(n, [&](int64_t i, auto get, auto put) { put(out + r * out_stride + i, get(in + r * n + i)); });
+  }
+}
+
+template <typename T>
+void store_transposed(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n) {
+  alignas(64) float block[16 * 16];
+  for (int64_t r = 0; r < rows; r += 16) {
+    for (int64_t c = 0; c < n; c += 16) {
+      transpose_words<T>(reinterpret_cast<const uint32_t*>(in + c * in_stride + r), in_stride,
+                         reinterpret_cast<uint32_t*>(block), 16, 16, 16);
+      for (int64_t i = 0; i < 16 && r + i < rows; ++i) store(out + (r + i) * out_stride + c, load(block + i * 16));
+    }
+  }
+}
+
+template <typename T>
+constexpr Table<T> make_table() {
+  return {.rms_norm = rms_norm<T>,
+          .rms_norm_backward = rms_norm_backward<T>,
+          .swiglu = swiglu<T>,
+          .swiglu_backward = swiglu_backward<T>,
+          .split_heads = split_heads<T>,
+          .join_heads = join_heads<T>,
+          .cross_entropy = cross_entropy<T>,
+          .transpose_words = transpose_words<T>,
+          .unpair_rows = unpair_rows,
+          .pair_rows = pair_rows,
+          .row_dots = row_dots<T>,
+          .attention_tile = attention_tile<T>,
+          .store_transposed = store_transposed<T>,
+          .store_rows = store_rows<T>};
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

@@ -1,0 +1,17 @@
+// The row kernels for x86-64-v2 (any x86-64): CMakeLists gives this file its flags.
+#include "lockstep/tensor/kernels_attention.h"
+#include "lockstep/tensor/kernels_tables.h"
+
+namespace lockstep::kernels {
+
+const Table<float>& table_v2_f32() {
+  static constexpr Table<float> kTable = make_table<float>();
+  return kTable;
+}
+
+const Table<Bf16>& table_v2_bf16() {
+  static constexpr Table<Bf16> kTable = make_table<Bf16>();
+  return kTable;
+}
+
+}  // namespace lockstep::kernels
