@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// A launched call. finish() returns when the result is in place; throws CommTimeout after `patience`, any other exception when
-/// the transport failed. Called once, in launch order or any other, by the thread that launched.
+/// A launched call. finish() returns when the result is in place; throws CommTimeout after `patience`, any other
+/// exception when the transport failed. Called once, in launch order or any other, by the thread that launched.
 class Work {
  public:
   virtual ~Work() = default;
@@ -26,9 +26,9 @@ class Backend {
   /// full[size * n] := the ranks' shards [n] in rank order. Same dtype. `shard` may be a slice of `full`.
   virtual std::unique_ptr<Work> all_gather(const Tensor& full, const Tensor& shard) = 0;
 
-  /// sum[n] (float32) := or += the ranks' staged[rank*n .. (rank+1)*n), added in rank order 0, 1, 2 … in float32, so that the
-  /// bits do not depend on the transport. staged [size * n] may be f32, bf16 or f16 and must stay untouched until finish().
-  /// With `accumulate` the sum over ranks is formed first and then added to what `sum` holds.
+  /// sum[n] (float32) := or += the ranks' staged[rank*n .. (rank+1)*n), added in rank order 0, 1, 2 … in float32, so
+  /// that the bits do not depend on the transport. staged [size * n] may be f32, bf16 or f16 and must stay untouched
+  /// until finish(). With `accumulate` the sum over ranks is formed first and then added to what `sum` holds.
   virtual std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) = 0;
 
   /// In place, for small host tensors (f64, i64, f32): sum in rank order, or maximum.
@@ -36,9 +36,13 @@ class Backend {
 
   virtual std::unique_ptr<Work> broadcast(const Tensor& value, int root) = 0;
 
-  /// Memory for reduce_scatter's `staged` from which this transport sends without another copy: `numel` elements of dtype
-  /// (as at::ScalarType number). At most `max_staging_bytes` in one piece. Valid until the reduce that uses it has finished.
+  /// Memory for reduce_scatter's `staged` from which this transport sends without another copy: `numel` elements of
+  /// dtype (as at::ScalarType number). At most `max_staging_bytes` in one piece. Valid until the reduce that uses it
+  /// has finished.
   virtual Tensor staging(int64_t numel, int scalar_type) = 0;
+
+  /// The most bytes that staging() gives in one piece.
+  virtual int64_t max_staging_bytes() const = 0;
 
   virtual std::string name() const = 0;
 
@@ -46,7 +50,10 @@ class Backend {
   virtual void abort() = 0;
 };
 
-/// Thrown by Work::finish when the patience is over.
-struct CommTimeout {};
+/// Thrown by Work::finish when the patience is over. `detail` says who is late, where the transport knows: "rank 2 has
+/// not come".
+struct CommTimeout {
+  std::string detail;
+};
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What a collective call is, before any byte moves: the words of the flight ring, of every communication error, and later of
-// the roll call.
+// What a collective call is, before any byte moves: the words of the flight ring, of every communication error, and
+// later of the roll call.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,15 @@
 
 namespace lockstep {
 
-enum class Op : uint8_t { kAllGather, kReduceScatter, kAllReduceSum, kAllReduceMax, kBroadcast, kAllGatherBytes, kBarrier };
+enum class Op : uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduceSum,
+  kAllReduceMax,
+  kBroadcast,
+  kAllGatherBytes,
+  kBarrier
+};
 std::string_view op_name(Op op);
 
 /// What must agree on all ranks. `numel` counts the elements of this rank's contribution.

@@ -1,5 +1,5 @@
-// The one door to the network. Every call carries a label, enters the flight ring, and has a deadline; a late or broken call
-// ends in a CollectiveError that names the call. After that the communicator is dead: only report and leave.
+// The one door to the network. Every call carries a label, enters the flight ring, and has a deadline; a late or broken
+// call ends in a CollectiveError that names the call. After that the communicator is dead: only report and leave.
 //
 // Thread rules: one thread communicates; abort() and ring() may be used from any.
 //
@@ -10,6 +10,7 @@
 //   gathered.wait();
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -52,7 +53,7 @@ class [[nodiscard]] Pending {
   Pending(Pending&& other) noexcept;
   Pending& operator=(Pending&& other) noexcept;
 
-  void wait();                       // throws CollectiveError; a second wait returns at once
+  void wait();  // throws CollectiveError; a second wait returns at once
   bool active() const { return work_ != nullptr; }
 
  private:
@@ -78,6 +79,7 @@ class Communicator {
   Pending all_gather(const Tensor& full, const Tensor& shard, std::string_view label);
   Pending reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, std::string_view label);
   Tensor staging(int64_t numel, int scalar_type);
+  int64_t max_staging_bytes() const;  // the largest piece that staging() serves without another copy; same on all ranks
 
   /// Small values; they return when done.
   void all_reduce_sum(const Tensor& value, std::string_view label);
@@ -105,7 +107,7 @@ class Communicator {
   CommOptions options_;
   FlightRing ring_;
   CommCounters counters_;
-  bool dead_ = false;
+  std::atomic<bool> dead_{false};
 };
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ struct FlightRecord {
   int64_t entered_ns = 0, done_ns = 0;
   std::array<char, 64> label{};
 
-  std::string describe() const;  // "#41 all_gather bf16[4096] (text.layers.7 gather): launched 2.1s ago"
+  std::string describe() const;  // "#41 all_gather bf16[4096] (text.layers.7 gather): launched for 2.1s now"
 };
 
 class FlightRing {
@@ -37,13 +37,20 @@ class FlightRing {
   uint64_t fingerprint() const;  // rolling hash over all calls entered so far: equal on ranks that did the same
 
  private:
+  // A sequence lock over atomic words: a reader that meets a write in progress sees an odd or changed version.
+  static constexpr size_t kWords = sizeof(FlightRecord) / sizeof(uint64_t);
   struct Slot {
     std::atomic<uint64_t> version{0};
-    FlightRecord record;
+    std::array<std::atomic<uint64_t>, kWords> words{};
   };
+  static void write(Slot& slot, const FlightRecord& record);
+  static bool read(const Slot& slot, FlightRecord& record);
+
   std::array<Slot, kSize> slots_;
   std::atomic<uint64_t> next_{1};
   std::atomic<uint64_t> fingerprint_{0};
 };
+
+static_assert(sizeof(FlightRecord) % sizeof(uint64_t) == 0);
 
 }  // namespace lockstep

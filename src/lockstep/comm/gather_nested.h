@@ -1,6 +1,6 @@
-// Gathers any nested structure (tensor, list, tuple, dict, string, number, none) from all ranks, whatever the first dimensions.
-// Structures are compared first: when they differ, every rank gets the same error with both structures and who holds each
-// (incident I1), and nobody waits.
+// Gathers any nested structure (tensor, list, tuple, dict, string, number, none) from all ranks, whatever the first
+// dimensions. Structures are compared first: when they differ, every rank gets the same error with both structures and
+// who holds each (incident I1), and nobody waits.
 #pragma once
 
 #include <string_view>

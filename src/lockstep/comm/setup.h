@@ -12,7 +12,10 @@
 
 namespace lockstep {
 
-/// kAuto: NCCL when the device is a GPU; otherwise shared memory when all ranks share a host and /dev/shm has room, else Gloo.
+class Rendezvous;
+
+/// kAuto: NCCL when the device is a GPU; otherwise shared memory when all ranks share a host and /dev/shm has room,
+/// else Gloo.
 enum class Transport { kAuto, kGloo, kShm, kNccl };
 Transport transport_from_flag(const std::string& name);  // "auto", "gloo", "shm", "nccl"; throws UserError(kUsage)
 
@@ -28,7 +31,11 @@ struct CommSetup {
   std::unique_ptr<Communicator> control;  // contracts, metrics, gathered objects, on the host
 };
 
-/// Throws CollectiveError when ranks do not appear in time, naming how many of how many did and the address they meet at.
+/// Throws CollectiveError when ranks do not appear in time, naming how many of how many did and the address they meet
+/// at.
 CommSetup connect(const World& world, const ConnectOptions& options);
+
+/// The same for ranks that have met already: threads in tests.
+CommSetup connect_over(const World& world, Rendezvous& rendezvous, const ConnectOptions& options);
 
 }  // namespace lockstep

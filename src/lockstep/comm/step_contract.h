@@ -1,5 +1,5 @@
-// Before each micro-batch the ranks exchange one small record and act on the union: so the order of collectives is a function
-// of the plan and this record, never of one rank's batch. Source: DESIGN, idea 4.
+// Before each micro-batch the ranks exchange one small record and act on the union: so the order of collectives is a
+// function of the plan and this record, never of one rank's batch. Source: DESIGN, idea 4.
 //
 // Example:
 //   const Agreement agreed = agree(control, {.has_rows = !batch.empty(), .has_image = …, .target_tokens = 37});
@@ -14,15 +14,15 @@ class Communicator;
 
 /// What one rank brings to a micro-batch. A fixed-size record.
 struct StepContract {
-  int64_t has_rows = 0;        // 0: out of data, but serving its shards until all are done
-  int64_t has_image = 0;       // one flag a modality; text is present with any row
-  int64_t target_tokens = 0;   // labels that count, after the shift by one
-  int64_t input_tokens = 0;    // tokens that are not padding, for throughput
+  int64_t has_rows = 0;       // 0: out of data, but serving its shards until all are done
+  int64_t has_image = 0;      // one flag a modality; text is present with any row
+  int64_t target_tokens = 0;  // labels that count, after the shift by one
+  int64_t input_tokens = 0;   // tokens that are not padding, for throughput
   int64_t rows = 0;
   int64_t correct_tokens = 0;  // of the *previous* micro-batch, piggy-backed for token accuracy
   int64_t stop = 0;            // a wish to stop (signal): honoured by all at the same step
   int64_t skipped = 0;
-  uint64_t fingerprint = 0;    // rolling hash of the data communicator's calls: must agree
+  uint64_t fingerprint = 0;  // rolling hash of the data communicator's calls: must agree
   uint64_t plan_hash = 0;
 };
 
@@ -32,7 +32,8 @@ struct Agreement {
   int64_t target_tokens = 0, input_tokens = 0, rows = 0, correct_tokens = 0, skipped = 0;
 };
 
-/// One small all-gather on the control communicator. Throws CollectiveError naming the ranks when fingerprints or plans differ.
+/// One small all-gather on the control communicator. Throws CollectiveError naming the ranks when fingerprints or plans
+/// differ.
 Agreement agree(Communicator& control, const StepContract& mine);
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
 // Who am I among whom: rank, size, host, and how the ranks find each other. Read from whichever launcher started us.
 //
-// Knows: lockstep's own launcher and torchrun (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*, TORCHELASTIC_USE_AGENT_STORE), Slurm
-// (SLURM_*), Open MPI / MPICH (OMPI_*, PMI_*), PyTorchJob (RANK and WORLD_SIZE without LOCAL_RANK are *node*-level).
+// Knows: lockstep's own launcher and torchrun (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*, TORCHELASTIC_USE_AGENT_STORE),
+// Slurm (SLURM_*), Open MPI / MPICH (OMPI_*, PMI_*), PyTorchJob (RANK and WORLD_SIZE without LOCAL_RANK are
+// *node*-level).
 //
 // Example:
 //   const World world = World::from_env(Env::process());   // {rank 0, size 1} when nothing says otherwise
@@ -20,9 +21,11 @@ struct World {
   int node = 0, num_nodes = 1;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  bool agent_hosts_store = false;  // torchrun's agent runs the store: rank 0 is a client too
-  int restart = 0;                 // torchrun's restart count: each has a fresh store prefix
+  bool agent_hosts_store = false;         // torchrun's agent runs the store: rank 0 is a client too
+  int restart = 0;                        // torchrun's restart count: each has a fresh store prefix
   std::string source = "single process";  // which launcher was recognised, for messages
+  bool needs_launch = false;  // node-level variables only: this process should start local_size ranks, not be one
+  std::string interface;      // network interface for Gloo (GLOO_SOCKET_IFNAME); empty: the one towards master_addr
 
   /// Throws UserError(kUsage): variables that contradict each other or are missing, by name, with what was found.
   static World from_env(const Env& env);

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/data/row_media.h"
+#include "lockstep/data/row_tokens.h"
 
 namespace lockstep {
 
@@ -42,7 +43,9 @@ class RowReader {
 
   Sample read() {
     refuse_what_would_be_lost();
-    if (find_value(row_, "messages") != nullptr) {
+    if (is_token_row(row_)) {
+      read_token_row(row_, where_, sample_);
+    } else if (find_value(row_, "messages") != nullptr) {
       read_turns("messages");
     } else if (find_value(row_, "conversations") != nullptr) {
       read_turns("conversations");
@@ -51,6 +54,7 @@ class RowReader {
     } else {
       read_query_response();
     }
+    refuse_unfilled_boxes();
     media_.resolve(sample_);
     for (const char* name : {"group", "channel"}) {
       const Json* value = find_value(row_, name);
@@ -66,6 +70,18 @@ class RowReader {
     if (const Json* tools = find_value(row_, "tools");
         tools != nullptr && !tools->empty() && *tools != "" && *tools != "[]") {
       throw field_error(where_, "tools", "no tools (this build trains without tool calls)", *tools);
+    }
+  }
+
+  void refuse_unfilled_boxes() const {
+    const Json* objects = find_value(row_, "objects");
+    if (objects == nullptr || objects->empty()) return;
+    for (const auto& message : sample_.messages) {
+      if (message.content.find("<bbox>") == std::string::npos &&
+          message.content.find("<ref-object>") == std::string::npos)
+        continue;
+      throw field_error(where_, "objects", "no grounding boxes (this build does not fill <bbox> and <ref-object>)",
+                        *objects);
     }
   }
 

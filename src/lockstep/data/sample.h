@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "lockstep/base/json.h"
 
@@ -21,16 +22,18 @@ struct Message {
 
 struct Sample {
   std::vector<Message> messages;
-  std::vector<std::string> images;  // absolute paths, or data: URIs
-  std::string group;                // "group"/"channel" of the row, for figures by kind; may be empty
-  std::string where;                // "train.jsonl:17": named in every error about this row
-  int64_t row = 0;                  // index in the data set, over all its files
+  std::vector<std::string> images;         // absolute paths, or data: URIs
+  std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
+  std::string group;                       // "group"/"channel" of the row, for figures by kind; may be empty
+  std::string where;                       // "train.jsonl:17": named in every error about this row
+  int64_t row = 0;                         // index in the data set, over all its files
 };
 
-/// Reads any of the three row forms: ms-swift `messages` (+ images | image), LLaVA/ShareGPT `conversations` with from/value
-/// (image marks moved to where they stand), and query/response (+ system, history, and their aliases). Relative image paths are
-/// taken from `base_dir` (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in
-/// front of the first user message. Throws UserError(kData) naming row, field, expected and found.
+/// Reads a row of token ids (data/row_tokens.h) or any of the three text forms: ms-swift `messages` (+ images | image),
+/// LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they stand), and query/response (+
+/// system, history, and their aliases). Relative image paths are taken from `base_dir` (the data file's folder, or
+/// ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first user message. Throws
+/// UserError(kData) naming row, field, expected and found.
 Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
 
 }  // namespace lockstep

@@ -1,0 +1,20 @@
+// Collectives between processes over TCP, by c10d's Gloo.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/comm/backend.h"
+
+namespace lockstep {
+
+class Rendezvous;
+struct World;
+
+/// `name` is unique for job and group. Throws std::runtime_error when peers do not connect within `patience`.
+/// Collective.
+std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
+                                           Clock::duration patience);
+
+}  // namespace lockstep

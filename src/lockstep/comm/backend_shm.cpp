@@ -1,0 +1,301 @@
+#include "lockstep/comm/backend_shm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/rank_sum.h"
+#include "lockstep/comm/rendezvous.h"
+#include "lockstep/comm/shm_segment.h"
+#include "lockstep/comm/world.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kSlots = 4;
+constexpr int64_t kLeastSlotBytes = int64_t{64} << 10;
+
+using Segments = std::vector<std::unique_ptr<ShmSegment>>;
+
+char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
+
+/// A stretch of a call that fits a slot: how to fill the slot, and what to do when all slots of its number are there.
+struct Piece {
+  uint64_t seq = 0;
+  std::function<void(char* slot)> fill;  // empty: the slot is filled already
+  std::function<void()> take;
+  bool posted = false;
+};
+
+class ShmBackend;
+
+class ShmWork final : public Work {
+ public:
+  ShmWork(ShmBackend& home, uint64_t last) : home_(home), last_(last) {}
+  void finish(Clock::duration patience) override;
+
+ private:
+  ShmBackend& home_;
+  uint64_t last_;
+};
+
+class ShmBackend final : public Backend {
+ public:
+  ShmBackend(int rank, Segments segments, int64_t slot_bytes, Clock::duration patience)
+      : rank_(rank), segments_(std::move(segments)), slot_bytes_(slot_bytes), patience_(patience) {}
+
+  ~ShmBackend() override { leave(); }
+
+  std::unique_ptr<Work> all_gather(const Tensor& full, const Tensor& shard) override {
+    check(full.is_contiguous() && shard.is_contiguous(), "shared memory gathers contiguous tensors");
+    const int64_t part = static_cast<int64_t>(shard.nbytes());
+    return launch(part, slot_bytes_, [&](int64_t begin, int64_t size) {
+      return Piece{.fill = [=](char* slot) { std::memcpy(slot, bytes_of(shard) + begin, static_cast<size_t>(size)); },
+                   .take =
+                       [=, this, seq = next_] {
+                         for (int r = 0; r < world(); ++r) {
+                           char* to = bytes_of(full) + r * part + begin;
+                           const char* from = r == rank_ ? bytes_of(shard) + begin : slot(r, seq);
+                           if (to != from) std::memcpy(to, from, static_cast<size_t>(size));
+                         }
+                       }};
+    });
+  }
+
+  std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) override {
+    check(sum.is_contiguous() && staged.is_contiguous(), "shared memory reduces contiguous tensors");
+    const Dtype dtype = dtype_of(staged);
+    const int64_t width = dtype_bytes(dtype), part = sum.numel();
+    if (staged_.defined() && staged.data_ptr() == staged_.data_ptr()) {
+      staged_ = Tensor();
+      return launch(part, part, [&](int64_t, int64_t) {
+        return Piece{.fill = {}, .take = [=, this, seq = next_] { add(sum, seq, dtype, accumulate); }};
+      });
+    }
+    const int64_t most = slot_bytes_ / (width * world());
+    return launch(part, most, [&](int64_t begin, int64_t size) {
+      return Piece{.fill =
+                       [=, this](char* slot) {
+                         for (int r = 0; r < world(); ++r) {
+                           std::memcpy(slot + r * size * width, bytes_of(staged) + (r * part + begin) * width,
+                                       static_cast<size_t>(size * width));
+                         }
+                       },
+                   .take = [=, this, seq = next_] { add(sum.narrow(0, begin, size), seq, dtype, accumulate); }};
+    });
+  }
+
+  std::unique_ptr<Work> all_reduce(const Tensor& value, bool maximum) override {
+    const Tensor flat = value.view({-1});
+    const Dtype dtype = dtype_of(value);
+    const int64_t width = dtype_bytes(dtype);
+    return launch(flat.numel(), slot_bytes_ / width, [&](int64_t begin, int64_t size) {
+      return Piece{
+          .fill =
+              [=](char* slot) { std::memcpy(slot, bytes_of(flat) + begin * width, static_cast<size_t>(size * width)); },
+          .take =
+              [=, this, seq = next_] {
+                reduce_in_rank_order(bytes_of(flat) + begin * width, parts(seq, 0), dtype, size, maximum);
+              }};
+    });
+  }
+
+  std::unique_ptr<Work> broadcast(const Tensor& value, int root) override {
+    const int64_t total = static_cast<int64_t>(value.nbytes());
+    return launch(total, slot_bytes_, [&](int64_t begin, int64_t size) {
+      return Piece{.fill =
+                       [=, this](char* slot) {
+                         if (rank_ == root) std::memcpy(slot, bytes_of(value) + begin, static_cast<size_t>(size));
+                       },
+                   .take =
+                       [=, this, seq = next_] {
+                         if (rank_ != root)
+                           std::memcpy(bytes_of(value) + begin, slot(root, seq), static_cast<size_t>(size));
+                       }};
+    });
+  }
+
+  Tensor staging(int64_t numel, int scalar_type) override {
+    const auto type = static_cast<at::ScalarType>(scalar_type);
+    check(numel * static_cast<int64_t>(c10::elementSize(type)) <= slot_bytes_, "staging larger than a slot");
+    const Deadline deadline(patience_);
+    make_room(next_, deadline);
+    staged_ = at::from_blob(slot(rank_, next_), {numel}, at::TensorOptions().dtype(type));
+    return staged_;
+  }
+
+  int64_t max_staging_bytes() const override { return slot_bytes_; }
+  std::string name() const override { return "shared memory"; }
+
+  void abort() override {
+    aborted_ = true;
+    leave();
+  }
+
+  void finish_through(uint64_t seq, Clock::duration patience) {
+    const Deadline deadline(patience);
+    while (!pending_.empty() && pending_.front().seq <= seq) complete_front(deadline);
+  }
+
+ private:
+  int world() const { return static_cast<int>(segments_.size()); }
+  ShmSegment& segment(int r) const { return *segments_[static_cast<size_t>(r)]; }
+  char* slot(int r, uint64_t seq) const { return segment(r).slot(seq); }
+
+  std::vector<const void*> parts(uint64_t seq, int64_t offset) const {
+    std::vector<const void*> all;
+    for (int r = 0; r < world(); ++r) all.push_back(slot(r, seq) + offset);
+    return all;
+  }
+
+  void add(const Tensor& sum, uint64_t seq, Dtype dtype, bool accumulate) const {
+    const int64_t size = sum.numel();
+    sum_in_rank_order(static_cast<float*>(sum.data_ptr()), parts(seq, rank_ * size * dtype_bytes(dtype)), dtype, size,
+                      accumulate);
+  }
+
+  /// Cuts [0, total) into pieces, enters them, and sends as many as need no waiting.
+  template <typename MakePiece>
+  std::unique_ptr<Work> launch(int64_t total, int64_t most, MakePiece&& make_piece) {
+    check(!staged_.defined(), "a call between staging() and its reduce_scatter()");
+    for (int64_t begin = 0; begin == 0 || begin < total; begin += most) {
+      Piece piece = make_piece(begin, std::min(most, total - begin));
+      piece.seq = next_++;
+      pending_.push_back(std::move(piece));
+    }
+    for (auto& piece : pending_) {
+      if (!piece.posted && !post(piece)) break;
+    }
+    return std::make_unique<ShmWork>(*this, next_ - 1);
+  }
+
+  bool has_room(uint64_t seq) const {
+    if (seq <= kSlots) return true;
+    return std::all_of(segments_.begin(), segments_.end(), [&](const auto& peer) {
+      return peer->control().consumed.load(std::memory_order_acquire) >= seq - kSlots;
+    });
+  }
+
+  /// Sends a piece if its slot is free. A piece that was staged is in its slot already.
+  bool post(Piece& piece) {
+    if (!has_room(piece.seq)) return false;
+    if (piece.fill) piece.fill(slot(rank_, piece.seq));
+    segment(rank_).control().posted.store(piece.seq, std::memory_order_release);
+    segment(rank_).signal();
+    piece.posted = true;
+    return true;
+  }
+
+  /// Frees the slot of `seq`: completes this rank's own earlier pieces, then waits for the peers'.
+  void make_room(uint64_t seq, const Deadline& deadline) {
+    while (!pending_.empty() && (!pending_.back().posted || pending_.front().seq + kSlots <= seq))
+      complete_front(deadline);
+    if (seq <= kSlots) return;
+    for (int r = 0; r < world(); ++r) {
+      segment(r).wait_for(segment(r).control().consumed, seq - kSlots, deadline, aborted_, r);
+    }
+  }
+
+  void complete_front(const Deadline& deadline) {
+    Piece& piece = pending_.front();
+    if (!piece.posted) {
+      for (int r = 0; r < world(); ++r) {
+        segment(r).wait_for(segment(r).control().consumed, piece.seq - kSlots, deadline, aborted_, r);
+      }
+      post(piece);
+    }
+    for (int r = 0; r < world(); ++r)
+      segment(r).wait_for(segment(r).control().posted, piece.seq, deadline, aborted_, r);
+    piece.take();
+    segment(rank_).control().consumed.store(piece.seq, std::memory_order_release);
+    segment(rank_).signal();
+    pending_.pop_front();
+    for (auto& next : pending_) {  // what waited for this slot
+      if (!next.posted && !post(next)) break;
+    }
+  }
+
+  void leave() {
+    segment(rank_).control().left = 1;
+    segment(rank_).signal();
+  }
+
+  int rank_;
+  Segments segments_;
+  int64_t slot_bytes_;
+  Clock::duration patience_;
+  uint64_t next_ = 1;
+  std::deque<Piece> pending_;
+  Tensor staged_;
+  std::atomic<bool> aborted_{false};
+};
+
+void ShmWork::finish(Clock::duration patience) { home_.finish_through(last_, patience); }
+
+/// The largest slot that leaves half of what is free, shared among the ranks; 0 when that is too little.
+int64_t affordable_slot(int64_t wanted, int world) {
+  struct statvfs info {};
+  if (::statvfs("/dev/shm", &info) != 0) return 0;
+  const auto free_bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  const int64_t fits = free_bytes / 2 / world / static_cast<int64_t>(kSlots) / 4096 * 4096;
+  return std::min(wanted, fits) >= kLeastSlotBytes ? std::min(wanted, fits) : 0;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+/// Every rank's word under `key`, in rank order.
+std::vector<std::string> exchange(Rendezvous& rendezvous, const World& world, const std::string& key,
+                                  const std::string& mine, Clock::duration patience) {
+  rendezvous.set(fmt::format("{}/{}", key, world.rank), mine);
+  std::vector<std::string> all;
+  for (int r = 0; r < world.size; ++r) all.push_back(rendezvous.get(fmt::format("{}/{}", key, r), patience));
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_shm_backend(const World& world, Rendezvous& rendezvous, const ShmOptions& options) {
+  const auto agree = [&](const std::string& key, const std::string& mine) {
+    return exchange(rendezvous, world, options.name + "/shm/" + key, mine, options.patience);
+  };
+  const std::string mine = fmt::format("{}|{}", boot_id(), affordable_slot(options.slot_bytes, world.size));
+  int64_t slot_bytes = options.slot_bytes;
+  for (const auto& word : agree("host", mine)) {
+    if (word.substr(0, word.find('|')) != boot_id()) slot_bytes = 0;
+    slot_bytes = std::min(slot_bytes, static_cast<int64_t>(std::stoll(word.substr(word.find('|') + 1))));
+  }
+  if (slot_bytes == 0) return nullptr;
+  const auto path = [&](const std::string& pid, int r) {
+    return fmt::format("/lockstep-{}-{}-{}", pid, options.name, r);
+  };
+  auto own = ShmSegment::create(path(std::to_string(::getpid()), world.rank), kSlots, slot_bytes);
+  const auto pids = agree("made", own ? std::to_string(::getpid()) : "none");
+  Segments segments;
+  for (int r = 0; r < world.size; ++r) {
+    segments.push_back(r == world.rank ? std::move(own)
+                                       : ShmSegment::open(path(pids[static_cast<size_t>(r)], r), kSlots, slot_bytes));
+  }
+  const bool all_there = std::all_of(segments.begin(), segments.end(), [](const auto& s) { return s != nullptr; });
+  const auto mapped = agree("mapped", all_there ? "yes" : "no");
+  if (auto& mine_again = segments[static_cast<size_t>(world.rank)]) mine_again->unlink();
+  if (std::find(mapped.begin(), mapped.end(), "no") != mapped.end()) return nullptr;
+  return std::make_unique<ShmBackend>(world.rank, std::move(segments), slot_bytes, options.patience);
+}
+
+}  // namespace lockstep

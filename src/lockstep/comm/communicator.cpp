@@ -1,0 +1,182 @@
+#include "lockstep/comm/communicator.h"
+
+#include <cstring>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kCallsInErrors = 5;
+
+CallSignature sign(Op op, const Tensor& tensor, int root = -1) {
+  return {.op = op, .dtype = dtype_of(tensor), .numel = tensor.numel(), .root = root};
+}
+
+}  // namespace
+
+CollectiveError::CollectiveError(std::string message, std::string hint)
+    : Error(ExitCode::kCommunication, std::move(message), std::move(hint)) {}
+
+Pending::~Pending() {
+  if (work_ == nullptr) return;
+  try {
+    wait();
+  } catch (...) {  // a destructor must not throw; the communicator is dead and says so at the next call
+  }
+}
+
+Pending::Pending(Pending&& other) noexcept
+    : comm_(other.comm_), work_(std::move(other.work_)), seq_(other.seq_), op_(other.op_) {}
+
+Pending& Pending::operator=(Pending&& other) noexcept {
+  std::swap(comm_, other.comm_);
+  std::swap(work_, other.work_);
+  std::swap(seq_, other.seq_);
+  std::swap(op_, other.op_);
+  return *this;
+}
+
+void Pending::wait() {
+  if (work_ != nullptr) comm_->finish(*this);
+}
+
+Communicator::Communicator(World world, std::unique_ptr<Backend> backend, CommOptions options)
+    : world_(std::move(world)), backend_(std::move(backend)), options_(options) {}
+
+Communicator::~Communicator() = default;
+
+// The only door to the network: what is not in the ring did not happen.
+Pending Communicator::guarded(const CallSignature& signature, std::string_view label,
+                              const std::function<std::unique_ptr<Work>()>& launch) {
+  const uint64_t seq = ring_.enter(signature, label);
+  if (dead_) fail(seq, "not started: an earlier call on this communicator failed");
+  ++counters_.calls;
+  Pending pending;
+  pending.comm_ = this;
+  pending.seq_ = seq;
+  pending.op_ = signature.op;
+  try {
+    pending.work_ = launch();
+  } catch (const CommTimeout&) {
+    fail(seq, fmt::format("not launched within {}",
+                          format_duration(std::chrono::duration<double>(options_.patience).count())));
+  } catch (const std::exception& e) {
+    fail(seq, std::string("could not be launched: ") + e.what());
+  }
+  ring_.set_state(seq, CallState::kLaunched);
+  return pending;
+}
+
+void Communicator::finish(Pending& pending) {
+  const auto work = std::exchange(pending.work_, nullptr);
+  const auto start = Clock::now();
+  try {
+    work->finish(options_.patience);
+  } catch (const CommTimeout&) {
+    fail(pending.seq_, fmt::format("not finished after {}", format_duration(seconds_since(start))));
+  } catch (const std::exception& e) {
+    fail(pending.seq_, std::string("broke: ") + e.what());
+  }
+  ring_.set_state(pending.seq_, CallState::kDone);
+  const double seconds = seconds_since(start);
+  if (pending.op_ == Op::kAllGather) {
+    counters_.gather_wait_seconds += seconds;
+  } else if (pending.op_ == Op::kReduceScatter) {
+    counters_.reduce_wait_seconds += seconds;
+  } else {
+    counters_.other_wait_seconds += seconds;
+  }
+}
+
+// Where the roll call will stand: today the error says what this rank knows.
+void Communicator::fail(uint64_t seq, const std::string& why) {
+  dead_ = true;
+  ring_.set_state(seq, CallState::kFailed);
+  std::string call = fmt::format("call #{}", seq), before;
+  for (const auto& record : ring_.last(kCallsInErrors)) {
+    if (record.seq == seq) {
+      call = fmt::format("{} \"{}\" (#{})", record.signature.describe(), record.label.data(), seq);
+    } else {
+      before += "\n    " + record.describe();
+    }
+  }
+  throw CollectiveError(
+      fmt::format("rank {} of {} ({}): {} {}{}", rank(), size(), backend_->name(), call, why,
+                  before.empty() ? "" : "; calls before it:" + before),
+      "another rank has left, is stuck, or made another call: look for the first error among the ranks");
+}
+
+Pending Communicator::all_gather(const Tensor& full, const Tensor& shard, std::string_view label) {
+  check(full.numel() == shard.numel() * size() && full.scalar_type() == shard.scalar_type(),
+        fmt::format("all_gather \"{}\": {} from {} x {}", label, spec_of(full, "").describe(), size(),
+                    spec_of(shard, "").describe()));
+  counters_.gather_bytes += static_cast<int64_t>(full.nbytes());
+  return guarded(sign(Op::kAllGather, shard), label, [&] { return backend_->all_gather(full, shard); });
+}
+
+Pending Communicator::reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, std::string_view label) {
+  check(staged.numel() == sum.numel() * size() && dtype_of(sum) == Dtype::kF32,
+        fmt::format("reduce_scatter \"{}\": {} into {}", label, spec_of(staged, "").describe(),
+                    spec_of(sum, "").describe()));
+  counters_.reduce_bytes += static_cast<int64_t>(staged.nbytes());
+  return guarded(sign(Op::kReduceScatter, staged), label,
+                 [&] { return backend_->reduce_scatter(sum, staged, accumulate); });
+}
+
+Tensor Communicator::staging(int64_t numel, int scalar_type) { return backend_->staging(numel, scalar_type); }
+int64_t Communicator::max_staging_bytes() const { return backend_->max_staging_bytes(); }
+
+void Communicator::all_reduce_sum(const Tensor& value, std::string_view label) {
+  counters_.other_bytes += static_cast<int64_t>(value.nbytes());
+  guarded(sign(Op::kAllReduceSum, value), label, [&] { return backend_->all_reduce(value, false); }).wait();
+}
+
+void Communicator::all_reduce_max(const Tensor& value, std::string_view label) {
+  counters_.other_bytes += static_cast<int64_t>(value.nbytes());
+  guarded(sign(Op::kAllReduceMax, value), label, [&] { return backend_->all_reduce(value, true); }).wait();
+}
+
+void Communicator::broadcast(const Tensor& value, int root, std::string_view label) {
+  counters_.other_bytes += static_cast<int64_t>(value.nbytes());
+  guarded(sign(Op::kBroadcast, value, root), label, [&] { return backend_->broadcast(value, root); }).wait();
+}
+
+void Communicator::barrier(std::string_view label) {
+  const Tensor token = zeros({1}, Dtype::kI64);
+  guarded({.op = Op::kBarrier}, label, [&] { return backend_->all_reduce(token, false); }).wait();
+}
+
+std::vector<std::string> Communicator::all_gather_bytes(std::string_view mine, std::string_view label) {
+  const Tensor my_length = full({1}, static_cast<double>(mine.size()), Dtype::kI64);
+  const Tensor lengths = zeros({size()}, Dtype::kI64);
+  guarded(sign(Op::kAllGatherBytes, my_length), label, [&] { return backend_->all_gather(lengths, my_length); }).wait();
+  const int64_t longest = lengths.max().item<int64_t>();
+  const Tensor padded = zeros({longest}, Dtype::kU8);
+  std::memcpy(padded.data_ptr(), mine.data(), mine.size());
+  const Tensor all = zeros({longest * size()}, Dtype::kU8);
+  if (longest > 0) {
+    counters_.other_bytes += static_cast<int64_t>(all.nbytes());
+    guarded(sign(Op::kAllGatherBytes, padded), label, [&] { return backend_->all_gather(all, padded); }).wait();
+  }
+  std::vector<std::string> texts;
+  for (int r = 0; r < size(); ++r) {
+    const auto* begin = static_cast<const char*>(all.data_ptr()) + r * longest;
+    texts.emplace_back(begin, static_cast<size_t>(lengths.narrow(0, r, 1).item<int64_t>()));
+  }
+  return texts;
+}
+
+std::string Communicator::backend_name() const { return backend_->name(); }
+
+void Communicator::abort() {
+  dead_ = true;
+  backend_->abort();
+}
+
+}  // namespace lockstep

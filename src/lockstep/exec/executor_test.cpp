@@ -1,0 +1,193 @@
+#include "lockstep/exec/executor.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/exec/test_job.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;  // NOLINT: the job of these tests
+
+struct Outcome {
+  std::vector<double> losses;
+  Named weights;
+};
+
+std::vector<std::vector<MicroBatch>> make_steps(uint64_t seed, int num_steps, int accumulation, int world) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<MicroBatch>> steps;
+  for (int s = 0; s < num_steps; ++s) {
+    std::vector<MicroBatch> window;
+    for (int m = 0; m < accumulation; ++m) window.push_back(random_micro_batch(random, world, 3));
+    steps.push_back(std::move(window));
+  }
+  return steps;
+}
+
+Outcome run_distributed(const Model& model, JobOptions options, const std::vector<std::vector<MicroBatch>>& steps,
+                        int world, Transport transport = Transport::kShm) {
+  Outcome outcome;
+  outcome.losses.resize(steps.size());
+  options.plan.world = world;
+  run_ranks(world,
+            [&](Rank& rank) {
+              Job job(model, options, rank.data());
+              for (size_t s = 0; s < steps.size(); ++s) {
+                const Tensor loss = full({1}, job.accumulate(steps[s], {static_cast<size_t>(rank.id())}), Dtype::kF64);
+                rank.control().all_reduce_sum(loss, "loss");
+                job.update();
+                if (rank.id() == 0) outcome.losses[s] = loss.item<double>();
+              }
+              Named weights = job.weights();
+              if (rank.id() == 0) outcome.weights = std::move(weights);
+            },
+            {.transport = transport});
+  return outcome;
+}
+
+/// One process that runs every rank's rows as micro-batches of its own.
+Outcome run_alone(const Model& model, const JobOptions& options, const std::vector<std::vector<MicroBatch>>& steps,
+                  size_t world) {
+  Outcome outcome;
+  run_ranks(1, [&](Rank& rank) {
+    Job job(model, options, rank.data());
+    std::vector<size_t> all(world);
+    for (size_t r = 0; r < world; ++r) all[r] = r;
+    for (const auto& window : steps) {
+      outcome.losses.push_back(job.accumulate(window, all));
+      job.update();
+    }
+    outcome.weights = job.weights();
+  });
+  return outcome;
+}
+
+JobOptions job_options(int stage, bool recompute, Dtype compute = Dtype::kF32) {
+  return {.plan = {.zero = {stage}, .compute = compute, .recompute = recompute, .recompute_vision = recompute}};
+}
+
+class Stages : public testing::TestWithParam<int> {};
+
+TEST_P(Stages, AllStagesRecomputeAndTransportsGiveTheSameBits) {
+  const int world = GetParam();
+  for (const bool tied : {false, true}) {
+    for (const Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
+      const Model model = llava_model(tied);
+      const auto steps = make_steps(7, 4, 2, world);
+      const Outcome reference = run_distributed(model, job_options(3, true, compute), steps, world);
+      for (int stage = 0; stage <= 3; ++stage) {
+        for (const bool recompute : {true, false}) {
+          const Outcome other = run_distributed(model, job_options(stage, recompute, compute), steps, world);
+          EXPECT_EQ(other.losses, reference.losses)
+              << "zero" << stage << " recompute " << recompute << " tied " << tied;
+          EXPECT_TRUE(bit_equal(other.weights, reference.weights)) << "zero" << stage << " recompute " << recompute;
+        }
+      }
+      const Outcome gloo = run_distributed(model, job_options(3, true, compute), steps, world, Transport::kGloo);
+      EXPECT_EQ(gloo.losses, reference.losses);
+      EXPECT_TRUE(bit_equal(gloo.weights, reference.weights));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Stages, testing::Values(1, 2, 3, 4));
+
+TEST(Executor, WorldSizesAgreeWithOneProcess) {
+  const Model model = llava_model();
+  for (const int world : {2, 3, 4}) {
+    const auto steps = make_steps(11, 5, 2, world);
+    const Outcome alone = run_alone(model, job_options(0, false), steps, static_cast<size_t>(world));
+    const Outcome together = run_distributed(model, job_options(3, true), steps, world);
+    for (size_t s = 0; s < steps.size(); ++s) EXPECT_NEAR(together.losses[s], alone.losses[s], 1e-5) << "step " << s;
+    EXPECT_LE(relative_difference(together.weights, alone.weights), 1e-4) << world << " ranks";
+  }
+}
+
+TEST(Executor, AccumulationSplitsAgree) {
+  const Model model = llava_model();
+  std::mt19937_64 random(5);
+  Rows rows;
+  for (int i = 0; i < 8; ++i) rows.push_back(random_row(random, i % 3 == 0));
+  const auto split = [&](size_t parts) {
+    std::vector<MicroBatch> window;
+    for (size_t p = 0; p < parts; ++p) {
+      const size_t size = rows.size() / parts;
+      const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(p * size);
+      window.push_back({Rows(begin, begin + static_cast<std::ptrdiff_t>(size))});
+    }
+    return std::vector<std::vector<MicroBatch>>(3, window);
+  };
+  const Outcome whole = run_alone(model, job_options(0, true), split(1), 1);
+  for (const size_t parts : {2, 4, 8}) {
+    const Outcome parted = run_alone(model, job_options(0, true), split(parts), 1);
+    for (size_t s = 0; s < 3; ++s) EXPECT_NEAR(parted.losses[s], whole.losses[s], 1e-5);
+    EXPECT_LE(relative_difference(parted.weights, whole.weights), 1e-4);
+  }
+}
+
+TEST(Executor, FrozenComponentsKeepTheirBitsAndHoldNoState) {
+  const Model model = llava_model();
+  JobOptions options = job_options(3, true);
+  options.plan.frozen = {Component::kVision, Component::kLlm};
+  const auto steps = make_steps(3, 3, 1, 2);
+  options.plan.world = 2;
+  run_ranks(2, [&](Rank& rank) {
+    Job job(model, options, rank.data());
+    const Named before = job.weights();
+    for (const auto& window : steps) {
+      job.accumulate(window, {static_cast<size_t>(rank.id())});
+      job.update();
+    }
+    for (int u = 0; u < job.store().num_units(); ++u) {
+      const bool trainable = job.store().plan().units[static_cast<size_t>(u)].trainable;
+      EXPECT_EQ(job.store().unit(u).exp_avg.defined(), trainable);
+      EXPECT_EQ(job.store().unit(u).grad.defined(), trainable);
+    }
+    const Named after = job.weights();
+    if (rank.id() != 0) return;
+    for (const auto& [key, value] : after) {
+      EXPECT_EQ(value.equal(before.at(key)), !key.starts_with("multi_modal_projector")) << key;
+    }
+  });
+}
+
+TEST(Executor, BlocksThatRunNowhereCostNothingAndAreNotUpdated) {
+  const Model model = llava_model();
+  JobOptions options = job_options(3, true);
+  options.plan.world = 2;
+  run_ranks(2, [&](Rank& rank) {
+    Job job(model, options, rank.data());
+    std::mt19937_64 random(1);
+    const MicroBatch text{{random_row(random, false)}, {random_row(random, false)}};
+    job.accumulate({text}, {static_cast<size_t>(rank.id())});
+    job.update();
+    for (int u = 0; u < job.store().num_units(); ++u) {
+      const std::string& name = job.store().plan().units[static_cast<size_t>(u)].name;
+      const bool vision = name.starts_with("vision_tower") || name.starts_with("multi_modal_projector");
+      EXPECT_EQ(job.store().unit(u).updates, vision ? 0 : 1) << name;
+    }
+    for (const auto& record : rank.data().ring().last(1024)) {
+      EXPECT_EQ(std::string(record.label.data()).find("vision_tower"), std::string::npos) << record.label.data();
+    }
+  });
+}
+
+TEST(Executor, ZeroThreeHoldsNoGatheredParametersBetweenSteps) {
+  const Model model = llava_model();
+  for (const bool recompute : {true, false}) {
+    JobOptions options = job_options(3, recompute);
+    options.plan.world = 2;
+    run_ranks(2, [&](Rank& rank) {
+      Job job(model, options, rank.data());
+      const int64_t before = job.store().pool().alive_bytes();
+      std::mt19937_64 random(1);
+      job.accumulate({{{random_row(random, true)}, {random_row(random, true)}}}, {static_cast<size_t>(rank.id())});
+      EXPECT_EQ(job.store().pool().alive_bytes(), before);
+      EXPECT_GT(job.store().pool().peak_bytes(), before);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+// Tests only: a small random LLaVA job whose every number follows from a seed, run on any number of ranks and any
+// stage.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/exec/executor.h"
+#include "lockstep/model/batch.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/state/sharded_adamw.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/testing/ranks.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep::test {
+
+inline constexpr int32_t kImageToken = 40, kPadToken = 41, kVocab = 43;
+inline constexpr int64_t kImageSide = 8, kPatch = 4;  // 4 patches an image
+
+/// Sizes that no world divides: 5 heads on 1, hidden 20, mlp 27, a vocabulary of 43.
+inline Json llava_config(bool tied) {
+  return {{"architectures", {"LlavaForConditionalGeneration"}},
+          {"model_type", "llava"},
+          {"image_token_index", kImageToken},
+          {"image_seq_length", 4},
+          {"projector_hidden_act", "gelu"},
+          {"vision_feature_layer", -2},
+          {"vision_feature_select_strategy", "default"},
+          {"tie_word_embeddings", tied},
+          {"text_config",
+           {{"model_type", "llama"},
+            {"hidden_size", 20},
+            {"intermediate_size", 27},
+            {"num_hidden_layers", 2},
+            {"num_attention_heads", 5},
+            {"num_key_value_heads", 1},
+            {"head_dim", 4},
+            {"max_position_embeddings", 64},
+            {"rms_norm_eps", 1e-5},
+            {"tie_word_embeddings", tied},
+            {"vocab_size", kVocab}}},
+          {"vision_config",
+           {{"model_type", "clip_vision_model"},
+            {"hidden_size", 12},
+            {"image_size", kImageSide},
+            {"patch_size", kPatch},
+            {"intermediate_size", 17},
+            {"num_attention_heads", 3},
+            {"num_hidden_layers", 3}}}};
+}
+
+inline Model llava_model(bool tied = false) {
+  const HfConfig config(llava_config(tied), "test config");
+  return family_of(config).build(config);
+}
+
+/// A row of 2..12 tokens, with an image when asked; about half of the tokens are targets.
+inline Features random_row(std::mt19937_64& random, bool with_image) {
+  Features row;
+  if (with_image) {
+    row.input_ids.assign(4, kImageToken);
+    row.images.push_back({{3, kImageSide, kImageSide}, {}});
+    std::normal_distribution<float> pixel;
+    for (int64_t i = 0; i < 3 * kImageSide * kImageSide; ++i) row.images[0].values.push_back(pixel(random));
+  }
+  const auto tokens = 2 + random() % 11;
+  for (uint64_t t = 0; t < tokens; ++t) row.input_ids.push_back(static_cast<int32_t>(random() % 40));
+  for (const int32_t id : row.input_ids) row.labels.push_back(id < 40 && random() % 2 == 0 ? id : -100);
+  return row;
+}
+
+using Rows = std::vector<Features>;
+/// What each rank gets in one micro-batch.
+using MicroBatch = std::vector<Rows>;
+
+/// max_rows 0..n rows a rank; images on some rows, on some ranks, or nowhere.
+inline MicroBatch random_micro_batch(std::mt19937_64& random, int world, int max_rows) {
+  MicroBatch ranks(static_cast<size_t>(world));
+  const auto image_percent = (random() % 3) * 40;
+  for (auto& rows : ranks) {
+    const auto count = random() % static_cast<uint64_t>(max_rows + 1);
+    for (uint64_t i = 0; i < count; ++i) rows.push_back(random_row(random, random() % 100 < image_percent));
+  }
+  return ranks;
+}
+
+using Named = std::map<std::string, Tensor>;
+
+struct JobOptions {
+  PlanOptions plan{.compute = Dtype::kF32};
+  double learning_rate = 1e-2;
+  uint64_t seed = 1;
+};
+
+/// One rank's stores and executor over a model, filled from the seed.
+class Job {
+ public:
+  Job(const Model& model, const JobOptions& options, Communicator& comm)
+      : options_(options),
+        plan_(make_plan(model, options.plan)),
+        pool_("cpu"),
+        store_(plan_, comm.rank(), pool_),
+        comm_(comm),
+        executor_(model, plan_, store_, comm),
+        adamw_(store_, comm, {}) {
+    store_.fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
+      const Tensor whole = zeros({numel_of(source.shape)}, Dtype::kF32);
+      fill_normal(whole, 0.3, options.seed, source.key);
+      if (source.key.find("norm") != std::string::npos) whole.add_(1.0);
+      out.copy_(whole.narrow(0, begin, out.numel()));
+    });
+  }
+
+  /// All micro-batches of one optimizer step; `mine` says which ranks' rows this process runs, each as one micro-batch.
+  double accumulate(const std::vector<MicroBatch>& window, const std::vector<size_t>& mine) {
+    int64_t targets = 0;
+    for (const auto& micro : window) {
+      for (const auto& rows : micro) targets += collate(rows, collate_options()).target_tokens;
+    }
+    executor_.grads().clear();
+    double loss = 0;
+    for (const auto& micro : window) {
+      Presence anywhere;
+      for (const auto& rows : micro) merge(anywhere, presence(collate(rows, collate_options())));
+      for (const size_t r : mine) {
+        const Batch batch = collate(micro[r], collate_options());
+        const Presence here = presence(batch);
+        const Context context{
+            .training = true, .loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets)), .loss_chunk = 5};
+        const auto out = executor_.train(batch.flow, context, here, mine.size() > 1 ? here : anywhere);
+        if (here.rows) loss += out.loss.item<double>();
+      }
+    }
+    return loss;
+  }
+
+  void update() { adamw_.step(options_.learning_rate, 1.0); }
+
+  Named gradients() {
+    Named all;
+    store_.visit_gradients(comm_, 0, [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.clone(); });
+    return all;
+  }
+  Named weights() {
+    Named all;
+    store_.visit_full(comm_, 0, Dtype::kF32, [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.clone(); });
+    return all;
+  }
+  Executor& executor() { return executor_; }
+  ParamStore& store() { return store_; }
+
+  static CollateOptions collate_options() { return {.pad_token = kPadToken, .media_token = kImageToken}; }
+  static Presence presence(const Batch& batch) { return {batch.rows > 0, batch.has_image}; }
+
+ private:
+  static void merge(Presence& into, Presence other) {
+    into.rows = into.rows || other.rows;
+    into.image = into.image || other.image;
+  }
+
+  JobOptions options_;
+  Plan plan_;
+  BufferPool pool_;
+  ParamStore store_;
+  Communicator& comm_;
+  Executor executor_;
+  ShardedAdamW adamw_;
+};
+
+/// Largest |a - b| relative to the largest |b| over all tensors; keys must agree.
+inline double relative_difference(const Named& a, const Named& b) {
+  double difference = 0, scale = 1e-30;
+  for (const auto& [key, value] : b) {
+    const auto it = a.find(key);
+    if (it == a.end()) return 1e30;
+    difference = std::max(difference, it->second.sub(value).abs().max().item<double>());
+    scale = std::max(scale, value.abs().max().item<double>());
+  }
+  return a.size() == b.size() ? difference / scale : 1e30;
+}
+
+inline bool bit_equal(const Named& a, const Named& b) {
+  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const auto& entry) {
+           const auto it = b.find(entry.first);
+           return it != b.end() && entry.second.equal(it->second);
+         });
+}
+
+}  // namespace lockstep::test

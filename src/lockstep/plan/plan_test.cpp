@@ -1,0 +1,194 @@
+#include "lockstep/plan/plan.h"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+class FakeBlock final : public Block {
+ public:
+  FakeBlock(std::string name, Component component, Modality modality, std::vector<std::string> in,
+            std::vector<std::string> out)
+      : Block(std::move(name), component, modality) {
+    reads(std::move(in));
+    writes(std::move(out));
+  }
+  FakeBlock& with(std::string local, Shape shape) {
+    param(std::move(local), std::move(shape));
+    return *this;
+  }
+  FakeBlock& with_tied(std::string local, std::string key, Shape shape) {
+    param_at(std::move(local), std::move(key), std::move(shape), true);
+    return *this;
+  }
+  FakeBlock& keeps() {
+    never_recompute();
+    return *this;
+  }
+  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
+};
+
+FakeBlock& add(Model& model, const char* name, Component component, Modality modality, std::vector<std::string> in,
+               std::vector<std::string> out) {
+  auto block = std::make_unique<FakeBlock>(name, component, modality, std::move(in), std::move(out));
+  auto& reference = *block;
+  model.blocks.push_back(std::move(block));
+  return reference;
+}
+
+/// embed -> tower -> projector -> merge -> layer -> tied head.
+Model small_model() {
+  using enum Component;
+  Model model{.family = "fake"};
+  add(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {10, 4});
+  add(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"media"}).with("weight", {6, 6}).with("bias", {6});
+  add(model, "projector", kProjector, Modality::kImage, {"media"}, {"media"}).with("weight", {4, 6});
+  add(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
+  add(model, "layer", kLlm, Modality::kText, {"hidden"}, {"hidden"}).with("norm", {4}).with("weight", {4, 4});
+  add(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss", "correct"})
+      .with("norm", {4})
+      .with_tied("weight", "embed.weight", {10, 4})
+      .keeps();
+  return model;
+}
+
+const Unit& unit_named(const Plan& plan, const std::string& name) {
+  for (const auto& unit : plan.units) {
+    if (unit.name == name) return unit;
+  }
+  throw std::out_of_range(name);
+}
+
+TEST(Plan, PutsMatricesFirstAndBeginsEachParameterAtACacheLine) {
+  const Model model = small_model();
+  const Plan plan = make_plan(model, {.world = 3});
+  const Unit& layer = unit_named(plan, "layer");
+  ASSERT_EQ(layer.params.size(), 2u);
+  EXPECT_EQ(layer.params[0].spec.local, "weight");
+  EXPECT_EQ(layer.params[0].offset, 0);
+  EXPECT_EQ(layer.params[1].spec.local, "norm");
+  EXPECT_EQ(layer.params[1].offset, 64);
+  EXPECT_EQ(layer.decay_numel, 64);
+  EXPECT_EQ(layer.numel, 128);
+  EXPECT_EQ(layer.padded, 192) << "a multiple of 3 ranks times 64";
+  EXPECT_EQ(layer.shard, 64);
+  EXPECT_EQ(layer.used_numel(), 20);
+}
+
+TEST(Plan, GivesATiedWeightOneUnitWithTwoUses) {
+  const Model model = small_model();
+  const Plan plan = make_plan(model, {});
+  EXPECT_EQ(unit_named(plan, "embed").uses, 2);
+  const Step& head = plan.steps.back();
+  ASSERT_EQ(head.params.size(), 2u);
+  EXPECT_EQ(plan.units[static_cast<size_t>(head.params[1].unit)].name, "embed");
+  EXPECT_EQ(plan.num_params(), 40 + 42 + 24 + 20 + 4) << "the tied weight counts once";
+}
+
+TEST(Plan, EverythingTrainedNeedsEveryGradient) {
+  const Plan plan = make_plan(small_model(), {});
+  for (const auto& step : plan.steps) EXPECT_TRUE(step.backward) << step.block;
+  EXPECT_EQ(plan.steps[3].grad_inputs, (std::vector<std::string>{"hidden", "media"}));
+  EXPECT_TRUE(plan.steps[4].recompute);
+  EXPECT_FALSE(plan.steps[5].recompute) << "the head never recomputes";
+}
+
+TEST(Plan, AFrozenTowerHasNoBackward) {
+  const Plan plan = make_plan(small_model(), {.frozen = {Component::kVision}});
+  EXPECT_FALSE(plan.steps[1].backward);
+  EXPECT_TRUE(plan.steps[2].backward);
+  EXPECT_TRUE(plan.steps[2].grad_inputs.empty()) << "media comes from a frozen tower";
+  EXPECT_EQ(plan.num_trainable(), plan.num_params() - 42);
+}
+
+TEST(Plan, ATrainedProjectorBelowAFrozenLlmStillNeedsGradientsThroughIt) {
+  const Plan plan = make_plan(small_model(), {.frozen = {Component::kVision, Component::kLlm}});
+  EXPECT_FALSE(plan.steps[0].backward) << "embedding: frozen, and reads no gradient";
+  EXPECT_TRUE(plan.steps[4].backward) << "a frozen layer passes the gradient on";
+  EXPECT_EQ(plan.steps[3].grad_inputs, (std::vector<std::string>{"media"}));
+}
+
+TEST(Plan, AFrozenPrefixFreezesWholeBlocksOnly) {
+  const Plan plan = make_plan(small_model(), {.freeze_prefixes = {"layer."}});
+  EXPECT_FALSE(unit_named(plan, "layer").trainable);
+  EXPECT_TRUE(plan.steps[4].backward);
+  EXPECT_THROW(make_plan(small_model(), {.freeze_prefixes = {"layer.norm"}}), UserError);
+}
+
+TEST(Plan, AFreezePrefixThatMatchesNothingOffersTheNearestName) {
+  try {
+    make_plan(small_model(), {.freeze_prefixes = {"projectr"}});
+    FAIL() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    EXPECT_NE(e.hint().find("projector"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Plan, NothingLeftToTrainIsAnError) {
+  EXPECT_THROW(make_plan(small_model(), {.frozen = {Component::kVision, Component::kLlm, Component::kProjector}}),
+               UserError);
+}
+
+TEST(Plan, InferenceTrainsNothing) {
+  const Plan plan = make_plan(small_model(), {.training = false});
+  for (const auto& step : plan.steps) EXPECT_FALSE(step.backward);
+  EXPECT_EQ(plan.state_bytes().optimizer, 0);
+}
+
+TEST(Plan, CountsBytesByStage) {
+  Model model{.family = "fake"};
+  add(model, "a", Component::kLlm, Modality::kText, {"x"}, {"hidden"}).with("weight", {1024, 64});
+  add(model, "b", Component::kLlm, Modality::kText, {"hidden"}, {"loss"}).with("weight", {512, 64});
+  const int64_t a = 65536, b = 32768;
+  const auto bytes = [&](int stage, Dtype dtype) {
+    return make_plan(model, {.world = 4, .zero = {stage}, .compute = dtype}).state_bytes();
+  };
+  const StateBytes zero0 = bytes(0, Dtype::kBF16), zero1 = bytes(1, Dtype::kBF16), zero3 = bytes(3, Dtype::kBF16);
+  EXPECT_EQ(zero0.params, (a + b) * 2);
+  EXPECT_EQ(zero0.master, (a + b) * 4);
+  EXPECT_EQ(zero0.optimizer, (a + b) * 8);
+  EXPECT_EQ(zero1.params, (a + b) * 2);
+  EXPECT_EQ(zero1.optimizer, (a + b) * 8 / 4);
+  EXPECT_EQ(zero3.params, (a + b) * 2 / 4);
+  EXPECT_EQ(zero3.gradients, (a + b) * 4 / 4);
+  EXPECT_EQ(zero3.transient, (a + b) * 2);
+  EXPECT_EQ(bytes(3, Dtype::kF32).master, 0) << "in fp32 the weight is its own master";
+}
+
+TEST(Plan, HashChangesWithWhatRanksMustAgreeOn) {
+  const uint64_t base = make_plan(small_model(), {.world = 2}).hash();
+  EXPECT_EQ(base, make_plan(small_model(), {.world = 2}).hash());
+  EXPECT_NE(base, make_plan(small_model(), {.world = 3}).hash());
+  EXPECT_NE(base, make_plan(small_model(), {.world = 2, .zero = {2}}).hash());
+  EXPECT_NE(base, make_plan(small_model(), {.world = 2, .recompute = false}).hash());
+}
+
+TEST(Plan, AThousandRanksArePlannedWithoutATensor) {
+  const Plan plan = make_plan(small_model(), {.world = 1000});
+  EXPECT_EQ(unit_named(plan, "embed").padded, 64000);
+}
+
+TEST(ZeroStage, ReadsWordsAndDeepSpeedFiles) {
+  EXPECT_EQ(ZeroStage::from_flag("zero3").stage, 3);
+  EXPECT_EQ(ZeroStage::from_flag("0").stage, 0);
+  EXPECT_EQ(ZeroStage::from_flag(R"({"zero_optimization": {"stage": 2.0}})").stage, 2);
+  const std::string path = testing::TempDir() + "ds_zero.json";
+  std::ofstream(path) << R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "none"}}})";
+  EXPECT_EQ(ZeroStage::from_flag(path).stage, 1);
+}
+
+TEST(ZeroStage, RefusesWhatItWouldHaveToDrop) {
+  EXPECT_THROW(ZeroStage::from_flag("zero3_offload"), UserError);
+  EXPECT_THROW(ZeroStage::from_flag("zero4"), UserError);
+  EXPECT_THROW(ZeroStage::from_flag(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})"),
+               UserError);
+  EXPECT_THROW(ZeroStage::from_flag(R"({"zero_optimization": {"stage": 7}})"), UserError);
+}
+
+}  // namespace
+}  // namespace lockstep
