@@ -1,0 +1,54 @@
+#include "lockstep/cli/flags.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> known_flags(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+UserError unknown_flag(const CLI::App& app) {
+  const auto rest = app.remaining();
+  const auto flag =
+      std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word.starts_with('-'); });
+  const std::string help = fmt::format("{} --help lists all", app.get_name());
+  if (flag == rest.end()) {
+    return usage_error(fmt::format("{}: \"{}\" is not expected here", app.get_name(), rest.empty() ? "" : rest.front()),
+                       help);
+  }
+  const std::string name = flag->substr(0, flag->find('='));
+  const std::string nearest = nearest_name(name, known_flags(app));
+  return usage_error(fmt::format("{}: unknown flag {}", app.get_name(), name),
+                     nearest.empty() ? help : fmt::format("did you mean {}? {}", nearest, help));
+}
+
+}  // namespace
+
+bool parse_flags(CLI::App& app, const std::vector<std::string>& args) {
+  std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return false;
+  } catch (const CLI::ExtrasError&) {
+    throw unknown_flag(app);
+  } catch (const CLI::ParseError& e) {
+    throw usage_error(fmt::format("{}: {}", app.get_name(), e.what()), fmt::format("{} --help", app.get_name()));
+  }
+  return true;
+}
+
+}  // namespace lockstep

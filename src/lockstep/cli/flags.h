@@ -1,0 +1,24 @@
+// Flags of a verb: CLI11 with Lockstep's errors, so that a slip of the finger is met with the nearest name.
+//
+// Flags keep ms-swift's spelling (--output_dir) and booleans are values (--flag true).
+//
+// Example:
+//   CLI::App app(init_summary, "lockstep init");
+//   app.add_option("--output_dir", dir, "where to write")->required();
+//   if (!parse_flags(app, args)) return 0;      // help was printed
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace lockstep {
+
+/// False when --help was asked for and printed. Throws UserError(kUsage): an unknown flag (with the nearest), a value
+/// of the wrong kind, a required flag that is missing.
+bool parse_flags(CLI::App& app, const std::vector<std::string>& args);
+
+}  // namespace lockstep

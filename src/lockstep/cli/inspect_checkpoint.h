@@ -1,0 +1,18 @@
+// Looks at every part of a checkpoint folder; what cannot be read becomes a problem in the list, not an end.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+
+/// Keys: folder, family, architectures, dialect, dtypes, parameters (by component), tied_head, files, weight_bytes,
+/// tensors, extra, derived, vocab, tokenizer, processor, chat_template, notices, problems.
+Json inspect_checkpoint(const std::filesystem::path& dir);
+
+/// The same for people.
+std::string inspect_text(const Json& report);
+
+}  // namespace lockstep
