@@ -26,6 +26,7 @@ class KvCache {
   struct Layer;
   std::vector<Layer> layers_;
   int64_t capacity_;
+  int64_t length_ = 0;
 };
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 struct HeadCounts {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
-/// qkv [B,T,(N+2K)*H] -> {q, k, v}: q [B,N,T,H], k and v [B,K,T,H], q and k rotated by cos, sin [B or 1, T, H].
+/// qkv [B,T,(N+2K)*H] -> {q, k, v}: q [B,N,T,H], k and v [B,K,T,H], q and k rotated by cos, sin [B or 1, T, H] f32.
 /// `repeat_kv`: k and v may come back with N heads, where the device's attention wants them so (CPU).
 std::array<Tensor, 3> split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, HeadCounts counts,
                                   bool repeat_kv);

@@ -15,9 +15,8 @@ namespace {
 constexpr int64_t kMaxHeadDim = 512;  // of the row kernel's buffer
 
 /// Tables of one batch row: [T,H], shared by all rows when the batch dim of the table is 1.
-template <typename T>
-const T* table_of(const Tensor& table_BTH, int64_t batch) {
-  return read_of<T>(table_BTH) + (table_BTH.size(0) == 1 ? 0 : batch * table_BTH.size(1) * table_BTH.size(2));
+const float* table_of(const Tensor& table_BTH, int64_t batch) {
+  return read_of<float>(table_BTH) + (table_BTH.size(0) == 1 ? 0 : batch * table_BTH.size(1) * table_BTH.size(2));
 }
 
 class SplitHeads final : public Function<SplitHeads> {
@@ -32,7 +31,7 @@ class SplitHeads final : public Function<SplitHeads> {
     with_element(qkv_BTW, [&]<typename T>() {
       for (int64_t b = 0; b < batch; ++b) {
         const T* in = read_of<T>(qkv_BTW) + b * tokens * layout.width();
-        const T *cos = table_of<T>(cos_BTH, b), *sin = table_of<T>(sin_BTH, b);
+        const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
         T* q_out = write_of<T>(q) + b * tokens * heads * dim;
         T* k_out = write_of<T>(k) + b * tokens * kv_heads * copies * dim;
         T* v_out = write_of<T>(v) + b * tokens * kv_heads * copies * dim;
@@ -63,7 +62,7 @@ class SplitHeads final : public Function<SplitHeads> {
     Tensor d_BTW = at::empty({batch, tokens, layout.width()}, dq.options());
     with_element(dq, [&]<typename T>() {
       for (int64_t b = 0; b < batch; ++b) {
-        const T *cos = table_of<T>(cos_BTH, b), *sin = table_of<T>(sin_BTH, b);
+        const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
         const T* q_in = read_of<T>(dq) + b * tokens * heads * dim;
         const T* k_in = read_of<T>(dk) + b * tokens * kv_heads * copies * dim;
         const T* v_in = read_of<T>(dv) + b * tokens * kv_heads * copies * dim;
@@ -90,14 +89,15 @@ std::pair<Tensor, Tensor> rope_tables(const Tensor& positions, const Tensor& inv
 
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   const int64_t half = x.size(-1) / 2;
+  const Tensor cos_BT1H = cos.to(x.scalar_type()).unsqueeze(-2), sin_BT1H = sin.to(x.scalar_type()).unsqueeze(-2);
   const Tensor turned = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
-  return x.mul(cos.unsqueeze(-2)).add(turned.mul(sin.unsqueeze(-2)));
+  return x.mul(cos_BT1H).add(turned.mul(sin_BT1H));
 }
 
 std::array<Tensor, 3> split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, HeadCounts counts,
                                   bool repeat_kv) {
   check(cos.dim() == 3 && sin.sizes() == cos.sizes(), "split_heads: tables of [B or 1, T, H]");
-  if (has_kernels(qkv) && cos.scalar_type() == qkv.scalar_type() && counts.head_dim <= kMaxHeadDim) {
+  if (has_kernels(qkv) && cos.scalar_type() == at::kFloat && counts.head_dim <= kMaxHeadDim) {
     const int64_t copies = repeat_kv ? counts.heads / counts.kv_heads : 1;
     const auto parts =
         SplitHeads::apply(qkv.contiguous(), cos.contiguous(), sin.contiguous(), counts.heads, counts.kv_heads, copies);

@@ -31,8 +31,9 @@ struct Table {
   void (*swiglu)(const T* gate_up, T* y, int64_t rows, int64_t dim);
   void (*swiglu_backward)(const T* g, const T* gate_up, T* dgate_up, int64_t rows, int64_t dim);
   /// qkv [rows, width] -> q [rows, N, H], k and v [rows, K * copies, H], q and k rotated; cos, sin [rows, H].
-  void (*split_heads)(const T* qkv, const T* cos, const T* sin, T* q, T* k, T* v, int64_t rows, HeadLayout layout);
-  void (*join_heads)(const T* dq, const T* dk, const T* dv, const T* cos, const T* sin, T* dqkv, int64_t rows,
+  void (*split_heads)(const T* qkv, const float* cos, const float* sin, T* q, T* k, T* v, int64_t rows,
+                      HeadLayout layout);
+  void (*join_heads)(const T* dq, const T* dk, const T* dv, const float* cos, const float* sin, T* dqkv, int64_t rows,
                      HeadLayout layout);
   /// Cross entropy of each row. With `grads` the row is overwritten by weight * (softmax - one_hot), zeros when
   /// ignored. `scratch` holds dim floats. Ignored rows (target < 0) give loss 0, hit 0.

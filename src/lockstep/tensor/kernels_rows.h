@@ -67,7 +67,8 @@ void swiglu_backward(const T* g, const T* gate_up, T* dgate_up, int64_t rows, in
 
 /// y = x rotated by the tables; direction -1 turns back (the gradient).
 template <typename T>
-[[gnu::always_inline]] inline void rotate(const T* x, const T* cos, const T* sin, T* y, int64_t dim, bool back) {
+[[gnu::always_inline]] inline void rotate(const T* x, const float* cos, const float* sin, T* y, int64_t dim,
+                                          bool back) {
   const int64_t half = dim / 2;
   each_vector(half, [&](int64_t i, auto get, auto put) {
     const F a = get(x + i);
@@ -87,7 +88,7 @@ template <typename T>
 }
 
 template <typename T>
-void split_heads(const T* qkv, const T* cos, const T* sin, T* q, T* k, T* v, int64_t rows, HeadLayout layout) {
+void split_heads(const T* qkv, const float* cos, const float* sin, T* q, T* k, T* v, int64_t rows, HeadLayout layout) {
   const int64_t dim = layout.head_dim;
   for (int64_t r = 0; r < rows; ++r, cos += dim, sin += dim) {
     for (int64_t n = 0; n < layout.heads; ++n, qkv += dim, q += dim) rotate(qkv, cos, sin, q, dim, false);
@@ -114,7 +115,7 @@ template <typename T>
 }
 
 template <typename T>
-void join_heads(const T* dq, const T* dk, const T* dv, const T* cos, const T* sin, T* dqkv, int64_t rows,
+void join_heads(const T* dq, const T* dk, const T* dv, const float* cos, const float* sin, T* dqkv, int64_t rows,
                 HeadLayout layout) {
   const int64_t dim = layout.head_dim;
   T folded[512];

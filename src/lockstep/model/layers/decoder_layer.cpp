@@ -1,0 +1,78 @@
+// B batch, T tokens, S tokens with those in the cache, D model, N query heads, K kv heads, H head size, F mlp.
+#include "lockstep/model/layers/decoder_layer.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/model/kv_cache.h"
+#include "lockstep/model/layers/tap.h"
+#include "lockstep/tensor/fn.h"
+
+namespace lockstep {
+
+DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t index)
+    : Block(std::move(name), Component::kLlm, Modality::kText), config_(config), index_(index) {
+  const auto key = [&](const std::string& local) { return this->name() + "." + local; };
+  const int64_t hidden = config.hidden, q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
+  param("input_layernorm.weight", {hidden});
+  fused("self_attn.qkv.weight", {{key("self_attn.q_proj.weight"), {q, hidden}},
+                                 {key("self_attn.k_proj.weight"), {kv, hidden}},
+                                 {key("self_attn.v_proj.weight"), {kv, hidden}}});
+  if (config.qkv_bias) {
+    fused("self_attn.qkv.bias", {{key("self_attn.q_proj.bias"), {q}},
+                                 {key("self_attn.k_proj.bias"), {kv}},
+                                 {key("self_attn.v_proj.bias"), {kv}}});
+  }
+  param("self_attn.o_proj.weight", {hidden, q});
+  if (config.output_bias) param("self_attn.o_proj.bias", {hidden});
+  param("post_attention_layernorm.weight", {hidden});
+  fused("mlp.gate_up.weight",
+        {{key("mlp.gate_proj.weight"), {config.mlp, hidden}}, {key("mlp.up_proj.weight"), {config.mlp, hidden}}});
+  if (config.mlp_bias) {
+    fused("mlp.gate_up.bias", {{key("mlp.gate_proj.bias"), {config.mlp}}, {key("mlp.up_proj.bias"), {config.mlp}}});
+  }
+  param("mlp.down_proj.weight", {hidden, config.mlp});
+  if (config.mlp_bias) param("mlp.down_proj.bias", {hidden});
+  reads({"hidden", "cos", "sin", "mask"});
+  writes({"hidden"});
+}
+
+Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& context) const {
+  const Tensor& x_BTD = in["hidden"];
+  if (index_ == 0) tap(context, "inputs_embeds", x_BTD);
+  const Tensor attended_BTD =
+      attend(params, fn::rms_norm(x_BTD, params["input_layernorm.weight"], config_.norm_eps), in, context);
+  tap(context, name() + ".attn_out", attended_BTD);
+  const Tensor h_BTD = x_BTD.add(attended_BTD);
+  const Tensor fed_BTD =
+      feed_forward(params, fn::rms_norm(h_BTD, params["post_attention_layernorm.weight"], config_.norm_eps));
+  tap(context, name() + ".mlp_out", fed_BTD);
+  Tensor out_BTD = h_BTD.add(fed_BTD);
+  tap(context, name() + ".out", out_BTD);
+  return {{"hidden", std::move(out_BTD)}};
+}
+
+Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const {
+  const Tensor& w = params["self_attn.qkv.weight"];
+  const Tensor qkv = config_.qkv_bias ? fn::linear(x_BTD, w, params["self_attn.qkv.bias"]) : fn::linear(x_BTD, w);
+  auto [q_BNTH, k_BKSH, v_BKSH] =
+      fn::split_heads(qkv, in["cos"], in["sin"], {config_.heads, config_.kv_heads, config_.head_dim},
+                      /*repeat_kv=*/context.cache == nullptr);
+  if (context.cache != nullptr) std::tie(k_BKSH, v_BKSH) = context.cache->append(index_, k_BKSH, v_BKSH);
+  const Tensor o_BNTH = fn::attention(q_BNTH, k_BKSH, v_BKSH, {.causal = true, .mask = in.find("mask")});
+  const Tensor merged = fn::merge_heads(o_BNTH);
+  const Tensor& o_proj = params["self_attn.o_proj.weight"];
+  return config_.output_bias ? fn::linear(merged, o_proj, params["self_attn.o_proj.bias"]) : fn::linear(merged, o_proj);
+}
+
+Tensor DecoderLayer::feed_forward(const Params& params, const Tensor& x_BTD) const {
+  const Tensor &gate_up = params["mlp.gate_up.weight"], &down = params["mlp.down_proj.weight"];
+  const Tensor both_BT2F =
+      config_.mlp_bias ? fn::linear(x_BTD, gate_up, params["mlp.gate_up.bias"]) : fn::linear(x_BTD, gate_up);
+  const Tensor y_BTF = config_.activation == "silu"
+                           ? fn::swiglu(both_BT2F)
+                           : fn::activation(config_.activation, both_BT2F.narrow(-1, 0, config_.mlp))
+                                 .mul(both_BT2F.narrow(-1, config_.mlp, config_.mlp));
+  return config_.mlp_bias ? fn::linear(y_BTF, down, params["mlp.down_proj.bias"]) : fn::linear(y_BTF, down);
+}
+
+}  // namespace lockstep

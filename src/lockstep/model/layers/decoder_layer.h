@@ -1,0 +1,29 @@
+// The pre-norm decoder layer of Llama, Qwen2 and Mistral.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/model/block.h"
+#include "lockstep/model/layers/text_config.h"
+
+namespace lockstep {
+
+/// Reads hidden [B,T,D], cos, sin [B or 1, T, H], mask [B,1,T,S] (absent: causal); writes hidden. Taps
+/// "<name>.attn_out",
+/// "<name>.mlp_out", "<name>.out"; layer 0 also taps its input as "inputs_embeds".
+class DecoderLayer final : public Block {
+ public:
+  /// `index`: of the layer in the KV cache.
+  DecoderLayer(std::string name, const TextConfig& config, int64_t index);
+  Flow forward(const Params& params, const Flow& in, const Context& context) const override;
+
+ private:
+  Tensor attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const;
+  Tensor feed_forward(const Params& params, const Tensor& x_BTD) const;
+
+  TextConfig config_;
+  int64_t index_;
+};
+
+}  // namespace lockstep

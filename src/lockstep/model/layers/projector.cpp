@@ -1,0 +1,56 @@
+#include "lockstep/model/layers/projector.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/model/layers/tap.h"
+#include "lockstep/tensor/fn.h"
+
+namespace lockstep {
+
+Projector::Projector(std::string name, ProjectorConfig config)
+    : Block(std::move(name), Component::kProjector, Modality::kImage), config_(std::move(config)) {
+  const auto features = static_cast<int64_t>(config_.slots.size()) * config_.vision_hidden;
+  param("linear_1.weight", {config_.text_hidden, features});
+  if (config_.bias) param("linear_1.bias", {config_.text_hidden});
+  param("linear_2.weight", {config_.text_hidden, config_.text_hidden});
+  if (config_.bias) param("linear_2.bias", {config_.text_hidden});
+  reads(config_.slots);
+  writes({"media"});
+}
+
+Flow Projector::forward(const Params& params, const Flow& in, const Context& context) const {
+  std::vector<Tensor> selected;
+  for (const auto& slot : config_.slots) selected.push_back(in[slot]);
+  const Tensor whole = selected.size() == 1 ? selected.front() : at::cat(selected, -1);
+  tap(context, "vision_feature_layer", whole);
+  const Tensor x_NPD = config_.drop_class_token ? whole.narrow(1, 1, whole.size(1) - 1) : whole;
+  const auto layer = [&](const std::string& local, const Tensor& x) {
+    const Tensor& w = params[local + ".weight"];
+    return config_.bias ? fn::linear(x, w, params[local + ".bias"]) : fn::linear(x, w);
+  };
+  Tensor media = layer("linear_2", fn::activation(config_.activation, layer("linear_1", x_NPD)));
+  tap(context, "projector", media);
+  return {{"media", std::move(media)}};
+}
+
+MergeMedia::MergeMedia(std::string name) : Block(std::move(name), Component::kProjector, Modality::kImage) {
+  reads({"hidden", "media", "media_index"});
+  writes({"hidden"});
+  never_recompute();
+}
+
+Flow MergeMedia::forward(const Params&, const Flow& in, const Context&) const {
+  const Tensor &media = in["media"], &index = in["media_index"];
+  const int64_t rows = media.size(0) * media.size(1);
+  if (rows != index.size(0)) {
+    throw data_error(fmt::format("{} image(s) give {} features, the tokens hold {} placeholders", media.size(0), rows,
+                                 index.size(0)),
+                     "processor_config.json (patch_size, num_additional_image_tokens) does not fit the vision tower");
+  }
+  return {{"hidden", fn::scatter_rows(in["hidden"], media, index)}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// From a vision tower to the language model: the features that a family selects, projected, then laid among the tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/model/block.h"
+
+namespace lockstep {
+
+struct ProjectorConfig {
+  std::vector<std::string> slots;  // of vision features [N,1+P,D], laid side by side
+  int64_t vision_hidden = 0, text_hidden = 0;
+  std::string activation = "gelu";
+  bool bias = true, drop_class_token = true;
+};
+
+/// Two linear layers with an activation between. Writes media [N,P,D]. Taps "vision_feature_layer" (with the class
+/// token) and "projector".
+class Projector final : public Block {
+ public:
+  Projector(std::string name, ProjectorConfig config);
+  Flow forward(const Params& params, const Flow& in, const Context& context) const override;
+
+ private:
+  ProjectorConfig config_;
+};
+
+/// Reads hidden [B,T,D], media [N,P,D], media_index [N*P]; writes hidden with media in the rows of the placeholders.
+class MergeMedia final : public Block {
+ public:
+  explicit MergeMedia(std::string name);
+  Flow forward(const Params& params, const Flow& in, const Context& context) const override;
+};
+
+}  // namespace lockstep
