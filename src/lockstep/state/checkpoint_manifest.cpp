@@ -1,0 +1,106 @@
+#include "lockstep/state/checkpoint_manifest.h"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/base/mapped_file.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kFormat = "lockstep checkpoint 1";
+
+/// A path's descriptor, flushed and closed.
+void sync_path(const fs::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
+  const bool done = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!done)
+    throw checkpoint_error(fmt::format("{}: cannot be flushed to disk: {}", path.string(), std::strerror(error)));
+}
+
+Json read_manifest(const fs::path& dir) {
+  if (!fs::exists(dir / kManifestName)) {
+    throw checkpoint_error(
+        fmt::format("{}: expected {}, found none: not a whole checkpoint of lockstep", dir.string(), kManifestName));
+  }
+  Json manifest = read_json(dir / kManifestName);
+  if (!manifest.is_object() || manifest.value("format", "") != kFormat || !manifest["files"].is_object()) {
+    throw checkpoint_error(
+        fmt::format("{}: expected format \"{}\" and a table \"files\"", (dir / kManifestName).string(), kFormat));
+  }
+  return manifest;
+}
+
+void verify_file(const fs::path& path, const ManifestEntry& expected) {
+  if (!fs::is_regular_file(path)) {
+    throw checkpoint_error(
+        fmt::format("{}: expected a file of {} bytes (manifest), found none", path.string(), expected.bytes));
+  }
+  const auto size = static_cast<int64_t>(fs::file_size(path));
+  if (size != expected.bytes) {
+    throw checkpoint_error(
+        fmt::format("{}: expected {} bytes (manifest), found {}", path.string(), expected.bytes, size),
+        "the file was cut or changed after it was saved; resume from an earlier checkpoint");
+  }
+  const ManifestEntry found = describe_file(path);
+  if (found == expected) return;
+  throw checkpoint_error(
+      fmt::format("{}: expected xxh64 {} (manifest), found {}", path.string(), expected.xxh64, found.xxh64),
+      "the file was changed after it was saved; resume from an earlier checkpoint");
+}
+
+}  // namespace
+
+ManifestEntry describe_file(const fs::path& path) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  return {static_cast<int64_t>(bytes.size()), fmt::format("{:016x}", XXH64(bytes.data(), bytes.size(), 0))};
+}
+
+std::map<std::string, ManifestEntry> describe_folder(const fs::path& dir) {
+  std::map<std::string, ManifestEntry> files;
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    if (!entry.is_regular_file() || entry.path().filename() == kManifestName) continue;
+    files[entry.path().lexically_relative(dir).string()] = describe_file(entry.path());
+  }
+  return files;
+}
+
+void sync_folder(const fs::path& dir) { sync_path(dir, O_RDONLY | O_DIRECTORY); }
+
+void seal_folder(const fs::path& dir, int64_t step, const std::map<std::string, ManifestEntry>& files) {
+  Json table = Json::object();
+  for (const auto& [name, entry] : files) {
+    sync_path(dir / name, O_RDONLY);
+    table[name] = {{"bytes", entry.bytes}, {"xxh64", entry.xxh64}};
+  }
+  write_json(dir / kManifestName, {{"format", kFormat}, {"step", step}, {"files", table}});
+  sync_path(dir / kManifestName, O_RDONLY);
+  sync_folder(dir);
+}
+
+void verify_folder(const fs::path& dir) {
+  const Json manifest = read_manifest(dir);
+  try {
+    for (const auto& [name, entry] : manifest["files"].items()) {
+      verify_file(dir / name, {entry.at("bytes").get<int64_t>(), entry.at("xxh64").get<std::string>()});
+    }
+  } catch (const Json::exception& error) {
+    throw checkpoint_error(fmt::format("{}: {}", (dir / kManifestName).string(), error.what()));
+  }
+}
+
+}  // namespace lockstep

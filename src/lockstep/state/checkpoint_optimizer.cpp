@@ -1,0 +1,200 @@
+#include "lockstep/state/checkpoint_optimizer.h"
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/base/mapped_file.h"
+#include "lockstep/model/safetensors_writer.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kFormat = "lockstep optimizer 1";
+
+struct Slot {
+  const char* name;
+  Tensor UnitState::*tensor;
+};
+constexpr std::array<Slot, 3> kSlots = {
+    {{"master", &UnitState::master}, {"exp_avg", &UnitState::exp_avg}, {"exp_avg_sq", &UnitState::exp_avg_sq}}};
+
+std::string key_of(const std::string& unit, const Slot& slot) { return unit + "." + slot.name; }
+
+/// A master of float32 weights is the weight itself, which stands in the model's files.
+bool is_stored(const Plan& plan, const Slot& slot) {
+  return slot.tensor != &UnitState::master || plan.options.compute != Dtype::kF32;
+}
+
+/// The part of a unit that one file holds.
+struct Piece {
+  Range range;
+  size_t file;
+};
+struct StoredUnit {
+  int64_t numel = 0, updates = 0;
+  std::vector<Piece> pieces;
+};
+struct Shards {
+  std::vector<Weights> files;
+  std::map<std::string, StoredUnit> units;
+};
+
+/// "__metadata__" of a safetensors file that Weights has already found in order.
+Json read_metadata(const fs::path& path) {
+  const MappedFile file(path);
+  uint64_t length = 0;
+  std::memcpy(&length, file.bytes().data(), sizeof length);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()) + sizeof length, length);
+  const Json header = parse_json(text, path.string());
+  const Json metadata = header.value("__metadata__", Json::object());
+  if (metadata.value("format", "") != kFormat) {
+    throw checkpoint_error(fmt::format("{}: expected metadata format \"{}\", found \"{}\"", path.string(), kFormat,
+                                       metadata.value("format", "")));
+  }
+  return parse_json(metadata.value("units", "[]"), path.string() + " units");
+}
+
+void add_file(const fs::path& path, Shards& shards) {
+  shards.files.push_back(Weights::open(path));
+  for (const auto& unit : read_metadata(path)) {
+    StoredUnit& stored = shards.units[unit.at("name").get<std::string>()];
+    stored.numel = unit.at("numel").get<int64_t>();
+    stored.updates = unit.at("updates").get<int64_t>();
+    const Range range{unit.at("begin").get<int64_t>(), unit.at("end").get<int64_t>()};
+    if (!range.empty()) stored.pieces.push_back({range, shards.files.size() - 1});
+  }
+}
+
+/// All files of one set: the number of files stands in each name.
+Shards open_shards(const fs::path& dir) {
+  int world = 0;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("optimizer-00000-of-") && name.ends_with(".safetensors"))
+      world = std::stoi(name.substr(19, 5));
+  }
+  if (world == 0) {
+    throw checkpoint_error(fmt::format("{}: expected optimizer-00000-of-NNNNN.safetensors, found none", dir.string()),
+                           "a checkpoint of --save_only_model true cannot be resumed; take it as --model instead");
+  }
+  Shards shards;
+  for (int rank = 0; rank < world; ++rank) add_file(dir / optimizer_file_name(rank, world), shards);
+  return shards;
+}
+
+/// out := elements [begin, begin + out.numel()) of the unit; pieces cover all of it up to numel.
+void read_range(const Shards& shards, const StoredUnit& stored, const std::string& key, int64_t begin,
+                const Tensor& out) {
+  const Range wanted = intersect({begin, begin + out.numel()}, {0, stored.numel});
+  int64_t found = 0;
+  for (const auto& piece : stored.pieces) {
+    const Range both = intersect(piece.range, wanted);
+    if (both.empty()) continue;
+    shards.files[piece.file].read_flat(key, both.begin - piece.range.begin,
+                                       out.narrow(0, both.begin - begin, both.size()));
+    found += both.size();
+  }
+  check(found == wanted.size(),
+        fmt::format("{}: {} of {} elements are in the optimizer files", key, found, wanted.size()));
+}
+
+void read_unit(const Shards& shards, const StoredUnit& stored, const Unit& planned, UnitState& state) {
+  if (stored.numel != planned.numel) {
+    throw checkpoint_error(
+        fmt::format("optimizer state of {}: expected {} elements, found {}", planned.name, planned.numel, stored.numel),
+        "was the checkpoint saved with another model?");
+  }
+  state.updates = stored.updates;
+  for (const auto& slot : kSlots) {
+    const std::string key = key_of(planned.name, slot);
+    if (stored.pieces.empty() || shards.files[stored.pieces[0].file].find(key) == nullptr) continue;
+    const Tensor host = zeros({state.optimised.size()}, Dtype::kF32);
+    read_range(shards, stored, key, state.optimised.begin, host);
+    (state.*slot.tensor).copy_(host);
+  }
+}
+
+}  // namespace
+
+std::string optimizer_file_name(int rank, int world) {
+  return fmt::format("optimizer-{:05}-of-{:05}.safetensors", rank, world);
+}
+
+void write_optimizer_shard(const ParamStore& store, int world, const fs::path& dir) {
+  const Plan& plan = store.plan();
+  std::vector<TensorSpec> specs;
+  Json units = Json::array();
+  const auto range_of = [&](int i) {
+    return intersect(store.unit(i).owned, {0, plan.units[static_cast<size_t>(i)].numel});
+  };
+  for (int i = 0; i < store.num_units(); ++i) {
+    const Unit& planned = plan.units[static_cast<size_t>(i)];
+    if (!planned.trainable) continue;
+    const Range range = range_of(i);
+    units.push_back({{"name", planned.name},
+                     {"begin", range.begin},
+                     {"end", range.end},
+                     {"numel", planned.numel},
+                     {"updates", store.unit(i).updates}});
+    for (const auto& slot : kSlots) {
+      if (!range.empty() && is_stored(plan, slot))
+        specs.push_back({key_of(planned.name, slot), Dtype::kF32, {range.size()}});
+    }
+  }
+  const std::string name = optimizer_file_name(store.rank(), world);
+  SafetensorsWriter out(dir, std::move(specs),
+                        {.max_shard_bytes = std::numeric_limits<int64_t>::max(),
+                         .stem = name.substr(0, name.size() - std::string(".safetensors").size()),
+                         .metadata = {{"format", kFormat}, {"units", units.dump()}}});
+  for (int i = 0; i < store.num_units(); ++i) {
+    const Unit& planned = plan.units[static_cast<size_t>(i)];
+    const Range range = range_of(i);
+    if (!planned.trainable || range.empty()) continue;
+    const UnitState& state = store.unit(i);
+    for (const auto& slot : kSlots) {
+      if (!is_stored(plan, slot)) continue;
+      out.write(key_of(planned.name, slot),
+                (state.*slot.tensor).narrow(0, range.begin - state.optimised.begin, range.size()));
+    }
+  }
+  out.finish();
+}
+
+void read_optimizer_shards(ParamStore& store, const fs::path& dir) {
+  const at::NoGradGuard no_grad;
+  const Shards shards = open_shards(dir);
+  const Plan& plan = store.plan();
+  size_t matched = 0;
+  for (int i = 0; i < store.num_units(); ++i) {
+    const Unit& planned = plan.units[static_cast<size_t>(i)];
+    if (!planned.trainable) continue;
+    const auto found = shards.units.find(planned.name);
+    if (found == shards.units.end()) {
+      throw checkpoint_error(fmt::format("{}: expected optimizer state of {}, which is trained now, found none",
+                                         dir.string(), planned.name),
+                             "resume with the same --freeze_* flags, or take the folder as --model to begin afresh");
+    }
+    read_unit(shards, found->second, planned, store.unit(i));
+    ++matched;
+  }
+  if (matched == shards.units.size()) return;
+  throw checkpoint_error(
+      fmt::format("{}: {} blocks were trained there, {} of them are now", dir.string(), shards.units.size(), matched),
+      "resume with the same --freeze_* flags, or take the folder as --model to begin afresh");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// trainer_state.json: where a run stands. The Hugging Face Trainer's keys, and under "lockstep" what an exact resume
+// needs besides weights and optimizer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/json.h"
+#include "lockstep/data/loader.h"
+
+namespace lockstep {
+
+/// Of train/loss_scale: DeepSpeed's counters.
+struct LossScaleState {
+  double scale = 65536.0;
+  int64_t steps = 0, last_overflow = -1, hysteresis = 2;
+  bool operator==(const LossScaleState&) const = default;
+};
+
+/// Sums since the last logged step, so that a logged mean is the same whether or not the run was interrupted in
+/// between.
+struct LogSums {
+  double loss = 0;  // of step losses
+  int64_t steps = 0, correct_tokens = 0, target_tokens = 0;
+  bool operator==(const LogSums&) const = default;
+};
+
+struct TrainerState {
+  int64_t global_step = 0, max_steps = 0;
+  int64_t updates = 0;  // steps of the schedule: global_step without overflowed ones
+  double epoch = 0, num_train_epochs = 0;
+  int64_t logging_steps = 0, save_steps = 0, eval_steps = 0, train_batch_size = 0;
+  int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
+  double total_loss = 0;  // of all step losses
+  LoaderCursor cursor;
+  LossScaleState loss_scale;
+  LogSums since_log;
+  uint64_t seed = 0;
+  int world = 1, zero_stage = 0;
+  std::string dataset_fingerprint;
+  std::vector<std::string> log_history;  // each a JSON object
+  std::optional<double> best_metric;
+  int64_t best_global_step = 0;
+  std::string best_model_checkpoint;
+};
+
+Json to_json(const TrainerState& state);
+/// Throws UserError(kCheckpoint) naming `where` and the key: a file of the Hugging Face Trainer has no "lockstep" part.
+TrainerState trainer_state_from_json(const Json& json, const std::string& where);
+
+}  // namespace lockstep

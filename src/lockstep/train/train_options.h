@@ -1,0 +1,32 @@
+// Everything that decides how a run trains, apart from model, data and plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/train/schedule.h"
+
+namespace lockstep {
+
+struct TrainOptions {
+  int64_t gradient_accumulation_steps = 1;
+  double num_train_epochs = 3;
+  int64_t max_steps = -1;  // over num_train_epochs when positive
+  double learning_rate = 1e-5, warmup_ratio = 0, min_lr_rate = 0;
+  ScheduleKind schedule = ScheduleKind::kCosine;
+  int64_t warmup_steps = 0;
+  double max_grad_norm = 1.0;  // 0: no clipping
+  int64_t loss_chunk = 512;
+  int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
+  bool logging_first_step = true;
+  bool save_at_end = true, eval_at_end = true;
+  int64_t per_device_train_batch_size = 1;
+  uint64_t seed = 42;
+};
+
+/// Optimizer steps of an epoch (the last window may be shorter) and of the whole run. Source: transformers 5.23
+/// Trainer.set_initial_training_values.
+int64_t steps_per_epoch(int64_t batches_per_epoch, int64_t gradient_accumulation_steps);
+int64_t total_steps(const TrainOptions& options, int64_t batches_per_epoch);
+
+}  // namespace lockstep

@@ -1,0 +1,211 @@
+#include "lockstep/train/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+/// The sum over ranks of a few numbers, in one call.
+template <size_t N>
+std::array<double, N> sum_over_ranks(Communicator& control, std::array<double, N> values, const char* label) {
+  if (control.size() > 1) control.all_reduce_sum(view_memory(values.data(), {N}, Dtype::kF64), label);
+  return values;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, TrainerHooks hooks, CollateOptions collate,
+                 int64_t rows_per_epoch, TrainerState initial)
+    : parts_(parts),
+      options_(options),
+      hooks_(std::move(hooks)),
+      reader_(parts.loader, parts.data, parts.control,
+              {.collate = collate,
+               .rows_per_epoch = rows_per_epoch,
+               .plan_hash = parts.plan.hash(),
+               .stop_wanted = hooks_.stop_wanted}),
+      loss_scale_(parts.plan.options.compute == Dtype::kF16),
+      rows_per_epoch_(rows_per_epoch),
+      state_(std::move(initial)) {
+  state_.max_steps = total_steps(options, parts.loader.batches_per_epoch());
+  state_.num_train_epochs = options.num_train_epochs;
+  state_.logging_steps = options.logging_steps;
+  state_.save_steps = options.save_steps;
+  state_.eval_steps = options.eval_steps;
+  state_.train_batch_size = options.per_device_train_batch_size;
+  schedule_ = {.kind = options.schedule,
+               .learning_rate = options.learning_rate,
+               .warmup_steps = warmup_steps_of(state_.max_steps, options.warmup_ratio, options.warmup_steps),
+               .total_steps = state_.max_steps,
+               .min_lr_rate = options.min_lr_rate};
+}
+
+void Trainer::restore(const TrainerState& state) {
+  const TrainerState fresh = std::exchange(state_, state);
+  state_.max_steps = fresh.max_steps;
+  state_.num_train_epochs = fresh.num_train_epochs;
+  state_.logging_steps = fresh.logging_steps;
+  state_.save_steps = fresh.save_steps;
+  state_.eval_steps = fresh.eval_steps;
+  state_.world = fresh.world;
+  state_.zero_stage = fresh.zero_stage;
+  loss_scale_.restore(state.loss_scale);
+  parts_.loader.seek(state.cursor);
+}
+
+TrainOutcome Trainer::run() {
+  TrainOutcome outcome;
+  started_ = Clock::now();
+  first_step_ = steps_at_log_ = state_.global_step;
+  tokens_at_log_ = state_.tokens_seen;
+  reported_skipped_ = state_.skipped_rows;
+  const int64_t first_sample = state_.samples_seen;
+  counters_at_log_ = parts_.data.counters();
+  while (state_.global_step < state_.max_steps && !outcome.interrupted) advance(outcome);
+  outcome.steps = state_.global_step - first_step_;
+  outcome.samples = state_.samples_seen - first_sample;
+  outcome.train_loss = state_.total_loss / static_cast<double>(std::max<int64_t>(1, state_.global_step));
+  outcome.seconds = seconds_since(started_);
+  return outcome;
+}
+
+void Trainer::advance(TrainOutcome& outcome) {
+  const auto begun = Clock::now();
+  Window window = reader_.next(options_.gradient_accumulation_steps);
+  const Figures figures = step(window);
+  count(window, figures);
+  busy_seconds_ += seconds_since(begun);
+  const bool last = state_.global_step == state_.max_steps;
+  const bool first = state_.global_step == 1 && options_.logging_first_step;
+  if (first || last || is_due(options_.logging_steps)) log(figures);
+  if (is_due(options_.eval_steps) || (last && options_.eval_at_end)) evaluate();
+  outcome.interrupted = window.stop && !last;
+  if (is_due(options_.save_steps) || (last && options_.save_at_end) || outcome.interrupted) save(outcome);
+}
+
+Trainer::Figures Trainer::step(Window& window) {
+  if (window.target_tokens == 0) {
+    parts_.events.emit(Notice{fmt::format("step {}: none of its {} rows has a token to train on, so it changes nothing",
+                                          state_.global_step + 1, window.rows)});
+    ++state_.updates;
+    return {};
+  }
+  return update(accumulate(window));
+}
+
+/// Forward and backward of every micro-batch: gradients stand in the store, summed over ranks. The loss is normalised
+/// once, by the tokens of the whole step on all ranks, so that no split of the rows changes it.
+Trainer::Sums Trainer::accumulate(Window& window) {
+  const Context context{.training = true,
+                        .loss_weight = loss_scale_.value() / static_cast<double>(window.target_tokens),
+                        .loss_chunk = options_.loss_chunk};
+  parts_.executor.grads().clear();
+  Tensor loss = zeros({}, Dtype::kF32, parts_.store.pool().device());
+  Tensor correct = zeros({}, Dtype::kI64, parts_.store.pool().device());
+  for (MicroBatch& micro : window.micro_batches) {
+    if (!micro.anywhere.rows) continue;
+    const TrainOutput out = parts_.executor.train(std::move(micro.flow), context, micro.here, micro.anywhere);
+    if (!micro.here.rows) continue;
+    loss.add_(out.loss);
+    correct.add_(out.correct);
+  }
+  const auto sums = sum_over_ranks<3>(parts_.control,
+                                      {parts_.executor.grads().local_sum_of_squares(), loss.item<double>(),
+                                       static_cast<double>(correct.item<int64_t>())},
+                                      "step figures");
+  return {.squares = sums[0], .loss = sums[1] / loss_scale_.value(), .correct = static_cast<int64_t>(sums[2])};
+}
+
+Trainer::Figures Trainer::update(const Sums& sums) {
+  const double scale = loss_scale_.value();
+  const bool finite = std::isfinite(sums.squares) && std::isfinite(sums.loss);
+  Figures figures{.loss = sums.loss, .correct = sums.correct};
+  figures.learning_rate = schedule_.at(state_.updates);
+  figures.grad_norm = std::sqrt(sums.squares) / scale;
+  if (!finite && !loss_scale_.dynamic()) report_not_finite(sums);
+  if (!loss_scale_.update(!finite)) {
+    parts_.events.emit(
+        Notice{fmt::format("step {}: float16 gradients overflow at loss scale {:g}; the step is skipped, "
+                           "the scale is now {:g}",
+                           state_.global_step + 1, scale, loss_scale_.value())});
+    return figures;
+  }
+  // The factor of torch.nn.utils.clip_grad_norm_.
+  const double clip =
+      options_.max_grad_norm > 0 ? std::min(1.0, options_.max_grad_norm / (figures.grad_norm + 1e-6)) : 1.0;
+  parts_.adamw.step(figures.learning_rate, scale / clip);
+  ++state_.updates;
+  figures.updated = true;
+  return figures;
+}
+
+void Trainer::report_not_finite(const Sums& sums) const {
+  std::string found;
+  for (int i = 0; i < parts_.store.num_units() && found.empty(); ++i) {
+    const UnitState& unit = parts_.store.unit(i);
+    if (!unit.touched || unit.grad.isfinite().all().item<bool>()) continue;
+    found = parts_.plan.units[static_cast<size_t>(i)].name;
+  }
+  const auto all = parts_.control.all_gather_bytes(found, "first block that is not finite");
+  std::string where = "no gradient";
+  for (size_t rank = all.size(); rank-- > 0;) {
+    if (!all[rank].empty()) where = fmt::format("{} (in the shard of rank {})", all[rank], rank);
+  }
+  throw SharedError(ExitCode::kNumerics,
+                    fmt::format("step {}: loss {}, gradient norm {}; the first gradient that is not finite is of {}",
+                                state_.global_step + 1, sums.loss, std::sqrt(sums.squares), where),
+                    "the weights were not changed; try a smaller --learning_rate, more --warmup_ratio, a smaller "
+                    "--max_grad_norm, or look at the rows of this step");
+}
+
+void Trainer::count(const Window& window, const Figures& figures) {
+  ++state_.global_step;
+  state_.cursor = window.after;
+  state_.epoch = static_cast<double>(window.after.epoch) +
+                 static_cast<double>(window.after.rows) / static_cast<double>(std::max<int64_t>(1, rows_per_epoch_));
+  state_.tokens_seen += window.input_tokens;
+  state_.samples_seen += window.rows;
+  state_.skipped_rows += window.skipped;
+  state_.loss_scale = loss_scale_.state();
+  if (!figures.updated) return;
+  state_.total_loss += figures.loss;
+  state_.since_log.loss += figures.loss;
+  ++state_.since_log.steps;
+  state_.since_log.correct_tokens += figures.correct;
+  state_.since_log.target_tokens += window.target_tokens;
+}
+
+bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_step % every == 0; }
+
+void Trainer::evaluate() {
+  if (!hooks_.evaluate) return;
+  const EvalDone done = hooks_.evaluate(state_.global_step);
+  state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
+                                           state_.epoch, done.loss, done.token_accuracy, done.step));
+  if (!state_.best_metric || done.loss < *state_.best_metric) {
+    state_.best_metric = done.loss;
+    state_.best_global_step = state_.global_step;
+    state_.best_model_checkpoint.clear();  // until a checkpoint of this step is saved
+  }
+  parts_.events.emit(done);
+}
+
+void Trainer::save(TrainOutcome& outcome) {
+  if (!hooks_.save) return;
+  const CheckpointSaved saved = hooks_.save(state_);
+  if (state_.best_metric && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = saved.path;
+  outcome.last_checkpoint = saved.path;
+  parts_.events.emit(saved);
+}
+
+}  // namespace lockstep

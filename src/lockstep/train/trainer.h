@@ -1,0 +1,107 @@
+// The training loop: windows of micro-batches become optimizer steps, the same on every rank.
+//
+// Example:
+//   Trainer trainer({plan, store, executor, adamw, data, control, loader, events}, options, hooks);
+//   if (resuming) trainer.restore(state);
+//   const TrainOutcome outcome = trainer.run();
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/event.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/state/sharded_adamw.h"
+#include "lockstep/state/trainer_state.h"
+#include "lockstep/train/loss_scale.h"
+#include "lockstep/train/train_options.h"
+#include "lockstep/train/window.h"
+
+namespace lockstep {
+
+/// What the trainer works with. All borrowed; `events` has sinks on the reporting rank only.
+struct TrainerParts {
+  const Plan& plan;
+  ParamStore& store;
+  Executor& executor;
+  ShardedAdamW& adamw;
+  Communicator& data;
+  Communicator& control;
+  Loader& loader;
+  const EventBus& events;
+};
+
+/// What it asks of others. Empty ones are not asked. save and evaluate are collective.
+struct TrainerHooks {
+  std::function<bool()> stop_wanted;  // a signal came
+  std::function<CheckpointSaved(const TrainerState&)> save;
+  std::function<EvalDone(int64_t step)> evaluate;
+  std::function<int64_t()> peak_bytes;  // of this rank since it was last asked
+};
+
+struct TrainOutcome {
+  bool interrupted = false;
+  double train_loss = 0, seconds = 0;  // mean over steps; of this run
+  int64_t steps = 0, samples = 0;      // of this run
+  std::string last_checkpoint;
+};
+
+class Trainer {
+ public:
+  /// `rows_per_epoch`: the data set's size. `initial` names what does not change: seeds, world, fingerprint.
+  Trainer(const TrainerParts& parts, const TrainOptions& options, TrainerHooks hooks, CollateOptions collate,
+          int64_t rows_per_epoch, TrainerState initial);
+
+  /// Continues at the place of a checkpoint whose weights and optimizer are already in the store.
+  void restore(const TrainerState& state);
+
+  /// Until the last step, or until any rank wishes to stop; then saves. Throws Error(kNumerics) on a loss or gradient
+  /// that is not finite (bf16, f32), naming the step, the block and the rank. Collective.
+  TrainOutcome run();
+
+  const TrainerState& state() const { return state_; }
+
+ private:
+  struct Sums {
+    double squares = 0, loss = 0;
+    int64_t correct = 0;
+  };
+  struct Figures {
+    bool updated = false;
+    double loss = 0, grad_norm = 0, learning_rate = 0;
+    int64_t correct = 0;
+  };
+  void advance(TrainOutcome& outcome);
+  Figures step(Window& window);
+  Sums accumulate(Window& window);
+  Figures update(const Sums& sums);
+  [[noreturn]] void report_not_finite(const Sums& sums) const;
+  void count(const Window& window, const Figures& figures);
+  void log(const Figures& figures);
+  void report_skipped_rows();
+  void evaluate();
+  void save(TrainOutcome& outcome);
+  std::vector<int64_t> gather_peak_bytes() const;
+  bool is_due(int64_t every) const;
+
+  TrainerParts parts_;
+  TrainOptions options_;
+  TrainerHooks hooks_;
+  Schedule schedule_;
+  WindowReader reader_;
+  LossScale loss_scale_;
+  int64_t rows_per_epoch_;
+  TrainerState state_;
+
+  // Of this run, for the figures that people see.
+  Clock::time_point started_ = Clock::now();
+  int64_t first_step_ = 0, samples_at_log_ = 0, tokens_at_log_ = 0, reported_skipped_ = 0;
+  int64_t steps_at_log_ = 0;
+  double busy_seconds_ = 0;  // in steps since the last log: without evaluation and saving
+  CommCounters counters_at_log_;
+};
+
+}  // namespace lockstep
