@@ -44,7 +44,8 @@ class Value {
   const double* number() const;
   const bool* boolean() const;
 
-  /// The structure without sizes that may differ over ranks: "(f32[*, 4], {\"id\": str})".
+  /// The structure without sizes that may differ over ranks: "(f32[*, 4], {\"id\": str}, [int...])". A list whose items are
+  /// alike may differ in length.
   std::string structure() const;
 
  private:
