@@ -30,6 +30,7 @@ struct RenderOptions {
   bool add_generation_prompt = false;
   std::string bos_token, eos_token;  // visible to the template
   const Json* tools = nullptr;       // array, or none
+  const Json* variables = nullptr;   // object: further variables that a template reads ({"enable_thinking": false})
 };
 
 class ChatTemplate {
@@ -47,7 +48,9 @@ class ChatTemplate {
   std::string render(const Json& messages, const RenderOptions& options = {}) const;
 
   /// The whole conversation in spans: what each assistant message adds over its own generation prompt is `trained`.
-  /// Found by rendering prefixes, so it holds for every template; the concatenation equals render(messages).
+  /// Found by rendering prefixes; the concatenation equals render(messages). A template that writes an assistant
+  /// message differently when others follow (thinking stripped from earlier turns) is probed instead: its span is the
+  /// content as it stands in the whole, with the end token behind it. A message that does not show is not trained.
   /// `trained_flags[i]` (optional, by message) switches single assistant messages off.
   std::vector<TextSpan> render_spans(const Json& messages, const RenderOptions& options = {},
                                      const std::vector<bool>& trained_flags = {}) const;
