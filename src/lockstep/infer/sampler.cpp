@@ -1,0 +1,88 @@
+#include "lockstep/infer/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "lockstep/data/random.h"
+
+namespace lockstep {
+namespace {
+
+void penalise(std::span<float> logits, std::span<const int32_t> seen, double penalty) {
+  if (penalty == 1.0) return;
+  std::vector<int32_t> once(seen.begin(), seen.end());
+  std::sort(once.begin(), once.end());
+  once.erase(std::unique(once.begin(), once.end()), once.end());
+  for (const int32_t id : once) {
+    if (id < 0 || static_cast<size_t>(id) >= logits.size()) continue;
+    float& logit = logits[static_cast<size_t>(id)];
+    logit = static_cast<float>(logit < 0 ? logit * penalty : logit / penalty);
+  }
+}
+
+/// The largest logit of the ones tied: the lowest id, as argmax does.
+int32_t largest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+/// Candidates by falling logit, at most `top_k`, with their unnormalised probabilities.
+struct Candidates {
+  std::vector<int32_t> ids;
+  std::vector<double> weights;
+  double total = 0;
+};
+
+Candidates rank_candidates(std::span<const float> logits, const SamplingOptions& options) {
+  Candidates out;
+  out.ids.resize(logits.size());
+  std::iota(out.ids.begin(), out.ids.end(), 0);
+  const auto before = [&](int32_t a, int32_t b) {
+    const float left = logits[static_cast<size_t>(a)], right = logits[static_cast<size_t>(b)];
+    return left != right ? left > right : a < b;
+  };
+  const bool cut = options.top_k > 0 && static_cast<size_t>(options.top_k) < logits.size();
+  const auto kept = cut ? options.top_k : static_cast<int64_t>(logits.size());
+  std::partial_sort(out.ids.begin(), out.ids.begin() + kept, out.ids.end(), before);
+  out.ids.resize(static_cast<size_t>(kept));
+  const double best = logits[static_cast<size_t>(out.ids[0])];
+  for (const int32_t id : out.ids) {
+    out.weights.push_back(std::exp((logits[static_cast<size_t>(id)] - best) / options.temperature));
+    out.total += out.weights.back();
+  }
+  return out;
+}
+
+/// Keeps the smallest set whose probability reaches top_p.
+void cut_to_nucleus(Candidates& candidates, double top_p) {
+  if (top_p >= 1.0) return;
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < candidates.ids.size() && (kept == 0 || sum < top_p * candidates.total))
+    sum += candidates.weights[kept++];
+  candidates.ids.resize(kept);
+  candidates.weights.resize(kept);
+  candidates.total = sum;
+}
+
+}  // namespace
+
+int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
+                   DrawIndex draw) {
+  penalise(logits, seen, options.repetition_penalty);
+  if (options.temperature <= 0) return largest(logits);
+  Candidates candidates = rank_candidates(logits, options);
+  cut_to_nucleus(candidates, options.top_p);
+  SplitMix64 random(options.seed, (static_cast<uint64_t>(draw.row) << 24) + static_cast<uint64_t>(draw.position));
+  const double at = static_cast<double>(random.next() >> 11) * 0x1.0p-53 * candidates.total;
+  double sum = 0;
+  for (size_t i = 0; i < candidates.ids.size(); ++i) {
+    sum += candidates.weights[i];
+    if (at < sum) return candidates.ids[i];
+  }
+  return candidates.ids.back();
+}
+
+}  // namespace lockstep

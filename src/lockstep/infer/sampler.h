@@ -1,0 +1,33 @@
+// The next token from a row of logits: the largest, or drawn after the usual warpers. What is drawn depends on the
+// seed, the row and the position alone, never on the batch or the number of ranks.
+//
+// Example:
+//   const int32_t token = next_token(logits, seen, {.temperature = 0.7, .top_p = 0.9, .seed = 1}, {.row = 5, .position
+//   = 12});
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lockstep {
+
+struct SamplingOptions {
+  double temperature = 0;  // 0: greedy
+  int64_t top_k = 0;       // 0: off
+  double top_p = 1.0;
+  double repetition_penalty = 1.0;
+  uint64_t seed = 42;
+};
+
+/// Which draw this is: the row's index in the whole input, and the number of tokens generated before.
+struct DrawIndex {
+  int64_t row = 0, position = 0;
+};
+
+/// `seen`: prompt and generated tokens, for the repetition penalty. `logits` is overwritten.
+/// Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
+/// generation/logits_process.py.
+int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
+                   DrawIndex draw);
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "lockstep/infer/sampler.h"
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+std::vector<float> logits() { return {0.0F, 2.0F, 1.0F, 2.0F, -1.0F}; }
+
+int32_t draw(const SamplingOptions& options, int64_t position, std::vector<int32_t> seen = {}) {
+  auto row = logits();
+  return next_token(row, seen, options, {.row = 3, .position = position});
+}
+
+TEST(Sampler, GreedyTakesTheFirstOfEquals) { EXPECT_EQ(draw({}, 0), 1); }
+
+TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
+  EXPECT_EQ(draw({.repetition_penalty = 1.5}, 0, {1, 1}), 3);
+  EXPECT_EQ(draw({.repetition_penalty = 3.0}, 0, {1, 3}), 2);
+}
+
+TEST(Sampler, TopKAndTopPLeaveOutTheRest) {
+  std::set<int32_t> two, nucleus;
+  for (int64_t i = 0; i < 200; ++i) {
+    two.insert(draw({.temperature = 5.0, .top_k = 2}, i));
+    nucleus.insert(draw({.temperature = 1.0, .top_p = 0.75}, i));  // 0.40, 0.40, 0.15, 0.05, 0.02
+  }
+  EXPECT_EQ(two, (std::set<int32_t>{1, 3}));
+  EXPECT_EQ(nucleus, (std::set<int32_t>{1, 3}));
+}
+
+TEST(Sampler, DrawsInProportion) {
+  std::map<int32_t, int> counts;
+  for (int64_t i = 0; i < 20000; ++i) ++counts[draw({.temperature = 1.0}, i)];
+  double total = 0;
+  for (const float l : logits()) total += std::exp(l);
+  EXPECT_NEAR(counts[1] / 20000.0, std::exp(2.0) / total, 0.01);
+  EXPECT_NEAR(counts[4] / 20000.0, std::exp(-1.0) / total, 0.01);
+}
+
+TEST(Sampler, TheSameDrawIsTheSameToken) {
+  std::set<int32_t> seeds;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const SamplingOptions options{.temperature = 3.0, .seed = seed};
+    EXPECT_EQ(draw(options, 7), draw(options, 7));
+    seeds.insert(draw(options, 7));
+  }
+  EXPECT_GT(seeds.size(), 2U);
+}
+
+}  // namespace
+}  // namespace lockstep
