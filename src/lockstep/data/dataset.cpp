@@ -49,9 +49,13 @@ std::string describe_syntax_error(const Json::parse_error& error, std::string_vi
   std::string_view what = error.what();
   if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
   constexpr size_t kLongest = 160;
+  std::string words(what.substr(0, kLongest));
+  // The parser quotes what it read, which may be the very bytes that are no text: a message must be printable.
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   const std::string place =
       is_array ? fmt::format("line {} column {}", span.line + lines, column) : fmt::format("column {}", column);
-  return fmt::format("{}: not valid JSON ({})", place, what.substr(0, kLongest));
+  return fmt::format("{}: not valid JSON ({})", place, words);
 }
 
 Sample parse_row(const DataFile& file, size_t row) {

@@ -1,0 +1,213 @@
+#include "lockstep/data/dataset.h"
+
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/random.h"
+#include "lockstep/data/row_index.h"
+
+namespace lockstep {
+namespace {
+
+/// A folder of its own for each test, gone afterwards.
+class DatasetTest : public testing::Test {
+ protected:
+  DatasetTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep_dataset_XXXXXX").string();
+    dir_ = ::mkdtemp(name.data());
+  }
+  ~DatasetTest() override { std::filesystem::remove_all(dir_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_ / name, std::ios::binary) << text;
+    return (dir_ / name).string();
+  }
+  static std::string message(const std::vector<std::string>& paths, const DatasetOptions& options = {}) {
+    try {
+      const Dataset data(paths, options);
+      return "";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      return error.what();
+    }
+  }
+  static std::string queries(const Dataset& data) {
+    std::string out;
+    for (int64_t i = 0; i < data.size(); ++i) out += data.sample(i).messages.at(0).content;
+    return out;
+  }
+
+  std::filesystem::path dir_;
+};
+
+std::string row(const std::string& query) { return fmt::format(R"({{"query": "{}", "response": "r"}})", query); }
+
+std::string rows(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += row(std::to_string(i % 10)) + "\n";
+  return text;
+}
+
+testing::AssertionResult holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos ? testing::AssertionSuccess() : testing::AssertionFailure() << text;
+}
+
+TEST_F(DatasetTest, ReadsLinesWhateverTheirEnds) {
+  const std::string path = write("a.jsonl", "\xEF\xBB\xBF" + row("a") + "\r\n\r\n   \n" + row("b") + "\n" + row("c"));
+  const Dataset data({path}, {});
+  EXPECT_EQ(queries(data), "abc");
+  EXPECT_EQ(data.sample(1).where, path + ":4");
+  EXPECT_EQ(data.sample(2).row, 2);
+  EXPECT_TRUE(data.broken().empty());
+}
+
+TEST_F(DatasetTest, ReadsAnArrayWhereverItsElementsLie) {
+  const std::string path =
+      write("a.json", "\xEF\xBB\xBF [ " + row("a") + ",\n" + row("[b]{,}") + "\n, {\"query\":\n\"c \\\" ]\"}  ]\n");
+  const Dataset data({path}, {});
+  EXPECT_EQ(queries(data), "a[b]{,}c \" ]");
+  EXPECT_EQ(data.sample(2).where, path + "[2]");
+}
+
+TEST_F(DatasetTest, AJsonFileMayHoldLinesAndAnEmptyArrayIsNoData) {
+  EXPECT_EQ(queries(Dataset({write("lines.json", row("x") + "\n" + row("y") + "\n")}, {})), "xy");
+  EXPECT_TRUE(holds(message({write("none.json", "[ ]")}), "expected rows, found an empty file"));
+  EXPECT_TRUE(holds(message({write("none.jsonl", "\n\n")}), "expected rows, found an empty file"));
+}
+
+TEST_F(DatasetTest, TakesTheNumberOfRowsAskedForRepeatingWhenShort) {
+  const std::string path = write("a.jsonl", row("a") + "\n" + row("b") + "\n" + row("c") + "\n");
+  EXPECT_EQ(queries(Dataset({path + "#2"}, {})), "ab");
+  EXPECT_EQ(queries(Dataset({path + "#7"}, {})), "abcabca");
+  EXPECT_EQ(queries(Dataset({path + "#1", path}, {})), "aabc");
+  EXPECT_EQ(queries(Dataset({write("odd#5", row("o"))}, {})), "o");  // the file's own name
+  EXPECT_TRUE(holds(message({path + "#x"}), "expected path#N with N a positive number, found \"#x\""));
+  EXPECT_TRUE(holds(message({path + "#0"}), "found \"#0\""));
+}
+
+TEST_F(DatasetTest, BrokenRowsAreCountedWithLineColumnAndField) {
+  const std::string path = write(
+      "a.jsonl", row("a") + "\n{\"query\": \"\xC3\xA9\" oops}\n{\"query\": 5}\n" + row("b") + "\n{\"query\": \"cut");
+  const Dataset data({path}, {});
+  EXPECT_EQ(queries(data), "ab");
+  ASSERT_EQ(data.broken().size(), 3U);
+  EXPECT_EQ(data.broken()[0].where, path + ":2");
+  EXPECT_TRUE(holds(data.broken()[0].why, "column 15: not valid JSON (syntax error"));  // characters, not bytes
+  EXPECT_EQ(data.broken()[1].where, path + ":3");
+  EXPECT_EQ(data.broken()[1].why, R"(field "query": expected text or a list of parts, found 5)");
+  EXPECT_EQ(data.broken()[2].where, path + ":5");
+}
+
+TEST_F(DatasetTest, StrictStopsAtTheFirstBrokenRow) {
+  const std::string path = write("a.jsonl", row("a") + "\n{\"query\": }\n{\"query\": 5}\n");
+  EXPECT_TRUE(holds(message({path}, {.strict = true}), path + ":2: column 11: not valid JSON"));
+  EXPECT_TRUE(holds(message({path}, {.strict = true}), "hint: --strict stops at the first broken row"));
+}
+
+TEST_F(DatasetTest, InvalidUtf8IsABrokenRow) {
+  const Dataset data({write("a.jsonl", row("a") + "\n" + row("\xFF\xFE") + "\n")}, {});
+  EXPECT_EQ(data.size(), 1);
+  EXPECT_TRUE(holds(data.broken().at(0).why, "ill-formed UTF-8 byte; last read: '\"?')"));
+}
+
+TEST_F(DatasetTest, ACutArrayKeepsItsWholeElements) {
+  const std::string path = write("a.json", "[\n" + row("a") + ",\n" + row("b") + ",\n{\"query\": \"c");
+  const Dataset data({path}, {});
+  EXPECT_EQ(queries(data), "ab");
+  ASSERT_EQ(data.broken().size(), 2U);
+  EXPECT_EQ(data.broken()[0].where, path + "[2]");
+  EXPECT_TRUE(holds(data.broken()[0].why, "line 4 column "));
+  EXPECT_EQ(data.broken()[1].why, "line 4: the array is not closed; is the file complete?");
+}
+
+TEST_F(DatasetTest, FilesThatCannotBeReadAreNamed) {
+  EXPECT_TRUE(holds(message({(dir_ / "no.jsonl").string()}), "no.jsonl: no such file"));
+  EXPECT_TRUE(holds(message({dir_.string()}), "expected a JSONL or JSON file, found a folder"));
+  EXPECT_TRUE(holds(message({write("a.csv", "query,response\na,b\n")}), "none of its 2 rows can be read"));
+  EXPECT_TRUE(holds(message({}), "expected at least one data file"));
+}
+
+TEST_F(DatasetTest, ImagesAreSoughtBesideTheFileOrUnderTheGivenRoot) {
+  const std::string path = write("a.jsonl", R"({"query": "q", "images": ["x.png"]})");
+  EXPECT_EQ(Dataset({path}, {}).sample(0).images.at(0), (dir_ / "x.png").string());
+  EXPECT_EQ(Dataset({path}, {.root_image_dir = "/pictures"}).sample(0).images.at(0), "/pictures/x.png");
+}
+
+TEST_F(DatasetTest, AHugeRowIsARow) {
+  const std::string path = write("a.jsonl", row(std::string(9 << 20, 'x')) + "\n" + row("b") + "\n");
+  const Dataset data({path}, {});
+  EXPECT_EQ(data.size(), 2);
+  EXPECT_EQ(data.sample(0).messages[0].content.size(), size_t{9 << 20});
+}
+
+TEST_F(DatasetTest, SeveralThreadsFindTheSameRowsAsOne) {
+  std::string text;
+  for (int i = 0; i < 6000; ++i)
+    text += i % 1000 == 7 ? "{broken\n" : row(std::string(3000, 'x') + std::to_string(i)) + "\n";
+  const Dataset data({write("big.jsonl", text)}, {});  // 18 MB: indexed in parts
+  EXPECT_EQ(data.size(), 5994);
+  ASSERT_EQ(data.broken().size(), 6U);
+  EXPECT_TRUE(data.broken()[5].where.ends_with(":5008"));
+  EXPECT_EQ(data.sample(7).messages[0].content.substr(3000), "8");
+  EXPECT_EQ(data.sample(5993).messages[0].content.substr(3000), "5999");
+}
+
+TEST_F(DatasetTest, TheFingerprintTellsDataApart) {
+  const std::string a = write("a.jsonl", rows(5)), b = write("b.jsonl", rows(6));
+  EXPECT_EQ(Dataset({a}, {}).fingerprint(), Dataset({a}, {}).fingerprint());
+  EXPECT_EQ(Dataset({a}, {}).fingerprint().size(), 16U);
+  const std::set<std::string> all = {Dataset({a}, {}).fingerprint(),
+                                     Dataset({b}, {}).fingerprint(),
+                                     Dataset({a, b}, {}).fingerprint(),
+                                     Dataset({b, a}, {}).fingerprint(),
+                                     Dataset({a + "#3"}, {}).fingerprint(),
+                                     Dataset::split(Dataset({a}, {}), 0.4, 1).first.fingerprint(),
+                                     Dataset::split(Dataset({a}, {}), 0.4, 1).second.fingerprint()};
+  EXPECT_EQ(all.size(), 7U);
+}
+
+TEST_F(DatasetTest, SplitSharesOutEveryRowOnce) {
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += row(std::to_string(i)) + "\n";
+  const std::string path = write("a.jsonl", text);
+  const auto [first, second] = Dataset::split(Dataset({path}, {}), 0.1, 42);
+  EXPECT_EQ(first.size(), 45);
+  EXPECT_EQ(second.size(), 5);
+  std::multiset<std::string> seen;
+  for (const auto* part : {&first, &second}) {
+    for (int64_t i = 0; i < part->size(); ++i) seen.insert(part->sample(i).messages[0].content);
+  }
+  EXPECT_EQ(seen.size(), 50U);
+  EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()).size(), 50U);
+  EXPECT_NE(queries(Dataset::split(Dataset({path}, {}), 0.1, 43).second), queries(second));
+  EXPECT_THROW(Dataset::split(Dataset({path}, {}), 1.0, 42), UserError);
+  EXPECT_THROW(first.sample(45), std::out_of_range);
+}
+
+TEST(RowIndex, FindsNestedElementsAndJunkAfterTheEnd) {
+  std::string problem;
+  const std::string text = R"([1, [2, 3], {"a": [4, {}]}, "x,]\"y"] z)";
+  std::vector<std::string> parts;
+  for (const auto& span : index_array(text, problem)) parts.push_back(text.substr(span.offset, span.length));
+  EXPECT_EQ(parts, (std::vector<std::string>{"1", "[2, 3]", R"({"a": [4, {}]})", R"("x,]\"y")"}));
+  EXPECT_TRUE(holds(problem, "expected the end of the file after the array's ']'"));
+}
+
+TEST(Random, TheStreamIsTheSameEverywhere) {
+  SplitMix64 random(42, 0);
+  const std::vector<uint64_t> first = {random.next(), random.next()};
+  SplitMix64 again(42, 0), other(42, 1);
+  EXPECT_EQ(first, (std::vector<uint64_t>{again.next(), again.next()}));
+  EXPECT_NE(first[0], other.next());
+  int counts[3] = {};
+  for (int i = 0; i < 3000; ++i) ++counts[random.below(3)];
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 120);
+}
+
+}  // namespace
+}  // namespace lockstep

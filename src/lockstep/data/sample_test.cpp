@@ -1,0 +1,190 @@
+#include "lockstep/data/sample.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/processor.h"
+
+namespace lockstep {
+namespace {
+
+Sample read(const std::string& row) { return sample_from_row(Json::parse(row), "train.jsonl:17", "/data"); }
+
+/// "role: content | role: content", with '-' after an assistant that is not trained.
+std::string turns(const Sample& sample) {
+  std::string out;
+  for (const auto& message : sample.messages) {
+    out += (out.empty() ? "" : " | ") + message.role + (message.trained ? "" : "-") + ": " + message.content;
+  }
+  return out;
+}
+
+std::string complaint(const std::string& row) {
+  try {
+    read(row);
+    return "";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    return error.what();
+  }
+}
+
+using Paths = std::vector<std::string>;
+
+TEST(Sample, ReadsMessages) {
+  const Sample sample = read(R"({"messages": [
+      {"role": "system", "content": "Be brief."}, {"role": "user", "content": "<image>What is it?"},
+      {"role": "assistant", "content": "A cat.", "loss": false}, {"role": "user", "content": "Sure?"},
+      {"role": "assistant", "content": "Yes.", "loss": null}], "images": ["a/b.png"], "channel": "animals", "id": 5})");
+  EXPECT_EQ(turns(sample),
+            "system: Be brief. | user: <image>What is it? | assistant-: A cat. | user: Sure? | assistant: Yes.");
+  EXPECT_EQ(sample.images, (Paths{"/data/a/b.png"}));
+  EXPECT_EQ(sample.group, "animals");
+  EXPECT_EQ(sample.where, "train.jsonl:17");
+  EXPECT_EQ(expected_response(sample), "Yes.");
+}
+
+TEST(Sample, ReadsLlavaConversationsWithMarksWhereTheyStand) {
+  const Sample sample = read(R"({"id": "x", "image": "x.jpg", "conversations": [
+      {"from": "human", "value": "What is\n<image> this?"}, {"from": "gpt", "value": "A dog."}]})");
+  EXPECT_EQ(turns(sample), "user: What is\n<image> this? | assistant: A dog.");
+  EXPECT_EQ(sample.images, (Paths{"/data/x.jpg"}));
+}
+
+TEST(Sample, ReadsTheOtherSpellingsOfConversations) {
+  EXPECT_EQ(turns(read(
+                R"({"conversation": [{"human": "Hi", "assistant": "Hello"}, {"human": "Bye", "assistant": "Ciao"}]})")),
+            "user: Hi | assistant: Hello | user: Bye | assistant: Ciao");
+  EXPECT_EQ(
+      turns(read(
+          R"({"system": "S", "conversations": [{"role": "user", "content": "Hi"}, {"from": "bot", "value": "Yo"}]})")),
+      "system: S | user: Hi | assistant: Yo");
+  EXPECT_EQ(turns(read(R"({"messages": [{"from": "human", "value": "q"}, {"from": "observation", "value": "t"}]})")),
+            "user: q | tool: t");
+}
+
+TEST(Sample, ReadsQueryAndResponseUnderEveryName) {
+  EXPECT_EQ(turns(read(R"({"system": "S", "query": "q", "response": "r", "history": [["a", "b"], ["c", "d"]]})")),
+            "system: S | user: a | assistant: b | user: c | assistant: d | user: q | assistant: r");
+  for (const char* query : {"query", "prompt", "input", "instruction", "question", "problem"}) {
+    for (const char* response : {"response", "answer", "output", "targets", "target", "answer_key", "answers",
+                                 "solution", "text", "completion", "content"}) {
+      Json row;
+      row[query] = "q";
+      row[response] = "r";
+      EXPECT_EQ(turns(sample_from_row(row, "w", "/")), "user: q | assistant: r") << query << " " << response;
+    }
+  }
+  EXPECT_EQ(turns(read(R"({"instruction": "Add.", "input": "1 2", "output": "3"})")), "user: Add.\n1 2 | assistant: 3");
+  EXPECT_EQ(turns(read(R"({"instruction": "Add.", "input": "", "output": "3", "history": null})")),
+            "user: Add. | assistant: 3");
+  EXPECT_EQ(turns(read(R"({"query": "only a question"})")), "user: only a question");
+  EXPECT_EQ(expected_response(read(R"({"query": "only a question"})")), "");
+}
+
+TEST(Sample, ImagesWithoutMarkStandBeforeTheFirstQuestion) {
+  const Sample one = read(R"({"query": "What?", "response": "x", "images": ["1.png", "2.png"]})");
+  EXPECT_EQ(turns(one), "user: <image><image>What? | assistant: x");
+  EXPECT_EQ(one.images, (Paths{"/data/1.png", "/data/2.png"}));
+  // One mark, two images: the first goes to the front, the mark keeps the second.
+  const Sample two =
+      read(R"({"messages": [{"role": "user", "content": "See <image>?"}], "images": ["1.png", "2.png"]})");
+  EXPECT_EQ(turns(two), "user: <image>See <image>?");
+  EXPECT_EQ(two.images, (Paths{"/data/1.png", "/data/2.png"}));
+  const Sample three =
+      read(R"({"messages": [{"role": "system", "content": "Like <image>"}, {"role": "user", "content": "See <image>?"}],
+                              "images": ["1.png", "2.png", "3.png"]})");
+  EXPECT_EQ(turns(three), "system: Like <image> | user: <image>See <image>?");
+  EXPECT_EQ(three.images, (Paths{"/data/1.png", "/data/2.png", "/data/3.png"}));
+}
+
+TEST(Sample, ReadsOpenAiContentParts) {
+  const Sample sample = read(R"({"messages": [{"role": "user", "content": [
+      {"type": "text", "text": "Is "}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+      {"type": "text", "text": " like "}, {"type": "image"}, {"type": "image", "image": "z.png"}]},
+      {"role": "assistant", "content": [{"type": "text", "text": "No."}]}], "images": ["mine.png"]})");
+  EXPECT_EQ(turns(sample), "user: Is <image> like <image><image> | assistant: No.");
+  EXPECT_EQ(sample.images, (Paths{"data:image/png;base64,AAAA", "/data/mine.png", "/data/z.png"}));
+}
+
+TEST(Sample, ReadsMiniCpmsNamedImages) {
+  const Sample sample =
+      read(R"({"image": {"<image_00>": "a.png", "<image_01>": "b.png", "<image_02>": "c.png"}, "conversations": [
+      {"role": "user", "content": "First <image_01> then <image_00>."}, {"role": "assistant", "content": "ok"}]})");
+  EXPECT_EQ(turns(sample), "user: <image>First <image> then <image>. | assistant: ok");
+  EXPECT_EQ(sample.images, (Paths{"/data/c.png", "/data/b.png", "/data/a.png"}));
+  EXPECT_EQ(read(R"({"image": {"<image>": "a.png"}, "query": "q"})").images, (Paths{"/data/a.png"}));
+}
+
+TEST(Sample, ReadsEveryFormOfAnImageReference) {
+  const auto image = [](const std::string& value) { return read(R"({"query": "q", "images": )" + value + "}").images; };
+  EXPECT_EQ(image(R"("/abs/x.png")"), (Paths{"/abs/x.png"}));
+  EXPECT_EQ(image(R"(["../up.png"])"), (Paths{"/up.png"}));
+  EXPECT_EQ(image(R"(["file:///abs/y.png"])"), (Paths{"/abs/y.png"}));
+  EXPECT_EQ(image(R"([{"path": "p.png", "bytes": null}])"), (Paths{"/data/p.png"}));
+  EXPECT_EQ(image(R"([{"bytes": "QUJD"}])"), (Paths{"data:;base64,QUJD"}));
+  EXPECT_EQ(image(R"("")"), Paths{});
+  EXPECT_EQ(image("null"), Paths{});
+  EXPECT_EQ(image("[]"), Paths{});
+  const std::string base64(600, 'A');
+  EXPECT_EQ(image('"' + base64 + '"'), (Paths{"data:;base64," + base64}));
+}
+
+TEST(Sample, MoreMarksThanImagesIsAnError) {
+  EXPECT_EQ(
+      complaint(R"({"messages": [{"role": "user", "content": "<image> <image>"}], "image": "a.png"})"),
+      "train.jsonl:17: expected an image for each <image> mark, found 2 marks and 1 images; hint: write \"images\": "
+      "[...] with one path a mark");
+}
+
+TEST(Sample, WhatThisBuildCannotTrainIsRefused) {
+  const auto refused = [](const std::string& row, const std::string& part) {
+    const std::string text = complaint(row);
+    return text.find(part) != std::string::npos ? testing::AssertionSuccess() : testing::AssertionFailure() << text;
+  };
+  EXPECT_TRUE(refused(
+      R"({"query": "q", "videos": ["v.mp4"]})",
+      R"(train.jsonl:17: field "videos": expected no video or audio, found ["v.mp4"]; hint: this build trains on text and images)"));
+  EXPECT_TRUE(refused(R"({"query": "q", "audio": "a.wav"})", R"(field "audio")"));
+  EXPECT_TRUE(refused(R"({"query": "q", "tools": "[{}]"})", R"(field "tools": expected no tools)"));
+  EXPECT_TRUE(refused(R"({"query": "<bbox>", "objects": {"bbox": [[1, 2, 3, 4]]}})", R"(field "objects")"));
+  EXPECT_TRUE(refused(R"({"messages": [{"role": "tool_call", "content": "{}"}]})", R"(field "messages[0].role")"));
+  EXPECT_TRUE(refused(R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "v"}]}]})",
+                      R"(field "messages[0].content[0].type": expected text, image or image_url, found "video")"));
+  EXPECT_TRUE(refused(R"({"query": "q", "images": ["https://x.org/a.png"]})", "fetch the images first"));
+  EXPECT_TRUE(
+      refused(R"({"messages": [{"role": "assistant", "content": "a", "loss_scale": 0.5}]})", "no weights between"));
+  EXPECT_EQ(complaint(R"({"query": "q", "videos": [], "audios": null, "tools": "", "objects": {}})"), "");
+  EXPECT_EQ(complaint(R"({"query": "q", "objects": {"bbox": [[1, 2, 3, 4]]}})"), "");  // nothing refers to them
+}
+
+TEST(Sample, BrokenRowsNameFieldExpectedAndFound) {
+  EXPECT_EQ(complaint("[1, 2]"), "train.jsonl:17: field \"(row)\": expected a JSON object, found [1,2]");
+  EXPECT_EQ(
+      complaint(R"({"mesages": []})"),
+      R"(train.jsonl:17: expected a field "messages", "conversations" or "query" (prompt, question, instruction, ...), )"
+      R"(found mesages; hint: did you mean "messages" where the row has "mesages"?)");
+  EXPECT_EQ(complaint(R"({"messages": []})"),
+            R"(train.jsonl:17: field "messages": expected a list of turns, at least one, found [])");
+  EXPECT_EQ(complaint(R"({"messages": [7]})"),
+            R"(train.jsonl:17: field "messages[0]": expected an object with role and content, found 7)");
+  EXPECT_EQ(
+      complaint(R"({"messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]})"),
+      R"(train.jsonl:17: field "messages[1].role": expected system, user (human), assistant (gpt, bot) or tool, found "robot")");
+  EXPECT_EQ(
+      complaint(R"({"messages": [{"role": "user"}]})"),
+      R"(train.jsonl:17: field "messages[0]": expected an object with content (or value), found {"role":"user"})");
+  EXPECT_EQ(complaint(R"({"messages": [{"role": "user", "content": 5}]})"),
+            R"(train.jsonl:17: field "messages[0].content": expected text or a list of parts, found 5)");
+  EXPECT_EQ(complaint(R"({"query": "q", "response": ["a"]})"), "");  // a list of parts may hold bare text
+  EXPECT_EQ(complaint(R"({"query": "q", "images": 3})"),
+            R"(train.jsonl:17: field "images": expected a path, a data: URI or {"path": ...}, found 3)");
+  EXPECT_EQ(complaint(R"({"query": "q", "history": [["a"]]})"),
+            R"(train.jsonl:17: field "history[0]": expected a pair [question, answer], found ["a"])");
+  EXPECT_NE(complaint(R"({"query": "q", "images": ["a"], "image": "b"})"), "");
+  EXPECT_NE(complaint(R"({"messages": [{"role": "assistant", "content": "a"}], "images": ["a.png"]})"), "");
+}
+
+}  // namespace
+}  // namespace lockstep
