@@ -1,0 +1,60 @@
+// A checkpoint loaded for verification: what its blocks compute, through the same executor that trains and answers.
+//
+// Example:
+//   VerifyModel model(dir / "checkpoint", {.compute = Dtype::kF32});
+//   const Named out = model.forward(inputs);         // logits and every named intermediate
+//   const auto [loss, grads] = model.backward(inputs, 1.0 / targets);
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "lockstep/model/model.h"
+#include "lockstep/plan/plan.h"
+#include "lockstep/tensor/fwd.h"
+
+namespace lockstep {
+
+class HfConfig;
+class Executor;
+class ParamStore;
+class ShardedAdamW;
+struct AdamWOptions;
+struct Family;
+
+using Named = std::map<std::string, Tensor>;
+
+/// The family that reads this config, or nullptr when none is built.
+const Family* family_built(const HfConfig& config);
+
+class VerifyModel {
+ public:
+  VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw);
+  ~VerifyModel();
+
+  /// Inputs as a reference stores them: input_ids, attention_mask [B,T] i64, pixel_values [N,3,H,W] f32, labels [B,T]
+  /// i64. Outputs under a reference's names: logits, inputs_embeds, layer_i, layer0_attn_out, vision_layer_i,
+  /// last_hidden_state, pooled, …
+  Named forward(const Named& inputs);
+  /// Loss (summed cross entropy * weight); gradients are added to what the store holds.
+  double backward(const Named& inputs, double loss_weight);
+  Named gradients();
+  Named weights();
+  /// Greedy continuation of every row, [B, steps] i64, through the KV cache.
+  Tensor generate(const Named& inputs, int64_t steps);
+
+  void clear_gradients();
+  double gradient_norm();
+  void update(double learning_rate, double divisor);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Labels that count after the shift by one.
+int64_t count_targets(const Tensor& labels);
+
+}  // namespace lockstep
