@@ -74,7 +74,7 @@ std::string path_of(const Frame& frame, const Chart& chart, const Series& series
 std::string axes(const Frame& frame, const Chart& chart) {
   std::string out;
   const double factor = chart.unit == "%" ? 100 : 1;
-  for (const double tick : round_ticks(frame.y.low * factor, frame.y.high * factor, 4)) {
+  for (const double tick : round_ticks(frame.y.low * factor, frame.y.high * factor, 5)) {
     const double y = frame.py(tick / factor);
     out += fmt::format(R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>)", kLeft, kWidth - kRight, y, y);
     out += fmt::format(R"(<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>)", kLeft - 6, y + 3.5,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 
 #include <fmt/format.h>
@@ -11,7 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kRankLines = 8;  // more ranks: the highest and the lowest
+constexpr int kRankColours[] = {0, 3, 2, 4, 5, 6, 7};   // 1 is the prediction
+constexpr size_t kRankLines = std::size(kRankColours);  // more ranks: the highest and the lowest
 
 using Of = std::function<double(const StepDone&)>;
 
@@ -40,12 +42,12 @@ Chart memory_chart(const RunHistory& history) {
   if (num_ranks > kRankLines) {
     chart.series.push_back(
         {"highest rank", column(history, [](const auto& s) { return highest_gib(s.peak_bytes); }), 0});
-    chart.series.push_back({"lowest rank", column(history, [](const auto& s) { return lowest_gib(s.peak_bytes); }), 2});
+    chart.series.push_back({"lowest rank", column(history, [](const auto& s) { return lowest_gib(s.peak_bytes); }), 3});
   } else {
     for (size_t rank = 0; rank < num_ranks; ++rank) {
       chart.series.push_back({fmt::format("rank {}", rank),
                               column(history, [&](const auto& s) { return gib(s.peak_bytes, rank); }),
-                              rank == 0 ? 0 : static_cast<int>(rank % 7 + 1)});
+                              kRankColours[rank]});
     }
   }
   Series predicted{"predicted", column(history, [](const auto& s) { return highest_gib(s.predicted_bytes); }), 1, true};
@@ -85,14 +87,22 @@ std::vector<double> smoothed(const std::vector<double>& y, double keep) {
   return out;
 }
 
+std::vector<double> smoothed_loss(const RunHistory& history) {
+  const auto loss = column(history, [](const auto& s) { return s.loss; });
+  // A window of a thirtieth of the run, at least 3 records and at most 10: a short run's curve must not lag behind it.
+  const double window = std::clamp(static_cast<double>(loss.size()) / 30, 3.0, 10.0);
+  return smoothed(loss, 1 - 1 / window);
+}
+
 std::vector<Chart> report_charts(const RunHistory& history) {
   const auto loss = column(history, [](const auto& s) { return s.loss; });
   Chart losses{.title = "Loss",
-               .series = {{"each record", loss, 0, false, true}, {"smoothed", smoothed(loss, 0.9), 0}}};
+               .series = {{"each record", loss, 0, false, true}, {"smoothed", smoothed_loss(history), 0}}};
   Chart accuracy = single(history, "Token accuracy", "%", 2,
                           [](const auto& s) { return s.token_accuracy < 0 ? kMissing : s.token_accuracy; });
   losses.marks.name = "evaluation";
   accuracy.marks.name = "evaluation";
+  accuracy.series.front().name = "training";
   for (const auto& eval : history.evals) {
     losses.marks.x.push_back(static_cast<double>(eval.step));
     losses.marks.y.push_back(eval.loss);

@@ -15,4 +15,7 @@ std::vector<Chart> report_charts(const RunHistory& history);
 /// Exponential moving average with `keep` of the past, corrected for its start; gaps are skipped.
 std::vector<double> smoothed(const std::vector<double>& y, double keep);
 
+/// The training loss as the report smooths it, one value a record.
+std::vector<double> smoothed_loss(const RunHistory& history);
+
 }  // namespace lockstep

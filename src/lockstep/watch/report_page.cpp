@@ -78,18 +78,17 @@ std::string tiles(const RunHistory& history) {
   std::string out;
   if (!history.steps.empty()) {
     const StepDone& last = history.steps.back();
-    std::vector<double> losses, speeds;
+    std::vector<double> speeds;
     int64_t peak = 0, predicted = 0;
     for (const auto& step : history.steps) {
-      losses.push_back(step.loss);
       speeds.push_back(step.tokens_per_second);
       for (const int64_t bytes : step.peak_bytes) peak = std::max(peak, bytes);
       for (const int64_t bytes : step.predicted_bytes) predicted = std::max(predicted, bytes);
     }
     std::nth_element(speeds.begin(), speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2), speeds.end());
     out += tile("Steps", fmt::format("{}", last.step), fmt::format("of {}, epoch {:.2f}", last.max_steps, last.epoch));
-    out += tile("Training loss", fmt::format("{:.4f}", smoothed(losses, 0.9).back()),
-                fmt::format("from {:.4f}, smoothed", losses.front()));
+    out += tile("Training loss", fmt::format("{:.4f}", smoothed_loss(history).back()),
+                fmt::format("from {:.4f}, smoothed", history.steps.front().loss));
     out += tile("Speed", format_count(static_cast<int64_t>(speeds[speeds.size() / 2])), "tokens/s, median");
     if (peak > 0) {
       out += tile("Peak memory", format_bytes(peak),

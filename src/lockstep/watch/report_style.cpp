@@ -24,10 +24,10 @@ h2 { font-size: 17px; margin: 34px 0 12px; }
 .facts b { color: var(--ink); font-weight: 600; }
 .banner { border-left: 4px solid currentColor; border-radius: 6px; padding: 12px 16px; margin: 18px 0 0; }
 .banner pre { margin: 4px 0 0; color: var(--ink); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; margin: 22px 0 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 22px 0 0; }
 .tile, figure, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 16px; } .tile span, .tile small { display: block; color: var(--soft); font-size: 13px; }
-.tile b { font-size: 23px; font-weight: 600; letter-spacing: -.01em; white-space: nowrap; }
+.tile { padding: 12px 14px; } .tile span, .tile small { display: block; color: var(--soft); font-size: 13px; }
+.tile b { font-size: 20px; font-weight: 600; letter-spacing: -.01em; white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 14px; }
 figure { margin: 0; padding: 12px 12px 6px; position: relative; break-inside: avoid; min-width: 0; }
 figcaption { display: flex; flex-wrap: wrap; gap: 0 10px; align-items: baseline; font-size: 14px; padding: 0 4px 6px; }
@@ -52,6 +52,7 @@ td.text { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 90px; } td 
   max-height: 96px; min-width: 56px; border-radius: 5px; border: 1px solid var(--line); image-rendering: auto; }
 .num { text-align: right; white-space: nowrap; } .mark { font-weight: 600; white-space: nowrap; padding-right: 0; }
 .mark.good, .mark.bad { background: none; } .bars td { padding: 6px 14px 6px 0; } .bars td:nth-child(2) { width: 70%; }
+.bars td:first-child { white-space: nowrap; }
 .track { background: var(--line); border-radius: 4px; height: 12px; margin-top: 5px; min-width: 80px; }
 .fill { background: var(--s0); border-radius: 4px; height: 12px; }
 details { margin-top: 14px; } summary { cursor: pointer; font-weight: 600; padding: 8px 0; }
@@ -59,7 +60,7 @@ summary:focus-visible { outline: 2px solid var(--s0); } pre { font: 12.5px/1.45 
   "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; } .plan { white-space: pre; }
 .args td:first-child { font: 13px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; white-space: nowrap; width: 1%; }
 footer { color: var(--soft); font-size: 13px; margin-top: 36px; }
-@media (max-width: 560px) { main { padding: 18px 14px 32px; } h1 { font-size: 22px; } .tile b { font-size: 20px; }
+@media (max-width: 560px) { main { padding: 18px 14px 32px; } h1 { font-size: 22px; } .tile b { font-size: 19px; }
   .tiles { grid-template-columns: repeat(2, 1fr); gap: 10px; } .card { padding: 4px 12px; } }
 @media print { body { background: #fff; font-size: 12px; } main { max-width: none; padding: 0; }
   .charts { grid-template-columns: 1fr 1fr; } .card { overflow: visible; } tr { break-inside: avoid; } }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -211,6 +212,13 @@ TEST(ChartSvg, LeavesAGapForValuesThatAreNotFiniteAndNothingForAnEmptyChart) {
   EXPECT_EQ(count(path.substr(4, path.find('"', 4) - 4), "M"), 2U);
   EXPECT_EQ(render_chart({.title = "t", .x = {1}, .series = {{"a", {nan}}}}), "");
   EXPECT_EQ(render_chart({.title = "t"}), "");
+}
+
+TEST(ReportCharts, FollowsTheLossOfAShortRunClosely) {
+  RunHistory history;
+  for (int64_t step = 1; step <= 4; ++step) history.steps.push_back({.step = step, .loss = step < 4 ? 8.0 : 1.0});
+  // Window 3: the newest of four has weight 27 of 27 + 18 + 12 + 8; 8 - 7 * 27 / 65.
+  EXPECT_NEAR(smoothed_loss(history).back(), 5.0923076923, 1e-9);
 }
 
 TEST(ReportCharts, SmoothsWithoutABiasTowardsZero) {
