@@ -24,9 +24,10 @@ Json with_reasoning_names(const Json& messages) {
     for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
       const auto found = message.find(name);
       if (found == message.end() || found->is_null()) continue;
-      const Json reasoning = *found;
-      if (!message.contains("thinking")) message["thinking"] = reasoning;
-      message["reasoning_content"] = reasoning;
+      Json renamed = {{"thinking", *found}};
+      renamed.update(message);
+      renamed["reasoning_content"] = *found;
+      message = std::move(renamed);
       break;
     }
   }

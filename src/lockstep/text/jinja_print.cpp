@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include "lockstep/text/jinja_value.h"
 #include "lockstep/text/utf8.h"
@@ -25,7 +26,18 @@ std::string float_text(double value) {
   return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-bool prints(char32_t c) { return c >= 0x20 && c != 0x7F && !(c >= 0x80 && c <= 0xA0) && c != 0xAD; }
+// str.isprintable(): no separators but the space, no control, format, private or unassigned characters.
+bool prints(char32_t c) {
+  const auto kind = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return c == ' ' || (kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS);
+}
+
+std::string escaped(char32_t c) {
+  const auto code = static_cast<uint32_t>(c);
+  return code < 0x100     ? fmt::format("\\x{:02x}", code)
+         : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                          : fmt::format("\\U{:08x}", code);
+}
 
 std::string quote(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos,
@@ -40,7 +52,7 @@ std::string quote(std::string_view text) {
     } else if (c == static_cast<char32_t>(mark) || c == '\\') {
       out += {'\\', static_cast<char>(c)};
     } else if (!prints(c)) {
-      out += fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
+      out += escaped(c);
     } else {
       out.append(text.substr(i, step.size));
     }

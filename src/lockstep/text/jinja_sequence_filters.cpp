@@ -12,6 +12,9 @@ namespace {
 
 Value generator(Values items) { return {std::move(items), List::Kind::kGenerator}; }
 
+// What map and the select filters visit: nothing for any false value, as Jinja does.
+Values visited(const Value& value) { return value.truth() ? value.iterate() : Values(); }
+
 // item.a.0.b for the path "a.0.b"; the item itself for none.
 Value at_path(Value item, const Value& path) {
   if (path.is_none()) return item;
@@ -113,7 +116,7 @@ Value map(const Value& value, const Arguments& arguments) {
   Values out;
   if (const Value* path = arguments.find(SIZE_MAX, "attribute")) {
     const Value* fallback = arguments.find(SIZE_MAX, "default");
-    for (const Value& item : value.iterate()) {
+    for (const Value& item : visited(value)) {
       Value found = at_path(item, *path);
       out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
     }
@@ -121,7 +124,7 @@ Value map(const Value& value, const Arguments& arguments) {
   }
   const std::string name = text_argument(arguments, 0, "filter", "");
   if (name.empty()) throw TemplateError("map requires a filter argument");
-  for (const Value& item : value.iterate()) out.push_back(apply_filter(name, item, arguments_after(arguments, 1)));
+  for (const Value& item : visited(value)) out.push_back(apply_filter(name, item, arguments_after(arguments, 1)));
   return generator(std::move(out));
 }
 
@@ -132,7 +135,7 @@ Value select(const Value& value, const Arguments& arguments, bool keeps, bool by
   const bool has_test = arguments.positional.size() > test_at;
   const Arguments test_arguments = arguments_after(arguments, test_at + 1);
   Values out;
-  for (const Value& item : value.iterate()) {
+  for (const Value& item : visited(value)) {
     const Value subject = by_attribute ? at_path(item, arguments.positional[0]) : item;
     const bool passes =
         has_test ? apply_test(to_text(arguments.positional[test_at]), subject, test_arguments) : subject.truth();
