@@ -1,0 +1,195 @@
+#include "lockstep/text/tokenizer.h"
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+namespace {
+
+const std::filesystem::path kFixtures = std::filesystem::path(LOCKSTEP_FIXTURES) / "text";
+
+std::vector<Json> read_lines(const std::filesystem::path& path) {
+  std::vector<Json> out;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) out.push_back(parse_json(line, path.string()));
+  return out;
+}
+
+std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special_tokens) {
+  StreamDecoder decoder(tokenizer, skip_special_tokens);
+  std::string out;
+  for (const int32_t id : ids) out += decoder.push(id);
+  return out + decoder.finish();
+}
+
+// A tokenizer.json in a folder of its own, gone with the test.
+class Folder {
+ public:
+  explicit Folder(const Json& tokenizer)
+      : path_(std::filesystem::temp_directory_path() / ("text_test_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(path_);
+    write_json(path_ / "tokenizer.json", tokenizer);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Json small(const Json& vocab, const Json& merges) {
+  return {{"added_tokens", Json::array()}, {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
+}
+
+Json added(const std::string& content, const std::string& flag = "") {
+  Json token = {{"id", 90},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  if (!flag.empty()) token[flag] = true;
+  return token;
+}
+
+class Oracle : public testing::TestWithParam<const char*> {};
+
+TEST_P(Oracle, EncodesAndDecodesAsHuggingFaceDoes) {
+  const auto dir = kFixtures / GetParam();
+  const Tokenizer tokenizer = Tokenizer::load(dir);
+  for (const Json& row : read_lines(dir / "fuzz.jsonl")) {
+    const auto ids = row.at("ids").get<std::vector<int32_t>>();
+    const auto decoded = row.at("decoded").get<std::string>();
+    ASSERT_EQ(tokenizer.encode(row.at("text").get<std::string>()), ids) << row.at("text");
+    ASSERT_EQ(tokenizer.decode(ids), decoded);
+    ASSERT_EQ(tokenizer.decode(ids, true), row.value("decoded_skip", decoded));
+  }
+}
+
+TEST_P(Oracle, DecodesRandomIdsAndStreamsTheSame) {
+  const auto dir = kFixtures / GetParam();
+  const Tokenizer tokenizer = Tokenizer::load(dir);
+  for (const Json& row : read_lines(dir / "decode.jsonl")) {
+    const auto ids = row.at("ids").get<std::vector<int32_t>>();
+    for (const bool skip : {false, true}) {
+      const auto expected = row.at(skip ? "decoded_skip" : "decoded").get<std::string>();
+      ASSERT_EQ(tokenizer.decode(ids, skip), expected);
+      ASSERT_EQ(stream(tokenizer, ids, skip), expected);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Oracle, testing::Values("qwen2", "llama3", "llama2"));
+
+TEST(Tokenizer, Qwen2LoadsFromVocabAndMergesAlone) {
+  const Tokenizer whole = Tokenizer::load(kFixtures / "qwen2"), legacy = Tokenizer::load(kFixtures / "qwen2_legacy");
+  EXPECT_EQ(legacy.vocab_size(), whole.vocab_size());
+  for (const Json& row : read_lines(kFixtures / "qwen2" / "fuzz.jsonl")) {
+    ASSERT_EQ(legacy.encode(row.at("text").get<std::string>()), row.at("ids").get<std::vector<int32_t>>());
+  }
+}
+
+TEST(Tokenizer, SpecialTokensGoBeforeTheTextAndHaveNames) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "llama2");
+  const auto ids = tokenizer.encode("a", {.add_special_tokens = true});
+  EXPECT_EQ(ids, (std::vector<int32_t>{1, 263}));
+  EXPECT_EQ(tokenizer.special("bos_token"), "<s>");
+  EXPECT_EQ(tokenizer.id_of("<s>"), 1);
+  EXPECT_EQ(tokenizer.token_of(1), "<s>");
+  EXPECT_TRUE(tokenizer.is_special(1));
+  EXPECT_FALSE(tokenizer.is_special(263));
+  EXPECT_EQ(tokenizer.token_of(1 << 20), "");
+}
+
+TEST(Tokenizer, AContinuingTextGetsNoPrefix) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "llama2");
+  const auto whole = tokenizer.encode("a"), rest = tokenizer.encode("a", {.continues = true});
+  EXPECT_EQ(tokenizer.token_of(whole.at(0)), "▁a");
+  EXPECT_EQ(tokenizer.token_of(rest.at(0)), "a");
+}
+
+TEST(Tokenizer, BrokenUtf8BecomesTheReplacementCharacter) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "qwen2");
+  EXPECT_EQ(tokenizer.encode("a\xE4\xBD!"), tokenizer.encode("a\xEF\xBF\xBD!"));
+}
+
+TEST(Tokenizer, ManyThreadsMayShareIt) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "qwen2");
+  const std::string text = "The quick brown fox, 12345 times; 多语言 👩‍💻";
+  const auto expected = tokenizer.encode(text);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (int& count : wrong) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) count += tokenizer.encode(text) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+TEST(Tokenizer, AddedTokensTakeSpacesAndRefusePartsOfWords) {
+  Json file = small({{"a", 0}, {"b", 1}, {" ", 2}, {"ab", 3}}, Json::array({"a b"}));
+  file["added_tokens"] = Json::array({added("<l>", "lstrip"), added("<r>", "rstrip"), added("x", "single_word")});
+  const Folder folder(file);
+  const Tokenizer tokenizer = Tokenizer::load(folder.path());
+  EXPECT_EQ(tokenizer.encode("ab  <l> a"), (std::vector<int32_t>{3, 4, 2, 0}));  // spaces before <l> belong to it
+  EXPECT_EQ(tokenizer.encode("a <r>  a"), (std::vector<int32_t>{0, 2, 5, 0}));
+  EXPECT_EQ(tokenizer.encode("a x"), (std::vector<int32_t>{0, 2, 6}));
+  EXPECT_EQ(tokenizer.encode("axa"), (std::vector<int32_t>{0, 0}));  // x inside a word is unknown, and dropped
+  EXPECT_EQ(tokenizer.vocab_size(), 7);                              // ids continue the vocabulary
+}
+
+TEST(Tokenizer, MetaspacePrefixesByScheme) {
+  Json file = small({{"▁", 0}, {"a", 1}, {"▁a", 2}}, Json::array({Json::array({"▁", "a"})}));
+  const auto encode = [&](const char* scheme, const char* text) {
+    file["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", true}};
+    file["added_tokens"] = Json::array({added("<s>")});
+    const Folder folder(file);
+    return Tokenizer::load(folder.path()).encode(text);
+  };
+  EXPECT_EQ(encode("always", "a<s>a"), (std::vector<int32_t>{2, 3, 2}));
+  EXPECT_EQ(encode("first", "a<s>a"), (std::vector<int32_t>{2, 3, 1}));
+  EXPECT_EQ(encode("never", "a a"), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(encode("always", "a  a"), (std::vector<int32_t>{2, 0, 2}));
+}
+
+TEST(Tokenizer, WhatIsNotSupportedIsNamed) {
+  const auto message = [](const Json& file) -> std::string {
+    const Folder folder(file);
+    try {
+      Tokenizer::load(folder.path());
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+      return e.what();
+    }
+    return "loaded";
+  };
+  Json file = small({{"a", 0}}, Json::array());
+  file["normalizer"] = {{"type", "Nmt"}};
+  EXPECT_NE(message(file).find("tokenizer.json: normalizer: type \"Nmt\" is not supported"), std::string::npos);
+  file = small({{"a", 0}}, Json::array({"a b"}));
+  EXPECT_NE(message(file).find("model.merges: entry 0: \"b\" is not in the vocabulary"), std::string::npos);
+  file["model"]["vocab"] = Json::array({Json::array({"a", 0.5})});
+  file["model"]["type"] = "Unigram";
+  EXPECT_NE(message(file).find("type \"Unigram\" is not supported"), std::string::npos);
+}
+
+TEST(StreamDecoder, HoldsBackPartsOfACharacter) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "llama2");
+  StreamDecoder decoder(tokenizer);
+  for (const char* token : {"<0xF0>", "<0x9F>", "<0x9A>", "<0x80>"})
+    EXPECT_EQ(decoder.push(tokenizer.id_of(token).value()), "");
+  EXPECT_EQ(decoder.push(tokenizer.id_of("a").value()), "🚀a");
+  EXPECT_EQ(decoder.push(tokenizer.id_of("▁a").value()), " a");
+  EXPECT_EQ(decoder.push(tokenizer.id_of("<0xF0>").value()), "");
+  EXPECT_EQ(decoder.finish(), "\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace lockstep
