@@ -184,7 +184,7 @@ World from_mpi(const Env& env, const MpiNames& names) {
 /// WORLD_SIZE by the ranks of a node, so both readings are accepted where PET_NNODES tells them apart.
 World from_node_variables(const Env& env) {
   World world;
-  world.source = env.has("PET_NNODES") ? "PET_NNODES and PET_NODE_RANK" : "node-level RANK and WORLD_SIZE";
+  world.source = env.has("PET_NNODES") ? "node-level PET_NNODES and PET_NODE_RANK" : "node-level RANK and WORLD_SIZE";
   const Number node = number(env, {"PET_NODE_RANK", "NODE_RANK", "RANK"});
   const Number pods = number(env, {"WORLD_SIZE"});
   Number num_nodes = number(env, {"PET_NNODES", "NNODES"});

@@ -1,0 +1,281 @@
+#include "lockstep/comm/launcher.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/rank_output.h"
+#include "lockstep/comm/world.h"
+
+namespace lockstep {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+[[noreturn]] void system_error(const std::string& what) {
+  throw Error(ExitCode::kInternal, fmt::format("starting ranks: {}: {}", what, std::strerror(errno)));
+}
+
+/// A port that nobody listens on now. Rank 0 takes it a moment later.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) system_error("socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  ::close(fd);
+  if (!bound) system_error("no free port on 127.0.0.1");
+  return ntohs(address.sin_port);
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+/// What rank `local` of this node gets to know. `world` is this node's place among the nodes.
+Variables rank_variables(const Env& env, const World& world, int local, int processes, int port) {
+  Variables all = env.all();
+  for (const char* stale : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID"}) all.erase(stale);
+  const auto set = [&all](const char* name, const auto& value) { all[name] = fmt::format("{}", value); };
+  set("RANK", world.node * processes + local);
+  set("LOCAL_RANK", local);
+  set("WORLD_SIZE", world.num_nodes * processes);
+  set("LOCAL_WORLD_SIZE", processes);
+  set("GROUP_RANK", world.node);
+  set("GROUP_WORLD_SIZE", world.num_nodes);
+  set("MASTER_ADDR", world.master_addr);
+  set("MASTER_PORT", port);
+  set("LOCKSTEP_LAUNCHED", 1);
+  if (!env.has("OMP_NUM_THREADS")) set("OMP_NUM_THREADS", std::max(1, usable_cores() / processes));
+  return all;
+}
+
+/// Pointers for exec, made before fork: between fork and exec only calls that need no memory are safe.
+class ExecStrings {
+ public:
+  explicit ExecStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
+    for (auto& text : strings_) pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  char** get() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> strings_;
+  std::vector<char*> pointers_;
+};
+
+ExecStrings exec_environment(const Variables& variables) {
+  std::vector<std::string> strings;
+  for (const auto& [name, value] : variables) strings.push_back(fmt::format("{}={}", name, value));
+  return ExecStrings(std::move(strings));
+}
+
+struct Child {
+  int rank;
+  pid_t pid;
+  std::optional<int> code;  // once it has ended
+};
+
+/// The signals that the launcher reads from a descriptor instead of being interrupted by them.
+class Signals {
+ public:
+  Signals() {
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD}) sigaddset(&wanted, signal);
+    ::sigprocmask(SIG_BLOCK, &wanted, &before_);
+    // An inherited "ignore" would make the kernel collect children before we can ask how they ended.
+    child_handler_ = std::signal(SIGCHLD, SIG_DFL);
+    fd_ = ::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd_ < 0) system_error("signalfd");
+  }
+  ~Signals() {
+    for (signalfd_siginfo info; ::read(fd_, &info, sizeof info) > 0;) {  // or they would be delivered now
+    }
+    ::close(fd_);
+    std::signal(SIGCHLD, child_handler_);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  int fd() const { return fd_; }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_;
+  int fd_ = -1;
+  void (*child_handler_)(int) = SIG_DFL;
+};
+
+class Launch {
+ public:
+  explicit Launch(const LaunchOptions& options) : options_(options) {}
+  ~Launch() {  // an exception on the way: no orphans
+    signal_all(SIGKILL);
+    for (auto& child : children_) {
+      if (!child.code) ::waitpid(child.pid, nullptr, 0);
+    }
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  void start(int rank, bool owns_terminal, const std::vector<std::string>& argv, const Variables& variables);
+  int wait();
+
+ private:
+  [[noreturn]] void become_rank(char** argv, char** variables, const int* out, const int* err, pid_t launcher) const;
+  bool all_ended() const {
+    return std::all_of(children_.begin(), children_.end(), [](const Child& child) { return child.code.has_value(); });
+  }
+  void signal_all(int signal) const {
+    for (const auto& child : children_) {
+      if (!child.code) ::kill(child.pid, signal);
+    }
+  }
+  void poll_once();
+  void take_signals();
+  void collect();
+  void end_all();
+
+  LaunchOptions options_;
+  Signals signals_;
+  std::vector<Child> children_;
+  std::vector<RankOutput> outputs_;
+  int requests_ = 0;                  // signals that asked us to end
+  std::optional<Deadline> deadline_;  // SIGKILL after it
+  int result_ = 0;
+};
+
+void Launch::become_rank(char** argv, char** variables, const int* out, const int* err, pid_t launcher) const {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(1);  // it died before we asked to be told
+  ::sigprocmask(SIG_SETMASK, &signals_.before(), nullptr);
+  if (out != nullptr) {
+    ::dup2(out[1], STDOUT_FILENO);
+    ::dup2(err[1], STDERR_FILENO);
+  }
+  ::execvpe(argv[0], argv, variables);
+  const char text[] = "lockstep: this program could not be started again for a rank\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, sizeof text - 1);
+  ::_exit(127);
+}
+
+void Launch::start(int rank, bool owns_terminal, const std::vector<std::string>& argv, const Variables& variables) {
+  ExecStrings arguments(argv);
+  ExecStrings environment = exec_environment(variables);
+  int out[2] = {-1, -1}, err[2] = {-1, -1};
+  if (!owns_terminal && (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0)) system_error("pipe");
+  const pid_t launcher = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) system_error("fork");
+  if (pid == 0) {
+    become_rank(arguments.get(), environment.get(), owns_terminal ? nullptr : out, owns_terminal ? nullptr : err,
+                launcher);
+  }
+  children_.push_back({rank, pid, std::nullopt});
+  if (owns_terminal) return;
+  ::close(out[1]);
+  ::close(err[1]);
+  outputs_.emplace_back(rank, out[0], STDOUT_FILENO);
+  outputs_.emplace_back(rank, err[0], STDERR_FILENO);
+}
+
+int Launch::wait() {
+  while (!all_ended()) {
+    poll_once();
+    take_signals();
+    collect();
+    if (deadline_ && deadline_->passed()) signal_all(SIGKILL);
+  }
+  // Not until the pipes end: a process that a rank left behind may hold them open.
+  for (auto& output : outputs_) output.finish();
+  return result_;
+}
+
+void Launch::poll_once() {
+  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
+  for (const auto& output : outputs_) fds.push_back({output.fd(), POLLIN, 0});  // a negative one is skipped
+  constexpr int kLookMs = 200;
+  if (::poll(fds.data(), fds.size(), deadline_ ? kLookMs : -1) <= 0) return;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (fds[i + 1].revents != 0) outputs_[i].pump();
+  }
+}
+
+void Launch::take_signals() {
+  for (signalfd_siginfo info; ::read(signals_.fd(), &info, sizeof info) > 0;) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    ++requests_;
+    // What the terminal sends, it sends to the ranks too.
+    if (requests_ == 1 && info.ssi_code != SI_KERNEL) signal_all(signal);
+    if (requests_ == 2) end_all();
+    if (requests_ > 2) signal_all(SIGKILL);
+  }
+}
+
+void Launch::collect() {
+  for (auto& child : children_) {
+    int status = 0;
+    if (child.code || ::waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    child.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (*child.code == 0 || result_ != 0) continue;
+    result_ = *child.code;
+    fmt::print(stderr, "lockstep: rank {} ended with {}{}\n", child.rank,
+               WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : fmt::format("exit code {}", result_),
+               all_ended() ? "" : "; ending the others");
+    end_all();
+  }
+}
+
+void Launch::end_all() {
+  signal_all(SIGTERM);
+  if (!deadline_) deadline_.emplace(std::chrono::seconds(options_.grace_seconds));
+}
+
+/// This node among the nodes, where variables of pods say so; alone otherwise.
+World node_world(const Env& env) {
+  const World world = World::from_env(env);
+  if (env.has("LOCAL_RANK") || world.num_nodes == 1 || world.source.find("node") == std::string::npos) return {};
+  return world;
+}
+
+}  // namespace
+
+int launch_ranks(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options) {
+  check(!argv.empty() && options.num_processes >= 1, "launch_ranks: a command and at least one process");
+  const World world = node_world(env);
+  const int port = world.num_nodes > 1 ? world.master_port : free_port();
+  Launch launch(options);
+  for (int local = 0; local < options.num_processes; ++local) {
+    const int rank = world.node * options.num_processes + local;
+    launch.start(rank, local == 0, argv, rank_variables(env, world, local, options.num_processes, port));
+  }
+  return launch.wait();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+// Real child processes: small shell scripts in place of the program.
+#include "lockstep/comm/launcher.h"
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/env.h"
+#include "lockstep/base/worker.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "-c", script}; }
+
+int launch(const std::string& script, int processes, int grace = 5, const Env& env = Env::process()) {
+  return launch_ranks(shell(script), env, {.num_processes = processes, .grace_seconds = grace});
+}
+
+/// A fresh folder for what the scripts write.
+class LauncherTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/lockstep-launcher-XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string read(const std::string& name) const {
+    std::ifstream file(path(name));
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  bool wait_for(const std::string& name) const {
+    for (int i = 0; i < 1000 && !std::filesystem::exists(path(name)); ++i) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return std::filesystem::exists(path(name));
+  }
+  std::string folder_;
+};
+
+TEST_F(LauncherTest, GivesEachRankItsPlace) {
+  EXPECT_EQ(launch("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $LOCKSTEP_LAUNCHED "
+                   "$OMP_NUM_THREADS > " +
+                       folder_ + "/$RANK; echo $MASTER_PORT > " + folder_ + "/port$RANK",
+                   3, 5, Env({{"PATH", "/usr/bin:/bin"}, {"OMP_NUM_THREADS", "7"}})),
+            0);
+  EXPECT_EQ(read("0"), "0 0 3 3 127.0.0.1 1 7\n");
+  EXPECT_EQ(read("2"), "2 2 3 3 127.0.0.1 1 7\n");
+  EXPECT_EQ(read("port0"), read("port2"));
+  EXPECT_GT(std::stoi(read("port0")), 1023);
+}
+
+TEST_F(LauncherTest, CountsRanksOverNodes) {
+  const Env env({{"PATH", "/usr/bin:/bin"},
+                 {"RANK", "1"},
+                 {"WORLD_SIZE", "2"},
+                 {"NPROC_PER_NODE", "2"},
+                 {"MASTER_ADDR", "pod-0"},
+                 {"MASTER_PORT", "4000"}});
+  EXPECT_EQ(
+      launch("echo $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT > " + folder_ + "/$LOCAL_RANK", 2, 5, env),
+      0);
+  EXPECT_EQ(read("0"), "2 4 1 pod-0 4000\n");
+  EXPECT_EQ(read("1"), "3 4 1 pod-0 4000\n");
+}
+
+TEST_F(LauncherTest, TheFirstFailureDecidesAndEndsTheOthers) {
+  const auto start = Clock::now();
+  EXPECT_EQ(launch("if [ $RANK = 1 ]; then exit 7; fi; exec sleep 60", 3), 7);
+  EXPECT_LT(seconds_since(start), 30);
+  EXPECT_EQ(launch("if [ $RANK = 0 ]; then kill -KILL $$; fi; exec sleep 60", 2), 128 + SIGKILL);
+}
+
+TEST_F(LauncherTest, ARankThatIgnoresTheRequestIsKilledAfterTheGrace) {
+  const auto start = Clock::now();
+  EXPECT_EQ(launch("if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; trap '' TERM; while :; do sleep 0.1; done", 2, 1), 3);
+  EXPECT_GE(seconds_since(start), 1.0);
+  EXPECT_LT(seconds_since(start), 30);
+}
+
+TEST_F(LauncherTest, AnUnknownProgramIsExitCode127) {
+  EXPECT_EQ(launch_ranks({"/nowhere/lockstep"}, Env::process(), {.num_processes = 2}), 127);
+}
+
+TEST_F(LauncherTest, OtherRanksLinesCarryTheirNameAndLoseNothing) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch("echo one from $RANK; printf 'no end %s' $RANK; echo error $RANK >&2", 2), 0);
+  const std::string out = testing::internal::GetCapturedStdout();
+  const std::string err = testing::internal::GetCapturedStderr();
+  EXPECT_NE(out.find("one from 0\n"), std::string::npos);
+  EXPECT_EQ(out.find("[rank 0]"), std::string::npos);
+  EXPECT_NE(out.find("[rank 1] one from 1\n"), std::string::npos);
+  EXPECT_NE(out.find("[rank 1] no end 1\n"), std::string::npos);
+  EXPECT_NE(err.find("[rank 1] error 1\n"), std::string::npos);
+}
+
+TEST_F(LauncherTest, ManyLinesArriveWhole) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(launch("[ $RANK = 0 ] || seq 1 20000", 2), 0);
+  const std::string out = testing::internal::GetCapturedStdout();
+  size_t at = 0;
+  for (int i = 1; i <= 20000; ++i) {
+    const std::string line = "[rank 1] " + std::to_string(i) + "\n";
+    ASSERT_EQ(out.compare(at, line.size(), line), 0) << "line " << i;
+    at += line.size();
+  }
+  EXPECT_EQ(at, out.size());
+}
+
+TEST_F(LauncherTest, AProcessLeftBehindDoesNotHoldTheLauncher) {
+  const auto start = Clock::now();
+  EXPECT_EQ(launch("[ $RANK = 0 ] || (sleep 20 & echo $! > " + path("left") + "); exit 0", 2), 0);
+  EXPECT_LT(seconds_since(start), 15);
+  ::kill(std::stoi(read("left")), SIGKILL);
+}
+
+TEST_F(LauncherTest, ASignalIsForwardedAndTheRanksEndInTheirOwnWay) {
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::_exit(launch("trap 'exit 130' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 2));
+  }
+  ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
+  ::kill(launcher, SIGINT);
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+}
+
+TEST_F(LauncherTest, ASecondSignalEndsRanksThatDoNotListen) {
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::_exit(launch("trap '' INT TERM; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 2, 1));
+  }
+  ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
+  ::kill(launcher, SIGINT);
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_EQ(::waitpid(launcher, nullptr, WNOHANG), 0) << "one signal is a request";
+  ::kill(launcher, SIGINT);
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGKILL);
+}
+
+TEST_F(LauncherTest, RanksDieWithTheLauncher) {
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::_exit(launch(
+        "echo $$ > " + folder_ + "/new$RANK; mv " + folder_ + "/new$RANK " + folder_ + "/pid$RANK; exec sleep 60", 2));
+  }
+  ASSERT_TRUE(wait_for("pid0") && wait_for("pid1"));
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  for (const char* name : {"pid0", "pid1"}) {
+    const std::string stat = "/proc/" + std::to_string(std::stoi(read(name))) + "/stat";
+    bool gone = false;
+    for (int i = 0; i < 500 && !gone; ++i) {
+      std::ifstream file(stat);
+      std::string text((std::istreambuf_iterator<char>(file)), {});
+      gone = text.empty() || text.find(") Z") != std::string::npos;
+      if (!gone) std::this_thread::sleep_for(milliseconds(10));
+    }
+    EXPECT_TRUE(gone) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
