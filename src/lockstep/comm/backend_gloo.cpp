@@ -1,12 +1,19 @@
 #include "lockstep/comm/backend_gloo.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
@@ -19,6 +26,8 @@
 namespace lockstep {
 namespace {
 
+constexpr auto kSlice = std::chrono::milliseconds(200);
+
 using C10Work = c10::intrusive_ptr<c10d::Work>;
 
 std::chrono::milliseconds milliseconds(Clock::duration duration) {
@@ -30,28 +39,54 @@ bool is_timeout(const std::string& text) {
   return text.find("Timed out") != std::string::npos || text.find("timed out") != std::string::npos;
 }
 
+/// What a backend and its calls share: whether it must not be used, or waited for, any more.
+struct GlooState {
+  std::atomic<bool> aborted{false}, broken{false};
+};
+
 class GlooWork final : public Work {
  public:
-  GlooWork(C10Work work, std::function<void()> after) : work_(std::move(work)), after_(std::move(after)) {}
+  GlooWork(C10Work work, std::function<void()> after, std::shared_ptr<GlooState> state)
+      : work_(std::move(work)), after_(std::move(after)), state_(std::move(state)) {}
 
   void finish(Clock::duration patience) override {
-    try {
-      work_->wait(milliseconds(patience));
-    } catch (const std::exception& e) {
-      if (is_timeout(e.what())) throw CommTimeout{};
-      throw;
+    const Deadline deadline(patience);
+    while (!finished_within(std::min<Clock::duration>(kSlice, deadline.left()))) {
+      if (state_->aborted) throw std::runtime_error("aborted on this rank");
+      if (!deadline.passed()) continue;
+      state_->broken = true;
+      throw CommTimeout{};
     }
     if (after_) after_();
   }
 
  private:
+  /// Nothing wakes a thread in Gloo's wait from outside, so it waits in slices and looks around between them.
+  bool finished_within(Clock::duration slice) {
+    try {
+      work_->wait(std::max(milliseconds(slice), std::chrono::milliseconds(1)));
+    } catch (const std::exception& e) {
+      if (!work_->isCompleted()) return false;
+      state_->broken = true;
+      if (is_timeout(e.what())) throw CommTimeout{};
+      throw;
+    }
+    return true;
+  }
+
   C10Work work_;
   std::function<void()> after_;
+  std::shared_ptr<GlooState> state_;
 };
 
 class GlooBackend final : public Backend {
  public:
   GlooBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, int size) : group_(std::move(group)), size_(size) {}
+
+  /// A group with a call that never ends would wait for it in its destructor: left to the end of the process.
+  ~GlooBackend() override {
+    if (state_->aborted || state_->broken) static_cast<void>(group_.release());
+  }
 
   std::unique_ptr<Work> all_gather(const Tensor& full, const Tensor& shard) override {
     Tensor out = full, in = shard;
@@ -88,11 +123,11 @@ class GlooBackend final : public Backend {
   }
   int64_t max_staging_bytes() const override { return int64_t{64} << 20; }
   std::string name() const override { return "gloo"; }
-  void abort() override { group_->abort(); }
+  void abort() override { state_->aborted = true; }
 
  private:
-  static std::unique_ptr<Work> started(C10Work work, std::function<void()> after) {
-    return std::make_unique<GlooWork>(std::move(work), std::move(after));
+  std::unique_ptr<Work> started(C10Work work, std::function<void()> after) const {
+    return std::make_unique<GlooWork>(std::move(work), std::move(after), state_);
   }
 
   std::vector<const void*> parts_of(const Tensor& all) const {
@@ -105,7 +140,40 @@ class GlooBackend final : public Backend {
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   int size_;
+  std::shared_ptr<GlooState> state_ = std::make_shared<GlooState>();
 };
+
+/// The address with which this host speaks to `host`; its own name may resolve to one that nobody else reaches.
+std::string address_towards(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return {};
+  std::string address;
+  for (const addrinfo* one = found; one != nullptr && address.empty(); one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    std::array<char, NI_MAXHOST> text{};
+    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&  // of a datagram socket: no packet leaves
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      address = text.data();
+    }
+    ::close(fd);
+  }
+  ::freeaddrinfo(found);
+  return address;
+}
+
+std::shared_ptr<gloo::transport::Device> device_for(const World& world) {
+  using Gloo = c10d::ProcessGroupGloo;
+  if (!world.interface.empty()) return Gloo::createDeviceForInterface(world.interface);
+  if (world.num_nodes == 1) return Gloo::createDeviceForHostname("127.0.0.1");
+  const std::string address = address_towards(world.master_addr);
+  return address.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForHostname(address);
+}
 
 }  // namespace
 
@@ -156,15 +224,14 @@ std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
 }
 
 std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
-                                           Clock::duration patience) {
-  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(patience));
+                                           const GlooPatience& patience) {
+  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(patience.connecting));
   options->threads = 2;
-  // One host: the loopback device; a host's own name may resolve to an address nobody listens on.
-  options->devices.push_back(world.num_nodes == 1 ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                                  : c10d::ProcessGroupGloo::createDefaultDevice());
+  options->devices.push_back(device_for(world));
   auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.impl().store);
   auto group =
       c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), world.rank, world.size, std::move(options));
+  group->setTimeout(milliseconds(patience.calls));
   return std::make_unique<GlooBackend>(std::move(group), world.size);
 }
 

@@ -12,9 +12,12 @@ namespace lockstep {
 class Rendezvous;
 struct World;
 
-/// `name` is unique for job and group. Throws std::runtime_error when peers do not connect within `patience`.
-/// Collective.
+struct GlooPatience {
+  Clock::duration connecting, calls;
+};
+
+/// `name` is unique for job and group. Throws std::runtime_error when peers do not connect in time. Collective.
 std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
-                                           Clock::duration patience);
+                                           const GlooPatience& patience);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/comm/backend_shm.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -169,7 +170,7 @@ class ShmBackend final : public Backend {
   template <typename MakePiece>
   std::unique_ptr<Work> launch(int64_t total, int64_t most, MakePiece&& make_piece) {
     check(!staged_.defined(), "a call between staging() and its reduce_scatter()");
-    for (int64_t begin = 0; begin == 0 || begin < total; begin += most) {
+    for (int64_t begin = 0; begin == 0 || begin < total; begin += std::max<int64_t>(most, 1)) {
       Piece piece = make_piece(begin, std::min(most, total - begin));
       piece.seq = next_++;
       pending_.push_back(std::move(piece));
@@ -252,11 +253,14 @@ int64_t affordable_slot(int64_t wanted, int world) {
   return std::min(wanted, fits) >= kLeastSlotBytes ? std::min(wanted, fits) : 0;
 }
 
-std::string boot_id() {
+/// Ranks with the same word run under one kernel and see each other's process ids.
+std::string host_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   std::getline(file, id);
-  return id;
+  std::array<char, 64> name_space{};
+  const auto length = ::readlink("/proc/self/ns/pid", name_space.data(), name_space.size());
+  return id + " " + std::string(name_space.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
 }
 
 /// Every rank's word under `key`, in rank order.
@@ -274,22 +278,22 @@ std::unique_ptr<Backend> make_shm_backend(const World& world, Rendezvous& rendez
   const auto agree = [&](const std::string& key, const std::string& mine) {
     return exchange(rendezvous, world, options.name + "/shm/" + key, mine, options.patience);
   };
-  const std::string mine = fmt::format("{}|{}", boot_id(), affordable_slot(options.slot_bytes, world.size));
+  const std::string mine = fmt::format("{}|{}", host_id(), affordable_slot(options.slot_bytes, world.size));
   int64_t slot_bytes = options.slot_bytes;
   for (const auto& word : agree("host", mine)) {
-    if (word.substr(0, word.find('|')) != boot_id()) slot_bytes = 0;
+    if (word.substr(0, word.find('|')) != host_id()) slot_bytes = 0;
     slot_bytes = std::min(slot_bytes, static_cast<int64_t>(std::stoll(word.substr(word.find('|') + 1))));
   }
   if (slot_bytes == 0) return nullptr;
-  const auto path = [&](const std::string& pid, int r) {
-    return fmt::format("/lockstep-{}-{}-{}", pid, options.name, r);
-  };
-  auto own = ShmSegment::create(path(std::to_string(::getpid()), world.rank), kSlots, slot_bytes);
-  const auto pids = agree("made", own ? std::to_string(::getpid()) : "none");
+  // The clock keeps apart groups that threads of one process make, and what a killed process of the same id left.
+  const std::string path = fmt::format("/lockstep-{}-{}-{}-{:x}", ::getpid(), options.name, world.rank,
+                                       Clock::now().time_since_epoch().count());
+  auto own = ShmSegment::create(path, kSlots, slot_bytes);
+  const auto paths = agree("made", path);
   Segments segments;
   for (int r = 0; r < world.size; ++r) {
     segments.push_back(r == world.rank ? std::move(own)
-                                       : ShmSegment::open(path(pids[static_cast<size_t>(r)], r), kSlots, slot_bytes));
+                                       : ShmSegment::open(paths[static_cast<size_t>(r)], kSlots, slot_bytes));
   }
   const bool all_there = std::all_of(segments.begin(), segments.end(), [](const auto& s) { return s != nullptr; });
   const auto mapped = agree("mapped", all_there ? "yes" : "no");

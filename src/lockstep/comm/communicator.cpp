@@ -18,6 +18,10 @@ CallSignature sign(Op op, const Tensor& tensor, int root = -1) {
   return {.op = op, .dtype = dtype_of(tensor), .numel = tensor.numel(), .root = root};
 }
 
+std::string late_text(std::string_view what, double seconds, const CommTimeout& late) {
+  return fmt::format("{} after {}{}", what, format_duration(seconds), late.detail.empty() ? "" : ": " + late.detail);
+}
+
 }  // namespace
 
 CollectiveError::CollectiveError(std::string message, std::string hint)
@@ -63,9 +67,8 @@ Pending Communicator::guarded(const CallSignature& signature, std::string_view l
   pending.op_ = signature.op;
   try {
     pending.work_ = launch();
-  } catch (const CommTimeout&) {
-    fail(seq, fmt::format("not launched within {}",
-                          format_duration(std::chrono::duration<double>(options_.patience).count())));
+  } catch (const CommTimeout& late) {
+    fail(seq, late_text("not launched", std::chrono::duration<double>(options_.patience).count(), late));
   } catch (const std::exception& e) {
     fail(seq, std::string("could not be launched: ") + e.what());
   }
@@ -75,11 +78,12 @@ Pending Communicator::guarded(const CallSignature& signature, std::string_view l
 
 void Communicator::finish(Pending& pending) {
   const auto work = std::exchange(pending.work_, nullptr);
+  if (dead_) fail(pending.seq_, "abandoned: this communicator failed or was aborted");
   const auto start = Clock::now();
   try {
     work->finish(options_.patience);
-  } catch (const CommTimeout&) {
-    fail(pending.seq_, fmt::format("not finished after {}", format_duration(seconds_since(start))));
+  } catch (const CommTimeout& late) {
+    fail(pending.seq_, late_text("not finished", seconds_since(start), late));
   } catch (const std::exception& e) {
     fail(pending.seq_, std::string("broke: ") + e.what());
   }
@@ -129,7 +133,21 @@ Pending Communicator::reduce_scatter(const Tensor& sum, const Tensor& staged, bo
                  [&] { return backend_->reduce_scatter(sum, staged, accumulate); });
 }
 
-Tensor Communicator::staging(int64_t numel, int scalar_type) { return backend_->staging(numel, scalar_type); }
+Tensor Communicator::staging(int64_t numel, int scalar_type) {
+  const auto last = ring_.last(1);
+  const uint64_t seq = last.empty() ? 0 : last.front().seq;
+  if (dead_) fail(seq, "abandoned: this communicator failed or was aborted");
+  const auto start = Clock::now();
+  try {
+    return backend_->staging(numel, scalar_type);
+  } catch (const CommTimeout& late) {
+    fail(seq, late_text("left no room to stage the next one", seconds_since(start), late));
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(seq, std::string("broke: ") + e.what());
+  }
+}
 int64_t Communicator::max_staging_bytes() const { return backend_->max_staging_bytes(); }
 
 void Communicator::all_reduce_sum(const Tensor& value, std::string_view label) {

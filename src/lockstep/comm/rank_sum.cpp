@@ -48,7 +48,11 @@ void reduce_parts(T* value, std::span<const void* const> parts, int64_t numel, b
     T result = static_cast<const T*>(parts[0])[i];
     for (size_t p = 1; p < parts.size(); ++p) {
       const T part = static_cast<const T*>(parts[p])[i];
-      result = maximum ? std::max(result, part) : static_cast<T>(result + part);
+      if (!maximum) {
+        result = static_cast<T>(result + part);
+      } else if (part > result || part != part) {  // not-a-number stays, as in a sum
+        result = part;
+      }
     }
     value[i] = result;
   }

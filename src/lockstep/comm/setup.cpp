@@ -1,7 +1,12 @@
 #include "lockstep/comm/setup.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/backend_solo.h"
@@ -32,7 +37,35 @@ std::unique_ptr<Backend> make_host_backend(const World& world, Rendezvous& rende
                         "--transport gloo");
     }
   }
-  return make_gloo_backend(world, rendezvous, name, options.rendezvous_patience);
+  return make_gloo_backend(world, rendezvous, name,
+                           {.connecting = options.rendezvous_patience, .calls = options.patience});
+}
+
+}  // namespace
+
+namespace {
+
+/// Waits until every rank has set `word`/rank, so that a missing one is named and not just a key.
+void meet(const World& world, Rendezvous& rendezvous, const std::string& word, Clock::duration patience) {
+  const Deadline deadline(patience);
+  const auto key = [&](int rank) { return fmt::format("{}/{}", word, rank); };
+  rendezvous.set(key(world.rank), "here");
+  std::vector<std::string> missing;
+  for (int r = 0; r < world.size; ++r) {
+    try {
+      rendezvous.get(key(r), std::max<Clock::duration>(deadline.left(), std::chrono::milliseconds(10)));
+    } catch (const CollectiveError&) {
+      missing.push_back(std::to_string(r));
+    }
+  }
+  if (missing.empty()) return;
+  throw CollectiveError(
+      fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world.rank,
+                  world.size, world.source, world.size - static_cast<int>(missing.size()), world.size,
+                  world.master_addr, world.master_port,
+                  format_duration(std::chrono::duration<double>(patience).count()), missing.size() == 1 ? "" : "s",
+                  join(missing, ", ")),
+      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
 }
 
 }  // namespace
@@ -52,7 +85,11 @@ CommSetup connect(const World& world, const ConnectOptions& options) {
             std::make_unique<Communicator>(world, make_solo_backend("cpu"), comm)};
   }
   const auto rendezvous = Rendezvous::tcp(world, options.rendezvous_patience);
-  return connect_over(world, *rendezvous, options);
+  meet(world, *rendezvous, "arrived", options.rendezvous_patience);
+  CommSetup setup = connect_over(world, *rendezvous, options);
+  // Rank 0 may host the meeting point: it must not take it away while others still read there.
+  meet(world, *rendezvous, "connected", options.rendezvous_patience);
+  return setup;
 }
 
 }  // namespace lockstep

@@ -114,11 +114,19 @@ void ShmSegment::wait_for(const std::atomic<uint64_t>& counter, uint64_t wanted,
     const uint32_t seen = peer.signal.load(std::memory_order_seq_cst);
     if (counter.load(std::memory_order_acquire) >= wanted) return;
     if (aborted.load()) throw std::runtime_error("aborted on this rank");
-    if (peer.left.load() != 0) throw std::runtime_error(fmt::format("rank {} has left", who));
-    if (deadline.passed()) throw CommTimeout{};
+    // What a rank sent before it left still counts, so the counter is read again after its end was seen.
+    const auto arrived = [&] { return counter.load(std::memory_order_acquire) >= wanted; };
+    if (peer.left.load() != 0) {
+      if (arrived()) return;
+      throw std::runtime_error(fmt::format("rank {} has left", who));
+    }
+    if (deadline.passed()) throw CommTimeout{fmt::format("rank {} has not come", who)};
     if (Clock::now() - looked >= kSlice) {
       looked = Clock::now();
-      if (is_dead(peer.pid)) throw std::runtime_error(fmt::format("rank {} (process {}) has died", who, peer.pid));
+      if (is_dead(peer.pid)) {
+        if (arrived()) return;
+        throw std::runtime_error(fmt::format("rank {} (process {}) has died", who, peer.pid));
+      }
     }
     peer.waiters.fetch_add(1, std::memory_order_seq_cst);
     futex_wait(peer.signal, seen, std::min<Clock::duration>(kSlice, deadline.left()));

@@ -1,0 +1,202 @@
+#include "lockstep/comm/communicator.h"
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/worker.h"
+#include "lockstep/comm/backend_solo.h"
+#include "lockstep/comm/step_contract.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/tensor/tensor.h"
+#include "lockstep/testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+void expect_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const auto& word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+}
+
+std::string failure_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const CollectiveError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCommunication);
+    return error.what();
+  }
+  ADD_FAILURE() << "expected a CollectiveError";
+  return {};
+}
+
+class Faults : public testing::TestWithParam<Transport> {};
+
+INSTANTIATE_TEST_SUITE_P(Communicator, Faults, testing::Values(Transport::kShm, Transport::kGloo),
+                         [](const auto& transport) { return transport.param == Transport::kShm ? "shm" : "gloo"; });
+
+TEST_P(Faults, ALateRankEndsInAnErrorThatNamesTheCall) {
+  const RanksOptions options{.transport = GetParam(), .patience = milliseconds(400)};
+  std::atomic<bool> failed{false};
+  run_ranks(
+      2,
+      [&](Rank& rank) {
+        rank.data().barrier("start");
+        if (rank.id() == 1) {
+          while (!failed) std::this_thread::sleep_for(milliseconds(5));
+          return;
+        }
+        const Tensor sum = zeros({512}, Dtype::kF32), staged = zeros({1024}, Dtype::kBF16);
+        const std::string text =
+            failure_of([&] { rank.data().reduce_scatter(sum, staged, false, "text.layers.7 grad").wait(); });
+        expect_words(text, {"rank 0 of 2", "reduce_scatter bf16[1024] \"text.layers.7 grad\" (#2)", "not finished",
+                            "calls before it", "#1 barrier (start)"});
+        if (GetParam() == Transport::kShm) expect_words(text, {"rank 1 has not come"});
+        expect_words(failure_of([&] { rank.data().barrier("after"); }), {"not started", "earlier call", "(#3)"});
+        failed = true;
+      },
+      options);
+}
+
+TEST_P(Faults, ARankThatLeavesIsNoticedAtOnce) {
+  const RanksOptions options{.transport = GetParam(), .patience = seconds(60)};
+  const auto start = Clock::now();
+  run_ranks(
+      3,
+      [&](Rank& rank) {
+        rank.data().barrier("start");
+        if (rank.id() == 1) return;
+        const Tensor whole = zeros({12}, Dtype::kF32);
+        const std::string text =
+            failure_of([&] { rank.data().all_gather(whole, zeros({4}, Dtype::kF32), "late gather").wait(); });
+        expect_words(text, {"all_gather f32[4] \"late gather\""});
+        if (GetParam() == Transport::kShm) expect_words(text, {"has left"});
+      },
+      options);
+  EXPECT_LT(seconds_since(start), 30) << "long before the deadline";
+}
+
+TEST_P(Faults, AbortFromAnotherThreadEndsAWait) {
+  run_ranks(2,
+            [&](Rank& rank) {
+              rank.data().barrier("start");
+              if (rank.id() == 1) {
+                failure_of([&] { rank.data().barrier("second"); });
+                return;
+              }
+              Worker killer("killer", [&](std::stop_token) {
+                std::this_thread::sleep_for(milliseconds(100));
+                rank.data().abort();
+              });
+              std::this_thread::sleep_for(milliseconds(300));
+              failure_of([&] { rank.data().barrier("second"); });
+            },
+            {.transport = GetParam(), .patience = seconds(2)});
+}
+
+/// Ranks as processes that meet over TCP; rank 1 kills itself in front of its second call. Returns rank 0's error.
+std::string error_when_a_process_dies(Transport transport, int port) {
+  int pipe_ends[2];
+  EXPECT_EQ(::pipe(pipe_ends), 0);
+  std::vector<pid_t> children;
+  for (int r = 0; r < 2; ++r) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const World world{.rank = r, .size = 2, .local_rank = r, .local_size = 2, .master_port = port, .source = "test"};
+      const CommSetup setup = connect(world, {.transport = transport, .patience = seconds(30)});
+      setup.data->barrier("start");
+      if (r == 1) ::kill(::getpid(), SIGKILL);
+      try {
+        setup.data->barrier("second");
+      } catch (const std::exception& error) {
+        const std::string text = error.what();
+        [[maybe_unused]] const auto n = ::write(pipe_ends[1], text.data(), text.size());
+      }
+      ::_exit(0);
+    }
+    children.push_back(pid);
+  }
+  ::close(pipe_ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(pipe_ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  ::close(pipe_ends[0]);
+  for (const pid_t pid : children) ::waitpid(pid, nullptr, 0);
+  return text;
+}
+
+TEST_P(Faults, AKilledProcessIsNoticedAtOnce) {
+  const auto start = Clock::now();
+  const int port = 20000 + static_cast<int>((::getpid() * 2 + static_cast<int>(GetParam())) % 12000);
+  const std::string text = error_when_a_process_dies(GetParam(), port);
+  expect_words(text, {"rank 0 of 2", "barrier \"second\""});
+  if (GetParam() == Transport::kShm) expect_words(text, {"rank 1 (process", "has died"});
+  EXPECT_LT(seconds_since(start), 20) << "long before the deadline";
+}
+
+TEST(Connect, NamesTheRanksThatDidNotCome) {
+  const int port = 20000 + (::getpid() * 3) % 12000;
+  const World world{.rank = 0, .size = 3, .local_size = 3, .master_port = port, .source = "test"};
+  const std::string text = failure_of([&] { connect(world, {.rendezvous_patience = milliseconds(500)}); });
+  expect_words(text, {"1 of 3 ranks came to 127.0.0.1:" + std::to_string(port), "missing: ranks 1, 2"});
+}
+
+TEST(Connect, RefusesUnknownTransports) {
+  EXPECT_EQ(transport_from_flag("auto"), Transport::kAuto);
+  EXPECT_THROW(transport_from_flag("mpi"), UserError);
+}
+
+TEST(Communicator, CountsBytesAndCalls) {
+  run_ranks(2, [](Rank& rank) {
+    const Tensor whole = zeros({8}, Dtype::kF32);
+    rank.data().all_gather(whole, zeros({4}, Dtype::kF32), "gather").wait();
+    rank.data().reduce_scatter(zeros({4}, Dtype::kF32), whole, false, "reduce").wait();
+    const CommCounters counters = rank.data().counters();
+    EXPECT_EQ(counters.calls, 2);
+    EXPECT_EQ(counters.gather_bytes, 32);
+    EXPECT_EQ(counters.reduce_bytes, 32);
+    EXPECT_EQ(rank.data().ring().last(2).back().state, CallState::kDone);
+  });
+}
+
+TEST(Communicator, RefusesShapesThatDoNotFit) {
+  Communicator comm(World{}, make_solo_backend("cpu"));
+  EXPECT_THROW(comm.all_gather(zeros({5}, Dtype::kF32), zeros({4}, Dtype::kF32), "odd"), InternalError);
+  EXPECT_THROW(comm.reduce_scatter(zeros({4}, Dtype::kBF16), zeros({4}, Dtype::kF32), false, "odd"), InternalError);
+}
+
+TEST(StepContract, AgreesOnTheUnion) {
+  run_ranks(3, [](Rank& rank) {
+    const StepContract mine{.has_rows = rank.id() == 1,
+                            .has_image = rank.id() == 2,
+                            .target_tokens = 10 + rank.id(),
+                            .input_tokens = 100,
+                            .rows = rank.id(),
+                            .stop = rank.id() == 0,
+                            .fingerprint = 7};
+    const Agreement agreed = agree(rank.control(), mine);
+    EXPECT_TRUE(agreed.any_rows);
+    EXPECT_TRUE(agreed.any_image);
+    EXPECT_TRUE(agreed.stop);
+    EXPECT_EQ(agreed.target_tokens, 33);
+    EXPECT_EQ(agreed.input_tokens, 300);
+    EXPECT_EQ(agreed.rows, 3);
+  });
+}
+
+TEST(StepContract, NamesTheRanksThatDiffer) {
+  run_ranks(3, [](Rank& rank) {
+    const uint64_t odd = rank.id() == 1 ? 0xAB : 0xCD;
+    expect_words(failure_of([&] { agree(rank.control(), {.fingerprint = odd}); }),
+                 {"sequence of collective calls", "00000000000000ab on rank 1", "00000000000000cd on ranks 0 2"});
+    expect_words(failure_of([&] { agree(rank.control(), {.plan_hash = odd}); }), {"the plan differs"});
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
