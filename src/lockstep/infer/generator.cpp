@@ -38,8 +38,7 @@ void unpack(const std::string& bytes, std::vector<Generated>& out) {
 
 }  // namespace
 
-std::vector<Generated> Generator::run(int64_t count, const std::function<Features(int64_t row)>& prompt,
-                                      const GenerateOptions& options) {
+std::vector<Generated> Generator::run(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options) {
   const auto mine = run_mine(count, prompt, options);
   std::vector<Generated> all;
   for (const auto& bytes : control_.all_gather_bytes(packed(mine), "generated rows")) unpack(bytes, all);
@@ -48,22 +47,22 @@ std::vector<Generated> Generator::run(int64_t count, const std::function<Feature
 }
 
 /// One pass a turn: begin the next block of rows when the last is done, say what is here, and run what is anywhere.
-std::vector<Generated> Generator::run_mine(int64_t count, const std::function<Features(int64_t row)>& prompt,
-                                           const GenerateOptions& options) {
+std::vector<Generated> Generator::run_mine(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options) {
   std::vector<Generated> done;
   std::unique_ptr<DecodeBatch> batch;
   std::optional<Failure> failure;
   int64_t next = control_.rank() * options.batch_size;
   const auto begin_next = [&] {
     std::vector<Prompt> prompts;
-    for (int64_t row = next; row < std::min(count, next + options.batch_size); ++row)
-      prompts.push_back({row, prompt(row)});
+    for (int64_t row = next; row < std::min(count, next + options.batch_size); ++row) {
+      if (auto features = prompt(row)) prompts.push_back({row, std::move(*features)});
+    }
     next += control_.size() * options.batch_size;
     if (!prompts.empty()) batch = std::make_unique<DecodeBatch>(model_.dims, std::move(prompts), options);
   };
   while (true) {
     try {
-      if (batch == nullptr && next < count) begin_next();
+      while (batch == nullptr && next < count) begin_next();
     } catch (const std::exception& error) {
       failure = describe_failure(error);
     }

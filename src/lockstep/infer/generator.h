@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@
 
 namespace lockstep {
 
+/// The prompt of a row; nullopt: the row is left out.
+using PromptOfRow = std::function<std::optional<Features>(int64_t row)>;
+
 class Generator {
  public:
   /// `gathers`: parameters are sharded, so that every pass concerns all ranks.
@@ -26,12 +30,10 @@ class Generator {
 
   /// Rows [0, count) in blocks of batch_size, dealt to the ranks in turn; `prompt` is called on the rank that runs the
   /// row. A row whose prompt throws ends the run on all ranks with that error. Collective.
-  std::vector<Generated> run(int64_t count, const std::function<Features(int64_t row)>& prompt,
-                             const GenerateOptions& options);
+  std::vector<Generated> run(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options);
 
  private:
-  std::vector<Generated> run_mine(int64_t count, const std::function<Features(int64_t row)>& prompt,
-                                  const GenerateOptions& options);
+  std::vector<Generated> run_mine(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options);
   Agreement meet(Presence here, bool failed);
   void pass(DecodeBatch* batch, Presence here, Presence anywhere);
 

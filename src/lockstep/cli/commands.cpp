@@ -1,0 +1,88 @@
+#include "lockstep/cli/commands.h"
+
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/config_file.h"
+#include "lockstep/cli/demo.h"
+#include "lockstep/cli/eval.h"
+#include "lockstep/cli/failure.h"
+#include "lockstep/cli/infer.h"
+#include "lockstep/cli/init.h"
+#include "lockstep/cli/inspect.h"
+#include "lockstep/cli/plan_verb.h"
+#include "lockstep/cli/sft.h"
+#include "lockstep/cli/verify.h"
+#include "lockstep/cli/version.h"
+
+namespace lockstep {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* summary;
+  int (*run)(const std::vector<std::string>& args, const Env& env);
+};
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table = {
+      {"sft", sft_summary, run_sft},          {"eval", eval_summary, run_eval},
+      {"infer", infer_summary, run_infer},    {"plan", plan_summary, run_plan},
+      {"init", init_summary, run_init},       {"inspect", inspect_summary, run_inspect},
+      {"verify", verify_summary, run_verify}, {"demo", demo_summary, run_demo},
+  };
+  return table;
+}
+
+void print_help() {
+  std::cout << "lockstep: fine-tune, evaluate and ask multimodal language models on one or many ranks\n\n"
+               "Usage: lockstep VERB [FLAGS]      lockstep VERB --help lists a verb's flags\n\nVerbs:\n";
+  for (const auto& verb : verbs()) std::cout << fmt::format("  {:<8} {}\n", verb.name, verb.summary);
+  std::cout << "\n--version prints the version. Exit codes: 0 ok, 2 usage, 3 data, 4 checkpoint, 5 out of memory,\n"
+               "6 communication, 7 numbers that are not finite, 130 interrupted with a checkpoint saved.\n";
+}
+
+const Verb& find_verb(const std::string& word) {
+  const std::string name = word == "train" ? "sft" : word;
+  std::vector<std::string> names = {"train"};
+  for (const auto& verb : verbs()) {
+    if (name == verb.name) return verb;
+    names.emplace_back(verb.name);
+  }
+  const auto near = nearest_name(word, names);
+  throw usage_error(fmt::format("unknown verb \"{}\"", word),
+                    near.empty() ? "lockstep --help lists the verbs" : "did you mean " + near + "?");
+}
+
+/// Variables that a file of flags brings, for those that are not set.
+Env with_defaults(const Env& env, std::map<std::string, std::string> variables) {
+  std::map<std::string, std::string> all = env.all();
+  all.merge(variables);
+  return Env(std::move(all));
+}
+
+}  // namespace
+
+int run_command(const std::vector<std::string>& words, const Env& env) {
+  std::string verb_name;
+  try {
+    if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+      print_help();
+      return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
+    }
+    if (words[0] == "--version") {
+      std::cout << "lockstep " << kVersion << "\n";
+      return 0;
+    }
+    const Verb& verb = find_verb(words[0]);
+    verb_name = verb.name;
+    Expanded expanded = expand_config_file({words.begin() + 1, words.end()});
+    return verb.run(expanded.args, with_defaults(env, std::move(expanded.variables)));
+  } catch (const std::exception& error) {
+    return report_failure(verb_name, error, env);
+  }
+}
+
+}  // namespace lockstep

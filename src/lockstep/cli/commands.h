@@ -1,0 +1,15 @@
+// The table of verbs, and what becomes of an error at the border to the shell.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/env.h"
+
+namespace lockstep {
+
+/// `words`: the command line without the program. Prints what there is to print, errors included, and returns the exit
+/// code. Nothing is thrown.
+int run_command(const std::vector<std::string>& words, const Env& env);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "lockstep/cli/infer_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/cli/infer.h"
+
+namespace lockstep {
+
+std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args) {
+  InferFlags f;
+  CLI::App app(infer_summary, "lockstep infer");
+  app.footer(
+      "Examples:\n  lockstep infer --model my-model                                    chat; <image>path.png in a line "
+      "shows a picture\n"
+      "  lockstep infer --model my-model --prompt 'What is this?' --image a.png  one answer\n"
+      "  lockstep infer --model my-model --val_dataset rows.jsonl --result_path answers.jsonl --nproc 2");
+  add_run_flags(app, f.run);
+  app.add_option("--val_dataset,--input,--dataset", f.input, "rows to answer, JSONL or JSON")->group("Prompts");
+  app.add_option("--result_path,--output", f.output, "answers, JSONL, in the order of the rows")->group("Prompts");
+  app.add_option("--prompt", f.prompt, "one question instead of a chat")->group("Prompts");
+  app.add_option("--image,--images", f.images, "pictures for the first question")->group("Prompts");
+  app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
+  add_row_flags(app, f.rows);
+  const char* group = "Generation";
+  app.add_option("--max_new_tokens", f.max_new_tokens, "")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--temperature", f.sampling.temperature, "0: greedy")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top_k", f.sampling.top_k, "0: off")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top_p", f.sampling.top_p, "")->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(group);
+  app.add_option("--repetition_penalty", f.sampling.repetition_penalty, "1: off")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max_batch_size,--batch_size", f.batch_size, "rows on one rank at a time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
+  if (!parse_flags(app, args)) return std::nullopt;
+  if (f.input.empty() != f.output.empty()) {
+    throw usage_error("lockstep infer: --val_dataset and --result_path belong together",
+                      "give both, or neither for a chat");
+  }
+  f.sampling.seed = f.rows.seed;
+  f.run.dtype();
+  f.run.zero();
+  return f;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// The flags of `lockstep infer`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/cli/run_flags.h"
+#include "lockstep/infer/decode_batch.h"
+
+namespace lockstep {
+
+struct InferFlags {
+  RunFlags run;
+  RowFlags rows;
+  std::string input, output, prompt, system;
+  std::vector<std::string> images;
+  int64_t max_new_tokens = 256, batch_size = 8;
+  bool stream = true;
+  SamplingOptions sampling;
+};
+
+/// nullopt when --help was printed. Throws UserError(kUsage).
+std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args);
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// This process among its ranks: started, placed on a device, connected, and agreed with the others on what is to be
+// done.
+//
+// Example:
+//   if (const auto code = launch_if_asked("sft", args, flags, env)) return *code;   // this process was the launcher
+//   Job job = start_job(flags, env);
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/env.h"
+#include "lockstep/cli/run_flags.h"
+#include "lockstep/comm/setup.h"
+
+namespace lockstep {
+
+struct Job {
+  World world;
+  std::string device = "cpu";
+  CommSetup comm;
+
+  bool reports() const { return world.rank == 0; }
+  Communicator& data() { return *comm.data; }
+  Communicator& control() { return *comm.control; }
+};
+
+/// Starts the ranks and waits for them when several are wanted and no launcher has done so; then the exit code. Throws
+/// UserError(kUsage) when --nproc contradicts the launcher.
+std::optional<int> launch_if_asked(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,
+                                   const Env& env);
+
+/// Throws UserError(kUsage), CollectiveError.
+Job start_job(const RunFlags& flags, const Env& env);
+
+/// Compares named texts with the other ranks'. Throws the same SharedError on all, naming what differs, where, and both
+/// values. Collective.
+void agree_on(Communicator& control, const std::vector<std::pair<std::string, std::string>>& facts);
+
+/// A value of rank 0 on every rank. Collective.
+std::string from_rank_0(Communicator& control, const std::string& value, std::string_view label);
+
+}  // namespace lockstep

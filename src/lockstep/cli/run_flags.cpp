@@ -1,0 +1,95 @@
+#include "lockstep/cli/run_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+/// A flag's text as the JSON value it spells.
+Json typed(const std::string& text) {
+  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_boolean() || parsed.is_number() ? parsed : Json(text);
+}
+
+}  // namespace
+
+ZeroStage RunFlags::zero() const { return deepspeed.empty() ? ZeroStage{3} : ZeroStage::from_flag(deepspeed); }
+
+std::optional<Dtype> RunFlags::dtype() const {
+  if (torch_dtype.empty()) return std::nullopt;
+  const Dtype dtype = dtype_from_flag(torch_dtype);
+  if (dtype == Dtype::kBF16 || dtype == Dtype::kF16 || dtype == Dtype::kF32) return dtype;
+  throw usage_error(fmt::format("--torch_dtype: expected bfloat16, float16 or float32, found {}", torch_dtype));
+}
+
+void add_run_flags(CLI::App& app, RunFlags& flags) {
+  app.add_option("--model,--model_id_or_path", flags.model, "checkpoint folder")->required()->group("Model");
+  app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
+                 "bfloat16 | float16 | float32 (default: as config.json says)")
+      ->group("Model");
+  app.add_option("--deepspeed", flags.deepspeed, "zero0 | zero1 | zero2 | zero3, or a DeepSpeed JSON (default: zero3)")
+      ->group("Ranks");
+  app.add_option("--nproc", flags.nproc, "local ranks to start (default: NPROC_PER_NODE, else one a GPU, else 1)")
+      ->check(CLI::Range(0, 4096))
+      ->group("Ranks");
+  app.add_option("--transport", flags.transport, "auto | gloo | shm | nccl")->capture_default_str()->group("Ranks");
+  app.add_option("--device", flags.device, "auto | cpu | cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->group("Ranks");
+  app.add_option("--patience", flags.patience_seconds, "seconds that a rank waits for the others in one call")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Ranks");
+}
+
+ProcessOptions RowFlags::process() const {
+  ProcessOptions options{.max_length = max_length};
+  if (truncation_strategy == "right") options.truncation = Truncation::kRight;
+  if (truncation_strategy == "left") options.truncation = Truncation::kLeft;
+  return options;
+}
+
+void add_row_flags(CLI::App& app, RowFlags& flags) {
+  app.add_option("--max_length", flags.max_length, "tokens of a row; 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group("Data");
+  app.add_option("--truncation_strategy", flags.truncation_strategy,
+                 "of longer rows: delete | right | left; images are never cut")
+      ->check(CLI::IsMember({"delete", "right", "left"}))
+      ->capture_default_str()
+      ->group("Data");
+  app.add_option("--strict", flags.strict, "stop at the first row that cannot be used, instead of skipping it")
+      ->capture_default_str()
+      ->group("Data");
+  app.add_option("--seed", flags.seed, "of the data order and of sampling")->capture_default_str()->group("Data");
+  app.add_option("--dataloader_num_workers", flags.num_workers, "threads that prepare rows; 0: none")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group("Data");
+}
+
+Json flags_as_json(const CLI::App& app) {
+  Json json = Json::object();
+  for (const auto* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_group().empty()) continue;
+    const std::string& name = option->get_lnames()[0];
+    const auto values = option->count() > 0 ? option->results() : std::vector<std::string>{};
+    const bool list = option->get_items_expected_max() > 1;
+    if (list) {
+      json[name] = values;
+    } else if (!values.empty()) {
+      json[name] = typed(values.back());
+    } else {
+      json[name] = option->get_default_str().empty() ? Json(nullptr) : typed(option->get_default_str());
+    }
+  }
+  return json;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Flags that all verbs share which run a model: where it is, in which dtype and ZeRO stage, and on which ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/json.h"
+#include "lockstep/comm/setup.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/plan/zero.h"
+#include "lockstep/tensor/spec.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace lockstep {
+
+struct RunFlags {
+  std::string model, torch_dtype, deepspeed, transport = "auto", device = "auto";
+  int nproc = 0;  // 0: NPROC_PER_NODE, else one a GPU, else one
+  double patience_seconds = 600;
+
+  /// zero3 unless asked otherwise: alone it costs nothing, among several ranks it needs the least memory.
+  ZeroStage zero() const;
+  std::optional<Dtype> dtype() const;  // nullopt: what config.json says
+};
+void add_run_flags(CLI::App& app, RunFlags& flags);
+
+struct RowFlags {
+  int64_t max_length = 0;
+  std::string truncation_strategy = "delete";
+  bool strict = false;
+  uint64_t seed = 42;
+  int num_workers = 1;
+
+  ProcessOptions process() const;
+};
+void add_row_flags(CLI::App& app, RowFlags& flags);
+
+/// What every flag of the app is now, given or default, as args.json keeps it.
+Json flags_as_json(const CLI::App& app);
+
+}  // namespace lockstep

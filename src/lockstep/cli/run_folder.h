@@ -1,0 +1,32 @@
+// Where a run writes: a versioned folder of its own, or that of the checkpoint which it resumes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct RunFolderRequest {
+  std::string output_dir, model, resume_from_checkpoint;
+  bool add_version = true;
+};
+
+struct RunFolder {
+  std::filesystem::path dir;
+  std::filesystem::path checkpoint;  // empty: from the start
+  std::vector<std::string> notices;
+};
+
+/// Decides, creates nothing. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
+/// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh. Throws
+/// UserError(kCheckpoint).
+RunFolder choose_run_folder(const RunFolderRequest& request);
+
+/// `words` quoted for a shell where they need it.
+std::string shell_command(const std::vector<std::string>& words);
+
+/// The command line that continues from `checkpoint`.
+std::string resume_command(const std::vector<std::string>& args, const std::string& checkpoint);
+
+}  // namespace lockstep

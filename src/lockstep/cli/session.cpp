@@ -1,0 +1,44 @@
+#include "lockstep/cli/session.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/cli/version.h"
+#include "lockstep/comm/together.h"
+
+namespace lockstep {
+
+ModelFolder::ModelFolder(const std::filesystem::path& dir)
+    : path(dir), config(HfConfig::load(dir)), family(family_of(config)), model(family.build(config)) {}
+
+Dtype ModelFolder::dtype_of_config() const {
+  const std::string named = config.text("torch_dtype", config.text("dtype", ""));
+  const std::string inner =
+      config.at("text_config").text("torch_dtype", config.at("text_config").text("dtype", "float32"));
+  return dtype_from_flag(named.empty() ? inner : named);
+}
+
+Session::Session(Job& job, const std::string& dir, std::optional<Dtype> dtype, const PlanMaker& options) : job_(job) {
+  together(job.control(), "opening the model", [&] {
+    folder_ = std::make_unique<ModelFolder>(dir);
+    weights_ = std::make_unique<Weights>(Weights::open(dir));
+    keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
+    processor_ = folder_->family.processor(dir);
+    plan_ = make_plan(folder_->model, options(dtype.value_or(folder_->dtype_of_config())));
+  });
+  agree_on(job.control(), {{"version", kVersion}, {"plan", fmt::format("{:016x}", plan_.hash())}});
+}
+
+void Session::load() {
+  together(job_.control(), "loading weights", [&] {
+    pool_ = std::make_unique<BufferPool>(job_.device);
+    store_ = std::make_unique<ParamStore>(plan_, job_.world.rank, *pool_);
+    store_->load(*weights_, *keys_);
+    executor_ = std::make_unique<Executor>(folder_->model, plan_, *store_, job_.data());
+  });
+}
+
+CollateOptions Session::collate() const {
+  return {.pad_token = processor_->pad_token(), .media_token = folder_->family.media_token(folder_->config)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// A model opened for work: config, family, processor, weights, plan, and what holds and runs it on this rank.
+//
+// Example:
+//   Session session(job, flags.model, {.training = false}, flags.dtype());
+//   session.load();
+//   session.executor().forward(…);
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/cli/job.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/model/batch.h"
+#include "lockstep/model/hf_config.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/state/checkpoint_model.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+
+/// What is known of a model folder without its weights.
+struct ModelFolder {
+  explicit ModelFolder(const std::filesystem::path& dir);
+
+  std::filesystem::path path;
+  HfConfig config;
+  const Family& family;
+  Model model;
+  Dtype dtype_of_config() const;
+};
+
+class Session {
+ public:
+  using PlanMaker = std::function<PlanOptions(Dtype compute)>;
+
+  /// Opens the folder, matches names and shapes, makes the plan and compares it with the other ranks. Collective; what
+  /// fails on one rank is thrown on all.
+  Session(Job& job, const std::string& dir, std::optional<Dtype> dtype, const PlanMaker& options);
+
+  /// Reads this rank's slices of the weights. Collective.
+  void load();
+
+  Job& job() { return job_; }
+  const ModelFolder& folder() const { return *folder_; }
+  const Model& model() const { return folder_->model; }
+  const Processor& processor() const { return *processor_; }
+  const Plan& plan() const { return plan_; }
+  const Weights& weights() const { return *weights_; }
+  const KeyMap& keys() const { return *keys_; }
+  ParamStore& store() { return *store_; }
+  Executor& executor() { return *executor_; }
+  CollateOptions collate() const;
+
+ private:
+  Job& job_;
+  std::unique_ptr<ModelFolder> folder_;
+  std::unique_ptr<Processor> processor_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<KeyMap> keys_;
+  Plan plan_;
+  std::unique_ptr<BufferPool> pool_;
+  std::unique_ptr<ParamStore> store_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace lockstep

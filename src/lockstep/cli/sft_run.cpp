@@ -1,0 +1,252 @@
+#include "lockstep/cli/sft_run.h"
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/cli/answers.h"
+#include "lockstep/cli/sample_view.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/train/evaluator.h"
+#include "lockstep/watch/console_sink.h"
+#include "lockstep/watch/jsonl_sink.h"
+#include "lockstep/watch/memory_watch.h"
+#include "lockstep/watch/report_sink.h"
+#include "lockstep/watch/tensorboard_sink.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+SftRun::SftRun(Job& job, const SftFlags& flags, std::vector<std::string> args, const Env& env,
+               const StopSignals& signals)
+    : job_(job), flags_(flags), args_(std::move(args)), env_(env), signals_(signals) {
+  if (!job_.reports()) return;
+  sinks_.push_back(std::make_unique<ConsoleSink>(std::cout, console_options(env, 1, /*quiet=*/false)));
+  events_.add(*sinks_.back());
+}
+
+SftRun::~SftRun() = default;
+
+int SftRun::run() {
+  try {
+    for (const auto& text : flags_.notices) notice(text);
+    choose_folder();
+    const std::string dir = folder_.checkpoint.empty() ? flags_.run.model : folder_.checkpoint.string();
+    session_ = std::make_unique<Session>(job_, dir, flags_.run.dtype(),
+                                         [&](Dtype compute) { return flags_.plan_options(job_.world.size, compute); });
+    open_rows();
+    check_first_sample();
+    session_->load();
+    make_trainer();
+    announce();
+    return finish(trainer_->run());
+  } catch (const Error& error) {
+    tell_failure(error);
+    throw;
+  }
+}
+
+void SftRun::choose_folder() {
+  together(job_.control(), "choosing the run folder", [&] {
+    if (!job_.reports()) return;
+    folder_ = choose_run_folder({.output_dir = flags_.output_dir,
+                                 .model = flags_.run.model,
+                                 .resume_from_checkpoint = flags_.resume_from_checkpoint,
+                                 .add_version = flags_.add_version});
+  });
+  folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
+  folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
+  for (const auto& text : folder_.notices) notice(text);
+}
+
+void SftRun::open_rows() {
+  const DatasetOptions options{.strict = flags_.rows.strict,
+                               .root_image_dir = env_.text("ROOT_IMAGE_DIR").value_or("")};
+  std::string fingerprint;
+  together(job_.control(), "opening data sets", [&] {
+    train_rows_.emplace(flags_.dataset, options);
+    fingerprint = train_rows_->fingerprint();
+    if (!flags_.val_dataset.empty()) val_rows_.emplace(flags_.val_dataset, options);
+    if (val_rows_ || flags_.split_dataset_ratio <= 0) return;
+    auto [rest, kept] = Dataset::split(std::move(*train_rows_), flags_.split_dataset_ratio,
+                                       flags_.data_seed.value_or(flags_.rows.seed));
+    train_rows_.emplace(std::move(rest));
+    val_rows_.emplace(std::move(kept));
+  });
+  agree_on(job_.control(),
+           {{"data set", fingerprint}, {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
+  for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
+    if (rows == nullptr || rows->broken().empty()) continue;
+    const auto& first = rows->broken().front();
+    notice(fmt::format("{} rows cannot be read and are skipped (--strict true stops at the first): {}: {}",
+                       rows->broken().size(), first.where, first.why));
+  }
+}
+
+/// Template and label mistakes show here, before anything is trained.
+void SftRun::check_first_sample() {
+  together(job_.control(), "encoding the first row", [&] {
+    if (!job_.reports()) return;
+    try {
+      const Features features = session_->processor().train_features(train_rows_->sample(0), flags_.rows.process());
+      const auto trained =
+          std::count_if(features.labels.begin(), features.labels.end(), [](int32_t id) { return id >= 0; });
+      notice(fmt::format("first row, {} tokens, {} trained in [[ ]]: {}", features.input_ids.size(), trained,
+                         view_sample(features, session_->processor().tokenizer(), session_->collate().media_token)));
+    } catch (const UserError& error) {
+      if (flags_.rows.strict || error.code() != ExitCode::kData) throw;
+      notice("the first row cannot be used: " + std::string(error.what()));
+    }
+  });
+}
+
+LoaderOptions SftRun::loader_options(int64_t batch_size, bool shuffle) const {
+  return {.batch_size = batch_size,
+          .rank = job_.world.rank,
+          .world = job_.world.size,
+          .seed = flags_.data_seed.value_or(flags_.rows.seed),
+          .shuffle = shuffle,
+          .strict = flags_.rows.strict,
+          .num_workers = flags_.rows.num_workers,
+          .process = flags_.rows.process()};
+}
+
+TrainerState SftRun::fresh_state() const {
+  TrainerState state;
+  state.seed = flags_.rows.seed;
+  state.world = job_.world.size;
+  state.zero_stage = session_->plan().options.zero.stage;
+  state.dataset_fingerprint = train_rows_->fingerprint();
+  return state;
+}
+
+void SftRun::make_trainer() {
+  Session& s = *session_;
+  train_loader_ = std::make_unique<Loader>(
+      *train_rows_, s.processor(), loader_options(flags_.train.per_device_train_batch_size, flags_.dataset_shuffle));
+  if (val_rows_) {
+    val_loader_ =
+        std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(flags_.per_device_eval_batch_size, false));
+  }
+  source_ = std::make_unique<ModelSource>(ModelSource{s.model(), s.weights(), s.keys()});
+  together(job_.control(), "reading the model's files", [&] {
+    if (job_.reports()) side_files_ = read_side_files(s.folder().path);
+  });
+  adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), flags_.adamw);
+  options_ = flags_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
+  TrainerHooks hooks{.stop_wanted = [this] { return signals_.received() != 0; },
+                     .save = [this](const TrainerState& state) { return save(state); },
+                     .peak_bytes = [] { return read_memory().peak_bytes; }};
+  if (val_rows_) hooks.evaluate = [this](int64_t step) { return evaluate(step); };
+  trainer_ = std::make_unique<Trainer>(
+      TrainerParts{s.plan(), s.store(), s.executor(), *adamw_, job_.data(), job_.control(), *train_loader_, events_},
+      options_, std::move(hooks), s.collate(), train_rows_->size(), fresh_state());
+  if (folder_.checkpoint.empty()) return;
+  const TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
+  if (state.dataset_fingerprint != train_rows_->fingerprint()) {
+    throw SharedError(ExitCode::kData,
+                      fmt::format("{} was trained on another data set: expected fingerprint {}, found {}",
+                                  folder_.checkpoint.string(), state.dataset_fingerprint, train_rows_->fingerprint()),
+                      "give the same --dataset files; to go on with others, take the checkpoint as --model");
+  }
+  trainer_->restore(state);
+}
+
+/// The run folder comes into being here, when everything that a person can get wrong has been looked at.
+void SftRun::announce() {
+  const Plan& plan = session_->plan();
+  together(job_.control(), "making the run folder", [&] {
+    if (!job_.reports()) return;
+    fs::create_directories(folder_.dir);
+    write_text(folder_.dir / "args.json", flags_.args_json);
+    write_text(folder_.dir / "plan.json", plan.json());
+    const bool board =
+        std::any_of(flags_.report_to.begin(), flags_.report_to.end(), [](const auto& name) { return name != "none"; });
+    const fs::path log = folder_.dir / "logging.jsonl";
+    std::vector<std::unique_ptr<EventSink>> files;
+    files.push_back(std::make_unique<ReportSink>(ReportOptions{.page = folder_.dir / "report.html", .log = log}));
+    files.push_back(std::make_unique<JsonlSink>(log));
+    if (board) files.push_back(std::make_unique<TensorBoardSink>(folder_.dir / "runs"));
+    for (auto& sink : files) {
+      events_.add(*sink);
+      files_.add(*sink);
+      sinks_.push_back(std::move(sink));
+    }
+    events_.emit(RunStarted{.verb = "sft",
+                            .output_dir = folder_.dir.string(),
+                            .model_family = session_->model().family,
+                            .args_json = flags_.args_json,
+                            .plan_json = plan.json(),
+                            .plan_text = plan.print(session_->model()),
+                            .world_size = job_.world.size,
+                            .start_step = trainer_->state().global_step,
+                            .max_steps = trainer_->state().max_steps,
+                            .num_params = plan.num_params(),
+                            .num_trainable_params = plan.num_trainable()});
+    announced_ = true;
+  });
+}
+
+CheckpointSaved SftRun::save(const TrainerState& state) {
+  return save_checkpoint({*source_, side_files_, flags_.args_json, session_->store(), state},
+                         {.output_dir = folder_.dir,
+                          .save_only_model = flags_.save_only_model,
+                          .save_total_limit = flags_.save_total_limit},
+                         job_.data(), job_.control());
+}
+
+EvalDone SftRun::evaluate(int64_t step) {
+  const auto begun = Clock::now();
+  const int64_t total = val_rows_->size();
+  const EvaluateOptions options{.loss_chunk = options_.loss_chunk, .progress = [&](int64_t rows) {
+                                  events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total});
+                                }};
+  const LossFigures figures =
+      evaluate_loss(session_->executor(), *val_loader_, session_->collate(), job_.data(), job_.control(), options);
+  EvalDone done{
+      .step = step, .num_samples = figures.rows, .loss = figures.loss, .token_accuracy = figures.token_accuracy};
+  if (flags_.predict_with_generate) {
+    AnswerFigures answers = exact_answers(
+        *session_, *val_rows_,
+        {.generate = generate_options(*session_, flags_.per_device_eval_batch_size, flags_.max_new_tokens),
+         .process = flags_.rows.process(),
+         .strict = flags_.rows.strict});
+    done.exact_match = answers.exact_match();
+    done.groups = std::move(answers.groups);
+    done.samples = std::move(answers.samples);
+  }
+  done.seconds = seconds_since(begun);
+  return done;
+}
+
+int SftRun::finish(const TrainOutcome& outcome) {
+  RunEnded ended{.outcome = outcome.interrupted ? "interrupted" : "done",
+                 .exit_code = static_cast<int>(outcome.interrupted ? ExitCode::kInterrupted : ExitCode::kOk),
+                 .seconds = outcome.seconds,
+                 .train_loss = outcome.train_loss,
+                 .samples_per_second = static_cast<double>(outcome.samples) / std::max(outcome.seconds, 1e-9),
+                 .steps_per_second = static_cast<double>(outcome.steps) / std::max(outcome.seconds, 1e-9),
+                 .step = trainer_->state().global_step,
+                 .last_checkpoint = outcome.last_checkpoint};
+  if (outcome.interrupted) {
+    ended.next_command = resume_command(args_, outcome.last_checkpoint);
+  } else if (!outcome.last_checkpoint.empty()) {
+    ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
+  }
+  events_.emit(ended);
+  return ended.exit_code;
+}
+
+void SftRun::tell_failure(const Error& error) {
+  if (!announced_) return;
+  files_.emit(RunEnded{.outcome = error.what(),
+                       .exit_code = static_cast<int>(error.code()),
+                       .seconds = seconds_since(started_),
+                       .step = trainer_->state().global_step});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// One training run: folder, model, rows, trainer, sinks, checkpoints.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/event.h"
+#include "lockstep/cli/run_folder.h"
+#include "lockstep/cli/session.h"
+#include "lockstep/cli/stop_signals.h"
+#include "lockstep/cli/train_flags.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/state/checkpoint.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+class SftRun {
+ public:
+  SftRun(Job& job, const SftFlags& flags, std::vector<std::string> args, const Env& env, const StopSignals& signals);
+  ~SftRun();
+
+  /// All of it; returns the exit code. An error is also told to the run's files before it is thrown on.
+  int run();
+
+ private:
+  void choose_folder();
+  void open_rows();
+  void check_first_sample();
+  void make_trainer();
+  void announce();
+  int finish(const TrainOutcome& outcome);
+  void tell_failure(const Error& error);
+
+  TrainerState fresh_state() const;
+  LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
+  CheckpointSaved save(const TrainerState& state);
+  EvalDone evaluate(int64_t step);
+  void notice(const std::string& text) const { events_.emit(Notice{text}); }
+
+  Job& job_;
+  const SftFlags& flags_;
+  std::vector<std::string> args_;
+  const Env& env_;
+  const StopSignals& signals_;
+  Clock::time_point started_ = Clock::now();
+
+  std::vector<std::unique_ptr<EventSink>> sinks_;
+  EventBus events_, files_;  // files_: all but the console, which an error's text would reach twice
+  bool announced_ = false;
+  RunFolder folder_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<ModelSource> source_;
+  SideFiles side_files_;
+  std::optional<Dataset> train_rows_, val_rows_;
+  std::unique_ptr<Loader> train_loader_, val_loader_;
+  std::unique_ptr<ShardedAdamW> adamw_;
+  std::unique_ptr<Trainer> trainer_;
+  TrainOptions options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,233 @@
+#include "lockstep/cli/train_flags.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/cli/swift_flags.h"
+
+namespace lockstep {
+namespace {
+
+const CLI::Validator& strategies() {
+  static const CLI::Validator names = CLI::IsMember({"steps", "epoch", "no"});
+  return names;
+}
+
+void add_data_flags(CLI::App& app, SftFlags& f) {
+  app.add_option("--dataset", f.dataset, "JSONL or JSON files; file#N takes N rows")->group("Data");
+  app.add_option("--val_dataset", f.val_dataset, "files to evaluate on")->group("Data");
+  app.add_option("--split_dataset_ratio", f.split_dataset_ratio, "part of --dataset kept for evaluation")
+      ->check(CLI::Range(0.0, 0.99))
+      ->capture_default_str()
+      ->group("Data");
+  add_row_flags(app, f.rows);
+  app.add_option("--data_seed", f.data_seed, "of the data order (default: --seed)")->group("Data");
+  app.add_option("--dataset_shuffle", f.dataset_shuffle, "a new order each epoch")
+      ->capture_default_str()
+      ->group("Data");
+}
+
+void add_batch_flags(CLI::App& app, SftFlags& f) {
+  const auto positive = CLI::PositiveNumber;
+  const auto not_negative = CLI::NonNegativeNumber;
+  const auto number = [&](const char* name, auto& value, const char* what, const CLI::Validator& check) {
+    app.add_option(name, value, what)->check(check)->capture_default_str()->group("Training");
+  };
+  number("--per_device_train_batch_size,--batch_size", f.train.per_device_train_batch_size,
+         "rows of a micro-batch on one rank", positive);
+  number("--per_device_eval_batch_size", f.per_device_eval_batch_size, "rows on one rank when evaluating", positive);
+  app.add_option("--gradient_accumulation_steps", f.gradient_accumulation_steps,
+                 "micro-batches of a step (default: so that a step has 16 rows)")
+      ->check(positive)
+      ->group("Training");
+  number("--num_train_epochs", f.train.num_train_epochs, "times that each row is seen", positive);
+  app.add_option("--max_steps", f.train.max_steps, "steps, whatever the epochs; -1: by epochs")
+      ->capture_default_str()
+      ->group("Training");
+  number("--loss_chunk", f.train.loss_chunk, "positions whose logits exist at once", positive);
+  app.add_option("--gradient_checkpointing", f.gradient_checkpointing, "recompute activations on the way back")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--vit_gradient_checkpointing", f.vit_gradient_checkpointing,
+                 "the same for the vision tower (default: as above)")
+      ->group("Training");
+  number("--learning_rate", f.train.learning_rate, "the highest", not_negative);
+  app.add_option("--lr_scheduler_type", f.lr_scheduler_type, join(schedule_names(), " | "))
+      ->capture_default_str()
+      ->group("Training");
+  number("--warmup_ratio", f.train.warmup_ratio, "part of the steps", CLI::Range(0.0, 1.0));
+  number("--warmup_steps", f.train.warmup_steps, "steps, over --warmup_ratio", not_negative);
+  number("--min_lr_rate", f.train.min_lr_rate, "of cosine_with_min_lr: last rate over first", CLI::Range(0.0, 1.0));
+  number("--weight_decay", f.adamw.weight_decay, "of matrices", not_negative);
+  number("--adam_beta1", f.adamw.beta1, "", CLI::Range(0.0, 1.0));
+  number("--adam_beta2", f.adamw.beta2, "", CLI::Range(0.0, 1.0));
+  number("--adam_epsilon", f.adamw.epsilon, "", positive);
+  number("--max_grad_norm", f.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
+}
+
+void add_part_flags(CLI::App& app, SftFlags& f) {
+  app.add_option("--tuner_type,--train_type,--sft_type", f.tuner_type, "full")
+      ->capture_default_str()
+      ->group("What is trained");
+  app.add_option("--train", f.train_components, "llm,vision,projector: trains these, freezes the others")
+      ->group("What is trained");
+  app.add_option("--freeze_llm", f.freeze_llm, "the language model")->capture_default_str()->group("What is trained");
+  app.add_option("--freeze_vit", f.freeze_vit, "the vision tower")->capture_default_str()->group("What is trained");
+  app.add_option("--freeze_aligner", f.freeze_aligner, "the projector")
+      ->capture_default_str()
+      ->group("What is trained");
+  app.add_option("--freeze_parameters", f.freeze_parameters, "prefixes of blocks to freeze")->group("What is trained");
+}
+
+void add_run_folder_flags(CLI::App& app, SftFlags& f) {
+  const char* group = "Run folder";
+  app.add_option("--output_dir", f.output_dir, "default: output/<name of the model's folder>")->group(group);
+  app.add_option("--add_version", f.add_version, "a folder vN-<time> of its own for each run")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--resume_from_checkpoint", f.resume_from_checkpoint,
+                 "a checkpoint folder, or true: the newest whole one in --output_dir")
+      ->group(group);
+  app.add_option("--save_strategy", f.save_strategy, "steps | epoch | no")
+      ->check(strategies())
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--save_steps", f.train.save_steps, "")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--save_total_limit", f.save_total_limit, "checkpoints kept; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--save_only_model", f.save_only_model, "no optimizer state: such a checkpoint cannot be resumed")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--eval_strategy,--evaluation_strategy", f.eval_strategy,
+                 "steps | epoch | no (default: as --save_strategy)")
+      ->check(strategies())
+      ->group(group);
+  app.add_option("--eval_steps", f.eval_steps, "default: --save_steps")->check(CLI::PositiveNumber)->group(group);
+  app.add_option("--predict_with_generate", f.predict_with_generate,
+                 "evaluation also generates answers and counts exact ones")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max_new_tokens", f.max_new_tokens, "of a generated answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--logging_steps", f.train.logging_steps, "")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--logging_first_step", f.train.logging_first_step, "")->capture_default_str()->group(group);
+  app.add_option("--report_to", f.report_to, "tensorboard, none")->group(group);
+}
+
+void check_sft(SftFlags& f) {
+  if (f.tuner_type != "full") {
+    throw usage_error(fmt::format("--tuner_type {}: only full is built so far", f.tuner_type), "--tuner_type full");
+  }
+  if (f.dataset.empty()) throw usage_error("--dataset is required", "--dataset train.jsonl");
+  for (const auto& name : f.report_to) {
+    if (name == "tensorboard" || name == "none" || name == "all") continue;
+    throw usage_error(fmt::format("--report_to {}: expected tensorboard or none", name));
+  }
+  if (f.train.max_steps == 0 || f.train.max_steps < -1) {
+    throw usage_error(fmt::format("--max_steps: expected -1 or at least 1, found {}", f.train.max_steps));
+  }
+  f.train.schedule = schedule_from_flag(f.lr_scheduler_type);
+  f.train.seed = f.rows.seed;
+  f.run.dtype();
+  f.run.zero();
+  transport_from_flag(f.run.transport);
+  f.frozen();
+  if (f.run.deepspeed.empty())
+    f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
+}
+
+/// Steps of a strategy; the end of an epoch may be "each N steps" because epochs have equally many.
+int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
+  if (strategy == "no") return 0;
+  return strategy == "epoch" ? per_epoch : steps;
+}
+
+}  // namespace
+
+std::set<Component> SftFlags::frozen() const {
+  std::set<Component> out;
+  if (train_components.empty()) {
+    if (freeze_llm) out.insert(Component::kLlm);
+    if (freeze_vit) out.insert(Component::kVision);
+    if (freeze_aligner) out.insert(Component::kProjector);
+    return out;
+  }
+  out = {Component::kLlm, Component::kVision, Component::kProjector};
+  const std::vector<std::pair<std::string, Component>> names = {{"llm", Component::kLlm},
+                                                                {"vision", Component::kVision},
+                                                                {"vit", Component::kVision},
+                                                                {"projector", Component::kProjector},
+                                                                {"aligner", Component::kProjector}};
+  for (const auto& word : split(train_components, ',')) {
+    const auto found = std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == word; });
+    if (found == names.end()) {
+      throw usage_error(fmt::format("--train: expected a list of llm, vision, projector, found \"{}\"", word),
+                        "--train projector,llm");
+    }
+    out.erase(found->second);
+  }
+  return out;
+}
+
+PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
+  return {.world = world,
+          .zero = run.zero(),
+          .compute = compute,
+          .training = true,
+          .recompute = gradient_checkpointing,
+          .recompute_vision = vit_gradient_checkpointing.value_or(gradient_checkpointing),
+          .frozen = frozen(),
+          .freeze_prefixes = freeze_parameters};
+}
+
+TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
+  TrainOptions out = train;
+  const int64_t rows_at_once = train.per_device_train_batch_size * world;
+  out.gradient_accumulation_steps = gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
+  const int64_t per_epoch = steps_per_epoch(batches_per_epoch, out.gradient_accumulation_steps);
+  const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
+  out.save_steps = steps_of(save_strategy, train.save_steps, per_epoch);
+  out.eval_steps = evaluates ? steps_of(evaluation, eval_steps.value_or(train.save_steps), per_epoch) : 0;
+  out.save_at_end = save_strategy != "no";
+  out.eval_at_end = evaluates && evaluation != "no";
+  return out;
+}
+
+std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
+  SftFlags flags;
+  SwiftFlags swift;
+  CLI::App app("fine-tune a model; flags are ms-swift's, and a JSON file of them may come first", "lockstep sft");
+  app.footer(
+      "Example:\n  lockstep sft --model my-model --dataset train.jsonl --deepspeed zero3 --nproc 2 --output_dir "
+      "output\n"
+      "  lockstep sft args.json --max_steps 20");
+  add_run_flags(app, flags.run);
+  add_data_flags(app, flags);
+  add_batch_flags(app, flags);
+  add_part_flags(app, flags);
+  add_run_folder_flags(app, flags);
+  swift.add_to(app);
+  if (!parse_flags(app, args)) return std::nullopt;
+  flags.notices = swift.judge();
+  check_sft(flags);
+  flags.args_json = flags_as_json(app).dump(2) + "\n";
+  return flags;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// The flags of `lockstep sft`, under ms-swift's names and with its defaults.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/cli/run_flags.h"
+#include "lockstep/plan/plan.h"
+#include "lockstep/state/sharded_adamw.h"
+#include "lockstep/train/train_options.h"
+
+namespace lockstep {
+
+struct SftFlags {
+  RunFlags run;
+  RowFlags rows;
+  std::vector<std::string> dataset, val_dataset, freeze_parameters, report_to{"tensorboard"};
+  double split_dataset_ratio = 0;
+  std::string output_dir, resume_from_checkpoint, tuner_type = "full", train_components;
+  bool add_version = true, dataset_shuffle = true, predict_with_generate = false;
+  std::optional<uint64_t> data_seed;
+  std::optional<int64_t> gradient_accumulation_steps, eval_steps;
+  std::string save_strategy = "steps", eval_strategy, lr_scheduler_type = "cosine";
+  int64_t save_total_limit = 0, per_device_eval_batch_size = 1, max_new_tokens = 64;
+  bool save_only_model = false;
+  bool gradient_checkpointing = true;
+  std::optional<bool> vit_gradient_checkpointing;
+  bool freeze_llm = false, freeze_vit = true, freeze_aligner = true;
+  TrainOptions train;
+  AdamWOptions adamw;
+
+  std::string args_json;             // args.json: every flag's value
+  std::vector<std::string> notices;  // what a person should know about the flags
+
+  /// Decided by other flags where they were not given.
+  PlanOptions plan_options(int world, Dtype compute) const;
+  /// With strategies turned into steps (0: never).
+  TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
+  std::set<Component> frozen() const;
+};
+
+/// nullopt when --help was printed. Throws UserError(kUsage).
+std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args);
+
+}  // namespace lockstep
