@@ -19,12 +19,13 @@
 namespace lockstep {
 
 struct Family {
-  std::string name;                          // "llava": --family, model_type
-  std::vector<std::string> architectures;    // as in config.json
+  std::string name;                        // "llava": --family, model_type
+  std::vector<std::string> architectures;  // as in config.json
   std::function<Model(const HfConfig&)> build;
   std::function<std::unique_ptr<Processor>(const std::filesystem::path& dir)> processor;
-  std::function<int32_t(const HfConfig&)> media_token;   // placeholder id, -1 for text models
-  /// config.json, preprocessor and chat template of a fresh checkpoint of a size ("tiny", "small", "demo"); empty: unknown size.
+  std::function<int32_t(const HfConfig&)> media_token;  // placeholder id, -1 for text models
+  /// config.json, preprocessor and chat template of a fresh checkpoint of a size ("tiny", "small", "demo"); empty:
+  /// unknown size.
   std::function<std::vector<std::pair<std::string, Json>>(const std::string& size, int64_t vocab)> fresh_files;
 };
 

@@ -1,0 +1,12 @@
+// One function a family; registry.cpp lists them.
+#pragma once
+
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+
+Family qwen2_family();
+Family llama_family();
+Family llava_family();
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// The sizes in which `lockstep init` makes fresh models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+
+struct TextSize {
+  int64_t hidden, mlp, layers, heads, kv_heads, max_positions;
+};
+struct VisionSize {
+  int64_t hidden, mlp, layers, heads, image_size, patch;
+};
+
+/// config.json of a decoder, without what only one family has.
+Json fresh_text_config(const std::string& model_type, const std::string& architecture, const TextSize& size,
+                       int64_t vocab);
+Json fresh_vision_config(const VisionSize& size);
+/// preprocessor_config.json and processor_config.json for such a tower.
+Json fresh_image_processor(const VisionSize& size);
+Json fresh_media_processor(const VisionSize& size);
+
+/// ChatML, as Qwen2 has it: a turn ends with <|im_end|>.
+std::string_view chatml_template();
+/// Llama 3's headers: a turn ends with <|eot_id|>.
+std::string_view llama3_template();
+/// USER: … ASSISTANT: …, images before the text, an answer ends with the end-of-sequence token.
+std::string_view vicuna_template();
+
+}  // namespace lockstep
