@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -89,22 +90,23 @@ class GlooBackend final : public Backend {
   }
 
   std::unique_ptr<Work> all_gather(const Tensor& full, const Tensor& shard) override {
-    Tensor out = full, in = shard;
+    Tensor out = as_bytes(full), in = as_bytes(shard);
     return started(group_->_allgather_base(out, in), {});
   }
 
   /// All-to-all and a local sum: twice as fast as Gloo's own reduce-scatter, and the order of the sum is ours.
   std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) override {
-    Tensor in = staged, received = at::detail::empty_cpu(staged.sizes(), staged.options());
+    Tensor in = as_bytes(staged), received = at::detail::empty_cpu(in.sizes(), in.options());
     std::vector<int64_t> even;
     return started(group_->alltoall_base(received, in, even, even), [=, this] {
-      sum_in_rank_order(static_cast<float*>(sum.data_ptr()), parts_of(received), dtype_of(received), sum.numel(),
+      sum_in_rank_order(static_cast<float*>(sum.data_ptr()), parts_of(received), dtype_of(staged), sum.numel(),
                         accumulate);
     });
   }
 
   std::unique_ptr<Work> all_reduce(const Tensor& value, bool maximum) override {
-    Tensor mine = value.reshape({-1}).clone();
+    check(value.is_contiguous(), "all_reduce takes contiguous tensors");
+    Tensor mine = value.view({-1}).clone();
     Tensor all = at::detail::empty_cpu({mine.numel() * size_}, mine.options());
     return started(group_->_allgather_base(all, mine), [=, this] {
       reduce_in_rank_order(value.data_ptr(), parts_of(all), dtype_of(all), mine.numel(), maximum);
@@ -112,7 +114,7 @@ class GlooBackend final : public Backend {
   }
 
   std::unique_ptr<Work> broadcast(const Tensor& value, int root) override {
-    std::vector<Tensor> tensors{value};
+    std::vector<Tensor> tensors{as_bytes(value)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
     return started(group_->broadcast(tensors, options), {});
@@ -126,6 +128,14 @@ class GlooBackend final : public Backend {
   void abort() override { state_->aborted = true; }
 
  private:
+  /// Gloo does not know every dtype, and need not: it only moves bytes here.
+  static Tensor as_bytes(const Tensor& tensor) {
+    check(tensor.is_contiguous(), "Gloo takes contiguous tensors");
+    // The deleter keeps the tensor while Gloo has the view: a call given up on may still write.
+    return at::from_blob(
+        tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, [tensor](void*) {}, at::kByte);
+  }
+
   std::unique_ptr<Work> started(C10Work work, std::function<void()> after) const {
     return std::make_unique<GlooWork>(std::move(work), std::move(after), state_);
   }

@@ -18,6 +18,9 @@ CallSignature sign(Op op, const Tensor& tensor, int root = -1) {
   return {.op = op, .dtype = dtype_of(tensor), .numel = tensor.numel(), .root = root};
 }
 
+/// Without the stack that LibTorch adds to its errors.
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
 std::string late_text(std::string_view what, double seconds, const CommTimeout& late) {
   return fmt::format("{} after {}{}", what, format_duration(seconds), late.detail.empty() ? "" : ": " + late.detail);
 }
@@ -70,7 +73,7 @@ Pending Communicator::guarded(const CallSignature& signature, std::string_view l
   } catch (const CommTimeout& late) {
     fail(seq, late_text("not launched", std::chrono::duration<double>(options_.patience).count(), late));
   } catch (const std::exception& e) {
-    fail(seq, std::string("could not be launched: ") + e.what());
+    fail(seq, std::string("could not be launched: ") + first_line(e.what()));
   }
   ring_.set_state(seq, CallState::kLaunched);
   return pending;
@@ -85,7 +88,7 @@ void Communicator::finish(Pending& pending) {
   } catch (const CommTimeout& late) {
     fail(pending.seq_, late_text("not finished", seconds_since(start), late));
   } catch (const std::exception& e) {
-    fail(pending.seq_, std::string("broke: ") + e.what());
+    fail(pending.seq_, std::string("broke: ") + first_line(e.what()));
   }
   ring_.set_state(pending.seq_, CallState::kDone);
   const double seconds = seconds_since(start);
@@ -145,7 +148,7 @@ Tensor Communicator::staging(int64_t numel, int scalar_type) {
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& e) {
-    fail(seq, std::string("broke: ") + e.what());
+    fail(seq, std::string("broke: ") + first_line(e.what()));
   }
 }
 int64_t Communicator::max_staging_bytes() const { return backend_->max_staging_bytes(); }
