@@ -1,7 +1,9 @@
 #include "lockstep/comm/setup.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,6 +12,7 @@
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/backend_solo.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/rendezvous.h"
 
 namespace lockstep {
@@ -26,7 +29,7 @@ namespace {
 
 std::unique_ptr<Backend> make_host_backend(const World& world, Rendezvous& rendezvous, const ConnectOptions& options,
                                            const std::string& name) {
-  if (options.transport != Transport::kGloo) {
+  if (options.transport != Transport::kGloo) {  // the control group of GPUs too
     const int64_t slot_bytes = name == "control" ? int64_t{64} << 10 : int64_t{4} << 20;
     auto shared =
         make_shm_backend(world, rendezvous, {.name = name, .slot_bytes = slot_bytes, .patience = options.patience});
@@ -44,6 +47,28 @@ std::unique_ptr<Backend> make_host_backend(const World& world, Rendezvous& rende
 }  // namespace
 
 namespace {
+
+/// The index in "cuda:0"; nothing for the CPU.
+std::optional<int> gpu_of(const std::string& device) {
+  if (device.rfind("cuda", 0) != 0) return std::nullopt;
+  return device == "cuda" ? 0 : std::stoi(device.substr(device.find(':') + 1));
+}
+
+/// Opens the CUDA library and takes the GPU, before anything makes a tensor there; refuses transports that do not fit.
+void prepare_device(const ConnectOptions& options) {
+  const auto gpu = gpu_of(options.device);
+  if (!gpu) {
+    if (options.transport != Transport::kNccl) return;
+    throw usage_error(fmt::format("--transport nccl: the device is {}, NCCL connects GPUs", options.device),
+                      "use --transport auto, or --device cuda");
+  }
+  if (options.transport == Transport::kGloo || options.transport == Transport::kShm) {
+    throw usage_error(fmt::format("--transport {}: the parameters are on {}, which NCCL connects",
+                                  options.transport == Transport::kGloo ? "gloo" : "shm", options.device),
+                      "use --transport auto, or --device cpu");
+  }
+  require_cuda_library().set_device(*gpu);
+}
 
 /// Waits until every rank has set `word`/rank, so that a missing one is named and not just a key.
 void meet(const World& world, Rendezvous& rendezvous, const std::string& word, Clock::duration patience) {
@@ -74,12 +99,16 @@ CommSetup connect_over(const World& world, Rendezvous& rendezvous, const Connect
   const CommOptions comm{.patience = options.patience};
   CommSetup setup;
   setup.control = std::make_unique<Communicator>(world, make_host_backend(world, rendezvous, options, "control"), comm);
-  setup.data = std::make_unique<Communicator>(world, make_host_backend(world, rendezvous, options, "data"), comm);
+  const auto gpu = gpu_of(options.device);
+  auto data = gpu ? make_nccl_backend(world, rendezvous, *gpu, options.patience)
+                  : make_host_backend(world, rendezvous, options, "data");
+  setup.data = std::make_unique<Communicator>(world, std::move(data), comm);
   return setup;
 }
 
 CommSetup connect(const World& world, const ConnectOptions& options) {
   const CommOptions comm{.patience = options.patience};
+  prepare_device(options);
   if (world.size == 1) {
     return {std::make_unique<Communicator>(world, make_solo_backend(options.device), comm),
             std::make_unique<Communicator>(world, make_solo_backend("cpu"), comm)};

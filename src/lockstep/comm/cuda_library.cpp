@@ -1,0 +1,75 @@
+#include "lockstep/comm/cuda_library.h"
+
+#include <filesystem>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/rendezvous_store.h"
+#include "lockstep/comm/world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLibrary = "liblockstep_cuda.so";
+
+std::filesystem::path find_library() {
+  std::error_code unknown;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+  for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
+    if (std::filesystem::exists(place, unknown)) return place;
+  }
+  return {};
+}
+
+}  // namespace
+
+const CudaApi* open_cuda_library(std::string& why) {
+  const auto path = find_library();
+  if (path.empty()) {
+    why = fmt::format("{} is neither beside the program nor in ../lib", kLibrary);
+    return nullptr;
+  }
+  // Global, because LibTorch looks for its CUDA part among all names of the process.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    why = fmt::format("{} cannot be loaded: {}", path.string(), ::dlerror());
+    return nullptr;
+  }
+  using Entry = const CudaApi* (*)();
+  const auto entry = reinterpret_cast<Entry>(::dlsym(library, "lockstep_cuda_api"));
+  const CudaApi* api = entry == nullptr ? nullptr : entry();
+  if (api == nullptr || api->version != CudaApi::kVersion) {
+    why = fmt::format("{} is of another version: expected {}, found {}", path.string(), CudaApi::kVersion,
+                      api == nullptr ? 0 : api->version);
+    return nullptr;
+  }
+  if (api->device_count() == 0) {
+    why = "the CUDA driver shows no GPU to this process";
+    return nullptr;
+  }
+  return api;
+}
+
+const CudaApi& require_cuda_library() {
+  std::string why;
+  const CudaApi* api = open_cuda_library(why);
+  if (api == nullptr) {
+    throw usage_error("no GPU can be used: " + why, "use --device cpu, or build where the CUDA headers and wheels are");
+  }
+  return *api;
+}
+
+std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, int device,
+                                           Clock::duration patience) {
+  const CudaApi& api = require_cuda_library();
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", rendezvous.impl().store);
+  const auto milliseconds = std::chrono::duration_cast<Milliseconds>(patience).count();
+  return std::unique_ptr<Backend>(api.make_nccl_backend(
+      {.store = store.get(), .rank = world.rank, .size = world.size, .device = device, .patience_ms = milliseconds}));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// Opens liblockstep_cuda.so: beside the program or in ../lib. Before the first CUDA tensor is made, or LibTorch decides
+// that there is no CUDA.
+//
+// Example:
+//   std::string why;
+//   if (const CudaApi* cuda = open_cuda_library(why)) memory = cuda->memory(0);
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/comm/cuda_api.h"
+
+namespace lockstep {
+
+class Rendezvous;
+struct World;
+
+/// The library's table; the library stays open till the process ends, so calling again is cheap. nullptr, with the
+/// reason in `why`, when it is not there or cannot run on this machine.
+const CudaApi* open_cuda_library(std::string& why);
+
+/// As above; throws UserError(kUsage) with the reason and what to do.
+const CudaApi& require_cuda_library();
+
+/// NCCL between the ranks' GPUs. Collective.
+std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, int device,
+                                           Clock::duration patience);
+
+}  // namespace lockstep
