@@ -1,0 +1,181 @@
+// What the processors make of conversations, with the tokenizers and templates of the recorded checkpoints.
+#include "lockstep/zoo/chat_processor.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/zoo/fit_length.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path checkpoint(const std::string& name) { return fs::path(LOCKSTEP_FIXTURES) / "oracle" / name / "checkpoint"; }
+
+std::unique_ptr<Processor> processor_of(const std::string& name) {
+  return family_of(HfConfig::load(checkpoint(name))).processor(checkpoint(name));
+}
+
+Sample conversation(std::vector<Message> messages, std::vector<std::string> images = {}) {
+  Sample sample;
+  sample.messages = std::move(messages);
+  sample.images = std::move(images);
+  sample.where = "train.jsonl:17";
+  return sample;
+}
+
+int32_t image_token(const std::string& name) {
+  const HfConfig config = HfConfig::load(checkpoint(name));
+  return family_of(config).media_token(config);
+}
+
+std::string image_path() { return (fs::path(LOCKSTEP_FIXTURES) / "oracle/seed1/llava/media/a.png").string(); }
+
+std::string text_of_labels(const Processor& processor, const Features& features) {
+  std::vector<int32_t> ids;
+  for (const int32_t label : features.labels) {
+    if (label != -100) ids.push_back(label);
+  }
+  return processor.tokenizer().decode(ids);
+}
+
+std::string message_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(TextProcessor, TrainsOnAnswersUpToTheTurnsEndAndNotOnTheLineBreakBehind) {
+  const auto processor = processor_of("seed1/qwen2");
+  const auto features = processor->train_features(
+      conversation({{"user", "What is it?"}, {"assistant", "A rose."}, {"user", "And that?"}, {"assistant", "A fox."}}),
+      {});
+  EXPECT_EQ(text_of_labels(*processor, features), "A rose.<|im_end|>A fox.<|im_end|>");
+  ASSERT_EQ(features.labels.size(), features.input_ids.size());
+  EXPECT_EQ(features.labels.back(), -100);
+  EXPECT_EQ(processor->tokenizer().decode(features.input_ids),
+            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+            "assistant.<|im_end|>\n<|im_start|>user\nWhat is it?<|im_end|>\n"
+            "<|im_start|>assistant\nA rose.<|im_end|>\n<|im_start|>user\nAnd that?<|im_end|>\n"
+            "<|im_start|>assistant\nA fox.<|im_end|>\n");
+}
+
+TEST(TextProcessor, LeavesAMessageOutOfTheLabelsWhenItsLossIsOff) {
+  const auto processor = processor_of("seed1/qwen2");
+  const auto features = processor->train_features(
+      conversation({{"user", "a"}, {"assistant", "b", false}, {"user", "c"}, {"assistant", "d"}}), {});
+  EXPECT_EQ(text_of_labels(*processor, features), "d<|im_end|>");
+}
+
+TEST(TextProcessor, APromptEndsWhereTheAnswerBegins) {
+  for (const char* name : {"seed1/qwen2", "odd/llama"}) {
+    const auto processor = processor_of(name);
+    const auto sample = conversation({{"user", "What is it?"}, {"assistant", "A rose."}});
+    const auto prompt = processor->prompt_features(sample, {}), whole = processor->train_features(sample, {});
+    ASSERT_LT(prompt.input_ids.size(), whole.input_ids.size());
+    EXPECT_TRUE(std::equal(prompt.input_ids.begin(), prompt.input_ids.end(), whole.input_ids.begin())) << name;
+    EXPECT_NE(whole.labels[prompt.input_ids.size()], -100);
+    EXPECT_EQ(whole.labels[prompt.input_ids.size() - 1], -100);
+    EXPECT_TRUE(prompt.labels.empty());
+  }
+}
+
+TEST(TextProcessor, StopsAtEveryEndThatIsKnown) {
+  const auto processor = processor_of("seed1/qwen2");
+  const auto stops = processor->stop_tokens();
+  const auto end = processor->tokenizer().id_of("<|im_end|>");
+  ASSERT_TRUE(end);
+  EXPECT_NE(std::find(stops.begin(), stops.end(), *end), stops.end());
+}
+
+TEST(TextProcessor, RefusesImages) {
+  const auto processor = processor_of("seed1/qwen2");
+  const auto sample = conversation({{"user", "<image>What?"}, {"assistant", "x"}}, {image_path()});
+  const std::string message = message_of([&] { processor->train_features(sample, {}); });
+  EXPECT_NE(message.find("train.jsonl:17"), std::string::npos) << message;
+  EXPECT_NE(message.find("reads no images"), std::string::npos) << message;
+}
+
+TEST(TextProcessor, RefusesARowWithoutAnAnswer) {
+  const auto processor = processor_of("seed1/qwen2");
+  const std::string message = message_of([&] { processor->train_features(conversation({{"user", "a"}}), {}); });
+  EXPECT_NE(message.find("expected an assistant message"), std::string::npos) << message;
+}
+
+TEST(TextProcessor, NamesRowTokensAndLimitWhenARowIsTooLong) {
+  const auto processor = processor_of("seed1/qwen2");
+  const auto sample = conversation({{"user", "What is it?"}, {"assistant", "A rose."}});
+  const auto length = processor->train_features(sample, {}).input_ids.size();
+  const std::string message = message_of([&] { processor->train_features(sample, {.max_length = 8}); });
+  EXPECT_NE(message.find("train.jsonl:17: row is " + std::to_string(length) + " tokens, --max_length is 8"),
+            std::string::npos)
+      << message;
+}
+
+TEST(ImageProcessor, PutsAsManyPlaceholdersAsTheTowerGivesFeatures) {
+  const auto processor = processor_of("seed1/llava");
+  const auto features = processor->train_features(
+      conversation({{"user", "<image>\nWhat is it?"}, {"assistant", "A rose."}}, {image_path()}), {});
+  EXPECT_EQ(std::count(features.input_ids.begin(), features.input_ids.end(), image_token("seed1/llava")), 16);
+  ASSERT_EQ(features.images.size(), 1U);
+  EXPECT_EQ(features.images[0].shape, (std::vector<int64_t>{3, 56, 56}));
+  EXPECT_EQ(features.input_ids.front(), 1);  // the post-processor's <s>
+  for (size_t i = 0; i < features.input_ids.size(); ++i) {
+    EXPECT_TRUE(features.input_ids[i] != image_token("seed1/llava") || features.labels[i] == -100) << i;
+  }
+}
+
+TEST(ImageProcessor, KeepsTheClassTokensPlaceholderWhereTheTowersClassTokenIsKept) {
+  const auto processor = processor_of("odd/llava");  // 40 pixels, patch 8, strategy full
+  const auto prompt = processor->prompt_features(conversation({{"user", "<image>What?"}}, {image_path()}), {});
+  EXPECT_EQ(std::count(prompt.input_ids.begin(), prompt.input_ids.end(), image_token("odd/llava")), 26);
+}
+
+TEST(ImageProcessor, EndsTheLastAnswerWithEosWhereTheTemplateDoesNot) {
+  const auto processor = processor_of("seed1/llava");  // its template writes a space and no end token
+  const auto features =
+      processor->train_features(conversation({{"user", "What is it?"}, {"assistant", "A rose."}}), {});
+  EXPECT_EQ(text_of_labels(*processor, features), "A rose.</s>");
+  EXPECT_EQ(features.labels.back(), features.input_ids.back());
+}
+
+TEST(ImageProcessor, DropsTheLineBreakThatBelongsToTheMark) {
+  const auto processor = processor_of("seed1/llava");
+  const auto with = processor->prompt_features(conversation({{"user", "<image>\nWhat?"}}, {image_path()}), {});
+  const auto without = processor->prompt_features(conversation({{"user", "<image>What?"}}, {image_path()}), {});
+  EXPECT_EQ(with.input_ids, without.input_ids);
+}
+
+TEST(ImageProcessor, CountsMarksAgainstImages) {
+  const auto processor = processor_of("seed1/llava");
+  const auto sample = conversation({{"user", "<image><image>What?"}, {"assistant", "x"}}, {image_path()});
+  const std::string message = message_of([&] { processor->train_features(sample, {}); });
+  EXPECT_NE(message.find("2 mark(s) and 1 image(s)"), std::string::npos) << message;
+}
+
+TEST(FitLength, CutsTextAndNeverPlaceholders) {
+  const auto cut = [](Truncation truncation, int64_t limit) {
+    std::vector<int32_t> ids{1, 9, 9, 2, 3, 4}, labels{-100, -100, -100, 2, 3, 4};
+    fit_length(ids, labels, 9, {.max_length = limit, .truncation = truncation}, "row");
+    return std::pair(ids, labels);
+  };
+  using Row = std::vector<int32_t>;
+  EXPECT_EQ(cut(Truncation::kRight, 4), std::pair(Row({1, 9, 9, 2}), Row({-100, -100, -100, 2})));
+  EXPECT_EQ(cut(Truncation::kLeft, 4), std::pair(Row({9, 9, 3, 4}), Row({-100, -100, 3, 4})));
+  EXPECT_EQ(cut(Truncation::kRight, 2), std::pair(Row({9, 9}), Row({-100, -100})));
+  EXPECT_THROW(cut(Truncation::kRight, 1), UserError);
+  EXPECT_THROW(cut(Truncation::kDelete, 5), UserError);
+  EXPECT_EQ(cut(Truncation::kDelete, 6).first.size(), 6U);
+}
+
+}  // namespace
+}  // namespace lockstep

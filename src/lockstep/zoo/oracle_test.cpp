@@ -1,0 +1,255 @@
+// Every block of every family against outputs that transformers recorded (tests/fixtures/oracle).
+#include <filesystem>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/tensor/make.h"
+#include "lockstep/zoo/registry.h"
+#include "lockstep/zoo/straight_run.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Absolute tolerances of the recorded outputs; gradients relative to their largest entry. Source:
+/// tests/oracles/README.md.
+struct Tolerance {
+  double logits, states, loss, gradients;
+};
+constexpr Tolerance kFloat32{2e-4, 1e-4, 2e-5, 1e-4};
+
+struct Oracle {
+  explicit Oracle(const fs::path& folder)
+      : dir(folder),
+        config(HfConfig::load(folder / "checkpoint")),
+        model(family_of(config).build(config)),
+        weights(Weights::open(folder / "checkpoint")),
+        keys(KeyMap::match(model, weights)),
+        reference(Weights::open(folder / "reference.safetensors")) {}
+
+  bool has(const std::string& name) const { return reference.find(name) != nullptr; }
+  Tensor at(const std::string& name) const { return reference.read(name); }
+  std::vector<std::string> cases() const {
+    std::vector<std::string> names;
+    for (const auto& spec : reference.specs()) {
+      const std::string suffix = "/in/input_ids";
+      if (spec.name.ends_with(suffix)) names.push_back(spec.name.substr(0, spec.name.size() - suffix.size()));
+    }
+    return names;
+  }
+  Flow media(const std::string& name, const Tensor& input_ids) const {
+    if (!has(name + "/in/pixel_values")) return {};
+    const int32_t token = family_of(config).media_token(config);
+    return {{"pixel_values", at(name + "/in/pixel_values")},
+            {"media_index", input_ids.flatten().eq(token).nonzero().squeeze(1)}};
+  }
+
+  fs::path dir;
+  HfConfig config;
+  Model model;
+  Weights weights;
+  KeyMap keys;
+  Weights reference;
+};
+
+std::vector<fs::path> oracle_folders() {
+  std::vector<fs::path> folders;
+  for (const auto& set : fs::directory_iterator(fs::path(LOCKSTEP_FIXTURES) / "oracle")) {
+    for (const auto& family : fs::directory_iterator(set)) {
+      const std::string name = family.path().filename().string();
+      if (fs::exists(family.path() / "reference.safetensors") && !name.starts_with("train_")) {
+        folders.push_back(family.path());
+      }
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+double largest_difference(const Tensor& got, const Tensor& wanted) {
+  return got.detach().to(at::kFloat).sub(wanted).abs().max().item<double>();
+}
+
+/// Rows of padding hold whatever the library made of them: they are cleared on both sides.
+Tensor at_tokens(const Tensor& value_BTX, const Tensor& mask_BT) {
+  return value_BTX.detach().to(at::kFloat).mul(mask_BT.unsqueeze(-1));
+}
+
+/// Our name of a recorded intermediate.
+std::string tap_of(const Model& model, const std::string& recorded) {
+  const auto layer = [&](size_t prefix, const char* kind) {
+    const std::string number = recorded.substr(prefix, recorded.find('_', prefix) - prefix);
+    std::string name;
+    for (const auto& block : model.blocks) {
+      if (block->name().ends_with(std::string(kind) + number)) name = block->name();
+    }
+    return name;
+  };
+  const auto is_vision = recorded.starts_with("vision_layer_");
+  if (is_vision) return layer(13, "encoder.layers.") + ".out";
+  const char* decoder = model.family == "llava" ? "language_model.model.layers." : "model.layers.";
+  if (recorded.starts_with("layer_")) return layer(6, decoder) + ".out";
+  if (recorded.starts_with("layer0_")) return std::string(decoder) + "0." + recorded.substr(7);
+  return recorded;
+}
+
+void expect_case(const Oracle& oracle, const StraightRun& run, const std::string& name, const Tolerance& tolerance) {
+  SCOPED_TRACE(oracle.dir.string() + " " + name);
+  const Tensor ids = oracle.at(name + "/in/input_ids"), mask = oracle.at(name + "/in/attention_mask");
+  std::map<std::string, Tensor> taps;
+  Context context{.logits = LogitsWanted::kAll};
+  context.tap = [&](const std::string& tapped, const Tensor& value) { taps[tapped] = value.detach(); };
+  Flow inputs = oracle.media(name, ids);
+  inputs.set("input_ids", ids);
+  if (oracle.has(name + "/in/labels")) {
+    const Tensor labels = oracle.at(name + "/in/labels");
+    inputs.set("labels", labels);
+    context.loss_weight =
+        1.0 / static_cast<double>(labels.narrow(1, 1, labels.size(1) - 1).ne(-100).sum().item<int64_t>());
+    context.loss_chunk = 16;
+  }
+  const Flow out = run.forward(std::move(inputs), context);
+  taps["logits"] = out["logits"];
+  std::map<std::string, Tensor> gradients;
+  if (out.has("loss")) gradients = run.gradients(out["loss"]);
+  size_t compared = 0;
+  for (const auto& spec : oracle.reference.specs()) {
+    if (!spec.name.starts_with(name + "/out/")) continue;
+    const std::string recorded = spec.name.substr(name.size() + 5);
+    const Tensor wanted = oracle.at(spec.name).to(at::kFloat);
+    SCOPED_TRACE(recorded);
+    ++compared;
+    if (recorded == "loss") {
+      EXPECT_NEAR(out["loss"].item<double>(), wanted.item<double>(), tolerance.loss);
+    } else if (recorded.starts_with("grad:")) {
+      const auto& got = gradients.at(recorded.substr(5));
+      EXPECT_LE(largest_difference(got, wanted), tolerance.gradients * wanted.abs().max().item<double>() + 1e-6);
+    } else if (recorded == "pooled") {
+      const Tensor states = at_tokens(taps.at("last_hidden_state"), mask);
+      EXPECT_LE(largest_difference(states.sum(1).div(mask.sum(1, true)), wanted), tolerance.states);
+    } else {
+      const bool padded = wanted.dim() == 3 && wanted.size(0) == mask.size(0) && wanted.size(1) == mask.size(1);
+      const Tensor& got = taps.at(tap_of(oracle.model, recorded));
+      EXPECT_LE(largest_difference(padded ? at_tokens(got, mask) : got, padded ? at_tokens(wanted, mask) : wanted),
+                recorded == "logits" ? tolerance.logits : tolerance.states);
+    }
+  }
+  EXPECT_GT(compared, 0U);
+}
+
+void expect_greedy(const Oracle& oracle, const StraightRun& run, const std::string& name) {
+  SCOPED_TRACE(oracle.dir.string() + " " + name);
+  const Tensor ids = oracle.at(name + "/in/input_ids"), wanted = oracle.at(name + "/out/generated");
+  const Tensor margins = oracle.at(name + "/out/generated_margin");
+  const Tensor got = run.greedy(ids, oracle.at(name + "/in/attention_mask"), oracle.media(name, ids), wanted.size(1));
+  for (int64_t r = 0; r < got.size(0); ++r) {
+    for (int64_t t = 0; t < got.size(1) && margins[r][t].item<float>() > 1e-3F; ++t) {
+      ASSERT_EQ(got[r][t].item<int64_t>(), wanted[r][t].item<int64_t>()) << "row " << r << " token " << t;
+    }
+  }
+}
+
+TEST(Oracle, EveryRecordedOutputIsReproducedInFloat32) {
+  const auto folders = oracle_folders();
+  ASSERT_GE(folders.size(), 5U);
+  for (const auto& folder : folders) {
+    const Oracle oracle(folder);
+    const StraightRun run(oracle.model, oracle.weights, oracle.keys, Dtype::kF32);
+    for (const auto& name : oracle.cases()) {
+      if (name.starts_with("gen")) {
+        expect_greedy(oracle, run, name);
+      } else {
+        expect_case(oracle, run, name, kFloat32);
+      }
+    }
+  }
+}
+
+TEST(Oracle, Bfloat16StaysWithinItsRounding) {
+  for (const auto& folder : oracle_folders()) {
+    const Oracle oracle(folder);
+    SCOPED_TRACE(folder.string());
+    const StraightRun run(oracle.model, oracle.weights, oracle.keys, Dtype::kBF16);
+    const Tensor ids = oracle.at("batch/in/input_ids"), labels = oracle.at("batch/in/labels");
+    Flow inputs = oracle.media("batch", ids);
+    inputs.set("input_ids", ids);
+    inputs.set("labels", labels);
+    const double weight =
+        1.0 / static_cast<double>(labels.narrow(1, 1, labels.size(1) - 1).ne(-100).sum().item<int64_t>());
+    const Flow out = run.forward(std::move(inputs), {.loss_weight = weight, .logits = LogitsWanted::kAll});
+    const Tensor mask = oracle.at("batch/in/attention_mask");
+    const Tensor difference = at_tokens(out["logits"], mask).sub(at_tokens(oracle.at("batch/out/logits"), mask)).abs();
+    EXPECT_LE(difference.max().item<double>(), 0.6);
+    EXPECT_LE(difference.mean().item<double>(), 0.06);
+    EXPECT_NEAR(out["loss"].item<double>(), oracle.at("batch/out/loss").item<double>(), 2e-2);
+    const auto gradients = run.gradients(out["loss"]);
+    for (const auto& spec : oracle.reference.specs()) {
+      if (!spec.name.starts_with("batch/out/grad:")) continue;
+      const Tensor wanted = oracle.at(spec.name).flatten(),
+                   got = gradients.at(spec.name.substr(15)).flatten().to(at::kFloat);
+      EXPECT_GT(got.dot(wanted).div(got.norm().mul(wanted.norm())).item<double>(), 0.99) << spec.name;
+    }
+  }
+}
+
+TEST(Oracle, TheConfigOfTransformers5GivesTheSameModel) {
+  for (const auto& folder : oracle_folders()) {
+    SCOPED_TRACE(folder.string());
+    const HfConfig old_config = HfConfig::load(folder / "checkpoint");
+    const HfConfig new_config(read_json(folder / "config_transformers5.json"), "config_transformers5.json");
+    const Model old_model = family_of(old_config).build(old_config),
+                new_model = family_of(new_config).build(new_config);
+    ASSERT_EQ(old_model.blocks.size(), new_model.blocks.size());
+    for (size_t i = 0; i < old_model.blocks.size(); ++i) {
+      const auto &a = old_model.blocks[i]->params(), &b = new_model.blocks[i]->params();
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t p = 0; p < a.size(); ++p) EXPECT_EQ(a[p].sources, b[p].sources);
+    }
+    const Flow ids{{"input_ids", to_dtype(zeros({1, 40}, Dtype::kF32), Dtype::kI64)}};
+    for (size_t i = 0; i < old_model.blocks.size(); ++i) {
+      if (!old_model.blocks[i]->name().ends_with("rotary_emb")) continue;
+      const Flow a = old_model.blocks[i]->forward(Params({}, {}), ids, {});
+      const Flow b = new_model.blocks[i]->forward(Params({}, {}), ids, {});
+      EXPECT_TRUE(a["cos"].equal(b["cos"]));
+    }
+  }
+}
+
+TEST(Oracle, EveryTensorNameOfTransformers5IsFound) {
+  for (const auto& folder : oracle_folders()) {
+    SCOPED_TRACE(folder.string());
+    const Oracle oracle(folder);
+    std::set<std::string> names;
+    for (const auto& name : read_json(folder / "names_transformers5.json")) names.insert(name.get<std::string>());
+    size_t found = 0, wanted = 0;
+    std::vector<Dialect> dialects = oracle.model.dialects;
+    dialects.push_back({"released", {}});
+    for (const auto& dialect : dialects) {
+      size_t here = 0;
+      wanted = 0;
+      for (const auto& block : oracle.model.blocks) {
+        for (const auto& param : block->params()) {
+          for (const auto& source : param.sources) {
+            std::string key = source.key;
+            for (const auto& rule : dialect.rules) {
+              if (!key.starts_with(rule.canonical)) continue;
+              key = rule.other + key.substr(rule.canonical.size());
+              break;
+            }
+            ++wanted;
+            here += names.contains(key) ? 1 : 0;
+          }
+        }
+      }
+      found = std::max(found, here);
+    }
+    EXPECT_EQ(found, wanted);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,206 @@
+// Families by name and by config, the configs they refuse, and the fresh models they make.
+#include "lockstep/zoo/registry.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/text/chat_template.h"
+#include "lockstep/zoo/fresh_config.h"
+#include "lockstep/zoo/read_text_config.h"
+
+namespace lockstep {
+namespace {
+
+HfConfig config_of(const Json& json) { return {json, "config.json"}; }
+
+Json small_llama() {
+  return {{"model_type", "llama"},        {"vocab_size", 32},       {"hidden_size", 16},
+          {"intermediate_size", 24},      {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+          {"max_position_embeddings", 64}};
+}
+
+std::string refusal_of(const Json& json) {
+  try {
+    read_text_config(config_of(json), "llama");
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+int64_t num_params(const Model& model) {
+  int64_t total = 0;
+  for (const auto& block : model.blocks) {
+    for (const auto& param : block->params()) total += param.tied ? 0 : param.numel();
+  }
+  return total;
+}
+
+TEST(Registry, FindsAFamilyByArchitectureModelTypeAndName) {
+  EXPECT_EQ(family_of(config_of({{"architectures", {"Qwen2ForCausalLM"}}})).name, "qwen2");
+  EXPECT_EQ(family_of(config_of({{"model_type", "llava"}})).name, "llava");
+  EXPECT_EQ(family_named("llama").name, "llama");
+}
+
+TEST(Registry, ListsTheFamiliesWhenOneIsUnknown) {
+  try {
+    family_of(config_of({{"architectures", {"MambaForCausalLM"}}, {"model_type", "mamba"}}));
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("qwen2, llama, llava"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("MambaForCausalLM"), std::string::npos) << e.what();
+    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+  }
+  try {
+    family_named("lava");
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean llava?"), std::string::npos) << e.what();
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+  }
+}
+
+TEST(TextConfig, TakesTheDefaultsOfItsModelType) {
+  const TextConfig llama = read_text_config(config_of(Json::object()), "llama");
+  EXPECT_EQ(llama.mlp, 11008);
+  EXPECT_EQ(llama.kv_heads, 32);
+  EXPECT_FALSE(llama.qkv_bias);
+  const TextConfig mistral = read_text_config(config_of({{"model_type", "mistral"}}), "llama");
+  EXPECT_EQ(mistral.kv_heads, 8);
+  EXPECT_EQ(mistral.mlp, 14336);
+  const TextConfig qwen2 = read_text_config(config_of({{"model_type", "qwen2"}}), "llama");
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias);
+  EXPECT_EQ(qwen2.vocab, 151936);
+}
+
+TEST(TextConfig, NullKvHeadsMeansAsManyAsHeads) {
+  const TextConfig text = read_text_config(
+      config_of({{"model_type", "qwen2"}, {"num_attention_heads", 16}, {"num_key_value_heads", nullptr}}), "");
+  EXPECT_EQ(text.kv_heads, 16);
+}
+
+TEST(TextConfig, RefusesAnActiveSlidingWindowAndNotAnIdleOne) {
+  Json qwen2 = small_llama();
+  qwen2["model_type"] = "qwen2";
+  qwen2["num_key_value_heads"] = 2;
+  qwen2["use_sliding_window"] = true;
+  qwen2["sliding_window"] = 32;
+  qwen2["max_window_layers"] = 1;
+  EXPECT_NE(refusal_of(qwen2).find("max_window_layers 1 of 2 layers"), std::string::npos) << refusal_of(qwen2);
+  qwen2["max_window_layers"] = 2;
+  EXPECT_EQ(refusal_of(qwen2), "");
+  Json mistral = small_llama();
+  mistral["model_type"] = "mistral";
+  mistral["num_key_value_heads"] = 2;
+  mistral["sliding_window"] = 32;
+  EXPECT_NE(refusal_of(mistral).find("sliding_window 32"), std::string::npos);
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(refusal_of(mistral), "");
+}
+
+TEST(TextConfig, RefusesWhatItCannotComputeByName) {
+  Json json = small_llama();
+  json["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+  EXPECT_NE(refusal_of(json).find("found \"yarn\""), std::string::npos) << refusal_of(json);
+  json["rope_scaling"] = nullptr;
+  EXPECT_EQ(refusal_of(json), "");
+  json["partial_rotary_factor"] = 0.5;
+  EXPECT_NE(refusal_of(json).find("partial_rotary_factor"), std::string::npos);
+  json.erase("partial_rotary_factor");
+  json["num_key_value_heads"] = 3;
+  EXPECT_NE(refusal_of(json).find("num_key_value_heads 3, found 4"), std::string::npos) << refusal_of(json);
+  json["model_type"] = "gemma";
+  EXPECT_NE(refusal_of(json).find("found \"gemma\""), std::string::npos);
+}
+
+TEST(Rope, ReadsOldAndNewSpellings) {
+  Json old_json = small_llama(), new_json = small_llama();
+  old_json["rope_theta"] = 100.0;
+  old_json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  new_json["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 100.0}};
+  const auto a = read_rope_config(config_of(old_json), 4, 64).inverse_frequencies;
+  EXPECT_EQ(a, read_rope_config(config_of(new_json), 4, 64).inverse_frequencies);
+  ASSERT_EQ(a.size(), 2U);
+  EXPECT_FLOAT_EQ(a[0], 0.5F);
+  EXPECT_FLOAT_EQ(a[1], 0.05F);
+}
+
+/// Wave lengths 2 pi, 20 pi and 200 pi against limits 64/4 = 16 and 64/1 = 64.
+TEST(Rope, StretchesLowFrequenciesAsLlama3Does) {
+  Json json = small_llama();
+  json["rope_theta"] = 1000.0;
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0},
+                          {"original_max_position_embeddings", 64}};
+  const auto made = read_rope_config(config_of(json), 6, 4096).inverse_frequencies;
+  EXPECT_FLOAT_EQ(made[0], 1.0F);
+  const double length = 20.0 * M_PI, smooth = (64.0 / length - 1.0) / 3.0;
+  EXPECT_NEAR(made[1], (1.0 - smooth) * 0.1 / 8.0 + smooth * 0.1, 1e-8);
+  EXPECT_FLOAT_EQ(made[2], 0.01F / 8.0F);
+}
+
+TEST(Llava, BuildsTheTowerUpToTheStateThatIsLookedAt) {
+  const auto build = [](const Json& layer) {
+    auto files = family_named("llava").fresh_files("tiny", 128);
+    Json config = files[0].second;
+    config["image_token_index"] = 5;
+    config["vision_feature_layer"] = layer;
+    config["vision_config"]["num_hidden_layers"] = 4;
+    return family_named("llava").build(config_of(config));
+  };
+  const auto tower_layers = [](const Model& model) {
+    return std::count_if(model.blocks.begin(), model.blocks.end(),
+                         [](const auto& b) { return b->name().find("encoder.layers") != std::string::npos; });
+  };
+  EXPECT_EQ(tower_layers(build(-2)), 3);
+  EXPECT_EQ(tower_layers(build(-1)), 4);
+  EXPECT_EQ(tower_layers(build(0)), 0);
+  EXPECT_EQ(tower_layers(build(1)), 1);
+  EXPECT_EQ(build(-1).unused.size(), 2U);        // the norm behind the tower
+  EXPECT_EQ(build(-2).unused.size(), 2U + 16U);  // and one layer
+  const Model several = build(Json::array({-2, 1}));
+  EXPECT_EQ(tower_layers(several), 3);
+  for (const auto& block : several.blocks) {
+    if (block->name() != "multi_modal_projector") continue;
+    EXPECT_EQ(block->reads(), (std::vector<std::string>{"vision_state_3", "vision_state_1"}));
+    EXPECT_EQ(block->params()[0].shape, (Shape{128, 128}));
+  }
+  EXPECT_THROW(build(-6), UserError);
+}
+
+TEST(FreshModels, HaveTheSizesThatTheDocsName) {
+  const auto size_of = [](const std::string& family, const std::string& size, int64_t vocab) {
+    return num_params(family_named(family).build(config_of(family_named(family).fresh_files(size, vocab)[0].second)));
+  };
+  EXPECT_EQ(size_of("qwen2", "small", 16384), 31474560);
+  EXPECT_LT(size_of("qwen2", "tiny", 512), 1'500'000);
+  EXPECT_LT(size_of("llava", "tiny", 512), 1'500'000);
+  EXPECT_LT(size_of("llava", "demo", 512), 3'000'000);
+  EXPECT_GT(size_of("llava", "demo", 512), 2'000'000);
+  EXPECT_TRUE(family_named("qwen2").fresh_files("huge", 512).empty());
+}
+
+TEST(FreshModels, TemplatesRenderTurns) {
+  const Json chat = {{{"role", "user"}, {"content", {{{"type", "text"}, {"text", "What?"}}, {{"type", "image"}}}}},
+                     {{"role", "assistant"}, {"content", {{{"type", "text"}, {"text", "A fox."}}}}}};
+  const RenderOptions tokens{.bos_token = "<s>", .eos_token = "</s>"};
+  EXPECT_EQ(ChatTemplate(vicuna_template()).render(chat, tokens), "USER: <image>\nWhat? ASSISTANT: A fox.</s>");
+  const Json plain = {{{"role", "user"}, {"content", "What?"}}};
+  const RenderOptions ask{.add_generation_prompt = true, .bos_token = "<s>", .eos_token = "</s>"};
+  EXPECT_EQ(ChatTemplate(vicuna_template()).render(plain, ask), "USER: What? ASSISTANT:");
+  EXPECT_EQ(ChatTemplate(chatml_template()).render(plain, ask),
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhat?<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_EQ(ChatTemplate(llama3_template()).render(plain, ask),
+            "<s><|start_header_id|>user<|end_header_id|>\n\nWhat?<|eot_id|><|start_header_id|>assistant<|end_header_id|"
+            ">\n\n");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// For tests: a model's blocks one after another on one machine, autograd through the whole chain, no plan and no
+// shards.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/model/block.h"
+#include "lockstep/model/model.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep {
+
+class StraightRun {
+ public:
+  /// Parameters as leaves that want gradients.
+  StraightRun(const Model& model, const Weights& weights, const KeyMap& keys, Dtype dtype);
+  /// Image blocks run where pixel_values are there.
+  Flow forward(Flow flow, const Context& context) const;
+  /// Gradients of `loss` by checkpoint key: fused parameters are cut, a tied one is summed.
+  std::map<std::string, Tensor> gradients(const Tensor& loss) const;
+  /// `count` greedy tokens for each row of left-padded ids; mask [B,T] is 1 at tokens.
+  Tensor greedy(const Tensor& input_ids, const Tensor& mask, Flow media, int64_t count) const;
+
+ private:
+  struct Owned {
+    ParamSpec spec;
+    Tensor value;
+  };
+  const Model& model_;
+  std::vector<Owned> owned_;
+  std::vector<std::vector<Tensor>> params_;  // by block
+};
+
+}  // namespace lockstep
