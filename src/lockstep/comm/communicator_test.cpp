@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,6 +138,34 @@ TEST_P(Faults, AKilledProcessIsNoticedAtOnce) {
   expect_words(text, {"rank 0 of 2", "barrier \"second\""});
   if (GetParam() == Transport::kShm) expect_words(text, {"rank 1 (process", "has died"});
   EXPECT_LT(seconds_since(start), 20) << "long before the deadline";
+}
+
+TEST(Connect, ProcessesMeetManyTimesWithoutLosingTheMeetingPoint) {
+  const int port = 20000 + (::getpid() * 5) % 12000;
+  std::vector<pid_t> children;
+  for (int r = 0; r < 3; ++r) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      bool fine = true;
+      for (int round = 0; round < 10 && fine; ++round) {
+        World world{.rank = r, .size = 3, .local_rank = r, .local_size = 3, .master_port = port + round};
+        world.source = "test";
+        try {
+          connect(world, {.patience = seconds(30), .rendezvous_patience = seconds(30)}).data->barrier("met");
+        } catch (const std::exception& error) {
+          fmt::print(stderr, "rank {} round {}: {}\n", r, round, error.what());
+          fine = false;
+        }
+      }
+      ::_exit(fine ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  for (const pid_t pid : children) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
 }
 
 TEST(Connect, NamesTheRanksThatDidNotCome) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,15 +71,15 @@ void prepare_device(const ConnectOptions& options) {
   require_cuda_library().set_device(*gpu);
 }
 
+std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
+
 /// Waits until every rank has set `word`/rank, so that a missing one is named and not just a key.
-void meet(const World& world, Rendezvous& rendezvous, const std::string& word, Clock::duration patience) {
+void wait_for_all(const World& world, Rendezvous& rendezvous, std::string_view word, Clock::duration patience) {
   const Deadline deadline(patience);
-  const auto key = [&](int rank) { return fmt::format("{}/{}", word, rank); };
-  rendezvous.set(key(world.rank), "here");
   std::vector<std::string> missing;
   for (int r = 0; r < world.size; ++r) {
     try {
-      rendezvous.get(key(r), std::max<Clock::duration>(deadline.left(), std::chrono::milliseconds(10)));
+      rendezvous.get(key_of(word, r), std::max<Clock::duration>(deadline.left(), std::chrono::milliseconds(10)));
     } catch (const CollectiveError&) {
       missing.push_back(std::to_string(r));
     }
@@ -114,10 +115,12 @@ CommSetup connect(const World& world, const ConnectOptions& options) {
             std::make_unique<Communicator>(world, make_solo_backend("cpu"), comm)};
   }
   const auto rendezvous = Rendezvous::tcp(world, options.rendezvous_patience);
-  meet(world, *rendezvous, "arrived", options.rendezvous_patience);
+  rendezvous->set(key_of("arrived", world.rank), "here");
+  wait_for_all(world, *rendezvous, "arrived", options.rendezvous_patience);
   CommSetup setup = connect_over(world, *rendezvous, options);
-  // Rank 0 may host the meeting point: it must not take it away while others still read there.
-  meet(world, *rendezvous, "connected", options.rendezvous_patience);
+  // Rank 0 may host the meeting point: it takes it away only when nobody reads there any more.
+  rendezvous->set(key_of("connected", world.rank), "done");
+  if (world.rank == 0) wait_for_all(world, *rendezvous, "connected", options.rendezvous_patience);
   return setup;
 }
 
