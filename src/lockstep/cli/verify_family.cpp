@@ -30,7 +30,9 @@ Tolerance tolerance_of(const std::string& tensor, const Tensor& expected, Dtype 
   if (tensor == "logits") return exact ? Tolerance{.max = 2e-4} : Tolerance{.max = 0.6, .mean = 0.06};
   if (tensor == "loss") return {.max = exact ? 2e-5 : 2e-2};
   if (tensor == "pooled") return {.max = exact ? 5e-5 : 0.05};
-  return exact ? Tolerance{.max = 1e-4} : Tolerance{.max = 0.1, .mean = 0.02};
+  if (exact) return {.max = 1e-4};
+  // For activations of order one, whose largest are about 3; bf16 rounds larger ones more coarsely.
+  return {.max = 0.1 * std::max(1.0, expected.abs().max().item<double>() / 3), .mean = 0.02};
 }
 
 /// Greedy tokens must agree up to the first step at which the reference itself was undecided.
@@ -44,9 +46,13 @@ void compare_generated(const std::string& name, const Tensor& expected, const Te
       wrong += expected[row][step].item<int64_t>() == found[row][step].item<int64_t>() ? 0 : 1;
     }
   }
+  if (compared == 0) {
+    report.not_compared(name, "generated",
+                        fmt::format("the reference decided no token by a margin of {:g}", least_margin));
+    return;
+  }
   report.measured(name, "generated", static_cast<double>(wrong), 0,
                   fmt::format("{} of {} tokens decided by a margin of {:g}", compared, expected.numel(), least_margin));
-  if (compared == 0) report.fails(name, "generated", "no token was decided clearly enough to compare");
 }
 
 void verify_case(const std::string& name, const Named& inputs, const Named& outputs, VerifyModel& model, Dtype compute,

@@ -127,7 +127,7 @@ std::string VerifyReport::table() const {
 std::string VerifyReport::summary() const {
   std::set<std::string> unbuilt;
   for (const auto& row : rows_) {
-    if (row.verdict == Verdict::kNotBuilt) unbuilt.insert(row.folder);
+    if (row.verdict == Verdict::kNotBuilt) unbuilt.insert(row.folder.substr(row.folder.find_last_of('/') + 1));
   }
   std::string names;
   for (const auto& name : unbuilt) names += (names.empty() ? "" : ", ") + name;

@@ -22,6 +22,14 @@ namespace {
 
 constexpr Tolerance kLoss{.max = 1e-4}, kWeights{.max = 1e-4};
 
+/// What all keys share, softmax does not see: but for the turning of positions a key bias has no gradient, so in
+/// float32 its gradient is mostly rounding, which AdamW scales up to whole steps. Two right programs then differ by a
+/// good part of one step.
+bool is_key_bias(const std::string& name) { return name.ends_with("k_proj.bias"); }
+Tolerance weight_tolerance(const std::string& name, double learning_rate) {
+  return is_key_bias(name) ? Tolerance{.max = learning_rate} : kWeights;
+}
+
 struct Hyper {
   double lr, clip;
   int64_t warmup, steps, accumulation;
@@ -112,29 +120,46 @@ void compare_curves(const std::string& run, const Named& expected, const Curves&
   }
 }
 
-void compare_checksums(const std::string& run, const Json& sums, const Named& weights, VerifyReport& report) {
-  double worst_first = 0, worst_sum = 0;
-  std::string first_name, sum_name;
+struct Worst {
+  double value = 0;
+  std::string name;
+  void see(double seen, const std::string& of) {
+    if (name.empty() || !(seen <= value)) value = seen, name = of;  // NaN stays
+  }
+  std::string note() const { return "worst: " + name; }
+};
+
+void compare_checksums(const std::string& run, const Json& sums, const Named& weights, double learning_rate,
+                       VerifyReport& report) {
+  Worst first, size, key_bias;
+  int64_t carried = 0;
   for (const auto& [name, sum] : sums.items()) {
     const auto at = weights.find(name);
     if (at == weights.end()) {
-      report.not_compared(run, "final " + name, "carried along, not trained: compared through its file");
+      ++carried;
       continue;
     }
     const Tensor flat = to_dtype(at->second, Dtype::kF64).reshape({-1});
-    const double found = flat.abs().sum().item<double>(), expected = sum["abs_sum"].get<double>();
-    const double apart = std::abs(found - expected) / std::max(1.0, expected);
-    if (sum_name.empty() || !(apart <= worst_sum)) worst_sum = apart, sum_name = name;
     for (size_t i = 0; i < sum["first8"].size(); ++i) {
-      const double d = std::abs(flat[static_cast<int64_t>(i)].item<double>() - sum["first8"][i].get<double>());
-      if (first_name.empty() || !(d <= worst_first)) worst_first = d, first_name = name;
+      const double apart = std::abs(flat[static_cast<int64_t>(i)].item<double>() - sum["first8"][i].get<double>());
+      (is_key_bias(name) ? key_bias : first).see(apart, name);
     }
+    const double found = flat.abs().sum().item<double>(), expected = sum["abs_sum"].get<double>();
+    if (!is_key_bias(name)) size.see(std::abs(found - expected) / std::max(1.0, expected), name);
   }
-  report.measured(run, "final weights, first 8 of each", worst_first, kWeights.max, "worst: " + first_name);
-  report.measured(run, "final weights, relative sum of sizes", worst_sum, 1e-5, "worst: " + sum_name);
+  report.measured(run, "final weights, first 8 of each", first.value, kWeights.max, first.note());
+  report.measured(run, "final weights, relative sum of sizes", size.value, 1e-5, size.note());
+  if (!key_bias.name.empty()) {
+    report.measured(run, "final key biases, first 8 of each", key_bias.value, learning_rate,
+                    key_bias.note() + "; their gradient is mostly rounding");
+  }
+  if (carried > 0) {
+    report.not_compared(run, fmt::format("final weights of {} tensors", carried), "no block reads them: not trained");
+  }
 }
 
-void compare_final_file(const std::string& run, const fs::path& path, const Named& weights, VerifyReport& report) {
+void compare_final_file(const std::string& run, const fs::path& path, const Named& weights, double learning_rate,
+                        VerifyReport& report) {
   if (!fs::exists(path)) return;
   const Weights stored = Weights::open(path);
   for (const auto& spec : stored.specs()) {
@@ -142,7 +167,8 @@ void compare_final_file(const std::string& run, const fs::path& path, const Name
     if (at == weights.end()) {
       report.fails(run, "final " + spec.name, "in the reference, and no such weight here");
     } else {
-      report.compare(run, "final " + spec.name, stored.read(spec.name), at->second, kWeights);
+      report.compare(run, "final " + spec.name, stored.read(spec.name), at->second,
+                     weight_tolerance(spec.name, learning_rate));
     }
   }
 }
@@ -187,8 +213,8 @@ void verify_training(const fs::path& folder, VerifyReport& report) {
     VerifyModel model(folder / "checkpoint", plan, hyper.adamw);
     compare_curves(run, expected, train(model, reference, meta, hyper, run == "full_token_mean"), report);
     const Named weights = model.weights();
-    compare_checksums(run, meta["final_checksums"].at(run), weights, report);
-    compare_final_file(run, folder / ("final_" + run + ".safetensors"), weights, report);
+    compare_checksums(run, meta["final_checksums"].at(run), weights, hyper.lr, report);
+    compare_final_file(run, folder / ("final_" + run + ".safetensors"), weights, hyper.lr, report);
   }
 }
 

@@ -1,0 +1,59 @@
+#include "lockstep/cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+struct Values {
+  std::string dir;
+  int64_t seed = 1;
+  bool flag = true;
+};
+
+std::string error_of(const std::vector<std::string>& args) {
+  Values values;
+  CLI::App app("a verb", "lockstep verb");
+  app.add_option("--output_dir", values.dir)->required();
+  app.add_option("--seed", values.seed);
+  app.add_option("--flag", values.flag);
+  try {
+    (void)parse_flags(app, args);
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(FlagsTest, ReadsValuesInBothSpellingsAndBooleansAsValues) {
+  Values values;
+  CLI::App app("a verb", "lockstep verb");
+  app.add_option("--output_dir", values.dir)->required();
+  app.add_option("--seed", values.seed);
+  app.add_option("--flag", values.flag);
+  EXPECT_TRUE(parse_flags(app, {"--output_dir", "x", "--seed=7", "--flag", "false"}));
+  EXPECT_EQ(values.dir, "x");
+  EXPECT_EQ(values.seed, 7);
+  EXPECT_FALSE(values.flag);
+}
+
+TEST(FlagsTest, AnUnknownFlagIsMetWithTheNearest) {
+  EXPECT_EQ(error_of({"--output_dir", "x", "--sed", "3"}),
+            "lockstep verb: unknown flag --sed; hint: did you mean --seed? lockstep verb --help lists all");
+  EXPECT_EQ(error_of({"--output_dir", "x", "--zzzzzz=3"}),
+            "lockstep verb: unknown flag --zzzzzz; hint: lockstep verb --help lists all");
+}
+
+TEST(FlagsTest, WrongValuesMissingFlagsAndStrayWordsAreUsageErrors) {
+  EXPECT_NE(error_of({"--output_dir", "x", "--seed", "abc"}).find("--seed"), std::string::npos);
+  EXPECT_NE(error_of({"--seed", "1"}).find("--output_dir is required"), std::string::npos);
+  EXPECT_EQ(error_of({"--output_dir", "x", "stray"}),
+            "lockstep verb: \"stray\" is not expected here; hint: lockstep verb --help lists all");
+}
+
+}  // namespace
+}  // namespace lockstep
