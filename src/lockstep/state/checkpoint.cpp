@@ -96,7 +96,8 @@ std::map<std::string, ManifestEntry> gather_entries(const CheckpointContents& co
   });
   std::map<std::string, ManifestEntry> all;
   for (const auto& text : control.all_gather_bytes(mine.dump(), "checkpoint hashes")) {
-    for (const auto& [name, entry] : Json::parse(text).items()) {
+    const Json table = Json::parse(text);
+    for (const auto& [name, entry] : table.items()) {
       all[name] = {entry[0].get<int64_t>(), entry[1].get<std::string>()};
     }
   }
