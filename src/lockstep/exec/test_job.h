@@ -95,7 +95,7 @@ using Named = std::map<std::string, Tensor>;
 
 struct JobOptions {
   PlanOptions plan{.compute = Dtype::kF32};
-  double learning_rate = 1e-2;
+  double learning_rate = 1e-3;
   uint64_t seed = 1;
 };
 

@@ -57,6 +57,10 @@ struct AttentionOptions {
 /// Causal with S > T: the queries are the last T of the S tokens.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
 
+/// A fused bias [3D] of q, k and v whose k part passes no gradient. Softmax does not change when all keys move alike,
+/// so that gradient is zero in mathematics; in floating point it is noise, which Adam would turn into whole steps.
+Tensor constant_key_bias(const Tensor& qkv_bias);
+
 /// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever
 /// holding R*V logits: `chunk` rows at a time. Returns {loss f32 scalar, number of argmax hits i64 scalar}.
 /// Differentiable in hidden and w; the gradients are made in the forward pass, when wanted. Source: same mathematics as

@@ -1,6 +1,7 @@
 // B batch, N query heads, K kv heads, T queries, S keys, H head size.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
@@ -65,6 +66,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
     mask = *options.mask;
   }
   return masked_attention(q, repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1)), mask);
+}
+
+Tensor constant_key_bias(const Tensor& qkv_bias) {
+  const auto thirds = qkv_bias.chunk(3);
+  return at::cat({thirds[0], thirds[1].detach(), thirds[2]});
 }
 
 }  // namespace lockstep::fn

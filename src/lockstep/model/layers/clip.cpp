@@ -92,7 +92,8 @@ Flow ClipLayer::forward(const Params& params, const Flow& in, const Context& con
 }
 
 Tensor ClipLayer::attend(const Params& params, const Tensor& x_NPD) const {
-  const Tensor qkv = fn::linear(x_NPD, params["self_attn.qkv.weight"], params["self_attn.qkv.bias"]);
+  const Tensor qkv =
+      fn::linear(x_NPD, params["self_attn.qkv.weight"], fn::constant_key_bias(params["self_attn.qkv.bias"]));
   const auto parts_NPAH = qkv.unflatten(-1, {3, config_.heads, config_.hidden / config_.heads}).unbind(2);
   const Tensor o_NAPH =
       fn::attention(parts_NPAH[0].transpose(1, 2), parts_NPAH[1].transpose(1, 2), parts_NPAH[2].transpose(1, 2), {});
