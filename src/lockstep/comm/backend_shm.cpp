@@ -89,11 +89,16 @@ class ShmBackend final : public Backend {
       return Piece{.fill =
                        [=, this](char* slot) {
                          for (int r = 0; r < world(); ++r) {
+                           if (r == rank_) continue;  // added from where it is
                            std::memcpy(slot + r * size * width, bytes_of(staged) + (r * part + begin) * width,
                                        static_cast<size_t>(size * width));
                          }
                        },
-                   .take = [=, this, seq = next_] { add(sum.narrow(0, begin, size), seq, dtype, accumulate); }};
+                   .take =
+                       [=, this, seq = next_] {
+                         add(sum.narrow(0, begin, size), seq, dtype, accumulate,
+                             bytes_of(staged) + (rank_ * part + begin) * width);
+                       }};
     });
   }
 
@@ -160,10 +165,12 @@ class ShmBackend final : public Backend {
     return all;
   }
 
-  void add(const Tensor& sum, uint64_t seq, Dtype dtype, bool accumulate) const {
+  /// `own`: this rank's part where it is not in its slot.
+  void add(const Tensor& sum, uint64_t seq, Dtype dtype, bool accumulate, const char* own = nullptr) const {
     const int64_t size = sum.numel();
-    sum_in_rank_order(static_cast<float*>(sum.data_ptr()), parts(seq, rank_ * size * dtype_bytes(dtype)), dtype, size,
-                      accumulate);
+    auto all = parts(seq, rank_ * size * dtype_bytes(dtype));
+    if (own != nullptr) all[static_cast<size_t>(rank_)] = own;
+    sum_in_rank_order(static_cast<float*>(sum.data_ptr()), all, dtype, size, accumulate);
   }
 
   /// Cuts [0, total) into pieces, enters them, and sends as many as need no waiting.
