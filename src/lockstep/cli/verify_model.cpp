@@ -151,6 +151,7 @@ Named VerifyModel::gradients() {
   Named out;
   impl_->store.visit_gradients(
       impl_->comm, 0, [&](const ParamSource& source, const Tensor& value) { out[source.key] = value.clone(); });
+  for (const auto& source : impl_->model.unused) out[source.key] = zeros(source.shape, Dtype::kF32);
   return out;
 }
 

@@ -40,6 +40,7 @@ class VerifyModel {
   Named forward(const Named& inputs);
   /// Loss (summed cross entropy * weight); gradients are added to what the store holds.
   double backward(const Named& inputs, double loss_weight);
+  /// By released name; zeros for tensors that no block reads, as a reference has them.
   Named gradients();
   Named weights();
   /// Greedy continuation of every row, [B, steps] i64, through the KV cache.

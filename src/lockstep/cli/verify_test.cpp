@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/verify_model.h"
 #include "lockstep/cli/verify_parts.h"
 #include "lockstep/cli/verify_report.h"
+#include "lockstep/state/sharded_adamw.h"  // AdamWOptions
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -38,6 +40,17 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, VerifyFolderTest,
 TEST(VerifyTest, Bfloat16HoldsWithItsOwnTolerances) {
   const VerifyReport report = verified(kOracles / "seed1" / "llava", Dtype::kBF16);
   EXPECT_TRUE(report.holds()) << report.table() << report.summary();
+}
+
+TEST(VerifyTest, TensorsThatNoBlockReadsHaveZeroGradients) {
+  const fs::path folder = kOracles / "seed1" / "llava";
+  VerifyModel model(folder / "checkpoint", {.zero = {0}, .compute = Dtype::kF32}, {});
+  model.backward(read_reference(folder).inputs.at("batch"), 1.0);
+  const Named gradients = model.gradients();
+  const auto at = gradients.find("vision_tower.vision_model.post_layernorm.weight");
+  ASSERT_NE(at, gradients.end());
+  EXPECT_TRUE(at->second.eq(0).all().item<bool>());
+  EXPECT_FALSE(gradients.at("language_model.model.norm.weight").eq(0).all().item<bool>());
 }
 
 /// verify is only worth something if it fails.
