@@ -28,7 +28,7 @@ using Files = std::vector<std::pair<std::string, Json>>;
 /// Embedding rows are a multiple of this, so that matrices keep even shapes; rows without a token are never used.
 constexpr int64_t kVocabQuantum = 64;
 
-int64_t usual_vocab(const std::string& size) { return size == "small" ? 2048 : 512; }
+int64_t usual_vocab(const std::string& size) { return size == "small" ? 16384 : 512; }
 
 Files files_of(const Family& family, const std::string& size, int64_t vocab) {
   Files files = family.fresh_files ? family.fresh_files(size, vocab) : Files{};

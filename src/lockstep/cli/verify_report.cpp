@@ -43,8 +43,8 @@ double number(const Tensor& scalar) { return scalar.item<double>(); }
 }  // namespace
 
 void VerifyReport::add(const std::string& name, const std::string& tensor, double difference, double tolerance,
-                       Verdict verdict, std::string note) {
-  rows_.push_back({folder_, name, tensor, difference, tolerance, verdict, std::move(note)});
+                       Verdict verdict, const std::string& note) {
+  rows_.push_back({folder_, name, tensor, difference, tolerance, verdict, note});
 }
 
 void VerifyReport::compare(const std::string& name, const std::string& tensor, const Tensor& expected,
@@ -79,21 +79,20 @@ void VerifyReport::compare(const std::string& name, const std::string& tensor, c
 }
 
 void VerifyReport::measured(const std::string& name, const std::string& tensor, double difference, double tolerance,
-                            std::string note) {
-  add(name, tensor, difference, tolerance, difference <= tolerance ? Verdict::kHolds : Verdict::kFails,
-      std::move(note));
+                            const std::string& note) {
+  add(name, tensor, difference, tolerance, difference <= tolerance ? Verdict::kHolds : Verdict::kFails, note);
 }
 
-void VerifyReport::fails(const std::string& name, const std::string& tensor, std::string note) {
-  add(name, tensor, std::numeric_limits<double>::infinity(), 0, Verdict::kFails, std::move(note));
+void VerifyReport::fails(const std::string& name, const std::string& tensor, const std::string& note) {
+  add(name, tensor, std::numeric_limits<double>::infinity(), 0, Verdict::kFails, note);
 }
 
-void VerifyReport::not_built(const std::string& name, const std::string& tensor, std::string note) {
-  add(name, tensor, 0, 0, Verdict::kNotBuilt, std::move(note));
+void VerifyReport::not_built(const std::string& name, const std::string& tensor, const std::string& note) {
+  add(name, tensor, 0, 0, Verdict::kNotBuilt, note);
 }
 
-void VerifyReport::not_compared(const std::string& name, const std::string& tensor, std::string note) {
-  add(name, tensor, 0, 0, Verdict::kNotCompared, std::move(note));
+void VerifyReport::not_compared(const std::string& name, const std::string& tensor, const std::string& note) {
+  add(name, tensor, 0, 0, Verdict::kNotCompared, note);
 }
 
 int64_t VerifyReport::count(Verdict verdict) const {

@@ -37,10 +37,10 @@ class VerifyReport {
                const Tolerance& tolerance);
   /// A number that was measured elsewhere: holds when it is at most the tolerance.
   void measured(const std::string& name, const std::string& tensor, double difference, double tolerance,
-                std::string note = {});
-  void fails(const std::string& name, const std::string& tensor, std::string note);
-  void not_built(const std::string& name, const std::string& tensor, std::string note);
-  void not_compared(const std::string& name, const std::string& tensor, std::string note);
+                const std::string& note = {});
+  void fails(const std::string& name, const std::string& tensor, const std::string& note);
+  void not_built(const std::string& name, const std::string& tensor, const std::string& note);
+  void not_compared(const std::string& name, const std::string& tensor, const std::string& note);
 
   int64_t count(Verdict verdict) const;
   bool holds() const;  // something was compared and nothing failed
@@ -50,7 +50,7 @@ class VerifyReport {
 
  private:
   void add(const std::string& name, const std::string& tensor, double difference, double tolerance, Verdict verdict,
-           std::string note);
+           const std::string& note);
   std::string folder_;
   std::vector<VerifyRow> rows_;
 };

@@ -62,6 +62,7 @@ WordCounts sentence_piece_words(const std::string& text) {
 
 std::vector<std::string> byte_alphabet() {
   std::vector<std::string> out;
+  out.reserve(256);
   for (int byte = 0; byte < 256; ++byte) out.push_back(bytes_to_alphabet(std::string(1, static_cast<char>(byte))));
   std::sort(out.begin(), out.end());
   return out;
@@ -80,6 +81,7 @@ std::vector<std::string> sentence_piece_base(const WordCounts& words, size_t roo
   }
   for (const auto& known : out) counts.erase(known);
   std::vector<std::pair<int64_t, std::string>> ranked;
+  ranked.reserve(counts.size());
   for (const auto& [character, count] : counts) ranked.emplace_back(-count, character);
   std::sort(ranked.begin(), ranked.end());
   for (const auto& [negative, character] : ranked) {
