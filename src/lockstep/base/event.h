@@ -24,6 +24,7 @@ struct StepDone {
   double tokens_per_second = 0, seconds_per_step = 0, elapsed_seconds = 0, remaining_seconds = 0, loss_scale = 0;
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
   std::vector<int64_t> peak_bytes, predicted_bytes;
+  double cpu_seconds_per_step = 0;                          // this rank, all threads
   double gather_wait_seconds = 0, reduce_wait_seconds = 0;  // this rank, per step since the last record
   int64_t gather_bytes = 0, reduce_bytes = 0;
 };

@@ -1,9 +1,9 @@
 #include "lockstep/model/flow.h"
 
+#include <algorithm>
+
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "lockstep/base/error.h"
 

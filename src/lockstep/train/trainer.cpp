@@ -81,10 +81,12 @@ TrainOutcome Trainer::run() {
 
 void Trainer::advance(TrainOutcome& outcome) {
   const auto begun = Clock::now();
+  const double cpu_begun = process_cpu_seconds();
   Window window = reader_.next(options_.gradient_accumulation_steps);
   const Figures figures = step(window);
   count(window, figures);
   busy_seconds_ += seconds_since(begun);
+  busy_cpu_seconds_ += process_cpu_seconds() - cpu_begun;
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
   if (first || last || is_due(options_.logging_steps)) log(figures);

@@ -100,7 +100,7 @@ class Trainer {
   Clock::time_point started_ = Clock::now();
   int64_t first_step_ = 0, samples_at_log_ = 0, tokens_at_log_ = 0, reported_skipped_ = 0;
   int64_t steps_at_log_ = 0;
-  double busy_seconds_ = 0;  // in steps since the last log: without evaluation and saving
+  double busy_seconds_ = 0, busy_cpu_seconds_ = 0;  // in steps since the last log: without evaluation and saving
   CommCounters counters_at_log_;
 };
 

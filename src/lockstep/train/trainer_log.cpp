@@ -34,6 +34,7 @@ void Trainer::log(const Figures& figures) {
   }
   done.tokens_per_second = static_cast<double>(state_.tokens_seen - tokens_at_log_) / std::max(busy_seconds_, 1e-9);
   done.seconds_per_step = busy_seconds_ / static_cast<double>(steps);
+  done.cpu_seconds_per_step = busy_cpu_seconds_ / static_cast<double>(steps);
   done.elapsed_seconds = seconds_since(started_);
   done.remaining_seconds = done.elapsed_seconds / static_cast<double>(state_.global_step - first_step_) *
                            static_cast<double>(state_.max_steps - state_.global_step);
@@ -56,7 +57,7 @@ void Trainer::log(const Figures& figures) {
   state_.since_log = {};
   steps_at_log_ = state_.global_step;
   tokens_at_log_ = state_.tokens_seen;
-  busy_seconds_ = 0;
+  busy_seconds_ = busy_cpu_seconds_ = 0;
   counters_at_log_ = now;
 }
 

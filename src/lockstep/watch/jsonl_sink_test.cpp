@@ -58,12 +58,14 @@ TEST(JsonlSink, WritesTheKeysOfMsSwiftFirst) {
                    .groups = {{"count", 0.5}}});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0],
-            R"J({"loss":0.333333343,"grad_norm":2.0,"learning_rate":0.0001,"token_acc":0.25,"epoch":0.5,)J"
-            R"J("global_step/max_steps":"1/4","elapsed_time":"1h 2m 3s","remaining_time":"1m 1s","memory(GiB)":1.5,)J"
-            R"J("train_speed(s/it)":0.5,"tokens_per_second":100.0,"elapsed_seconds":3723.9,"remaining_seconds":61.0,)J"
-            R"J("peak_bytes":[1073741824,1610612736],"tokens_seen":10,"samples_seen":2,"gather_wait_seconds":0.0,)J"
-            R"J("reduce_wait_seconds":0.0,"gather_bytes":7,"reduce_bytes":8})J");
+  EXPECT_EQ(
+      lines[0],
+      R"J({"loss":0.333333343,"grad_norm":2.0,"learning_rate":0.0001,"token_acc":0.25,"epoch":0.5,)J"
+      R"J("global_step/max_steps":"1/4","elapsed_time":"1h 2m 3s","remaining_time":"1m 1s","memory(GiB)":1.5,)J"
+      R"J("train_speed(s/it)":0.5,"cpu_seconds_per_step":0.0,"tokens_per_second":100.0,"elapsed_seconds":3723.9,)J"
+      R"J("remaining_seconds":61.0,)J"
+      R"J("peak_bytes":[1073741824,1610612736],"tokens_seen":10,"samples_seen":2,"gather_wait_seconds":0.0,)J"
+      R"J("reduce_wait_seconds":0.0,"gather_bytes":7,"reduce_bytes":8})J");
   EXPECT_EQ(lines[1], R"J({"eval_loss":0.5,"eval_token_acc":0.75,"eval_exact_match":0.5,"eval_runtime":4.0,)J"
                       R"J("eval_samples_per_second":2.5,"eval_samples":10,"eval_groups":{"count":0.5},"epoch":0.5,)J"
                       R"J("global_step/max_steps":"1/4"})J");

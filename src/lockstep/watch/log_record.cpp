@@ -81,6 +81,7 @@ Json to_record(const StepDone& step) {
     out["memory(GiB)"] = rounded(static_cast<double>(peak) / (1 << 30), 2);
   }
   out["train_speed(s/it)"] = rounded(step.seconds_per_step, 6);
+  out["cpu_seconds_per_step"] = rounded(step.cpu_seconds_per_step, 6);
   out["tokens_per_second"] = rounded(step.tokens_per_second, 2);
   out["elapsed_seconds"] = rounded(step.elapsed_seconds, 3);
   out["remaining_seconds"] = rounded(step.remaining_seconds, 3);
