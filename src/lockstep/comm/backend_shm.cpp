@@ -29,6 +29,11 @@ constexpr int64_t kLeastSlotBytes = int64_t{64} << 10;
 
 using Segments = std::vector<std::unique_ptr<ShmSegment>>;
 
+/// An empty tensor has no memory, which memcpy must not be given.
+void copy_bytes(void* to, const void* from, int64_t size) {
+  if (size > 0) std::memcpy(to, from, static_cast<size_t>(size));
+}
+
 char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
 /// A stretch of a call that fits a slot: how to fill the slot, and what to do when all slots of its number are there.
@@ -62,13 +67,13 @@ class ShmBackend final : public Backend {
     check(full.is_contiguous() && shard.is_contiguous(), "shared memory gathers contiguous tensors");
     const int64_t part = static_cast<int64_t>(shard.nbytes());
     return launch(part, slot_bytes_, [&](int64_t begin, int64_t size) {
-      return Piece{.fill = [=](char* slot) { std::memcpy(slot, bytes_of(shard) + begin, static_cast<size_t>(size)); },
+      return Piece{.fill = [=](char* slot) { copy_bytes(slot, bytes_of(shard) + begin, size); },
                    .take =
                        [=, this, seq = next_] {
                          for (int r = 0; r < world(); ++r) {
                            char* to = bytes_of(full) + r * part + begin;
                            const char* from = r == rank_ ? bytes_of(shard) + begin : slot(r, seq);
-                           if (to != from) std::memcpy(to, from, static_cast<size_t>(size));
+                           if (to != from) copy_bytes(to, from, size);
                          }
                        }};
     });
@@ -90,8 +95,8 @@ class ShmBackend final : public Backend {
                        [=, this](char* slot) {
                          for (int r = 0; r < world(); ++r) {
                            if (r == rank_) continue;  // added from where it is
-                           std::memcpy(slot + r * size * width, bytes_of(staged) + (r * part + begin) * width,
-                                       static_cast<size_t>(size * width));
+                           copy_bytes(slot + r * size * width, bytes_of(staged) + (r * part + begin) * width,
+                                      size * width);
                          }
                        },
                    .take =
@@ -107,13 +112,11 @@ class ShmBackend final : public Backend {
     const Dtype dtype = dtype_of(value);
     const int64_t width = dtype_bytes(dtype);
     return launch(flat.numel(), slot_bytes_ / width, [&](int64_t begin, int64_t size) {
-      return Piece{
-          .fill =
-              [=](char* slot) { std::memcpy(slot, bytes_of(flat) + begin * width, static_cast<size_t>(size * width)); },
-          .take =
-              [=, this, seq = next_] {
-                reduce_in_rank_order(bytes_of(flat) + begin * width, parts(seq, 0), dtype, size, maximum);
-              }};
+      return Piece{.fill = [=](char* slot) { copy_bytes(slot, bytes_of(flat) + begin * width, size * width); },
+                   .take =
+                       [=, this, seq = next_] {
+                         reduce_in_rank_order(bytes_of(flat) + begin * width, parts(seq, 0), dtype, size, maximum);
+                       }};
     });
   }
 
@@ -122,12 +125,11 @@ class ShmBackend final : public Backend {
     return launch(total, slot_bytes_, [&](int64_t begin, int64_t size) {
       return Piece{.fill =
                        [=, this](char* slot) {
-                         if (rank_ == root) std::memcpy(slot, bytes_of(value) + begin, static_cast<size_t>(size));
+                         if (rank_ == root) copy_bytes(slot, bytes_of(value) + begin, size);
                        },
                    .take =
                        [=, this, seq = next_] {
-                         if (rank_ != root)
-                           std::memcpy(bytes_of(value) + begin, slot(root, seq), static_cast<size_t>(size));
+                         if (rank_ != root) copy_bytes(bytes_of(value) + begin, slot(root, seq), size);
                        }};
     });
   }

@@ -179,7 +179,7 @@ std::vector<std::string> Communicator::all_gather_bytes(std::string_view mine, s
   guarded(sign(Op::kAllGatherBytes, my_length), label, [&] { return backend_->all_gather(lengths, my_length); }).wait();
   const int64_t longest = lengths.max().item<int64_t>();
   const Tensor padded = zeros({longest}, Dtype::kU8);
-  std::memcpy(padded.data_ptr(), mine.data(), mine.size());
+  if (!mine.empty()) std::memcpy(padded.data_ptr(), mine.data(), mine.size());
   const Tensor all = zeros({longest * size()}, Dtype::kU8);
   if (longest > 0) {
     counters_.other_bytes += static_cast<int64_t>(all.nbytes());
