@@ -1,0 +1,93 @@
+"""Ranks that others start: torchrun's variables, NPROC_PER_NODE, and what is left behind when one fails."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from small_job import losses, make_model, make_rows, sft_words
+from story import Story, finish, main, start
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def ranks_of(words):
+    """Processes whose command line holds the folder of this test."""
+    found = subprocess.run(["pgrep", "-f", "--", words], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+class Launch(Story):
+    def setUp(self):
+        super().setUp()
+        self.model = make_model(self.folder)
+        self.rows = make_rows(self.folder)
+
+    def start_ranks(self, words, size=2, **more):
+        port = free_port()
+        return [start(*words, env={"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
+                                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                                   **{key: value.format(rank=rank) for key, value in more.items()}})
+                for rank in range(size)]
+
+    def test_torchrun_variables_make_ranks(self):
+        out = self.folder / "out"
+        done = [finish(process) for process in self.start_ranks(sft_words(self.model, self.rows, out, steps=3))]
+        self.assertEqual([d.returncode for d in done], [0, 0], done[0].text + done[1].text)
+        self.assertEqual(done[1].stdout + done[1].stderr, "")
+        own = self.folder / "own"
+        self.lockstep(*sft_words(self.model, self.rows, own, steps=3, nproc=2), expect=0)
+        self.assertEqual(losses(out), losses(own))
+
+    def test_an_error_is_printed_once_and_left_where_torchrun_looks(self):
+        words = sft_words(self.folder / "nowhere", self.rows, self.folder / "out")
+        errors = str(self.folder / "error{rank}.json")
+        done = [finish(process) for process in self.start_ranks(words, TORCHELASTIC_ERROR_FILE=errors)]
+        self.assertEqual([d.returncode for d in done], [4, 4])
+        self.assertEqual((done[0].stderr + done[1].stderr).count("error:"), 1, done[0].text + done[1].text)
+        message = json.loads((self.folder / "error1.json").read_text())["message"]["message"]
+        self.assertIn("nowhere", message)
+
+    def test_nproc_per_node_starts_ranks(self):
+        done = self.lockstep(*sft_words(self.model, self.rows, self.folder / "out", steps=2), env={"NPROC_PER_NODE": 3}, expect=0)
+        self.assertIn("3 ranks", done.stdout)
+
+    def test_a_launcher_and_nproc_that_disagree_are_refused(self):
+        words = sft_words(self.model, self.rows, self.folder / "out", nproc=4)
+        done = [finish(process) for process in self.start_ranks(words)]
+        self.assertEqual([d.returncode for d in done], [2, 2])
+        self.assertIn("--nproc 4", done[0].stderr)
+
+    def test_ranks_started_with_other_flags_are_told_apart(self):
+        words = sft_words(self.model, self.rows, self.folder / "out")
+        port = free_port()
+        ranks = [start(*words, *extra, env={"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2,
+                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                 for rank, extra in enumerate(([], ["--freeze_llm", "true"]))]
+        done = [finish(process) for process in ranks]
+        self.assertEqual([d.returncode for d in done], [2, 2], done[0].text + done[1].text)
+        self.assertIn("do not agree on the plan", done[0].stderr)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_no_rank_outlives_a_killed_launcher(self):
+        out = self.folder / "orphans"
+        process = start(*sft_words(self.model, self.rows, out, steps=100000, save_steps=90000, nproc=2))
+        while "step " not in (line := process.stdout.readline()):
+            self.assertNotEqual(line, "")
+        self.assertGreaterEqual(len(ranks_of(str(out))), 3)
+        os.kill(process.pid, signal.SIGKILL)
+        for _ in range(100):
+            if not ranks_of(str(out)):
+                break
+            time.sleep(0.1)
+        self.assertEqual(ranks_of(str(out)), [])
+        finish(process)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A job that trains in seconds: a tiny random model, rows with and without drawn images, and readers of what a run writes."""
+import json
+import struct
+import zlib
+
+from story import run
+
+
+def png(width, height, colour):
+    """A plain RGB picture as PNG bytes."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes(colour) * width) * height
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def make_model(folder, family="llava", dtype="float32"):
+    """A tiny checkpoint; returns its folder."""
+    done = run("init", "--family", family, "--size", "tiny", "--torch_dtype", dtype, "--output_dir", folder / family)
+    assert done.returncode == 0, done.text
+    return folder / family
+
+
+def make_rows(folder, count=24, images=True, name="rows.jsonl"):
+    """Questions of different lengths; two of three rows have a picture."""
+    colours = {"red": (220, 20, 20), "green": (20, 180, 20), "blue": (20, 20, 220)}
+    with open(folder / name, "w") as out:
+        for i in range(count):
+            colour = list(colours)[i % 3]
+            if images and i % 3 != 2:
+                (folder / f"{i}.png").write_bytes(png(20 + i, 30, colours[colour]))
+                row = {"messages": [{"role": "user", "content": "<image>What colour is it?" + " Please." * (i % 4)},
+                                    {"role": "assistant", "content": colour}], "images": [f"{i}.png"]}
+            else:
+                row = {"query": f"Say {i}." + " Now!" * (i % 5), "response": f"number {i}"}
+            out.write(json.dumps(row) + "\n")
+    return folder / name
+
+
+def sft_words(model, rows, output, steps=8, **flags):
+    """The words of a training run that logs every step and decides nothing by itself."""
+    words = {"model": model, "dataset": rows, "output_dir": output, "max_steps": steps, "add_version": "false",
+             "torch_dtype": "float32", "deepspeed": "zero3", "logging_steps": 1, "learning_rate": "1e-3",
+             "freeze_vit": "false", "freeze_aligner": "false", "per_device_train_batch_size": 3,
+             "gradient_accumulation_steps": 1, "warmup_steps": 2, "save_steps": 4, "report_to": "none", **flags}
+    return ["sft", *(word for key, value in words.items() if value is not None for word in (f"--{key}", value))]
+
+
+def records(run_folder):
+    """The logged steps of logging.jsonl, by step."""
+    steps = {}
+    for line in (run_folder / "logging.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if "loss" in record and "global_step/max_steps" in record:
+            steps[int(record["global_step/max_steps"].split("/")[0])] = record
+    return steps
+
+
+def losses(run_folder):
+    return {step: record["loss"] for step, record in records(run_folder).items()}
