@@ -12,6 +12,8 @@ case "$kind" in
 esac
 
 folder=build/$kind
+# Another checkout of the same sources compiles nothing anew: paths are kept relative in the cache's keys.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 mkdir -p "$folder"
 # Under a sanitizer a compiler takes about 1.5 GiB: on a small machine fewer of them run at a time.
 jobs=$(awk -v cores="$(nproc)" '/MemAvailable/ { fit = int($2 / 1572864); print fit < 1 ? 1 : (fit < cores ? fit : cores) }' /proc/meminfo)

@@ -1,6 +1,7 @@
 #include "lockstep/cli/init_checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <regex>
 #include <system_error>
@@ -140,6 +141,23 @@ std::vector<ParamSource> tensors_of(const Model& model) {
   return out;
 }
 
+/// The spread of a fresh tensor. Text and projector: initializer_range. Source: transformers
+/// CLIPPreTrainedModel._init_weights.
+double spread_of(const std::string& key, const HfConfig& config) {
+  const HfConfig vision = config.at("vision_config"), text = config.at("text_config");
+  if (!key.starts_with("vision_tower."))
+    return text.number("initializer_range", config.number("initializer_range", 0.02));
+  const auto width = static_cast<double>(vision.integer("hidden_size", 768));
+  const double deep = 1.0 / std::sqrt(2.0 * static_cast<double>(vision.integer("num_hidden_layers", 12)));
+  const auto ends = [&](std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [&](const char* name) { return key.ends_with(name); });
+  };
+  if (ends({"class_embedding", "out_proj.weight"})) return 1.0 / std::sqrt(width);
+  if (ends({"q_proj.weight", "k_proj.weight", "v_proj.weight", "fc2.weight"})) return deep / std::sqrt(width);
+  if (ends({"fc1.weight"})) return 1.0 / std::sqrt(2.0 * width);
+  return vision.number("initializer_range", 0.02);
+}
+
 /// As a fresh Hugging Face model: scales of norms 1, biases 0, everything else normal.
 Tensor fresh_values(const ParamSource& source, double std, uint64_t seed) {
   if (source.key.ends_with(".bias")) return zeros(source.shape, Dtype::kF32);
@@ -152,8 +170,6 @@ Tensor fresh_values(const ParamSource& source, double std, uint64_t seed) {
 void write_weights(const fs::path& dir, const HfConfig& config, const Family& family, const InitOptions& options,
                    InitReport& report) {
   const std::vector<ParamSource> tensors = tensors_of(family.build(config));
-  const double top = config.number("initializer_range", 0.02);
-  const double std = config.has("text_config") ? config.at("text_config").number("initializer_range", top) : top;
   std::vector<TensorSpec> specs;
   for (const auto& source : tensors) {
     specs.push_back({source.key, options.dtype, source.shape});
@@ -161,7 +177,8 @@ void write_weights(const fs::path& dir, const HfConfig& config, const Family& fa
     report.bytes += specs.back().bytes();
   }
   SafetensorsWriter out(dir, specs);
-  for (const auto& source : tensors) out.write(source.key, fresh_values(source, std, options.seed));
+  for (const auto& source : tensors)
+    out.write(source.key, fresh_values(source, spread_of(source.key, config), options.seed));
   out.finish();
 }
 

@@ -199,7 +199,8 @@ PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
 TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
   TrainOptions out = train;
   const int64_t rows_at_once = train.per_device_train_batch_size * world;
-  out.gradient_accumulation_steps = gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
+  out.gradient_accumulation_steps =
+      gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
   const int64_t per_epoch = steps_per_epoch(batches_per_epoch, out.gradient_accumulation_steps);
   const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
   out.save_steps = steps_of(save_strategy, train.save_steps, per_epoch);

@@ -17,8 +17,8 @@
 namespace lockstep {
 
 struct DatasetOptions {
-  bool strict = false;              // a broken row is an error, instead of skipped and counted
-  std::string root_image_dir;       // prefix of relative media paths; empty: the data file's folder
+  bool strict = false;         // a broken row is an error, instead of skipped and counted
+  std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
 };
 
 /// A row that could not be read: file, line, column or field, and why.
@@ -26,20 +26,21 @@ struct BrokenRow {
   std::string where, why;
 };
 
-/// Indexes the files once (line offsets); rows are parsed when asked for. "path#N" takes N rows (repeating when N is larger).
-/// Immutable after construction; sample() is thread-safe.
+/// Indexes the files once (line offsets); rows are parsed when asked for. "path#N" takes N rows (repeating when N is
+/// larger). Immutable after construction; sample() is thread-safe.
 class Dataset {
  public:
-  /// Throws UserError(kData) when a file is missing, unreadable or has no row; with strict, also for the first broken row.
+  /// Throws UserError(kData) when a file is missing, unreadable or has no row; with strict, also for the first broken
+  /// row.
   Dataset(const std::vector<std::string>& paths, const DatasetOptions& options);
   ~Dataset();
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
 
-  int64_t size() const;                       // whole rows only
-  Sample sample(int64_t index) const;         // throws std::out_of_range, UserError(kData)
+  int64_t size() const;                // whole rows only
+  Sample sample(int64_t index) const;  // throws std::out_of_range, UserError(kData)
   const std::vector<BrokenRow>& broken() const;
-  std::string fingerprint() const;            // names, sizes and row counts, hashed: compared on resume and between ranks
+  std::string fingerprint() const;  // names, sizes and row counts, hashed: compared on resume and between ranks
   /// Moves the last `ratio` of rows, chosen by `seed`, to the second.
   static std::pair<Dataset, Dataset> split(Dataset whole, double ratio, uint64_t seed);
 

@@ -19,9 +19,9 @@ struct PixelBlock {
 /// One sample, ready for a model. labels[i] is the target *at* position i before the shift by one; -100 is ignored.
 struct Features {
   std::vector<int32_t> input_ids;
-  std::vector<int32_t> labels;       // empty for prompts
-  std::vector<PixelBlock> images;    // in the order of their placeholders in input_ids
-  Sample sample;                     // where it came from: metadata travels beside the labels (incident I1)
+  std::vector<int32_t> labels;     // empty for prompts
+  std::vector<PixelBlock> images;  // in the order of their placeholders in input_ids
+  Sample sample;                   // where it came from: metadata travels beside the labels (incident I1)
 };
 
 }  // namespace lockstep

@@ -18,10 +18,18 @@ struct Image {
   std::vector<uint8_t> pixels;
 };
 
-enum class Resample { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kBox = 4, kHamming = 5 };  // Pillow's numbers
+enum class Resample {
+  kNearest = 0,
+  kLanczos = 1,
+  kBilinear = 2,
+  kBicubic = 3,
+  kBox = 4,
+  kHamming = 5
+};  // Pillow's numbers
 
 /// PNG, JPEG, WebP by content, not by name. Grey, palette and 16-bit become RGB, alpha is dropped as Pillow's
-/// convert("RGB") does, EXIF orientation is applied. Throws UserError(kData): `where`, what was found in the first bytes.
+/// convert("RGB") does, EXIF orientation is applied. Throws UserError(kData): `where`, what was found in the first
+/// bytes.
 Image decode_image(std::string_view bytes, const std::string& where);
 
 /// A path, or a data: URI with base64. Throws UserError(kData) naming both `reference` and `where` (the row).

@@ -50,7 +50,7 @@ bool is_inside(int kind, double x, double y) {
     case 0:  // circle
       return x * x + y * y <= 1.0;
     case 1:  // square
-      return std::max(std::abs(x), std::abs(y)) <= 0.85;
+      return std::max(std::abs(x), std::abs(y)) <= 0.9;
     case 2:  // triangle, point upwards
       return y >= -1.0 && y <= 0.8 && std::abs(x) <= (y + 1.0) * 0.56;
     default:  // cross
@@ -69,8 +69,17 @@ std::vector<int> draw_different(SplitMix64& random, int count, int bound) {
   return all;
 }
 
-std::vector<DrawnShape> draw_scene(SplitMix64& random, int max_shapes) {
-  const auto count = static_cast<int>(1 + random.below(max_shapes));
+enum class Topic { kColour, kKind, kCount, kPosition };
+
+/// How many shapes a picture has. Counts are asked of any number alike. For the other questions most pictures hold one
+/// shape: what a shape looks like is learned there, and which of several is meant follows from it.
+int draw_count(SplitMix64& random, Topic topic, int max_shapes) {
+  if (topic == Topic::kCount) return static_cast<int>(1 + random.below(max_shapes));
+  const int64_t percent = random.below(100);
+  return std::min(max_shapes, percent < 60 ? 1 : percent < 90 ? 2 : 3);
+}
+
+std::vector<DrawnShape> draw_scene(SplitMix64& random, int count) {
   const auto kinds = draw_different(random, count, kShapeKinds.size());
   const auto colours = draw_different(random, count, kShapeColours.size());
   const auto cells = draw_different(random, count, kShapePlaces.size());
@@ -80,22 +89,23 @@ std::vector<DrawnShape> draw_scene(SplitMix64& random, int max_shapes) {
 }
 
 /// About the first shape, which is as random as any.
-Question ask(SplitMix64& random, const std::vector<DrawnShape>& scene) {
+Question ask(Topic topic, const std::vector<DrawnShape>& scene) {
   const auto& shape = scene.front();
   const std::string kind = kShapeKinds.at(static_cast<size_t>(shape.kind));
   const std::string colour = kShapeColours.at(static_cast<size_t>(shape.colour));
-  switch (random.below(4)) {
-    case 0:
+  switch (topic) {
+    case Topic::kColour:
       return {.group = "colour", .text = fmt::format("What colour is the {}?", kind), .answer = colour};
-    case 1:
+    case Topic::kKind:
       return {.group = "kind", .text = fmt::format("What shape is {}?", colour), .answer = kind};
-    case 2:
+    case Topic::kCount:
       return {.group = "count", .text = "How many shapes are there?", .answer = kNumbers.at(scene.size() - 1)};
-    default:
-      return {.group = "position",
-              .text = fmt::format("Where is the {}?", kind),
-              .answer = kShapePlaces.at(static_cast<size_t>(shape.cell))};
+    case Topic::kPosition:
+      break;
   }
+  return {.group = "position",
+          .text = fmt::format("Where is the {}?", kind),
+          .answer = kShapePlaces.at(static_cast<size_t>(shape.cell))};
 }
 
 /// The row in one of the three forms; `image` may be empty.
@@ -126,8 +136,7 @@ int64_t draw_edge(SplitMix64& random) {
 }
 
 std::array<uint8_t, 3> draw_background(SplitMix64& random) {
-  const int64_t darkest = random.below(2) == 0 ? 0 : 230;
-  const auto grey = static_cast<uint8_t>(darkest + random.below(26));
+  const auto grey = static_cast<uint8_t>(220 + random.below(36));
   return {grey, grey, grey};
 }
 
@@ -146,8 +155,9 @@ std::vector<Question> write_part(const std::filesystem::path& dir, const ShapesO
     std::string image;
     const bool has_image = static_cast<double>(random.below(1000)) >= options.text_share * 1000;
     if (has_image) {
-      const auto scene = draw_scene(random, options.max_shapes);
-      questions.push_back(ask(random, scene));
+      const auto topic = static_cast<Topic>(random.below(4));
+      const auto scene = draw_scene(random, draw_count(random, topic, options.max_shapes));
+      questions.push_back(ask(topic, scene));
       const bool is_jpeg = random.below(4) == 0;
       image = fmt::format("images/{}_{:06}.{}", part.name, i, is_jpeg ? "jpg" : "png");
       const int64_t edge = draw_edge(random);
@@ -183,7 +193,7 @@ double most_frequent_hits(const std::vector<Question>& train, const std::vector<
 
 Image draw_shapes(const std::vector<DrawnShape>& shapes, int64_t edge, std::array<uint8_t, 3> background) {
   Image image{.width = edge, .height = edge, .pixels = std::vector<uint8_t>(static_cast<size_t>(edge * edge * 3))};
-  const double cell = static_cast<double>(edge) / 3, radius = 0.4 * cell;
+  const double cell = static_cast<double>(edge) / 3, radius = 0.46 * cell;
   for (int64_t y = 0; y < edge; ++y) {
     for (int64_t x = 0; x < edge; ++x) {
       auto paint = background;

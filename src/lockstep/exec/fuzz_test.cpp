@@ -1,7 +1,8 @@
 // Random steps over ranks and stages: text beside images, uneven rows, ranks without rows. Every gradient must equal
 // that of one process on the union, and nothing may hang. LOCKSTEP_FUZZ_STEPS (default 300) and LOCKSTEP_FUZZ_SEED
 // choose length and start.
-#include <cstdlib>
+#include <cmath>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -34,7 +35,9 @@ std::vector<Named> gradients_of(const Model& model, const JobOptions& options,
 
 TEST(Fuzz, MixedBatchesOnAnyRanksEqualOneProcessOnTheUnion) {
   const Env env = Env::process();
-  const auto total = env.integer("LOCKSTEP_FUZZ_STEPS").value_or(300);
+  // Sanitizer builds set LOCKSTEP_TEST_SCALE: the same paths, fewer times.
+  const double scale = env.has("LOCKSTEP_TEST_SCALE") ? std::stod(*env.text("LOCKSTEP_TEST_SCALE")) : 1.0;
+  const auto total = env.integer("LOCKSTEP_FUZZ_STEPS").value_or(std::llround(300 * scale));
   const auto seed = static_cast<uint64_t>(env.integer("LOCKSTEP_FUZZ_SEED").value_or(20261121));
   std::cout << "fuzz: " << total << " steps, seed " << seed << std::endl;
   std::mt19937_64 random(seed);

@@ -15,8 +15,8 @@ namespace lockstep {
 
 struct CollateOptions {
   int32_t pad_token = 0;
-  int32_t media_token = -1;    // placeholder id whose positions receive media rows; -1: a text model
-  bool left_pad = false;       // generation: with "positions" and "mask"
+  int32_t media_token = -1;  // placeholder id whose positions receive media rows; -1: a text model
+  bool left_pad = false;     // generation: with "positions" and "mask"
 };
 
 /// flow is empty when there are no rows. `lengths` are tokens without padding.

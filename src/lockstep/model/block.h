@@ -1,10 +1,11 @@
 // A Block: the unit of sharding, placement, recompute, memory accounting and error messages. It holds no tensors.
 //
-// It declares its parameters, the slots it reads and writes, and a pure forward. Autograd lives inside forward; between blocks
-// the Executor is the chain rule.
+// It declares its parameters, the slots it reads and writes, and a pure forward. Autograd lives inside forward; between
+// blocks the Executor is the chain rule.
 //
 // Example:
-//   class Projector final : public Block { … Flow forward(const Params& p, const Flow& in, const Context&) const override; };
+//   class Projector final : public Block { … Flow forward(const Params& p, const Flow& in, const Context&) const
+//   override; };
 #pragma once
 
 #include <cstdint>
@@ -32,12 +33,13 @@ enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
 
 /// What forward may know beyond its inputs. One a micro-batch.
 struct Context {
-  bool training = false;           // labels are there, the head writes "loss"
-  double loss_weight = 1.0;        // the summed loss is multiplied by it: loss scale / tokens of the whole step
-  int64_t loss_chunk = 512;        // rows of logits that exist at once
+  bool training = false;     // labels are there, the head writes "loss"
+  double loss_weight = 1.0;  // the summed loss is multiplied by it: loss scale / tokens of the whole step
+  int64_t loss_chunk = 512;  // rows of logits that exist at once
   LogitsWanted logits = LogitsWanted::kNone;
-  KvCache* cache = nullptr;        // generation only: keys and values of earlier tokens
-  std::function<void(const std::string& name, const Tensor& value)> tap;  // sees named intermediates; empty: nobody looks
+  KvCache* cache = nullptr;  // generation only: keys and values of earlier tokens
+  std::function<void(const std::string& name, const Tensor& value)>
+      tap;  // sees named intermediates; empty: nobody looks
 };
 
 /// The gathered parameters of one block, in the order of Block::params().
@@ -58,7 +60,8 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  /// Pure: the same inputs give the same outputs, on every rank and when recomputed. Absent optional slots are absent in `in`.
+  /// Pure: the same inputs give the same outputs, on every rank and when recomputed. Absent optional slots are absent
+  /// in `in`.
   virtual Flow forward(const Params& params, const Flow& in, const Context& context) const = 0;
 
   const std::string& name() const { return name_; }

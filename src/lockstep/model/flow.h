@@ -28,8 +28,8 @@ class Flow {
   const Tensor* find(std::string_view slot) const;        // nullptr when absent
   void set(std::string_view slot, Tensor value);
   void erase(std::string_view slot);
-  void put(Flow&& other);                                 // overwrites slots of the same name
-  Flow pick(std::span<const std::string> slots) const;    // those that are present
+  void put(Flow&& other);                               // overwrites slots of the same name
+  Flow pick(std::span<const std::string> slots) const;  // those that are present
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:

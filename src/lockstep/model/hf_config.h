@@ -18,24 +18,24 @@ namespace lockstep {
 
 class HfConfig {
  public:
-  static HfConfig load(const std::filesystem::path& dir);       // dir/config.json; throws UserError(kCheckpoint)
+  static HfConfig load(const std::filesystem::path& dir);  // dir/config.json; throws UserError(kCheckpoint)
   HfConfig(Json value, std::string where);
   ~HfConfig();
   HfConfig(const HfConfig&);
   HfConfig& operator=(const HfConfig&);
 
-  bool has(const std::string& key) const;                       // present and not null
-  HfConfig at(const std::string& key) const;                    // a sub-object; an empty one when absent
-  int64_t integer(const std::string& key) const;                // the overloads without a default throw when absent
+  bool has(const std::string& key) const;         // present and not null
+  HfConfig at(const std::string& key) const;      // a sub-object; an empty one when absent
+  int64_t integer(const std::string& key) const;  // the overloads without a default throw when absent
   int64_t integer(const std::string& key, int64_t otherwise) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  std::vector<std::string> texts(const std::string& key) const; // list of strings; empty when absent
-  std::vector<int64_t> integers(const std::string& key) const;  // a number counts as a list of one
+  std::vector<std::string> texts(const std::string& key) const;  // list of strings; empty when absent
+  std::vector<int64_t> integers(const std::string& key) const;   // a number counts as a list of one
 
   const Json& json() const;
-  const std::string& where() const { return where_; }           // "config.json text_config"
+  const std::string& where() const { return where_; }  // "config.json text_config"
 
  private:
   std::shared_ptr<const Json> value_;

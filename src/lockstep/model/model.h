@@ -1,8 +1,9 @@
 // A model: a straight list of blocks over named slots, and how its tensors are called on disk.
 //
-// Slots a family may use: input_ids [B,T] i64, labels [B,T] i64 (-100 ignored, before the shift by one), positions [B,T] i64 (absent: 0..T-1),
-// mask [B,1,T,S] bool (absent: causal), pixel_values [N,3,H,W], media_index [M] i64 (flat positions in B*T), hidden [B,T,D], media,
-// cos, sin; the head writes loss (f32 scalar, summed * loss_weight), correct (i64 scalar) or logits.
+// Slots a family may use: input_ids [B,T] i64, labels [B,T] i64 (-100 ignored, before the shift by one), positions
+// [B,T] i64 (absent: 0..T-1), mask [B,1,T,S] bool (absent: causal), pixel_values [N,3,H,W], media_index [M] i64 (flat
+// positions in B*T), hidden [B,T,D], media, cos, sin; the head writes loss (f32 scalar, summed * loss_weight), correct
+// (i64 scalar) or logits.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ struct PrefixRule {
   std::string canonical, other;
 };
 struct Dialect {
-  std::string name;  // "transformers 5", "in memory"
+  std::string name;               // "transformers 5", "in memory"
   std::vector<PrefixRule> rules;  // the first that matches is applied
 };
 
@@ -32,8 +33,9 @@ struct Model {
   std::string family;
   ModelDims dims;
   std::vector<std::unique_ptr<Block>> blocks;
-  std::vector<ParamSource> unused;   // in the checkpoint, never computed with (a tower's last layers): carried through on save
-  std::vector<Dialect> dialects;     // besides the canonical names
+  std::vector<ParamSource>
+      unused;  // in the checkpoint, never computed with (a tower's last layers): carried through on save
+  std::vector<Dialect> dialects;  // besides the canonical names
 
   template <typename B, typename... Args>
   void add(Args&&... args) {

@@ -16,8 +16,9 @@ struct ParamSource {
   bool operator==(const ParamSource&) const = default;
 };
 
-/// q, k and v (or gate and up) stand behind one another along dim 0, so that one matrix product serves all: `shape` is the
-/// whole, `sources` the parts. A parameter that another block owns (tied head) has `tied` set and is not stored twice.
+/// q, k and v (or gate and up) stand behind one another along dim 0, so that one matrix product serves all: `shape` is
+/// the whole, `sources` the parts. A parameter that another block owns (tied head) has `tied` set and is not stored
+/// twice.
 struct ParamSpec {
   std::string local;  // how the block calls it: "self_attn.qkv.weight"
   Shape shape;

@@ -1,4 +1,5 @@
-// Writes safetensors files whose tensors are known beforehand and arrive one after another: no copy of the model is held.
+// Writes safetensors files whose tensors are known beforehand and arrive one after another: no copy of the model is
+// held.
 //
 // Example:
 //   SafetensorsWriter out(dir, specs, {.max_shard_bytes = 5e9});   // model.safetensors, or shards + index
@@ -19,7 +20,7 @@ namespace lockstep {
 
 struct SafetensorsOptions {
   int64_t max_shard_bytes = 5'000'000'000;
-  std::string stem = "model";                     // model.safetensors | model-00001-of-00002.safetensors + model.safetensors.index.json
+  std::string stem = "model";  // model.safetensors | model-00001-of-00002.safetensors + model.safetensors.index.json
   std::map<std::string, std::string> metadata{{"format", "pt"}};
 };
 

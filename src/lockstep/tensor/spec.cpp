@@ -1,8 +1,8 @@
 #include "lockstep/tensor/spec.h"
 
-#include <fmt/format.h>
-
 #include <array>
+
+#include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
@@ -17,11 +17,11 @@ struct Names {
 };
 
 constexpr std::array kDtypes{
-    Names{Dtype::kF32, 4, "f32", "F32", "float32"},   Names{Dtype::kBF16, 2, "bf16", "BF16", "bfloat16"},
-    Names{Dtype::kF16, 2, "f16", "F16", "float16"},   Names{Dtype::kF64, 8, "f64", "F64", "float64"},
-    Names{Dtype::kI64, 8, "i64", "I64", "int64"},     Names{Dtype::kI32, 4, "i32", "I32", "int32"},
-    Names{Dtype::kI16, 2, "i16", "I16", "int16"},     Names{Dtype::kI8, 1, "i8", "I8", "int8"},
-    Names{Dtype::kU8, 1, "u8", "U8", "uint8"},        Names{Dtype::kBool, 1, "bool", "BOOL", "bool"},
+    Names{Dtype::kF32, 4, "f32", "F32", "float32"}, Names{Dtype::kBF16, 2, "bf16", "BF16", "bfloat16"},
+    Names{Dtype::kF16, 2, "f16", "F16", "float16"}, Names{Dtype::kF64, 8, "f64", "F64", "float64"},
+    Names{Dtype::kI64, 8, "i64", "I64", "int64"},   Names{Dtype::kI32, 4, "i32", "I32", "int32"},
+    Names{Dtype::kI16, 2, "i16", "I16", "int16"},   Names{Dtype::kI8, 1, "i8", "I8", "int8"},
+    Names{Dtype::kU8, 1, "u8", "U8", "uint8"},      Names{Dtype::kBool, 1, "bool", "BOOL", "bool"},
 };
 
 const Names& names_of(Dtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)); }

@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-/// none | bool | integer | number | string | tensor | list | tuple | dict. A cheap handle: tensors are shared, not copied.
+/// none | bool | integer | number | string | tensor | list | tuple | dict. A cheap handle: tensors are shared, not
+/// copied.
 class Value {
  public:
   using List = std::vector<Value>;
@@ -44,8 +45,8 @@ class Value {
   const double* number() const;
   const bool* boolean() const;
 
-  /// The structure without sizes that may differ over ranks: "(f32[*, 4], {\"id\": str}, [int...])". A list whose items are
-  /// alike may differ in length.
+  /// The structure without sizes that may differ over ranks: "(f32[*, 4], {\"id\": str}, [int...])". A list whose items
+  /// are alike may differ in length.
   std::string structure() const;
 
  private:

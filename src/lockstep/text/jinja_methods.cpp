@@ -148,6 +148,10 @@ int64_t count_text(Text text, std::string_view part) {
   return count;
 }
 
+Value without_suffix(Text text, const std::string& suffix) {
+  return text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text;
+}
+
 const std::unordered_map<std::string_view, Method>& string_methods() {
   static const std::unordered_map<std::string_view, Method> methods = {
       {"upper", [](Text t, const Arguments&) -> Value { return upper(t); }},
@@ -182,10 +186,7 @@ const std::unordered_map<std::string_view, Method>& string_methods() {
          return t.starts_with(prefix) ? t.substr(prefix.size()) : t;
        }},
       {"removesuffix",
-       [](Text t, const Arguments& a) -> Value {
-         const std::string suffix = text_argument(a, 0, "suffix", "");
-         return t.ends_with(suffix) ? t.substr(0, t.size() - suffix.size()) : t;
-       }},
+       [](Text t, const Arguments& a) -> Value { return without_suffix(t, text_argument(a, 0, "suffix", "")); }},
       {"find", [](Text t, const Arguments& a) { return find_text(t, a, false); }},
       {"rfind", [](Text t, const Arguments& a) { return find_text(t, a, true); }},
       {"count", [](Text t, const Arguments& a) -> Value { return count_text(t, text_argument(a, 0, "sub", "")); }},

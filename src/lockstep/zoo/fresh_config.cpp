@@ -21,7 +21,8 @@ Json fresh_text_config(const std::string& model_type, const std::string& archite
           {"max_position_embeddings", size.max_positions},
           {"rms_norm_eps", 1e-6},
           {"rope_theta", 10000.0},
-          {"initializer_range", 0.02},
+          {"initializer_range",
+           size.hidden < 256 ? 0.05 : 0.02},  // 0.02 is for wide models: narrow ones learn late from it
           {"attention_dropout", 0.0},
           {"tie_word_embeddings", false},
           {"use_cache", true},
