@@ -169,7 +169,7 @@ void Demo::ask() {
                                            {"three", {{2, 5, 8}, {3, 1, 3}}, "What shape is orange?"}};
   for (const auto& question : questions) {
     const fs::path image = dir_ / "shapes" / fmt::format("fresh_{}.png", question.name);
-    write_text(image, encode_png(draw_shapes(question.shapes, 48, {245, 245, 245})));
+    write_text(image, encode_png(draw_shapes(question.shapes, 48, {115, 115, 115})));
     run_step(
         {"infer", "--model", checkpoint("run", flags_.steps), "--image", image.string(), "--prompt", question.text});
   }
