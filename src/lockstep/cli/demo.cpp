@@ -29,7 +29,7 @@ constexpr double kLeastExact = 0.90, kLeastLead = 0.25;  // over the model that 
 struct DemoFlags {
   std::string output_dir = "output/demo";
   int nproc = 2;
-  int64_t train_rows = 6000, eval_rows = 300, steps = 700, blind_steps = 150;
+  int64_t train_rows = 20000, eval_rows = 300, steps = 2600, blind_steps = 300;
   bool quick = false;
 };
 
@@ -130,7 +130,7 @@ void Demo::train(const std::string& data, const std::string& out, int64_t steps)
             "--gradient_accumulation_steps",
             "1",
             "--learning_rate",
-            "2e-3",
+            "1e-3",
             "--warmup_ratio",
             "0.05",
             "--gradient_checkpointing",

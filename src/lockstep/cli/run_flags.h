@@ -11,7 +11,7 @@
 #include "lockstep/plan/zero.h"
 #include "lockstep/tensor/spec.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
 }  // namespace CLI
 

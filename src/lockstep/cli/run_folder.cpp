@@ -35,6 +35,7 @@ std::vector<fs::path> run_folders(const fs::path& base) {
   }
   std::sort(versions.rbegin(), versions.rend());
   std::vector<fs::path> folders;
+  folders.reserve(versions.size() + 1);
   for (const auto& [version, path] : versions) folders.push_back(path);
   folders.push_back(base);
   return folders;

@@ -21,6 +21,7 @@ pid_t spawn_self(const std::vector<std::string>& words, int out) {
   std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string()};
   argv.insert(argv.end(), words.begin(), words.end());
   std::vector<char*> pointers;
+  pointers.reserve(argv.size() + 1);
   for (auto& word : argv) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   posix_spawn_file_actions_t actions;

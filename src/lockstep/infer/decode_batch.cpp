@@ -14,6 +14,7 @@ namespace {
 
 std::vector<Features> features_of(const std::vector<Prompt>& prompts) {
   std::vector<Features> out;
+  out.reserve(prompts.size());
   for (const auto& prompt : prompts) out.push_back(prompt.features);
   return out;
 }
@@ -92,6 +93,7 @@ bool DecodeBatch::accept(Live& live, int32_t token) {
 void DecodeBatch::drop_finished(const std::vector<int64_t>& kept) {
   if (kept.size() < live_.size()) {
     std::vector<Live> rest;
+    rest.reserve(kept.size());
     for (const int64_t i : kept) rest.push_back(std::move(live_[static_cast<size_t>(i)]));
     live_ = std::move(rest);
     if (live_.empty()) return;

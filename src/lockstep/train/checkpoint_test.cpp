@@ -1,0 +1,203 @@
+// Checkpoints from the inside: what is read back is what was held, whatever cut it, and a failing rank leaves nothing.
+#include "lockstep/state/checkpoint.h"
+
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/testing/ranks.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+const fs::path kCheckpoint = fs::path(LOCKSTEP_FIXTURES) / "oracle" / "seed1" / "qwen2" / "checkpoint";
+
+/// A folder of this test that goes away.
+class Folder {
+ public:
+  Folder() {
+    static std::atomic<int> count{0};
+    path_ = fs::temp_directory_path() /
+            ("lockstep_checkpoint_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// One rank's stores over the fixture, in bf16 with float32 masters.
+struct Held {
+  Held(Rank& rank, int stage, const fs::path& dir = kCheckpoint)
+      : model(family_of(HfConfig::load(dir)).build(HfConfig::load(dir))),
+        weights(Weights::open(dir)),
+        keys(KeyMap::match(model, weights)),
+        plan(make_plan(model, {.world = rank.size(), .zero = {stage}, .compute = Dtype::kBF16})),
+        pool("cpu"),
+        store(plan, rank.id(), pool) {
+    store.load(weights, keys);
+  }
+
+  /// Optimizer state that tells its unit and element, so that a wrong offset shows.
+  void fill_state() {
+    for (int i = 0; i < store.num_units(); ++i) {
+      UnitState& unit = store.unit(i);
+      if (!unit.master.defined()) continue;
+      unit.updates = 7 + i;
+      int slot = 1;
+      for (const Tensor& tensor : {unit.master, unit.exp_avg, unit.exp_avg_sq}) {
+        std::vector<float> values;
+        for (int64_t k = unit.optimised.begin; k < unit.optimised.end; ++k) {
+          values.push_back(static_cast<float>(k) + 0.25F * static_cast<float>(i) + 1e-3F * static_cast<float>(slot));
+        }
+        tensor.copy_(from_values(values, {unit.optimised.size()}));
+        ++slot;
+      }
+    }
+  }
+
+  Model model;
+  Weights weights;
+  KeyMap keys;
+  Plan plan;
+  BufferPool pool;
+  ParamStore store;
+};
+
+CheckpointSaved save(Rank& rank, Held& held, const fs::path& dir, int64_t step = 3, int64_t limit = 0) {
+  const ModelSource source{held.model, held.weights, held.keys};
+  const SideFiles side = read_side_files(kCheckpoint);
+  const std::string args = "{}";
+  TrainerState state;
+  state.global_step = step;
+  state.cursor = {.epoch = 2, .rows = 14};
+  state.since_log = {.loss = 0.1, .steps = 3, .correct_tokens = 5, .target_tokens = 9};
+  state.total_loss = 1.0 / 3.0;
+  return save_checkpoint({source, side, args, held.store, state}, {.output_dir = dir, .save_total_limit = limit},
+                         rank.data(), rank.control());
+}
+
+/// Elements of padding are nobody's.
+Tensor used(const Held& held, int i, const Tensor& tensor) {
+  const Range part = intersect(held.store.unit(i).optimised, {0, held.plan.units[static_cast<size_t>(i)].numel});
+  return tensor.narrow(0, 0, part.size());
+}
+
+TEST(Checkpoint, IsReadBackToTheBitByOtherRanksAndStages) {
+  const Folder folder;
+  run_ranks(3, [&](Rank& rank) {
+    Held held(rank, 3);
+    held.fill_state();
+    save(rank, held, folder.path());
+  });
+  for (const auto& [world, stage] : std::vector<std::pair<int, int>>{{3, 3}, {1, 0}, {2, 0}, {2, 1}, {4, 3}}) {
+    run_ranks(world, [&, stage = stage](Rank& rank) {
+      Held expected(rank, stage), read(rank, stage, folder.path() / "checkpoint-3");
+      expected.fill_state();
+      const TrainerState state = resume_state(folder.path() / "checkpoint-3", read.store, rank.data(), rank.control());
+      EXPECT_EQ(state.cursor, (LoaderCursor{.epoch = 2, .rows = 14}));
+      EXPECT_EQ(state.since_log, (LogSums{.loss = 0.1, .steps = 3, .correct_tokens = 5, .target_tokens = 9}));
+      EXPECT_EQ(state.total_loss, 1.0 / 3.0);
+      for (int i = 0; i < read.store.num_units(); ++i) {
+        const UnitState &a = read.store.unit(i), &b = expected.store.unit(i);
+        if (!b.master.defined()) continue;
+        EXPECT_EQ(a.updates, 7 + i);
+        for (auto slot : {&UnitState::master, &UnitState::exp_avg, &UnitState::exp_avg_sq}) {
+          EXPECT_TRUE(at::equal(used(read, i, a.*slot), used(expected, i, b.*slot)))
+              << world << " ranks, stage " << stage << ", unit " << i;
+        }
+        EXPECT_TRUE(at::equal(a.shard, to_dtype(a.shard, Dtype::kBF16)));
+      }
+    });
+  }
+}
+
+TEST(Checkpoint, HoldsTheModelsFilesAndWeights) {
+  const Folder folder;
+  run_ranks(2, [&](Rank& rank) {
+    Held held(rank, 3);
+    save(rank, held, folder.path());
+  });
+  const fs::path saved = folder.path() / "checkpoint-3";
+  EXPECT_NO_THROW(verify_folder(saved));
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(fs::exists(saved / name), fs::exists(kCheckpoint / name)) << name;
+  }
+  EXPECT_EQ(HfConfig::load(saved).text("torch_dtype", ""), "bfloat16");
+  const Weights before = Weights::open(kCheckpoint), after = Weights::open(saved);
+  ASSERT_EQ(before.specs().size(), after.specs().size());
+  for (const auto& spec : before.specs()) {
+    const Tensor expected = to_dtype(before.read(spec.name), Dtype::kBF16);
+    EXPECT_TRUE(at::equal(after.read(spec.name), expected)) << spec.name;
+  }
+}
+
+TEST(Checkpoint, AFailingRankIsNamedOnAllAndLeavesNothing) {
+  const Folder folder;
+  run_ranks(2, [&](Rank& rank) {
+    Held held(rank, 3);
+    // Rank 1 cannot write: its name for the optimizer shard is taken by a folder, put there once the temporary exists.
+    save(rank, held, folder.path(), 1);
+    const std::string taken = (folder.path() / "checkpoint-2").string() + ".tmp-" + std::to_string(::getpid());
+    if (rank.id() == 1) held.store.unit(0).exp_avg = zeros({1}, Dtype::kF32);
+    try {
+      save(rank, held, folder.path(), 2);
+      ADD_FAILURE() << "rank " << rank.id() << " saved";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 of 2"), std::string::npos) << error.what();
+    }
+    rank.control().barrier("after the failure");
+    EXPECT_FALSE(fs::exists(taken));
+    EXPECT_FALSE(fs::exists(folder.path() / "checkpoint-2"));
+  });
+  EXPECT_NO_THROW(verify_folder(folder.path() / "checkpoint-1"));
+}
+
+TEST(Checkpoint, OldOnesGoAndDamagedOnesAreSkipped) {
+  const Folder folder;
+  run_ranks(1, [&](Rank& rank) {
+    Held held(rank, 3);
+    for (const int64_t step : {1, 2, 3, 4}) save(rank, held, folder.path(), step, 2);
+    save(rank, held, folder.path(), 4, 2);  // again: takes the other's place
+  });
+  EXPECT_FALSE(fs::exists(folder.path() / "checkpoint-2"));
+  std::vector<std::string> notices;
+  EXPECT_EQ(latest_whole(folder.path(), notices), folder.path() / "checkpoint-4");
+  fs::resize_file(folder.path() / "checkpoint-4" / "tokenizer.json", 10);
+  fs::create_directories(folder.path() / "checkpoint-9");
+  fs::create_directories(folder.path() / "checkpoint-11.tmp-1");
+  EXPECT_EQ(latest_whole(folder.path(), notices), folder.path() / "checkpoint-3");
+  ASSERT_EQ(notices.size(), 2U);
+  EXPECT_NE(notices[0].find("checkpoint-9"), std::string::npos);
+  EXPECT_NE(notices[1].find("tokenizer.json: expected"), std::string::npos);
+}
+
+TEST(Checkpoint, OtherTrainedPartsAreRefused) {
+  const Folder folder;
+  run_ranks(1, [&](Rank& rank) {
+    Held held(rank, 3);
+    save(rank, held, folder.path());
+    held.plan = make_plan(held.model, {.world = 1, .compute = Dtype::kBF16, .freeze_prefixes = {"model.layers.0."}});
+    ParamStore other(held.plan, 0, held.pool);
+    EXPECT_THROW(resume_state(folder.path() / "checkpoint-3", other, rank.data(), rank.control()), UserError);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
