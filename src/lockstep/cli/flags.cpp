@@ -45,6 +45,9 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args) {
     return false;
   } catch (const CLI::ExtrasError&) {
     throw unknown_flag(app);
+  } catch (const CLI::RequiredError& e) {
+    if (!app.remaining().empty()) throw unknown_flag(app);  // a slip in the name of the very flag that is missed
+    throw usage_error(fmt::format("{}: {}", app.get_name(), e.what()), fmt::format("{} --help", app.get_name()));
   } catch (const CLI::ParseError& e) {
     throw usage_error(fmt::format("{}: {}", app.get_name(), e.what()), fmt::format("{} --help", app.get_name()));
   }

@@ -55,5 +55,17 @@ TEST(FlagsTest, WrongValuesMissingFlagsAndStrayWordsAreUsageErrors) {
             "lockstep verb: \"stray\" is not expected here; hint: lockstep verb --help lists all");
 }
 
+TEST(Flags, ASlipInARequiredFlagIsNamedAsTheSlip) {
+  CLI::App app("", "lockstep verb");
+  std::string model;
+  app.add_option("--model", model)->required();
+  try {
+    parse_flags(app, {"--modle", "x"});
+    FAIL() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean --model?"), std::string::npos) << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -63,8 +63,8 @@ TEST_F(InitTest, NormsAreOneBiasesZeroAndMatricesNormal) {
   EXPECT_TRUE(weights.read("model.norm.weight").eq(1).all().item<bool>());
   EXPECT_TRUE(weights.read("model.layers.0.self_attn.q_proj.bias").eq(0).all().item<bool>());
   const Tensor matrix = weights.read("model.layers.0.mlp.down_proj.weight");
-  EXPECT_NEAR(matrix.std().item<double>(), 0.02, 0.001);
-  EXPECT_NEAR(matrix.mean().item<double>(), 0.0, 0.001);
+  EXPECT_NEAR(matrix.std().item<double>(), 0.05, 0.001);
+  EXPECT_NEAR(matrix.mean().item<double>(), 0.0, 0.002);
 }
 
 TEST_F(InitTest, TokenIdsOfTheConfigAreThoseOfTheTokenizer) {

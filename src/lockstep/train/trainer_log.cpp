@@ -43,7 +43,6 @@ void Trainer::log(const Figures& figures) {
   done.samples_seen = state_.samples_seen;
   done.skipped_rows = state_.skipped_rows;
   done.peak_bytes = gather_peak_bytes();
-  done.predicted_bytes.assign(done.peak_bytes.size(), parts_.plan.state_bytes().total());
   done.gather_wait_seconds = each(counters_at_log_.gather_wait_seconds, now.gather_wait_seconds);
   done.reduce_wait_seconds = each(counters_at_log_.reduce_wait_seconds, now.reduce_wait_seconds);
   done.gather_bytes = (now.gather_bytes - counters_at_log_.gather_bytes) / steps;
