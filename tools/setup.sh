@@ -13,7 +13,7 @@ torch_version=2.11.0
 # What libtorch_cpu itself needs of CUDA, at the versions that torch 2.11.0 asks for.
 cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 gpu_wheels=("torch==$torch_version")
-bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0
+bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0 torchvision==0.26.0
   peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
   libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev

@@ -35,12 +35,20 @@ Tolerance tolerance_of(const std::string& tensor, const Tensor& expected, Dtype 
   return {.max = 0.1 * std::max(1.0, expected.abs().max().item<double>() / 3), .mean = 0.02};
 }
 
+/// How many tokens of a row were generated: a reference that stopped by itself is filled up with zeros.
+int64_t generated_length(const Tensor& row) {
+  int64_t length = row.size(0);
+  while (length > 0 && row[length - 1].item<int64_t>() == 0) --length;
+  return row.size(0) - length >= 2 ? length : row.size(0);
+}
+
 /// Greedy tokens must agree up to the first step at which the reference itself was undecided.
 void compare_generated(const std::string& name, const Tensor& expected, const Tensor& margins, const Tensor& found,
                        double least_margin, VerifyReport& report) {
   int64_t wrong = 0, compared = 0;
   for (int64_t row = 0; row < expected.size(0); ++row) {
-    for (int64_t step = 0; step < expected.size(1); ++step) {
+    const int64_t length = generated_length(expected[row]);
+    for (int64_t step = 0; step < length; ++step) {
       if (margins[row][step].item<double>() < least_margin) break;
       ++compared;
       wrong += expected[row][step].item<int64_t>() == found[row][step].item<int64_t>() ? 0 : 1;
