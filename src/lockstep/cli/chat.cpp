@@ -53,7 +53,7 @@ void Chat::add_question(const std::string& text) {
   if (marks > images.size())
     throw data_error(fmt::format("the question has {} {} marks and {} paths", marks, kMark, images.size()),
                      "write <image>path.png");
-  for (; marks < images.size(); ++marks) content.insert(0, std::string(kMark) + "\n");
+  for (; marks < images.size(); ++marks) content.insert(0, fmt::format("{}\n", kMark));
   for (const auto& image : images) history_.images.push_back(absolute(image));
   history_.messages.push_back({.role = "user", .content = content});
 }

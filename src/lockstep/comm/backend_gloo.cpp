@@ -142,6 +142,7 @@ class GlooBackend final : public Backend {
 
   std::vector<const void*> parts_of(const Tensor& all) const {
     std::vector<const void*> parts;
+    parts.reserve(static_cast<size_t>(size_));
     const auto* base = static_cast<const char*>(all.data_ptr());
     const auto stride = static_cast<int64_t>(all.nbytes()) / size_;
     for (int r = 0; r < size_; ++r) parts.push_back(base + r * stride);

@@ -163,6 +163,7 @@ class ShmBackend final : public Backend {
 
   std::vector<const void*> parts(uint64_t seq, int64_t offset) const {
     std::vector<const void*> all;
+    all.reserve(segments_.size());
     for (int r = 0; r < world(); ++r) all.push_back(slot(r, seq) + offset);
     return all;
   }
@@ -277,6 +278,7 @@ std::vector<std::string> exchange(Rendezvous& rendezvous, const World& world, co
                                   const std::string& mine, Clock::duration patience) {
   rendezvous.set(fmt::format("{}/{}", key, world.rank), mine);
   std::vector<std::string> all;
+  all.reserve(static_cast<size_t>(world.size));
   for (int r = 0; r < world.size; ++r) all.push_back(rendezvous.get(fmt::format("{}/{}", key, r), patience));
   return all;
 }

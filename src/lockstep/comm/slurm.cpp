@@ -60,7 +60,7 @@ void expand_part(const std::string& part, const std::string& node_list, std::vec
       refuse(node_list, fmt::format("\"{}\" is no range of numbers", range));
     }
     for (int64_t i = *low; i <= *high; ++i) {
-      expand_part(head + fmt::format("{:0{}}", i, first.size()) + tail, node_list, hosts);
+      expand_part(fmt::format("{}{:0{}}{}", head, i, first.size(), tail), node_list, hosts);
     }
   }
 }

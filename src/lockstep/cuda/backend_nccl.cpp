@@ -28,7 +28,7 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 class Watcher {
  public:
   Watcher(Group group, Clock::duration patience)
-      : group_(std::move(group)), patience_(patience), thread_([this](std::stop_token stop) { run(stop); }) {}
+      : group_(std::move(group)), patience_(patience), thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
   void watch(const C10Work& work) {
     const std::lock_guard lock(mutex_);

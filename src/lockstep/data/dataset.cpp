@@ -102,7 +102,7 @@ Verdict judge_file(const DataFile& file) {
   std::vector<std::unique_ptr<Worker>> workers;
   const size_t share = (file.rows.size() + wanted - 1) / wanted;
   for (size_t i = 1; i < wanted; ++i) {
-    workers.push_back(std::make_unique<Worker>(fmt::format("index-{}", i), [&, i](std::stop_token) {
+    workers.push_back(std::make_unique<Worker>(fmt::format("index-{}", i), [&, i](const std::stop_token&) {
       parts[i] = judge_rows(file, std::min(i * share, file.rows.size()), std::min((i + 1) * share, file.rows.size()));
     }));
   }

@@ -206,8 +206,9 @@ Image draw_shapes(const std::vector<DrawnShape>& shapes, int64_t edge, std::arra
     for (int64_t x = 0; x < edge; ++x) {
       auto paint = background;
       for (const auto& shape : shapes) {
-        const double from_x = (static_cast<double>(x) + 0.5 - (shape.cell % 3 + 0.5) * cell) / radius;
-        const double from_y = (static_cast<double>(y) + 0.5 - (shape.cell / 3 + 0.5) * cell) / radius;
+        const int column = shape.cell % 3, row = shape.cell / 3;
+        const double from_x = (static_cast<double>(x) + 0.5 - (column + 0.5) * cell) / radius;
+        const double from_y = (static_cast<double>(y) + 0.5 - (row + 0.5) * cell) / radius;
         if (is_inside(shape.kind, from_x, from_y)) paint = kPaint.at(static_cast<size_t>(shape.colour));
       }
       std::copy(paint.begin(), paint.end(), &image.pixels[static_cast<size_t>((y * edge + x) * 3)]);

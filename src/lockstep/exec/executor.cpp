@@ -106,9 +106,10 @@ void Executor::backward(const std::vector<const Step*>& steps, std::vector<Taped
   }
   Flow edges;
   if (has_loss) edges.set("loss", tape.back().out["loss"].detach().clone().fill_(1.0));
+  Lease lease = std::move(last);
   for (size_t i = 0; i < order.size(); ++i) {
     const Step& step = *steps[order[i]];
-    Lease lease = i == 0 ? std::move(last) : residency_.borrow(step);
+    if (i > 0) lease = residency_.borrow(step);
     if (i + 1 < order.size()) residency_.prefetch(*steps[order[i + 1]]);
     Taped& taped = tape[order[i]];
     std::vector<Tensor> param_grads;

@@ -89,7 +89,7 @@ struct BufferPool::Impl : std::enable_shared_from_this<BufferPool::Impl> {
   int64_t alive = 0, peak = 0;
 };
 
-BufferPool::BufferPool(std::string device) : impl_(std::make_shared<Impl>(device)) {}
+BufferPool::BufferPool(const std::string& device) : impl_(std::make_shared<Impl>(device)) {}
 BufferPool::~BufferPool() { impl_->trim(); }
 
 Tensor BufferPool::take(int64_t numel, Dtype dtype) {

@@ -13,7 +13,7 @@ namespace lockstep {
 
 class BufferPool {
  public:
-  explicit BufferPool(std::string device);
+  explicit BufferPool(const std::string& device);
   ~BufferPool();  // blocks still in use stay valid: they return to the system when freed
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;

@@ -17,6 +17,7 @@ void run_ranks(int n, const std::function<void(Rank&)>& body, const RanksOptions
   const auto rendezvous = Rendezvous::in_process();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(n));
   for (int r = 0; r < n; ++r) {
     threads.emplace_back([&, r] {
       at::set_num_threads(1);  // the setting belongs to the thread

@@ -25,7 +25,7 @@ class Scope {
 
 class Interpreter {
  public:
-  explicit Interpreter(NamedValues variables);
+  explicit Interpreter(const NamedValues& variables);
   /// Throws TemplateError.
   std::string render(const Block& block);
 

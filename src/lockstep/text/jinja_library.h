@@ -38,7 +38,7 @@ NamedValues global_functions();
 std::string text_argument(const Arguments& arguments, size_t index, std::string_view name, std::string_view fallback);
 int64_t int_argument(const Arguments& arguments, size_t index, std::string_view name, int64_t fallback);
 bool flag_argument(const Arguments& arguments, size_t index, std::string_view name, bool fallback);
-Value argument_or(const Arguments& arguments, size_t index, std::string_view name, Value fallback);
+Value argument_or(const Arguments& arguments, size_t index, std::string_view name, const Value& fallback);
 /// The arguments behind the first `count` positional ones, and the named ones.
 Arguments arguments_after(const Arguments& arguments, size_t count);
 

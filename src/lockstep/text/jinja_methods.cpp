@@ -12,9 +12,9 @@
 
 namespace lockstep::jinja {
 
-Value argument_or(const Arguments& arguments, size_t index, std::string_view name, Value fallback) {
+Value argument_or(const Arguments& arguments, size_t index, std::string_view name, const Value& fallback) {
   const Value* found = arguments.find(index, name);
-  return found != nullptr ? *found : std::move(fallback);
+  return found != nullptr ? *found : fallback;
 }
 
 std::string text_argument(const Arguments& arguments, size_t index, std::string_view name, std::string_view fallback) {

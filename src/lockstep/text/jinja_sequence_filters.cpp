@@ -26,7 +26,7 @@ Value at_path(Value item, const Value& path) {
   return item;
 }
 
-Value folded(Value value, bool case_sensitive) {
+Value folded(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(lower(value.string())) : value;
 }
 
@@ -117,8 +117,8 @@ Value map(const Value& value, const Arguments& arguments) {
   if (const Value* path = arguments.find(SIZE_MAX, "attribute")) {
     const Value* fallback = arguments.find(SIZE_MAX, "default");
     for (const Value& item : visited(value)) {
-      Value found = at_path(item, *path);
-      out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
+      const Value found = at_path(item, *path);
+      out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : found);
     }
     return generator(std::move(out));
   }

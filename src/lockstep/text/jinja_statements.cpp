@@ -62,10 +62,10 @@ const Value* Scope::find(const std::string& name) const {
   return nullptr;
 }
 
-Interpreter::Interpreter(NamedValues variables) {
+Interpreter::Interpreter(const NamedValues& variables) {
   Scope& globals = scopes_.emplace_back(nullptr);
   for (auto& [name, value] : global_functions()) globals.set(name, std::move(value));
-  for (auto& [name, value] : variables) globals.set(name, std::move(value));
+  for (const auto& [name, value] : variables) globals.set(name, value);
 }
 
 Scope& Interpreter::inside(const Scope& outside) { return scopes_.emplace_back(&outside); }
