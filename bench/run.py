@@ -53,6 +53,7 @@ def prepare(data):
     if not (model / "config.json").exists():
         subprocess.run([LOCKSTEP, "init", "--family", "qwen2", "--size", "small", "--torch_dtype", "float32",
                         "--output_dir", model], check=True)
+        subprocess.run([PYTHON, HERE / "peers/make_model.py", model], check=True, env=environment())
     vocab = json.loads((model / "config.json").read_text())["vocab_size"]
     ids = [[token(1234, r * SEQ + t, vocab) for t in range(SEQ)] for r in range(ROWS)]
     with open(data / "tokens.i32", "wb") as f:
