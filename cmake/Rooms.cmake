@@ -1,9 +1,10 @@
 # lockstep_room(NAME DEPENDS left… LINK libs… TEST_LINK libs…): one static library a room from its *.cpp, one test
 # binary from its *_test.cpp. A room may depend only on rooms to its left, so a wrong arrow fails to link.
 #
-# `room_tests` builds every test binary. Under the thread sanitizer only the rooms below share data between threads;
-# the others would spend minutes to find nothing.
-set(LOCKSTEP_THREADED_ROOMS base comm data state exec watch)
+# `room_tests` builds every test binary. Under a sanitizer only the rooms that can have what it looks for: those that share
+# data between threads, and those that handle raw memory or bytes from outside. The others would spend minutes to find nothing.
+set(LOCKSTEP_THREADED_ROOMS base comm data)
+set(LOCKSTEP_MEMORY_ROOMS base tensor comm text data model state exec)
 add_custom_target(room_tests)
 
 function(lockstep_room name)
@@ -22,6 +23,9 @@ function(lockstep_room name)
   endforeach()
   target_link_libraries(lockstep_${name} PUBLIC lockstep_flags ${ARG_LINK})
   if(LOCKSTEP_SANITIZE STREQUAL "thread" AND NOT name IN_LIST LOCKSTEP_THREADED_ROOMS)
+    return()
+  endif()
+  if(LOCKSTEP_SANITIZE MATCHES "address" AND NOT name IN_LIST LOCKSTEP_MEMORY_ROOMS)
     return()
   endif()
   if(tests AND LOCKSTEP_TESTS)

@@ -95,7 +95,7 @@ std::string ChatTemplate::render(const Json& messages, const RenderOptions& opti
       variables.emplace_back(name, jinja::Value::from_json(value));
   }
   try {
-    return jinja::Interpreter(std::move(variables)).render(impl_->block);
+    return jinja::Interpreter(variables).render(impl_->block);
   } catch (const jinja::TemplateError& e) {
     throw data_error(fmt::format("{}: {}", impl_->where, e.what()), "the conversation does not suit this template");
   }

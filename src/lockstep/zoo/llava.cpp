@@ -85,6 +85,7 @@ std::vector<std::string> add_tower(Model& model, const ClipConfig& clip, const s
   for (const char* end : {".weight", ".bias"})
     model.unused.push_back({kTower + ".post_layernorm" + end, {clip.hidden}});
   std::vector<std::string> slots;
+  slots.reserve(states.size());
   for (const int64_t state : states) slots.push_back(several ? slot(state) : "vision");
   return slots;
 }
