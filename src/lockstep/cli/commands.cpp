@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/agent_verb.h"
 #include "lockstep/cli/config_file.h"
 #include "lockstep/cli/demo.h"
 #include "lockstep/cli/eval.h"
@@ -63,6 +64,14 @@ Env with_defaults(const Env& env, std::map<std::string, std::string> variables) 
   return Env(std::move(all));
 }
 
+/// The last comparison of the calls of all ranks: an error there is the result.
+int closed_well(int code) {
+  Recorder& recorder = *process_recorder();
+  if (!recorder.watched()) return code;
+  recorder.finish(code);
+  return recorder.has_ending() ? static_cast<int>(recorder.board().ending.read_any().exit_code) : code;
+}
+
 }  // namespace
 
 int run_command(const std::vector<std::string>& words, const Env& env) {
@@ -76,10 +85,12 @@ int run_command(const std::vector<std::string>& words, const Env& env) {
       std::cout << "lockstep " << kVersion << "\n";
       return 0;
     }
+    if (words[0] == "agent") return run_agent({words.begin() + 1, words.end()}, env);  // started by ranks
     const Verb& verb = find_verb(words[0]);
     verb_name = verb.name;
     Expanded expanded = expand_config_file({words.begin() + 1, words.end()});
-    return verb.run(expanded.args, with_defaults(env, std::move(expanded.variables)));
+    const int code = verb.run(expanded.args, with_defaults(env, std::move(expanded.variables)));
+    return closed_well(code);
   } catch (const std::exception& error) {
     return report_failure(verb_name, error, env);
   }

@@ -104,7 +104,7 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
   const auto flags = parse(args);
   if (!flags) return 0;
   if (const auto code = launch_if_asked("eval", args, flags->run, env)) return *code;
-  Job job = start_job(flags->run, env);
+  Job job = start_job("eval", flags->run, env);
   const auto begun = Clock::now();
   Session session(job, flags->run.model, flags->run.dtype(), [&](Dtype compute) {
     return PlanOptions{.world = job.world.size, .zero = flags->run.zero(), .compute = compute, .training = false};

@@ -87,7 +87,7 @@ int run_infer(const std::vector<std::string>& args, const Env& env) {
   const auto flags = parse_infer_flags(args);
   if (!flags) return 0;
   if (const auto code = launch_if_asked("infer", args, flags->run, env)) return *code;
-  Job job = start_job(flags->run, env);
+  Job job = start_job("infer", flags->run, env);
   Session session(job, flags->run.model, flags->run.dtype(), [&](Dtype compute) {
     return PlanOptions{.world = job.world.size, .zero = flags->run.zero(), .compute = compute, .training = false};
   });

@@ -1,12 +1,17 @@
 #include "lockstep/cli/job.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/agent_verb.h"
+#include "lockstep/cli/failure.h"
 #include "lockstep/cli/gpus.h"
+#include "lockstep/cli/version.h"
 #include "lockstep/comm/launcher.h"
 #include "lockstep/comm/together.h"
 
@@ -22,6 +27,26 @@ int wanted_ranks(const RunFlags& flags, const Env& env) {
   std::cout << fmt::format("{} GPUs, so {} ranks ({}); --nproc 1 or CUDA_VISIBLE_DEVICES chooses fewer\n", gpus, gpus,
                            flags.zero().name());
   return gpus;
+}
+
+}  // namespace
+
+namespace {
+
+UserError strict_needs_one_node() {
+  return usage_error("--guard strict: the ranks stand on several nodes, and strict compares through the agent of one",
+                     "use --guard default, which compares over nodes too, a moment after the call");
+}
+
+/// The run goes on from its last whole checkpoint, or begins afresh when there is none. A checkpoint that was named
+/// stays named.
+std::vector<std::string> resuming(const std::vector<std::string>& argv) {
+  const std::string flag = "--resume_from_checkpoint";
+  const bool named =
+      std::any_of(argv.begin(), argv.end(), [&](const std::string& word) { return word.starts_with(flag); });
+  std::vector<std::string> words = argv;
+  if (!named) words.insert(words.end(), {flag, "auto"});
+  return words;
 }
 
 }  // namespace
@@ -43,23 +68,45 @@ std::optional<int> launch_if_asked(const std::string& verb, const std::vector<st
   std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string(), verb};
   argv.insert(argv.end(), args.begin(), args.end());
   std::cout.flush();
-  return launch_ranks(argv, env, {.num_processes = ranks});
+  LaunchOptions options{.num_processes = ranks,
+                        .program = "lockstep " + verb,
+                        .judge = flags.judge(),
+                        .strict_guard = flags.guard == "strict",
+                        .max_restarts = flags.max_restarts};
+  if (options.strict_guard && world.num_nodes > 1) throw strict_needs_one_node();
+  if (verb == "sft") options.restart_argv = resuming;
+  return launch_ranks(argv, env, options);
 }
 
-Job start_job(const RunFlags& flags, const Env& env) {
+Job start_job(const std::string& verb, const RunFlags& flags, const Env& env) {
   Job job{.world = World::from_env(env)};
   job.device = device_of(flags.device, job.world.local_rank, env);
+  const JudgeOptions judge = flags.judge();
+  const double longest = *std::max_element(judge.hard_seconds.begin(), judge.hard_seconds.end());
+  // Where an agent watches, it ends the job in time and says why; the transport's own limit is for when it does not.
+  constexpr double kAfterAgent = 10;
   const auto patience =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(flags.patience_seconds));
-  job.comm = connect(job.world, {.device = job.device,
-                                 .transport = transport_from_flag(flags.transport),
-                                 .patience = patience,
-                                 .rendezvous_patience = std::min<Clock::duration>(patience, std::chrono::minutes(5))});
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(longest + kAfterAgent));
+  ConnectOptions options{.device = job.device,
+                         .transport = transport_from_flag(flags.transport),
+                         .patience = patience,
+                         .rendezvous_patience = std::min<Clock::duration>(patience, std::chrono::minutes(5)),
+                         .recorder = process_recorder(),
+                         .agent = env.text("LOCKSTEP_AGENT").value_or("")};
+  if (flags.guard == "strict" && job.world.num_nodes > 1) throw strict_needs_one_node();
+  options.spawn_agent = [&] { return spawn_agent("lockstep " + verb, flags, job.world); };
+  options.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE")](const Ending& ending) {
+    if (error_file) write_error_file(*error_file, std::string(ending.message.view()));
+  };
+  options.recorder->add_fact("version", kVersion);
+  options.recorder->add_fact("libtorch", TORCH_VERSION);
+  job.comm = connect(job.world, options);
   return job;
 }
 
 void agree_on(Communicator& control, const std::vector<std::pair<std::string, std::string>>& facts) {
   for (const auto& [name, mine] : facts) {
+    control.recorder().add_fact(name, mine);
     const auto all = control.all_gather_bytes(mine, "compare " + name);
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank] == all[0]) continue;
@@ -71,7 +118,7 @@ void agree_on(Communicator& control, const std::vector<std::pair<std::string, st
   }
 }
 
-std::string from_rank_0(Communicator& control, const std::string& value, std::string_view label) {
+std::string from_rank_0(Communicator& control, const std::string& value, const Label& label) {
   return control.all_gather_bytes(control.rank() == 0 ? value : "", label).at(0);
 }
 

@@ -3,7 +3,7 @@
 //
 // Example:
 //   if (const auto code = launch_if_asked("sft", args, flags, env)) return *code;   // this process was the launcher
-//   Job job = start_job(flags, env);
+//   Job job = start_job("sft", flags, env);
 #pragma once
 
 #include <optional>
@@ -33,13 +33,13 @@ std::optional<int> launch_if_asked(const std::string& verb, const std::vector<st
                                    const Env& env);
 
 /// Throws UserError(kUsage), CollectiveError.
-Job start_job(const RunFlags& flags, const Env& env);
+Job start_job(const std::string& verb, const RunFlags& flags, const Env& env);
 
 /// Compares named texts with the other ranks'. Throws the same SharedError on all, naming what differs, where, and both
 /// values. Collective.
 void agree_on(Communicator& control, const std::vector<std::pair<std::string, std::string>>& facts);
 
 /// A value of rank 0 on every rank. Collective.
-std::string from_rank_0(Communicator& control, const std::string& value, std::string_view label);
+std::string from_rank_0(Communicator& control, const std::string& value, const Label& label);
 
 }  // namespace lockstep

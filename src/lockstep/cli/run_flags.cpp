@@ -1,10 +1,14 @@
 #include "lockstep/cli/run_flags.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace {
@@ -41,10 +45,56 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str()
       ->group("Ranks");
-  app.add_option("--patience", flags.patience_seconds, "seconds that a rank waits for the others in one call")
+  app.add_option("--patience", flags.patience,
+                 "seconds that ranks wait for one that is busy before the job is ended; by its phase too: "
+                 "600,save=1800,data=60 (phases: start load data forward backward step save evaluate generate)")
+      ->capture_default_str()
+      ->group("Ranks");
+  app.add_option("--soft_patience", flags.soft_patience, "seconds until a rank that others wait for is named")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group("Ranks");
+  app.add_option("--guard", flags.guard,
+                 "default | strict: strict compares every call before it starts (slow, one node)")
+      ->check(CLI::IsMember({"default", "strict"}))
+      ->capture_default_str()
+      ->group("Ranks");
+  app.add_option("--max_restarts", flags.max_restarts,
+                 "start the ranks again after a failure, from the last checkpoint, so many times")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str()
+      ->group("Ranks");
+}
+
+JudgeOptions RunFlags::judge() const {
+  JudgeOptions options{.soft_seconds = soft_patience};
+  const auto seconds = [&](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || !(value > 0)) {
+      throw usage_error(fmt::format("--patience {}: expected seconds above 0, found \"{}\"", patience, text),
+                        "for instance --patience 600 or --patience 600,save=1800");
+    }
+    return value;
+  };
+  for (const auto& part : split(patience, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos) {
+      options.hard_seconds.fill(seconds(part));
+      continue;
+    }
+    std::vector<std::string> names;
+    for (size_t i = 0; i < kPhases; ++i) names.emplace_back(phase_name(static_cast<Phase>(i)));
+    const std::string name = part.substr(0, equals);
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end()) {
+      const std::string near = nearest_name(name, names);
+      throw usage_error(fmt::format("--patience {}: there is no phase \"{}\"", patience, name),
+                        near.empty() ? "phases: " + join(names, " ") : "did you mean " + near + "?");
+    }
+    options.hard_seconds[static_cast<size_t>(at - names.begin())] = seconds(part.substr(equals + 1));
+  }
+  return options;
 }
 
 ProcessOptions RowFlags::process() const {

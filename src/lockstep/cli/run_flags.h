@@ -8,6 +8,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/comm/setup.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/guard/diagnosis.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/tensor/spec.h"
 
@@ -20,7 +21,10 @@ namespace lockstep {
 struct RunFlags {
   std::string model, torch_dtype, deepspeed, transport = "auto", device = "auto";
   int nproc = 0;  // 0: NPROC_PER_NODE, else one a GPU, else one
-  double patience_seconds = 600;
+  std::string patience = "600", guard = "default";
+  double soft_patience = 3;
+  int max_restarts = 0;
+  JudgeOptions judge() const;  // throws UserError(kUsage)
 
   /// zero3 unless asked otherwise: alone it costs nothing, among several ranks it needs the least memory.
   ZeroStage zero() const;

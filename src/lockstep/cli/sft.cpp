@@ -11,7 +11,7 @@ int run_sft(const std::vector<std::string>& args, const Env& env) {
   if (!flags) return 0;
   if (const auto code = launch_if_asked("sft", args, flags->run, env)) return *code;
   StopSignals signals;  // before any other thread
-  Job job = start_job(flags->run, env);
+  Job job = start_job("sft", flags->run, env);
   SftRun run(job, *flags, args, env, signals);
   return run.run();
 }

@@ -1,24 +1,22 @@
 #include "lockstep/comm/backend_gloo.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rank_sum.h"
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
@@ -154,36 +152,19 @@ class GlooBackend final : public Backend {
   std::shared_ptr<GlooState> state_ = std::make_shared<GlooState>();
 };
 
-/// The address with which this host speaks to `host`; its own name may resolve to one that nobody else reaches.
-std::string address_towards(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return {};
-  std::string address;
-  for (const addrinfo* one = found; one != nullptr && address.empty(); one = one->ai_next) {
-    const int fd = ::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    sockaddr_storage own{};
-    socklen_t length = sizeof own;
-    std::array<char, NI_MAXHOST> text{};
-    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&  // of a datagram socket: no packet leaves
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
-      address = text.data();
-    }
-    ::close(fd);
-  }
-  ::freeaddrinfo(found);
-  return address;
-}
-
 std::shared_ptr<gloo::transport::Device> device_for(const World& world) {
   using Gloo = c10d::ProcessGroupGloo;
   if (!world.interface.empty()) return Gloo::createDeviceForInterface(world.interface);
   if (world.num_nodes == 1) return Gloo::createDeviceForHostname("127.0.0.1");
-  const std::string address = address_towards(world.master_addr);
+  const std::string address = own_address_towards(world.master_addr);
   return address.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForHostname(address);
+}
+
+/// LibTorch keeps a recorder of its own, which several groups of one process must not write at once (their threads
+/// crash in its map). Ours knows more.
+void switch_off_foreign_recorder() {
+  static const int done = ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
+  static_cast<void>(done);
 }
 
 }  // namespace
@@ -236,6 +217,7 @@ std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
 
 std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
                                            const GlooPatience& patience) {
+  switch_off_foreign_recorder();
   auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(patience.connecting));
   options->threads = 2;
   options->devices.push_back(device_for(world));

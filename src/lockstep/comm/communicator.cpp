@@ -1,6 +1,7 @@
 #include "lockstep/comm/communicator.h"
 
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +15,14 @@ namespace {
 
 constexpr size_t kCallsInErrors = 5;
 
-CallSignature sign(Op op, const Tensor& tensor, int root = -1) {
-  return {.op = op, .dtype = dtype_of(tensor), .numel = tensor.numel(), .root = root};
+// How long a rank with a broken call waits for the roll call to say why.
+constexpr auto kDiagnosisPatience = std::chrono::seconds(8);
+
+CallSignature sign(Op op, const Tensor& tensor, ReduceOp reduce = ReduceOp::kNone) {
+  const auto shape = tensor.sizes();
+  CallSignature signature = CallSignature::of(op, dtype_name(dtype_of(tensor)), {shape.data(), shape.size()});
+  signature.reduce = reduce;
+  return signature;
 }
 
 /// Without the stack that LibTorch adds to its errors.
@@ -30,8 +37,16 @@ std::string late_text(std::string_view what, double seconds, const CommTimeout& 
 CollectiveError::CollectiveError(std::string message, std::string hint)
     : Error(ExitCode::kCommunication, std::move(message), std::move(hint)) {}
 
+JobEnded::JobEnded(const Ending& ending)
+    : CollectiveError(static_cast<ExitCode>(ending.exit_code), std::string(ending.message.view()),
+                      std::string(ending.hint.view())) {}
+
 Pending::~Pending() {
   if (work_ == nullptr) return;
+  if (std::uncaught_exceptions() > 0) {
+    comm_->give_up(*this);
+    return;
+  }
   try {
     wait();
   } catch (...) {  // a destructor must not throw; the communicator is dead and says so at the next call
@@ -54,15 +69,25 @@ void Pending::wait() {
 }
 
 Communicator::Communicator(World world, std::unique_ptr<Backend> backend, CommOptions options)
-    : world_(std::move(world)), backend_(std::move(backend)), options_(options) {}
+    : world_(std::move(world)),
+      backend_(std::move(backend)),
+      options_(std::move(options)),
+      recorder_(options_.recorder != nullptr ? options_.recorder : std::make_shared<Recorder>()),
+      group_(recorder_->add_group(options_.group)) {}
 
 Communicator::~Communicator() = default;
 
 // The only door to the network: what is not in the ring did not happen.
-Pending Communicator::guarded(const CallSignature& signature, std::string_view label,
+Pending Communicator::guarded(const CallSignature& signature, const Label& label,
                               const std::function<std::unique_ptr<Work>()>& launch) {
-  const uint64_t seq = ring_.enter(signature, label);
+  const uint64_t seq = recorder_->enter(group_, signature, label.text, label.site);
   if (dead_) fail(seq, "not started: an earlier call on this communicator failed");
+  if (recorder_->strict()) {
+    recorder_->wait_begins(group_, seq, Clock::now());
+    recorder_->await_clearance(group_, seq, options_.patience);
+    recorder_->wait_ends(group_, {});
+  }
+  if (recorder_->has_ending()) fail(seq, "not started: the job has been ended");
   ++counters_.calls;
   Pending pending;
   pending.comm_ = this;
@@ -75,7 +100,7 @@ Pending Communicator::guarded(const CallSignature& signature, std::string_view l
   } catch (const std::exception& e) {
     fail(seq, std::string("could not be launched: ") + first_line(e.what()));
   }
-  ring_.set_state(seq, CallState::kLaunched);
+  recorder_->set_state(group_, seq, CallState::kLaunched);
   return pending;
 }
 
@@ -83,6 +108,7 @@ void Communicator::finish(Pending& pending) {
   const auto work = std::exchange(pending.work_, nullptr);
   if (dead_) fail(pending.seq_, "abandoned: this communicator failed or was aborted");
   const auto start = Clock::now();
+  recorder_->wait_begins(group_, pending.seq_, start);
   try {
     work->finish(options_.patience);
   } catch (const CommTimeout& late) {
@@ -90,8 +116,10 @@ void Communicator::finish(Pending& pending) {
   } catch (const std::exception& e) {
     fail(pending.seq_, std::string("broke: ") + first_line(e.what()));
   }
-  ring_.set_state(pending.seq_, CallState::kDone);
-  const double seconds = seconds_since(start);
+  recorder_->set_state(group_, pending.seq_, CallState::kDone);
+  const auto waited = Clock::now() - start;
+  recorder_->wait_ends(group_, waited);
+  const double seconds = std::chrono::duration<double>(waited).count();
   if (pending.op_ == Op::kAllGather) {
     counters_.gather_wait_seconds += seconds;
   } else if (pending.op_ == Op::kReduceScatter) {
@@ -101,44 +129,54 @@ void Communicator::finish(Pending& pending) {
   }
 }
 
-// Where the roll call will stand: today the error says what this rank knows.
+void Communicator::give_up(Pending& pending) {
+  abort();
+  recorder_->set_state(group_, pending.seq_, CallState::kFailed);
+  pending.work_.reset();
+}
+
+/// What this rank knows is seldom the cause: where an agent watches, it says what the roll call found.
 void Communicator::fail(uint64_t seq, const std::string& why) {
   dead_ = true;
-  ring_.set_state(seq, CallState::kFailed);
+  recorder_->set_state(group_, seq, CallState::kFailed);
   std::string call = fmt::format("call #{}", seq), before;
-  for (const auto& record : ring_.last(kCallsInErrors)) {
+  for (const auto& record : ring().last(kCallsInErrors)) {
     if (record.seq == seq) {
-      call = fmt::format("{} \"{}\" (#{})", record.signature.describe(), record.label.data(), seq);
+      call = fmt::format("{} (#{})", record.call(), seq);
     } else {
       before += "\n    " + record.describe();
     }
   }
-  throw CollectiveError(
+  CollectiveError error(
       fmt::format("rank {} of {} ({}): {} {}{}", rank(), size(), backend_->name(), call, why,
                   before.empty() ? "" : "; calls before it:" + before),
       "another rank has left, is stuck, or made another call: look for the first error among the ranks");
+  if (recorder_->watched()) {
+    if (!recorder_->has_ending()) recorder_->say_last_words(describe_failure(error), /*secondary=*/true);
+    if (const auto ending = recorder_->await_ending(kDiagnosisPatience)) throw JobEnded(*ending);
+  }
+  throw error;
 }
 
-Pending Communicator::all_gather(const Tensor& full, const Tensor& shard, std::string_view label) {
+Pending Communicator::all_gather(const Tensor& full, const Tensor& shard, const Label& label) {
   check(full.numel() == shard.numel() * size() && full.scalar_type() == shard.scalar_type(),
-        fmt::format("all_gather \"{}\": {} from {} x {}", label, spec_of(full, "").describe(), size(),
+        fmt::format("all_gather \"{}\": {} from {} x {}", label.text, spec_of(full, "").describe(), size(),
                     spec_of(shard, "").describe()));
   counters_.gather_bytes += static_cast<int64_t>(full.nbytes());
   return guarded(sign(Op::kAllGather, shard), label, [&] { return backend_->all_gather(full, shard); });
 }
 
-Pending Communicator::reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, std::string_view label) {
+Pending Communicator::reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, const Label& label) {
   check(staged.numel() == sum.numel() * size() && dtype_of(sum) == Dtype::kF32,
-        fmt::format("reduce_scatter \"{}\": {} into {}", label, spec_of(staged, "").describe(),
+        fmt::format("reduce_scatter \"{}\": {} into {}", label.text, spec_of(staged, "").describe(),
                     spec_of(sum, "").describe()));
   counters_.reduce_bytes += static_cast<int64_t>(staged.nbytes());
-  return guarded(sign(Op::kReduceScatter, staged), label,
+  return guarded(sign(Op::kReduceScatter, staged, ReduceOp::kSum), label,
                  [&] { return backend_->reduce_scatter(sum, staged, accumulate); });
 }
 
 Tensor Communicator::staging(int64_t numel, int scalar_type) {
-  const auto last = ring_.last(1);
-  const uint64_t seq = last.empty() ? 0 : last.front().seq;
+  const uint64_t seq = ring().entered();
   if (dead_) fail(seq, "abandoned: this communicator failed or was aborted");
   const auto start = Clock::now();
   try {
@@ -153,27 +191,31 @@ Tensor Communicator::staging(int64_t numel, int scalar_type) {
 }
 int64_t Communicator::max_staging_bytes() const { return backend_->max_staging_bytes(); }
 
-void Communicator::all_reduce_sum(const Tensor& value, std::string_view label) {
+void Communicator::all_reduce_sum(const Tensor& value, const Label& label) {
   counters_.other_bytes += static_cast<int64_t>(value.nbytes());
-  guarded(sign(Op::kAllReduceSum, value), label, [&] { return backend_->all_reduce(value, false); }).wait();
+  guarded(sign(Op::kAllReduce, value, ReduceOp::kSum), label, [&] {
+    return backend_->all_reduce(value, false);
+  }).wait();
 }
 
-void Communicator::all_reduce_max(const Tensor& value, std::string_view label) {
+void Communicator::all_reduce_max(const Tensor& value, const Label& label) {
   counters_.other_bytes += static_cast<int64_t>(value.nbytes());
-  guarded(sign(Op::kAllReduceMax, value), label, [&] { return backend_->all_reduce(value, true); }).wait();
+  guarded(sign(Op::kAllReduce, value, ReduceOp::kMax), label, [&] { return backend_->all_reduce(value, true); }).wait();
 }
 
-void Communicator::broadcast(const Tensor& value, int root, std::string_view label) {
+void Communicator::broadcast(const Tensor& value, int root, const Label& label) {
   counters_.other_bytes += static_cast<int64_t>(value.nbytes());
-  guarded(sign(Op::kBroadcast, value, root), label, [&] { return backend_->broadcast(value, root); }).wait();
+  CallSignature signature = sign(Op::kBroadcast, value);
+  signature.root = root;
+  guarded(signature, label, [&] { return backend_->broadcast(value, root); }).wait();
 }
 
-void Communicator::barrier(std::string_view label) {
+void Communicator::barrier(const Label& label) {
   const Tensor token = zeros({1}, Dtype::kI64);
   guarded({.op = Op::kBarrier}, label, [&] { return backend_->all_reduce(token, false); }).wait();
 }
 
-std::vector<std::string> Communicator::all_gather_bytes(std::string_view mine, std::string_view label) {
+std::vector<std::string> Communicator::all_gather_bytes(std::string_view mine, const Label& label) {
   const Tensor my_length = full({1}, static_cast<double>(mine.size()), Dtype::kI64);
   const Tensor lengths = zeros({size()}, Dtype::kI64);
   guarded(sign(Op::kAllGatherBytes, my_length), label, [&] { return backend_->all_gather(lengths, my_length); }).wait();

@@ -1,5 +1,6 @@
-// The one door to the network. Every call carries a label, enters the flight ring, and has a deadline; a late or broken
-// call ends in a CollectiveError that names the call. After that the communicator is dead: only report and leave.
+// The one door to the network. Every call carries a label, enters the flight ring, and has a deadline. A call that is
+// late or broken ends in a CollectiveError: the diagnosis of the roll call where an agent watches, else what this rank
+// knows. After that the communicator is dead: only report and leave.
 //
 // Thread rules: one thread communicates; abort() and ring() may be used from any.
 //
@@ -22,8 +23,9 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/flight_ring.h"
+#include "lockstep/comm/label.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/guard/recorder.h"
 
 namespace lockstep {
 
@@ -31,10 +33,21 @@ namespace lockstep {
 class CollectiveError : public Error {
  public:
   CollectiveError(std::string message, std::string hint);
+
+ protected:
+  using Error::Error;
+};
+
+/// The roll call has ended the job: what() is the diagnosis, the same on every rank, and already told to people.
+class JobEnded final : public CollectiveError {
+ public:
+  explicit JobEnded(const Ending& ending);
 };
 
 struct CommOptions {
   Clock::duration patience = std::chrono::minutes(10);  // of each call
+  std::shared_ptr<Recorder> recorder{};                 // of this rank; one of its own when there is none
+  std::string group = "data";                           // what its calls are listed under
 };
 
 /// Counters of what went over the wire, for watch/. Seconds are time blocked in wait().
@@ -46,6 +59,7 @@ struct CommCounters {
 class Communicator;
 
 /// A call under way. Move-only; the destructor waits (and swallows), so a result is never written into freed memory.
+/// While an exception unwinds it gives the call up instead: clean-up must not wait for ranks that will not come.
 class [[nodiscard]] Pending {
  public:
   Pending() = default;
@@ -76,36 +90,39 @@ class Communicator {
   const World& world() const { return world_; }
 
   /// See Backend for shapes, dtypes and the order of sums.
-  Pending all_gather(const Tensor& full, const Tensor& shard, std::string_view label);
-  Pending reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, std::string_view label);
+  Pending all_gather(const Tensor& full, const Tensor& shard, const Label& label);
+  Pending reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, const Label& label);
   Tensor staging(int64_t numel, int scalar_type);
   int64_t max_staging_bytes() const;  // the largest piece that staging() serves without another copy; same on all ranks
 
   /// Small values; they return when done.
-  void all_reduce_sum(const Tensor& value, std::string_view label);
-  void all_reduce_max(const Tensor& value, std::string_view label);
-  void broadcast(const Tensor& value, int root, std::string_view label);
-  void barrier(std::string_view label);
+  void all_reduce_sum(const Tensor& value, const Label& label);
+  void all_reduce_max(const Tensor& value, const Label& label);
+  void broadcast(const Tensor& value, int root, const Label& label);
+  void barrier(const Label& label);
 
   /// Each rank's bytes (of any length) on all ranks, in rank order.
-  std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view label);
+  std::vector<std::string> all_gather_bytes(std::string_view mine, const Label& label);
 
   std::string backend_name() const;
-  const FlightRing& ring() const { return ring_; }
+  const FlightRing& ring() const { return recorder_->ring(group_); }
+  Recorder& recorder() const { return *recorder_; }
   CommCounters counters() const { return counters_; }
   void abort();
 
  private:
   friend class Pending;
-  Pending guarded(const CallSignature& signature, std::string_view label,
+  Pending guarded(const CallSignature& signature, const Label& label,
                   const std::function<std::unique_ptr<Work>()>& launch);
   void finish(Pending& pending);
+  void give_up(Pending& pending);
   [[noreturn]] void fail(uint64_t seq, const std::string& why);
 
   World world_;
   std::unique_ptr<Backend> backend_;
   CommOptions options_;
-  FlightRing ring_;
+  std::shared_ptr<Recorder> recorder_;
+  int group_;
   CommCounters counters_;
   std::atomic<bool> dead_{false};
 };

@@ -198,8 +198,8 @@ void compare_structures(const std::vector<std::string>& structures, std::string_
 
 }  // namespace
 
-std::vector<Value> gather_nested(Communicator& comm, const Value& mine, std::string_view label) {
-  compare_structures(comm.all_gather_bytes(mine.structure(), label), label);
+std::vector<Value> gather_nested(Communicator& comm, const Value& mine, const Label& label) {
+  compare_structures(comm.all_gather_bytes(mine.structure(), label), label.text);
   Writer writer;
   writer.value(mine);
   std::vector<Value> all;

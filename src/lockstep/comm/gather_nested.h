@@ -3,9 +3,9 @@
 // who holds each (incident I1), and nobody waits.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
+#include "lockstep/comm/label.h"
 #include "lockstep/tensor/value.h"
 
 namespace lockstep {
@@ -13,6 +13,6 @@ namespace lockstep {
 class Communicator;
 
 /// Every rank's value, in rank order, on every rank. Throws CollectiveError when structure or dtypes differ.
-std::vector<Value> gather_nested(Communicator& comm, const Value& mine, std::string_view label);
+std::vector<Value> gather_nested(Communicator& comm, const Value& mine, const Label& label);
 
 }  // namespace lockstep

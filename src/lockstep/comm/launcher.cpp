@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <optional>
 
@@ -24,6 +25,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/guard/agent.h"
 
 namespace lockstep {
 namespace {
@@ -56,7 +58,8 @@ int usable_cores() {
 }
 
 /// What rank `local` of this node gets to know. `world` is this node's place among the nodes.
-Variables rank_variables(const Env& env, const World& world, int local, int processes, int port) {
+Variables rank_variables(const Env& env, const World& world, int local, int processes, int port,
+                         const std::string& agent, int attempt) {
   Variables all = env.all();
   for (const char* stale : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID"}) all.erase(stale);
   const auto set = [&all](const char* name, const auto& value) { all[name] = fmt::format("{}", value); };
@@ -69,6 +72,8 @@ Variables rank_variables(const Env& env, const World& world, int local, int proc
   set("MASTER_ADDR", world.master_addr);
   set("MASTER_PORT", port);
   set("LOCKSTEP_LAUNCHED", 1);
+  set("LOCKSTEP_AGENT", agent);
+  if (attempt > 0) set("TORCHELASTIC_RESTART_COUNT", attempt);
   if (!env.has("OMP_NUM_THREADS")) set("OMP_NUM_THREADS", std::max(1, usable_cores() / processes));
   return all;
 }
@@ -131,20 +136,39 @@ class Signals {
   void (*child_handler_)(int) = SIG_DFL;
 };
 
+/// What ranks have started themselves comes to us when they end (PR_SET_CHILD_SUBREAPER): it must not stay either.
+void end_orphans() {
+  constexpr int kRounds = 50;
+  for (int round = 0; round < kRounds; ++round) {
+    std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
+    bool any = false;
+    for (pid_t pid = 0; list >> pid;) {
+      any = true;
+      ::kill(pid, SIGKILL);
+    }
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (!any) return;
+    ::usleep(10'000);
+  }
+}
+
 class Launch {
  public:
-  explicit Launch(const LaunchOptions& options) : options_(options) {}
+  Launch(const LaunchOptions& options, Agent& agent) : options_(options), agent_(agent) {}
   ~Launch() {  // an exception on the way: no orphans
     signal_all(SIGKILL);
     for (auto& child : children_) {
       if (!child.code) ::waitpid(child.pid, nullptr, 0);
     }
+    end_orphans();
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
-  void start(int rank, bool owns_terminal, const std::vector<std::string>& argv, const Variables& variables);
+  void start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables);
   int wait();
+  bool interrupted() const { return requests_ > 0; }
 
  private:
   [[noreturn]] void become_rank(char** argv, char** variables, const int* out, const int* err, pid_t launcher) const;
@@ -159,9 +183,9 @@ class Launch {
   void poll_once();
   void take_signals();
   void collect();
-  void end_all();
 
   LaunchOptions options_;
+  Agent& agent_;
   Signals signals_;
   std::vector<Child> children_;
   std::vector<RankOutput> outputs_;
@@ -184,7 +208,8 @@ void Launch::become_rank(char** argv, char** variables, const int* out, const in
   ::_exit(127);
 }
 
-void Launch::start(int rank, bool owns_terminal, const std::vector<std::string>& argv, const Variables& variables) {
+void Launch::start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables) {
+  const bool owns_terminal = local == 0;
   ExecStrings arguments(argv);
   ExecStrings environment = exec_environment(variables);
   int out[2] = {-1, -1}, err[2] = {-1, -1};
@@ -197,6 +222,7 @@ void Launch::start(int rank, bool owns_terminal, const std::vector<std::string>&
                 launcher);
   }
   children_.push_back({rank, pid, std::nullopt});
+  agent_.started(rank, local, pid);
   if (owns_terminal) return;
   ::close(out[1]);
   ::close(err[1]);
@@ -213,6 +239,7 @@ int Launch::wait() {
   }
   // Not until the pipes end: a process that a rank left behind may hold them open.
   for (auto& output : outputs_) output.finish();
+  end_orphans();
   return result_;
 }
 
@@ -231,9 +258,13 @@ void Launch::take_signals() {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
     ++requests_;
+    agent_.interrupted();
     // What the terminal sends, it sends to the ranks too.
     if (requests_ == 1 && info.ssi_code != SI_KERNEL) signal_all(signal);
-    if (requests_ == 2) end_all();
+    if (requests_ == 2) {
+      signal_all(SIGTERM);
+      deadline_.emplace(std::chrono::seconds(options_.grace_seconds));
+    }
     if (requests_ > 2) signal_all(SIGKILL);
   }
 }
@@ -243,18 +274,11 @@ void Launch::collect() {
     int status = 0;
     if (child.code || ::waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
     child.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (*child.code == 0 || result_ != 0) continue;
-    result_ = *child.code;
-    fmt::print(stderr, "lockstep: rank {} ended with {}{}\n", child.rank,
-               WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : fmt::format("exit code {}", result_),
-               all_ended() ? "" : "; ending the others");
-    end_all();
+    agent_.process_ended(child.rank, {.known = true,
+                                      .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
+                                      .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0});
+    if (result_ == 0) result_ = *child.code;
   }
-}
-
-void Launch::end_all() {
-  signal_all(SIGTERM);
-  if (!deadline_) deadline_.emplace(std::chrono::seconds(options_.grace_seconds));
 }
 
 /// This node among the nodes, where variables of pods say so; alone otherwise.
@@ -264,18 +288,64 @@ World node_world(const Env& env) {
   return world;
 }
 
+/// A failure that a second try may not meet: not a wrong flag or file, and not a wish to stop.
+bool worth_a_restart(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kOk:
+    case ExitCode::kUsage:
+    case ExitCode::kData:
+    case ExitCode::kInterrupted:
+      return false;
+    default:
+      return true;
+  }
+}
+
+struct Attempt {
+  int code = 0;
+  bool interrupted = false;
+  std::string last_words;  // what is printed when no restart follows
+};
+
+Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options, int attempt) {
+  const World world = node_world(env);
+  const int processes = options.num_processes;
+  const int port = world.num_nodes > 1 ? world.master_port : free_port();
+  Agent agent({.program = options.program,
+               .node = world.node,
+               .num_nodes = world.num_nodes,
+               .first_rank = world.node * processes,
+               .local_ranks = processes,
+               .world_size = world.num_nodes * processes,
+               .judge = options.judge,
+               .strict = options.strict_guard,
+               .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }});
+  Launch launch(options, agent);
+  for (int local = 0; local < processes; ++local) {
+    launch.start(world.node * processes + local, local, argv,
+                 rank_variables(env, world, local, processes, port, agent.address(), attempt));
+  }
+  Attempt done{.code = launch.wait()};
+  done.interrupted = launch.interrupted();
+  if (const auto conclusion = agent.close()) {
+    done.code = conclusion->exit_code;
+    done.last_words = conclusion->text;
+  }
+  return done;
+}
+
 }  // namespace
 
 int launch_ranks(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options) {
   check(!argv.empty() && options.num_processes >= 1, "launch_ranks: a command and at least one process");
-  const World world = node_world(env);
-  const int port = world.num_nodes > 1 ? world.master_port : free_port();
-  Launch launch(options);
-  for (int local = 0; local < options.num_processes; ++local) {
-    const int rank = world.node * options.num_processes + local;
-    launch.start(rank, local == 0, argv, rank_variables(env, world, local, options.num_processes, port));
+  std::vector<std::string> words = argv;
+  for (int attempt = 0;; ++attempt) {
+    const Attempt done = run_attempt(words, env, options, attempt);
+    if (!done.last_words.empty()) fmt::print(stderr, "{}\n", done.last_words);
+    if (done.interrupted || attempt >= options.max_restarts || !worth_a_restart(done.code)) return done.code;
+    if (options.restart_argv) words = options.restart_argv(argv);
+    fmt::print(stderr, "{}: restart {} of {}\n", options.program, attempt + 1, options.max_restarts);
   }
-  return launch.wait();
 }
 
 }  // namespace lockstep

@@ -1,8 +1,12 @@
-// `--nproc N`: starts N local ranks of this very command line, forwards signals, shows rank 0, and leaves no orphan.
+// `--nproc N`: starts N local ranks of this very command line, forwards signals, shows rank 0, hosts the agent that
+// watches them, and leaves no orphan.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "lockstep/guard/diagnosis.h"
 
 namespace lockstep {
 
@@ -10,14 +14,20 @@ class Env;
 
 struct LaunchOptions {
   int num_processes = 1;
-  int grace_seconds = 10;  // between the first death (or a second signal) and SIGKILL for the rest
+  int grace_seconds = 10;            // between a second signal and SIGKILL for the rest
+  std::string program = "lockstep";  // begins what people read
+  JudgeOptions judge{};
+  bool strict_guard = false;
+  int max_restarts = 0;
+  /// The command line of the next attempt; asked after a failure that may not come again.
+  std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
 };
 
 /// Runs `argv` num_processes times with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-/// OMP_NUM_THREADS (cores / ranks when unset) and LOCKSTEP_LAUNCHED=1. Children die with the launcher
-/// (PR_SET_PDEATHSIG). Rank 0 keeps the terminal; other ranks' lines carry "[rank N]". The first rank that fails
-/// decides: others get SIGTERM, then SIGKILL after the grace. Returns the exit code of the first failing rank (128 +
-/// signal when killed), 0 when all succeeded.
+/// OMP_NUM_THREADS (cores / ranks when unset), LOCKSTEP_AGENT and LOCKSTEP_LAUNCHED=1. Children die with the launcher
+/// (PR_SET_PDEATHSIG). Rank 0 keeps the terminal; other ranks' lines carry "[rank N]". The node's agent watches the
+/// ranks from here; when it ends the job, its diagnosis is the last thing printed and its code is returned. Otherwise
+/// returns 0 when all succeeded, else the code of the first rank that did not. No process of the ranks stays behind.
 int launch_ranks(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options);
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include "lockstep/comm/setup.h"
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,13 +10,17 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/backend_solo.h"
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rendezvous.h"
+#include "lockstep/guard/tree_link.h"
 
 namespace lockstep {
 
@@ -74,10 +80,13 @@ void prepare_device(const ConnectOptions& options) {
 std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
 
 /// Waits until every rank has set `word`/rank, so that a missing one is named and not just a key.
-void wait_for_all(const World& world, Rendezvous& rendezvous, std::string_view word, Clock::duration patience) {
+void wait_for_all(const World& world, Rendezvous& rendezvous, std::string_view word, Clock::duration patience,
+                  Recorder& recorder) {
   const Deadline deadline(patience);
   std::vector<std::string> missing;
   for (int r = 0; r < world.size; ++r) {
+    recorder.enter_phase(Phase::kStart, fmt::format("meeting at {}:{}, rank {} of {} waits for rank {}",
+                                                    world.master_addr, world.master_port, world.rank, world.size, r));
     try {
       rendezvous.get(key_of(word, r), std::max<Clock::duration>(deadline.left(), std::chrono::milliseconds(10)));
     } catch (const CollectiveError&) {
@@ -96,31 +105,120 @@ void wait_for_all(const World& world, Rendezvous& rendezvous, std::string_view w
 
 }  // namespace
 
+namespace {
+
+Identity identity_of(const World& world) {
+  Identity identity{.rank = world.rank,
+                    .world_size = world.size,
+                    .local_rank = world.local_rank,
+                    .node = world.node,
+                    .pid = ::getpid(),
+                    .main_thread = static_cast<int64_t>(::syscall(SYS_gettid))};
+  const auto real = std::chrono::system_clock::now().time_since_epoch();
+  identity.realtime_offset_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - steady_ns();
+  std::array<char, 64> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  identity.host = FixedText<64>(host.data());
+  return identity;
+}
+
+/// An ending unblocks the main thread where a transport can: the communicators may come into being after the member.
+struct AbortTarget {
+  std::mutex mutex;
+  Communicator *data = nullptr, *control = nullptr;
+
+  void set(Communicator* new_data, Communicator* new_control) {
+    const std::lock_guard lock(mutex);
+    data = new_data;
+    control = new_control;
+  }
+  void abort() {
+    const std::lock_guard lock(mutex);
+    if (data != nullptr) data->abort();
+    if (control != nullptr) control->abort();
+  }
+};
+
+std::unique_ptr<Member> join(const World& world, const ConnectOptions& options, Recorder& recorder,
+                             const std::string& address, const std::shared_ptr<AbortTarget>& target) {
+  return std::make_unique<Member>(recorder, MemberOptions{.address = address,
+                                                          .identity = identity_of(world),
+                                                          .on_ending = [target](const Ending&) { target->abort(); },
+                                                          .before_exit = options.before_exit});
+}
+
+/// Another launcher has started us: the first rank of each node starts the agent, the others learn of it.
+std::string agent_of_node(const World& world, const ConnectOptions& options, Rendezvous& rendezvous) {
+  const std::string key = key_of("agent", world.node);
+  if (world.local_rank == 0) {
+    const std::string address = options.spawn_agent();
+    rendezvous.set(key, address);
+    return address;
+  }
+  return rendezvous.get(key, options.rendezvous_patience);
+}
+
+/// The agents of the nodes find each other through their first ranks; later they need the meeting point no more.
+void join_tree(const World& world, const Member& member, const ConnectOptions& options, Rendezvous& rendezvous) {
+  if (world.num_nodes < 2 || world.local_rank != 0 || member.tree_port() == 0) return;
+  rendezvous.set(key_of("tree", world.node),
+                 fmt::format("{} {} {}", world.node == 0 ? world.master_addr : own_address_towards(world.master_addr),
+                             member.tree_port(), member.token()));
+  if (world.node == 0) return;
+  const auto parent = split(rendezvous.get(key_of("tree", tree_parent(world.node)), options.rendezvous_patience), ' ');
+  const auto root =
+      split(rendezvous.get(key_of("tree", 0), options.rendezvous_patience), ' ');  // whose token is the job's
+  if (parent.size() == 3 && root.size() == 3) member.tell_parent(parent[0], std::stoi(parent[1]), root[2]);
+}
+
+}  // namespace
+
 CommSetup connect_over(const World& world, Rendezvous& rendezvous, const ConnectOptions& options) {
-  const CommOptions comm{.patience = options.patience};
-  CommSetup setup;
-  setup.control = std::make_unique<Communicator>(world, make_host_backend(world, rendezvous, options, "control"), comm);
+  CommSetup setup{.recorder = options.recorder != nullptr ? options.recorder : std::make_shared<Recorder>()};
+  setup.control = std::make_unique<Communicator>(
+      world, make_host_backend(world, rendezvous, options, "control"),
+      CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "control"});
   const auto gpu = gpu_of(options.device);
   auto data = gpu ? make_nccl_backend(world, rendezvous, *gpu, options.patience)
                   : make_host_backend(world, rendezvous, options, "data");
-  setup.data = std::make_unique<Communicator>(world, std::move(data), comm);
+  setup.data = std::make_unique<Communicator>(
+      world, std::move(data), CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "data"});
   return setup;
 }
 
-CommSetup connect(const World& world, const ConnectOptions& options) {
-  const CommOptions comm{.patience = options.patience};
+CommSetup connect(const World& world, const ConnectOptions& given) {
+  ConnectOptions options = given;
+  if (options.recorder == nullptr) options.recorder = std::make_shared<Recorder>();
+  Recorder& recorder = *options.recorder;
   prepare_device(options);
   if (world.size == 1) {
-    return {std::make_unique<Communicator>(world, make_solo_backend(options.device), comm),
-            std::make_unique<Communicator>(world, make_solo_backend("cpu"), comm)};
+    CommSetup alone{.recorder = options.recorder};
+    alone.data = std::make_unique<Communicator>(world, make_solo_backend(options.device),
+                                                CommOptions{.recorder = options.recorder, .group = "data"});
+    alone.control = std::make_unique<Communicator>(world, make_solo_backend("cpu"),
+                                                   CommOptions{.recorder = options.recorder, .group = "control"});
+    return alone;
   }
+  recorder.add_fact("world size", std::to_string(world.size));
+  const auto target = std::make_shared<AbortTarget>();
+  std::unique_ptr<Member> member;
+  if (!options.agent.empty()) member = join(world, options, recorder, options.agent, target);
+  recorder.enter_phase(Phase::kStart, fmt::format("meeting at {}:{}", world.master_addr, world.master_port));
   const auto rendezvous = Rendezvous::tcp(world, options.rendezvous_patience);
+  if (member == nullptr && options.spawn_agent) {
+    member = join(world, options, recorder, agent_of_node(world, options, *rendezvous), target);
+  }
   rendezvous->set(key_of("arrived", world.rank), "here");
-  wait_for_all(world, *rendezvous, "arrived", options.rendezvous_patience);
+  wait_for_all(world, *rendezvous, "arrived", options.rendezvous_patience, recorder);
+  if (member != nullptr) join_tree(world, *member, options, *rendezvous);
+  recorder.enter_phase(Phase::kStart);
   CommSetup setup = connect_over(world, *rendezvous, options);
+  target->set(setup.data.get(), setup.control.get());
+  setup.member = std::move(member);
   // Rank 0 may host the meeting point: it takes it away only when nobody reads there any more.
   rendezvous->set(key_of("connected", world.rank), "done");
-  if (world.rank == 0) wait_for_all(world, *rendezvous, "connected", options.rendezvous_patience);
+  if (world.rank == 0) wait_for_all(world, *rendezvous, "connected", options.rendezvous_patience, recorder);
+  recorder.enter_phase(Phase::kStart);
   return setup;
 }
 

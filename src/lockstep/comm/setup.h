@@ -2,13 +2,16 @@
 //
 // Example:
 //   CommSetup setup = connect(world, {.device = "cpu", .transport = Transport::kAuto, .patience = 600s});
+//   setup.recorder->during(Phase::kData, "", [&] { … });
 //   setup.data->all_gather(…);  agree(*setup.control, …);
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/guard/member.h"
 
 namespace lockstep {
 
@@ -24,11 +27,20 @@ struct ConnectOptions {
   Transport transport = Transport::kAuto;
   Clock::duration patience = std::chrono::minutes(10);
   Clock::duration rendezvous_patience = std::chrono::minutes(5);
+
+  // The roll call. The agent's address when the launcher has one; else `spawn_agent` starts one for this node, asked of
+  // its first rank only, and returns the address. Without either nobody watches.
+  std::shared_ptr<Recorder> recorder{};
+  std::string agent{};
+  std::function<std::string()> spawn_agent{};
+  std::function<void(const Ending&)> before_exit{};  // see MemberOptions
 };
 
 struct CommSetup {
   std::unique_ptr<Communicator> data;     // parameters and gradients, on the device
   std::unique_ptr<Communicator> control;  // contracts, metrics, gathered objects, on the host
+  std::shared_ptr<Recorder> recorder;     // what this rank does, for the roll call
+  std::unique_ptr<Member> member;         // of the roll call; none where nobody watches
 };
 
 /// Throws CollectiveError when ranks do not appear in time, naming how many of how many did and the address they meet

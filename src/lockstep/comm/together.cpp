@@ -1,6 +1,5 @@
 #include "lockstep/comm/together.h"
 
-#include <new>
 #include <string>
 #include <vector>
 
@@ -14,15 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kMemoryHint =
-    "a higher ZeRO stage, more ranks, a smaller batch or --max_length need less; `lockstep plan` shows how much";
-
-bool is_out_of_memory(const std::string& text) {
-  return text.find("can't allocate memory") != std::string::npos || text.find("out of memory") != std::string::npos;
-}
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 std::string packed(const std::optional<Failure>& failure) {
   if (!failure) return {};
   const Json json = {static_cast<int>(failure->code), failure->message, failure->hint};
@@ -31,25 +21,12 @@ std::string packed(const std::optional<Failure>& failure) {
 
 Failure unpacked(const std::string& text) {
   const Json json = Json::parse(text);
-  return {static_cast<ExitCode>(json[0].get<int>()), json[1].get<std::string>(), json[2].get<std::string>()};
+  return {static_cast<ExitCode>(json[0].get<int>()), json[1].get<std::string>(), json[2].get<std::string>(), true};
 }
 
 }  // namespace
 
-Failure describe_failure(const std::exception& error) {
-  if (const auto* known = dynamic_cast<const Error*>(&error)) {
-    std::string message;
-    for (auto it = known->frames().rbegin(); it != known->frames().rend(); ++it) message += *it + ": ";
-    return {known->code(), message + known->message(), known->hint()};
-  }
-  const std::string text = first_line(error.what());
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text)) {
-    return {ExitCode::kMemory, "out of memory: " + text, kMemoryHint};
-  }
-  return {ExitCode::kInternal, text, "this is a bug in lockstep; please report it with the command line"};
-}
-
-void agree_no_failure(Communicator& control, std::string_view label, const std::optional<Failure>& mine) {
+void agree_no_failure(Communicator& control, const Label& label, const std::optional<Failure>& mine) {
   const auto notes = control.all_gather_bytes(packed(mine), label);
   std::vector<std::string> failed;
   for (size_t rank = 0; rank < notes.size(); ++rank) {
@@ -64,7 +41,7 @@ void agree_no_failure(Communicator& control, std::string_view label, const std::
   throw SharedError(first.code, first.message, first.hint);
 }
 
-void together(Communicator& control, std::string_view label, const std::function<void()>& phase) {
+void together(Communicator& control, const Label& label, const std::function<void()>& phase) {
   if (control.size() == 1) return phase();
   std::optional<Failure> failure;
   try {
@@ -73,6 +50,7 @@ void together(Communicator& control, std::string_view label, const std::function
     throw;
   } catch (const std::exception& error) {
     failure = describe_failure(error);
+    if (control.recorder().watched()) control.recorder().say_last_words(*failure);  // the others may be far from here
   }
   agree_no_failure(control, label, failure);
 }

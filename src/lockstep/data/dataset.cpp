@@ -215,6 +215,11 @@ Sample Dataset::sample(int64_t index) const {
   return sample;
 }
 
+std::string Dataset::where(int64_t index) const {
+  const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
+  return impl_->files[file].where(row);
+}
+
 const std::vector<BrokenRow>& Dataset::broken() const { return impl_->broken; }
 
 std::string Dataset::fingerprint() const {

@@ -37,8 +37,9 @@ class Dataset {
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
 
-  int64_t size() const;                // whole rows only
-  Sample sample(int64_t index) const;  // throws std::out_of_range, UserError(kData)
+  int64_t size() const;                    // whole rows only
+  Sample sample(int64_t index) const;      // throws std::out_of_range, UserError(kData)
+  std::string where(int64_t index) const;  // "rows.jsonl:17"
   const std::vector<BrokenRow>& broken() const;
   std::string fingerprint() const;  // names, sizes and row counts, hashed: compared on resume and between ranks
   /// Moves the last `ratio` of rows, chosen by `seed`, to the second.

@@ -186,6 +186,19 @@ LoaderCursor Loader::cursor() const {
   return {.epoch = impl_->start.epoch, .rows = std::min(rows, impl_->dataset.size())};
 }
 
+std::string Loader::next_places() const {
+  constexpr int64_t kMost = 4;
+  const std::lock_guard lock(impl_->mutex);
+  const int64_t begin =
+      impl_->start.rows + impl_->delivered * impl_->rows_per_batch() + impl_->options.rank * impl_->options.batch_size;
+  std::string text;
+  const int64_t end = std::min({begin + impl_->options.batch_size, begin + kMost, impl_->dataset.size()});
+  for (int64_t i = begin; i < end; ++i) {
+    text += (text.empty() ? "" : ", ") + impl_->dataset.where((*impl_->order)[static_cast<size_t>(i)]);
+  }
+  return text;
+}
+
 int64_t Loader::batches_per_epoch() const { return impl_->batches_from(0); }
 int64_t Loader::skipped_rows() const { return impl_->skipped; }
 std::vector<std::string> Loader::skipped_reasons() const { return impl_->reasons; }

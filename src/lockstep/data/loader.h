@@ -64,8 +64,10 @@ class Loader {
   std::optional<LoadedBatch> next();
   /// Begins at the given place; anything prefetched is dropped. Throws UserError(kCheckpoint) for a place outside.
   void seek(const LoaderCursor& cursor);
-  LoaderCursor cursor() const;                       // where the next micro-batch begins
-  int64_t batches_per_epoch() const;                 // from the epoch's start
+  LoaderCursor cursor() const;        // where the next micro-batch begins
+  int64_t batches_per_epoch() const;  // from the epoch's start
+  /// The rows that next() will give, for people who wait for them: "a.jsonl:17, a.jsonl:3"; the first few.
+  std::string next_places() const;
   int64_t skipped_rows() const;                      // so far, on this rank
   std::vector<std::string> skipped_reasons() const;  // the first 20
 

@@ -37,7 +37,7 @@ void add_edge(Flow& edges, const std::string& slot, const Tensor& grad) {
 }  // namespace
 
 Executor::Executor(const Model& model, const Plan& plan, ParamStore& store, Communicator& comm)
-    : model_(model), plan_(plan), residency_(store, comm), grads_(store, comm) {}
+    : model_(model), plan_(plan), residency_(store, comm), grads_(store, comm), recorder_(comm.recorder()) {}
 
 std::vector<const Step*> Executor::active_steps(Presence anywhere) const {
   std::vector<const Step*> steps;
@@ -45,6 +45,10 @@ std::vector<const Step*> Executor::active_steps(Presence anywhere) const {
     if (anywhere.has(step.modality)) steps.push_back(&step);
   }
   return steps;
+}
+
+const std::string& Executor::name_of(const Step& step) const {
+  return model_.blocks[static_cast<size_t>(step.block)]->name();
 }
 
 Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const Context& context, bool record) const {
@@ -64,6 +68,7 @@ Flow Executor::forward(Flow inputs, const Context& context, Presence here, Prese
   Flow flow = std::move(inputs);
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
+    recorder_.stand_at(name_of(step));
     const Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
     if (!here.has(step.modality)) continue;  // others run it: we only lend our shards
@@ -78,8 +83,10 @@ TrainOutput Executor::train(Flow inputs, const Context& context, Presence here, 
   std::vector<Taped> tape(steps.size());
   Flow flow = std::move(inputs);
   Lease last;
+  recorder_.enter_phase(Phase::kForward);
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
+    recorder_.stand_at(name_of(step));
     Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
     if (here.has(step.modality)) {
@@ -107,8 +114,10 @@ void Executor::backward(const std::vector<const Step*>& steps, std::vector<Taped
   Flow edges;
   if (has_loss) edges.set("loss", tape.back().out["loss"].detach().clone().fill_(1.0));
   Lease lease = std::move(last);
+  recorder_.enter_phase(Phase::kBackward);
   for (size_t i = 0; i < order.size(); ++i) {
     const Step& step = *steps[order[i]];
+    recorder_.stand_at(name_of(step));
     if (i > 0) lease = residency_.borrow(step);
     if (i + 1 < order.size()) residency_.prefetch(*steps[order[i + 1]]);
     Taped& taped = tape[order[i]];

@@ -50,6 +50,7 @@ class Executor {
     bool ran = false;
   };
   std::vector<const Step*> active_steps(Presence anywhere) const;
+  const std::string& name_of(const Step& step) const;
   Flow run(const Step& step, const Lease& lease, const Flow& in, const Context& context, bool record) const;
   void backward(const std::vector<const Step*>& steps, std::vector<Taped>& tape, Lease last, const Context& context,
                 bool has_loss);
@@ -60,6 +61,7 @@ class Executor {
   const Plan& plan_;
   Residency residency_;
   GradReducer grads_;
+  Recorder& recorder_;
 };
 
 }  // namespace lockstep

@@ -168,7 +168,7 @@ TEST(Executor, BlocksThatRunNowhereCostNothingAndAreNotUpdated) {
       EXPECT_EQ(job.store().unit(u).updates, vision ? 0 : 1) << name;
     }
     for (const auto& record : rank.data().ring().last(1024)) {
-      EXPECT_EQ(std::string(record.label.data()).find("vision_tower"), std::string::npos) << record.label.data();
+      EXPECT_EQ(record.label.view().find("vision_tower"), std::string_view::npos) << record.label.view();
     }
   });
 }

@@ -1,5 +1,6 @@
 #include "lockstep/state/grad_reducer.h"
 
+#include <cmath>
 #include <cstring>
 
 #include <ATen/core/Tensor.h>
@@ -40,11 +41,13 @@ void GradReducer::add(int unit, std::span<const Tensor> grads) {
   }
 }
 
-std::vector<GradReducer::Piece> GradReducer::pieces_of(int unit, std::span<const Tensor> grads) const {
+std::vector<GradReducer::Piece> GradReducer::pieces_of(int unit, std::span<const Tensor> grads) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   std::vector<Piece> pieces;
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (grads[i].defined()) pieces.push_back({planned.params[i].offset, grads[i].contiguous().view({-1})});
+    if (!grads[i].defined()) continue;
+    pieces.push_back({planned.params[i].offset, grads[i].contiguous().view({-1})});
+    local_sums_.push_back({unit, i, pieces.back().flat.sum(at::kFloat)});
   }
   return pieces;
 }
@@ -118,7 +121,17 @@ void GradReducer::finish_micro_batch() {
 }
 
 void GradReducer::clear() {
+  local_sums_.clear();
   for (int unit = 0; unit < store_.num_units(); ++unit) store_.unit(unit).touched = false;
+}
+
+std::string GradReducer::first_not_finite() const {
+  for (const auto& one : local_sums_) {
+    if (std::isfinite(one.value.item<double>())) continue;
+    const Unit& unit = store_.plan().units[static_cast<size_t>(one.unit)];
+    return unit.name + "." + unit.params[one.param].spec.local;
+  }
+  return {};
 }
 
 double GradReducer::local_sum_of_squares() const {

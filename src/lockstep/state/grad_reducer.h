@@ -31,6 +31,10 @@ class GradReducer {
   /// device.
   double local_sum_of_squares() const;
 
+  /// The parameter whose gradient, as this rank computed it before any sum over ranks, was the first that is not finite
+  /// since clear(); "" when all were. Synchronises with the device: for when the sum is known to be bad.
+  std::string first_not_finite() const;
+
  private:
   /// A stretch of the unit's flat gradient; what no piece covers is zero.
   struct Piece {
@@ -41,11 +45,16 @@ class GradReducer {
     Pending pending;
     Tensor staged;
   };
+  struct LocalSum {  // one value a gradient, which is not finite when any of its is not
+    int unit;
+    size_t param;
+    Tensor value;
+  };
   struct Local {  // a tied unit between its uses in a micro-batch
     Tensor sum;   // f32, flat over the unit
     int seen = 0;
   };
-  std::vector<Piece> pieces_of(int unit, std::span<const Tensor> grads) const;
+  std::vector<Piece> pieces_of(int unit, std::span<const Tensor> grads);
   /// part := elements [begin, begin + part.numel()) of the unit's flat gradient.
   static void fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces);
   void add_tied(int unit, const std::vector<Piece>& pieces);
@@ -56,6 +65,7 @@ class GradReducer {
   ParamStore& store_;
   Communicator& comm_;
   std::deque<InFlight> in_flight_;
+  std::vector<LocalSum> local_sums_;  // of this step
   std::vector<Local> local_;
 };
 

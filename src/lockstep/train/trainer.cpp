@@ -36,6 +36,7 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
                .stop_wanted = hooks_.stop_wanted}),
       loss_scale_(parts.plan.options.compute == Dtype::kF16),
       rows_per_epoch_(rows_per_epoch),
+      recorder_(parts.control.recorder()),
       state_(std::move(initial)) {
   state_.max_steps = total_steps(options, parts.loader.batches_per_epoch());
   state_.num_train_epochs = options.num_train_epochs;
@@ -85,6 +86,7 @@ void Trainer::advance(TrainOutcome& outcome) {
   Window window = reader_.next(options_.gradient_accumulation_steps);
   const Figures figures = step(window);
   count(window, figures);
+  recorder_.step_done(state_.global_step);
   busy_seconds_ += seconds_since(begun);
   busy_cpu_seconds_ += process_cpu_seconds() - cpu_begun;
   const bool last = state_.global_step == state_.max_steps;
@@ -145,6 +147,7 @@ Trainer::Figures Trainer::update(const Sums& sums) {
   // The factor of torch.nn.utils.clip_grad_norm_.
   const double clip =
       options_.max_grad_norm > 0 ? std::min(1.0, options_.max_grad_norm / (figures.grad_norm + 1e-6)) : 1.0;
+  recorder_.enter_phase(Phase::kStep);
   parts_.adamw.step(figures.learning_rate, scale / clip);
   ++state_.updates;
   figures.updated = true;
@@ -152,19 +155,14 @@ Trainer::Figures Trainer::update(const Sums& sums) {
 }
 
 void Trainer::report_not_finite(const Sums& sums) const {
-  std::string found;
-  for (int i = 0; i < parts_.store.num_units() && found.empty(); ++i) {
-    const UnitState& unit = parts_.store.unit(i);
-    if (!unit.touched || unit.grad.isfinite().all().item<bool>()) continue;
-    found = parts_.plan.units[static_cast<size_t>(i)].name;
-  }
-  const auto all = parts_.control.all_gather_bytes(found, "first block that is not finite");
-  std::string where = "no gradient";
+  const auto all =
+      parts_.control.all_gather_bytes(parts_.executor.grads().first_not_finite(), "first gradient that is not finite");
+  std::string where = "no gradient: it arises when they are summed";
   for (size_t rank = all.size(); rank-- > 0;) {
-    if (!all[rank].empty()) where = fmt::format("{} (in the shard of rank {})", all[rank], rank);
+    if (!all[rank].empty()) where = fmt::format("{}, made by rank {}", all[rank], rank);
   }
   throw SharedError(ExitCode::kNumerics,
-                    fmt::format("step {}: loss {}, gradient norm {}; the first gradient that is not finite is of {}",
+                    fmt::format("step {}: loss {}, gradient norm {}; the first gradient that is not finite is {}",
                                 state_.global_step + 1, sums.loss, std::sqrt(sums.squares), where),
                     "the weights were not changed; try a smaller --learning_rate, more --warmup_ratio, a smaller "
                     "--max_grad_norm, or look at the rows of this step");
@@ -191,6 +189,7 @@ bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_st
 
 void Trainer::evaluate() {
   if (!hooks_.evaluate) return;
+  const PhaseScope scope(recorder_, Phase::kEvaluate);
   const EvalDone done = hooks_.evaluate(state_.global_step);
   state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
                                            state_.epoch, done.loss, done.token_accuracy, done.step));
@@ -204,6 +203,7 @@ void Trainer::evaluate() {
 
 void Trainer::save(TrainOutcome& outcome) {
   if (!hooks_.save) return;
+  const PhaseScope scope(recorder_, Phase::kSave);
   const CheckpointSaved saved = hooks_.save(state_);
   if (state_.best_metric && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = saved.path;
   outcome.last_checkpoint = saved.path;

@@ -94,6 +94,7 @@ class Trainer {
   WindowReader reader_;
   LossScale loss_scale_;
   int64_t rows_per_epoch_;
+  Recorder& recorder_;
   TrainerState state_;
 
   // Of this run, for the figures that people see.

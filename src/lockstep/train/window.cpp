@@ -26,6 +26,7 @@ bool WindowReader::add(Window& window) {
   std::optional<Failure> failure;
   Batch batch;
   try {
+    const PhaseScope scope(control_.recorder(), Phase::kData, loader_.next_places());
     loaded = loader_.next();
     if (loaded) batch = collate(loaded->rows, options_.collate);
   } catch (const std::exception& error) {
@@ -40,7 +41,7 @@ bool WindowReader::add(Window& window) {
                                             .rows = batch.rows,
                                             .stop = wish || failure,
                                             .skipped = loaded ? loaded->skipped : 0,
-                                            .fingerprint = data_.ring().fingerprint(),
+                                            .fingerprint = data_.ring().history(),
                                             .plan_hash = options_.plan_hash});
   // A stop is a wish or a failure: only then is it worth asking which.
   if (agreed.stop) agree_no_failure(control_, "data of a micro-batch", failure);

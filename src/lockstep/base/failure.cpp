@@ -1,0 +1,31 @@
+#include "lockstep/base/failure.h"
+
+#include <new>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kMemoryHint =
+    "a higher ZeRO stage, more ranks, a smaller batch or --max_length need less; `lockstep plan` shows how much";
+
+bool is_out_of_memory(const std::string& text) {
+  return text.find("can't allocate memory") != std::string::npos || text.find("out of memory") != std::string::npos;
+}
+
+}  // namespace
+
+Failure describe_failure(const std::exception& error) {
+  if (const auto* known = dynamic_cast<const Error*>(&error)) {
+    std::string message;
+    for (auto it = known->frames().rbegin(); it != known->frames().rend(); ++it) message += *it + ": ";
+    const bool shared = dynamic_cast<const SharedError*>(&error) != nullptr;
+    return {known->code(), message + known->message(), known->hint(), shared};
+  }
+  const std::string whole = error.what(), text = whole.substr(0, whole.find('\n'));
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text)) {
+    return {ExitCode::kMemory, "out of memory: " + text, kMemoryHint, false};
+  }
+  return {ExitCode::kInternal, text, "this is a bug in lockstep; please report it with the command line", false};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// What is left of an exception when it travels to other ranks, or out of the process.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+struct Failure {
+  ExitCode code = ExitCode::kInternal;
+  std::string message, hint;
+  bool shared = false;  // every rank has the same
+};
+
+/// An error that every rank throws alike.
+class SharedError final : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Out-of-memory errors of the allocators become kMemory, unknown exceptions kInternal.
+Failure describe_failure(const std::exception& error);
+
+}  // namespace lockstep

@@ -1,0 +1,371 @@
+#include "lockstep/guard/agent.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/guard/post_mortem.h"
+#include "lockstep/guard/tree_news.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kTail = 64;                             // calls of each rank that a roll call looks at
+constexpr double kWaitLooks = 0.05, kWaitAlerts = 0.15;  // seconds of waiting before this node, and others, look
+constexpr auto kTurn = std::chrono::milliseconds(25);
+constexpr auto kStrictTurn = std::chrono::milliseconds(1);
+constexpr auto kCalm = std::chrono::seconds(1);  // between looks when nothing is suspicious
+constexpr auto kAlert = std::chrono::seconds(2);
+constexpr auto kCensusPause = std::chrono::milliseconds(200);
+constexpr auto kFresh = std::chrono::milliseconds(1000);
+constexpr auto kPacePause = std::chrono::seconds(1);
+constexpr auto kStackPatience = std::chrono::milliseconds(500);
+constexpr double kParentSilence = 6;
+constexpr double kNoticeGrowth = 3;
+
+std::string kind_of(const Json& message) {
+  return message.is_object() && message.contains("kind") && message["kind"].is_string()
+             ? message["kind"].get<std::string>()
+             : std::string();
+}
+
+std::string text_of(const Json& message, const char* name) {
+  const auto at = message.find(name);
+  return at != message.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+
+RankSet ranks_of(const Json& message) {
+  RankSet ranks;
+  const auto at = message.find("ranks");
+  if (at == message.end() || !at->is_array()) return ranks;
+  for (const auto& rank : *at) {
+    if (rank.is_number_integer()) ranks.add(rank.get<int>());
+  }
+  return ranks;
+}
+
+/// What a person must mend in flags or files needs no autopsy.
+bool wants_post_mortem(const Diagnosis& diagnosis) {
+  const auto code = static_cast<ExitCode>(diagnosis.exit_code);
+  return diagnosis.fault != Fault::kFacts &&
+         !(diagnosis.fault == Fault::kError &&
+           (code == ExitCode::kUsage || code == ExitCode::kData || code == ExitCode::kCheckpoint));
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)), ranks_(random_token(), options_.node), out_of_memory_kills_(out_of_memory_kills()) {
+  if (options_.num_nodes > 1) tree_ = std::make_unique<TreeLink>(ranks_.token(), options_.node, options_.num_nodes);
+  ranks_.set_welcome(options_.strict, tree_ == nullptr ? 0 : tree_->port());
+  for (int local = 0; local < options_.local_ranks; ++local) {
+    ranks_.expect(options_.first_rank + local, local, options_.world_size, 0);
+  }
+  thread_ = std::make_unique<Worker>("agent", [this](std::stop_token stop) { run(std::move(stop)); });
+}
+
+Agent::~Agent() { thread_.reset(); }
+
+std::string Agent::address() const { return ranks_.name() + ":" + ranks_.token(); }
+
+void Agent::started(int rank, int local_rank, pid_t pid) {
+  const std::lock_guard lock(mutex_);
+  ranks_.expect(rank, local_rank, options_.world_size, pid);
+}
+
+void Agent::process_ended(int rank, const ProcessEnd& end) {
+  const std::lock_guard lock(mutex_);
+  ProcessEnd known = end;
+  known.out_of_memory = end.signal == SIGKILL && out_of_memory_kills() > out_of_memory_kills_;
+  ranks_.ended(rank, known);
+}
+
+void Agent::adopt(const Identity& identity, std::shared_ptr<BoardMemory> board) {
+  const std::lock_guard lock(mutex_);
+  ranks_.adopt(identity, std::move(board));
+}
+
+void Agent::interrupted() {
+  const std::lock_guard lock(mutex_);
+  quiet_ = true;
+}
+
+std::optional<Conclusion> Agent::conclusion() const {
+  const std::lock_guard lock(mutex_);
+  return conclusion_;
+}
+
+bool Agent::any_joined() const {
+  const std::lock_guard lock(mutex_);
+  return ranks_.any_joined();
+}
+
+bool Agent::all_gone() const {
+  const std::lock_guard lock(mutex_);
+  return ranks_.all_gone();
+}
+
+std::optional<Conclusion> Agent::close() {
+  thread_.reset();
+  const std::lock_guard lock(mutex_);
+  ranks_.pump();
+  if (!conclusion_ && !quiet_) {
+    // What the transport paired without noticing shows here at the latest.
+    JudgeOptions options = options_.judge;
+    options.whole = tree_ == nullptr;
+    const Judgement judgement = judge(ranks_.census(FlightRing::kSize), options);
+    if (judgement.verdict == Verdict::kEnd) end_job(judgement.diagnosis);
+  }
+  if (tree_ != nullptr) {
+    tree_->send_up({{"kind", "bye"}});
+    tree_->pump();
+  }
+  return conclusion_;
+}
+
+void Agent::run(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    {
+      const std::lock_guard lock(mutex_);
+      turn();
+    }
+    wait_for_news();
+  }
+}
+
+void Agent::wait_for_news() {
+  std::vector<pollfd> fds;
+  {
+    const std::lock_guard lock(mutex_);
+    // Only what tells of a new peer: what ranks do is read, not told.
+    if (tree_ != nullptr) {
+      for (const int fd : tree_->descriptors()) fds.push_back({fd, POLLIN, 0});
+    }
+    fds.push_back({ranks_.descriptors().front(), POLLIN, 0});
+  }
+  const auto pause = options_.strict ? kStrictTurn : kTurn;
+  ::poll(fds.data(), fds.size(), static_cast<int>(pause.count()));
+}
+
+void Agent::turn() {
+  ranks_.pump();
+  for (const auto& word : ranks_.take_words()) meet_parent(Json::parse(word, nullptr, /*allow_exceptions=*/false));
+  if (tree_ != nullptr) {
+    const TreeNews received = tree_->pump();
+    for (const auto& order : received.from_parent) obey(order);
+    for (const auto& word : received.from_children) hear(word);
+  }
+  if (conclusion_) return enforce();
+  if (options_.strict) ranks_.clear_calls();
+  watch_pace();
+  if (quiet_) return;
+  const auto now = Clock::now();
+  if (ranks_.suspicious(kWaitAlerts)) alert(now);
+  if (now < alert_until_ || ranks_.suspicious(kWaitLooks) || now - looked_ >= kCalm) hold_roll_call();
+  ranks_.release_finished();
+}
+
+/// All agents look closely for a while.
+void Agent::alert(Clock::time_point now) {
+  const bool was_calm = now >= alert_until_;
+  alert_until_ = now + kAlert;
+  if (tree_ == nullptr) return;
+  if (!is_root() && (was_calm || now - suspected_ >= kFresh)) {
+    suspected_ = now;
+    tree_->send_up({{"kind", "suspect"}});
+  }
+  if (is_root() && now - ordered_report_ >= kFresh) {
+    ordered_report_ = now;
+    tree_->send_down({{"kind", "report"}});
+  }
+}
+
+/// What a child says besides its census.
+void Agent::hear(const Json& word) {
+  const std::string kind = kind_of(word);
+  if (kind == "suspect") {
+    alert(Clock::now());
+  } else if (kind == "pace") {
+    const auto at = word.find("nodes");
+    if (at == word.end() || !at->is_array()) return;
+    for (const auto& one : *at) {
+      if (auto pace = node_pace_from_json(one)) children_pace_.push_back(*pace);
+    }
+  }
+}
+
+/// What the parent says.
+void Agent::obey(const Json& order) {
+  const std::string kind = kind_of(order);
+  if (tree_ != nullptr) tree_->send_down(order);
+  if (kind == "report") {
+    alert_until_ = Clock::now() + kAlert;
+  } else if (kind == "stack") {
+    ranks_.want_stacks(ranks_of(order));
+  } else if (kind == "end" && !conclusion_) {
+    const auto code = order.find("exit_code");
+    const int exit_code = code != order.end() && code->is_number_integer() ? code->get<int>() : 1;
+    conclusion_ = Conclusion{.text = text_of(order, "text"), .exit_code = exit_code};
+    conclusion_->diagnosis.headline = text_of(order, "headline");
+    conclusion_->post_mortem = text_of(order, "post_mortem");
+    write_post_mortem(conclusion_->post_mortem, ranks_.reports(FlightRing::kSize),
+                      Json::parse(text_of(order, "diagnosis"), nullptr, /*allow_exceptions=*/false));
+    end_ranks({.exit_code = exit_code,
+               .message = FixedText<8192>(text_of(order, "message")),
+               .hint = FixedText<1024>(text_of(order, "hint"))});
+  }
+}
+
+/// The agent of the parent node, as the first rank of this one has learnt it from the meeting point.
+void Agent::meet_parent(const Json& word) {
+  if (tree_ == nullptr || is_root() || !word.is_object()) return;
+  const auto port = word.find("port");
+  if (port == word.end() || !port->is_number_integer()) return;
+  tree_->connect_parent(text_of(word, "host"), port->get<int>(), text_of(word, "token"));
+}
+
+void Agent::hold_roll_call() {
+  looked_ = Clock::now();
+  Census census = ranks_.census(kTail);
+  JudgeOptions options = options_.judge;
+  if (tree_ != nullptr) {
+    // Ranks of other nodes are judged by what they said a moment ago, not by what they said before the wait.
+    options.whole = tree_->children_fresh(kFresh);
+    census.add(tree_->children_census());
+    if (!is_root()) return report_up(census, options.whole);
+  }
+  consider(judge(census, options));
+}
+
+void Agent::report_up(const Census& census, bool whole) {
+  const auto now = Clock::now();
+  if (now - reported_ >= kCensusPause) {
+    reported_ = now;
+    tree_->send_census(census, whole);
+  }
+  const auto silent = tree_->parent_silent_seconds();
+  if (!silent) {  // at the start, before the nodes have met, each judges its own
+    JudgeOptions own = options_.judge;
+    own.whole = false;
+    return consider(judge(census, own));
+  }
+  if (*silent <= kParentSilence) return;
+  Diagnosis lost{.fault = Fault::kLostNode, .exit_code = static_cast<int>(ExitCode::kCommunication)};
+  lost.headline = fmt::format("node {} does not answer any more", tree_parent(options_.node));
+  lost.why = "the agent of that node is silent: its machine is down, its job has ended, or the network is cut";
+  lost.fix = "look at the last lines of that node; check the machine and the network between the nodes";
+  end_job(std::move(lost));
+}
+
+void Agent::consider(const Judgement& judgement) {
+  if (judgement.verdict == Verdict::kEnd) return end_job(judgement.diagnosis);
+  if (judgement.verdict == Verdict::kNotice) return tell_notice(judgement);
+  if (case_.told) say(fmt::format("{}: notice: {} came; the job goes on", options_.program, case_.who));
+  case_ = {};
+}
+
+/// Once when the patience begins to run, then with growing pauses.
+void Agent::tell_notice(const Judgement& judgement) {
+  const Diagnosis& found = judgement.diagnosis;
+  const std::string key = fmt::format("{} {} {}", fault_name(found.fault), found.culprits.text(), found.seq);
+  if (case_.key != key) case_ = {.key = key, .who = found.culprits.phrase()};
+  if (judgement.waited_seconds < case_.next_notice) return;
+  const auto now = Clock::now();
+  if (case_.asked == Clock::time_point{}) {
+    case_.asked = now;
+    ranks_.want_stacks(found.culprits);
+    if (tree_ != nullptr) tree_->send_down({{"kind", "stack"}, {"ranks", found.culprits.ranks()}});
+  }
+  if (found.fault == Fault::kStall && now - case_.asked < kStackPatience) return;
+  case_.next_notice = std::max(judgement.waited_seconds, 1.0) * kNoticeGrowth;
+  case_.asked = {};
+  case_.told = true;
+  say(fmt::format("{}: notice: {}", options_.program, found.text()));
+}
+
+void Agent::watch_pace() {
+  const auto now = Clock::now();
+  if (now - paced_ < kPacePause) return;
+  paced_ = now;
+  ranks_.observe_pace(straggling_, now);
+  std::vector<NodePace> nodes = std::exchange(children_pace_, {});
+  if (const auto own = straggling_.summary(now)) nodes.push_back(*own);
+  if (is_root()) {
+    if (const auto found = straggling_.judge(nodes, now)) {
+      say(fmt::format("{}: notice: {}", options_.program, found->text()));
+    }
+  } else if (!nodes.empty()) {
+    Json list = Json::array();
+    for (const auto& node : nodes) list.push_back(to_json(node));
+    tree_->send_up({{"kind", "pace"}, {"nodes", std::move(list)}});
+  }
+}
+
+/// The first line, in the words of whoever is to blame.
+std::string Agent::headline(const Diagnosis& diagnosis) const {
+  return fmt::format("{}: {}: {}", options_.program, diagnosis.fault == Fault::kError ? "error" : "the job was ended",
+                     diagnosis.headline);
+}
+
+void Agent::end_job(Diagnosis diagnosis) {
+  const auto reports = ranks_.reports(FlightRing::kSize);
+  for (const auto& report : reports) {
+    if (diagnosis.stack.empty() && diagnosis.culprits.contains(report.rank)) diagnosis.stack = report.stack;
+  }
+  Conclusion conclusion{.exit_code = diagnosis.exit_code};
+  if (wants_post_mortem(diagnosis)) {
+    conclusion.post_mortem = write_post_mortem(post_mortem_folder(reports), reports, to_json(diagnosis));
+  }
+  if (diagnosis.fault == Fault::kError) {
+    conclusion.text = headline(diagnosis);
+    if (!diagnosis.error_hint.empty()) conclusion.text += fmt::format("\n  hint: {}", diagnosis.error_hint);
+  } else {
+    Diagnosis named = diagnosis;
+    named.headline = headline(diagnosis);
+    conclusion.text = named.text();
+    if (!conclusion.post_mortem.empty()) {
+      conclusion.text += fmt::format("\n  more    lockstep report --post-mortem {}", conclusion.post_mortem);
+    }
+  }
+  const std::string message = diagnosis.fault == Fault::kError ? diagnosis.headline : diagnosis.text();
+  const Ending ending{.exit_code = diagnosis.exit_code,
+                      .message = FixedText<8192>(message),
+                      .hint = FixedText<1024>(diagnosis.error_hint),
+                      .post_mortem = FixedText<1024>(conclusion.post_mortem)};
+  if (tree_ != nullptr) {
+    tree_->send_down({{"kind", "end"},
+                      {"exit_code", diagnosis.exit_code},
+                      {"text", conclusion.text},
+                      {"headline", diagnosis.headline},
+                      {"message", message},
+                      {"hint", diagnosis.error_hint},
+                      {"post_mortem", conclusion.post_mortem},
+                      {"diagnosis", to_json(diagnosis).dump(-1, ' ', false, Json::error_handler_t::replace)}});
+  }
+  conclusion.diagnosis = std::move(diagnosis);
+  conclusion_ = std::move(conclusion);
+  end_ranks(ending);
+}
+
+void Agent::end_ranks(const Ending& ending) {
+  ended_at_ = Clock::now();
+  ranks_.tell_ending(ending);
+  ranks_.kill_stopped();
+}
+
+/// Nobody stays: who has not left after the grace is killed.
+void Agent::enforce() {
+  ranks_.kill_stopped();
+  if (seconds_since(ended_at_) > options_.grace_seconds) ranks_.kill(SIGKILL);
+}
+
+void Agent::say(const std::string& text) const {
+  if (options_.say) options_.say(text);
+}
+
+}  // namespace lockstep

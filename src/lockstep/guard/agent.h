@@ -1,0 +1,109 @@
+// The one of a node who watches its ranks: reads their boards some forty times a second, holds the roll call, and ends
+// the job when it must end. It lives in the launcher, or in a process of its own where another launcher started us.
+//
+// Thread rules: it has a thread of its own; all functions may be called from any.
+//
+// Example:
+//   Agent agent({.program = "lockstep sft", .local_ranks = 4, .world_size = 4, .say = print});
+//   start_ranks(agent.address());
+//   …  agent.process_ended(rank, end);
+//   if (const auto end = agent.close()) { std::cerr << end->text; return end->exit_code; }
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/worker.h"
+#include "lockstep/guard/diagnosis.h"
+#include "lockstep/guard/local_ranks.h"
+#include "lockstep/guard/straggling.h"
+#include "lockstep/guard/tree_link.h"
+
+namespace lockstep {
+
+struct AgentOptions {
+  std::string program = "lockstep";  // begins what people read
+  int node = 0, num_nodes = 1, first_rank = 0, local_ranks = 1, world_size = 1;
+  JudgeOptions judge;
+  double grace_seconds = 3;  // between the ending and SIGKILL
+  bool strict = false;
+  std::function<void(const std::string&)> say;  // a notice, as lines without the last newline
+};
+
+/// Why the job was ended, for people and for the shell.
+struct Conclusion {
+  Diagnosis diagnosis;
+  std::string text;  // what is printed last
+  std::string post_mortem;
+  int exit_code = 0;
+};
+
+class Agent {
+ public:
+  explicit Agent(AgentOptions options);
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  /// For the environment of the ranks.
+  std::string address() const;
+
+  void started(int rank, int local_rank, pid_t pid);
+  void process_ended(int rank, const ProcessEnd& end);
+  /// Ranks as threads of this process.
+  void adopt(const Identity& identity, std::shared_ptr<BoardMemory> board);
+  /// A person wants the job to end: from now on nothing is a fault.
+  void interrupted();
+
+  std::optional<Conclusion> conclusion() const;
+  bool any_joined() const;
+  /// All ranks have left.
+  bool all_gone() const;
+  /// Compares the last calls, ends the thread.
+  std::optional<Conclusion> close();
+
+ private:
+  struct Case {
+    std::string key, who;       // who is waited for
+    double next_notice = 0;     // seconds of waiting
+    Clock::time_point asked{};  // for stacks
+    bool told = false;
+  };
+  void run(std::stop_token stop);
+  void turn();
+  void alert(Clock::time_point now);
+  void obey(const Json& order);
+  void hear(const Json& word);
+  void meet_parent(const Json& word);
+  void hold_roll_call();
+  void report_up(const Census& census, bool whole);
+  void watch_pace();
+  void consider(const Judgement& judgement);
+  void tell_notice(const Judgement& judgement);
+  void end_job(Diagnosis diagnosis);
+  void end_ranks(const Ending& ending);
+  void enforce();
+  void wait_for_news();
+  void say(const std::string& text) const;
+  std::string headline(const Diagnosis& diagnosis) const;
+  bool is_root() const { return options_.node == 0; }
+
+  AgentOptions options_;
+  mutable std::mutex mutex_;
+  LocalRanks ranks_;
+  std::unique_ptr<TreeLink> tree_;
+  Straggling straggling_;
+  Case case_;
+  std::optional<Conclusion> conclusion_;
+  std::vector<NodePace> children_pace_;
+  Clock::time_point ended_at_{}, alert_until_{}, suspected_{}, ordered_report_{}, reported_{}, looked_{}, paced_{};
+  long out_of_memory_kills_ = 0;
+  bool quiet_ = false;
+  std::unique_ptr<Worker> thread_;
+};
+
+}  // namespace lockstep

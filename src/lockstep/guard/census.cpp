@@ -1,0 +1,112 @@
+#include "lockstep/guard/census.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxClasses = 4096, kMaxStretches = 1 << 16;
+constexpr int kMaxRank = 1 << 24;
+
+bool alike(const GroupReport& a, const GroupReport& b) {
+  return a.name == b.name && a.entered == b.entered && a.history == b.history && a.waiting_seq == b.waiting_seq;
+}
+
+bool alike(const std::optional<LastWordsReport>& a, const std::optional<LastWordsReport>& b) {
+  return a.has_value() == b.has_value() && (!a || (a->message == b->message && a->exit_code == b->exit_code));
+}
+
+/// Whether the two ranks can be told as one. Details of the place may differ: the first one's is shown.
+bool alike(const RankReport& a, const RankReport& b) {
+  return a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life && a.exit_code == b.exit_code &&
+         a.process.state == b.process.state && a.process.in_kernel == b.process.in_kernel &&
+         a.end.known == b.end.known && a.end.signal == b.end.signal && a.end.exit_code == b.end.exit_code &&
+         a.phase == b.phase && a.step == b.step && a.facts == b.facts && alike(a.last_words, b.last_words) &&
+         a.groups.size() == b.groups.size() &&
+         std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(),
+                    [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });
+}
+
+void merge(RankClass& into, RankClass from) {
+  RankReport& sample = into.sample;
+  const RankReport& other = from.sample;
+  sample.stopped_seconds = std::max(sample.stopped_seconds, other.stopped_seconds);
+  sample.gone_seconds = std::max(sample.gone_seconds, other.gone_seconds);
+  for (size_t i = 0; i < sample.groups.size(); ++i) {
+    sample.groups[i].waiting_seconds = std::max(sample.groups[i].waiting_seconds, other.groups[i].waiting_seconds);
+  }
+  into.ranks.add(from.ranks);
+}
+
+void add_class(std::vector<RankClass>& classes, RankClass one) {
+  const auto same = std::find_if(classes.begin(), classes.end(),
+                                 [&](const RankClass& known) { return alike(known.sample, one.sample); });
+  if (same == classes.end()) {
+    classes.push_back(std::move(one));
+  } else if (one.ranks.first() < same->ranks.first()) {
+    std::swap(*same, one);
+    merge(*same, std::move(one));
+  } else {
+    merge(*same, std::move(one));
+  }
+}
+
+}  // namespace
+
+void Census::add(RankReport report) {
+  RankSet alone;
+  alone.add(report.rank);
+  add_class(classes, {std::move(alone), std::move(report)});
+}
+
+void Census::add(Census other) {
+  for (auto& one : other.classes) add_class(classes, std::move(one));
+}
+
+RankSet Census::all() const {
+  RankSet ranks;
+  for (const auto& one : classes) ranks.add(one.ranks);
+  return ranks;
+}
+
+const RankClass* Census::of(int rank) const {
+  for (const auto& one : classes) {
+    if (one.ranks.contains(rank)) return &one;
+  }
+  return nullptr;
+}
+
+Json to_json(const Census& census) {
+  Json classes = Json::array();
+  for (const auto& one : census.classes) {
+    classes.push_back({{"ranks", one.ranks.stretches()}, {"sample", to_json(one.sample)}});
+  }
+  return classes;
+}
+
+Census census_from_json(const Json& json) {
+  const auto malformed = [] { return Error(ExitCode::kCommunication, "a census of ranks is malformed"); };
+  if (!json.is_array() || json.size() > kMaxClasses) throw malformed();
+  Census census;
+  for (const auto& entry : json) {
+    if (!entry.is_object() || !entry.contains("ranks") || !entry.contains("sample")) throw malformed();
+    const Json& stretches = entry["ranks"];
+    if (!stretches.is_array() || stretches.empty() || stretches.size() > kMaxStretches) throw malformed();
+    RankClass one{.sample = report_from_json(entry["sample"])};
+    for (const auto& stretch : stretches) {
+      if (!stretch.is_array() || stretch.size() != 2 || !stretch[0].is_number_integer() ||
+          !stretch[1].is_number_integer()) {
+        throw malformed();
+      }
+      const auto first = stretch[0].get<int64_t>(), last = stretch[1].get<int64_t>();
+      if (first < 0 || last < first || last > kMaxRank) throw malformed();
+      one.ranks.add_stretch(static_cast<int>(first), static_cast<int>(last));
+    }
+    census.classes.push_back(std::move(one));
+  }
+  return census;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+#include "lockstep/guard/flight_ring.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/clock.h"
+
+namespace lockstep {
+
+int64_t steady_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+std::string_view call_state_name(CallState state) {
+  switch (state) {
+    using enum CallState;
+    case kEntered:
+      return "entered";
+    case kLaunched:
+      return "launched";
+    case kDone:
+      return "done";
+    case kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+std::string FlightRecord::call() const {
+  return label.view().empty() ? signature.describe() : fmt::format("{} \"{}\"", signature.describe(), label.view());
+}
+
+std::string FlightRecord::describe() const {
+  const double seconds = static_cast<double>((over() ? done_ns : steady_ns()) - entered_ns) * 1e-9;
+  return fmt::format("#{} {}: {} {} {:.1f}s{}", seq, call(), call_state_name(state), over() ? "in" : "for", seconds,
+                     over() ? "" : " now");
+}
+
+uint64_t FlightRing::enter(const CallSignature& signature, std::string_view label, std::string_view site,
+                           int64_t step) {
+  const uint64_t seq = count_.load(std::memory_order_relaxed) + 1;
+  // Multiplying by an odd number keeps all of the past; the rotation lets the order of calls count.
+  const uint64_t before = history_.load(std::memory_order_relaxed);
+  const uint64_t history =
+      ((before << 7 | before >> 57) ^ signature.hash() ^ hash_bytes(label) * 3) * 0xD6E8FEB86659FD93ULL + 1;
+  slots_[seq % kSize].write({.seq = seq,
+                             .history = history,
+                             .signature = signature,
+                             .label = FixedText<80>(label),
+                             .site = FixedText<48>(site),
+                             .step = step,
+                             .entered_ns = steady_ns()});
+  history_.store(history, std::memory_order_relaxed);
+  count_.store(seq, std::memory_order_release);
+  return seq;
+}
+
+void FlightRing::set_state(uint64_t seq, CallState state) {
+  const bool over = state == CallState::kDone || state == CallState::kFailed;
+  if (seq + kSize <= entered()) return;  // overwritten by a later call
+  static_assert(offsetof(FlightRecord, done_ns) == offsetof(FlightRecord, state) + sizeof(uint64_t));
+  const std::array<uint64_t, 2> words{static_cast<uint64_t>(state), over ? static_cast<uint64_t>(steady_ns()) : 0};
+  slots_[seq % kSize].write_words(words.data(), offsetof(FlightRecord, state) / sizeof(uint64_t), words.size());
+}
+
+std::optional<FlightRecord> FlightRing::find(uint64_t seq) const {
+  FlightRecord record;
+  if (seq == 0 || !slots_[seq % kSize].read(record) || record.seq != seq) return std::nullopt;
+  return record;
+}
+
+std::vector<FlightRecord> FlightRing::last(size_t count) const {
+  const uint64_t end = entered();
+  const uint64_t available = std::min<uint64_t>({end, kSize, count});
+  std::vector<FlightRecord> records;
+  for (uint64_t seq = end - available + 1; seq <= end; ++seq) {
+    if (const auto record = find(seq)) records.push_back(*record);
+  }
+  return records;
+}
+
+}  // namespace lockstep

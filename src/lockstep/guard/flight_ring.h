@@ -1,0 +1,62 @@
+// The last calls of one group of ranks, readable while the rank is stuck or after it has died: what is not in the ring
+// did not happen. Plain memory without pointers, so that it may live in shared memory.
+//
+// Thread rules: one writer (the thread that communicates), any number of readers, no locks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/guard/call.h"
+#include "lockstep/guard/shared_value.h"
+
+namespace lockstep {
+
+enum class CallState : uint64_t { kEntered, kLaunched, kDone, kFailed };
+std::string_view call_state_name(CallState state);
+
+/// One call, plain bytes. Times are nanoseconds of the steady clock.
+struct FlightRecord {
+  uint64_t seq = 0;      // from 1
+  uint64_t history = 0;  // rolling hash of signatures and labels up to this call: equal where all of it was equal
+  CallSignature signature;
+  FixedText<80> label;  // "text.layers.7 gather"
+  FixedText<48> site;   // "residency.cpp:45"
+  int64_t step = 0, entered_ns = 0;
+  CallState state = CallState::kEntered;
+  int64_t done_ns = 0;
+
+  bool over() const { return state == CallState::kDone || state == CallState::kFailed; }
+  std::string call() const;      // "all_gather bf16[4096] \"text.layers.7 gather\""
+  std::string describe() const;  // "#41 all_gather bf16[4096] \"text.layers.7 gather\": launched for 2.1s now"
+};
+
+class FlightRing {
+ public:
+  static constexpr size_t kSize = 1024;
+
+  /// Enters a call before it starts; returns its number, from 1.
+  uint64_t enter(const CallSignature& signature, std::string_view label, std::string_view site = {}, int64_t step = 0);
+  void set_state(uint64_t seq, CallState state);
+
+  uint64_t entered() const { return count_.load(std::memory_order_acquire); }
+  /// Of all calls entered so far: equal on ranks that did the same.
+  uint64_t history() const { return history_.load(std::memory_order_relaxed); }
+  /// Nothing when it was overwritten, or is being written.
+  std::optional<FlightRecord> find(uint64_t seq) const;
+  std::vector<FlightRecord> last(size_t count) const;  // oldest first; records being written are left out
+
+ private:
+  std::array<SharedValue<FlightRecord>, kSize> slots_;
+  std::atomic<uint64_t> count_{0};  // zero memory is an empty ring
+  std::atomic<uint64_t> history_{0};
+};
+
+int64_t steady_ns();
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "lockstep/guard/flight_ring.h"
+
+#include <atomic>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/worker.h"
+
+namespace lockstep {
+namespace {
+
+const CallSignature kGather = CallSignature::of(Op::kAllGather, "bf16", std::array<int64_t, 1>{4096});
+
+CallSignature with(CallSignature signature, auto change) {
+  change(signature);
+  return signature;
+}
+
+TEST(CallSignature, DescribesTheCall) {
+  EXPECT_EQ(kGather.describe(), "all_gather bf16[4096]");
+  CallSignature broadcast = CallSignature::of(Op::kBroadcast, "i64", std::array<int64_t, 2>{3, 1});
+  broadcast.root = 2;
+  EXPECT_EQ(broadcast.describe(), "broadcast i64[3, 1] from rank 2");
+  CallSignature sum = CallSignature::of(Op::kAllReduce, "f32", {});
+  sum.reduce = ReduceOp::kSum;
+  EXPECT_EQ(sum.describe(), "all_reduce sum f32[]");
+  EXPECT_EQ(CallSignature{.op = Op::kBarrier}.describe(), "barrier");
+}
+
+TEST(CallSignature, FoldsMoreDimensionsThanFit) {
+  const auto wide = CallSignature::of(Op::kAllGather, "f32", std::array<int64_t, 7>{1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(wide.describe(), "all_gather f32[1, 2, 3, 4, 210]");
+  EXPECT_EQ(wide.numel(), 5040);
+}
+
+TEST(CallSignature, HashesEveryField) {
+  const std::array<CallSignature, 8> others{with(kGather, [](auto& one) { one.op = Op::kReduceScatter; }),
+                                            with(kGather,
+                                                 [](auto& one) {
+                                                   one.dtype = {'f', '3', '2'};
+                                                 }),
+                                            with(kGather, [](auto& one) { one.dims[0] = 4095; }),
+                                            with(kGather, [](auto& one) { one.root = 0; }),
+                                            with(kGather, [](auto& one) { one.reduce = ReduceOp::kMax; }),
+                                            with(kGather, [](auto& one) { one.has_splits = 1; }),
+                                            CallSignature::of(Op::kAllGather, "bf16", std::array<int64_t, 2>{64, 64}),
+                                            CallSignature::of(Op::kAllGather, "bf16", std::array<int64_t, 2>{4096, 1})};
+  for (const auto& other : others) EXPECT_NE(other.hash(), kGather.hash()) << other.describe();
+}
+
+TEST(FlightRing, KeepsTheLastCallsInOrder) {
+  const auto ring = std::make_unique<FlightRing>();
+  EXPECT_TRUE(ring->last(5).empty());
+  for (size_t i = 1; i <= FlightRing::kSize + 10; ++i) EXPECT_EQ(ring->enter(kGather, "layer"), i);
+  const auto all = ring->last(2 * FlightRing::kSize);
+  ASSERT_EQ(all.size(), FlightRing::kSize);
+  EXPECT_EQ(all.front().seq, 11U);
+  EXPECT_EQ(all.back().seq, FlightRing::kSize + 10);
+  ASSERT_EQ(ring->last(3).size(), 3U);
+  EXPECT_EQ(ring->last(3).front().seq, FlightRing::kSize + 8);
+}
+
+TEST(FlightRing, TellsStateAndLabel) {
+  const auto ring = std::make_unique<FlightRing>();
+  const auto first = ring->enter(kGather, "text.layers.7 gather");
+  const auto second = ring->enter(kGather, std::string(200, 'x'));
+  ring->set_state(first, CallState::kLaunched);
+  ring->set_state(second, CallState::kDone);
+  const auto records = ring->last(2);
+  EXPECT_EQ(records[0].describe(), "#1 all_gather bf16[4096] \"text.layers.7 gather\": launched for 0.0s now");
+  EXPECT_EQ(records[1].describe(), "#2 all_gather bf16[4096] \"" + std::string(79, 'x') + "\": done in 0.0s");
+}
+
+TEST(FlightRing, HistoryIsAFunctionOfTheSequence) {
+  const auto history = [](const std::vector<std::pair<CallSignature, std::string>>& calls) {
+    const auto ring = std::make_unique<FlightRing>();
+    for (const auto& [signature, label] : calls) ring->enter(signature, label, "here.cpp:1", 7);
+    EXPECT_EQ(ring->find(ring->entered())->history, ring->history());
+    return ring->history();
+  };
+  const CallSignature reduce = CallSignature::of(Op::kReduceScatter, "f32", std::array<int64_t, 1>{8});
+  const auto usual = history({{kGather, "a"}, {reduce, "b"}});
+  EXPECT_EQ(usual, history({{kGather, "a"}, {reduce, "b"}}));
+  EXPECT_NE(usual, history({{kGather, "a"}}));
+  EXPECT_NE(usual, history({{reduce, "b"}, {kGather, "a"}}));
+  // Two equal calls on other tensors: only the label tells them apart.
+  EXPECT_NE(history({{kGather, "a"}, {kGather, "b"}}), history({{kGather, "b"}, {kGather, "a"}}));
+}
+
+TEST(FlightRing, ReadersNeverSeeHalfARecord) {
+  const auto ring = std::make_unique<FlightRing>();
+  std::atomic<bool> done{false};
+  Worker reader("reader", [&](std::stop_token) {
+    while (!done) {
+      uint64_t before = 0;
+      for (const auto& record : ring->last(64)) {
+        EXPECT_EQ(record.signature.numel(), static_cast<int64_t>(record.seq));
+        EXPECT_GT(record.seq, before);
+        before = record.seq;
+      }
+    }
+  });
+  for (int64_t i = 1; i <= 20000; ++i) {
+    const auto seq = ring->enter(CallSignature::of(Op::kAllGather, "f32", std::array<int64_t, 1>{i}), "spin");
+    ring->set_state(seq, CallState::kDone);
+  }
+  done = true;
+  reader.join();
+}
+
+}  // namespace
+}  // namespace lockstep

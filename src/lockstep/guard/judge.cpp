@@ -1,0 +1,91 @@
+// The order of the rules, strongest first: what is proven ends the job, what is not becomes a notice until the patience
+// is over.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lockstep/guard/judge_rules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kCauseComes = 1.0;    // seconds in which the cause of a broken transport shows
+constexpr double kStoppedHolds = 2.5;  // and for which a process must have been stopped
+
+Judgement end_with(Diagnosis diagnosis) { return {.verdict = Verdict::kEnd, .diagnosis = std::move(diagnosis)}; }
+
+}  // namespace
+
+std::string where_it_runs(const RankReport& report) {
+  return report.host.empty() ? fmt::format("process {}", report.pid)
+                             : fmt::format("process {} on {}", report.pid, report.host);
+}
+
+std::string place_of(const RankClass& one) {
+  std::string text = fmt::format("{}: {}", one.ranks.phrase(), one.sample.place());
+  if (one.sample.pid > 0) text += fmt::format("; {}", where_it_runs(one.sample));
+  return text;
+}
+
+const FlightRecord* last_call(const RankReport& report) {
+  const FlightRecord* last = nullptr;
+  for (const auto& group : report.groups) {
+    if (!group.tail.empty() && (last == nullptr || group.tail.back().entered_ns > last->entered_ns)) {
+      last = &group.tail.back();
+    }
+  }
+  return last;
+}
+
+void name_call(const Census& census, const RankClass& culprit, Diagnosis& out) {
+  const RankClass* waiter = nullptr;
+  for (const auto& one : census.classes) {
+    if (&one == &culprit || one.sample.waiting() == nullptr) continue;
+    if (waiter == nullptr || one.ranks.size() > waiter->ranks.size()) waiter = &one;
+  }
+  const GroupReport* group = waiter != nullptr ? waiter->sample.waiting() : nullptr;
+  const FlightRecord* awaited = group != nullptr ? group->find(group->waiting_seq) : nullptr;
+  const FlightRecord* own = last_call(culprit.sample);
+  if (awaited != nullptr) {
+    out.group = group->name;
+    out.seq = awaited->seq;
+    out.sides.push_back({waiter->ranks, awaited->call() + " (waiting)", std::string(awaited->site.view())});
+  }
+  if (own != nullptr) {
+    out.sides.push_back({culprit.ranks,
+                         fmt::format("{} (its last, #{}, {})", own->call(), own->seq, call_state_name(own->state)),
+                         std::string(own->site.view())});
+  }
+  if (const FlightRecord* named = awaited != nullptr ? awaited : own; named != nullptr) {
+    out.op = op_name(named->signature.op);
+    out.label = named->label.view();
+  }
+}
+
+Judgement judge(const Census& census, const JudgeOptions& options) {
+  const RankClass* words = first_words(census, /*secondary=*/false);
+  Judgement mismatch = judge_mismatch(census);
+  if (mismatch.verdict == Verdict::kEnd && !(words != nullptr && error_came_first(*words, mismatch.diagnosis))) {
+    return mismatch;
+  }
+  if (auto facts = differing_facts(census)) return end_with(std::move(*facts));
+  if (words != nullptr) return end_with(error_of(census, *words));
+  if (auto found = death(census)) return end_with(std::move(*found));
+  if (auto found = stopped(census, std::min(options.soft_seconds, kStoppedHolds))) return end_with(std::move(*found));
+  if (auto found = lost_node(census)) return end_with(std::move(*found));
+  if (options.whole) {
+    if (auto found = early_end(census)) return end_with(std::move(*found));
+    if (auto found = deadlock(census)) return end_with(std::move(*found));
+  }
+  if (const RankClass* broken = first_words(census, /*secondary=*/true)) {
+    const LastWordsReport& said = *broken->sample.last_words;
+    if (static_cast<double>(broken->sample.read_ns - said.at_ns) * 1e-9 < kCauseComes) return {};
+    Diagnosis out = error_of(census, *broken);
+    out.fault = Fault::kTransport;
+    return end_with(std::move(out));
+  }
+  Judgement late = options.whole ? judge_late(census, options) : Judgement{};
+  return late.verdict != Verdict::kFine ? late : judge_absent(census, options);
+}
+
+}  // namespace lockstep

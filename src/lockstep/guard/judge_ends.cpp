@@ -1,0 +1,226 @@
+// What ranks said themselves, what they do not agree on, and how their processes ended.
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/guard/judge_rules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kParentTells = 0.3;   // seconds in which a parent says how its process ended
+constexpr double kMeetingHolds = 0.5;  // and for which a rank must have waited for one that ended well
+
+}  // namespace
+
+// ---- What ranks said themselves.
+
+const RankClass* first_words(const Census& census, bool secondary) {
+  const RankClass* first = nullptr;
+  const auto at = [](const RankClass& one) { return one.sample.last_words->at_ns + one.sample.realtime_offset_ns; };
+  for (const auto& one : census.classes) {
+    if (!one.sample.last_words || one.sample.last_words->secondary != secondary) continue;
+    if (first == nullptr || at(one) < at(*first)) first = &one;
+  }
+  return first;
+}
+
+Diagnosis error_of(const Census& census, const RankClass& one) {
+  const LastWordsReport& words = *one.sample.last_words;
+  Diagnosis out{.fault = Fault::kError, .culprits = one.ranks, .exit_code = words.exit_code};
+  const bool everybody = words.shared || one.ranks.size() == census.all().size();
+  const std::string who = one.ranks.phrase();
+  // A message may name its rank itself: "rank 2 of 4: …".
+  out.headline =
+      everybody || words.message.starts_with("rank") ? words.message : fmt::format("{}: {}", who, words.message);
+  out.error_hint = words.hint;
+  out.fix = words.hint;
+  out.places.push_back(fmt::format("{}: {}; {}", who, words.place, where_it_runs(one.sample)));
+  if (const FlightRecord* own = last_call(one.sample)) {
+    out.op = op_name(own->signature.op);
+    out.label = own->label.view();
+  }
+  return out;
+}
+
+/// An error that came before the rank's divergent call is the cause of it: clean-up made calls of its own.
+bool error_came_first(const RankClass& one, const Diagnosis& mismatch) {
+  for (const auto& group : one.sample.groups) {
+    const FlightRecord* call = group.name == mismatch.group ? group.find(mismatch.seq) : nullptr;
+    if (call != nullptr) return one.sample.last_words->at_ns <= call->entered_ns;
+  }
+  return true;
+}
+
+// ---- What must be equal and is not.
+
+namespace {
+
+std::string fact_fix(const std::string& name) {
+  static const std::map<std::string, std::string> kFixes{
+      {"world size", "give WORLD_SIZE (and --nproc, --nnodes) the same value on every node, and restart all ranks"},
+      {"version", "install one version of lockstep on all nodes"},
+      {"libtorch", "install one version of LibTorch on all nodes"},
+      {"plan", "give all ranks the same flags"},
+      {"model", "copy the same model folder to all nodes, or use a shared path for --model"},
+      {"data set", "copy the same data files to all nodes, or use a shared path for --dataset"}};
+  const auto found = kFixes.find(name);
+  return found != kFixes.end() ? found->second : "give all ranks the same command line, files and version of lockstep";
+}
+
+struct FactHolders {
+  std::map<std::string, RankSet> by_value;
+};
+
+}  // namespace
+
+std::optional<Diagnosis> differing_facts(const Census& census) {
+  std::map<std::string, FactHolders> facts;
+  for (const auto& one : census.classes) {
+    if (one.sample.facts.empty()) continue;
+    const Json json = Json::parse(one.sample.facts, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;
+    for (const auto& [name, value] : json.items()) {
+      if (value.is_string()) facts[name].by_value[value.get<std::string>()].add(one.ranks);
+    }
+  }
+  for (const auto& [name, holders] : facts) {
+    if (holders.by_value.size() < 2) continue;
+    std::vector<std::pair<std::string, RankSet>> sides(holders.by_value.begin(), holders.by_value.end());
+    std::stable_sort(sides.begin(), sides.end(),
+                     [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+    Diagnosis out{.fault = Fault::kFacts, .exit_code = static_cast<int>(ExitCode::kUsage)};
+    for (size_t i = 1; i < sides.size(); ++i) out.culprits.add(sides[i].second);
+    out.between_two = sides[0].second.size() == sides[1].second.size();
+    out.label = name;
+    out.headline = fmt::format("the ranks do not agree on the {}: {} has {}, {} {} {}", name, sides[1].second.phrase(),
+                               sides[1].first, sides[0].second.phrase(), sides[0].second.size() == 1 ? "has" : "have",
+                               sides[0].first);
+    for (const auto& [value, ranks] : sides) out.sides.push_back({ranks, fmt::format("{} {}", name, value), ""});
+    for (const auto& one : census.classes) {
+      if (sides[1].second.contains(one.ranks.first())) out.places.push_back(place_of(one));
+    }
+    out.why = fmt::format("what differs here would make the ranks differ everywhere");
+    out.fix = fact_fix(name);
+    return out;
+  }
+  return std::nullopt;
+}
+
+// ---- Ends of processes.
+
+namespace {
+
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+void explain_death(const RankReport& report, const std::string& who, Diagnosis& out) {
+  const ProcessEnd& end = report.end;
+  if (end.out_of_memory) {
+    out.headline = fmt::format("{} was killed by the kernel: the machine's memory is full", who);
+    out.why = "the kernel killed a process of this control group for want of memory when the rank died";
+    out.fix = "a higher ZeRO stage, --gradient_checkpointing, a smaller batch or --max_length need less memory";
+    out.exit_code = static_cast<int>(ExitCode::kMemory);
+  } else if (end.known && end.signal == SIGKILL) {
+    out.headline = fmt::format("{} was killed (SIGKILL)", who);
+    out.why =
+        "somebody sent the signal: a person, a scheduler's limit, or the kernel when memory is full "
+        "(`dmesg | grep -i killed` tells)";
+    out.fix =
+        "start again; the run goes on from the last checkpoint with --resume_from_checkpoint true (or on its own "
+        "with --max_restarts); if memory was full, use less of it";
+  } else if (end.known && end.signal != 0) {
+    out.headline = fmt::format("{} crashed ({})", who, signal_text(end.signal));
+    out.why =
+        "the process ended itself without unwinding: a bug, a broken library, or a broken disk under a mapped file";
+    out.fix =
+        "its last lines above may say more; run it again, with --resume_from_checkpoint true, and report it if it "
+        "comes back";
+  } else if (end.known && !report.joined) {
+    out.headline = fmt::format("{} ended with exit code {} before it joined the others", who, end.exit_code);
+    out.why = "it failed while it started";
+    out.fix = "its own lines above say why";
+    out.exit_code = end.exit_code != 0 ? end.exit_code : kCommunicationCode;
+  } else if (end.known) {
+    out.headline = fmt::format("{} ended without a word (exit code {})", who, end.exit_code);
+    out.why = "the process called exit in the middle of the job";
+    out.fix =
+        "look at its last lines above; the run goes on from the last checkpoint with --resume_from_checkpoint true";
+  } else {
+    out.headline = fmt::format("{} is gone", who);
+    out.why = "its process ended without a word: killed, or crashed";
+    out.fix = "start again with --resume_from_checkpoint true; the scheduler's log or `dmesg` may say who killed it";
+  }
+}
+
+/// Somebody has joined and waits at the meeting point.
+bool somebody_meets(const Census& census) {
+  return std::any_of(census.classes.begin(), census.classes.end(), [](const RankClass& one) {
+    return one.sample.joined && one.sample.phase == Phase::kStart && one.sample.phase_seconds > kMeetingHolds;
+  });
+}
+
+}  // namespace
+
+std::optional<Diagnosis> death(const Census& census) {
+  for (const auto& one : census.classes) {
+    const RankReport& report = one.sample;
+    const bool gone = report.process.state == ProcessState::kGone && report.life != Life::kFinished &&
+                      !(report.last_words && report.last_words->secondary);
+    if (!gone || (!report.end.known && report.gone_seconds < kParentTells)) continue;
+    // A process that never joined may be another program, which ended well.
+    const bool ended_well = !report.joined && report.end.known && report.end.exit_code == 0 && report.end.signal == 0;
+    if (ended_well && !somebody_meets(census)) continue;
+    Diagnosis out{.fault = Fault::kDeath, .culprits = one.ranks, .exit_code = kCommunicationCode};
+    explain_death(report, one.ranks.phrase(), out);
+    out.places.push_back(place_of(one));
+    name_call(census, one, out);
+    return out;
+  }
+  return std::nullopt;
+}
+
+std::optional<Diagnosis> stopped(const Census& census, double soft_seconds) {
+  for (const auto& one : census.classes) {
+    const RankReport& report = one.sample;
+    if (report.process.state != ProcessState::kStopped || report.stopped_seconds < soft_seconds) continue;
+    Diagnosis out{.fault = Fault::kStopped, .culprits = one.ranks, .exit_code = kCommunicationCode};
+    out.headline =
+        fmt::format("{} is stopped (SIGSTOP) since {}", one.ranks.phrase(), format_duration(report.stopped_seconds));
+    out.why = "somebody or something stopped the process, so it cannot come to the next call";
+    out.fix = fmt::format(
+        "find who sent SIGSTOP (a debugger, a batch system that suspends jobs); `kill -CONT {}` would "
+        "have woken it; start again with --resume_from_checkpoint true",
+        report.pid);
+    out.places.push_back(place_of(one));
+    name_call(census, one, out);
+    return out;
+  }
+  return std::nullopt;
+}
+
+std::optional<Diagnosis> lost_node(const Census& census) {
+  for (const auto& one : census.classes) {
+    if (!one.sample.unreachable) continue;
+    Diagnosis out{.fault = Fault::kLostNode, .culprits = one.ranks, .exit_code = kCommunicationCode};
+    out.headline = fmt::format("node {} ({}) does not answer any more: {}", one.sample.node,
+                               one.sample.host.empty() ? "unknown host" : one.sample.host, one.ranks.phrase());
+    out.why = "its agent is silent: the machine is down, or the network to it is cut";
+    out.fix =
+        fmt::format("check the machine and the network (`ping {}`); start again with --resume_from_checkpoint true",
+                    one.sample.host);
+    out.places.push_back(place_of(one));
+    name_call(census, one, out);
+    return out;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

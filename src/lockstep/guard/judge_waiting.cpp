@@ -1,0 +1,243 @@
+// Who waits for whom, and who is late.
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/guard/judge_rules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kEndHolds = 0.2;    // seconds for which an early end must have stood
+constexpr double kCycleHolds = 1.0;  // and a circle of waiting
+
+// ---- Who waits for whom.
+
+const GroupReport* group_named(const RankReport& report, const std::string& name) {
+  for (const auto& group : report.groups) {
+    if (group.name == name) return &group;
+  }
+  return nullptr;
+}
+
+/// The classes that have not entered the call that `waiter` waits in.
+std::vector<const RankClass*> missing_for(const Census& census, const RankClass& waiter) {
+  std::vector<const RankClass*> missing;
+  const GroupReport* call = waiter.sample.waiting();
+  for (const auto& one : census.classes) {
+    if (&one == &waiter || !one.sample.joined) continue;
+    const GroupReport* group = group_named(one.sample, call->name);
+    if (group == nullptr || group->entered < call->waiting_seq) missing.push_back(&one);
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> early_end(const Census& census) {
+  for (const auto& waiter : census.classes) {
+    const GroupReport* call = waiter.sample.waiting();
+    if (call == nullptr || call->waiting_seconds < kEndHolds) continue;
+    for (const auto* one : missing_for(census, waiter)) {
+      const bool ended = one->sample.life == Life::kFinished || one->sample.life == Life::kFinishing;
+      if (!ended) continue;
+      Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = one->ranks, .exit_code = kCommunicationCode};
+      out.headline = fmt::format("{} finished (exit code {}) while {} still {} in a call", one->ranks.phrase(),
+                                 one->sample.exit_code, waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "is" : "are");
+      out.why = "the rank had fewer steps, rows or epochs than the others, or left its loop early";
+      out.fix = "let every rank leave its loop at the same step: agree on the number of steps before the loop";
+      out.places.push_back(place_of(*one));
+      name_call(census, *one, out);
+      return out;
+    }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+std::string standing(const RankClass& one) {
+  const GroupReport* group = one.sample.waiting();
+  const FlightRecord* call = group->find(group->waiting_seq);
+  return fmt::format("#{} of group \"{}\"{}", group->waiting_seq, group->name,
+                     call == nullptr ? "" : ": " + call->call());
+}
+
+}  // namespace
+
+std::optional<Diagnosis> deadlock(const Census& census) {
+  for (const auto& start : census.classes) {
+    if (start.sample.waiting() == nullptr) continue;
+    std::vector<const RankClass*> path{&start};
+    while (true) {
+      const RankClass* next = nullptr;
+      for (const auto* one : missing_for(census, *path.back())) {
+        const GroupReport* call = one->sample.waiting();
+        if (call != nullptr && call->waiting_seconds >= kCycleHolds &&
+            call->name != path.back()->sample.waiting()->name) {
+          next = one;
+        }
+      }
+      if (next == nullptr || path.front()->sample.waiting()->waiting_seconds < kCycleHolds) break;
+      const auto closed = std::find(path.begin(), path.end(), next);
+      if (closed == path.end()) {
+        path.push_back(next);
+        continue;
+      }
+      path.erase(path.begin(), closed);
+      std::stable_sort(path.begin(), path.end(),
+                       [](const auto* a, const auto* b) { return a->ranks.size() > b->ranks.size(); });
+      Diagnosis out{.fault = Fault::kDeadlock, .exit_code = kCommunicationCode};
+      out.between_two = path[0]->ranks.size() == path[1]->ranks.size();
+      for (size_t i = 1; i < path.size(); ++i) out.culprits.add(path[i]->ranks);
+      out.headline = fmt::format("{} and {} wait for each other in different groups", path[1]->ranks.phrase(),
+                                 path[0]->ranks.phrase());
+      for (const auto* one : path) {
+        const GroupReport* group = one->sample.waiting();
+        const FlightRecord* call = group->find(group->waiting_seq);
+        out.sides.push_back({one->ranks, standing(*one), call == nullptr ? "" : std::string(call->site.view())});
+        out.places.push_back(place_of(*one));
+        if (one != path[1] || call == nullptr) continue;
+        out.op = op_name(call->signature.op);
+        out.label = call->label.view();
+      }
+      out.why = "each side is in a call of a group that the other has not come to, and can do nothing else";
+      out.fix = "call the groups in one order on all ranks: look at the two places above";
+      return out;
+    }
+  }
+  return std::nullopt;
+}
+
+// ---- Somebody is late.
+
+namespace {
+
+/// Those that others wait for and that wait for nobody themselves, from `waiter` on.
+std::vector<const RankClass*> late_ones(const Census& census, const RankClass& waiter) {
+  std::set<const RankClass*> seen{&waiter}, late;
+  std::vector<const RankClass*> open{&waiter};
+  while (!open.empty()) {
+    const RankClass* at = open.back();
+    open.pop_back();
+    const auto missing = missing_for(census, *at);
+    if (missing.empty() && at != &waiter) late.insert(at);  // in a call to which all came, and it does not come out
+    for (const auto* one : missing) {
+      if (!seen.insert(one).second) continue;
+      if (one->sample.waiting() != nullptr) {
+        open.push_back(one);
+      } else {
+        late.insert(one);
+      }
+    }
+  }
+  return {late.begin(), late.end()};
+}
+
+Judgement late(const Census& census, const RankClass& waiter, double seconds, const JudgeOptions& options) {
+  const auto culprits = late_ones(census, waiter);
+  Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
+  const GroupReport* group = waiter.sample.waiting();
+  const std::string waited = format_duration(seconds);
+  double hard = 0;
+  if (culprits.empty()) {
+    const FlightRecord* call = group->find(group->waiting_seq);
+    hard = options.hard_seconds[static_cast<size_t>(waiter.sample.phase)];
+    out.culprits = waiter.ranks;
+    out.group = group->name;
+    out.seq = group->waiting_seq;
+    if (call != nullptr) {
+      out.op = op_name(call->signature.op);
+      out.label = call->label.view();
+      out.sides.push_back({waiter.ranks, call->call(), std::string(call->site.view())});
+    }
+    out.headline = fmt::format("all ranks came to {}, but it does not end for {}", standing(waiter), waited);
+    out.why = "the transport carries nothing or very little: a cut or very slow network, or a rank slow to copy";
+    out.fix =
+        "check the network between the hosts (bandwidth, firewall, MTU); choose another interface with "
+        "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME";
+    for (const auto& one : census.classes) out.places.push_back(place_of(one));
+  } else {
+    for (const auto* one : culprits) {
+      out.culprits.add(one->ranks);
+      out.places.push_back(place_of(*one));
+      hard = std::max(hard, options.hard_seconds[static_cast<size_t>(one->sample.phase)]);
+      if (out.stack.empty()) out.stack = one->sample.stack;
+    }
+    name_call(census, *culprits.front(), out);
+    const RankReport& first = culprits.front()->sample;
+    const char* what = first.process.in_kernel ? "is blocked in the kernel" : "is busy elsewhere";
+    out.headline = fmt::format("{} {}: {}; {} {} for {}", out.culprits.phrase(), what, first.place(),
+                               waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "waits" : "wait", waited);
+    out.why = first.process.in_kernel
+                  ? fmt::format("it waits for a disk or network file system{}",
+                                first.process.waits_in.empty() ? "" : " (" + first.process.waits_in + ")")
+                  : "it is alive and has not come to the call that the others are in";
+    out.fix = fmt::format(
+        "if it may take so long, allow it: --patience {}={}; otherwise look at what it does: {}",
+        phase_name(first.phase), static_cast<int64_t>(std::max(60.0, 2 * std::ceil(hard))),
+        first.phase == Phase::kData ? "the disk or host that the data come from, --num_workers" : "its stack");
+  }
+  return {.verdict = seconds >= hard ? Verdict::kEnd : Verdict::kNotice,
+          .diagnosis = std::move(out),
+          .waited_seconds = seconds};
+}
+
+}  // namespace
+
+Judgement judge_late(const Census& census, const JudgeOptions& options) {
+  const RankClass* longest = nullptr;
+  for (const auto& one : census.classes) {
+    const GroupReport* group = one.sample.waiting();
+    if (group == nullptr || group->waiting_seconds < options.soft_seconds) continue;
+    if (longest == nullptr || group->waiting_seconds > longest->sample.waiting()->waiting_seconds) longest = &one;
+  }
+  if (longest == nullptr) return {};
+  return late(census, *longest, longest->sample.waiting()->waiting_seconds, options);
+}
+
+/// Some have met and wait for others that never came.
+Judgement judge_absent(const Census& census, const JudgeOptions& options) {
+  const RankClass* waiter = nullptr;
+  for (const auto& one : census.classes) {
+    const RankReport& report = one.sample;
+    if (report.joined && report.phase == Phase::kStart && !report.detail.empty() && report.life == Life::kStarting &&
+        report.phase_seconds >= options.start_seconds && report.waiting() == nullptr) {
+      waiter = &one;
+    }
+  }
+  if (waiter == nullptr) return {};
+  Diagnosis out{.fault = Fault::kAbsent, .exit_code = kCommunicationCode};
+  RankSet unjoined;
+  for (const auto& one : census.classes) {
+    if (one.sample.joined) continue;
+    unjoined.add(one.ranks);
+    out.places.push_back(place_of(one));
+  }
+  const int expected = waiter->sample.world_size;
+  out.culprits = unjoined;
+  if (unjoined.empty()) {
+    const RankSet here = census.all();
+    for (int rank = 0; rank < expected; ++rank) {
+      if (!here.contains(rank)) out.culprits.add(rank);
+    }
+  }
+  if (out.culprits.empty()) return {};
+  out.headline = fmt::format("{} of {} did not come to the meeting within {}: {}", out.culprits.phrase(), expected,
+                             format_duration(waiter->sample.phase_seconds), waiter->sample.detail);
+  out.places.push_back(place_of(*waiter));
+  out.why = fmt::format("WORLD_SIZE says {} ranks, and those were not started, or cannot reach this address", expected);
+  out.fix =
+      "start the missing ranks with the same MASTER_ADDR and MASTER_PORT, or set WORLD_SIZE (--nproc, --nnodes) to "
+      "the number that there are";
+  const double hard = options.hard_seconds[static_cast<size_t>(Phase::kStart)];
+  return {.verdict = waiter->sample.phase_seconds >= hard ? Verdict::kEnd : Verdict::kNotice,
+          .diagnosis = std::move(out),
+          .waited_seconds = waiter->sample.phase_seconds};
+}
+
+}  // namespace lockstep

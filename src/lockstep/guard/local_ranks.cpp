@@ -1,0 +1,284 @@
+#include "lockstep/guard/local_ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lockstep/base/json.h"
+#include "lockstep/guard/frames.h"
+#include "lockstep/guard/unix_socket.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kGreetingMs = 200;                                  // a stranger may not hold the agent up for longer
+constexpr auto kLookPause = std::chrono::milliseconds(100);       // between looks at /proc
+constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent itself was stopped for longer: start anew
+constexpr auto kComparisonWait = std::chrono::milliseconds(250);  // for ranks that finish before others
+
+double seconds_from(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
+
+std::string host_name() {
+  std::array<char, 65> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace
+
+LocalRanks::LocalRanks(std::string token, int node)
+    : name_("lockstep-" + random_token()), token_(std::move(token)), node_(node), host_(host_name()) {
+  listener_ = listen_on_name(name_);
+}
+
+LocalRanks::~LocalRanks() {
+  ::close(listener_);
+  for (auto& [rank, local] : ranks_) {
+    if (local.socket >= 0) ::close(local.socket);
+  }
+}
+
+void LocalRanks::expect(int rank, int local_rank, int world_size, pid_t pid) {
+  Local& local = ranks_[rank];
+  local.local_rank = local_rank;
+  local.world_size = world_size;
+  if (pid > 0) local.pid = pid;
+}
+
+void LocalRanks::ended(int rank, const ProcessEnd& end) {
+  ranks_[rank].end = end;
+  ranks_[rank].left = true;
+}
+
+void LocalRanks::adopt(const Identity& identity, std::shared_ptr<BoardMemory> board) {
+  Local& local = ranks_[static_cast<int>(identity.rank)];
+  local.board = std::move(board);
+  local.adopted = true;
+}
+
+void LocalRanks::set_welcome(bool strict, int tree_port) {
+  strict_ = strict;
+  tree_port_ = tree_port;
+}
+
+std::vector<int> LocalRanks::descriptors() const {
+  std::vector<int> all{listener_};
+  for (const auto& [rank, local] : ranks_) {
+    if (local.socket >= 0) all.push_back(local.socket);
+  }
+  return all;
+}
+
+void LocalRanks::pump() {
+  for (pollfd knock{listener_, POLLIN, 0}; ::poll(&knock, 1, 0) > 0;) {
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket < 0) break;
+    let_in(socket);
+  }
+  for (auto& [rank, local] : ranks_) {
+    listen_to(local);
+    if (!local.adopted) look(local);
+  }
+}
+
+void LocalRanks::let_in(int socket) {
+  const auto [pid, own_user] = peer_of(socket);
+  auto packet = own_user ? receive_packet(socket, kGreetingMs) : std::nullopt;
+  const auto refuse = [&](std::string_view why) {
+    send_packet(socket, Json({{"refused", std::string(why)}}).dump());
+    if (packet && packet->descriptor >= 0) ::close(packet->descriptor);
+    ::close(socket);
+  };
+  if (!packet) return refuse("no greeting");
+  const Json greeting = Json::parse(packet->text, nullptr, /*allow_exceptions=*/false);
+  const bool whole = greeting.is_object() && greeting.contains("token") && greeting["token"].is_string() &&
+                     greeting.contains("rank") && greeting["rank"].is_number_integer();
+  if (!whole || !same_token(greeting["token"].get<std::string>(), token_)) return refuse("the token is wrong");
+  const int64_t rank = greeting["rank"].get<int64_t>();
+  constexpr int64_t kMaxRank = 1 << 24;
+  if (rank < 0 || rank > kMaxRank) return refuse("there is no such rank");
+  Local& local = ranks_[static_cast<int>(rank)];
+  if (local.board != nullptr) return refuse("this rank has joined already");
+  auto board = packet->descriptor >= 0 ? BoardMemory::map(std::exchange(packet->descriptor, -1)) : nullptr;
+  if (board == nullptr) return refuse("no board of this version");
+  local.board = std::move(board);
+  local.socket = socket;
+  local.pid = pid;
+  local.gone = local.left = false;
+  send_packet(socket, Json({{"welcome", true}, {"strict", strict_}, {"tree_port", tree_port_}}).dump());
+}
+
+/// The end of the connection is the end of the process, seen at once and also of processes that are not our children.
+void LocalRanks::listen_to(Local& local) {
+  while (local.socket >= 0) {
+    pollfd wait{local.socket, POLLIN | POLLRDHUP, 0};
+    if (::poll(&wait, 1, 0) <= 0) return;
+    if (const auto packet = receive_packet(local.socket, 0)) {
+      if (packet->descriptor >= 0) ::close(packet->descriptor);
+      words_.push_back(packet->text);
+      continue;
+    }
+    ::close(local.socket);
+    local.socket = -1;
+    local.left = true;
+  }
+}
+
+void LocalRanks::look(Local& local) {
+  const auto now = Clock::now();
+  const bool proc_due = now - local.looked >= kLookPause;
+  if (proc_due && local.pid > 0 && !local.left) {
+    const bool slept = local.looked != Clock::time_point{} && now - local.looked > kLongestGap;
+    if (slept) local.stopped = false;
+    local.looked = now;
+    local.process = look_at_process(local.pid, 0);
+  }
+  if (local.left) local.process.state = ProcessState::kGone;
+  const auto track = [now](bool holds, bool& flag, Clock::time_point& since) {
+    if (holds && !flag) since = now;
+    flag = holds;
+  };
+  track(local.process.state == ProcessState::kStopped, local.stopped, local.stopped_since);
+  track(local.process.state == ProcessState::kGone, local.gone, local.gone_since);
+  const bool finishing = local.board != nullptr && local.board->board().life.load() == Life::kFinishing;
+  track(finishing, local.finishing, local.finishing_since);
+}
+
+RankReport LocalRanks::report(int rank, const Local& local, size_t tail) const {
+  RankReport report;
+  if (local.board != nullptr) report = read_board(local.board->board(), tail);
+  report.rank = rank;
+  report.node = node_;
+  if (report.host.empty()) report.host = host_;
+  if (local.board == nullptr) {
+    report.local_rank = local.local_rank;
+    report.world_size = local.world_size;
+  }
+  if (!local.adopted) report.pid = local.pid;
+  report.process = local.process;
+  report.end = local.end;
+  report.stopped_seconds = local.stopped ? seconds_from(local.stopped_since) : 0;
+  report.gone_seconds = local.gone ? seconds_from(local.gone_since) : 0;
+  return report;
+}
+
+bool LocalRanks::any_joined() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.board != nullptr; });
+}
+
+bool LocalRanks::all_gone() const {
+  return !ranks_.empty() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.left; });
+}
+
+Census LocalRanks::census(size_t tail) const {
+  Census census;
+  for (const auto& [rank, local] : ranks_) census.add(report(rank, local, tail));
+  return census;
+}
+
+std::vector<RankReport> LocalRanks::reports(size_t tail) const {
+  std::vector<RankReport> all;
+  for (const auto& [rank, local] : ranks_) all.push_back(report(rank, local, tail));
+  return all;
+}
+
+void LocalRanks::observe_pace(Straggling& straggling, Clock::time_point now) const {
+  for (const auto& [rank, local] : ranks_) {
+    if (local.board != nullptr) straggling.observe(rank, local.board->board().pace.read_any(), now);
+  }
+}
+
+bool LocalRanks::suspicious(double wait_seconds) const {
+  const int64_t now = steady_ns();
+  const auto one_is = [&](const Local& local) {
+    if (local.stopped || (local.gone && (local.board == nullptr || local.board->board().life != Life::kFinished)))
+      return true;
+    if (local.board == nullptr) return false;
+    const Board& board = local.board->board();
+    if (board.life == Life::kFailing || board.life == Life::kFinishing || board.life == Life::kFinished) return true;
+    return std::any_of(board.groups.begin(), board.groups.end(), [&](const Group& group) {
+      return group.waiting_seq.load(std::memory_order_acquire) > 0 &&
+             static_cast<double>(now - group.waiting_since_ns.load(std::memory_order_relaxed)) * 1e-9 > wait_seconds;
+    });
+  };
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) { return one_is(entry.second); });
+}
+
+void LocalRanks::tell_ending(const Ending& ending) {
+  for (auto& [rank, local] : ranks_) {
+    if (local.board == nullptr) continue;
+    Board& board = local.board->board();
+    board.ending.write(ending);
+    board.has_ending.store(1, std::memory_order_release);
+    board.bell.fetch_add(1, std::memory_order_acq_rel);
+    wake_all(board.bell);
+  }
+}
+
+void LocalRanks::want_stacks(const RankSet& ranks) {
+  for (auto& [rank, local] : ranks_) {
+    if (local.board == nullptr || !ranks.contains(rank)) continue;
+    Board& board = local.board->board();
+    board.stack_wanted.fetch_add(1, std::memory_order_acq_rel);
+    board.bell.fetch_add(1, std::memory_order_acq_rel);
+    wake_all(board.bell);
+  }
+}
+
+void LocalRanks::clear_calls() {
+  for (size_t group = 0; group < Board::kGroups; ++group) {
+    uint64_t entered = UINT64_MAX;
+    for (const auto& [rank, local] : ranks_) {
+      entered = std::min(entered, local.board == nullptr ? 0 : local.board->board().groups[group].ring.entered());
+    }
+    if (entered == 0 || entered == UINT64_MAX) continue;
+    std::optional<uint64_t> history;
+    const bool alike = std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
+      const auto call = entry.second.board->board().groups[group].ring.find(entered);
+      if (!history && call) history = call->history;
+      return call && call->history == *history;
+    });
+    if (!alike) continue;
+    for (auto& [rank, local] : ranks_) {
+      Board& board = local.board->board();
+      if (board.groups[group].cleared.load(std::memory_order_relaxed) >= entered) continue;
+      board.groups[group].cleared.store(entered, std::memory_order_release);
+      board.bell.fetch_add(1, std::memory_order_acq_rel);
+      wake_all(board.bell);
+    }
+  }
+}
+
+void LocalRanks::release_finished() {
+  const bool all = std::all_of(ranks_.begin(), ranks_.end(), [](const auto& entry) {
+    const Local& local = entry.second;
+    return local.gone || (local.board != nullptr && local.board->board().life >= Life::kFailing);
+  });
+  for (auto& [rank, local] : ranks_) {
+    if (!local.finishing || (!all && Clock::now() - local.finishing_since < kComparisonWait)) continue;
+    Board& board = local.board->board();
+    if (board.released.exchange(1) != 0) continue;
+    board.bell.fetch_add(1, std::memory_order_acq_rel);
+    wake_all(board.bell);
+  }
+}
+
+void LocalRanks::kill(int signal) const {
+  for (const auto& [rank, local] : ranks_) {
+    if (local.pid > 0 && !local.left && !local.adopted) ::kill(local.pid, signal);
+  }
+}
+
+void LocalRanks::kill_stopped() const {
+  for (const auto& [rank, local] : ranks_) {
+    if (local.pid > 0 && !local.left && local.stopped) ::kill(local.pid, SIGKILL);
+  }
+}
+
+}  // namespace lockstep

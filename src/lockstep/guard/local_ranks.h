@@ -1,0 +1,85 @@
+// The ranks of one node as its agent knows them: who has joined over the node's socket, with which board, and what the
+// kernel and the parent say of their processes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/guard/board.h"
+#include "lockstep/guard/census.h"
+#include "lockstep/guard/straggling.h"
+
+namespace lockstep {
+
+class LocalRanks {
+ public:
+  /// Listens under a random name that leaves nothing on disk.
+  LocalRanks(std::string token, int node);
+  ~LocalRanks();
+  LocalRanks(const LocalRanks&) = delete;
+  LocalRanks& operator=(const LocalRanks&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& token() const { return token_; }
+
+  void expect(int rank, int local_rank, int world_size, pid_t pid);  // pid 0: not known
+  void ended(int rank, const ProcessEnd& end);
+  /// A rank of this process, which shares its memory: threads in tests.
+  void adopt(const Identity& identity, std::shared_ptr<BoardMemory> board);
+
+  /// What those who join are told besides.
+  void set_welcome(bool strict, int tree_port);
+
+  /// Lets in who knocks, and sees who has left.
+  void pump();
+  /// What ranks said over the socket since the last time.
+  std::vector<std::string> take_words() { return std::exchange(words_, {}); }
+
+  std::vector<int> descriptors() const;
+
+  bool any_joined() const;
+  bool all_gone() const;
+  Census census(size_t tail) const;
+  std::vector<RankReport> reports(size_t tail) const;
+  void observe_pace(Straggling& straggling, Clock::time_point now) const;
+  /// Something that a roll call should look at: a wait, an end, a failure.
+  bool suspicious(double wait_seconds) const;
+
+  void tell_ending(const Ending& ending);
+  void want_stacks(const RankSet& ranks);
+  void clear_calls();       // strict guard: lets calls start that all have entered alike. One node.
+  void release_finished();  // those who wait for the last comparison
+  void kill(int signal) const;
+  void kill_stopped() const;
+
+ private:
+  struct Local {
+    int local_rank = 0, world_size = 1;
+    pid_t pid = 0;
+    int socket = -1;
+    std::shared_ptr<BoardMemory> board;
+    ProcessEnd end;
+    bool adopted = false, left = false;
+    Clock::time_point stopped_since{}, gone_since{}, finishing_since{}, looked{};
+    bool stopped = false, gone = false, finishing = false;
+    ProcessLook process;
+  };
+  void let_in(int socket);
+  void listen_to(Local& local);
+  static void look(Local& local);
+  RankReport report(int rank, const Local& local, size_t tail) const;
+
+  std::string name_, token_;
+  int node_, listener_ = -1, tree_port_ = 0;
+  bool strict_ = false;
+  std::vector<std::string> words_;
+  std::string host_;
+  std::map<int, Local> ranks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// What the kernel says of a process that says nothing itself.
+#pragma once
+
+#include <string>
+
+#include <sys/types.h>
+
+namespace lockstep {
+
+enum class ProcessState { kAlive, kStopped, kTraced, kGone };
+
+struct ProcessLook {
+  ProcessState state = ProcessState::kAlive;
+  bool in_kernel = false;  // sleeping where no signal reaches it: a disk or network file system
+  std::string waits_in;    // the kernel function, where the kernel tells: "nfs_wait_on_request"
+};
+
+/// Of the process, and of its thread `thread` (0: the main one).
+ProcessLook look_at_process(pid_t pid, pid_t thread = 0);
+
+/// How many processes of this control group the kernel has killed for want of memory; -1 where it does not say.
+long out_of_memory_kills();
+
+}  // namespace lockstep

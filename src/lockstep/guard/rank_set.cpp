@@ -1,0 +1,61 @@
+#include "lockstep/guard/rank_set.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+RankSet::RankSet(std::initializer_list<int> ranks) {
+  for (const int rank : ranks) add(rank);
+}
+
+void RankSet::add_stretch(int first, int last) {
+  auto at = std::lower_bound(stretches_.begin(), stretches_.end(), first,
+                             [](const auto& stretch, int rank) { return stretch.second < rank - 1; });
+  auto end = at;
+  for (; end != stretches_.end() && end->first <= last + 1; ++end) {
+    first = std::min(first, end->first);
+    last = std::max(last, end->second);
+  }
+  at = stretches_.erase(at, end);
+  stretches_.insert(at, {first, last});
+}
+
+void RankSet::add(const RankSet& other) {
+  for (const auto& [first, last] : other.stretches_) add_stretch(first, last);
+}
+
+int RankSet::size() const {
+  int total = 0;
+  for (const auto& [first, last] : stretches_) total += last - first + 1;
+  return total;
+}
+
+bool RankSet::contains(int rank) const {
+  const auto at = std::lower_bound(stretches_.begin(), stretches_.end(), rank,
+                                   [](const auto& stretch, int wanted) { return stretch.second < wanted; });
+  return at != stretches_.end() && at->first <= rank;
+}
+
+std::vector<int> RankSet::ranks() const {
+  std::vector<int> all;
+  for (const auto& [first, last] : stretches_) {
+    for (int rank = first; rank <= last; ++rank) all.push_back(rank);
+  }
+  return all;
+}
+
+std::string RankSet::text() const {
+  std::string out;
+  for (const auto& [first, last] : stretches_) {
+    if (!out.empty()) out += ", ";
+    out +=
+        first == last ? fmt::format("{}", first) : fmt::format("{}{}{}", first, last == first + 1 ? ", " : "-", last);
+  }
+  return out;
+}
+
+std::string RankSet::phrase() const { return fmt::format("rank{} {}", size() == 1 ? "" : "s", text()); }
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+#include "lockstep/guard/recorder.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kComparison = std::chrono::milliseconds(500);
+
+int64_t ns_of(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+}  // namespace
+
+PhaseScope::PhaseScope(Recorder& recorder, Phase phase, std::string_view detail)
+    : recorder_(recorder), phase_(recorder.phase()), detail_(recorder.detail_) {
+  recorder_.enter_phase(phase, detail);
+}
+
+PhaseScope::~PhaseScope() { recorder_.enter_phase(phase_, detail_); }
+
+Recorder::Recorder(std::shared_ptr<BoardMemory> memory)
+    : memory_(std::move(memory)), phase_since_ns_(steady_ns()), step_since_ns_(phase_since_ns_) {
+  board().place.write({.since_ns = phase_since_ns_});
+}
+
+int Recorder::add_group(std::string_view name) {
+  if (num_groups_ == static_cast<int>(Board::kGroups)) {
+    throw Error(ExitCode::kInternal, fmt::format("group {} of ranks: a board has room for {}", name, Board::kGroups));
+  }
+  Group& group = board().groups[static_cast<size_t>(num_groups_)];
+  group.name.write(FixedText<32>(name));
+  group.used.store(1, std::memory_order_release);
+  return num_groups_++;
+}
+
+/// "residency.cpp:45". Call sites are few: each is written once.
+std::string_view Recorder::site_text(const std::source_location& site) {
+  const auto spot = (reinterpret_cast<uintptr_t>(site.file_name()) / 16 + site.line() * 7) % sites_.size();
+  Site& known = sites_[spot];
+  if (known.file != site.file_name() || known.line != site.line()) {
+    const std::string_view path(site.file_name());
+    known = {site.file_name(), site.line(), fmt::format("{}:{}", path.substr(path.rfind('/') + 1), site.line())};
+  }
+  return known.text;
+}
+
+uint64_t Recorder::enter(int group, const CallSignature& signature, std::string_view label,
+                         const std::source_location& site) {
+  return ring(group).enter(signature, label, site_text(site), board().step.load(std::memory_order_relaxed));
+}
+
+void Recorder::wait_begins(int group, uint64_t seq, Clock::time_point now) {
+  Group& home = board().groups[static_cast<size_t>(group)];
+  home.waiting_since_ns.store(ns_of(now.time_since_epoch()), std::memory_order_relaxed);
+  home.waiting_seq.store(seq, std::memory_order_release);
+}
+
+void Recorder::wait_ends(int group, Clock::duration waited) {
+  board().groups[static_cast<size_t>(group)].waiting_seq.store(0, std::memory_order_release);
+  waited_in_phase_ns_ += ns_of(waited);
+}
+
+void Recorder::enter_phase(Phase phase, std::string_view detail) {
+  const int64_t now = steady_ns();
+  const auto before = static_cast<size_t>(this->phase());
+  pace_.phase_ns[std::min(before, kPhases - 1)] += now - phase_since_ns_ - waited_in_phase_ns_;
+  pace_.waiting_ns += waited_in_phase_ns_;
+  waited_in_phase_ns_ = 0;
+  phase_since_ns_ = now;
+  detail_ = detail;
+  board().phase.store(phase, std::memory_order_relaxed);
+  board().place.write({.detail = FixedText<192>(detail), .since_ns = now});
+}
+
+void Recorder::stand_at(std::string_view detail) {
+  detail_ = detail;
+  board().place.write({.detail = FixedText<192>(detail), .since_ns = steady_ns()});
+}
+
+void Recorder::step_done(int64_t step) {
+  enter_phase(phase(), std::string(detail_));  // closes the account of the phase so far
+  pace_.steps += 1;
+  pace_.step_ns += phase_since_ns_ - step_since_ns_;
+  step_since_ns_ = phase_since_ns_;
+  board().pace.write(pace_);
+  board().step.store(step, std::memory_order_relaxed);
+  if (board().life.load(std::memory_order_relaxed) == Life::kStarting) board().life.store(Life::kRunning);
+}
+
+void Recorder::say_last_words(const Failure& failure, bool secondary) {
+  if (has_last_words()) return;
+  std::string place(phase_text(phase()));
+  if (!detail_.empty()) place += fmt::format(" ({})", detail_);
+  const int64_t step = board().step.load(std::memory_order_relaxed);
+  if (step > 0) place += fmt::format(" after step {}", step);
+  board().last_words.write({.exit_code = static_cast<int>(failure.code),
+                            .at_ns = steady_ns(),
+                            .secondary = secondary ? 1U : 0U,
+                            .shared = failure.shared ? 1U : 0U,
+                            .message = FixedText<4096>(failure.message),
+                            .hint = FixedText<1024>(failure.hint),
+                            .place = FixedText<256>(place)});
+  board().life.store(Life::kFailing, std::memory_order_release);
+}
+
+void Recorder::add_fact(const std::string& name, const std::string& value) {
+  facts_[name] = value;
+  board().facts.write(FixedText<4096>(Json(facts_).dump(-1, ' ', false, Json::error_handler_t::replace)));
+}
+
+void Recorder::set_watched(bool strict) {
+  watched_ = true;
+  strict_ = strict;
+}
+
+void Recorder::await_clearance(int group, uint64_t seq, Clock::duration patience) const {
+  const Group& home = board().groups[static_cast<size_t>(group)];
+  const Deadline deadline(patience);
+  while (!has_ending() && !deadline.passed()) {
+    const uint32_t seen = board().bell.load(std::memory_order_acquire);
+    if (home.cleared.load(std::memory_order_acquire) >= seq || has_ending()) return;
+    wait_for_change(board().bell, seen, std::min<Clock::duration>(deadline.left(), std::chrono::milliseconds(200)));
+  }
+}
+
+std::optional<Ending> Recorder::await_ending(Clock::duration patience) const {
+  if (!watched_) return std::nullopt;
+  const Deadline deadline(patience);
+  while (true) {
+    const uint32_t seen = board().bell.load(std::memory_order_acquire);
+    if (has_ending()) return board().ending.read_any();
+    if (deadline.passed()) return std::nullopt;
+    wait_for_change(board().bell, seen, deadline.left());
+  }
+}
+
+void Recorder::finish(int exit_code) {
+  enter_phase(Phase::kEnd);
+  board().exit_code.store(exit_code);
+  board().life.store(Life::kFinishing, std::memory_order_release);
+  const Deadline deadline(kComparison);
+  while (watched_ && !has_ending() && !deadline.passed()) {
+    const uint32_t seen = board().bell.load(std::memory_order_acquire);
+    if (board().released.load(std::memory_order_acquire) != 0) break;
+    wait_for_change(board().bell, seen, deadline.left());
+  }
+  board().life.store(Life::kFinished, std::memory_order_release);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+// The writing side of a board: what this rank does, as it does it. Costs a few stores a call; nobody is asked.
+//
+// Thread rules: one thread records; has_ending() and board() may be used from any.
+//
+// Example:
+//   Recorder recorder;                                  // alone; or handed to a Member, which shows it to the agent
+//   const int group = recorder.add_group("data");
+//   const auto seq = recorder.enter(group, signature, "text.layers.7 gather", std::source_location::current());
+//   recorder.during(Phase::kData, "train.jsonl:17", [&] { batch = loader.next(); });
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/failure.h"
+#include "lockstep/guard/board.h"
+
+namespace lockstep {
+
+class Recorder;
+
+/// A phase as long as it lives; then the one before.
+class PhaseScope {
+ public:
+  PhaseScope(Recorder& recorder, Phase phase, std::string_view detail = {});
+  ~PhaseScope();
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  Recorder& recorder_;
+  Phase phase_;
+  std::string detail_;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(std::shared_ptr<BoardMemory> memory = BoardMemory::create());
+
+  Board& board() const { return memory_->board(); }
+  const std::shared_ptr<BoardMemory>& memory() const { return memory_; }
+
+  void introduce(const Identity& identity) { board().identity.write(identity); }
+  /// A group of ranks that make calls together. Throws Error(kInternal) beyond Board::kGroups.
+  int add_group(std::string_view name);
+  FlightRing& ring(int group) const { return board().groups[static_cast<size_t>(group)].ring; }
+
+  uint64_t enter(int group, const CallSignature& signature, std::string_view label, const std::source_location& site);
+  void set_state(int group, uint64_t seq, CallState state) { ring(group).set_state(seq, state); }
+  /// Between the two this rank can do nothing but wait for the others.
+  void wait_begins(int group, uint64_t seq, Clock::time_point now);
+  void wait_ends(int group, Clock::duration waited);
+
+  Phase phase() const { return board().phase.load(std::memory_order_relaxed); }
+  /// Where the main thread stands from now on.
+  void enter_phase(Phase phase, std::string_view detail = {});
+  /// Another place of the same phase.
+  void stand_at(std::string_view detail);
+  /// Runs `body` in a phase and comes back to the one before. What it throws becomes this rank's last words at once,
+  /// before any clean-up further out can block.
+  template <typename Body>
+  auto during(Phase phase, std::string_view detail, Body&& body) {
+    const PhaseScope scope(*this, phase, detail);
+    try {
+      return std::forward<Body>(body)();
+    } catch (const std::exception& error) {
+      say_last_words(describe_failure(error));
+      throw;
+    }
+  }
+  /// The figures of a whole step become readable.
+  void step_done(int64_t step);
+
+  /// The first one counts. `secondary`: a call broke, which another rank has caused.
+  void say_last_words(const Failure& failure, bool secondary = false);
+  bool has_last_words() const { return board().last_words.version() > 0; }
+
+  /// What must be equal on all ranks, compared by the agent as soon as it is told.
+  void add_fact(const std::string& name, const std::string& value);
+  void set_post_mortem_dir(std::string_view dir) { board().post_mortem_dir.write(FixedText<1024>(dir)); }
+
+  /// Somebody reads this board and will end the job when it must end.
+  bool watched() const { return watched_; }
+  void set_watched(bool strict);
+
+  /// The guard is strict: returns when all ranks have entered this call with the same signature, or the job has ended.
+  void await_clearance(int group, uint64_t seq, Clock::duration patience) const;
+  bool strict() const { return strict_; }
+
+  bool has_ending() const { return board().has_ending.load(std::memory_order_acquire) != 0; }
+  /// Waits for the agent's word; nothing when it does not come in time, or nobody watches.
+  std::optional<Ending> await_ending(Clock::duration patience) const;
+
+  /// No more calls: lets the agent compare the last ones. Returns when it has, or after a moment.
+  void finish(int exit_code);
+
+ private:
+  friend class PhaseScope;
+  std::string_view site_text(const std::source_location& site);
+
+  std::shared_ptr<BoardMemory> memory_;
+  int num_groups_ = 0;
+  bool watched_ = false, strict_ = false;
+  std::string detail_;
+  std::map<std::string, std::string> facts_;
+  Pace pace_;
+  int64_t phase_since_ns_ = 0, step_since_ns_ = 0, waited_in_phase_ns_ = 0;
+
+  struct Site {
+    const char* file = nullptr;
+    uint32_t line = 0;
+    std::string text;
+  };
+  std::array<Site, 64> sites_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#include "lockstep/guard/report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/text_format.h"
+
+namespace lockstep {
+namespace {
+
+double seconds_between(int64_t from_ns, int64_t to_ns) {
+  return from_ns == 0 ? 0 : std::max(0.0, static_cast<double>(to_ns - from_ns) * 1e-9);
+}
+
+template <typename Enum>
+Enum clamped(Enum value, Enum last) {
+  return value > last ? last : value;
+}
+
+GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
+  GroupReport report{.name = std::string(group.name.read_any().view())};
+  report.tail = group.ring.last(tail);
+  report.entered = report.tail.empty() ? 0 : report.tail.back().seq;
+  report.history = report.tail.empty() ? 0 : report.tail.back().history;
+  report.waiting_seq = group.waiting_seq.load(std::memory_order_acquire);
+  if (report.waiting_seq > 0) {
+    report.waiting_seconds = seconds_between(group.waiting_since_ns.load(std::memory_order_relaxed), now_ns);
+  }
+  return report;
+}
+
+}  // namespace
+
+const FlightRecord* GroupReport::find(uint64_t seq) const {
+  const auto at = std::lower_bound(tail.begin(), tail.end(), seq,
+                                   [](const FlightRecord& record, uint64_t wanted) { return record.seq < wanted; });
+  return at != tail.end() && at->seq == seq ? &*at : nullptr;
+}
+
+const GroupReport* RankReport::waiting() const {
+  for (const auto& group : groups) {
+    if (group.waiting_seq > 0) return &group;
+  }
+  return nullptr;
+}
+
+std::string RankReport::place() const {
+  if (!joined) return "has not joined the roll call";
+  std::string text(phase_text(phase));
+  if (!detail.empty()) text += fmt::format(" ({})", detail);
+  if (phase_seconds >= 1) text += fmt::format(" for {}", format_duration(phase_seconds));
+  if (step > 0) text += fmt::format(", after step {}", step);
+  return text;
+}
+
+RankReport read_board(const Board& board, size_t tail) {
+  const int64_t now = steady_ns();
+  const Identity identity = board.identity.read_any();
+  RankReport report{.rank = static_cast<int>(identity.rank),
+                    .node = static_cast<int>(identity.node),
+                    .local_rank = static_cast<int>(identity.local_rank),
+                    .world_size = static_cast<int>(identity.world_size),
+                    .pid = identity.pid,
+                    .host = std::string(identity.host.view()),
+                    .joined = true,
+                    .life = clamped(board.life.load(std::memory_order_acquire), Life::kFinished),
+                    .exit_code = static_cast<int>(board.exit_code.load()),
+                    .phase = clamped(board.phase.load(std::memory_order_relaxed), Phase::kEnd),
+                    .step = board.step.load(std::memory_order_relaxed),
+                    .pace = board.pace.read_any(),
+                    .read_ns = now,
+                    .realtime_offset_ns = identity.realtime_offset_ns};
+  const Place place = board.place.read_any();
+  report.detail = place.detail.view();
+  report.phase_seconds = seconds_between(place.since_ns, now);
+  for (const auto& group : board.groups) {
+    if (group.used.load(std::memory_order_acquire) != 0) report.groups.push_back(read_group(group, tail, now));
+  }
+  if (board.last_words.version() > 0) {
+    const LastWords words = board.last_words.read_any();
+    report.last_words = {.exit_code = static_cast<int>(words.exit_code),
+                         .at_ns = words.at_ns,
+                         .secondary = words.secondary != 0,
+                         .shared = words.shared != 0,
+                         .message = std::string(words.message.view()),
+                         .hint = std::string(words.hint.view()),
+                         .place = std::string(words.place.view())};
+  }
+  if (board.facts.version() > 0) report.facts = board.facts.read_any().view();
+  if (board.stack_given.load(std::memory_order_acquire) > 0) report.stack = board.stack.read_any().view();
+  if (board.post_mortem_dir.version() > 0) report.post_mortem_dir = board.post_mortem_dir.read_any().view();
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// What is known of a rank at one moment, as a plain value: read from its board and from the kernel. The judge sees
+// nothing else, so that a job of any size can be judged on a desk.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/guard/board.h"
+#include "lockstep/guard/process.h"
+
+namespace lockstep {
+
+/// How a process ended, where its parent knows.
+struct ProcessEnd {
+  bool known = false, out_of_memory = false;
+  int exit_code = 0, signal = 0;
+};
+
+struct GroupReport {
+  std::string name;
+  uint64_t entered = 0, history = 0;  // of all calls so far
+  uint64_t waiting_seq = 0;           // 0: not waiting
+  double waiting_seconds = 0;
+  std::vector<FlightRecord> tail;  // the last calls, oldest first
+
+  const FlightRecord* find(uint64_t seq) const;
+};
+
+struct LastWordsReport {
+  int exit_code = 0;
+  int64_t at_ns = 0;
+  bool secondary = false, shared = false;
+  std::string message, hint, place;
+};
+
+struct RankReport {
+  int rank = 0, node = 0, local_rank = 0, world_size = 1;
+  int64_t pid = 0;
+  std::string host;
+  bool joined = false;       // has a board
+  bool unreachable = false;  // its node does not answer
+  Life life = Life::kStarting;
+  int exit_code = 0;  // once finished
+  ProcessLook process;
+  ProcessEnd end;
+  double stopped_seconds = 0, gone_seconds = 0;
+  Phase phase = Phase::kStart;
+  std::string detail;
+  double phase_seconds = 0;
+  int64_t step = 0;
+  Pace pace;
+  std::vector<GroupReport> groups;
+  std::optional<LastWordsReport> last_words;
+  std::string facts, stack, post_mortem_dir;
+  int64_t read_ns = 0, realtime_offset_ns = 0;
+
+  /// The group whose call this rank waits in; nullptr when it does not wait.
+  const GroupReport* waiting() const;
+  bool over() const { return life == Life::kFinished || process.state == ProcessState::kGone; }
+  std::string place() const;  // "waiting for data (train.jsonl:17) for 12s, after step 7"
+};
+
+/// Bounded whatever the board holds. `tail`: calls of each group.
+RankReport read_board(const Board& board, size_t tail);
+
+Json to_json(const FlightRecord& record);
+Json to_json(const RankReport& report);
+/// Throws Error on what is not a report; every text and list is bounded.
+FlightRecord record_from_json(const Json& json);
+RankReport report_from_json(const Json& json);
+
+}  // namespace lockstep
