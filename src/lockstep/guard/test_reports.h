@@ -15,9 +15,6 @@ namespace lockstep {
 struct TestCall {
   CallSignature signature;
   std::string label, site;
-
-  bool operator==(const TestCall&) const = default;
-  std::string text() const { return signature.describe() + " " + label; }
 };
 using TestCalls = std::vector<TestCall>;
 
