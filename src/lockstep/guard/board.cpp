@@ -71,12 +71,14 @@ std::shared_ptr<BoardMemory> BoardMemory::create() {
 
 std::shared_ptr<BoardMemory> BoardMemory::map(int fd) {
   struct stat info {};
-  const bool whole = ::fstat(fd, &info) == 0 && info.st_size == static_cast<off_t>(sizeof(Board)) &&
-                     (::fcntl(fd, F_GET_SEALS) & kSeals) == kSeals;
+  // The seals first: a size that is not sealed yet may still change.
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  const bool whole = seals >= 0 && (seals & kSeals) == kSeals && ::fstat(fd, &info) == 0 &&
+                     info.st_size == static_cast<off_t>(sizeof(Board));
   Board* board = whole ? mapped(fd) : nullptr;
   if (board == nullptr || board->magic != Board::kMagic || board->version != Board::kVersion) {
     if (board != nullptr) ::munmap(board, sizeof(Board));
-    ::close(fd);
+    if (fd >= 0) ::close(fd);
     return nullptr;
   }
   return std::shared_ptr<BoardMemory>(new BoardMemory(board, fd));

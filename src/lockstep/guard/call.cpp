@@ -63,9 +63,9 @@ CallSignature CallSignature::of(Op op, std::string_view dtype, std::span<const i
 std::string_view CallSignature::dtype_text() const { return {dtype.data(), strnlen(dtype.data(), dtype.size())}; }
 
 int64_t CallSignature::numel() const {
-  int64_t product = 1;
-  for (size_t i = 0; i < std::min<size_t>(num_dims, kDims); ++i) product *= dims[i];
-  return product;
+  uint64_t product = 1;  // wraps for numbers that are none
+  for (size_t i = 0; i < std::min<size_t>(num_dims, kDims); ++i) product *= static_cast<uint64_t>(dims[i]);
+  return static_cast<int64_t>(product);
 }
 
 uint64_t CallSignature::hash() const {

@@ -8,7 +8,6 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxClasses = 4096, kMaxStretches = 1 << 16;
-constexpr int kMaxRank = 1 << 24;
 
 bool alike(const GroupReport& a, const GroupReport& b) {
   return a.name == b.name && a.entered == b.entered && a.history == b.history && a.waiting_seq == b.waiting_seq;
@@ -101,7 +100,7 @@ Census census_from_json(const Json& json) {
         throw malformed();
       }
       const auto first = stretch[0].get<int64_t>(), last = stretch[1].get<int64_t>();
-      if (first < 0 || last < first || last > kMaxRank) throw malformed();
+      if (first < 0 || last < first || last > kMaxRanks) throw malformed();
       one.ranks.add_stretch(static_cast<int>(first), static_cast<int>(last));
     }
     census.classes.push_back(std::move(one));

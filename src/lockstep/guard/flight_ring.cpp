@@ -68,6 +68,9 @@ void FlightRing::set_state(uint64_t seq, CallState state) {
 std::optional<FlightRecord> FlightRing::find(uint64_t seq) const {
   FlightRecord record;
   if (seq == 0 || !slots_[seq % kSize].read(record) || record.seq != seq) return std::nullopt;
+  record.state = std::min(record.state, CallState::kFailed);
+  record.entered_ns = bounded(record.entered_ns);
+  record.done_ns = bounded(record.done_ns);
   return record;
 }
 
@@ -75,8 +78,8 @@ std::vector<FlightRecord> FlightRing::last(size_t count) const {
   const uint64_t end = entered();
   const uint64_t available = std::min<uint64_t>({end, kSize, count});
   std::vector<FlightRecord> records;
-  for (uint64_t seq = end - available + 1; seq <= end; ++seq) {
-    if (const auto record = find(seq)) records.push_back(*record);
+  for (uint64_t back = available; back > 0; --back) {
+    if (const auto record = find(end - back + 1)) records.push_back(*record);
   }
   return records;
 }

@@ -4,6 +4,7 @@
 // Thread rules: one writer (the thread that communicates), any number of readers, no locks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -47,7 +48,7 @@ class FlightRing {
   uint64_t entered() const { return count_.load(std::memory_order_acquire); }
   /// Of all calls entered so far: equal on ranks that did the same.
   uint64_t history() const { return history_.load(std::memory_order_relaxed); }
-  /// Nothing when it was overwritten, or is being written.
+  /// Nothing when it was overwritten, or is being written. Bounded whatever the memory holds.
   std::optional<FlightRecord> find(uint64_t seq) const;
   std::vector<FlightRecord> last(size_t count) const;  // oldest first; records being written are left out
 
@@ -58,5 +59,11 @@ class FlightRing {
 };
 
 int64_t steady_ns();
+
+/// Of a number from outside: so small that sums and differences of two do not overflow.
+inline int64_t bounded(int64_t value) {
+  constexpr int64_t kMost = int64_t{1} << 61;
+  return std::clamp(value, -kMost, kMost);
+}
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 double seconds_between(int64_t from_ns, int64_t to_ns) {
-  return from_ns == 0 ? 0 : std::max(0.0, static_cast<double>(to_ns - from_ns) * 1e-9);
+  return from_ns == 0 ? 0 : std::max(0.0, static_cast<double>(to_ns - bounded(from_ns)) * 1e-9);
 }
 
 template <typename Enum>
@@ -60,7 +60,7 @@ RankReport read_board(const Board& board, size_t tail) {
   RankReport report{.rank = static_cast<int>(identity.rank),
                     .node = static_cast<int>(identity.node),
                     .local_rank = static_cast<int>(identity.local_rank),
-                    .world_size = static_cast<int>(identity.world_size),
+                    .world_size = static_cast<int>(std::clamp<int64_t>(identity.world_size, 0, kMaxRanks)),
                     .pid = identity.pid,
                     .host = std::string(identity.host.view()),
                     .joined = true,
@@ -70,7 +70,7 @@ RankReport read_board(const Board& board, size_t tail) {
                     .step = board.step.load(std::memory_order_relaxed),
                     .pace = board.pace.read_any(),
                     .read_ns = now,
-                    .realtime_offset_ns = identity.realtime_offset_ns};
+                    .realtime_offset_ns = bounded(identity.realtime_offset_ns)};
   const Place place = board.place.read_any();
   report.detail = place.detail.view();
   report.phase_seconds = seconds_between(place.since_ns, now);
@@ -80,7 +80,7 @@ RankReport read_board(const Board& board, size_t tail) {
   if (board.last_words.version() > 0) {
     const LastWords words = board.last_words.read_any();
     report.last_words = {.exit_code = static_cast<int>(words.exit_code),
-                         .at_ns = words.at_ns,
+                         .at_ns = bounded(words.at_ns),
                          .secondary = words.secondary != 0,
                          .shared = words.shared != 0,
                          .message = std::string(words.message.view()),

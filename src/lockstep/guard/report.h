@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+inline constexpr int kMaxRanks = 1 << 24;
+
 /// How a process ended, where its parent knows.
 struct ProcessEnd {
   bool known = false, out_of_memory = false;

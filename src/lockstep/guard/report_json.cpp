@@ -33,6 +33,8 @@ T number(const Json& json, const char* name) {
   }
 }
 
+int64_t time_of(const Json& json, const char* name) { return bounded(number<int64_t>(json, name)); }
+
 uint64_t word(const Json& json, const char* name) { return static_cast<uint64_t>(number<int64_t>(json, name)); }
 
 std::string text(const Json& json, const char* name) {
@@ -115,7 +117,7 @@ Json to_json(const LastWordsReport& words) {
 
 LastWordsReport words_from(const Json& json) {
   return {.exit_code = number<int>(json, "exit_code"),
-          .at_ns = number<int64_t>(json, "at_ns"),
+          .at_ns = time_of(json, "at_ns"),
           .secondary = number<bool>(json, "secondary"),
           .shared = number<bool>(json, "shared"),
           .message = text(json, "message"),
@@ -131,7 +133,7 @@ Json to_json(const Pace& pace) {
 }
 
 Pace pace_from(const Json& json) {
-  Pace pace{.steps = number<int64_t>(json, "steps"), .step_ns = number<int64_t>(json, "step_ns")};
+  Pace pace{.steps = time_of(json, "steps"), .step_ns = number<int64_t>(json, "step_ns")};
   pace.waiting_ns = number<int64_t>(json, "waiting_ns");
   const Json& phases = list(json, "phase_ns", kPhases);
   for (size_t i = 0; i < phases.size(); ++i) {
@@ -167,9 +169,9 @@ FlightRecord record_from_json(const Json& json) {
           .label = FixedText<80>(text(json, "label")),
           .site = FixedText<48>(text(json, "site")),
           .step = number<int64_t>(json, "step"),
-          .entered_ns = number<int64_t>(json, "entered_ns"),
+          .entered_ns = time_of(json, "entered_ns"),
           .state = named_value(json, "state", CallState::kFailed),
-          .done_ns = number<int64_t>(json, "done_ns")};
+          .done_ns = time_of(json, "done_ns")};
 }
 
 Json to_json(const RankReport& report) {
@@ -236,8 +238,10 @@ RankReport report_from_json(const Json& json) {
   report.facts = text(json, "facts");
   report.stack = text(json, "stack");
   report.post_mortem_dir = text(json, "post_mortem_dir");
-  report.read_ns = number<int64_t>(json, "read_ns");
-  report.realtime_offset_ns = number<int64_t>(json, "realtime_offset_ns");
+  report.read_ns = time_of(json, "read_ns");
+  report.realtime_offset_ns = time_of(json, "realtime_offset_ns");
+  if (report.rank < 0 || report.rank > kMaxRanks) throw malformed("rank");
+  if (report.world_size < 0 || report.world_size > kMaxRanks) throw malformed("world_size");
   return report;
 }
 

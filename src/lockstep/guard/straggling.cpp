@@ -20,10 +20,10 @@ StepCost cost_between(const Pace& first, const Pace& last) {
   StepCost cost;
   const auto steps = static_cast<double>(std::max<int64_t>(1, last.steps - first.steps)) * 1e9;
   for (size_t i = 0; i < kPhases; ++i) {
-    cost.phases[i] = static_cast<double>(last.phase_ns[i] - first.phase_ns[i]) / steps;
+    cost.phases[i] = (static_cast<double>(last.phase_ns[i]) - static_cast<double>(first.phase_ns[i])) / steps;
   }
   cost.busy = std::accumulate(cost.phases.begin(), cost.phases.end(), 0.0);
-  cost.waiting = static_cast<double>(last.waiting_ns - first.waiting_ns) / steps;
+  cost.waiting = (static_cast<double>(last.waiting_ns) - static_cast<double>(first.waiting_ns)) / steps;
   return cost;
 }
 
@@ -93,8 +93,10 @@ std::string Straggler::text() const {
                      format_duration(seconds), format_duration(usual_seconds));
 }
 
-void Straggling::observe(int rank, const Pace& pace, Clock::time_point now) {
+void Straggling::observe(int rank, const Pace& told, Clock::time_point now) {
   Track& track = tracks_[rank];
+  Pace pace = told;
+  pace.steps = bounded(told.steps);
   const bool whole_window = pace.steps - track.first.steps > static_cast<int64_t>(kMaxWindow);
   if (!track.begun && pace.steps >= 1) {  // the first step warms up
     track = {.first = pace, .last = pace, .since = now, .begun = true};
