@@ -92,8 +92,10 @@ std::optional<Diagnosis> differing_facts(const Census& census) {
   for (const auto& [name, holders] : facts) {
     if (holders.by_value.size() < 2) continue;
     std::vector<std::pair<std::string, RankSet>> sides(holders.by_value.begin(), holders.by_value.end());
-    std::stable_sort(sides.begin(), sides.end(),
-                     [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+    std::stable_sort(sides.begin(), sides.end(), [](const auto& a, const auto& b) {
+      const int sizes = b.second.size() - a.second.size();
+      return sizes != 0 ? sizes < 0 : a.second.first() < b.second.first();
+    });
     Diagnosis out{.fault = Fault::kFacts, .exit_code = static_cast<int>(ExitCode::kUsage)};
     for (size_t i = 1; i < sides.size(); ++i) out.culprits.add(sides[i].second);
     out.between_two = sides[0].second.size() == sides[1].second.size();
@@ -123,6 +125,7 @@ std::string signal_text(int signal) {
 
 void explain_death(const RankReport& report, const std::string& who, Diagnosis& out) {
   const ProcessEnd& end = report.end;
+  if (!report.joined && end.signal != 0) out.exit_code = 128 + end.signal;  // as a shell says it
   if (end.out_of_memory) {
     out.headline = fmt::format("{} was killed by the kernel: the machine's memory is full", who);
     out.why = "the kernel killed a process of this control group for want of memory when the rank died";
@@ -206,21 +209,27 @@ std::optional<Diagnosis> stopped(const Census& census, double soft_seconds) {
   return std::nullopt;
 }
 
+/// A node that falls silent takes those below it in the tree with it: the uppermost, which has the lowest ranks, is
+/// named.
 std::optional<Diagnosis> lost_node(const Census& census) {
+  const RankClass* first = nullptr;
+  RankSet silent;
   for (const auto& one : census.classes) {
     if (!one.sample.unreachable) continue;
-    Diagnosis out{.fault = Fault::kLostNode, .culprits = one.ranks, .exit_code = kCommunicationCode};
-    out.headline = fmt::format("node {} ({}) does not answer any more: {}", one.sample.node,
-                               one.sample.host.empty() ? "unknown host" : one.sample.host, one.ranks.phrase());
-    out.why = "its agent is silent: the machine is down, or the network to it is cut";
-    out.fix =
-        fmt::format("check the machine and the network (`ping {}`); start again with --resume_from_checkpoint true",
-                    one.sample.host);
-    out.places.push_back(place_of(one));
-    name_call(census, one, out);
-    return out;
+    silent.add(one.ranks);
+    if (first == nullptr || one.ranks.first() < first->ranks.first()) first = &one;
   }
-  return std::nullopt;
+  if (first == nullptr) return std::nullopt;
+  Diagnosis out{.fault = Fault::kLostNode, .culprits = silent, .exit_code = kCommunicationCode};
+  const RankReport& sample = first->sample;
+  out.headline = fmt::format("node {} ({}) does not answer any more: {}", sample.node,
+                             sample.host.empty() ? "unknown host" : sample.host, silent.phrase());
+  out.why = "its agent is silent: the machine is down, or the network to it is cut";
+  out.fix = fmt::format("check the machine and the network (`ping {}`); start again with --resume_from_checkpoint true",
+                        sample.host);
+  out.places.push_back(place_of(*first));
+  name_call(census, *first, out);
+  return out;
 }
 
 }  // namespace lockstep

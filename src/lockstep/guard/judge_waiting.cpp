@@ -29,7 +29,7 @@ std::vector<const RankClass*> missing_for(const Census& census, const RankClass&
   std::vector<const RankClass*> missing;
   const GroupReport* call = waiter.sample.waiting();
   for (const auto& one : census.classes) {
-    if (&one == &waiter || !one.sample.joined) continue;
+    if (&one == &waiter) continue;
     const GroupReport* group = group_named(one.sample, call->name);
     if (group == nullptr || group->entered < call->waiting_seq) missing.push_back(&one);
   }
@@ -222,9 +222,13 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   out.culprits = unjoined;
   if (unjoined.empty()) {
     const RankSet here = census.all();
-    for (int rank = 0; rank < expected; ++rank) {
-      if (!here.contains(rank)) out.culprits.add(rank);
+    int next = 0;
+    for (const auto& [first, last] : here.stretches()) {
+      if (first > next) out.culprits.add_stretch(next, std::min(first, expected) - 1);
+      next = last + 1;
+      if (next >= expected) break;
     }
+    if (next < expected) out.culprits.add_stretch(next, expected - 1);
   }
   if (out.culprits.empty()) return {};
   out.headline = fmt::format("{} of {} did not come to the meeting within {}: {}", out.culprits.phrase(), expected,

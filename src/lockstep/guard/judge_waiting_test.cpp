@@ -1,0 +1,192 @@
+// Who waits for whom: circles, stalls, transports that do not move, ranks that never came.
+#include <gtest/gtest.h>
+
+#include "lockstep/guard/test_reports.h"
+
+namespace lockstep {
+namespace {
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// A rank that has made `first` calls in group "data" and `second` in "control", and waits in the last one of `waits`.
+RankReport two_groups(int rank, int world, size_t first, size_t second, const std::string& waits, double seconds) {
+  RankReport report = running_rank(rank, world);
+  for (const auto& [name, count] : {std::pair{"data", first}, std::pair{"control", second}}) {
+    TestCalls calls(count,
+                    test_call(Op::kAllReduce, "f32", {4}, std::string(name) + " sum", std::string(name) + ".cpp:1"));
+    GroupReport& group = add_calls(report, calls, name);
+    if (waits == name) wait_in_last(group, seconds);
+  }
+  return report;
+}
+
+TEST(Deadlock, TwoSidesInTwoGroups) {
+  for (const int world : {2, 3, 4, 8}) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < world; ++rank) {
+      reports.push_back(rank == 1 ? two_groups(rank, world, 10, 6, "control", 1.5)
+                                  : two_groups(rank, world, 11, 5, "data", 1.2));
+    }
+    const Judgement judgement = judge(census_of(reports));
+    const Diagnosis& found = judgement.diagnosis;
+    ASSERT_EQ(judgement.verdict, Verdict::kEnd);
+    EXPECT_EQ(found.fault, Fault::kDeadlock) << found.text();
+    EXPECT_EQ(found.culprits, RankSet({1}));
+    EXPECT_EQ(found.between_two, world == 2);
+    EXPECT_EQ(found.op, "all_reduce");
+    EXPECT_EQ(found.label, "control sum");
+    ASSERT_EQ(found.sides.size(), 2U);
+    EXPECT_TRUE(says(found.sides[0].call, "#11 of group \"data\"")) << found.text();
+    EXPECT_TRUE(says(found.sides[1].call, "#6 of group \"control\""));
+    EXPECT_TRUE(says(found.text(), "data.cpp:1"));
+    EXPECT_TRUE(says(found.text(), "control.cpp:1"));
+    for (auto& report : reports) {
+      for (auto& group : report.groups) group.waiting_seconds = std::min(group.waiting_seconds, 0.9);
+    }
+    EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+  }
+}
+
+// Rank 0 waits in a for rank 1, rank 1 in b for rank 2, rank 2 in c for rank 0.
+TEST(Deadlock, ThreeSidesInACircle) {
+  std::vector<RankReport> reports;
+  const TestCalls one{test_call(Op::kBarrier, "", {}, "meet", "x.cpp:1")};
+  for (int rank = 0; rank < 3; ++rank) {
+    RankReport report = running_rank(rank, 3);
+    const std::array<const char*, 3> names{"a", "b", "c"};
+    for (int group = 0; group < 3; ++group) {
+      const bool entered = (group + 1) % 3 != rank;
+      GroupReport& made = add_calls(report, entered ? one : TestCalls{}, names.at(static_cast<size_t>(group)));
+      if (group == rank) wait_in_last(made, 2);
+    }
+    reports.push_back(std::move(report));
+  }
+  const Diagnosis found = judge(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.fault, Fault::kDeadlock) << found.text();
+  EXPECT_EQ(found.sides.size(), 3U);
+  EXPECT_TRUE(found.between_two);
+}
+
+// Everybody waits for the one who is busy: no circle.
+TEST(Deadlock, AWaitForABusyRankIsNone) {
+  std::vector<RankReport> reports{two_groups(0, 3, 11, 5, "data", 2), two_groups(1, 3, 11, 5, "data", 2),
+                                  two_groups(2, 3, 10, 5, "", 0)};
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+}
+
+std::vector<RankReport> stalled(int world, Phase phase, double seconds) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < world; ++rank) {
+    reports.push_back(rank == world - 1 ? two_groups(rank, world, 10, 5, "", 0)
+                                        : two_groups(rank, world, 11, 5, "data", seconds));
+  }
+  RankReport& late = reports.back();
+  late.phase = phase;
+  late.detail = "rows.jsonl:17";
+  late.phase_seconds = seconds + 0.5;
+  late.stack = "#0 read";
+  return reports;
+}
+
+TEST(Stall, IsNoticedAndEndsAtTheHardPatienceOfItsPhase) {
+  JudgeOptions options{.soft_seconds = 3};
+  options.hard_seconds[static_cast<size_t>(Phase::kData)] = 40;
+  options.hard_seconds[static_cast<size_t>(Phase::kSave)] = 80;
+  for (const int world : {2, 3, 4, 8}) {
+    for (const auto& [phase, hard] : {std::pair{Phase::kData, 40.0}, std::pair{Phase::kSave, 80.0}}) {
+      const auto judged = [&, phase = phase](double seconds) {
+        return judge(census_of(stalled(world, phase, seconds)), options);
+      };
+      EXPECT_EQ(judged(2.9).verdict, Verdict::kFine);
+      const Judgement notice = judged(3.1);
+      EXPECT_EQ(notice.verdict, Verdict::kNotice);
+      EXPECT_EQ(notice.diagnosis.fault, Fault::kStall);
+      EXPECT_EQ(notice.diagnosis.culprits, RankSet({world - 1}));
+      EXPECT_DOUBLE_EQ(notice.waited_seconds, 3.1);
+      EXPECT_EQ(notice.diagnosis.op + " " + notice.diagnosis.label, "all_reduce data sum");
+      EXPECT_EQ(notice.diagnosis.stack, "#0 read");
+      EXPECT_TRUE(says(notice.diagnosis.headline, std::string(phase_text(phase)) + " (rows.jsonl:17)"));
+      EXPECT_TRUE(says(notice.diagnosis.fix, "--patience " + std::string(phase_name(phase)) + "="));
+      EXPECT_EQ(judged(hard - 0.1).verdict, Verdict::kNotice);
+      EXPECT_EQ(judged(hard).verdict, Verdict::kEnd);
+    }
+  }
+}
+
+TEST(Stall, BlockedInTheKernelIsSaidSo) {
+  auto reports = stalled(3, Phase::kData, 5);
+  reports[2].process.in_kernel = true;
+  reports[2].process.waits_in = "nfs_wait";
+  const Diagnosis found = judge(census_of(reports)).diagnosis;
+  EXPECT_TRUE(says(found.headline, "rank 2 is blocked in the kernel")) << found.headline;
+  EXPECT_TRUE(says(found.why, "nfs_wait"));
+}
+
+// A waits in one group for B, which waits in another for C: C is named.
+TEST(Stall, TheEndOfAChainIsNamed) {
+  std::vector<RankReport> reports{two_groups(0, 3, 11, 6, "data", 9), two_groups(1, 3, 10, 6, "control", 8),
+                                  two_groups(2, 3, 11, 5, "", 0)};
+  const Judgement judgement = judge(census_of(reports));
+  EXPECT_EQ(judgement.verdict, Verdict::kNotice);
+  EXPECT_EQ(judgement.diagnosis.culprits, RankSet({2})) << judgement.diagnosis.text();
+}
+
+TEST(Stall, ARankWithoutABoardIsOneThatHasNotCome) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) reports.push_back(two_groups(rank, 4, 1, 0, "data", 5));
+  reports.push_back({.rank = 3, .world_size = 4});
+  const Judgement judgement = judge(census_of(reports));
+  EXPECT_EQ(judgement.verdict, Verdict::kNotice);
+  EXPECT_EQ(judgement.diagnosis.fault, Fault::kStall) << judgement.diagnosis.text();
+  EXPECT_EQ(judgement.diagnosis.culprits, RankSet({3}));
+  EXPECT_TRUE(says(judgement.diagnosis.headline, "has not joined the roll call"));
+}
+
+TEST(Transport, IsNamedWhenAllHaveCome) {
+  for (const int world : {2, 3, 4, 8}) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < world; ++rank) reports.push_back(two_groups(rank, world, 11, 5, "data", 20));
+    const Judgement notice = judge(census_of(reports));
+    EXPECT_EQ(notice.verdict, Verdict::kNotice);
+    EXPECT_EQ(notice.diagnosis.fault, Fault::kTransport);
+    EXPECT_TRUE(says(notice.diagnosis.headline, "all ranks came to #11 of group \"data\""))
+        << notice.diagnosis.headline;
+    EXPECT_EQ(notice.diagnosis.label, "data sum");
+    for (auto& report : reports) report.groups[0].waiting_seconds = 601;
+    EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kEnd);
+  }
+}
+
+std::vector<RankReport> meeting(int world, int absent, double seconds) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < world; ++rank) {
+    if (rank == absent) continue;
+    RankReport report = running_rank(rank, world);
+    report.life = Life::kStarting;
+    report.phase = Phase::kStart;
+    report.detail = "meeting the other ranks at 10.0.0.1:29500";
+    report.phase_seconds = seconds;
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+TEST(Absent, IsNamedAfterTheStart) {
+  for (const int world : {2, 3, 4, 8}) {
+    EXPECT_EQ(judge(census_of(meeting(world, 1, 9))).verdict, Verdict::kFine);
+    EXPECT_EQ(judge(census_of(meeting(world, -1, 700))).verdict, Verdict::kFine);
+    const Judgement notice = judge(census_of(meeting(world, 1, 11)));
+    EXPECT_EQ(notice.verdict, Verdict::kNotice);
+    EXPECT_EQ(notice.diagnosis.fault, Fault::kAbsent);
+    EXPECT_EQ(notice.diagnosis.culprits, RankSet({1}));
+    EXPECT_TRUE(says(notice.diagnosis.headline, "rank 1 of " + std::to_string(world) + " did not come"));
+    EXPECT_TRUE(says(notice.diagnosis.why, "WORLD_SIZE"));
+    EXPECT_EQ(judge(census_of(meeting(world, 1, 600))).verdict, Verdict::kEnd);
+    auto known = meeting(world, 1, 11);  // started, but it has not shown a board
+    known.push_back({.rank = 1, .world_size = world, .pid = 77, .host = "here"});
+    EXPECT_EQ(judge(census_of(known)).diagnosis.culprits, RankSet({1}));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
