@@ -14,6 +14,7 @@
 #include "lockstep/cli/init.h"
 #include "lockstep/cli/inspect.h"
 #include "lockstep/cli/plan_verb.h"
+#include "lockstep/cli/report.h"
 #include "lockstep/cli/sft.h"
 #include "lockstep/cli/verify.h"
 #include "lockstep/cli/version.h"
@@ -33,6 +34,7 @@ const std::vector<Verb>& verbs() {
       {"infer", infer_summary, run_infer},    {"plan", plan_summary, run_plan},
       {"init", init_summary, run_init},       {"inspect", inspect_summary, run_inspect},
       {"verify", verify_summary, run_verify}, {"demo", demo_summary, run_demo},
+      {"report", report_summary, run_report},
   };
   return table;
 }

@@ -19,6 +19,14 @@ std::string file_of(int rank) { return fmt::format("rank_{:05}.json", rank); }
 
 std::string dumped(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
+Json read_part(const fs::path& path) {
+  try {
+    return read_json(path);
+  } catch (const Error& error) {
+    throw data_error(error.message(), "the file was cut or changed; the folder's other files can be read by hand");
+  }
+}
+
 }  // namespace
 
 std::string post_mortem_folder(const std::vector<RankReport>& reports) {
@@ -53,7 +61,7 @@ PostMortem read_post_mortem(const fs::path& folder) {
     throw data_error(fmt::format("{}: expected a post-mortem folder with {}, found none", folder.string(), kDiagnosis),
                      "give the folder that the last lines of the job have named");
   }
-  const Json diagnosis = read_json(folder / kDiagnosis);
+  const Json diagnosis = read_part(folder / kDiagnosis);
   if (!diagnosis.is_object() || !diagnosis.contains("text") || !diagnosis["text"].is_string()) {
     throw data_error(fmt::format("{}: expected an object with \"text\"", (folder / kDiagnosis).string()));
   }
@@ -61,8 +69,9 @@ PostMortem read_post_mortem(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("rank_") || entry.path().extension() != ".json") continue;
+    const Json json = read_part(entry.path());
     try {
-      found.ranks.push_back(report_from_json(read_json(entry.path())));
+      found.ranks.push_back(report_from_json(json));
     } catch (const Error& error) {
       throw data_error(fmt::format("{}: {}", entry.path().string(), error.message()));
     }
