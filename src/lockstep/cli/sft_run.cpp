@@ -59,6 +59,7 @@ void SftRun::choose_folder() {
                                  .add_version = flags_.add_version});
   });
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
+  job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
   folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
   for (const auto& text : folder_.notices) notice(text);
 }
