@@ -56,8 +56,8 @@ TEST_P(Faults, ALateRankEndsInAnErrorThatNamesTheCall) {
         const Tensor sum = zeros({512}, Dtype::kF32), staged = zeros({1024}, Dtype::kBF16);
         const std::string text =
             failure_of([&] { rank.data().reduce_scatter(sum, staged, false, "text.layers.7 grad").wait(); });
-        expect_words(text, {"rank 0 of 2", "reduce_scatter bf16[1024] \"text.layers.7 grad\" (#2)", "not finished",
-                            "calls before it", "#1 barrier (start)"});
+        expect_words(text, {"rank 0 of 2", "reduce_scatter sum bf16[1024] \"text.layers.7 grad\" (#2)", "not finished",
+                            "calls before it", "#1 barrier \"start\""});
         if (GetParam() == Transport::kShm) expect_words(text, {"rank 1 has not come"});
         expect_words(failure_of([&] { rank.data().barrier("after"); }), {"not started", "earlier call", "(#3)"});
         failed = true;

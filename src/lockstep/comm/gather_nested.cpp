@@ -176,17 +176,19 @@ bool agree_on_structure(std::string_view a, std::string_view b) {
   return i == a.size() && j == b.size();
 }
 
-[[noreturn]] void refuse(const std::map<std::string, std::vector<std::string>>& holders, std::string_view label) {
+[[noreturn]] void refuse(const std::map<std::string, std::vector<std::string>>& holders, const Label& label) {
   std::string groups;
   for (const auto& [structure, ranks] : holders) {
     groups += fmt::format("\n    rank{} {}: {}", ranks.size() == 1 ? "" : "s", join(ranks, ", "), structure);
   }
-  throw CollectiveError(fmt::format("gather of \"{}\": the structures differ between ranks:{}", label, groups),
+  const std::string_view file(label.site.file_name());
+  throw CollectiveError(fmt::format("gather of \"{}\" at {}:{}: the structures differ between ranks:{}", label.text,
+                                    file.substr(file.rfind('/') + 1), label.site.line(), groups),
                         "return the same structure and dtypes on every rank; only first dimensions and the lengths of "
                         "uniform lists may differ. Metadata beside the labels belongs in a field of its own");
 }
 
-void compare_structures(const std::vector<std::string>& structures, std::string_view label) {
+void compare_structures(const std::vector<std::string>& structures, const Label& label) {
   std::map<std::string, std::vector<std::string>> holders;
   for (size_t r = 0; r < structures.size(); ++r) holders[structures[r]].push_back(std::to_string(r));
   for (auto one = holders.begin(); one != holders.end(); ++one) {
@@ -199,7 +201,7 @@ void compare_structures(const std::vector<std::string>& structures, std::string_
 }  // namespace
 
 std::vector<Value> gather_nested(Communicator& comm, const Value& mine, const Label& label) {
-  compare_structures(comm.all_gather_bytes(mine.structure(), label), label.text);
+  compare_structures(comm.all_gather_bytes(mine.structure(), label), label);
   Writer writer;
   writer.value(mine);
   std::vector<Value> all;

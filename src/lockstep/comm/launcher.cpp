@@ -155,7 +155,8 @@ void end_orphans() {
 
 class Launch {
  public:
-  Launch(const LaunchOptions& options, Agent& agent) : options_(options), agent_(agent) {}
+  Launch(const LaunchOptions& options, Agent& agent, Signals& signals)
+      : options_(options), agent_(agent), signals_(signals) {}
   ~Launch() {  // an exception on the way: no orphans
     signal_all(SIGKILL);
     for (auto& child : children_) {
@@ -186,7 +187,7 @@ class Launch {
 
   LaunchOptions options_;
   Agent& agent_;
-  Signals signals_;
+  Signals& signals_;
   std::vector<Child> children_;
   std::vector<RankOutput> outputs_;
   int requests_ = 0;                  // signals that asked us to end
@@ -311,6 +312,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   const World world = node_world(env);
   const int processes = options.num_processes;
   const int port = world.num_nodes > 1 ? world.master_port : free_port();
+  Signals signals;  // before the agent's thread, which must not take them
   Agent agent({.program = options.program,
                .node = world.node,
                .num_nodes = world.num_nodes,
@@ -320,7 +322,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
                .judge = options.judge,
                .strict = options.strict_guard,
                .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }});
-  Launch launch(options, agent);
+  Launch launch(options, agent, signals);
   for (int local = 0; local < processes; ++local) {
     launch.start(world.node * processes + local, local, argv,
                  rank_variables(env, world, local, processes, port, agent.address(), attempt));
@@ -337,6 +339,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
 }  // namespace
 
 int launch_ranks(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // see end_orphans
   check(!argv.empty() && options.num_processes >= 1, "launch_ranks: a command and at least one process");
   std::vector<std::string> words = argv;
   for (int attempt = 0;; ++attempt) {

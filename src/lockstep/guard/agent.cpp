@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ constexpr auto kFresh = std::chrono::milliseconds(1000);
 constexpr auto kPacePause = std::chrono::seconds(1);
 constexpr auto kStackPatience = std::chrono::milliseconds(500);
 constexpr double kParentSilence = 6;
+constexpr auto kLastNode = std::chrono::minutes(10);  // between the end of this node's ranks and that of those below
 constexpr double kNoticeGrowth = 3;
 
 std::string kind_of(const Json& message) {
@@ -111,6 +113,8 @@ bool Agent::all_gone() const {
 }
 
 std::optional<Conclusion> Agent::close() {
+  const Deadline last_node(kLastNode);
+  while (!last_node.passed() && others_need_this_node()) std::this_thread::sleep_for(kTurn);
   thread_.reset();
   const std::lock_guard lock(mutex_);
   ranks_.pump();
@@ -122,10 +126,19 @@ std::optional<Conclusion> Agent::close() {
     if (judgement.verdict == Verdict::kEnd) end_job(judgement.diagnosis);
   }
   if (tree_ != nullptr) {
-    tree_->send_up({{"kind", "bye"}});
+    Census census = ranks_.census(kTail);
+    census.add(tree_->children_census());
+    tree_->send_census(census, /*whole=*/true);
+    tree_->say_goodbye();
     tree_->pump();
   }
   return conclusion_;
+}
+
+/// Nodes below talk through this one, and are judged with it, until they have ended as well.
+bool Agent::others_need_this_node() const {
+  const std::lock_guard lock(mutex_);
+  return tree_ != nullptr && !conclusion_ && !quiet_ && !tree_->children_left();
 }
 
 void Agent::run(std::stop_token stop) {
@@ -166,7 +179,10 @@ void Agent::turn() {
   if (quiet_) return;
   const auto now = Clock::now();
   if (ranks_.suspicious(kWaitAlerts)) alert(now);
-  if (now < alert_until_ || ranks_.suspicious(kWaitLooks) || now - looked_ >= kCalm) hold_roll_call();
+  const bool parted = ranks_.parted();  // seen at once, also where the transport goes on without noticing
+  if (parted || now < alert_until_ || ranks_.suspicious(kWaitLooks) || now - looked_ >= kCalm) {
+    hold_roll_call(parted ? FlightRing::kSize : kTail);
+  }
   ranks_.release_finished();
 }
 
@@ -229,9 +245,9 @@ void Agent::meet_parent(const Json& word) {
   tree_->connect_parent(text_of(word, "host"), port->get<int>(), text_of(word, "token"));
 }
 
-void Agent::hold_roll_call() {
+void Agent::hold_roll_call(size_t tail) {
   looked_ = Clock::now();
-  Census census = ranks_.census(kTail);
+  Census census = ranks_.census(tail);
   JudgeOptions options = options_.judge;
   if (tree_ != nullptr) {
     // Ranks of other nodes are judged by what they said a moment ago, not by what they said before the wait.
@@ -355,12 +371,12 @@ void Agent::end_job(Diagnosis diagnosis) {
 void Agent::end_ranks(const Ending& ending) {
   ended_at_ = Clock::now();
   ranks_.tell_ending(ending);
-  ranks_.kill_stopped();
+  ranks_.kill_deaf();
 }
 
 /// Nobody stays: who has not left after the grace is killed.
 void Agent::enforce() {
-  ranks_.kill_stopped();
+  ranks_.kill_deaf();
   if (seconds_since(ended_at_) > options_.grace_seconds) ranks_.kill(SIGKILL);
 }
 

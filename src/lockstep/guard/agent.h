@@ -79,7 +79,7 @@ class Agent {
   void obey(const Json& order);
   void hear(const Json& word);
   void meet_parent(const Json& word);
-  void hold_roll_call();
+  void hold_roll_call(size_t tail);
   void report_up(const Census& census, bool whole);
   void watch_pace();
   void consider(const Judgement& judgement);
@@ -90,6 +90,7 @@ class Agent {
   void wait_for_news();
   void say(const std::string& text) const;
   std::string headline(const Diagnosis& diagnosis) const;
+  bool others_need_this_node() const;
   bool is_root() const { return options_.node == 0; }
 
   AgentOptions options_;

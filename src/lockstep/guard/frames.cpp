@@ -18,12 +18,61 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kHead = sizeof(uint32_t);
+constexpr int kMaxDepth = 32;
+constexpr size_t kMaxTaken = size_t{1} << 20;  // read bytes that may stay before the rest moves up
 constexpr size_t kMaxWaiting = size_t{64} << 20;  // a peer that does not read loses the connection
+
+/// Whether a message can be built: the builder recurses into what is nested, and reserves what is promised.
+class ShapeCheck final : public nlohmann::json_sax<Json> {
+ public:
+  explicit ShapeCheck(size_t bytes) : bytes_(bytes) {}
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(int64_t /*value*/) override { return true; }
+  bool number_unsigned(uint64_t /*value*/) override { return true; }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
+  bool string(std::string& /*value*/) override { return true; }
+  bool binary(Json::binary_t& /*value*/) override { return true; }
+  bool key(std::string& /*value*/) override { return true; }
+  bool start_object(size_t count) override { return enter(count); }
+  bool end_object() override { return leave(); }
+  bool start_array(size_t count) override { return enter(count); }
+  bool end_array() override { return leave(); }
+  bool parse_error(size_t /*at*/, const std::string& /*token*/, const nlohmann::detail::exception& /*why*/) override {
+    return false;
+  }
+
+ private:
+  bool enter(size_t count) {
+    constexpr auto kUnknown = static_cast<size_t>(-1);
+    return ++depth_ <= kMaxDepth && (count == kUnknown || count <= bytes_);
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+  size_t bytes_;
+  int depth_ = 0;
+};
+
+/// Discarded when it is no message.
+Json from_bytes(const char* begin, const char* end) {
+  ShapeCheck check(static_cast<size_t>(end - begin));
+  if (!Json::sax_parse(begin, end, &check, Json::input_format_t::cbor, /*strict=*/true)) return Json::value_t::discarded;
+  return Json::from_cbor(begin, end, /*strict=*/true, /*allow_exceptions=*/false);
+}
 
 }  // namespace
 
 FrameStream::FrameStream(FrameStream&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), limit_(other.limit_), in_(std::move(other.in_)), out_(std::move(other.out_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      limit_(other.limit_),
+      taken_(std::exchange(other.taken_, 0)),
+      deaf_(other.deaf_),
+      in_(std::move(other.in_)),
+      out_(std::move(other.out_)) {
+  other.in_.clear();
+}
 
 FrameStream::~FrameStream() { close(); }
 
@@ -34,7 +83,7 @@ void FrameStream::close() {
 }
 
 void FrameStream::send(const Json& message) {
-  if (!open()) return;
+  if (!open() || deaf_) return;
   std::string body;
   Json::to_cbor(message, body);
   const auto length = static_cast<uint32_t>(body.size());
@@ -49,7 +98,10 @@ void FrameStream::write_out() {
   while (open() && !out_.empty()) {
     const ssize_t sent = ::send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (sent < 0) return close();
+    if (sent < 0) {  // what the peer said before it left is still to be read: reading closes
+      deaf_ = true;
+      return out_.clear();
+    }
     out_.erase(0, static_cast<size_t>(sent));
   }
 }
@@ -57,7 +109,7 @@ void FrameStream::write_out() {
 void FrameStream::pump() {
   write_out();
   std::array<char, 65536> buffer;
-  while (open() && in_.size() < limit_ + kHead) {
+  while (open() && in_.size() - taken_ < limit_ + kHead) {
     const ssize_t got = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return close();
@@ -65,21 +117,32 @@ void FrameStream::pump() {
   }
 }
 
+/// Nothing more is heard from a peer that talks nonsense.
+void FrameStream::refuse() {
+  close();
+  in_.clear();
+  taken_ = 0;
+}
+
 std::optional<Json> FrameStream::receive() {
-  if (in_.size() < kHead) return std::nullopt;
+  const size_t there = in_.size() - taken_;
+  if (there < kHead) return std::nullopt;
   uint32_t length = 0;
-  std::memcpy(&length, in_.data(), kHead);
+  std::memcpy(&length, in_.data() + taken_, kHead);
   if (length > limit_) {
-    in_.clear();
-    close();
+    refuse();
     return std::nullopt;
   }
-  if (in_.size() < kHead + length) return std::nullopt;
-  const auto begin = in_.begin() + static_cast<std::ptrdiff_t>(kHead);
-  Json message = Json::from_cbor(begin, begin + length, /*strict=*/true, /*allow_exceptions=*/false);
-  in_.erase(0, kHead + length);
+  if (there < kHead + length) return std::nullopt;
+  const char* begin = in_.data() + taken_ + kHead;
+  Json message = from_bytes(begin, begin + length);
+  taken_ += kHead + length;
+  if (taken_ == in_.size() || taken_ > kMaxTaken) {
+    in_.erase(0, taken_);
+    taken_ = 0;
+  }
   if (message.is_discarded()) {
-    close();
+    refuse();
     return std::nullopt;
   }
   return message;

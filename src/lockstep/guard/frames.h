@@ -33,9 +33,11 @@ class FrameStream {
 
  private:
   void write_out();
+  void refuse();
 
   int fd_;
-  size_t limit_ = kMaxFirstFrame;
+  size_t limit_ = kMaxFirstFrame, taken_ = 0;  // taken: bytes of `in_` that were received
+  bool deaf_ = false;                          // the peer does not read any more
   std::string in_, out_;
 };
 

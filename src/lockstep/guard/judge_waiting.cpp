@@ -221,14 +221,10 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   const int expected = waiter->sample.world_size;
   out.culprits = unjoined;
   if (unjoined.empty()) {
-    const RankSet here = census.all();
-    int next = 0;
-    for (const auto& [first, last] : here.stretches()) {
-      if (first > next) out.culprits.add_stretch(next, std::min(first, expected) - 1);
-      next = last + 1;
-      if (next >= expected) break;
+    const std::vector<int> here = census.all().ranks();
+    for (int rank = 0; rank < expected; ++rank) {
+      if (!std::binary_search(here.begin(), here.end(), rank)) out.culprits.add(rank);
     }
-    if (next < expected) out.culprits.add_stretch(next, expected - 1);
   }
   if (out.culprits.empty()) return {};
   out.headline = fmt::format("{} of {} did not come to the meeting within {}: {}", out.culprits.phrase(), expected,

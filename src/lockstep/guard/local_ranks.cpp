@@ -101,8 +101,7 @@ void LocalRanks::let_in(int socket) {
                      greeting.contains("rank") && greeting["rank"].is_number_integer();
   if (!whole || !same_token(greeting["token"].get<std::string>(), token_)) return refuse("the token is wrong");
   const int64_t rank = greeting["rank"].get<int64_t>();
-  constexpr int64_t kMaxRank = 1 << 24;
-  if (rank < 0 || rank > kMaxRank) return refuse("there is no such rank");
+  if (rank < 0 || rank > kMaxRanks) return refuse("there is no such rank");
   Local& local = ranks_[static_cast<int>(rank)];
   if (local.board != nullptr) return refuse("this rank has joined already");
   auto board = packet->descriptor >= 0 ? BoardMemory::map(std::exchange(packet->descriptor, -1)) : nullptr;
@@ -204,10 +203,30 @@ bool LocalRanks::suspicious(double wait_seconds) const {
     if (board.life == Life::kFailing || board.life == Life::kFinishing || board.life == Life::kFinished) return true;
     return std::any_of(board.groups.begin(), board.groups.end(), [&](const Group& group) {
       return group.waiting_seq.load(std::memory_order_acquire) > 0 &&
-             static_cast<double>(now - group.waiting_since_ns.load(std::memory_order_relaxed)) * 1e-9 > wait_seconds;
+             static_cast<double>(now - bounded(group.waiting_since_ns.load(std::memory_order_relaxed))) * 1e-9 > wait_seconds;
     });
   };
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) { return one_is(entry.second); });
+}
+
+bool LocalRanks::parted() const {
+  for (size_t group = 0; group < Board::kGroups; ++group) {
+    uint64_t made_by_all = UINT64_MAX;
+    for (const auto& [rank, local] : ranks_) {
+      if (local.board != nullptr) {
+        made_by_all = std::min(made_by_all, local.board->board().groups[group].ring.entered());
+      }
+    }
+    std::optional<uint64_t> history;
+    for (const auto& [rank, local] : ranks_) {
+      if (local.board == nullptr) continue;
+      const auto call = local.board->board().groups[group].ring.find(made_by_all);
+      if (!call) continue;
+      if (history && *history != call->history) return true;
+      history = call->history;
+    }
+  }
+  return false;
 }
 
 void LocalRanks::tell_ending(const Ending& ending) {
@@ -275,9 +294,10 @@ void LocalRanks::kill(int signal) const {
   }
 }
 
-void LocalRanks::kill_stopped() const {
+void LocalRanks::kill_deaf() const {
   for (const auto& [rank, local] : ranks_) {
-    if (local.pid > 0 && !local.left && local.stopped) ::kill(local.pid, SIGKILL);
+    const bool deaf = local.stopped || local.board == nullptr;
+    if (local.pid > 0 && !local.left && !local.adopted && deaf) ::kill(local.pid, SIGKILL);
   }
 }
 

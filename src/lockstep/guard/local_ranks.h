@@ -49,13 +49,15 @@ class LocalRanks {
   void observe_pace(Straggling& straggling, Clock::time_point now) const;
   /// Something that a roll call should look at: a wait, an end, a failure.
   bool suspicious(double wait_seconds) const;
+  /// They parted at or before the last call that all have made. Quick: no call is looked at but that one.
+  bool parted() const;
 
   void tell_ending(const Ending& ending);
   void want_stacks(const RankSet& ranks);
   void clear_calls();       // strict guard: lets calls start that all have entered alike. One node.
   void release_finished();  // those who wait for the last comparison
   void kill(int signal) const;
-  void kill_stopped() const;
+  void kill_deaf() const;  // those that cannot hear of the ending: stopped, or never joined
 
  private:
   struct Local {

@@ -77,6 +77,8 @@ TreeLink::~TreeLink() { ::close(listener_); }
 
 bool TreeLink::connect_parent(const std::string& host, int port, const std::string& token) {
   token_ = token;  // the root's: one for the whole job
+  constexpr int kLastPort = 65535;
+  if (port < 1 || port > kLastPort) return false;
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
@@ -141,6 +143,7 @@ void TreeLink::hear_strangers() {
 void TreeLink::hear_child(Child& child, TreeNews& news) {
   child.stream.pump();
   while (auto message = child.stream.receive()) {
+    if (child.left) continue;
     child.heard = Clock::now();
     const std::string kind = kind_of(*message);
     if (kind == "census") {
@@ -150,16 +153,16 @@ void TreeLink::hear_child(Child& child, TreeNews& news) {
         child.whole = message->contains("whole") && (*message)["whole"] == true;
       } catch (const std::exception&) {  // garbage from one that has the token: not heard any more
         child.stream.close();
+        break;
       }
     } else if (kind == "bye") {
       child.stream.close();
-      child.heard = Clock::time_point::max();
+      child.left = true;
     } else if (kind != "beat") {
       news.from_children.push_back(std::move(*message));
     }
   }
-  const bool said_goodbye = child.heard == Clock::time_point::max();
-  if (!said_goodbye && (!child.stream.open() || Clock::now() - child.heard > kSilence)) child.lost = true;
+  if (!child.left && (!child.stream.open() || Clock::now() - child.heard > kSilence)) child.lost = true;
 }
 
 void TreeLink::hear_parent(TreeNews& news) {
@@ -167,7 +170,12 @@ void TreeLink::hear_parent(TreeNews& news) {
   parent_->pump();
   while (auto message = parent_->receive()) {
     parent_heard_ = Clock::now();
-    if (kind_of(*message) != "beat") news.from_parent.push_back(std::move(*message));
+    const std::string kind = kind_of(*message);
+    if (kind == "bye") {
+      parent_left_ = true;
+    } else if (kind != "beat") {
+      news.from_parent.push_back(std::move(*message));
+    }
   }
 }
 
@@ -220,12 +228,24 @@ bool TreeLink::children_fresh(Clock::duration age) const {
   return std::all_of(expected.begin(), expected.end(), [&](int node) {
     const auto at = children_.find(node);
     if (at == children_.end()) return false;
-    return at->second.lost || (at->second.whole && Clock::now() - at->second.census_at <= age);
+    const Child& child = at->second;
+    return child.lost || (child.whole && (child.left || Clock::now() - child.census_at <= age));
   });
 }
 
+bool TreeLink::children_left() const {
+  return std::all_of(children_.begin(), children_.end(),
+                     [](const auto& entry) { return entry.second.left || entry.second.lost; });
+}
+
+void TreeLink::say_goodbye() {
+  const Json goodbye = {{"kind", "bye"}};
+  send_up(goodbye);
+  send_down(goodbye);
+}
+
 std::optional<double> TreeLink::parent_silent_seconds() const {
-  if (!parent_met_) return std::nullopt;
+  if (!parent_met_ || parent_left_) return std::nullopt;
   if (!parent_->open()) return 1e9;
   return std::chrono::duration<double>(Clock::now() - parent_heard_).count();
 }

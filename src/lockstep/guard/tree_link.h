@@ -47,14 +47,17 @@ class TreeLink {
   Census children_census() const;
   /// Every child that is expected has told a whole census within `age`.
   bool children_fresh(Clock::duration age) const;
-  std::optional<double> parent_silent_seconds() const;  // nothing before it was met
+  /// Nobody is left below: all said goodbye or fell silent.
+  bool children_left() const;
+  std::optional<double> parent_silent_seconds() const;  // nothing before it was met, and after its goodbye
+  void say_goodbye();
 
  private:
   struct Child {
     FrameStream stream;
     Clock::time_point heard = Clock::now(), census_at{};
     Census census;
-    bool lost = false, whole = false;
+    bool lost = false, whole = false, left = false;
   };
   struct Stranger {
     FrameStream stream;
@@ -71,7 +74,7 @@ class TreeLink {
   std::map<int, Child> children_;
   std::unique_ptr<FrameStream> parent_;
   Clock::time_point parent_heard_{}, beat_{};
-  bool parent_met_ = false;
+  bool parent_met_ = false, parent_left_ = false;
 };
 
 }  // namespace lockstep
