@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kHead = sizeof(uint32_t);
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxTaken = size_t{1} << 20;  // read bytes that may stay before the rest moves up
+constexpr size_t kMaxTaken = size_t{1} << 20;     // read bytes that may stay before the rest moves up
 constexpr size_t kMaxWaiting = size_t{64} << 20;  // a peer that does not read loses the connection
 
 /// Whether a message can be built: the builder recurses into what is nested, and reserves what is promised.
@@ -58,7 +58,8 @@ class ShapeCheck final : public nlohmann::json_sax<Json> {
 /// Discarded when it is no message.
 Json from_bytes(const char* begin, const char* end) {
   ShapeCheck check(static_cast<size_t>(end - begin));
-  if (!Json::sax_parse(begin, end, &check, Json::input_format_t::cbor, /*strict=*/true)) return Json::value_t::discarded;
+  if (!Json::sax_parse(begin, end, &check, Json::input_format_t::cbor, /*strict=*/true))
+    return Json::value_t::discarded;
   return Json::from_cbor(begin, end, /*strict=*/true, /*allow_exceptions=*/false);
 }
 
