@@ -13,7 +13,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-constexpr size_t kMostColumns = 58;
+constexpr size_t kWidestColumn = 56;
 
 /// Without control characters, so that a rank cannot steer the terminal. Line ends stay where asked.
 std::string plain(std::string_view text, bool keep_lines = false) {
@@ -45,7 +45,7 @@ std::string table(std::vector<Row> rows) {
   std::vector<size_t> widths(rows.front().size(), 0);
   for (auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
-      row[i] = cut(plain(row[i]), kMostColumns);
+      row[i] = cut(plain(row[i]), kWidestColumn);
       if (&row != &rows.front()) widths[i] = std::max(widths[i], width_of(row[i]));
     }
   }
@@ -63,10 +63,17 @@ std::string table(std::vector<Row> rows) {
   return out;
 }
 
-std::string call_text(const RankReport& report, const FlightRecord* record) {
-  if (record == nullptr) return "-";
-  return fmt::format("{}, {} {}{}", record->call(), call_state_name(record->state), record->over() ? "in " : "for ",
-                     format_duration(call_seconds(report, *record)));
+std::string call_state(const RankReport& report, const FlightRecord& record) {
+  return fmt::format("{} {}{}", call_state_name(record.state), record.over() ? "in " : "for ",
+                     format_duration(call_seconds(report, record)));
+}
+
+/// Number, operation and label: the shape stands below, where calls are compared.
+std::string last_call(const RankReport& report) {
+  const FlightRecord* record = last_call_of(report).record;
+  if (record == nullptr) return {};
+  return fmt::format("#{} {} \"{}\" {}", record->seq, op_name(record->signature.op), record->label.view(),
+                     call_state_name(record->state));
 }
 
 std::string waiting_text(const RankReport& report) {
@@ -78,16 +85,13 @@ std::string waiting_text(const RankReport& report) {
 
 std::string ranks_table(const PostMortem& found, const Diagnosis& diagnosis) {
   const auto shown = standings(found.ranks, diagnosis.culprits);
-  std::vector<Row> rows{{"rank", "host", "process", "life", "place", "last call", "", "waits in"}};
+  std::vector<Row> rows{{"rank", "host", "process", "life", "place", "last call", "waits in"}};
   const bool one_host = std::all_of(found.ranks.begin(), found.ranks.end(),
                                     [&](const auto& report) { return report.host == found.ranks.front().host; });
   for (const auto& row : shown) {
     const RankReport& report = *row.sample;
-    const LastCall last = last_call_of(report);
     rows.push_back({row.ranks.text(), one_host ? "" : report.host, state_of(report).text,
-                    report.joined ? std::string(life_text(report.life)) : "", report.place(),
-                    last.record != nullptr ? fmt::format("#{} {}", last.record->seq, last.record->call()) : "",
-                    last.record != nullptr ? std::string(call_state_name(last.record->state)) : "",
+                    report.joined ? std::string(life_text(report.life)) : "", report.place(), last_call(report),
                     waiting_text(report)});
   }
   return table(std::move(rows));
@@ -99,16 +103,18 @@ std::string sides(const PostMortem& found, const Diagnosis& diagnosis) {
   const auto name = [](const RankReport* report) {
     return report != nullptr ? fmt::format("rank {}", report->rank) : std::string();
   };
-  std::vector<Row> rows{{"", "#", name(comparison.odd), name(comparison.usual)}};
+  std::vector<Row> rows{{"", "#", name(comparison.odd), "", name(comparison.usual), ""}};
   for (const auto& pair : comparison.calls) {
-    const auto text = [](const RankReport* report, const FlightRecord* record) {
-      return report != nullptr ? call_text(*report, record) : std::string();
-    };
     const bool differs = !pair.alike && comparison.odd != nullptr && comparison.usual != nullptr;
-    rows.push_back({pair.seq == comparison.seq ? ">"
-                    : differs                  ? "*"
-                                               : " ",
-                    std::to_string(pair.seq), text(comparison.odd, pair.odd), text(comparison.usual, pair.usual)});
+    Row row{pair.seq == comparison.seq ? ">" : differs ? "*" : " ", std::to_string(pair.seq)};
+    const auto add = [&](const RankReport* report, const FlightRecord* record) {
+      const bool made = report != nullptr && record != nullptr;
+      row.push_back(made ? record->call() : report != nullptr ? "-" : "");
+      row.push_back(made ? call_state(*report, *record) : "");
+    };
+    add(comparison.odd, pair.odd);
+    add(comparison.usual, pair.usual);
+    rows.push_back(std::move(row));
   }
   std::string title = fmt::format("calls around #{}", comparison.seq);
   if (!comparison.group.empty()) title += fmt::format(" of group \"{}\"", plain(comparison.group));

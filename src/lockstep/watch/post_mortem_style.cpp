@@ -37,13 +37,15 @@ dd.fix { font-weight: 600; }
   border-right: 1px solid var(--line); } .who b { min-width: 22px; }
 .who .host { color: var(--soft); overflow: hidden; text-overflow: ellipsis; flex: 1; min-width: 0; }
 .axis { height: 24px; font-size: 12px; color: var(--soft); } .axis .who { font-size: 12px; color: var(--soft); }
-.axis span, .axis em { position: absolute; top: 2px; transform: translateX(-50%); white-space: nowrap; }
-.axis em { transform: none; text-align: center; font-style: italic; } .axis .last { right: 0; transform: none; }
-.layer { position: absolute; left: var(--label); right: 16px; top: 24px; bottom: 0; }
-.layer s, .layer u { position: absolute; top: 0; bottom: 0; } .layer s { border-left: 1px solid var(--line); }
+.layer { position: absolute; left: var(--label); right: 16px; top: 0; bottom: 0; font-size: 12px; color: var(--soft); }
+.layer s, .layer u { position: absolute; top: 24px; bottom: 0; text-decoration: none; }
+.layer s { border-left: 1px solid var(--line); display: none; } .layer .last { position: absolute; right: 0; top: 2px; }
+.layer b, .layer em { position: absolute; top: -22px; left: 0; transform: translateX(-50%); white-space: nowrap; font-weight: 400; }
+.layer em { left: 50%; font-style: italic; }
+#z1:checked ~ .scroll .k1, #z4:checked ~ .scroll .k4, #z16:checked ~ .scroll .k16 { display: block; }
 .layer u, .legend i.cut { background: repeating-linear-gradient(115deg, transparent 0 5px, var(--line) 5px 6px); }
 .legend i.cut { border: 1px solid var(--line); }
-.row { border-top: 1px solid var(--line); } .row { --n: 1; } .n2 { --n: 2; } .n3 { --n: 3; } .n4 { --n: 4; }
+.row { border-top: 1px solid var(--line); } .row { --n: 1; } .n2 { --n: 2; } .n3 { --n: 3; } .n4 { --n: 4; } .n5 { --n: 5; }
 .row .run { height: calc(var(--n) * (var(--h) + 1px) + 13px); }
 .row.culprit .who { box-shadow: inset 4px 0 0 var(--bad); background: var(--bad-tint); }
 .row.culprit .run { background: color-mix(in srgb, var(--bad-tint) 55%, transparent); }
@@ -70,7 +72,8 @@ dd.fix { font-weight: 600; }
 .ends { position: absolute; top: calc(var(--h) / 2 - 3px); width: 20px; height: 20px; margin-left: -10px; border-radius: 50%; text-align: center;
   font-size: 12px; line-height: 19px; background: var(--card); border: 1.5px solid var(--soft); color: var(--soft); z-index: 2; }
 .ends.bad { border-color: var(--bad); color: var(--bad); background: var(--bad-tint); }
-.never { position: absolute; right: 0; bottom: 4px; font-size: 12px; line-height: 16px; padding: 0 8px; border-radius: 4px;
+.never { position: absolute; right: 0; bottom: 7px; height: var(--h); font-size: 11px; line-height: calc(var(--h) - 2px);
+  padding: 0 8px; border-radius: 4px;
   color: var(--bad); border: 1px dashed var(--bad); background: var(--card); z-index: 2; }
 .sides td { width: 50%; } .sides td.num, .sides th.num { width: 1%; } .sides td { overflow-wrap: anywhere; }
 .sides span.soft { display: block; font-size: 13px; } .sides td.soft { font-style: italic; }
@@ -87,7 +90,9 @@ details.rank.culprit { border-left: 4px solid var(--bad); } details.rank[open] {
 .ring .open td, .ring .failed td { color: var(--bad); font-weight: 600; } .rank .card { max-height: 420px; overflow: auto; }
 .ring th { position: sticky; top: 0; background: var(--card); }
 @media (prefers-color-scheme: dark) { .o0 { --c: #77828f; } .zoom label { color: var(--ink); } }
-@media (max-width: 760px) { .timeline { --label: 150px; } .who .host { display: none; } dl { grid-template-columns: 1fr; gap: 0; }
+@media (max-width: 760px) { .timeline { --label: 168px; } .who .host { display: none; } .who { padding: 0 4px 0 12px; }
+  .verdict table, .verdict tbody, .verdict tr, .verdict td { display: block; } .verdict tr { margin-bottom: 8px; }
+  .verdict { padding: 4px 14px; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 8px; } .rank summary { grid-template-columns: 1fr; gap: 2px; } }
 @media print { .zoom { display: none; } .c, .layer u { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 )css";

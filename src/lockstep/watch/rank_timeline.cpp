@@ -1,6 +1,7 @@
 #include "lockstep/watch/rank_timeline.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 constexpr int kTicks = 9;
 constexpr size_t kFewRows = 8;         // that may be higher
 constexpr double kRoomForText = 0.05;  // a share of the width
-constexpr double kZoom = 4, kMostZoom = 16;
+constexpr std::array kZooms{1, 4, 16};
 
 std::string percent(double share) { return fmt::format("{:.3f}%", share * 100); }
 
@@ -39,11 +40,11 @@ std::string draw_bar(const TimeScale& scale, const TimelineRow& row, const Bar& 
   if (bar.record->state == CallState::kFailed) classes += " failed";
   if (bar.marked) classes += " marked";
   std::string inside;
-  if (width > kRoomForText / kMostZoom) {
+  if (width > kRoomForText / kZooms[2]) {
     const std::string_view label = bar.record->label.view();
     inside =
         fmt::format("#{} {}", bar.record->seq, escape_html(label.empty() ? op_name(bar.record->signature.op) : label));
-    if (width <= kRoomForText) classes += width > kRoomForText / kZoom ? " t4" : " t16";  // read when magnified
+    if (width <= kRoomForText) classes += width > kRoomForText / kZooms[1] ? " t4" : " t16";  // read when magnified
   }
   return fmt::format(R"(<i class="c l{} {}" style="left:{};width:{}" title="{}">{}</i>)", bar.lane, classes,
                      percent(from), percent(width), tip(row, bar), inside);
@@ -85,9 +86,9 @@ std::string draw_end(const TimeScale& scale, const TimelineRow& row, const Compa
   return out;
 }
 
-/// The word that the call is missing stands below what the rank did instead.
+/// The word that the call is missing gets a line of its own.
 int lanes_of(const TimelineRow& row, const Comparison& marked) {
-  return marked.seq > 0 && !row.has_marked ? std::max(row.num_lanes, 2) : row.num_lanes;
+  return row.num_lanes + (marked.seq > 0 && !row.has_marked ? 1 : 0);
 }
 
 std::string draw_mark(const TimeScale& scale, const TimelineRow& row) {
@@ -110,24 +111,26 @@ std::string who(const Standing& row, bool one_host) {
       escape_html(name), escape_html(more), mood_class(state, row.culprit), escape_html(state.text));
 }
 
-std::string draw_axis(const TimelinePlan& plan) {
-  std::string out = R"(<div class="axis"><div class="who">rank</div><div class="run">)";
-  for (const auto& tick : plan.scale.ticks(kTicks)) {
-    if (tick.at > 0.97) continue;  // "end" stands there
-    out += fmt::format(
-        R"(<span style="left:{}">{}</span>)", percent(tick.at),
-        tick.seconds > -1 ? fmt::format("−{:.6g} ms", -tick.seconds * 1e3) : fmt::format("−{:.6g} s", -tick.seconds));
+/// The moments of one magnification, of which the style sheet shows the one that is chosen.
+std::string draw_ticks(const TimeScale& scale, int zoom) {
+  std::string out;
+  for (const auto& tick : scale.ticks(kTicks * zoom)) {
+    const std::string name =
+        tick.seconds > -1 ? fmt::format("−{:.6g} ms", -tick.seconds * 1e3) : fmt::format("−{:.8g} s", -tick.seconds);
+    const bool at_end = tick.at > 1 - 0.03 / zoom;  // "end" stands there
+    out += fmt::format(R"(<s class="k{}" style="left:{}"><b>{}</b></s>)", zoom, percent(tick.at), at_end ? "" : name);
   }
+  return out;
+}
+
+std::string draw_axis(const TimelinePlan& plan) {
+  std::string out = R"(<div class="axis"><div class="who">rank</div></div><div class="layer">)";
+  for (const int zoom : kZooms) out += draw_ticks(plan.scale, zoom);
   for (const auto& one : plan.scale.breaks()) {
-    out += fmt::format(R"(<em style="left:{};width:{}">{}</em>)", percent(one.from), percent(one.to - one.from),
+    out += fmt::format(R"(<u style="left:{};width:{}"><em>{}</em></u>)", percent(one.from), percent(one.to - one.from),
                        short_time(one.seconds));
   }
-  out += R"(<span class="last">end</span></div></div><div class="layer">)";
-  for (const auto& tick : plan.scale.ticks(kTicks)) out += fmt::format(R"(<s style="left:{}"></s>)", percent(tick.at));
-  for (const auto& one : plan.scale.breaks()) {
-    out += fmt::format(R"(<u style="left:{};width:{}"></u>)", percent(one.from), percent(one.to - one.from));
-  }
-  return out + "</div>";
+  return out + R"(<span class="last">end</span></div>)";
 }
 
 std::string legend(const TimelinePlan& plan, const Comparison& marked) {

@@ -1,9 +1,8 @@
 #include "lockstep/watch/time_scale.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
-
-#include "lockstep/watch/chart_svg.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +28,15 @@ std::vector<size_t> long_gaps(const std::vector<double>& gaps) {
   }
   std::sort(cut.begin(), cut.end());
   return cut;
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below `rough`.
+double round_step(double rough) {
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  for (const double nice : {1.0, 2.0, 5.0}) {
+    if (nice * power >= rough) return nice * power;
+  }
+  return 10 * power;
 }
 
 }  // namespace
@@ -74,7 +82,12 @@ std::vector<TimeScale::Tick> TimeScale::ticks(int count) const {
         std::any_of(breaks_.begin(), breaks_.end(), [&](const Break& one) { return one.from == a.at; });
     const int room = static_cast<int>((b.at - a.at) * count);
     if (is_break || room < 1) continue;
-    for (const double moment : round_ticks(a.seconds, b.seconds, room)) all.push_back({at(moment), moment});
+    const double step = round_step((b.seconds - a.seconds) / room);
+    const double first = std::ceil(a.seconds / step);
+    for (int n = 0; n <= room && (first + n) * step <= b.seconds; ++n) {
+      const double moment = (first + n) * step;
+      all.push_back({at(moment), moment});
+    }
   }
   return all;
 }
