@@ -59,6 +59,8 @@ dd.fix { font-weight: 600; }
 .l3 { top: calc(10px + 3 * var(--h)); } .c:hover { filter: brightness(1.25); z-index: 2; }
 .c.open, .legend i.open { background: repeating-linear-gradient(115deg, #f2b243 0 7px, #f7c56d 7px 11px); }
 .c.open { box-shadow: inset 5px 0 0 var(--c); text-indent: 10px; color: #3b2500; }
+/* At the right, where a wide plane begins to be read. */
+.c.open, .idle { text-align: right; padding-right: 5px; }
 .c.failed, .legend i.failed { background: #c62828; } .c.failed { box-shadow: inset 5px 0 0 var(--c); }
 .t4, .t16 { color: transparent; } #z4:checked ~ .scroll .t4, #z16:checked ~ .scroll .t4, #z16:checked ~ .scroll .t16 {
   color: #fff; }
@@ -90,7 +92,7 @@ details.rank.culprit { border-left: 4px solid var(--bad); } details.rank[open] {
 .ring .open td, .ring .failed td { color: var(--bad); font-weight: 600; } .rank .card { max-height: 420px; overflow: auto; }
 .ring th { position: sticky; top: 0; background: var(--card); }
 @media (prefers-color-scheme: dark) { .o0 { --c: #77828f; } .zoom label { color: var(--ink); } }
-@media (max-width: 760px) { .timeline { --label: 168px; } .who .host { display: none; } .who { padding: 0 4px 0 12px; }
+@media (max-width: 760px) { .timeline { --label: 168px; } .who .host, .layer .last { display: none; } .who { padding: 0 4px 0 12px; }
   .verdict table, .verdict tbody, .verdict tr, .verdict td { display: block; } .verdict tr { margin-bottom: 8px; }
   .verdict { padding: 4px 14px; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 8px; } .rank summary { grid-template-columns: 1fr; gap: 2px; } }
