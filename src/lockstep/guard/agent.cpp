@@ -255,7 +255,13 @@ void Agent::hold_roll_call(size_t tail) {
     census.add(tree_->children_census());
     if (!is_root()) return report_up(census, options.whole);
   }
-  consider(judge(census, options));
+  Judgement judgement = judge(census, options);
+  if (judgement.verdict == Verdict::kEnd && tree_ == nullptr && tail < FlightRing::kSize) {
+    // With all that is recorded the same is told better.
+    Judgement closer = judge(ranks_.census(FlightRing::kSize), options);
+    if (closer.verdict == Verdict::kEnd) judgement = std::move(closer);
+  }
+  consider(judgement);
 }
 
 void Agent::report_up(const Census& census, bool whole) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/judge_rules.h"
+#include "lockstep/guard/strayed.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +70,48 @@ std::string standing(const RankClass& one) {
 
 }  // namespace
 
+namespace {
+
+/// One alone that is not where it used to be at this point has left the path; the others wait where they always did.
+void name_the_strayed(const std::vector<const RankClass*>& circle, Diagnosis& out) {
+  const RankClass* alone = nullptr;
+  std::optional<Strayed> how;
+  for (const auto* one : circle) {
+    auto found = strayed(one->sample);
+    if (!found) continue;
+    if (alone != nullptr) return;
+    alone = one;
+    how = std::move(found);
+  }
+  if (alone == nullptr) return;
+  const FlightRecord& usual = how->skipped.front();
+  const std::string who = alone->ranks.phrase(), here = alone->sample.waiting()->name;
+  out.culprits = alone->ranks;
+  out.between_two = false;
+  out.op = op_name(usual.signature.op);
+  out.label = usual.label.view();
+  if (how->moved) {
+    out.headline = fmt::format("{} made \"{}\" in group \"{}\", where it used to make it in group \"{}\"", who,
+                               usual.label.view(), here, how->group);
+    out.why = "the others are in that call of the group where it belongs, and each side waits for the other";
+    out.fix =
+        fmt::format("make this call in one group on all ranks: look at {}", last_call(alone->sample)->site.view());
+    return;
+  }
+  const size_t count = how->skipped.size();
+  out.headline = fmt::format("{} skipped {} that it used to make here, and waits in group \"{}\"", who,
+                             count == 1 ? "a call" : fmt::format("{} calls", count), here);
+  out.why = fmt::format("{}{} at {} used to come next, and the others are still before or in it", usual.call(),
+                        count == 1 ? "" : fmt::format(" and {} more", count - 1), usual.site.view());
+  out.fix = fmt::format(
+      "every rank must make the same calls in the same order: look for a branch on the rank or on the data, or an "
+      "error "
+      "that was caught, around {}",
+      usual.site.view());
+}
+
+}  // namespace
+
 std::optional<Diagnosis> deadlock(const Census& census) {
   for (const auto& start : census.classes) {
     if (start.sample.waiting() == nullptr) continue;
@@ -107,6 +150,7 @@ std::optional<Diagnosis> deadlock(const Census& census) {
       }
       out.why = "each side is in a call of a group that the other has not come to, and can do nothing else";
       out.fix = "call the groups in one order on all ranks: look at the two places above";
+      name_the_strayed(path, out);
       return out;
     }
   }
