@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/cli/model_fingerprint.h"
 #include "lockstep/cli/version.h"
 #include "lockstep/comm/together.h"
 
@@ -18,14 +19,17 @@ Dtype ModelFolder::dtype_of_config() const {
 }
 
 Session::Session(Job& job, const std::string& dir, std::optional<Dtype> dtype, const PlanMaker& options) : job_(job) {
+  std::string fingerprint;
   together(job.control(), "opening the model", [&] {
     folder_ = std::make_unique<ModelFolder>(dir);
     weights_ = std::make_unique<Weights>(Weights::open(dir));
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     processor_ = folder_->family.processor(dir);
     plan_ = make_plan(folder_->model, options(dtype.value_or(folder_->dtype_of_config())));
+    fingerprint = model_fingerprint(dir);
   });
-  agree_on(job.control(), {{"version", kVersion}, {"plan", fmt::format("{:016x}", plan_.hash())}});
+  agree_on(job.control(),
+           {{"version", kVersion}, {"plan", fmt::format("{:016x}", plan_.hash())}, {"model", fingerprint}});
 }
 
 void Session::load() {
