@@ -61,8 +61,8 @@ int run_report(const std::vector<std::string>& args, const Env&) {
   app.add_flag("--json", as_json, "for programs; the page is written only with --output");
   if (!parse_flags(app, args)) return 0;
   if (run.empty() == folder.empty()) {
-    throw usage_error(run.empty() ? "report: neither --post-mortem nor the folder of a run was given"
-                                  : "report: both --post-mortem and the folder of a run were given",
+    throw usage_error(run.empty() ? "neither --post-mortem nor the folder of a run was given"
+                                  : "both --post-mortem and the folder of a run were given",
                       "lockstep report --post-mortem DIR");
   }
   const PostMortem found = read_post_mortem(folder.empty() ? post_mortem_of(run) : fs::path(folder));
