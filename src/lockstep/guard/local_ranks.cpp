@@ -17,7 +17,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kGreetingMs = 200;                                  // a stranger may not hold the agent up for longer
+constexpr auto kGreeting = std::chrono::seconds(2);               // for a stranger to show the token
+constexpr size_t kMaxStrangers = 256, kMaxWords = 64;             // words: of a rank, at once
 constexpr auto kLookPause = std::chrono::milliseconds(100);       // between looks at /proc
 constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent itself was stopped for longer: start anew
 constexpr auto kComparisonWait = std::chrono::milliseconds(250);  // for ranks that finish before others
@@ -39,6 +40,7 @@ LocalRanks::LocalRanks(std::string token, int node)
 
 LocalRanks::~LocalRanks() {
   ::close(listener_);
+  for (const auto& stranger : strangers_) ::close(stranger.socket);
   for (auto& [rank, local] : ranks_) {
     if (local.socket >= 0) ::close(local.socket);
   }
@@ -76,36 +78,54 @@ std::vector<int> LocalRanks::descriptors() const {
 }
 
 void LocalRanks::pump() {
-  for (pollfd knock{listener_, POLLIN, 0}; ::poll(&knock, 1, 0) > 0;) {
+  for (pollfd knock{listener_, POLLIN, 0}; strangers_.size() < kMaxStrangers && ::poll(&knock, 1, 0) > 0;) {
     const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) break;
-    let_in(socket);
+    strangers_.push_back({.socket = socket});
   }
+  hear_strangers();
   for (auto& [rank, local] : ranks_) {
     listen_to(local);
     if (!local.adopted) look(local);
   }
 }
 
-void LocalRanks::let_in(int socket) {
+/// Nobody waits for a greeting: who is slow with it is asked again at the next turn.
+void LocalRanks::hear_strangers() {
+  std::vector<Stranger> waiting;
+  for (const auto& stranger : strangers_) {
+    pollfd ready{stranger.socket, POLLIN, 0};
+    const bool spoke = ::poll(&ready, 1, 0) > 0;
+    if (!spoke && Clock::now() - stranger.came < kGreeting) {
+      waiting.push_back(stranger);
+    } else if (auto packet = spoke ? receive_packet(stranger.socket, 0) : std::nullopt) {
+      let_in(stranger.socket, *packet);
+    } else {
+      ::close(stranger.socket);
+    }
+  }
+  strangers_ = std::move(waiting);
+}
+
+void LocalRanks::let_in(int socket, Packet& packet) {
   const auto [pid, own_user] = peer_of(socket);
-  auto packet = own_user ? receive_packet(socket, kGreetingMs) : std::nullopt;
   const auto refuse = [&](std::string_view why) {
     send_packet(socket, Json({{"refused", std::string(why)}}).dump());
-    if (packet && packet->descriptor >= 0) ::close(packet->descriptor);
+    if (packet.descriptor >= 0) ::close(packet.descriptor);
     ::close(socket);
   };
-  if (!packet) return refuse("no greeting");
-  const Json greeting = Json::parse(packet->text, nullptr, /*allow_exceptions=*/false);
+  if (!own_user) return refuse("another user's process");
+  const Json greeting = Json::parse(packet.text, nullptr, /*allow_exceptions=*/false);
   const bool whole = greeting.is_object() && greeting.contains("token") && greeting["token"].is_string() &&
                      greeting.contains("rank") && greeting["rank"].is_number_integer();
   if (!whole || !same_token(greeting["token"].get<std::string>(), token_)) return refuse("the token is wrong");
   const int64_t rank = greeting["rank"].get<int64_t>();
   if (rank < 0 || rank > kMaxRanks) return refuse("there is no such rank");
-  Local& local = ranks_[static_cast<int>(rank)];
-  if (local.board != nullptr) return refuse("this rank has joined already");
-  auto board = packet->descriptor >= 0 ? BoardMemory::map(std::exchange(packet->descriptor, -1)) : nullptr;
+  const auto known = ranks_.find(static_cast<int>(rank));
+  if (known != ranks_.end() && known->second.board != nullptr) return refuse("this rank has joined already");
+  auto board = packet.descriptor >= 0 ? BoardMemory::map(std::exchange(packet.descriptor, -1)) : nullptr;
   if (board == nullptr) return refuse("no board of this version");
+  Local& local = ranks_[static_cast<int>(rank)];
   local.board = std::move(board);
   local.socket = socket;
   local.pid = pid;
@@ -115,7 +135,7 @@ void LocalRanks::let_in(int socket) {
 
 /// The end of the connection is the end of the process, seen at once and also of processes that are not our children.
 void LocalRanks::listen_to(Local& local) {
-  while (local.socket >= 0) {
+  for (size_t words = 0; local.socket >= 0 && words < kMaxWords; ++words) {
     pollfd wait{local.socket, POLLIN | POLLRDHUP, 0};
     if (::poll(&wait, 1, 0) <= 0) return;
     if (const auto packet = receive_packet(local.socket, 0)) {
@@ -172,7 +192,10 @@ bool LocalRanks::any_joined() const {
 }
 
 bool LocalRanks::all_gone() const {
-  return !ranks_.empty() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.left; });
+  // Those that never joined are not waited for: there is nobody left whom they could join.
+  return any_joined() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) {
+           return one.second.left || one.second.board == nullptr;
+         });
 }
 
 Census LocalRanks::census(size_t tail) const {
@@ -203,7 +226,8 @@ bool LocalRanks::suspicious(double wait_seconds) const {
     if (board.life == Life::kFailing || board.life == Life::kFinishing || board.life == Life::kFinished) return true;
     return std::any_of(board.groups.begin(), board.groups.end(), [&](const Group& group) {
       return group.waiting_seq.load(std::memory_order_acquire) > 0 &&
-             static_cast<double>(now - bounded(group.waiting_since_ns.load(std::memory_order_relaxed))) * 1e-9 > wait_seconds;
+             static_cast<double>(now - bounded(group.waiting_since_ns.load(std::memory_order_relaxed))) * 1e-9 >
+                 wait_seconds;
     });
   };
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) { return one_is(entry.second); });

@@ -13,6 +13,7 @@
 #include "lockstep/guard/board.h"
 #include "lockstep/guard/census.h"
 #include "lockstep/guard/straggling.h"
+#include "lockstep/guard/unix_socket.h"
 
 namespace lockstep {
 
@@ -43,7 +44,7 @@ class LocalRanks {
   std::vector<int> descriptors() const;
 
   bool any_joined() const;
-  bool all_gone() const;
+  bool all_gone() const;  // all that ever joined
   Census census(size_t tail) const;
   std::vector<RankReport> reports(size_t tail) const;
   void observe_pace(Straggling& straggling, Clock::time_point now) const;
@@ -71,7 +72,12 @@ class LocalRanks {
     bool stopped = false, gone = false, finishing = false;
     ProcessLook process;
   };
-  void let_in(int socket);
+  struct Stranger {
+    int socket = -1;
+    Clock::time_point came = Clock::now();
+  };
+  void hear_strangers();
+  void let_in(int socket, Packet& packet);
   void listen_to(Local& local);
   static void look(Local& local);
   RankReport report(int rank, const Local& local, size_t tail) const;
@@ -82,6 +88,7 @@ class LocalRanks {
   std::vector<std::string> words_;
   std::string host_;
   std::map<int, Local> ranks_;
+  std::vector<Stranger> strangers_;  // have not greeted yet
 };
 
 }  // namespace lockstep

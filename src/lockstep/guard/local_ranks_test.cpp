@@ -1,0 +1,178 @@
+#include "lockstep/guard/local_ranks.h"
+
+#include <csignal>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lockstep/guard/recorder.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool pump_until(LocalRanks& ranks, const std::function<bool()>& done) {
+  const Deadline deadline(std::chrono::seconds(10));
+  while (!done()) {
+    if (deadline.passed()) return false;
+    ranks.pump();
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+/// A process that knocks, or a part of this one.
+class Knock {
+ public:
+  explicit Knock(const LocalRanks& ranks) : socket_(connect_to_name(ranks.name())) { EXPECT_GE(socket_, 0); }
+  ~Knock() { ::close(socket_); }
+  Knock(const Knock&) = delete;
+  Knock& operator=(const Knock&) = delete;
+
+  void say(std::string_view text, int descriptor = -1) const { EXPECT_TRUE(send_packet(socket_, text, descriptor)); }
+  void greet(const std::string& token, const Json& rank, int descriptor) const {
+    say(Json({{"token", token}, {"rank", rank}}).dump(), descriptor);
+  }
+  /// What the agent answers; "" when it hangs up without a word.
+  std::string answer(LocalRanks& ranks) const {
+    std::string text;
+    EXPECT_TRUE(pump_until(ranks, [&] {
+      pollfd ready{socket_, POLLIN, 0};
+      if (::poll(&ready, 1, 0) <= 0) return false;
+      if (const auto packet = receive_packet(socket_, 0)) text = packet->text;
+      return true;
+    }));
+    return text;
+  }
+
+ private:
+  int socket_;
+};
+
+TEST(LocalRanks, LetsInWhoShowsTokenAndBoard) {
+  LocalRanks ranks("token", 2);
+  ranks.set_welcome(/*strict=*/true, 4711);
+  Recorder recorder;
+  recorder.introduce({.rank = 3, .world_size = 8, .pid = ::getpid()});
+  const Knock knock(ranks);
+  knock.greet("token", 3, recorder.memory()->fd());
+  EXPECT_EQ(knock.answer(ranks), R"({"welcome":true,"strict":true,"tree_port":4711})");
+  EXPECT_TRUE(ranks.any_joined());
+  recorder.enter_phase(Phase::kSave, "x");
+  const auto reports = ranks.reports(8);
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].rank, 3);
+  EXPECT_EQ(reports[0].node, 2);
+  EXPECT_EQ(reports[0].pid, ::getpid());
+  EXPECT_EQ(reports[0].phase, Phase::kSave);
+  knock.say("a word");
+  ASSERT_TRUE(pump_until(ranks, [&] { return ranks.take_words() == std::vector<std::string>{"a word"}; }));
+}
+
+TEST(LocalRanks, RefusesEverybodyElse) {
+  LocalRanks ranks("token", 0);
+  const Recorder first, second;
+  const int board = first.memory()->fd();
+  const int garbage = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const auto answer = [&](const std::function<void(const Knock&)>& greet) {
+    const Knock knock(ranks);
+    greet(knock);
+    return knock.answer(ranks);
+  };
+  const auto with = [&](const std::string& token, const Json& rank, int descriptor) {
+    return answer([&](const Knock& knock) { knock.greet(token, rank, descriptor); });
+  };
+  EXPECT_EQ(with("wrong", 0, board), R"({"refused":"the token is wrong"})");
+  EXPECT_EQ(with("", 0, board), R"({"refused":"the token is wrong"})");
+  EXPECT_EQ(with("token", "0", board), R"({"refused":"the token is wrong"})");
+  EXPECT_EQ(with("token", -1, board), R"({"refused":"there is no such rank"})");
+  EXPECT_EQ(with("token", int64_t{1} << 40, board), R"({"refused":"there is no such rank"})");
+  EXPECT_EQ(with("token", 0, -1), R"({"refused":"no board of this version"})");
+  EXPECT_EQ(with("token", 0, garbage), R"({"refused":"no board of this version"})");
+  EXPECT_EQ(answer([](const Knock& knock) { knock.say("{"); }), R"({"refused":"the token is wrong"})");
+  EXPECT_EQ(answer([&](const Knock& knock) { knock.say(std::string(4000, '['), board); }),
+            R"({"refused":"the token is wrong"})");
+  EXPECT_FALSE(ranks.any_joined());
+  EXPECT_TRUE(ranks.reports(8).empty());  // nothing is left of them
+  EXPECT_EQ(ranks.descriptors().size(), 1U);
+
+  const Knock joined(ranks);
+  joined.greet("token", 0, board);
+  EXPECT_NE(joined.answer(ranks).find("welcome"), std::string::npos);
+  EXPECT_EQ(with("token", 0, second.memory()->fd()), R"({"refused":"this rank has joined already"})");
+  EXPECT_FALSE(ranks.all_gone());
+  ::close(garbage);
+}
+
+TEST(LocalRanks, SilentStrangersHoldNobodyUp) {
+  LocalRanks ranks("token", 0);
+  std::vector<std::unique_ptr<Knock>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<Knock>(ranks));
+  ranks.pump();
+  Recorder recorder;
+  const Knock knock(ranks);
+  knock.greet("token", 1, recorder.memory()->fd());
+  EXPECT_NE(knock.answer(ranks).find("welcome"), std::string::npos);
+  EXPECT_EQ(silent.front()->answer(ranks), "");
+  EXPECT_EQ(ranks.reports(1).size(), 1U);
+}
+
+TEST(LocalRanks, AnyPacketsAreHeardWithoutHarm) {
+  constexpr uint64_t kSeed = 41;
+  fmt::print("seed {}\n", kSeed);
+  std::mt19937_64 random(kSeed);
+  LocalRanks ranks("token", 0);
+  const Recorder recorder;
+  const std::string valid = R"({"token":"token","rank":1})";
+  for (int round = 0; round < 400; ++round) {
+    const Knock knock(ranks);
+    std::string text = valid;
+    for (uint64_t i = 0, flips = 1 + random() % 4; i < flips; ++i)
+      text[random() % text.size()] = static_cast<char>(random());
+    if (round % 5 == 0) text.assign(random() % 4096, static_cast<char>(random()));
+    if (text.empty()) continue;
+    knock.say(text, round % 2 == 0 ? recorder.memory()->fd() : -1);
+    ranks.pump();
+  }
+  EXPECT_LE(ranks.reports(1).size(), 3U);
+}
+
+// A real process: how it stops, dies, and is seen to.
+TEST(LocalRanks, SeesAProcessStopAndDie) {
+  LocalRanks ranks("token", 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    while (true) ::pause();
+  }
+  ranks.expect(0, 0, 1, child);
+  const auto state = [&] { return ranks.reports(1).at(0).process.state; };
+  EXPECT_TRUE(pump_until(ranks, [&] { return ranks.reports(1).at(0).pid == child; }));
+  ::kill(child, SIGSTOP);
+  EXPECT_TRUE(pump_until(ranks, [&] { return state() == ProcessState::kStopped; }));
+  EXPECT_TRUE(ranks.suspicious(1));
+  EXPECT_TRUE(pump_until(ranks, [&] { return ranks.reports(1).at(0).stopped_seconds > 0.05; }));
+  ::kill(child, SIGCONT);
+  EXPECT_TRUE(pump_until(ranks, [&] { return state() == ProcessState::kAlive; }));
+  EXPECT_EQ(ranks.reports(1).at(0).stopped_seconds, 0);
+  ranks.kill(SIGKILL);
+  EXPECT_TRUE(pump_until(ranks, [&] { return state() == ProcessState::kGone; }));
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  ranks.ended(0, {.known = true, .signal = SIGKILL});
+  EXPECT_TRUE(ranks.all_gone());
+  EXPECT_EQ(ranks.reports(1).at(0).end.signal, SIGKILL);
+}
+
+}  // namespace
+}  // namespace lockstep
