@@ -8,6 +8,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxClasses = 4096, kMaxStretches = 1 << 16;
+constexpr size_t kManyClasses = 64;     // from here on ranks need not stand quite alike to be told as one
+constexpr size_t kManyCalls = 1 << 13;  // calls that a message may hold of each group, all classes together
 
 bool alike(const GroupReport& a, const GroupReport& b) {
   return a.name == b.name && a.entered == b.entered && a.history == b.history && a.waiting_seq == b.waiting_seq;
@@ -33,15 +35,37 @@ void merge(RankClass& into, RankClass from) {
   const RankReport& other = from.sample;
   sample.stopped_seconds = std::max(sample.stopped_seconds, other.stopped_seconds);
   sample.gone_seconds = std::max(sample.gone_seconds, other.gone_seconds);
+  if (sample.last_words && other.last_words) {  // the first of them, by one clock
+    const int64_t apart = other.realtime_offset_ns - sample.realtime_offset_ns;
+    if (other.last_words->at_ns + apart < sample.last_words->at_ns) {
+      sample.last_words = other.last_words;
+      sample.last_words->at_ns += apart;
+    }
+  }
+  sample.phase_seconds = std::max(sample.phase_seconds, other.phase_seconds);
   for (size_t i = 0; i < sample.groups.size(); ++i) {
     sample.groups[i].waiting_seconds = std::max(sample.groups[i].waiting_seconds, other.groups[i].waiting_seconds);
   }
   into.ranks.add(from.ranks);
 }
 
+/// What still tells ends from each other, and who waits from who does not.
+bool roughly_alike(const RankReport& a, const RankReport& b) {
+  return a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life &&
+         a.process.state == b.process.state && a.end.known == b.end.known && a.end.signal == b.end.signal &&
+         a.last_words.has_value() == b.last_words.has_value() && (a.waiting() == nullptr) == (b.waiting() == nullptr) &&
+         a.facts == b.facts && a.groups.size() == b.groups.size() &&
+         std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(),
+                    [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });
+}
+
 void add_class(std::vector<RankClass>& classes, RankClass one) {
-  const auto same = std::find_if(classes.begin(), classes.end(),
-                                 [&](const RankClass& known) { return alike(known.sample, one.sample); });
+  auto same = std::find_if(classes.begin(), classes.end(),
+                           [&](const RankClass& known) { return alike(known.sample, one.sample); });
+  if (same == classes.end() && classes.size() >= kManyClasses) {
+    same = std::find_if(classes.begin(), classes.end(),
+                        [&](const RankClass& known) { return roughly_alike(known.sample, one.sample); });
+  }
   if (same == classes.end()) {
     classes.push_back(std::move(one));
   } else if (one.ranks.first() < same->ranks.first()) {
@@ -80,7 +104,13 @@ const RankClass* Census::of(int rank) const {
 Json to_json(const Census& census) {
   Json classes = Json::array();
   for (const auto& one : census.classes) {
-    classes.push_back({{"ranks", one.ranks.stretches()}, {"sample", to_json(one.sample)}});
+    RankReport sample = one.sample;
+    for (auto& group : sample.groups) {
+      const size_t most = std::max<size_t>(4, kManyCalls / census.classes.size());
+      if (group.tail.size() > most)
+        group.tail.erase(group.tail.begin(), group.tail.end() - static_cast<std::ptrdiff_t>(most));
+    }
+    classes.push_back({{"ranks", one.ranks.stretches()}, {"sample", to_json(sample, Calls::kPacked)}});
   }
   return classes;
 }

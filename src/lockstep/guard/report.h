@@ -70,7 +70,8 @@ struct RankReport {
 RankReport read_board(const Board& board, size_t tail);
 
 Json to_json(const FlightRecord& record);
-Json to_json(const RankReport& report);
+enum class Calls { kPlain, kPacked };  // for people, or for the way between agents
+Json to_json(const RankReport& report, Calls calls = Calls::kPlain);
 /// Throws Error on what is not a report; every text and list is bounded.
 FlightRecord record_from_json(const Json& json);
 RankReport report_from_json(const Json& json);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/guard/packed_calls.h"
 #include "lockstep/guard/report.h"
 
 namespace lockstep {
@@ -26,6 +27,7 @@ T number(const Json& json, const char* name) {
   const Json& value = member(json, name);
   if (!value.is_number() && !value.is_boolean()) throw malformed(name);
   if constexpr (std::is_floating_point_v<T>) {
+    if (!value.is_number()) throw malformed(name);
     return value.get<T>();
   } else {
     if (value.is_number_float()) throw malformed(name);
@@ -86,9 +88,9 @@ CallSignature signature_from(const Json& json) {
   return signature;
 }
 
-Json to_json(const GroupReport& group) {
-  Json tail = Json::array();
-  for (const auto& record : group.tail) tail.push_back(to_json(record));
+Json to_json(const GroupReport& group, Calls calls) {
+  Json tail = calls == Calls::kPacked ? packed_calls(group.tail) : Json::array();
+  for (size_t i = 0; calls == Calls::kPlain && i < group.tail.size(); ++i) tail.push_back(to_json(group.tail[i]));
   return {{"name", group.name},
           {"entered", group.entered},
           {"history", static_cast<int64_t>(group.history)},
@@ -103,7 +105,11 @@ GroupReport group_from(const Json& json) {
                     .history = word(json, "history"),
                     .waiting_seq = word(json, "waiting_seq"),
                     .waiting_seconds = number<double>(json, "waiting_seconds")};
-  for (const auto& record : list(json, "calls", kMaxTail)) group.tail.push_back(record_from_json(record));
+  if (member(json, "calls").is_object()) {
+    group.tail = unpacked_calls(member(json, "calls"));
+  } else {
+    for (const auto& record : list(json, "calls", kMaxTail)) group.tail.push_back(record_from_json(record));
+  }
   const auto before = [](const FlightRecord& a, const FlightRecord& b) { return a.seq < b.seq; };
   if (!std::is_sorted(group.tail.begin(), group.tail.end(), before)) throw malformed("calls");
   return group;
@@ -174,9 +180,9 @@ FlightRecord record_from_json(const Json& json) {
           .done_ns = time_of(json, "done_ns")};
 }
 
-Json to_json(const RankReport& report) {
+Json to_json(const RankReport& report, Calls calls) {
   Json groups = Json::array();
-  for (const auto& group : report.groups) groups.push_back(to_json(group));
+  for (const auto& group : report.groups) groups.push_back(to_json(group, calls));
   return {{"rank", report.rank},
           {"node", report.node},
           {"local_rank", report.local_rank},
