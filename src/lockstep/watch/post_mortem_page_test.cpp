@@ -314,6 +314,8 @@ TEST(PostMortemView, SaysWhatBecameOfARank) {
   EXPECT_EQ(state_of(report).text, "process is gone");
   report.end = {.known = true, .signal = 9};
   EXPECT_EQ(state_of(report).text, "killed (SIGKILL)");
+  report.end = {.known = true, .signal = 11};
+  EXPECT_EQ(state_of(report).text, "crashed (SIGSEGV)");
   report.end = {.known = true, .exit_code = 3};
   EXPECT_EQ(state_of(report).text, "exited with 3");
   EXPECT_EQ(state_of({.rank = 1}).text, "never came");

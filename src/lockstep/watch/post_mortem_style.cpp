@@ -62,7 +62,7 @@ dd.fix { font-weight: 600; }
 /* At the right, where a wide plane begins to be read. */
 .c.open, .idle { text-align: right; padding-right: 5px; }
 .c.failed, .legend i.failed { background: #c62828; } .c.failed { box-shadow: inset 5px 0 0 var(--c); }
-.t4, .t16 { color: transparent; } #z4:checked ~ .scroll .t4, #z16:checked ~ .scroll .t4, #z16:checked ~ .scroll .t16 {
+.c.t4, .c.t16 { color: transparent; } #z4:checked ~ .scroll .t4, #z16:checked ~ .scroll .t4, #z16:checked ~ .scroll .t16 {
   color: #fff; }
 #z4:checked ~ .scroll .t4.open, #z16:checked ~ .scroll .open { color: #3b2500; }
 .c.marked { outline: 2px solid var(--ink); outline-offset: 1px; z-index: 1; }

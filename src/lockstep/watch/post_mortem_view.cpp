@@ -1,6 +1,7 @@
 #include "lockstep/watch/post_mortem_view.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -71,7 +72,10 @@ State end_of(const RankReport& report) {
   if (end.out_of_memory) return {"killed: out of memory", Mood::kBad};
   if (end.known && end.signal != 0) {
     const char* name = ::sigabbrev_np(end.signal);
-    return {name != nullptr ? fmt::format("killed (SIG{})", name) : fmt::format("killed (signal {})", end.signal),
+    const bool own_fault = end.signal == SIGSEGV || end.signal == SIGBUS || end.signal == SIGABRT ||
+                           end.signal == SIGFPE || end.signal == SIGILL;
+    return {fmt::format("{} ({})", own_fault ? "crashed" : "killed",
+                        name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", end.signal)),
             Mood::kBad};
   }
   if (!end.known && report.life == Life::kFinished) return {"finished", Mood::kFine};
