@@ -62,8 +62,17 @@ std::vector<std::string> marks_in(const std::string& text) {
   return out;
 }
 
+/// Where the config says which token is meant by its text: "image_token_id": "<image>".
+std::vector<std::string> named_tokens(const Json& config) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : config.items()) {
+    if (value.is_string() && (key.ends_with("_token_id") || key.ends_with("_token_index"))) out.push_back(value);
+  }
+  return out;
+}
+
 /// What kind of tokenizer a family's template is written for.
-BpeTrainerOptions tokenizer_options(const Files& files, bool has_images, int64_t vocab) {
+BpeTrainerOptions tokenizer_options(const Files& files, const std::vector<std::string>& named, int64_t vocab) {
   const std::string text = template_text(files);
   const auto writes = [&](const char* mark) { return text.find(mark) != std::string::npos; };
   BpeTrainerOptions options{.kind = BpeKind::kSentencePiece,
@@ -85,11 +94,12 @@ BpeTrainerOptions tokenizer_options(const Files& files, bool has_images, int64_t
     options.eos = "<|eot_id|>";
     options.pad = "<|end_of_text|>";
   }
-  for (const auto& mark : marks_in(text)) {
+  auto marks = marks_in(text);
+  marks.insert(marks.end(), named.begin(), named.end());
+  for (const auto& mark : marks) {
     auto& known = options.special_tokens;
     if (std::find(known.begin(), known.end(), mark) == known.end()) known.push_back(mark);
   }
-  if (has_images) options.special_tokens.emplace_back("<image>");
   if (options.pad == "<pad>") options.special_tokens.emplace_back("<pad>");
   return options;
 }
@@ -107,7 +117,11 @@ void put_token_ids(Json& config, const Tokenizer& tokenizer) {
   set_if_there(config, "bos_token_id", id("bos_token"));
   set_if_there(config, "eos_token_id", id("eos_token"));
   set_if_there(config, "pad_token_id", id("pad_token"));
-  for (const char* key : {"image_token_index", "image_token_id"}) set_if_there(config, key, tokenizer.id_of("<image>"));
+  for (const auto& [key, value] : config.items()) {
+    if (value.is_string() && (key.ends_with("_token_id") || key.ends_with("_token_index"))) {
+      value = tokenizer.id_of(value.get<std::string>()).value();
+    }
+  }
   for (const char* part : {"text_config", "vision_config"}) {
     if (config.contains(part)) put_token_ids(config[part], tokenizer);
   }
@@ -186,9 +200,9 @@ InitReport write_all(const fs::path& dir, const InitOptions& options) {
   const Family& family = family_named(options.family);
   const int64_t wanted = options.vocab_size > 0 ? options.vocab_size : usual_vocab(options.size);
   Files files = files_of(family, options.size, wanted);
-  const bool has_images = family.media_token && file_named(files, "config.json").contains("vision_config");
+  const auto named = named_tokens(file_named(files, "config.json"));
   const std::string corpus = options.corpus.empty() ? std::string(default_corpus()) : read_corpus(options.corpus);
-  const FreshTokenizer fresh = train_tokenizer(corpus, tokenizer_options(files, has_images, wanted));
+  const FreshTokenizer fresh = train_tokenizer(corpus, tokenizer_options(files, named, wanted));
   for (const auto& [name, text] : fresh.files) write_text(dir / name, text);
   const Tokenizer tokenizer = Tokenizer::load(dir);
 

@@ -1,5 +1,6 @@
 #include "lockstep/cli/sample_view.h"
 
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,9 +20,10 @@ std::string shortened(std::string text, size_t max_chars) {
 
 }  // namespace
 
-std::string view_sample(const Features& features, const Tokenizer& tokenizer, int32_t media_token, size_t max_chars) {
+std::string view_sample(const Features& features, const Tokenizer& tokenizer, size_t max_chars) {
+  const std::set<int32_t> media(features.media_index.begin(), features.media_index.end());
   const auto part_of = [&](size_t i) {
-    if (features.input_ids[i] == media_token) return Part::kMedia;
+    if (media.contains(static_cast<int32_t>(i))) return Part::kMedia;
     return i < features.labels.size() && features.labels[i] >= 0 ? Part::kTrained : Part::kText;
   };
   std::string out;

@@ -10,7 +10,6 @@
 namespace lockstep {
 
 /// `USER: <image ×16> what? ASSISTANT:[[ red</s>]]`: what stands in double brackets is learnt. At most `max_chars`.
-std::string view_sample(const Features& features, const Tokenizer& tokenizer, int32_t media_token,
-                        size_t max_chars = 1500);
+std::string view_sample(const Features& features, const Tokenizer& tokenizer, size_t max_chars = 1500);
 
 }  // namespace lockstep

@@ -41,8 +41,6 @@ void Session::load() {
   });
 }
 
-CollateOptions Session::collate() const {
-  return {.pad_token = processor_->pad_token(), .media_token = folder_->family.media_token(folder_->config)};
-}
+CollateOptions Session::collate() const { return {.pad_token = processor_->pad_token()}; }
 
 }  // namespace lockstep

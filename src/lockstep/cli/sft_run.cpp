@@ -97,7 +97,7 @@ void SftRun::check_first_sample() {
       const auto trained =
           std::count_if(features.labels.begin(), features.labels.end(), [](int32_t id) { return id >= 0; });
       notice(fmt::format("first row, {} tokens, {} trained in [[ ]]: {}", features.input_ids.size(), trained,
-                         view_sample(features, session_->processor().tokenizer(), session_->collate().media_token)));
+                         view_sample(features, session_->processor().tokenizer())));
     } catch (const UserError& error) {
       if (flags_.rows.strict || error.code() != ExitCode::kData) throw;
       notice("the first row cannot be used: " + std::string(error.what()));

@@ -2,63 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend_solo.h"
 #include "lockstep/exec/executor.h"
-#include "lockstep/model/kv_cache.h"
+#include "lockstep/infer/decode_batch.h"
+#include "lockstep/model/batch.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tensor/make.h"
+#include "lockstep/zoo/hf_outputs.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
 namespace {
 
 using Taps = std::vector<std::pair<std::string, Tensor>>;
-
-bool is_left_padded(const Tensor& mask_BT) { return mask_BT.select(1, 0).min().item<int64_t>() == 0; }
-
-/// What a left-padded batch needs besides its tokens: positions from each row's first token, and who may look where.
-void add_positions(Flow& flow, const Tensor& mask_BT) {
-  flow.set("positions", mask_BT.cumsum(1).sub(1).clamp_min(0));
-  const int64_t rows = mask_BT.size(0), tokens = mask_BT.size(1);
-  const Tensor seen_BTS = mask_BT.ne(0).unsqueeze(1).expand({rows, tokens, tokens}).tril();
-  flow.set("mask", seen_BTS.unsqueeze(1));
-}
-
-/// Taps -> the names of a reference. Decoder layers are those that tap their attention; other layers are the tower's.
-Named named(const Taps& taps) {
-  Named out;
-  std::vector<std::string> text, vision;
-  const auto stem_of = [](const std::string& name, const char* end) {
-    return name.substr(0, name.size() - std::string(end).size());
-  };
-  for (const auto& [name, value] : taps) {
-    if (name.ends_with(".attn_out")) text.push_back(stem_of(name, ".attn_out"));
-  }
-  for (const auto& [name, value] : taps) {
-    if (!name.ends_with(".out")) continue;
-    const std::string stem = stem_of(name, ".out");
-    const auto at = std::find(text.begin(), text.end(), stem);
-    if (at == text.end()) {
-      out["vision_layer_" + std::to_string(vision.size())] = value;
-      vision.push_back(stem);
-    } else {
-      out["layer_" + std::to_string(at - text.begin())] = value;
-    }
-  }
-  for (const auto& [name, value] : taps) {
-    if (name.find('.') == std::string::npos) out[name] = value;
-    if (!text.empty() && name == text.front() + ".attn_out") out["layer0_attn_out"] = value;
-    if (!text.empty() && name == text.front() + ".mlp_out") out["layer0_mlp_out"] = value;
-  }
-  return out;
-}
 
 Tensor pooled(const Tensor& hidden_BTD, const Tensor& mask_BT) {
   const Tensor weight_BT1 = to_dtype(mask_BT, Dtype::kF32).unsqueeze(2);
@@ -68,6 +32,12 @@ Tensor pooled(const Tensor& hidden_BTD, const Tensor& mask_BT) {
 Tensor mask_of(const Named& inputs) {
   const auto mask = inputs.find("attention_mask");
   return mask != inputs.end() ? mask->second : inputs.at("input_ids").new_ones(inputs.at("input_ids").sizes());
+}
+
+double repetition_penalty_of(const std::filesystem::path& dir) {
+  const auto path = dir / "generation_config.json";
+  if (!std::filesystem::exists(path)) return 1.0;
+  return HfConfig(read_json(path), path.string()).number("repetition_penalty", 1.0);
 }
 
 }  // namespace
@@ -84,8 +54,10 @@ const Family* family_built(const HfConfig& config) {
 }
 
 struct VerifyModel::Impl {
+  HfConfig config;
+  double repetition_penalty;  // which transformers' generate() takes from the checkpoint even when asked to be greedy
+  const Family& family;
   Model model;
-  int32_t media_token;
   Plan plan;
   BufferPool pool{"cpu"};
   Communicator comm{World{}, make_solo_backend("cpu")};
@@ -93,10 +65,11 @@ struct VerifyModel::Impl {
   Executor executor;
   ShardedAdamW adamw;
 
-  Impl(const std::filesystem::path& dir, const HfConfig& config, const Family& family, const PlanOptions& options,
-       const AdamWOptions& adamw_options)
-      : model(family.build(config)),
-        media_token(family.media_token ? family.media_token(config) : -1),
+  Impl(const std::filesystem::path& dir, const PlanOptions& options, const AdamWOptions& adamw_options)
+      : config(HfConfig::load(dir)),
+        repetition_penalty(repetition_penalty_of(dir)),
+        family(family_of(config)),
+        model(family.build(config)),
         plan(make_plan(model, options)),
         store(plan, 0, pool),
         executor(model, plan, store, comm),
@@ -105,24 +78,17 @@ struct VerifyModel::Impl {
     store.load(weights, KeyMap::match(model, weights));
   }
 
-  Flow flow_of(const Named& inputs, bool labelled) const {
-    const Tensor& ids_BT = inputs.at("input_ids");
-    Flow flow{{"input_ids", ids_BT}};
-    if (labelled) flow.set("labels", inputs.at("labels"));
-    if (const Tensor mask_BT = mask_of(inputs); is_left_padded(mask_BT)) add_positions(flow, mask_BT);
-    const auto pixels = inputs.find("pixel_values");
-    if (pixels != inputs.end()) {
-      flow.set("pixel_values", pixels->second);
-      flow.set("media_index", ids_BT.reshape({-1}).eq(media_token).nonzero().reshape({-1}));
+  Batch batch_of(const Named& inputs, bool labelled) const {
+    std::vector<Features> rows = family.rows_of_hf(config, inputs);
+    for (auto& row : rows) {
+      if (!labelled) row.labels.clear();
     }
-    return flow;
+    return collate(rows, {.left_pad = is_left_padded(inputs)});
   }
-  static Presence presence(const Named& inputs) { return {.rows = true, .image = inputs.contains("pixel_values")}; }
 };
 
 VerifyModel::VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw) {
-  const HfConfig config = HfConfig::load(checkpoint);
-  impl_ = std::make_unique<Impl>(checkpoint, config, family_of(config), plan, adamw);
+  impl_ = std::make_unique<Impl>(checkpoint, plan, adamw);
 }
 
 VerifyModel::~VerifyModel() = default;
@@ -133,18 +99,28 @@ Named VerifyModel::forward(const Named& inputs) {
   context.tap = [&](const std::string& name, const Tensor& value) {
     taps.emplace_back(name, to_dtype(value.detach(), Dtype::kF32).clone());
   };
-  const Presence here = Impl::presence(inputs);
-  const Flow flow = impl_->executor.forward(impl_->flow_of(inputs, false), context, here, here);
-  Named out = named(taps);
+  Batch batch = impl_->batch_of(inputs, false);
+  const Presence here{.rows = true, .image = batch.has_image};
+  const Tensor* positions = batch.flow.find("positions");
+  Named out;
+  if (positions != nullptr && positions->dim() == 3) {
+    out["position_ids"] = *positions;
+    const auto rows = static_cast<int64_t>(batch.lengths.size());
+    const Tensor furthest_B1 = positions->amax({0, 2}).unsqueeze(1);  // 0 at padding
+    out["rope_deltas"] = furthest_B1.add(1).sub(from_values(std::span<const int64_t>(batch.lengths), {rows, 1}));
+  }
+  const Flow flow = impl_->executor.forward(std::move(batch.flow), context, here, here);
+  out.merge(outputs_of_taps(taps));
   out["logits"] = to_dtype(flow["logits"], Dtype::kF32);
   if (out.contains("last_hidden_state")) out["pooled"] = pooled(out["last_hidden_state"], mask_of(inputs));
   return out;
 }
 
 double VerifyModel::backward(const Named& inputs, double loss_weight) {
-  const Presence here = Impl::presence(inputs);
+  Batch batch = impl_->batch_of(inputs, true);
+  const Presence here{.rows = true, .image = batch.has_image};
   const Context context{.training = true, .loss_weight = loss_weight};
-  return impl_->executor.train(impl_->flow_of(inputs, true), context, here, here).loss.item<double>();
+  return impl_->executor.train(std::move(batch.flow), context, here, here).loss.item<double>();
 }
 
 Named VerifyModel::gradients() {
@@ -163,24 +139,25 @@ Named VerifyModel::weights() {
 }
 
 Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
-  Tensor mask_BS = mask_of(inputs);
-  const int64_t rows = mask_BS.size(0);
-  KvCache cache(impl_->model.dims.layers, mask_BS.size(1) + steps);
-  const Context context{.logits = LogitsWanted::kLast, .cache = &cache};
-  Presence here = Impl::presence(inputs);
-  Flow flow = impl_->flow_of(inputs, false);
-  if (!flow.has("mask")) add_positions(flow, mask_BS);  // one path for padded and unpadded batches
-  std::vector<Tensor> chosen;
-  for (int64_t step = 0; step < steps; ++step) {
-    const Flow out = impl_->executor.forward(std::move(flow), context, here, here);
-    chosen.push_back(out["logits"].select(1, -1).argmax(1).unsqueeze(1));
-    flow = Flow{{"input_ids", chosen.back()}};
-    flow.set("positions", mask_BS.sum(1).unsqueeze(1));
-    mask_BS = at::cat({mask_BS, mask_BS.new_ones({rows, 1})}, 1);
-    flow.set("mask", mask_BS.ne(0).unsqueeze(1).unsqueeze(1));
-    here.image = false;  // images were seen with the prompt
+  std::vector<Prompt> prompts;
+  for (auto& row : impl_->family.rows_of_hf(impl_->config, inputs)) {
+    row.labels.clear();
+    prompts.push_back({static_cast<int64_t>(prompts.size()), std::move(row)});
   }
-  return at::cat(chosen, 1);
+  const auto rows = static_cast<int64_t>(prompts.size());
+  GenerateOptions options;
+  options.max_new_tokens = steps;
+  options.sampling.repetition_penalty = impl_->repetition_penalty;
+  DecodeBatch batch(impl_->model.dims, std::move(prompts), options);
+  while (!batch.done()) {
+    const Presence here{.rows = true, .image = batch.has_image()};
+    const Context context{.logits = LogitsWanted::kLast, .cache = batch.cache()};
+    const Flow out = impl_->executor.forward(batch.inputs(), context, here, here);
+    batch.take(out["logits"].select(1, -1));
+  }
+  std::vector<int64_t> tokens;
+  for (const auto& row : std::move(batch).results()) tokens.insert(tokens.end(), row.tokens.begin(), row.tokens.end());
+  return from_values(std::span<const int64_t>(tokens), {rows, steps});
 }
 
 void VerifyModel::clear_gradients() { impl_->executor.grads().clear(); }

@@ -34,9 +34,9 @@ class VerifyModel {
   VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw);
   ~VerifyModel();
 
-  /// Inputs as a reference stores them: input_ids, attention_mask [B,T] i64, pixel_values [N,3,H,W] f32, labels [B,T]
-  /// i64. Outputs under a reference's names: logits, inputs_embeds, layer_i, layer0_attn_out, vision_layer_i,
-  /// last_hidden_state, pooled, …
+  /// Inputs as a reference stores them: input_ids, attention_mask, labels [B,T] i64, pixel_values, and what else
+  /// the family's processor gives. Outputs under a reference's names: logits, inputs_embeds, layer_i, layer0_attn_out,
+  /// vision_layer_i, last_hidden_state, pooled, …
   Named forward(const Named& inputs);
   /// Loss (summed cross entropy * weight); gradients are added to what the store holds.
   double backward(const Named& inputs, double loss_weight);

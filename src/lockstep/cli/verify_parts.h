@@ -24,6 +24,9 @@ Reference read_reference(const std::filesystem::path& folder);
 /// checkpoint/ + reference.*: logits, intermediates, loss, gradients, greedy tokens; ids from prompts, pixels from
 /// media.
 void verify_family(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
+/// Pixels, ids and positions of a family's folder from its media files, and from its "rows" where it has some.
+void verify_media(const std::filesystem::path& folder, const Json& meta, const Reference& reference,
+                  VerifyReport& report);
 /// checkpoint/ + batches + per-step figures and final weights.
 void verify_training(const std::filesystem::path& folder, VerifyReport& report);
 /// A folder with tokenizer.json, fuzz.jsonl and decode.jsonl.
@@ -36,8 +39,8 @@ void verify_images(const std::filesystem::path& folder, VerifyReport& report);
 /// Any of the folders above, or a folder of them. What cannot be read at all becomes a row that fails.
 void verify_any(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
 
-/// Pixels may differ by one level of 255 where resizers round differently; `std` is the smallest the processor divides
-/// by.
+/// Pixels may differ by five levels of 255, and by a third of one on average: so much lies between transformers' own two
+/// resizers (image_preprocess holds ours to one of them exactly). `std`: the smallest that was divided by.
 Tolerance pixel_tolerance(double std);
 
 }  // namespace lockstep

@@ -186,8 +186,9 @@ void verify_stored_images(const fs::path& folder, const Reference& reference, Ve
     for (const auto& entry : fs::directory_iterator(folder / "media")) {
       const PixelBlock block = clip_pixels(load_image(entry.path().string(), name), config);
       const Tensor found = from_values(std::span<const float>(block.values), block.shape);
-      if (shape_of(found) != shape_of(expected)) continue;
-      const double apart = found.sub(expected).abs().max().item<double>();
+      const Tensor one = found.squeeze(0);
+      if (shape_of(one) != shape_of(expected)) continue;
+      const double apart = one.sub(expected).abs().max().item<double>();
       if (apart < best) best = apart, best_file = entry.path().filename().string();
     }
     report.measured("inputs", name + " from media", best, pixel_tolerance(std).max, "nearest: " + best_file);

@@ -2,31 +2,28 @@
 //
 // Example:
 //   const auto config = read_clip_image_config(read_json(dir / "preprocessor_config.json"),
-//   "preprocessor_config.json"); PixelBlock pixels = clip_pixels(load_image(path, "train.jsonl:17"), config);   // [3,
-//   336, 336]
+//   "preprocessor_config.json"); PixelBlock pixels = clip_pixels(load_image(path, "train.jsonl:17"), config);   // [1,
+//   3, 336, 336]
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
 #include "lockstep/base/json.h"
 #include "lockstep/data/features.h"
 #include "lockstep/data/image.h"
+#include "lockstep/data/image_keys.h"
 
 namespace lockstep {
 
 /// The defaults are those of CLIPImageProcessor: keys that a file leaves out keep them.
-struct ClipImageConfig {
-  bool do_resize = true, do_center_crop = true, do_rescale = true, do_normalize = true;
+struct ClipImageConfig : PixelScale {
+  bool do_resize = true, do_center_crop = true;
   bool do_pad = false;          // first padded to a square with the mean colour (LLaVA's image_aspect_ratio "pad")
   int64_t shortest_edge = 224;  // the shorter edge after resizing; 0: resize to exactly width x height
   int64_t width = 0, height = 0;
   int64_t crop_width = 224, crop_height = 224;
   Resample resample = Resample::kBicubic;
-  double rescale_factor = 1.0 / 255.0;
-  std::array<double, 3> mean = {0.48145466, 0.4578275, 0.40821073};
-  std::array<double, 3> std = {0.26862954, 0.26130258, 0.27577711};
 };
 
 /// Reads the old and new spellings (`size`: number, {shortest_edge} or {height, width}). Throws UserError(kCheckpoint)
@@ -34,7 +31,7 @@ struct ClipImageConfig {
 ClipImageConfig read_clip_image_config(const Json& json, const std::string& where);
 Json clip_image_config_json(const ClipImageConfig& config);
 
-/// float32 [3, H, W]. Source: transformers 5.23 models/clip/image_processing_pil_clip.py and models/llava (do_pad).
+/// float32 [1, 3, H, W]. Source: transformers 5.23 models/clip/image_processing_pil_clip.py and models/llava (do_pad).
 PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config);
 
 }  // namespace lockstep

@@ -14,9 +14,19 @@ class Tokenizer;
 /// What becomes of a row that is longer than max_length. Placeholders of media are never cut.
 enum class Truncation { kDelete, kRight, kLeft };
 
+/// What a person asks of pictures where a family takes them in any size; 0: as the checkpoint has it. ms-swift's
+/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS and FPS.
+struct MediaOptions {
+  int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
+  int64_t video_min_pixels = 0, video_max_pixels = 0;  // of a frame
+  int64_t video_total_pixels = 0;                      // that the frames of a video share
+  double fps = 0;                                      // frames a second, where a video does not say it; 0: 2
+};
+
 struct ProcessOptions {
   int64_t max_length = 0;  // tokens; 0 = no limit
   Truncation truncation = Truncation::kDelete;
+  MediaOptions media = {};
 };
 
 /// Immutable and thread-safe: the loader calls it from several threads.

@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kMark = "<image>";
+constexpr std::string_view kMark = "<image>", kVideoMark = "<video>";
 
 bool is_empty(const Json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
@@ -26,10 +26,51 @@ bool looks_like_base64(std::string_view text) {
          });
 }
 
-size_t count_marks(std::string_view text) {
+size_t count_marks(std::string_view text, std::string_view mark) {
   size_t count = 0;
-  for (size_t at = text.find(kMark); at != std::string_view::npos; at = text.find(kMark, at + kMark.size())) ++count;
+  for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at + mark.size())) ++count;
   return count;
+}
+
+/// What a row says of one kind of medium.
+template <typename Medium>
+struct Marked {
+  std::string_view mark;
+  const char* name;                                 // "image"
+  const std::vector<std::optional<Medium>>& marks;  // the medium that stands at a mark, or the row's next one
+  std::vector<Medium> loose;                        // the row's own, in order
+};
+
+/// Media in the order of the marks, those without a mark before the marks of the first user message.
+template <typename Medium>
+std::vector<Medium> resolved(const Marked<Medium>& kind, std::vector<Message>& messages, const std::string& where) {
+  const auto open = static_cast<size_t>(std::count(kind.marks.begin(), kind.marks.end(), std::nullopt));
+  if (open > kind.loose.size()) {
+    throw data_error(
+        fmt::format("{}: expected {} {} for each {} mark, found {} marks and {} {}s", where,
+                    *kind.name == 'i' ? "an" : "a", kind.name, kind.mark, kind.marks.size(),
+                    kind.marks.size() - open + kind.loose.size(), kind.name),
+        fmt::format("write \"{}s\": [...] with one {} a mark", kind.name, *kind.name == 'i' ? "path" : "list"));
+  }
+  // What is left over stands before the first question, hence after the marks of a system message before it.
+  const size_t extra = kind.loose.size() - open;
+  const auto user = std::find_if(messages.begin(), messages.end(), [](const Message& m) { return m.role == "user"; });
+  if (extra > 0 && user == messages.end()) {
+    throw data_error(fmt::format("{}: expected a user message to hold {} {}s, found none", where, extra, kind.name));
+  }
+  size_t marks_before = 0;
+  for (auto it = messages.begin(); extra > 0 && it != user; ++it) marks_before += count_marks(it->content, kind.mark);
+  std::vector<Medium> media;
+  size_t next = 0;
+  for (size_t i = 0; i <= kind.marks.size(); ++i) {
+    if (extra > 0 && i == marks_before) {
+      // The row's media keep their order: those without a mark come first.
+      for (size_t k = 0; k < extra; ++k) media.push_back(kind.loose[next++]);
+    }
+    if (i < kind.marks.size()) media.push_back(kind.marks[i] ? *kind.marks[i] : kind.loose[next++]);
+  }
+  for (size_t i = 0; i < extra; ++i) user->content.insert(0, kind.mark);
+  return media;
 }
 
 }  // namespace
@@ -44,18 +85,58 @@ UserError field_error(const std::string& where, const std::string& field, const 
 
 RowMedia::RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir)
     : where_(where), base_dir_(base_dir) {
-  for (const char* field : {"videos", "video", "audios", "audio"}) {
+  for (const char* field : {"audios", "audio"}) {
     const auto it = row.find(field);
     if (it == row.end() || is_empty(*it)) continue;
-    UserError error = field_error(where_, field, "no video or audio", *it);
-    throw data_error(error.message(), "this build trains on text and images; leave such rows out");
+    UserError error = field_error(where_, field, "no audio", *it);
+    throw data_error(error.message(), "this build trains on text, images and videos; leave such rows out");
   }
-  const auto images = row.find("images"), image = row.find("image");
-  const bool has_images = images != row.end() && !is_empty(*images),
-             has_image = image != row.end() && !is_empty(*image);
-  if (has_images && has_image) throw field_error(where_, "image", "either \"images\" or \"image\", not both", *image);
-  if (has_images) read_images(*images, "images");
-  if (has_image) read_images(*image, "image");
+  const auto given = [&](const char* field) {
+    const auto it = row.find(field);
+    return it == row.end() || is_empty(*it) ? nullptr : &*it;
+  };
+  const auto one_of = [&](const char* plural, const char* singular) {
+    const Json *several = given(plural), *one = given(singular);
+    if (several != nullptr && one != nullptr)
+      throw field_error(where_, singular, fmt::format("either \"{}\" or \"{}\", not both", plural, singular), *one);
+    return several != nullptr ? plural : one != nullptr ? singular : nullptr;
+  };
+  if (const char* field = one_of("images", "image")) read_images(row.at(field), field);
+  if (const char* field = one_of("videos", "video")) read_videos(row.at(field), field);
+}
+
+void RowMedia::read_videos(const Json& value, const std::string& field) {
+  const bool list = field == "videos" && value.is_array();
+  for (size_t i = 0; i < (list ? value.size() : 1); ++i) {
+    row_videos_.push_back(list ? video(value[i], fmt::format("{}[{}]", field, i)) : video(value, field));
+  }
+}
+
+/// A list of frames, or an object with one and how many of them make a second.
+Video RowMedia::video(const Json& value, const std::string& field) const {
+  const Json* frames = &value;
+  Video made;
+  if (value.is_object()) {
+    for (const char* key : {"frames", "video", "path"}) {
+      if (value.contains(key)) frames = &value.at(key);
+    }
+    for (const char* key : {"sample_fps", "fps"}) {
+      const auto it = value.find(key);
+      if (it == value.end() || it->is_null()) continue;
+      if (!it->is_number() || it->get<double>() <= 0) {
+        throw field_error(where_, fmt::format("{}.{}", field, key), "frames a second, above 0", *it);
+      }
+      made.fps = it->get<double>();
+    }
+  }
+  if (!frames->is_array() || frames->empty()) {
+    UserError error = field_error(where_, field, "a list of frames, at least one", *frames);
+    throw data_error(error.message(), "videos are read as pictures: cut the film into frames and list their paths");
+  }
+  for (size_t i = 0; i < frames->size(); ++i) {
+    made.frames.push_back(reference((*frames)[i], fmt::format("{}[{}]", field, i)));
+  }
+  return made;
 }
 
 void RowMedia::read_images(const Json& value, const std::string& field) {
@@ -118,7 +199,7 @@ std::string RowMedia::content_text(const Json& content, const std::string& field
 std::string RowMedia::part_text(const Json& part, const std::string& field) {
   if (part.is_string()) return marked_text(part.get<std::string>());
   if (!part.is_object()) throw field_error(where_, field, "a part such as {\"type\": \"text\", \"text\": ...}", part);
-  std::string type = part.contains("text") ? "text" : "image";
+  std::string type = part.contains("text") ? "text" : part.contains("video") ? "video" : "image";
   if (const auto it = part.find("type"); it != part.end()) {
     if (!it->is_string()) throw field_error(where_, field + ".type", "text", *it);
     type = it->get<std::string>();
@@ -129,10 +210,13 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
       throw field_error(where_, field, "{\"type\": \"text\", \"text\": \"...\"}", part);
     return marked_text(it->get<std::string>());
   }
-  if (type != "image" && type != "image_url") {
-    UserError error = field_error(where_, field + ".type", "text, image or image_url", type);
-    throw data_error(error.message(), "this build trains on text and images");
-  }
+  if (type == "image" || type == "image_url") return picture_part(part, field);
+  if (type == "video") return video_part(part, field);
+  UserError error = field_error(where_, field + ".type", "text, image, image_url or video", type);
+  throw data_error(error.message(), "this build trains on text, images and videos");
+}
+
+std::string RowMedia::picture_part(const Json& part, const std::string& field) {
   marks_.emplace_back();  // without a source of its own it takes the row's next image
   for (const char* key : {"image", "image_url", "url", "path", "source"}) {
     const auto it = part.find(key);
@@ -143,7 +227,15 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
   return std::string(kMark);
 }
 
+std::string RowMedia::video_part(const Json& part, const std::string& field) {
+  const auto it = part.find("video");
+  const bool own = it != part.end() && !is_empty(*it);
+  video_marks_.push_back(own ? std::optional<Video>(video(part, field + ".video")) : std::nullopt);
+  return std::string(kVideoMark);
+}
+
 std::string RowMedia::marked_text(std::string text) {
+  video_marks_.resize(video_marks_.size() + count_marks(text, kVideoMark));
   for (size_t at = text.find("<image"); at != std::string::npos; at = text.find("<image", at + 1)) {
     const std::string_view rest = std::string_view(text).substr(at);
     if (rest.starts_with(kMark)) {
@@ -165,33 +257,11 @@ void RowMedia::resolve(Sample& sample) const {
   for (const auto& [name, path] : named_images_) {
     if (!named_used_.at(name)) loose.push_back(path);
   }
-  const auto open = static_cast<size_t>(std::count(marks_.begin(), marks_.end(), std::nullopt));
-  if (open > loose.size()) {
-    throw data_error(fmt::format("{}: expected an image for each <image> mark, found {} marks and {} images", where_,
-                                 marks_.size(), marks_.size() - open + loose.size()),
-                     "write \"images\": [...] with one path a mark");
-  }
-  // What is left over stands before the first question, hence after the marks of a system message before it.
-  const size_t extra = loose.size() - open;
-  const auto user =
-      std::find_if(sample.messages.begin(), sample.messages.end(), [](const Message& m) { return m.role == "user"; });
-  if (extra > 0 && user == sample.messages.end()) {
-    throw data_error(fmt::format("{}: expected a user message to hold {} images, found none", where_, extra));
-  }
-  size_t marks_before = 0;
-  for (auto it = sample.messages.begin(); extra > 0 && it != user; ++it) marks_before += count_marks(it->content);
-  size_t next = 0;
-  for (size_t i = 0; i <= marks_.size(); ++i) {
-    if (extra > 0 && i == marks_before) {
-      // The row's images keep their order: those without a mark come first.
-      for (size_t k = 0; k < extra; ++k) sample.images.push_back(loose[next++]);
-    }
-    if (i < marks_.size()) sample.images.push_back(marks_[i] ? *marks_[i] : loose[next++]);
-  }
-  if (extra == 0) return;
-  std::string marks;
-  for (size_t i = 0; i < extra; ++i) marks += kMark;
-  user->content = marks + user->content;
+  sample.images = resolved(Marked<std::string>{kMark, "image", marks_, std::move(loose)}, sample.messages, where_);
+  // Without a video the mark is an HTML tag like any other; a model with videos refuses it later.
+  const auto own = std::count_if(video_marks_.begin(), video_marks_.end(), [](const auto& m) { return m.has_value(); });
+  if (row_videos_.empty() && own == 0) return;
+  sample.videos = resolved(Marked<Video>{kVideoMark, "video", video_marks_, row_videos_}, sample.messages, where_);
 }
 
 }  // namespace lockstep

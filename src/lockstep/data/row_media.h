@@ -1,4 +1,5 @@
-// The images of one row: those named in its fields, those inside its messages, and the marks that tie them together.
+// The images and videos of one row: those named in its fields, those inside its messages, and the marks that tie them
+// together.
 // Used by sample_from_row alone.
 #pragma once
 
@@ -20,21 +21,26 @@ UserError field_error(const std::string& where, const std::string& field, const 
 
 class RowMedia {
  public:
-  /// Reads `images` | `image`. Throws UserError(kData) for videos and audios, URLs, and what is no image reference.
+  /// Reads `images` | `image` and `videos` | `video`, a video as a list of frames or {"frames": [...], "fps": 2}.
+  /// Throws UserError(kData) for audios, video files, URLs, and what is no image reference.
   RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
 
-  /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>" where images stand. Call it
-  /// in the order of the messages. Throws UserError(kData).
+  /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>" and "<video>" where they
+  /// stand. Call it in the order of the messages. Throws UserError(kData).
   std::string content_text(const Json& content, const std::string& field);
 
-  /// Matches marks with images, puts marks that are missing in front of the first user message, and fills
-  /// sample.images. Throws UserError(kData) when there are more marks than images.
+  /// Matches marks with images and videos, puts marks that are missing in front of the first user message, and fills
+  /// sample.images and sample.videos. Throws UserError(kData) when there are more marks than media.
   void resolve(Sample& sample) const;
 
  private:
   std::string reference(const Json& value, const std::string& field) const;
   std::string path_reference(const std::string& text, const std::string& field) const;
   void read_images(const Json& value, const std::string& field);
+  void read_videos(const Json& value, const std::string& field);
+  Video video(const Json& value, const std::string& field) const;
+  std::string picture_part(const Json& part, const std::string& field);
+  std::string video_part(const Json& part, const std::string& field);
   std::string part_text(const Json& part, const std::string& field);
   std::string marked_text(std::string text);
 
@@ -43,7 +49,9 @@ class RowMedia {
   std::vector<std::string> row_images_;
   std::map<std::string, std::string> named_images_;  // MiniCPM's {"<image_00>": path}
   std::map<std::string, bool> named_used_;
+  std::vector<Video> row_videos_;
   std::vector<std::optional<std::string>> marks_;  // the image that stands at a mark, or the row's next one
+  std::vector<std::optional<Video>> video_marks_;
 };
 
 }  // namespace lockstep

@@ -39,15 +39,20 @@ void read_token_row(const Json& row, const std::string& where, Sample& sample) {
     throw data_error(fmt::format("{}: field \"labels\": expected {} values, as many as input_ids, found {}", where,
                                  sample.input_ids.size(), sample.labels.size()));
   }
-  for (const char* media : {"images", "image"}) {
+  for (const char* media : {"images", "image", "videos", "video"}) {
     if (!row.contains(media) || row.at(media).empty()) continue;
-    throw field_error(where, media, "no images beside input_ids (give messages, so that they can be placed)",
+    throw field_error(where, media, "no pictures beside input_ids (give messages, so that they can be placed)",
                       row.at(media));
   }
 }
 
 Features token_row_features(const Sample& sample, const ProcessOptions& options) {
-  Features features{.input_ids = sample.input_ids, .labels = sample.labels, .images = {}, .sample = sample};
+  Features features{.input_ids = sample.input_ids,
+                    .labels = sample.labels,
+                    .media = {},
+                    .media_index = {},
+                    .positions = {},
+                    .sample = sample};
   const auto length = static_cast<int64_t>(features.input_ids.size());
   if (options.max_length <= 0 || length <= options.max_length) return features;
   const auto extra = static_cast<std::ptrdiff_t>(length - options.max_length);

@@ -13,27 +13,35 @@
 
 namespace lockstep {
 
-/// A turn. `content` may hold "<image>" marks; marks are matched with Sample::images in order.
+/// A turn. `content` may hold "<image>" and "<video>" marks; they are matched with Sample::images and videos in order.
 struct Message {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
   bool trained = true;  // assistant only: ms-swift's per-message "loss": false switches it off
 };
 
+/// A film as pictures of it, in order: paths or data: URIs. `fps`: how many stand for a second; 0: not said.
+struct Video {
+  std::vector<std::string> frames;
+  double fps = 0;
+  bool operator==(const Video&) const = default;
+};
+
 struct Sample {
   std::vector<Message> messages;
-  std::vector<std::string> images;         // absolute paths, or data: URIs
+  std::vector<std::string> images;  // absolute paths, or data: URIs
+  std::vector<Video> videos;
   std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
   std::string group;                       // "group"/"channel" of the row, for figures by kind; may be empty
   std::string where;                       // "train.jsonl:17": named in every error about this row
   int64_t row = 0;                         // index in the data set, over all its files
 };
 
-/// Reads a row of token ids (data/row_tokens.h) or any of the three text forms: ms-swift `messages` (+ images | image),
-/// LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they stand), and query/response (+
-/// system, history, and their aliases). Relative image paths are taken from `base_dir` (the data file's folder, or
-/// ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first user message. Throws
-/// UserError(kData) naming row, field, expected and found.
+/// Reads a row of token ids (data/row_tokens.h) or any of the three text forms: ms-swift `messages` (+ images | image,
+/// videos | video as lists of frames), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
+/// stand), and query/response (+ system, history, and their aliases). Relative image paths are taken from `base_dir`
+/// (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first
+/// user message. Throws UserError(kData) naming row, field, expected and found.
 Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
 
 }  // namespace lockstep

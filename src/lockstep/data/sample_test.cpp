@@ -145,18 +145,47 @@ TEST(Sample, WhatThisBuildCannotTrainIsRefused) {
   };
   EXPECT_TRUE(refused(
       R"({"query": "q", "videos": ["v.mp4"]})",
-      R"(train.jsonl:17: field "videos": expected no video or audio, found ["v.mp4"]; hint: this build trains on text and images)"));
+      R"(train.jsonl:17: field "videos[0]": expected a list of frames, at least one, found "v.mp4"; hint: videos are read as pictures: cut the film into frames and list their paths)"));
   EXPECT_TRUE(refused(R"({"query": "q", "audio": "a.wav"})", R"(field "audio")"));
   EXPECT_TRUE(refused(R"({"query": "q", "tools": "[{}]"})", R"(field "tools": expected no tools)"));
   EXPECT_TRUE(refused(R"({"query": "<bbox>", "objects": {"bbox": [[1, 2, 3, 4]]}})", R"(field "objects")"));
   EXPECT_TRUE(refused(R"({"messages": [{"role": "tool_call", "content": "{}"}]})", R"(field "messages[0].role")"));
   EXPECT_TRUE(refused(R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "v"}]}]})",
-                      R"(field "messages[0].content[0].type": expected text, image or image_url, found "video")"));
+                      R"(field "messages[0].content[0].video": expected a list of frames)"));
+  EXPECT_TRUE(
+      refused(R"({"messages": [{"role": "user", "content": [{"type": "audio", "audio": "a"}]}]})",
+              R"(field "messages[0].content[0].type": expected text, image, image_url or video, found "audio")"));
+  EXPECT_TRUE(refused(R"({"query": "<video>", "videos": [{"frames": ["a"], "fps": 0}]})", "frames a second, above 0"));
+  EXPECT_TRUE(refused(R"({"query": "<video><video>", "videos": [["a"]]})",
+                      "expected a video for each <video> mark, found 2 marks and 1 videos"));
+  EXPECT_EQ(complaint(R"({"query": "The <video> tag of HTML"})"), "");
+  EXPECT_TRUE(refused(R"({"query": "q", "video": ["a"], "videos": [["a"]]})", R"(either "videos" or "video")"));
   EXPECT_TRUE(refused(R"({"query": "q", "images": ["https://x.org/a.png"]})", "fetch the images first"));
   EXPECT_TRUE(
       refused(R"({"messages": [{"role": "assistant", "content": "a", "loss_scale": 0.5}]})", "no weights between"));
   EXPECT_EQ(complaint(R"({"query": "q", "videos": [], "audios": null, "tools": "", "objects": {}})"), "");
   EXPECT_EQ(complaint(R"({"query": "q", "objects": {"bbox": [[1, 2, 3, 4]]}})"), "");  // nothing refers to them
+}
+
+TEST(Sample, VideosAreListsOfFramesWhereverTheyStand) {
+  const Sample plain = read(R"({"query": "<video>What?", "videos": [["a.png", "b.png"]]})");
+  ASSERT_EQ(plain.videos.size(), 1U);
+  EXPECT_EQ(plain.videos[0].frames, (std::vector<std::string>{"/data/a.png", "/data/b.png"}));
+  EXPECT_EQ(plain.videos[0].fps, 0);
+  const Sample single = read(R"({"query": "What?", "video": ["a.png"]})");
+  EXPECT_EQ(single.messages[0].content, "<video>What?");
+  ASSERT_EQ(single.videos.size(), 1U);
+  const Sample timed =
+      read(R"({"query": "<image><video>", "image": "i.png", "videos": [{"frames": ["a.png"], "fps": 1.5}]})");
+  EXPECT_EQ(timed.videos[0].fps, 1.5);
+  EXPECT_EQ(timed.images, std::vector<std::string>{"/data/i.png"});
+  const Sample parts = read(
+      R"({"messages": [{"role": "user", "content": [{"type": "video", "video": ["b.png"], "sample_fps": 4}, {"type": "video"},
+          {"type": "text", "text": "x"}]}], "videos": [["c.png"]]})");
+  EXPECT_EQ(parts.messages[0].content, "<video><video>x");
+  ASSERT_EQ(parts.videos.size(), 2U);
+  EXPECT_EQ(parts.videos[0], (Video{{"/data/b.png"}, 4}));
+  EXPECT_EQ(parts.videos[1], (Video{{"/data/c.png"}, 0}));
 }
 
 TEST(Sample, BrokenRowsNameFieldExpectedAndFound) {

@@ -1,5 +1,5 @@
-// Tests only: a small random LLaVA job whose every number follows from a seed, run on any number of ranks and any
-// stage.
+// Tests only: a small random job of a family whose every number follows from a seed, run on any number of ranks and
+// any stage.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,12 @@
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/testing/ranks.h"
+#include "lockstep/zoo/mrope.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep::test {
 
-inline constexpr int32_t kImageToken = 40, kPadToken = 41, kVocab = 43;
+inline constexpr int32_t kImageToken = 40, kPadToken = 41, kVideoToken = 42, kVocab = 43;
 inline constexpr int64_t kImageSide = 8, kPatch = 4;  // 4 patches an image
 
 /// Sizes that no world divides: 5 heads on 1, hidden 20, mlp 27, a vocabulary of 43.
@@ -61,14 +62,20 @@ inline Model llava_model(bool tied = false) {
   return family_of(config).build(config);
 }
 
+inline PixelBlock random_pixels(std::mt19937_64& random, const Shape& shape) {
+  PixelBlock block{.shape = shape, .values = {}, .facts = {}};
+  std::normal_distribution<float> pixel;
+  for (int64_t i = 0; i < numel_of(shape); ++i) block.values.push_back(pixel(random));
+  return block;
+}
+
 /// A row of 2..12 tokens, with an image when asked; about half of the tokens are targets.
 inline Features random_row(std::mt19937_64& random, bool with_image) {
   Features row;
   if (with_image) {
     row.input_ids.assign(4, kImageToken);
-    row.images.push_back({{3, kImageSide, kImageSide}, {}});
-    std::normal_distribution<float> pixel;
-    for (int64_t i = 0; i < 3 * kImageSide * kImageSide; ++i) row.images[0].values.push_back(pixel(random));
+    row.media_index = {0, 1, 2, 3};
+    row.media.push_back(random_pixels(random, {1, 3, kImageSide, kImageSide}));
   }
   const auto tokens = 2 + random() % 11;
   for (uint64_t t = 0; t < tokens; ++t) row.input_ids.push_back(static_cast<int32_t>(random() % 40));
@@ -76,17 +83,77 @@ inline Features random_row(std::mt19937_64& random, bool with_image) {
   return row;
 }
 
+/// Windows of 2 x 2 tokens, one layer of two over whole frames, three axes of uneven sections.
+inline Json qwen_vl_config(bool tied) {
+  return {{"architectures", {"Qwen2_5_VLForConditionalGeneration"}},
+          {"model_type", "qwen2_5_vl"},
+          {"image_token_id", kImageToken},
+          {"video_token_id", kVideoToken},
+          {"hidden_size", 24},
+          {"intermediate_size", 27},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"max_position_embeddings", 256},
+          {"rms_norm_eps", 1e-5},
+          {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {1, 2, 3}}}},
+          {"tie_word_embeddings", tied},
+          {"vocab_size", kVocab},
+          {"vision_config",
+           {{"depth", 2},
+            {"hidden_size", 24},
+            {"intermediate_size", 17},
+            {"num_heads", 3},
+            {"out_hidden_size", 24},
+            {"patch_size", 2},
+            {"window_size", 8},
+            {"fullatt_block_indexes", {1}},
+            {"tokens_per_second", 2}}}};
+}
+
+inline Model qwen_vl_model(bool tied = false) {
+  const HfConfig config(qwen_vl_config(tied), "test config");
+  return family_of(config).build(config);
+}
+
+/// Text with one to three pictures among it when asked: images of any shape, videos of one to three groups of frames.
+inline Features random_picture_row(std::mt19937_64& random, bool with_pictures) {
+  Features row;
+  const auto add_text = [&] {
+    for (uint64_t t = 1 + random() % 5; t > 0; --t) row.input_ids.push_back(static_cast<int32_t>(random() % 40));
+  };
+  const auto edge = [&] { return static_cast<int64_t>(2 + 2 * (random() % 3)); };
+  add_text();
+  for (uint64_t pictures = with_pictures ? 1 + random() % 3 : 0; pictures > 0; --pictures) {
+    const bool video = random() % 3 == 0;
+    const int64_t frames = video ? static_cast<int64_t>(1 + random() % 3) : 1, high = edge(), wide = edge();
+    PixelBlock block = random_pixels(random, {frames * high * wide, 3 * 2 * 2 * 2});
+    block.facts["grid_thw"] = {frames, high, wide};
+    block.step_seconds = video ? 0.8 : 0;
+    for (int64_t i = 0; i < frames * high * wide / 4; ++i) {
+      row.media_index.push_back(static_cast<int32_t>(row.input_ids.size()));
+      row.input_ids.push_back(video ? kVideoToken : kImageToken);
+    }
+    row.media.push_back(std::move(block));
+    add_text();
+  }
+  for (const int32_t id : row.input_ids) row.labels.push_back(id < 40 && random() % 2 == 0 ? id : -100);
+  set_mrope_positions(row, {.merge = 2, .tokens_per_second = 2});
+  return row;
+}
+
+using RowMaker = Features (*)(std::mt19937_64& random, bool with_image);
 using Rows = std::vector<Features>;
 /// What each rank gets in one micro-batch.
 using MicroBatch = std::vector<Rows>;
 
 /// max_rows 0..n rows a rank; images on some rows, on some ranks, or nowhere.
-inline MicroBatch random_micro_batch(std::mt19937_64& random, int world, int max_rows) {
+inline MicroBatch random_micro_batch(std::mt19937_64& random, int world, int max_rows, RowMaker make_row = random_row) {
   MicroBatch ranks(static_cast<size_t>(world));
   const auto image_percent = (random() % 3) * 40;
   for (auto& rows : ranks) {
     const auto count = random() % static_cast<uint64_t>(max_rows + 1);
-    for (uint64_t i = 0; i < count; ++i) rows.push_back(random_row(random, random() % 100 < image_percent));
+    for (uint64_t i = 0; i < count; ++i) rows.push_back(make_row(random, random() % 100 < image_percent));
   }
   return ranks;
 }
@@ -113,7 +180,7 @@ class Job {
     store_.fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
       const Tensor whole = zeros({numel_of(source.shape)}, Dtype::kF32);
       fill_normal(whole, 0.3, options.seed, source.key);
-      if (source.key.find("norm") != std::string::npos) whole.add_(1.0);
+      if (source.key.find("norm") != std::string::npos || source.key.find("ln_q") != std::string::npos) whole.add_(1.0);
       out.copy_(whole.narrow(0, begin, out.numel()));
     });
   }
@@ -156,7 +223,7 @@ class Job {
   Executor& executor() { return executor_; }
   ParamStore& store() { return store_; }
 
-  static CollateOptions collate_options() { return {.pad_token = kPadToken, .media_token = kImageToken}; }
+  static CollateOptions collate_options() { return {.pad_token = kPadToken}; }
   static Presence presence(const Batch& batch) { return {batch.rows > 0, batch.has_image}; }
 
  private:

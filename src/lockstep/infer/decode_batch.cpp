@@ -38,7 +38,8 @@ DecodeBatch::DecodeBatch(const ModelDims& dims, std::vector<Prompt> prompts, con
   for (size_t i = 0; i < prompts.size(); ++i) {
     for (int64_t t = 0; t < width; ++t) visible.push_back(t >= width - batch.lengths[i] ? 1 : 0);
     results_.push_back({.row = prompts[i].row, .tokens = {}});
-    live_.push_back({i, batch.lengths[i], std::move(prompts[i].features.input_ids)});
+    live_.push_back(
+        {i, batch.lengths[i], batch.next_positions[i] - batch.lengths[i], std::move(prompts[i].features.input_ids)});
   }
   visible_ = to_dtype(from_values(visible, {static_cast<int64_t>(live_.size()), width}), Dtype::kBool);
   prompt_ = std::move(batch.flow);
@@ -52,7 +53,7 @@ Flow DecodeBatch::inputs() {
   std::vector<int64_t> ids, positions;
   for (const auto& live : live_) {
     ids.push_back(live.seen.back());
-    positions.push_back(live.length - 1);
+    positions.push_back(live.length - 1 + live.offset);
   }
   const auto rows = static_cast<int64_t>(live_.size());
   Flow flow{{"input_ids", from_values(ids, {rows, 1})}, {"positions", from_values(positions, {rows, 1})}};

@@ -53,7 +53,8 @@ class DecodeBatch {
  private:
   struct Live {
     size_t result = 0;          // in results_
-    int64_t length = 0;         // tokens so far without padding: the next position
+    int64_t length = 0;         // tokens so far without padding
+    int64_t offset = 0;         // how far positions run ahead of them: media may take fewer places than tokens
     std::vector<int32_t> seen;  // prompt and answer
   };
   bool accept(Live& live, int32_t token);

@@ -34,59 +34,107 @@ Tensor padded(const std::vector<Features>& rows, const Layout& layout, int32_t f
 }
 
 /// Flat positions of the placeholders in B*T, in order.
-std::vector<int64_t> placeholders(const std::vector<Features>& rows, const Layout& layout, int32_t media_token) {
+Tensor media_index(const std::vector<Features>& rows, const Layout& layout) {
   std::vector<int64_t> index;
   for (size_t r = 0; r < rows.size(); ++r) {
-    const auto& ids = rows[r].input_ids;
-    const size_t before = index.size();
-    const auto begin = static_cast<int64_t>(r) * layout.width + layout.start(static_cast<int64_t>(ids.size()));
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] == media_token) index.push_back(begin + static_cast<int64_t>(i));
-    }
-    const size_t found = index.size() - before, images = rows[r].images.size();
-    if ((found == 0) != (images == 0) || (images != 0 && found % images != 0)) {
-      throw data_error(
-          fmt::format("{}: expected a multiple of {} image placeholders (one group for each image), found {}",
-                      rows[r].sample.where, images, found),
-          "write one <image> mark for each image of the row");
+    const auto length = static_cast<int64_t>(rows[r].input_ids.size());
+    for (const int32_t place : rows[r].media_index) {
+      check(place >= 0 && place < length, "a placeholder of media stands among the row's tokens");
+      index.push_back(static_cast<int64_t>(r) * layout.width + layout.start(length) + place);
     }
   }
-  return index;
+  return from_values(std::span<const int64_t>(index), {static_cast<int64_t>(index.size())});
 }
 
-Tensor stack_pixels(const std::vector<Features>& rows) {
+using Tail = std::span<const int64_t>;
+Tail tail_of(const PixelBlock& block) { return Tail(block.shape).subspan(1); }
+
+/// Blocks laid behind one another: their shapes may differ in the first dimension alone.
+void add_pixels(Batch& batch, const std::vector<Features>& rows) {
   Shape shape;
   std::vector<const PixelBlock*> blocks;
   for (const auto& row : rows) {
-    for (const auto& block : row.images) {
-      if (!blocks.empty() && block.shape != blocks.front()->shape) {
+    for (const auto& block : row.media) {
+      check(!block.shape.empty(), "prepared media have a first dimension");
+      if (!blocks.empty() && !std::ranges::equal(tail_of(block), tail_of(*blocks.front()))) {
         throw data_error(fmt::format("{}: image prepared as {}, others in the batch as {}", row.sample.where,
                                      format_shape(block.shape), format_shape(blocks.front()->shape)),
                          "this family needs one image size: let preprocessor_config.json crop or resize to it");
       }
+      if (blocks.empty()) {
+        shape = block.shape;
+      } else {
+        shape[0] += block.shape[0];
+      }
       blocks.push_back(&block);
     }
   }
-  shape = blocks.front()->shape;
-  shape.insert(shape.begin(), static_cast<int64_t>(blocks.size()));
   const Tensor pixels = empty(shape, Dtype::kF32);
   auto* out = pixels.mutable_data_ptr<float>();
   for (const auto* block : blocks) out = std::copy(block->values.begin(), block->values.end(), out);
-  return pixels;
+  batch.flow.set("pixel_values", pixels);
+  for (const auto& [slot, first] : blocks.front()->facts) {
+    std::vector<int64_t> values;
+    for (const auto* block : blocks) {
+      const auto fact = block->facts.find(slot);
+      check(fact != block->facts.end() && fact->second.size() == first.size(),
+            "all media of a batch state \"" + slot + "\"");
+      values.insert(values.end(), fact->second.begin(), fact->second.end());
+    }
+    batch.flow.set(slot, from_values(std::span<const int64_t>(values),
+                                     {static_cast<int64_t>(blocks.size()), static_cast<int64_t>(first.size())}));
+  }
 }
 
-/// For left padding: positions count from each row's first token; padding is never looked at.
-void add_positions_and_mask(Batch& batch, const Layout& layout) {
-  const auto rows = static_cast<int64_t>(batch.lengths.size());
-  std::vector<int64_t> positions(static_cast<size_t>(rows * layout.width), 0);
-  const Tensor mask = zeros({rows, 1, layout.width, layout.width}, Dtype::kBool);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t start = layout.start(batch.lengths[static_cast<size_t>(r)]);
-    for (int64_t t = start; t < layout.width; ++t) positions[static_cast<size_t>(r * layout.width + t)] = t - start;
-    mask.select(0, r).narrow(2, start, layout.width - start).fill_(true);
+/// What follows goes on behind the last token, as in training, on all axes alike.
+int64_t next_position(const Features& row) {
+  const size_t tokens = row.input_ids.size();
+  if (row.positions.empty()) return static_cast<int64_t>(tokens);
+  int64_t last = 0;
+  for (size_t i = tokens; i <= row.positions.size(); i += tokens) last = std::max<int64_t>(last, row.positions[i - 1]);
+  return last + 1;
+}
+
+/// How many numbers place a token: 1, or as many as the rows say.
+int64_t axes_of(const std::vector<Features>& rows) {
+  int64_t axes = 1;
+  for (const auto& row : rows) {
+    if (row.positions.empty()) continue;
+    check(row.positions.size() % row.input_ids.size() == 0, "positions of every token on each axis");
+    axes = static_cast<int64_t>(row.positions.size() / row.input_ids.size());
   }
-  batch.flow.set("positions", from_values(std::span<const int64_t>(positions), {rows, layout.width}));
-  batch.flow.set("mask", mask.tril());
+  return axes;
+}
+
+/// [axes,B,T], or [B,T] for one axis; 0 at padding. Rows that say nothing count their tokens on every axis.
+Tensor positions_of(const std::vector<Features>& rows, const Layout& layout) {
+  const int64_t axes = axes_of(rows);
+  const auto count = static_cast<int64_t>(rows.size());
+  std::vector<int64_t> values(static_cast<size_t>(axes * count * layout.width), 0);
+  for (int64_t r = 0; r < count; ++r) {
+    const Features& row = rows[static_cast<size_t>(r)];
+    const auto length = static_cast<int64_t>(row.input_ids.size());
+    check(row.positions.empty() || static_cast<int64_t>(row.positions.size()) == axes * length,
+          "rows of one batch have positions on the same axes");
+    for (int64_t a = 0; a < axes; ++a) {
+      const int64_t begin = (a * count + r) * layout.width + layout.start(length);
+      for (int64_t t = 0; t < length; ++t) {
+        values[static_cast<size_t>(begin + t)] =
+            row.positions.empty() ? t : row.positions[static_cast<size_t>(a * length + t)];
+      }
+    }
+  }
+  return from_values(std::span<const int64_t>(values),
+                     axes == 1 ? Shape{count, layout.width} : Shape{axes, count, layout.width});
+}
+
+/// For left padding: what comes before a row's first token is never looked at.
+Tensor mask_of(const std::vector<int64_t>& lengths, const Layout& layout) {
+  const Tensor mask = zeros({static_cast<int64_t>(lengths.size()), 1, layout.width, layout.width}, Dtype::kBool);
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    mask.select(0, static_cast<int64_t>(r)).narrow(2, layout.start(lengths[r]), lengths[r]).fill_(true);
+  }
+  return mask.tril();
 }
 
 }  // namespace
@@ -95,29 +143,27 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
   Batch batch;
   if (rows.empty()) return batch;
   Layout layout{.left = options.left_pad};
-  bool labelled = false;
+  bool labelled = false, placed = options.left_pad;
   for (const auto& row : rows) {
     const auto length = static_cast<int64_t>(row.input_ids.size());
     batch.lengths.push_back(length);
+    batch.next_positions.push_back(next_position(row));
     batch.input_tokens += length;
     layout.width = std::max(layout.width, length);
     labelled = labelled || !row.labels.empty();
+    placed = placed || !row.positions.empty();
     for (size_t i = 1; i < row.labels.size(); ++i) batch.target_tokens += row.labels[i] != kIgnored ? 1 : 0;
-    batch.has_image = batch.has_image || !row.images.empty();
+    check(row.media.empty() == row.media_index.empty(), "media come with placeholders");
+    batch.has_image = batch.has_image || !row.media.empty();
   }
   batch.rows = static_cast<int64_t>(rows.size());
   batch.flow.set("input_ids", padded(rows, layout, options.pad_token, &Features::input_ids));
   if (labelled) batch.flow.set("labels", padded(rows, layout, kIgnored, &Features::labels));
-  if (options.left_pad) add_positions_and_mask(batch, layout);
-  if (options.media_token >= 0) {
-    const auto index = placeholders(rows, layout, options.media_token);
-    if (batch.has_image) {
-      batch.flow.set("media_index", from_values(std::span<const int64_t>(index), {static_cast<int64_t>(index.size())}));
-      batch.flow.set("pixel_values", stack_pixels(rows));
-    }
-  } else if (batch.has_image) {
-    throw data_error(fmt::format("{}: the row has images, and the model is a text model", rows.front().sample.where),
-                     "take a model of a family with vision, or leave the images out");
+  if (placed) batch.flow.set("positions", positions_of(rows, layout));
+  if (options.left_pad) batch.flow.set("mask", mask_of(batch.lengths, layout));
+  if (batch.has_image) {
+    batch.flow.set("media_index", media_index(rows, layout));
+    add_pixels(batch, rows);
   }
   return batch;
 }

@@ -12,12 +12,17 @@
 namespace lockstep {
 namespace {
 
+constexpr int32_t kPlaceholder = 9;
+
 Features row(std::vector<int32_t> ids, std::vector<int32_t> labels = {}, int images = 0) {
   Features made;
   made.input_ids = std::move(ids);
   made.labels = std::move(labels);
   made.sample.where = "train.jsonl:" + std::to_string(made.input_ids.size());
-  for (int i = 0; i < images; ++i) made.images.push_back({{1, 1, 2}, {static_cast<float>(i), 7.0F}});
+  for (int i = 0; i < images; ++i) made.media.push_back({{1, 1, 2}, {static_cast<float>(i), 7.0F}, {}});
+  for (size_t i = 0; i < made.input_ids.size(); ++i) {
+    if (made.input_ids[i] == kPlaceholder) made.media_index.push_back(static_cast<int32_t>(i));
+  }
   return made;
 }
 
@@ -49,38 +54,53 @@ TEST(Collate, PadsOnTheLeftForGenerationWithPositionsAndMask) {
 
 TEST(Collate, FindsPlaceholdersWhereverPaddingMovesThem) {
   const std::vector<Features> rows{row({9, 9, 1}, {}, 1), row({1, 9, 9, 9, 9}, {}, 2), row({3}, {})};
-  const Batch right = collate(rows, {.media_token = 9});
+  const Batch right = collate(rows, {});
   EXPECT_TRUE(right.flow["media_index"].equal(ids_of({0, 1, 6, 7, 8, 9}, {6})));
-  EXPECT_EQ(right.flow["pixel_values"].sizes(), at::IntArrayRef({3, 1, 1, 2}));
-  EXPECT_EQ(right.flow["pixel_values"][2][0][0][0].item<float>(), 1.0F);
+  EXPECT_EQ(right.flow["pixel_values"].sizes(), at::IntArrayRef({3, 1, 2}));
+  EXPECT_EQ(right.flow["pixel_values"][2][0][0].item<float>(), 1.0F);
   EXPECT_TRUE(right.has_image);
-  const Batch left = collate(rows, {.media_token = 9, .left_pad = true});
+  const Batch left = collate(rows, {.left_pad = true});
   EXPECT_TRUE(left.flow["media_index"].equal(ids_of({2, 3, 6, 7, 8, 9}, {6})));
 }
 
 TEST(Collate, ABatchWithoutImagesHasNoMediaSlots) {
-  const Batch batch = collate({row({1, 2})}, {.media_token = 9});
+  const Batch batch = collate({row({1, 2})}, {});
   EXPECT_FALSE(batch.flow.has("media_index"));
   EXPECT_FALSE(batch.flow.has("pixel_values"));
   EXPECT_FALSE(batch.has_image);
 }
 
-TEST(Collate, NamesTheRowWhosePlaceholdersAndImagesDoNotFit) {
-  const auto refusal = [](const std::vector<Features>& rows, int32_t token) -> std::string {
-    try {
-      collate(rows, {.media_token = token});
-    } catch (const UserError& e) {
-      return e.what();
-    }
-    return "";
-  };
-  EXPECT_NE(refusal({row({1, 9, 9, 9}, {}, 2)}, 9).find("train.jsonl:4"), std::string::npos);
-  EXPECT_NE(refusal({row({1, 9})}, 9).find("found 1"), std::string::npos);
-  EXPECT_NE(refusal({row({1, 2, 3}, {}, 1)}, 9).find("found 0"), std::string::npos);
-  EXPECT_NE(refusal({row({1, 2, 3}, {}, 1)}, -1).find("text model"), std::string::npos);
+TEST(Collate, MediaOfSeveralSizesLieBehindOneAnotherWithTheirFacts) {
+  auto one = row({9, 1}, {}, 1), two = row({9, 2}, {}, 1);
+  one.media[0] = {.shape = {2, 3}, .values = {1, 2, 3, 4, 5, 6}, .facts = {{"grid_thw", {1, 2, 1}}}};
+  two.media[0] = {.shape = {1, 3}, .values = {7, 8, 9}, .facts = {{"grid_thw", {1, 1, 1}}}};
+  const Batch batch = collate({one, two}, {});
+  EXPECT_TRUE(batch.flow["pixel_values"].equal(at::tensor({1.F, 2.F, 3.F, 4.F, 5.F, 6.F, 7.F, 8.F, 9.F}).view({3, 3})));
+  EXPECT_TRUE(batch.flow["grid_thw"].equal(ids_of({1, 2, 1, 1, 1, 1}, {2, 3})));
+}
+
+TEST(Collate, PositionsOfSeveralAxesMoveWithThePadding) {
+  auto placed = row({9, 9, 1}, {}, 1);
+  placed.positions = {0, 0, 2, 0, 1, 2};  // two axes
+  const Batch left = collate({placed, row({1, 2, 3, 4})}, {.left_pad = true});
+  EXPECT_TRUE(left.flow["positions"].equal(ids_of({0, 0, 0, 2, 0, 1, 2, 3, 0, 0, 1, 2, 0, 1, 2, 3}, {2, 2, 4})));
+  EXPECT_EQ(left.next_positions, (std::vector<int64_t>{3, 4}));
+  const Batch right = collate({placed}, {});
+  EXPECT_TRUE(right.flow["positions"].equal(ids_of({0, 0, 2, 0, 1, 2}, {2, 1, 3})));
+  EXPECT_FALSE(collate({row({1, 2})}, {}).flow.has("positions"));
+}
+
+TEST(Collate, RefusesMediaThatDoNotFitAndFeaturesThatContradictThemselves) {
   auto other = row({9}, {}, 1);
-  other.images[0].shape = {1, 2, 1};
-  EXPECT_NE(refusal({row({9, 1}, {}, 1), other}, 9).find("[1, 2, 1]"), std::string::npos);
+  other.media[0].shape = {1, 2, 1};
+  try {
+    collate({row({9, 1}, {}, 1), other}, {});
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("train.jsonl:1: image prepared as [1, 2, 1]"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW(collate({row({1, 9})}, {}), InternalError);            // a placeholder and nothing for it
+  EXPECT_THROW(collate({row({1, 2, 3}, {}, 1)}, {}), InternalError);  // an image and no placeholder
 }
 
 TEST(Collate, NoRowsGiveAnEmptyBatch) {

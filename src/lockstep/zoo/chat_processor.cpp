@@ -13,14 +13,29 @@ namespace lockstep {
 namespace {
 
 constexpr int32_t kIgnored = -100;
-constexpr std::string_view kMark = "<image>";
+constexpr std::string_view kImageMark = "<image>", kVideoMark = "<video>";
+constexpr double kUsualFps = 2.0;
 
 std::optional<int32_t> special_id(const Tokenizer& tokenizer, std::string_view role) {
   const auto token = tokenizer.special(role);
   return token ? tokenizer.id_of(*token) : std::nullopt;
 }
 
-/// A mark usually stands on its own line: that one line break belongs to the mark, not to the text.
+/// How marks become parts.
+struct MarkRules {
+  bool images = true, videos = false;  // which marks there are
+  bool take_break = true;              // one line break beside a mark is part of it
+};
+
+/// The next mark from `begin`, and which; npos when there is none.
+std::pair<size_t, std::string_view> next_mark(std::string_view content, size_t begin, const MarkRules& rules) {
+  const size_t image = rules.images ? content.find(kImageMark, begin) : std::string_view::npos;
+  const size_t video = rules.videos ? content.find(kVideoMark, begin) : std::string_view::npos;
+  return image <= video ? std::pair(image, kImageMark) : std::pair(video, kVideoMark);
+}
+
+/// A mark usually stands on its own line. Where the template writes a line break of its own beside media, that of the
+/// text belongs to the mark.
 std::string_view without_line_break(std::string_view text, bool after_mark, bool before_mark) {
   if (after_mark && text.starts_with('\n')) text.remove_prefix(1);
   if (before_mark && text.ends_with('\n')) text.remove_suffix(1);
@@ -28,40 +43,55 @@ std::string_view without_line_break(std::string_view text, bool after_mark, bool
 }
 
 /// "a <image> b" -> [{text}, {image}, {text}].
-Json typed_parts(std::string_view content) {
+Json typed_parts(std::string_view content, const MarkRules& rules) {
   Json parts = Json::array();
   for (size_t begin = 0;;) {
-    const size_t mark = content.find(kMark, begin);
-    const bool found = mark != std::string_view::npos;
-    const auto text =
-        without_line_break(content.substr(begin, found ? mark - begin : std::string_view::npos), begin > 0, found);
+    const auto [at, mark] = next_mark(content, begin, rules);
+    const bool found = at != std::string_view::npos;
+    auto text = content.substr(begin, found ? at - begin : std::string_view::npos);
+    if (rules.take_break) text = without_line_break(text, begin > 0, found);
     if (!text.empty() || (!found && parts.empty())) parts.push_back({{"type", "text"}, {"text", text}});
     if (!found) return parts;
-    parts.push_back({{"type", "image"}});
-    begin = mark + kMark.size();
+    parts.push_back({{"type", mark == kImageMark ? "image" : "video"}});
+    begin = at + mark.size();
   }
 }
 
-size_t marks_in(std::string_view content) {
+size_t marks_in(std::string_view content, std::string_view mark) {
   size_t count = 0;
-  for (size_t at = content.find(kMark); at != std::string_view::npos; at = content.find(kMark, at + kMark.size()))
-    ++count;
+  for (size_t at = content.find(mark); at != std::string_view::npos; at = content.find(mark, at + mark.size())) ++count;
   return count;
+}
+
+/// One kind of medium of a row: as many marks as media, and only where the model has such media.
+void check_kind(const Sample& sample, std::string_view mark, const char* name, int32_t token, size_t given) {
+  if (token < 0) {
+    if (given == 0) return;
+    throw data_error(fmt::format("{}: expected no {}s (this model reads no {}s), found {} {}(s)", sample.where, name,
+                                 name, given, name),
+                     fmt::format("take a model with {}, or leave the {}s out of the row",
+                                 mark == kImageMark ? "vision" : "video", name));
+  }
+  size_t marks = 0;
+  for (const auto& message : sample.messages) marks += marks_in(message.content, mark);
+  if (marks == given) return;
+  throw data_error(fmt::format("{}: expected one {} mark for each {}, found {} mark(s) and {} {}(s)", sample.where,
+                               mark, name, marks, given, name));
 }
 
 }  // namespace
 
 /// Ids and labels in the making.
-struct ChatProcessor::Row {
-  std::vector<int32_t> ids, labels;
-  std::vector<PixelBlock> images;
+struct ChatProcessor::Row : TokenRow {
+  std::vector<PixelBlock> media;
 };
 
 ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
   const std::string& source = parts_.chat.source();
-  parts_as_lists_ = parts_.images.token >= 0 &&
+  parts_as_lists_ = (parts_.media.image_token >= 0 || parts_.media.video_token >= 0) &&
                     (source.find("'type'") != std::string::npos || source.find("\"type\"") != std::string::npos ||
                      source.find(".type") != std::string::npos);
+  mark_takes_break_ = !parts_as_lists_ || breaks_line_after_image();
   stops_.insert(parts_.stop_tokens.begin(), parts_.stop_tokens.end());
   const auto end = special_id(parts_.tokenizer, "eos_token");
   if (end) stops_.insert(*end);
@@ -72,9 +102,8 @@ ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
 
 /// What the template writes behind an assistant's words, as far as it is a special token.
 std::vector<int32_t> ChatProcessor::turn_ends() const {
-  const auto content = [&](const char* text) { return parts_as_lists_ ? typed_parts(text) : Json(text); };
-  const Json probe = {{{"role", "user"}, {"content", content("a")}},
-                      {{"role", "assistant"}, {"content", content("b")}}};
+  const Json probe = {{{"role", "user"}, {"content", template_content("a")}},
+                      {{"role", "assistant"}, {"content", template_content("b")}}};
   std::vector<TextSpan> spans;
   try {
     spans = parts_.chat.render_spans(probe, render_options(false));
@@ -90,34 +119,42 @@ std::vector<int32_t> ChatProcessor::turn_ends() const {
   return {};
 }
 
+bool ChatProcessor::breaks_line_after_image() const {
+  const Json probe = {{{"role", "user"}, {"content", typed_parts("<image>What?", {.take_break = false})}}};
+  try {
+    const std::string text = parts_.chat.render(probe, render_options(true));
+    const size_t at = text.find("What?");
+    return at != std::string::npos && at > 0 && text[at - 1] == '\n';
+  } catch (const UserError&) {
+    return true;
+  }
+}
+
 RenderOptions ChatProcessor::render_options(bool generation_prompt) const {
   return {.add_generation_prompt = generation_prompt,
           .bos_token = parts_.tokenizer.special("bos_token").value_or(""),
           .eos_token = parts_.tokenizer.special("eos_token").value_or("")};
 }
 
+Json ChatProcessor::template_content(const std::string& content) const {
+  if (!parts_as_lists_) return content;
+  return typed_parts(content, {.images = parts_.media.image_token >= 0,
+                               .videos = parts_.media.video_token >= 0,
+                               .take_break = mark_takes_break_});
+}
+
 Json ChatProcessor::template_messages(const Sample& sample, size_t count) const {
   Json messages = Json::array();
   for (size_t i = 0; i < count; ++i) {
     const auto& message = sample.messages[i];
-    messages.push_back(
-        {{"role", message.role}, {"content", parts_as_lists_ ? typed_parts(message.content) : Json(message.content)}});
+    messages.push_back({{"role", message.role}, {"content", template_content(message.content)}});
   }
   return messages;
 }
 
-void ChatProcessor::check_images(const Sample& sample) const {
-  if (parts_.images.token < 0) {
-    if (sample.images.empty()) return;
-    throw data_error(fmt::format("{}: expected text alone (this model reads no images), found {} image(s)",
-                                 sample.where, sample.images.size()),
-                     "take a model with vision, or leave the images out of the row");
-  }
-  size_t marks = 0;
-  for (const auto& message : sample.messages) marks += marks_in(message.content);
-  if (marks == sample.images.size()) return;
-  throw data_error(fmt::format("{}: expected one <image> mark for each image, found {} mark(s) and {} image(s)",
-                               sample.where, marks, sample.images.size()));
+void ChatProcessor::check_media(const Sample& sample) const {
+  check_kind(sample, kImageMark, "image", parts_.media.image_token, sample.images.size());
+  check_kind(sample, kVideoMark, "video", parts_.media.video_token, sample.videos.size());
 }
 
 /// The token that the tokenizer puts in front of every text, unless the template wrote it.
@@ -149,40 +186,64 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, bool last_turn) con
   row.labels.resize(row.ids.size(), kIgnored);
 }
 
-void ChatProcessor::expand_images(Row& row, const Sample& sample) const {
-  if (parts_.images.token < 0) return;
+PixelBlock ChatProcessor::prepare_image(const Sample& sample, size_t index, const MediaOptions& options) const {
+  return parts_.media.image(load_image(sample.images[index], sample.where), options, sample.where);
+}
+
+PixelBlock ChatProcessor::prepare_video(const Sample& sample, size_t index, const MediaOptions& options) const {
+  const Video& video = sample.videos[index];
+  std::vector<Image> frames;
+  for (const auto& frame : video.frames) frames.push_back(load_image(frame, sample.where));
+  const double fps = video.fps > 0 ? video.fps : options.fps > 0 ? options.fps : kUsualFps;
+  return parts_.media.video(frames, fps, options, fmt::format("{}: videos[{}]", sample.where, index));
+}
+
+/// Each placeholder that the template wrote, made as many as its medium has features.
+void ChatProcessor::expand_media(Row& row, const Sample& sample, const MediaOptions& options) const {
+  const MediaRules& rules = parts_.media;
   Row wide;
+  size_t images = 0, videos = 0;
   for (size_t i = 0; i < row.ids.size(); ++i) {
-    if (row.ids[i] != parts_.images.token) {
-      wide.ids.push_back(row.ids[i]);
+    const int32_t id = row.ids[i];
+    const bool image = id == rules.image_token, video = id == rules.video_token;
+    if (id < 0 || (!image && !video)) {
+      wide.ids.push_back(id);
       wide.labels.push_back(row.labels[i]);
       continue;
     }
-    const size_t next = wide.images.size();
-    if (next == sample.images.size()) {
-      throw data_error(fmt::format("{}: the chat template writes more than {} image placeholder(s)", sample.where,
-                                   sample.images.size()));
+    const size_t given = image ? sample.images.size() : sample.videos.size();
+    if ((image ? images : videos) == given) {
+      throw data_error(fmt::format("{}: the chat template writes more than {} {} placeholder(s)", sample.where, given,
+                                   image ? "image" : "video"),
+                       "the text of a row may not hold the placeholder itself: write <image> or <video>");
     }
-    wide.images.push_back(parts_.images.prepare(load_image(sample.images[next], sample.where)));
-    const auto count = static_cast<size_t>(parts_.images.num_tokens(wide.images.back()));
-    wide.ids.insert(wide.ids.end(), count, parts_.images.token);
-    wide.labels.resize(wide.ids.size(), kIgnored);
+    wide.media.push_back(image ? prepare_image(sample, images++, options) : prepare_video(sample, videos++, options));
+    const int64_t count = rules.num_tokens(wide.media.back());
+    for (int64_t k = 0; k < count; ++k) {
+      wide.media_index.push_back(static_cast<int32_t>(wide.ids.size()));
+      wide.ids.push_back(id);
+      wide.labels.push_back(kIgnored);
+    }
   }
   row = std::move(wide);
 }
 
 Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
-  fit_length(row.ids, row.labels, parts_.images.token, options, sample.where);
+  fit_length(row, options, sample.where);
   if (!labelled) row.labels.clear();
-  return {.input_ids = std::move(row.ids),
-          .labels = std::move(row.labels),
-          .images = std::move(row.images),
-          .sample = sample};
+  Features features{.input_ids = std::move(row.ids),
+                    .labels = std::move(row.labels),
+                    .media = std::move(row.media),
+                    .media_index = std::move(row.media_index),
+                    .positions = {},
+                    .sample = sample};
+  if (parts_.media.place) parts_.media.place(features);
+  return features;
 }
 
 Features ChatProcessor::train_features(const Sample& sample, const ProcessOptions& options) const {
   if (!sample.input_ids.empty()) return token_row_features(sample, options);
-  check_images(sample);
+  check_media(sample);
   std::vector<bool> trained;
   for (const auto& message : sample.messages) trained.push_back(message.role == "assistant" && message.trained);
   if (std::ranges::find(trained, true) == trained.end()) {
@@ -200,7 +261,7 @@ Features ChatProcessor::train_features(const Sample& sample, const ProcessOption
   Row row;
   for (size_t i = 0; i < spans.size(); ++i) add_span(row, spans[i], i + 1 == spans.size());
   put_begin_token(row);
-  expand_images(row, sample);
+  expand_media(row, sample, options.media);
   return finish(std::move(row), sample, options, true);
 }
 
@@ -214,7 +275,7 @@ Features ChatProcessor::prompt_features(const Sample& sample, const ProcessOptio
     row.labels.assign(row.ids.size(), kIgnored);
     return finish(std::move(row), sample, options, false);
   }
-  check_images(sample);
+  check_media(sample);
   const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
   const Json messages = template_messages(sample, sample.messages.size() - (answered ? 1 : 0));
   try {
@@ -225,7 +286,7 @@ Features ChatProcessor::prompt_features(const Sample& sample, const ProcessOptio
   }
   row.labels.assign(row.ids.size(), kIgnored);
   put_begin_token(row);
-  expand_images(row, sample);
+  expand_media(row, sample, options.media);
   return finish(std::move(row), sample, options, false);
 }
 

@@ -31,8 +31,7 @@ Sample conversation(std::vector<Message> messages, std::vector<std::string> imag
 }
 
 int32_t image_token(const std::string& name) {
-  const HfConfig config = HfConfig::load(checkpoint(name));
-  return family_of(config).media_token(config);
+  return static_cast<int32_t>(HfConfig::load(checkpoint(name)).integer("image_token_index"));
 }
 
 std::string image_path() { return (fs::path(LOCKSTEP_FIXTURES) / "oracle/seed1/llava/media/a.png").string(); }
@@ -126,8 +125,9 @@ TEST(ImageProcessor, PutsAsManyPlaceholdersAsTheTowerGivesFeatures) {
   const auto features = processor->train_features(
       conversation({{"user", "<image>\nWhat is it?"}, {"assistant", "A rose."}}, {image_path()}), {});
   EXPECT_EQ(std::count(features.input_ids.begin(), features.input_ids.end(), image_token("seed1/llava")), 16);
-  ASSERT_EQ(features.images.size(), 1U);
-  EXPECT_EQ(features.images[0].shape, (std::vector<int64_t>{3, 56, 56}));
+  EXPECT_EQ(features.media_index.size(), 16U);
+  ASSERT_EQ(features.media.size(), 1U);
+  EXPECT_EQ(features.media[0].shape, (std::vector<int64_t>{1, 3, 56, 56}));
   EXPECT_EQ(features.input_ids.front(), 1);  // the post-processor's <s>
   for (size_t i = 0; i < features.input_ids.size(); ++i) {
     EXPECT_TRUE(features.input_ids[i] != image_token("seed1/llava") || features.labels[i] == -100) << i;
@@ -163,18 +163,18 @@ TEST(ImageProcessor, CountsMarksAgainstImages) {
 }
 
 TEST(FitLength, CutsTextAndNeverPlaceholders) {
+  using Ids = std::vector<int32_t>;
   const auto cut = [](Truncation truncation, int64_t limit) {
-    std::vector<int32_t> ids{1, 9, 9, 2, 3, 4}, labels{-100, -100, -100, 2, 3, 4};
-    fit_length(ids, labels, 9, {.max_length = limit, .truncation = truncation}, "row");
-    return std::pair(ids, labels);
+    TokenRow row{{1, 9, 9, 2, 3, 4}, {-100, -100, -100, 2, 3, 4}, {1, 2}};
+    fit_length(row, {.max_length = limit, .truncation = truncation}, "row");
+    return std::tuple(row.ids, row.labels, row.media_index);
   };
-  using Row = std::vector<int32_t>;
-  EXPECT_EQ(cut(Truncation::kRight, 4), std::pair(Row({1, 9, 9, 2}), Row({-100, -100, -100, 2})));
-  EXPECT_EQ(cut(Truncation::kLeft, 4), std::pair(Row({9, 9, 3, 4}), Row({-100, -100, 3, 4})));
-  EXPECT_EQ(cut(Truncation::kRight, 2), std::pair(Row({9, 9}), Row({-100, -100})));
+  EXPECT_EQ(cut(Truncation::kRight, 4), std::tuple(Ids({1, 9, 9, 2}), Ids({-100, -100, -100, 2}), Ids({1, 2})));
+  EXPECT_EQ(cut(Truncation::kLeft, 4), std::tuple(Ids({9, 9, 3, 4}), Ids({-100, -100, 3, 4}), Ids({0, 1})));
+  EXPECT_EQ(cut(Truncation::kRight, 2), std::tuple(Ids({9, 9}), Ids({-100, -100}), Ids({0, 1})));
   EXPECT_THROW(cut(Truncation::kRight, 1), UserError);
   EXPECT_THROW(cut(Truncation::kDelete, 5), UserError);
-  EXPECT_EQ(cut(Truncation::kDelete, 6).first.size(), 6U);
+  EXPECT_EQ(std::get<0>(cut(Truncation::kDelete, 6)).size(), 6U);
 }
 
 }  // namespace

@@ -8,5 +8,6 @@ namespace lockstep {
 Family qwen2_family();
 Family llama_family();
 Family llava_family();
+Family qwen2_5_vl_family();
 
 }  // namespace lockstep

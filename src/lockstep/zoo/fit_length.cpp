@@ -1,22 +1,19 @@
 #include "lockstep/zoo/fit_length.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 
-void fit_length(std::vector<int32_t>& ids, std::vector<int32_t>& labels, int32_t kept, const ProcessOptions& options,
-                const std::string& where) {
-  const auto length = static_cast<int64_t>(ids.size());
+void fit_length(TokenRow& row, const ProcessOptions& options, const std::string& where) {
+  const auto length = static_cast<int64_t>(row.ids.size());
   if (options.max_length <= 0 || length <= options.max_length) return;
   if (options.truncation == Truncation::kDelete) {
     throw data_error(fmt::format("{}: row is {} tokens, --max_length is {}", where, length, options.max_length),
                      "raise --max_length, or let --truncation_strategy right or left cut such rows");
   }
-  const auto media = kept < 0 ? 0 : std::ranges::count(ids, kept);
+  const auto media = static_cast<int64_t>(row.media_index.size());
   if (media > options.max_length) {
     throw data_error(
         fmt::format("{}: the images alone are {} tokens, --max_length is {}", where, media, options.max_length),
@@ -25,16 +22,19 @@ void fit_length(std::vector<int32_t>& ids, std::vector<int32_t>& labels, int32_t
   int64_t room = options.max_length - media;  // for what is not a placeholder
   const int64_t text = length - media;
   const int64_t skipped = options.truncation == Truncation::kLeft ? text - room : 0;
-  size_t out = 0;
+  size_t out = 0, next = 0;
   int64_t seen = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool is_media = kept >= 0 && ids[i] == kept;
-    if (!is_media && (seen++ < skipped || room-- <= 0)) continue;
-    ids[out] = ids[i];
-    labels[out++] = labels[i];
+  for (size_t i = 0; i < row.ids.size(); ++i) {
+    if (next < row.media_index.size() && row.media_index[next] == static_cast<int32_t>(i)) {
+      row.media_index[next++] = static_cast<int32_t>(out);
+    } else if (seen++ < skipped || room-- <= 0) {
+      continue;
+    }
+    row.ids[out] = row.ids[i];
+    row.labels[out++] = row.labels[i];
   }
-  ids.resize(out);
-  labels.resize(out);
+  row.ids.resize(out);
+  row.labels.resize(out);
 }
 
 }  // namespace lockstep

@@ -9,9 +9,14 @@
 
 namespace lockstep {
 
-/// Cuts ids and labels alike. Tokens equal to `kept` (media placeholders; -1: none) stay. Throws UserError(kData)
-/// naming `where`, the tokens found and the limit, when the row may not be cut or its media alone are too long.
-void fit_length(std::vector<int32_t>& ids, std::vector<int32_t>& labels, int32_t kept, const ProcessOptions& options,
-                const std::string& where);
+/// Tokens of a row with their labels, and the places of media placeholders among them.
+struct TokenRow {
+  std::vector<int32_t> ids, labels;
+  std::vector<int32_t> media_index;
+};
+
+/// Cuts ids and labels alike; placeholders stay, and media_index follows them. Throws UserError(kData) naming `where`,
+/// the tokens found and the limit, when the row may not be cut or its media alone are too long.
+void fit_length(TokenRow& row, const ProcessOptions& options, const std::string& where);
 
 }  // namespace lockstep

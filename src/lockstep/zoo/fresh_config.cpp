@@ -74,6 +74,33 @@ std::string_view chatml_template() {
 )";
 }
 
+std::string_view qwen2_vl_template() {
+  return R"({%- if messages[0]['role'] != 'system' -%}
+{{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\n' -}}
+{%- if message['content'] is string -%}
+{{- message['content'] -}}
+{%- else -%}
+{%- for part in message['content'] -%}
+{%- if part['type'] == 'image' -%}
+{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+{%- elif part['type'] == 'video' -%}
+{{- '<|vision_start|><|video_pad|><|vision_end|>' -}}
+{%- else -%}
+{{- part['text'] -}}
+{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+{{- '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- endif -%}
+)";
+}
+
 std::string_view llama3_template() {
   return R"({{- bos_token -}}
 {%- for message in messages -%}

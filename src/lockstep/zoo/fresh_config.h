@@ -30,6 +30,8 @@ Json fresh_media_processor(const VisionSize& size);
 std::string_view chatml_template();
 /// Llama 3's headers: a turn ends with <|eot_id|>.
 std::string_view llama3_template();
+/// ChatML with images and videos where they stand: <|vision_start|><|image_pad|><|vision_end|>.
+std::string_view qwen2_vl_template();
 /// USER: … ASSISTANT: …, images before the text, an answer ends with the end-of-sequence token.
 std::string_view vicuna_template();
 

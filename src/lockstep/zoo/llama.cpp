@@ -40,7 +40,7 @@ Family llama_family() {
           .architectures = {"LlamaForCausalLM"},
           .build = build,
           .processor = load_text_processor,
-          .media_token = [](const HfConfig&) { return -1; },
+          .rows_of_hf = text_rows_of_hf,
           .fresh_files = fresh_files};
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -131,6 +132,10 @@ int32_t media_token(const HfConfig& config) {
   return static_cast<int32_t>(config.integer("image_token_index", config.integer("image_token_id", 32000)));
 }
 
+std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs) {
+  return image_rows_of_hf(inputs, media_token(config));
+}
+
 std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   const HfConfig config = HfConfig::load(dir);
   return load_image_processor(dir, {.token = media_token(config),
@@ -153,7 +158,7 @@ std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, i
   const int64_t patches = (vision.image_size / vision.patch) * (vision.image_size / vision.patch);
   const Json config = {{"architectures", {"LlavaForConditionalGeneration"}},
                        {"model_type", "llava"},
-                       {"image_token_index", nullptr},
+                       {"image_token_index", "<image>"},
                        {"image_seq_length", patches},
                        {"pad_token_id", nullptr},
                        {"projector_hidden_act", "gelu"},
@@ -178,7 +183,7 @@ Family llava_family() {
           .architectures = {"LlavaForConditionalGeneration"},
           .build = build,
           .processor = load_processor,
-          .media_token = media_token,
+          .rows_of_hf = rows_of,
           .fresh_files = fresh_files};
 }
 

@@ -26,45 +26,54 @@ std::vector<int32_t> stop_tokens_of(const std::filesystem::path& dir) {
   return ids;
 }
 
-/// preprocessor_config.json, or since transformers 5 a part of processor_config.json.
-ClipImageConfig image_config_of(const std::filesystem::path& dir, const HfConfig& processor) {
-  const auto path = dir / "preprocessor_config.json";
-  if (std::filesystem::exists(path)) return read_clip_image_config(read_json(path), path.string());
-  if (processor.has("image_processor")) {
-    const HfConfig part = processor.at("image_processor");
-    return read_clip_image_config(part.json(), part.where());
-  }
-  throw checkpoint_error(fmt::format("{}: expected the file, or \"image_processor\" in {}, found neither",
-                                     path.string(), processor.where()),
-                         "copy preprocessor_config.json from the released model");
+bool has_template(const std::filesystem::path& dir) {
+  if (std::filesystem::exists(dir / "chat_template.jinja")) return true;
+  return optional_file(dir, "chat_template.json").has("chat_template") ||
+         optional_file(dir, "tokenizer_config.json").has("chat_template");
 }
 
 }  // namespace
 
+ChatParts load_chat_parts(const std::filesystem::path& dir, MediaRules media, std::string_view template_of_family) {
+  const bool own = template_of_family.empty() || has_template(dir);
+  return {.tokenizer = Tokenizer::load(dir),
+          .chat = own ? ChatTemplate::load(dir) : ChatTemplate(template_of_family, "the family's chat template"),
+          .stop_tokens = stop_tokens_of(dir),
+          .media = std::move(media)};
+}
+
+HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,
+                        const std::string& part) {
+  for (const auto& file : files) {
+    if (std::filesystem::exists(dir / file)) return optional_file(dir, file.c_str());
+  }
+  const HfConfig processor = optional_file(dir, "processor_config.json");  // where transformers 5 puts it
+  if (processor.has(part)) return processor.at(part);
+  throw checkpoint_error(fmt::format("{}: expected the file, or \"{}\" in {}, found neither",
+                                     (dir / files.back()).string(), part, processor.where()),
+                         fmt::format("copy {} from the released model", files.back()));
+}
+
 std::unique_ptr<Processor> load_text_processor(const std::filesystem::path& dir) {
-  return std::make_unique<ChatProcessor>(ChatParts{.tokenizer = Tokenizer::load(dir),
-                                                   .chat = ChatTemplate::load(dir),
-                                                   .stop_tokens = stop_tokens_of(dir),
-                                                   .images = {}});
+  return std::make_unique<ChatProcessor>(load_chat_parts(dir, {}));
 }
 
 std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir, const PatchRules& rules) {
+  const HfConfig picture = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
+  const ClipImageConfig config = read_clip_image_config(picture.json(), picture.where());
   const HfConfig processor = optional_file(dir, "processor_config.json");
-  const ClipImageConfig image = image_config_of(dir, processor);
   const int64_t patch = processor.integer("patch_size", rules.patch);
   const std::string usual = rules.drops_class_token ? "default" : "full";
   const bool drops = processor.text("vision_feature_select_strategy", usual) == "default";
   const int64_t extra = processor.integer("num_additional_image_tokens", rules.extra_tokens) - (drops ? 1 : 0);
-  return std::make_unique<ChatProcessor>(
-      ChatParts{.tokenizer = Tokenizer::load(dir),
-                .chat = ChatTemplate::load(dir),
-                .stop_tokens = stop_tokens_of(dir),
-                .images = {.token = rules.token,
-                           .prepare = [image](const Image& pixels) { return clip_pixels(pixels, image); },
-                           .num_tokens =
-                               [patch, extra](const PixelBlock& pixels) {
-                                 return (pixels.shape[1] / patch) * (pixels.shape[2] / patch) + extra;
-                               }}});
+  MediaRules media{.image_token = rules.token};
+  media.image = [config](const Image& image, const MediaOptions&, const std::string&) {
+    return clip_pixels(image, config);
+  };
+  media.num_tokens = [patch, extra](const PixelBlock& pixels) {
+    return (pixels.shape[2] / patch) * (pixels.shape[3] / patch) + extra;
+  };
+  return std::make_unique<ChatProcessor>(load_chat_parts(dir, std::move(media)));
 }
 
 }  // namespace lockstep

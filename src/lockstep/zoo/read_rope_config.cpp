@@ -16,8 +16,8 @@ struct Spelling {
   double theta;
 };
 
-Spelling spelling_of(const HfConfig& config) {
-  const double theta = config.number("rope_theta", 10000.0);
+Spelling spelling_of(const HfConfig& config, double usual_theta) {
+  const double theta = config.number("rope_theta", usual_theta);
   if (config.has("rope_parameters")) {
     const HfConfig values = config.at("rope_parameters");
     return {values, values.text("rope_type", values.text("type", "default")), values.number("rope_theta", theta)};
@@ -46,8 +46,8 @@ void scale_as_llama3(std::vector<float>& frequencies, const HfConfig& values, in
 
 }  // namespace
 
-RopeConfig read_rope_config(const HfConfig& config, int64_t head_dim, int64_t max_positions) {
-  const Spelling rope = spelling_of(config);
+RopeConfig read_rope_config(const HfConfig& config, int64_t head_dim, int64_t max_positions, double usual_theta) {
+  const Spelling rope = spelling_of(config, usual_theta);
   const double partial = rope.values.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0));
   if (partial != 1.0) {
     throw checkpoint_error(
@@ -63,10 +63,15 @@ RopeConfig read_rope_config(const HfConfig& config, int64_t head_dim, int64_t ma
     for (float& frequency : made.inverse_frequencies) frequency /= factor;
   } else if (rope.type == "llama3") {
     scale_as_llama3(made.inverse_frequencies, rope.values, max_positions);
-  } else if (rope.type != "default") {
-    throw checkpoint_error(
-        fmt::format("{}: rope type: expected default, linear or llama3, found \"{}\"", config.where(), rope.type),
-        "this way of stretching positions is not built; a model computed without it would be wrong");
+  } else if (rope.type != "default" && rope.type != "mrope") {
+    throw checkpoint_error(fmt::format("{}: rope type: expected default, mrope, linear or llama3, found \"{}\"",
+                                       config.where(), rope.type),
+                           "this way of stretching positions is not built; a model computed without it would be wrong");
+  }
+  made.sections = rope.values.integers("mrope_section");
+  if (rope.values.flag("mrope_interleaved", false)) {
+    throw checkpoint_error(fmt::format("{}: mrope_interleaved: expected false, found true", rope.values.where()),
+                           "sections whose axes change from frequency to frequency are not built");
   }
   return made;
 }

@@ -11,46 +11,37 @@ namespace lockstep {
 namespace {
 
 /// What the config classes of transformers 5.23 assume when config.json leaves a key out.
-struct Defaults {
-  const char* model_type;
-  int64_t vocab, hidden, mlp, layers, heads, kv_heads, max_positions;  // kv_heads 0: as many as heads
-  bool qkv_bias;
+const std::pair<const char*, TextDefaults> kDefaults[] = {
+    {"llama", {.bias_flags = true}},
+    {"qwen2",
+     {.vocab = 151936,
+      .mlp = 22016,
+      .kv_heads = 32,
+      .max_positions = 32768,
+      .qkv_bias = true,
+      .sliding_window_flag = true}},
+    {"mistral", {.mlp = 14336, .kv_heads = 8, .max_positions = 131072, .sliding_window = true}},
 };
-constexpr Defaults kDefaults[] = {
-    {"llama", 32000, 4096, 11008, 32, 32, 0, 2048, false},
-    {"qwen2", 151936, 4096, 22016, 32, 32, 32, 32768, true},
-    {"mistral", 32000, 4096, 14336, 32, 32, 8, 131072, false},
-};
-
-const Defaults& defaults_of(const HfConfig& config, const std::string& otherwise) {
-  const std::string type = config.text("model_type", otherwise);
-  const auto* found = std::ranges::find_if(kDefaults, [&](const Defaults& d) { return type == d.model_type; });
-  if (found == std::end(kDefaults)) {
-    throw checkpoint_error(
-        fmt::format("{}: \"model_type\": expected llama, qwen2 or mistral, found \"{}\"", config.where(), type));
-  }
-  return *found;
-}
 
 /// Written as null: means "as many as heads", unlike a key that is left out.
 bool is_null(const HfConfig& config, const char* key) {
   return config.json().contains(key) && config.json()[key].is_null();
 }
 
-void refuse_sliding_window(const HfConfig& config, const Defaults& defaults, const TextConfig& text) {
-  const std::string type = defaults.model_type;
+void refuse_sliding_window(const HfConfig& config, const TextDefaults& defaults, const TextConfig& text) {
   const auto refuse = [&](const std::string& found) {
     throw checkpoint_error(
         fmt::format("{}: sliding-window attention is active ({}), and Lockstep attends to all tokens", config.where(),
                     found),
         "if your rows are shorter than the window, set use_sliding_window to false (Qwen2) or sliding_window to null");
   };
-  if (type == "qwen2" && config.flag("use_sliding_window", false) && config.integer("sliding_window", 4096) > 0 &&
-      config.integer("max_window_layers", 28) < text.layers) {
+  if (defaults.sliding_window_flag && config.flag("use_sliding_window", false) &&
+      config.integer("sliding_window", 4096) > 0 && config.integer("max_window_layers", 28) < text.layers) {
     refuse(fmt::format("use_sliding_window true, max_window_layers {} of {} layers",
                        config.integer("max_window_layers", 28), text.layers));
   }
-  if (type == "mistral" && config.has("sliding_window") && config.integer("sliding_window") < text.max_positions) {
+  if (defaults.sliding_window && config.has("sliding_window") &&
+      config.integer("sliding_window") < text.max_positions) {
     refuse(fmt::format("sliding_window {} below max_position_embeddings {}", config.integer("sliding_window"),
                        text.max_positions));
   }
@@ -78,7 +69,14 @@ void check_heads(const HfConfig& config, const TextConfig& text) {
 }  // namespace
 
 TextConfig read_text_config(const HfConfig& config, const std::string& otherwise) {
-  const Defaults& defaults = defaults_of(config, otherwise);
+  const std::string type = config.text("model_type", otherwise);
+  const auto* found = std::ranges::find_if(kDefaults, [&](const auto& one) { return type == one.first; });
+  if (found != std::end(kDefaults)) return read_text_config(config, found->second);
+  throw checkpoint_error(
+      fmt::format("{}: \"model_type\": expected llama, qwen2 or mistral, found \"{}\"", config.where(), type));
+}
+
+TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults) {
   TextConfig text;
   text.vocab = config.integer("vocab_size", defaults.vocab);
   text.hidden = config.integer("hidden_size", defaults.hidden);
@@ -90,17 +88,16 @@ TextConfig read_text_config(const HfConfig& config, const std::string& otherwise
       config.integer("num_key_value_heads", says_null || defaults.kv_heads == 0 ? text.heads : defaults.kv_heads);
   text.head_dim = config.integer("head_dim", text.heads > 0 ? text.hidden / text.heads : 0);
   text.max_positions = config.integer("max_position_embeddings", defaults.max_positions);
-  text.norm_eps = config.number("rms_norm_eps", 1e-6);
-  const bool is_llama = std::string(defaults.model_type) == "llama";
-  const bool attention_bias = is_llama && config.flag("attention_bias", false);
+  text.norm_eps = config.number("rms_norm_eps", defaults.norm_eps);
+  const bool attention_bias = defaults.bias_flags && config.flag("attention_bias", false);
   text.qkv_bias = defaults.qkv_bias || attention_bias;
   text.output_bias = attention_bias;
-  text.mlp_bias = is_llama && config.flag("mlp_bias", false);
+  text.mlp_bias = defaults.bias_flags && config.flag("mlp_bias", false);
   text.tied = config.flag("tie_word_embeddings", false);
   text.activation = config.text("hidden_act", "silu");
   check_heads(config, text);
   refuse_sliding_window(config, defaults, text);
-  text.rope = read_rope_config(config, text.head_dim, text.max_positions);
+  text.rope = read_rope_config(config, text.head_dim, text.max_positions, defaults.rope_theta);
   return text;
 }
 

@@ -15,6 +15,7 @@
 #include "lockstep/data/processor.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/model.h"
+#include "lockstep/zoo/hf_inputs.h"
 
 namespace lockstep {
 
@@ -23,9 +24,10 @@ struct Family {
   std::vector<std::string> architectures;  // as in config.json
   std::function<Model(const HfConfig&)> build;
   std::function<std::unique_ptr<Processor>(const std::filesystem::path& dir)> processor;
-  std::function<int32_t(const HfConfig&)> media_token;  // placeholder id, -1 for text models
+  /// What transformers' processor gives, as features: recorded inputs then go the way of rows.
+  std::function<std::vector<Features>(const HfConfig&, const HfInputs&)> rows_of_hf;
   /// config.json, preprocessor and chat template of a fresh checkpoint of a size ("tiny", "small", "demo"); empty:
-  /// unknown size.
+  /// unknown size. A token id of the config may be a token's text: it becomes a special token, and its id is put there.
   std::function<std::vector<std::pair<std::string, Json>>(const std::string& size, int64_t vocab)> fresh_files;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/model/batch.h"
 #include "lockstep/model/block.h"
 #include "lockstep/model/model.h"
 #include "lockstep/model/weights.h"
@@ -21,8 +22,8 @@ class StraightRun {
   Flow forward(Flow flow, const Context& context) const;
   /// Gradients of `loss` by checkpoint key: fused parameters are cut, a tied one is summed.
   std::map<std::string, Tensor> gradients(const Tensor& loss) const;
-  /// `count` greedy tokens for each row of left-padded ids; mask [B,T] is 1 at tokens.
-  Tensor greedy(const Tensor& input_ids, const Tensor& mask, Flow media, int64_t count) const;
+  /// `count` greedy tokens for each row of a left-padded batch.
+  Tensor greedy(const Batch& prompts, int64_t count) const;
 
  private:
   struct Owned {

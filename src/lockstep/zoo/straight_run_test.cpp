@@ -1,6 +1,7 @@
 #include "lockstep/zoo/straight_run.h"
 
 #include <algorithm>
+#include <span>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -58,24 +59,21 @@ std::map<std::string, Tensor> StraightRun::gradients(const Tensor& loss) const {
   return named;
 }
 
-Tensor StraightRun::greedy(const Tensor& input_ids, const Tensor& mask, Flow media, int64_t count) const {
+Tensor StraightRun::greedy(const Batch& prompts, int64_t count) const {
   const at::NoGradGuard quiet;
-  const int64_t rows = input_ids.size(0), width = input_ids.size(1);
+  Flow flow = prompts.flow;
+  const int64_t rows = flow["input_ids"].size(0), width = flow["input_ids"].size(1);
   KvCache cache(model_.dims.layers, width + 4);  // grows on the way
   Context context{.logits = LogitsWanted::kLast, .cache = &cache};
-  Tensor seen = mask.to(at::kBool);
-  Flow flow = std::move(media);
-  flow.set("input_ids", input_ids);
-  flow.set("positions", seen.cumsum(1).sub(1).clamp_min(0));
-  flow.set("mask", seen.view({rows, 1, 1, width}).expand({rows, 1, width, width}));
+  Tensor seen = flow["mask"].select(2, width - 1).squeeze(1);
+  const Tensor next_positions = from_values(std::span<const int64_t>(prompts.next_positions), {rows, 1});
   std::vector<Tensor> made;
   for (int64_t step = 0; step < count; ++step) {
     const Tensor next = forward(std::move(flow), context)["logits"].argmax(-1);
     made.push_back(next);
     seen = at::cat({seen, at::ones({rows, 1}, seen.options())}, 1);
-    flow = {{"input_ids", next},
-            {"positions", seen.sum(1, /*keepdim=*/true).sub(1)},
-            {"mask", seen.view({rows, 1, 1, seen.size(1)})}};
+    flow = {
+        {"input_ids", next}, {"positions", next_positions.add(step)}, {"mask", seen.view({rows, 1, 1, seen.size(1)})}};
   }
   return at::cat(made, 1);
 }

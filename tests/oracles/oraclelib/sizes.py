@@ -23,6 +23,11 @@ ODD = {
     "llava_vision": {"hidden_size": 36, "intermediate_size": 60, "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": 8,
                      "image_size": 40},
     "llava": {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
+    "qwen2_5_vl": {"hidden_size": 36, "intermediate_size": 50, "num_hidden_layers": 2, "max_window_layers": 2, "num_attention_heads": 3,
+                   "num_key_value_heads": 1, "rope_theta": 500000.0, "rms_norm_eps": 1e-05, "tie_word_embeddings": True,
+                   "rope_scaling": {"type": "mrope", "mrope_section": [1, 3, 2]}},
+    "qwen2_5_vl_vision": {"depth": 3, "hidden_size": 36, "intermediate_size": 50, "num_heads": 3, "patch_size": 4, "spatial_patch_size": 4,
+                          "window_size": 24, "fullatt_block_indexes": [2], "tokens_per_second": 3},
 }
 
 
@@ -54,8 +59,25 @@ def draw_vision(rng):
             "num_hidden_layers": rng.randint(2, 5), "num_attention_heads": heads, "patch_size": patch, "image_size": patch * rng.choice([3, 4, 5])}
 
 
+def draw_window_vision(rng):
+    heads, patch, depth = rng.choice([1, 2, 3, 5]), rng.choice([4, 8, 14]), rng.randint(2, 5)
+    whole = sorted(rng.sample(range(depth), rng.randint(1, depth - 1)))
+    return {"hidden_size": heads * rng.choice([8, 12, 20]), "intermediate_size": rng.choice([40, 77, 96]), "depth": depth, "num_heads": heads,
+            "patch_size": patch, "spatial_patch_size": patch, "window_size": 2 * patch * rng.randint(1, 4), "fullatt_block_indexes": whole,
+            "tokens_per_second": rng.choice([1, 2, 4, 25])}
+
+
+def draw_mrope_text(rng):
+    out = draw_text(rng, "qwen2")
+    pairs = out["hidden_size"] // out["num_attention_heads"] // 2
+    first, second = rng.randint(1, pairs - 2), 0
+    second = rng.randint(1, pairs - first - 1)
+    return {**out, "tie_word_embeddings": rng.random() < 0.5,
+            "rope_scaling": {"type": rng.choice(["mrope", "default"]), "mrope_section": [first, second, pairs - first - second]}}
+
+
 def sizes(kind, seed, part):
-    """Overrides of the config for `part` (qwen2, llama, llava, llava_text, llava_vision)."""
+    """Overrides of the config for `part` (qwen2, llama, llava, llava_text, llava_vision, qwen2_5_vl, qwen2_5_vl_vision)."""
     if kind == "default":
         return {}
     if kind == "odd":
@@ -65,4 +87,8 @@ def sizes(kind, seed, part):
         return {"vision_feature_layer": rng.choice([-1, -2]), "vision_feature_select_strategy": rng.choice(["default", "full"])}
     if part == "llava_vision":
         return draw_vision(rng)
+    if part == "qwen2_5_vl_vision":
+        return draw_window_vision(rng)
+    if part == "qwen2_5_vl":
+        return draw_mrope_text(rng)
     return draw_text(rng, part) if part in ("qwen2", "llama", "llava_text") else {}

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/model/kv_cache.h"
+#include "lockstep/model/layers/gated_mlp.h"
 #include "lockstep/model/layers/tap.h"
 #include "lockstep/tensor/fn.h"
 
@@ -44,7 +45,8 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
   tap(context, name() + ".attn_out", attended_BTD);
   const Tensor h_BTD = x_BTD.add(attended_BTD);
   const Tensor fed_BTD =
-      feed_forward(params, fn::rms_norm(h_BTD, params["post_attention_layernorm.weight"], config_.norm_eps));
+      gated_mlp(params, fn::rms_norm(h_BTD, params["post_attention_layernorm.weight"], config_.norm_eps),
+                config_.activation, config_.mlp_bias);
   tap(context, name() + ".mlp_out", fed_BTD);
   Tensor out_BTD = h_BTD.add(fed_BTD);
   tap(context, name() + ".out", out_BTD);
@@ -62,17 +64,6 @@ Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flo
   const Tensor merged = fn::merge_heads(o_BNTH);
   const Tensor& o_proj = params["self_attn.o_proj.weight"];
   return config_.output_bias ? fn::linear(merged, o_proj, params["self_attn.o_proj.bias"]) : fn::linear(merged, o_proj);
-}
-
-Tensor DecoderLayer::feed_forward(const Params& params, const Tensor& x_BTD) const {
-  const Tensor &gate_up = params["mlp.gate_up.weight"], &down = params["mlp.down_proj.weight"];
-  const Tensor both_BT2F =
-      config_.mlp_bias ? fn::linear(x_BTD, gate_up, params["mlp.gate_up.bias"]) : fn::linear(x_BTD, gate_up);
-  const Tensor y_BTF = config_.activation == "silu"
-                           ? fn::swiglu(both_BT2F)
-                           : fn::activation(config_.activation, both_BT2F.narrow(-1, 0, config_.mlp))
-                                 .mul(both_BT2F.narrow(-1, config_.mlp, config_.mlp));
-  return config_.mlp_bias ? fn::linear(y_BTF, down, params["mlp.down_proj.bias"]) : fn::linear(y_BTF, down);
 }
 
 }  // namespace lockstep

@@ -20,7 +20,6 @@ class DecoderLayer final : public Block {
 
  private:
   Tensor attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const;
-  Tensor feed_forward(const Params& params, const Tensor& x_BTD) const;
 
   TextConfig config_;
   int64_t index_;

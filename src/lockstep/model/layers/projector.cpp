@@ -44,11 +44,11 @@ MergeMedia::MergeMedia(std::string name) : Block(std::move(name), Component::kPr
 
 Flow MergeMedia::forward(const Params&, const Flow& in, const Context&) const {
   const Tensor &media = in["media"], &index = in["media_index"];
-  const int64_t rows = media.size(0) * media.size(1);
+  const int64_t rows = media.numel() / media.size(-1);
   if (rows != index.size(0)) {
-    throw data_error(fmt::format("{} image(s) give {} features, the tokens hold {} placeholders", media.size(0), rows,
-                                 index.size(0)),
-                     "processor_config.json (patch_size, num_additional_image_tokens) does not fit the vision tower");
+    throw data_error(
+        fmt::format("the images of the batch give {} features, the tokens hold {} placeholders", rows, index.size(0)),
+        "the processor's files (patch size, merging, additional tokens) do not fit the vision tower");
   }
   return {{"hidden", fn::scatter_rows(in["hidden"], media, index)}};
 }

@@ -27,7 +27,8 @@ class Projector final : public Block {
   ProjectorConfig config_;
 };
 
-/// Reads hidden [B,T,D], media [N,P,D], media_index [N*P]; writes hidden with media in the rows of the placeholders.
+/// Reads hidden [B,T,D], media [.., D] of M features, media_index [M]; writes hidden with media in the rows of the
+/// placeholders.
 class MergeMedia final : public Block {
  public:
   explicit MergeMedia(std::string name);

@@ -10,6 +10,7 @@ namespace lockstep {
 struct RopeConfig {
   std::vector<float> inverse_frequencies;  // [head_dim / 2]
   double scaling = 1.0;                    // of the tables
+  std::vector<int64_t> sections;           // where positions have several axes: how many frequencies take each in turn
 };
 
 struct TextConfig {

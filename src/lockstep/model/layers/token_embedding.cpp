@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 
 #include "lockstep/model/kv_cache.h"
+#include "lockstep/model/layers/axis_rope.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/make.h"
 
@@ -33,6 +34,10 @@ RopeTables::RopeTables(std::string name, const TextConfig& config)
 Flow RopeTables::forward(const Params&, const Flow& in, const Context& context) const {
   const Tensor& ids_BT = in["input_ids"];
   const Tensor* given = in.find("positions");
+  if (given != nullptr && given->dim() == 3) {
+    auto [cos, sin] = axis_rope(*given, rope_);
+    return {{"cos", std::move(cos)}, {"sin", std::move(sin)}};
+  }
   const int64_t first = context.cache == nullptr ? 0 : context.cache->length();
   const Tensor positions_BT =
       given != nullptr ? *given : at::arange(first, first + ids_BT.size(1), ids_BT.options()).unsqueeze(0);

@@ -15,8 +15,8 @@ class TokenEmbedding final : public Block {
   Flow forward(const Params& params, const Flow& in, const Context& context) const override;
 };
 
-/// Reads input_ids [B,T] and positions [B,T] (absent: counted from the tokens in the cache); writes cos, sin [B or 1,
-/// T, H] f32.
+/// Reads input_ids [B,T] and positions [B,T] or [axes,B,T] (absent: counted from the tokens in the cache); writes cos,
+/// sin [B or 1, T, H] f32.
 class RopeTables final : public Block {
  public:
   RopeTables(std::string name, const TextConfig& config);

@@ -1,0 +1,86 @@
+#include "lockstep/data/image_keys.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+
+ImageKeys::ImageKeys(const Json& json, const std::string& where) : json_(json), where_(where) {
+  if (!json.is_object()) throw checkpoint_error(fmt::format("{}: expected a JSON object", where));
+}
+
+const Json* ImageKeys::find(const char* key) const {
+  const auto it = json_.find(key);
+  return it == json_.end() || it->is_null() ? nullptr : &*it;
+}
+
+UserError ImageKeys::wrong(const char* key, const char* expected, const Json& found) const {
+  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", where_, key, expected, found.dump()));
+}
+
+void ImageKeys::read(const char* key, bool& value) const {
+  const Json* found = find(key);
+  if (found == nullptr) return;
+  if (!found->is_boolean()) throw wrong(key, "true or false", *found);
+  value = found->get<bool>();
+}
+
+void ImageKeys::read(const char* key, double& value) const {
+  const Json* found = find(key);
+  if (found == nullptr) return;
+  if (!found->is_number()) throw wrong(key, "a number", *found);
+  value = found->get<double>();
+}
+
+void ImageKeys::read(const char* key, std::array<double, 3>& value) const {
+  const Json* found = find(key);
+  if (found == nullptr) return;
+  const bool three = found->is_array() && found->size() == 3 &&
+                     std::all_of(found->begin(), found->end(), [](const Json& v) { return v.is_number(); });
+  if (!three) throw wrong(key, "a list of three numbers", *found);
+  for (size_t i = 0; i < 3; ++i) value[i] = (*found)[i].get<double>();
+}
+
+int64_t ImageKeys::pixels(const char* key, const Json& found, int64_t most) const {
+  if (!found.is_number_integer() || found.get<int64_t>() < 1 || found.get<int64_t>() > most) {
+    throw wrong(key, fmt::format("a size in pixels, 1 to {}", most).c_str(), found);
+  }
+  return found.get<int64_t>();
+}
+
+void ImageKeys::read(const char* key, Resample& value) const {
+  const Json* found = find(key);
+  if (found == nullptr) return;
+  if (!found->is_number_integer() || found->get<int64_t>() < 0 || found->get<int64_t>() > 5) {
+    throw wrong(key, "a filter of Pillow, 0 to 5", *found);
+  }
+  value = static_cast<Resample>(found->get<int>());
+}
+
+void PixelScale::read_scale(const ImageKeys& keys) {
+  keys.read("do_rescale", do_rescale);
+  keys.read("rescale_factor", rescale_factor);
+  keys.read("do_normalize", do_normalize);
+  keys.read("image_mean", mean);
+  keys.read("image_std", std);
+  if (std::ranges::find(std, 0.0) != std.end()) {
+    throw keys.wrong("image_std", "numbers other than 0", *keys.find("image_std"));
+  }
+}
+
+std::array<std::array<float, 256>, 3> PixelScale::tables() const {
+  std::array<std::array<float, 256>, 3> tables{};
+  for (size_t c = 0; c < tables.size(); ++c) {
+    for (size_t v = 0; v < tables[c].size(); ++v) {
+      const auto level = static_cast<double>(v);
+      float& value = tables[c][v];
+      value = static_cast<float>(do_rescale ? level * rescale_factor : level);
+      if (do_normalize) value = (value - static_cast<float>(mean[c])) / static_cast<float>(std[c]);
+    }
+  }
+  return tables;
+}
+
+}  // namespace lockstep

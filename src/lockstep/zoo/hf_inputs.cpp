@@ -1,0 +1,80 @@
+#include "lockstep/zoo/hf_inputs.h"
+
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+const Tensor& named(const HfInputs& inputs, const std::string& name) {
+  const auto found = inputs.find(name);
+  if (found == inputs.end()) throw data_error(fmt::format("recorded inputs: expected \"{}\", found none", name));
+  return found->second;
+}
+
+/// Entries of row `row` that the mask shows.
+std::vector<int32_t> shown(const Tensor& values_BT, const HfInputs& inputs, int64_t row) {
+  const auto mask = inputs.find("attention_mask");
+  std::vector<int32_t> out;
+  for (int64_t t = 0; t < values_BT.size(1); ++t) {
+    if (mask != inputs.end() && mask->second[row][t].item<int64_t>() == 0) continue;
+    out.push_back(static_cast<int32_t>(values_BT[row][t].item<int64_t>()));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Features> rows_of_hf(const HfInputs& inputs) {
+  const Tensor& ids_BT = named(inputs, "input_ids");
+  std::vector<Features> rows;
+  for (int64_t r = 0; r < ids_BT.size(0); ++r) {
+    Features& row = rows.emplace_back();
+    row.input_ids = shown(ids_BT, inputs, r);
+    if (inputs.contains("labels")) row.labels = shown(inputs.at("labels"), inputs, r);
+    row.sample.where = fmt::format("recorded row {}", r);
+  }
+  return rows;
+}
+
+std::vector<Features> text_rows_of_hf(const HfConfig&, const HfInputs& inputs) { return rows_of_hf(inputs); }
+
+std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_token) {
+  std::vector<Features> rows = rows_of_hf(inputs);
+  if (!inputs.contains("pixel_values")) return rows;
+  int64_t placeholders = 0;
+  for (auto& row : rows) {
+    for (size_t i = 0; i < row.input_ids.size(); ++i) {
+      if (row.input_ids[i] == image_token) row.media_index.push_back(static_cast<int32_t>(i));
+    }
+    placeholders += static_cast<int64_t>(row.media_index.size());
+  }
+  const Tensor& pixels = inputs.at("pixel_values");
+  const int64_t each = placeholders / std::max<int64_t>(1, pixels.size(0));
+  check(each > 0 && placeholders == each * pixels.size(0), "recorded inputs: as many placeholders for every image");
+  int64_t next = 0;
+  for (auto& row : rows) {
+    for (size_t i = 0; i < row.media_index.size(); i += static_cast<size_t>(each), ++next) {
+      row.media.push_back(block_of(pixels, next, next + 1));
+    }
+  }
+  return rows;
+}
+
+PixelBlock block_of(const Tensor& values, int64_t begin, int64_t end) {
+  const Tensor part = to_dtype(values.narrow(0, begin, end - begin), Dtype::kF32).contiguous();
+  const auto* from = part.const_data_ptr<float>();
+  return {.shape = shape_of(part), .values = {from, from + part.numel()}, .facts = {}};
+}
+
+bool is_left_padded(const HfInputs& inputs) {
+  const auto mask = inputs.find("attention_mask");
+  return mask != inputs.end() && mask->second.select(1, 0).min().item<int64_t>() == 0;
+}
+
+}  // namespace lockstep

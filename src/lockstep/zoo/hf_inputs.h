@@ -1,0 +1,30 @@
+// What transformers' processors give -> our features: so that recorded inputs run through the same collator as rows.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/features.h"
+#include "lockstep/tensor/fwd.h"
+
+namespace lockstep {
+
+class HfConfig;
+
+/// By transformers' names: input_ids, attention_mask, labels [B,T] i64, pixel_values, image_grid_thw, …
+using HfInputs = std::map<std::string, Tensor>;
+
+/// Ids and labels of each row without padding.
+std::vector<Features> rows_of_hf(const HfInputs& inputs);
+/// The same, for families without media.
+std::vector<Features> text_rows_of_hf(const HfConfig& config, const HfInputs& inputs);
+/// Rows whose images all have as many features: pixel_values [N, ..], dealt to the rows by their placeholders.
+std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_token);
+
+/// Rows [begin, end) of a float tensor's first dimension.
+PixelBlock block_of(const Tensor& values, int64_t begin, int64_t end);
+/// Whether rows are padded on the left, as for generation.
+bool is_left_padded(const HfInputs& inputs);
+
+}  // namespace lockstep

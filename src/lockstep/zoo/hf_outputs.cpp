@@ -1,0 +1,81 @@
+#include "lockstep/zoo/hf_outputs.h"
+
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+/// Moves `from` behind `to`; whichever is there alone is the whole.
+void join(HfInputs& all, const std::string& to, const std::string& from) {
+  const auto part = all.find(from);
+  if (part == all.end()) return;
+  const auto whole = all.find(to);
+  all[to] = whole == all.end() ? part->second : at::cat({whole->second, part->second}, 0);
+  all.erase(from);
+}
+
+/// Numbers of the videos count on from the last of the images.
+void join_counted(HfInputs& all, const std::string& name, bool with_begin) {
+  const auto images = all.find("image_" + name), videos = all.find("video_" + name);
+  if (images == all.end() && videos == all.end()) return;
+  Tensor joined = to_dtype(images != all.end() ? images->second : videos->second, Dtype::kI64);
+  if (images != all.end() && videos != all.end()) {
+    const Tensor more = to_dtype(videos->second, Dtype::kI64);
+    joined = with_begin ? at::cat({joined, more.narrow(0, 1, more.size(0) - 1).add(joined[-1].item<int64_t>())})
+                        : at::cat({joined, more.add(joined.numel())});
+  }
+  all.erase("image_" + name);
+  all.erase("video_" + name);
+  all[name] = joined;
+}
+
+}  // namespace
+
+HfInputs outputs_of_taps(const std::vector<std::pair<std::string, Tensor>>& taps) {
+  HfInputs out;
+  std::vector<std::string> text, vision;
+  const auto stem_of = [](const std::string& name, const char* end) {
+    return name.substr(0, name.size() - std::string(end).size());
+  };
+  for (const auto& [name, value] : taps) {
+    if (name.ends_with(".attn_out")) text.push_back(stem_of(name, ".attn_out"));
+  }
+  for (const auto& [name, value] : taps) {
+    if (!name.ends_with(".out")) continue;
+    const std::string stem = stem_of(name, ".out");
+    const auto at = std::find(text.begin(), text.end(), stem);
+    if (at == text.end()) {
+      out[fmt::format("vision_layer_{}", vision.size())] = value;
+      out[fmt::format("vision_block_{}", vision.size())] = value;
+      vision.push_back(stem);
+    } else {
+      out[fmt::format("layer_{}", at - text.begin())] = value;
+    }
+  }
+  for (const auto& [name, value] : taps) {
+    if (name.find('.') == std::string::npos) out[name] = value;
+    if (!text.empty() && name == text.front() + ".attn_out") out["layer0_attn_out"] = value;
+    if (!text.empty() && name == text.front() + ".mlp_out") out["layer0_mlp_out"] = value;
+  }
+  return out;
+}
+
+HfInputs joined_outputs(HfInputs recorded) {
+  std::vector<std::string> later;  // in the order of the calls
+  for (const auto& [name, value] : recorded) {
+    if (name.find('#') != std::string::npos) later.push_back(name);
+  }
+  for (const auto& name : later) join(recorded, name.substr(0, name.find('#')), name);
+  join(recorded, "image_features", "video_features");
+  join_counted(recorded, "window_index", /*with_begin=*/false);
+  join_counted(recorded, "cu_window_seqlens", /*with_begin=*/true);
+  return recorded;
+}
+
+}  // namespace lockstep

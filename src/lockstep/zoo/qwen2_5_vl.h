@@ -1,0 +1,23 @@
+// What the files of the family qwen2_5_vl share.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/data/processor.h"
+#include "lockstep/model/hf_config.h"
+#include "lockstep/model/layers/window_vision.h"
+#include "lockstep/zoo/hf_inputs.h"
+
+namespace lockstep::qwen2_5_vl {
+
+WindowVisionConfig read_vision_config(const HfConfig& config);
+
+std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
+std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs);
+std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, int64_t vocab);
+
+}  // namespace lockstep::qwen2_5_vl
