@@ -71,9 +71,11 @@ std::optional<int> launch_if_asked(const std::string& verb, const std::vector<st
   LaunchOptions options{.num_processes = ranks,
                         .program = "lockstep " + verb,
                         .judge = flags.judge(),
-                        .strict_guard = flags.guard == "strict",
+                        .guard = flags.guard == "off"      ? Guard::kOff
+                                 : flags.guard == "strict" ? Guard::kStrict
+                                                           : Guard::kDefault,
                         .max_restarts = flags.max_restarts};
-  if (options.strict_guard && world.num_nodes > 1) throw strict_needs_one_node();
+  if (options.guard == Guard::kStrict && world.num_nodes > 1) throw strict_needs_one_node();
   if (verb == "sft") options.restart_argv = resuming;
   return launch_ranks(argv, env, options);
 }
@@ -94,7 +96,7 @@ Job start_job(const std::string& verb, const RunFlags& flags, const Env& env) {
                          .recorder = process_recorder(),
                          .agent = env.text("LOCKSTEP_AGENT").value_or("")};
   if (flags.guard == "strict" && job.world.num_nodes > 1) throw strict_needs_one_node();
-  options.spawn_agent = [&] { return spawn_agent("lockstep " + verb, flags, job.world); };
+  if (flags.guard != "off") options.spawn_agent = [&] { return spawn_agent("lockstep " + verb, flags, job.world); };
   options.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE")](const Ending& ending) {
     if (error_file) write_error_file(*error_file, std::string(ending.message.view()));
   };

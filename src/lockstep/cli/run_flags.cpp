@@ -55,8 +55,9 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->capture_default_str()
       ->group("Ranks");
   app.add_option("--guard", flags.guard,
-                 "default | strict: strict compares every call before it starts (slow, one node)")
-      ->check(CLI::IsMember({"default", "strict"}))
+                 "default | strict | off: strict compares every call before it starts (slow, one node); off: nobody watches, "
+                 "a rank that waits only has the transport's own time limit")
+      ->check(CLI::IsMember({"default", "strict", "off"}))
       ->capture_default_str()
       ->group("Ranks");
   app.add_option("--max_restarts", flags.max_restarts,

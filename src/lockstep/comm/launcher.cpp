@@ -72,7 +72,7 @@ Variables rank_variables(const Env& env, const World& world, int local, int proc
   set("MASTER_ADDR", world.master_addr);
   set("MASTER_PORT", port);
   set("LOCKSTEP_LAUNCHED", 1);
-  set("LOCKSTEP_AGENT", agent);
+  agent.empty() ? static_cast<void>(all.erase("LOCKSTEP_AGENT")) : set("LOCKSTEP_AGENT", agent);
   if (attempt > 0) set("TORCHELASTIC_RESTART_COUNT", attempt);
   if (!env.has("OMP_NUM_THREADS")) set("OMP_NUM_THREADS", std::max(1, usable_cores() / processes));
   return all;
@@ -320,12 +320,12 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
                .local_ranks = processes,
                .world_size = world.num_nodes * processes,
                .judge = options.judge,
-               .strict = options.strict_guard,
+               .strict = options.guard == Guard::kStrict,
                .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }});
   Launch launch(options, agent, signals);
   for (int local = 0; local < processes; ++local) {
     launch.start(world.node * processes + local, local, argv,
-                 rank_variables(env, world, local, processes, port, agent.address(), attempt));
+                 rank_variables(env, world, local, processes, port, options.guard == Guard::kOff ? "" : agent.address(), attempt));
   }
   Attempt done{.code = launch.wait()};
   done.interrupted = launch.interrupted();

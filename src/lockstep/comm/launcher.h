@@ -12,12 +12,16 @@ namespace lockstep {
 
 class Env;
 
+/// kDefault: the roll call compares calls a moment after they were made. kStrict: before they start. kOff: ranks have no
+/// roll call; only the ends of their processes are seen.
+enum class Guard { kDefault, kStrict, kOff };
+
 struct LaunchOptions {
   int num_processes = 1;
   int grace_seconds = 10;            // between a second signal and SIGKILL for the rest
   std::string program = "lockstep";  // begins what people read
   JudgeOptions judge{};
-  bool strict_guard = false;
+  Guard guard = Guard::kDefault;
   int max_restarts = 0;
   /// The command line of the next attempt; asked after a failure that may not come again.
   std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};

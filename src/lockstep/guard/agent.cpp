@@ -242,7 +242,9 @@ void Agent::meet_parent(const Json& word) {
   if (tree_ == nullptr || is_root() || !word.is_object()) return;
   const auto port = word.find("port");
   if (port == word.end() || !port->is_number_integer()) return;
-  tree_->connect_parent(text_of(word, "host"), port->get<int>(), text_of(word, "token"));
+  if (tree_->connect_parent(text_of(word, "host"), port->get<int>(), text_of(word, "token"))) {
+    tree_->send_census(ranks_.census(1), /*whole=*/false);  // who is here, should this node fall silent
+  }
 }
 
 void Agent::hold_roll_call(size_t tail) {

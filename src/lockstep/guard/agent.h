@@ -61,7 +61,7 @@ class Agent {
 
   std::optional<Conclusion> conclusion() const;
   bool any_joined() const;
-  /// All ranks have left.
+  /// All ranks that ever joined have left.
   bool all_gone() const;
   /// Compares the last calls, ends the thread.
   std::optional<Conclusion> close();

@@ -282,7 +282,7 @@ TEST(TwoAgents, LeaveOneAfterTheOther) {
     std::optional<Conclusion> end;
     Worker leaving("leaving", [&](std::stop_token) { end = early.agent.close(); });
     late.rank.recorder.enter_phase(Phase::kSave, "model.safetensors");
-    std::this_thread::sleep_for(milliseconds(1200));
+    std::this_thread::sleep_for(milliseconds(700));
     EXPECT_EQ(late.agent.conclusion(), std::nullopt);
     late.rank.recorder.finish(0);
     EXPECT_EQ(late.agent.close(), std::nullopt);

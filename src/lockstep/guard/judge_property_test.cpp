@@ -145,10 +145,10 @@ Score score_of(uint64_t seed, Moment moment, int least, int most, int jobs) {
 
 TEST(JudgeProperty, FindsTheCulpritOfARandomFault) {
   constexpr uint64_t kSeed = 20261121;
-  const Score stuck = score_of(kSeed, Moment::kAllStuck, 3, 8, 1000);
-  const Score going_on = score_of(kSeed + 1, Moment::kGoingOn, 3, 8, 1000);
-  const Score late = score_of(kSeed + 2, Moment::kSomeAreLate, 3, 8, 1000);
-  const Score two = score_of(kSeed + 3, Moment::kAllStuck, 2, 2, 1000);
+  const Score stuck = score_of(kSeed, Moment::kAllStuck, 3, 8, test_rounds(1000));
+  const Score going_on = score_of(kSeed + 1, Moment::kGoingOn, 3, 8, test_rounds(1000));
+  const Score late = score_of(kSeed + 2, Moment::kSomeAreLate, 3, 8, test_rounds(1000));
+  const Score two = score_of(kSeed + 3, Moment::kAllStuck, 2, 2, test_rounds(1000));
   fmt::print("seed {}\n{}\n{}\n{}\n{}\n", kSeed, stuck.text("3 to 8 ranks, all stuck"),
              going_on.text("3 to 8 ranks, nobody blocked"), late.text("3 to 8 ranks, some are late"),
              two.text("2 ranks, no majority"));
@@ -165,7 +165,8 @@ TEST(JudgeProperty, FindsTheCulpritOfARandomFault) {
 TEST(JudgeProperty, AccusesNobodyWithoutAFault) {
   constexpr uint64_t kSeed = 7;
   Random random(kSeed);
-  for (int job = 0; job < 2000; ++job) {
+  const int rounds = test_rounds(1000);
+  for (int job = 0; job < rounds; ++job) {
     const TestCalls calls = random_program(random, 600);
     const auto world = static_cast<int>(pick(random, 2, 8));
     const size_t spread = pick(random, 0, 100);

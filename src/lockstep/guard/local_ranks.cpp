@@ -192,9 +192,8 @@ bool LocalRanks::any_joined() const {
 }
 
 bool LocalRanks::all_gone() const {
-  // Those that never joined are not waited for: there is nobody left whom they could join.
   return any_joined() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) {
-           return one.second.left || one.second.board == nullptr;
+           return one.second.board == nullptr || one.second.left;
          });
 }
 

@@ -1,7 +1,9 @@
 // Ranks as a test writes them down: the calls that they made, and how they stand. For tests alone.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,6 +71,12 @@ inline GroupReport& add_calls(RankReport& report, const TestCalls& calls, std::s
 inline void wait_in_last(GroupReport& group, double seconds) {
   group.waiting_seq = group.entered;
   group.waiting_seconds = seconds;
+}
+
+/// How often to repeat what is random: sanitizer builds set LOCKSTEP_TEST_SCALE, and take the same paths fewer times.
+inline int test_rounds(int usual) {
+  const char* scale = std::getenv("LOCKSTEP_TEST_SCALE");
+  return scale == nullptr ? usual : std::max(1, static_cast<int>(usual * std::atof(scale)));
 }
 
 inline Census census_of(const std::vector<RankReport>& reports) {
