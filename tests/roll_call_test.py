@@ -89,7 +89,7 @@ class RollCall(Story):
         self.until_step(out, 3, process)
         done = self.hit(mark, process, 1, signal.SIGSTOP)
         self.assertEqual(done.returncode, 6, done.text)
-        self.assertIn("rank 1 is stopped (SIGSTOP)", done.stderr)
+        self.assertIn("rank 1 has been stopped (SIGSTOP)", done.stderr)
         self.assertEqual(alive(mark), [])
 
     def test_a_launcher_that_is_killed_takes_its_ranks_along(self):

@@ -145,7 +145,13 @@ void Agent::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     {
       const std::lock_guard lock(mutex_);
-      turn();
+      try {
+        turn();
+      } catch (const std::exception& error) {  // a watcher that fails must not fail in silence, nor end the job
+        if (std::exchange(stumbled_, true)) return;
+        say(fmt::format("{}: notice: the roll call stumbled ({}); at the next time nobody watches any more",
+                        options_.program, error.what()));
+      }
     }
     wait_for_news();
   }

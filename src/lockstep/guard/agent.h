@@ -103,7 +103,7 @@ class Agent {
   std::vector<NodePace> children_pace_;
   Clock::time_point ended_at_{}, alert_until_{}, suspected_{}, ordered_report_{}, reported_{}, looked_{}, paced_{};
   long out_of_memory_kills_ = 0;
-  bool quiet_ = false;
+  bool quiet_ = false, stumbled_ = false;
   std::unique_ptr<Worker> thread_;
 };
 

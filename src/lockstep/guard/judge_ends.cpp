@@ -144,18 +144,18 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
     out.why =
         "the process ended itself without unwinding: a bug, a broken library, or a broken disk under a mapped file";
     out.fix =
-        "its last lines above may say more; run it again, with --resume_from_checkpoint true, and report it if it "
+        "its last lines may say more; run it again, with --resume_from_checkpoint true, and report it if it "
         "comes back";
   } else if (end.known && !report.joined) {
     out.headline = fmt::format("{} ended with exit code {} before it joined the others", who, end.exit_code);
     out.why = "it failed while it started";
-    out.fix = "its own lines above say why";
+    out.fix = "its own lines say why";
     out.exit_code = end.exit_code != 0 ? end.exit_code : kCommunicationCode;
   } else if (end.known) {
     out.headline = fmt::format("{} ended without a word (exit code {})", who, end.exit_code);
     out.why = "the process called exit in the middle of the job";
     out.fix =
-        "look at its last lines above; the run goes on from the last checkpoint with --resume_from_checkpoint true";
+        "look at its last lines; the run goes on from the last checkpoint with --resume_from_checkpoint true";
   } else {
     out.headline = fmt::format("{} is gone", who);
     out.why = "its process ended without a word: killed, or crashed";
@@ -196,7 +196,7 @@ std::optional<Diagnosis> stopped(const Census& census, double soft_seconds) {
     if (report.process.state != ProcessState::kStopped || report.stopped_seconds < soft_seconds) continue;
     Diagnosis out{.fault = Fault::kStopped, .culprits = one.ranks, .exit_code = kCommunicationCode};
     out.headline =
-        fmt::format("{} is stopped (SIGSTOP) since {}", one.ranks.phrase(), format_duration(report.stopped_seconds));
+        fmt::format("{} has been stopped (SIGSTOP) for {}", one.ranks.phrase(), format_duration(report.stopped_seconds));
     out.why = "somebody or something stopped the process, so it cannot come to the next call";
     out.fix = fmt::format(
         "find who sent SIGSTOP (a debugger, a batch system that suspends jobs); `kill -CONT {}` would "

@@ -207,7 +207,7 @@ TEST(Judge, NamesTheStopped) {
     stopped.stopped_seconds = 2;
     EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
     stopped.stopped_seconds = 3.5;
-    expect_end(reports, Fault::kStopped, world - 1, "is stopped (SIGSTOP) since 3.5s");
+    expect_end(reports, Fault::kStopped, world - 1, "has been stopped (SIGSTOP) for 3.5s");
     EXPECT_TRUE(says(judge(census_of(reports)).diagnosis.fix, "kill -CONT " + std::to_string(stopped.pid)));
     stopped.process.state = ProcessState::kTraced;  // a debugger's user knows
     EXPECT_NE(judge(census_of(reports)).verdict, Verdict::kEnd);
