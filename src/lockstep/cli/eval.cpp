@@ -11,6 +11,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/cli/answers.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/media_flags.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/train/evaluator.h"
 
@@ -101,8 +102,9 @@ void print_table(const LossFigures& loss, const AnswerFigures& answers, double s
 }  // namespace
 
 int run_eval(const std::vector<std::string>& args, const Env& env) {
-  const auto flags = parse(args);
+  auto flags = parse(args);
   if (!flags) return 0;
+  read_media_environment(env, flags->rows.media);
   if (const auto code = launch_if_asked("eval", args, flags->run, env)) return *code;
   Job job = start_job("eval", flags->run, env);
   const auto begun = Clock::now();

@@ -11,6 +11,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/cli/answers.h"
 #include "lockstep/cli/chat.h"
+#include "lockstep/cli/media_flags.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/text/tokenizer.h"
 
@@ -19,6 +20,12 @@ namespace lockstep {
 const char* const infer_summary = "chat with a model, or answer a file of prompts";
 
 namespace {
+
+/// A list of frames, as the row may have had it.
+Json video_json(const Video& video) {
+  if (video.fps == 0) return video.frames;
+  return {{"frames", video.frames}, {"fps", video.fps}};
+}
 
 /// A line of the answers' file, under ms-swift's names.
 Json answer_row(const Sample& sample, const std::string& response) {
@@ -32,6 +39,7 @@ Json answer_row(const Sample& sample, const std::string& response) {
   Json row = {
       {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};
   if (!sample.images.empty()) row["images"] = sample.images;
+  for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   return row;
 }
 
@@ -84,8 +92,9 @@ void answer_file(Session& session, const InferFlags& flags, const Env& env) {
 }  // namespace
 
 int run_infer(const std::vector<std::string>& args, const Env& env) {
-  const auto flags = parse_infer_flags(args);
+  auto flags = parse_infer_flags(args);
   if (!flags) return 0;
+  read_media_environment(env, flags->rows.media);
   if (const auto code = launch_if_asked("infer", args, flags->run, env)) return *code;
   Job job = start_job("infer", flags->run, env);
   Session session(job, flags->run.model, flags->run.dtype(), [&](Dtype compute) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/cli/media_flags.h"
 
 namespace lockstep {
 namespace {
@@ -99,7 +100,7 @@ JudgeOptions RunFlags::judge() const {
 }
 
 ProcessOptions RowFlags::process() const {
-  ProcessOptions options{.max_length = max_length};
+  ProcessOptions options{.max_length = max_length, .media = media};
   if (truncation_strategy == "right") options.truncation = Truncation::kRight;
   if (truncation_strategy == "left") options.truncation = Truncation::kLeft;
   return options;
@@ -115,6 +116,7 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->check(CLI::IsMember({"delete", "right", "left"}))
       ->capture_default_str()
       ->group("Data");
+  add_media_flags(app, flags.media);
   app.add_option("--strict", flags.strict, "stop at the first row that cannot be used, instead of skipping it")
       ->capture_default_str()
       ->group("Data");

@@ -38,6 +38,7 @@ struct RowFlags {
   bool strict = false;
   uint64_t seed = 42;
   int num_workers = 1;
+  MediaOptions media;
 
   ProcessOptions process() const;
 };

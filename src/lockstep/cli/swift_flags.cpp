@@ -43,7 +43,6 @@ constexpr SwiftFlag kFlags[] = {
     {"logging_dir", "*", "TensorBoard files are in runs/ of the run folder"},
     {"disable_tqdm", "*", "one line a logging step is printed"},
     {"remove_unused_columns", "*", "columns that are not used are left alone"},
-    {"max_pixels", "*", "this family's images have one size"},
     {"model_author", "*", "it was for self-cognition data"},
     {"model_name", "*", "it was for self-cognition data"},
     {"lora_rank", "*", "--tuner_type full has no adapters"},

@@ -17,6 +17,7 @@ enum class Truncation { kDelete, kRight, kLeft };
 /// What a person asks of pictures where a family takes them in any size; 0: as the checkpoint has it. ms-swift's
 /// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS and FPS.
 struct MediaOptions {
+  int64_t shrink_to_pixels = 0;  // ms-swift's --max_pixels: larger images are scaled down before a family takes them
   int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
   int64_t video_min_pixels = 0, video_max_pixels = 0;  // of a frame
   int64_t video_total_pixels = 0;                      // that the frames of a video share

@@ -1,6 +1,7 @@
 #include "lockstep/zoo/chat_processor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -61,6 +62,15 @@ size_t marks_in(std::string_view content, std::string_view mark) {
   size_t count = 0;
   for (size_t at = content.find(mark); at != std::string_view::npos; at = content.find(mark, at + mark.size())) ++count;
   return count;
+}
+
+/// Source: ms-swift 4.6 rescale_image.
+Image shrunk(Image image, int64_t max_pixels) {
+  if (max_pixels <= 0 || image.width * image.height <= max_pixels) return image;
+  const double ratio = static_cast<double>(image.width) / static_cast<double>(image.height);
+  const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
+  const auto edge = [](double length) { return std::max<int64_t>(1, static_cast<int64_t>(length)); };
+  return resize(image, edge(height * ratio), edge(height), Resample::kBilinear);
 }
 
 /// One kind of medium of a row: as many marks as media, and only where the model has such media.
@@ -187,7 +197,8 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, bool last_turn) con
 }
 
 PixelBlock ChatProcessor::prepare_image(const Sample& sample, size_t index, const MediaOptions& options) const {
-  return parts_.media.image(load_image(sample.images[index], sample.where), options, sample.where);
+  return parts_.media.image(shrunk(load_image(sample.images[index], sample.where), options.shrink_to_pixels), options,
+                            sample.where);
 }
 
 PixelBlock ChatProcessor::prepare_video(const Sample& sample, size_t index, const MediaOptions& options) const {
