@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/guard/tree_news.h"
 
 namespace lockstep {
 namespace {
@@ -159,7 +158,7 @@ void TreeLink::hear_child(Child& child, TreeNews& news) {
       child.stream.close();
       child.left = true;
     } else if (kind != "beat") {
-      news.from_children.push_back(std::move(*message));
+      news.from_children.push_back(message->dump());
     }
   }
   if (!child.left && (!child.stream.open() || Clock::now() - child.heard > kSilence)) child.lost = true;
@@ -174,7 +173,7 @@ void TreeLink::hear_parent(TreeNews& news) {
     if (kind == "bye") {
       parent_left_ = true;
     } else if (kind != "beat") {
-      news.from_parent.push_back(std::move(*message));
+      news.from_parent.push_back(message->dump());
     }
   }
 }

@@ -20,7 +20,10 @@ inline constexpr int kTreeArity = 8;
 inline int tree_parent(int node) { return (node - 1) / kTreeArity; }  // of a node > 0
 std::vector<int> tree_children(int node, int num_nodes);
 
-struct TreeNews;
+/// What was heard besides censuses, as JSON texts.
+struct TreeNews {
+  std::vector<std::string> from_parent, from_children;
+};
 
 class TreeLink {
  public:

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "lockstep/guard/test_reports.h"
-#include "lockstep/guard/tree_news.h"
 
 namespace lockstep {
 namespace {
@@ -108,8 +107,8 @@ TEST(TreeLink, CensusesFlowUpAndOrdersDown) {
   child.send_up({{"kind", "suspect"}});
   std::vector<std::string> heard;
   const auto hear = [&](size_t, const TreeNews& news) {
-    for (const auto& word : news.from_children) heard.push_back("up " + word["kind"].get<std::string>());
-    for (const auto& word : news.from_parent) heard.push_back("down " + word["kind"].get<std::string>());
+    for (const auto& word : news.from_children) heard.push_back("up " + Json::parse(word)["kind"].get<std::string>());
+    for (const auto& word : news.from_parent) heard.push_back("down " + Json::parse(word)["kind"].get<std::string>());
     return true;
   };
   ASSERT_TRUE(pump_until({&parent, &child}, hear, [&] { return parent.children_fresh(seconds(10)); }));

@@ -1,0 +1,83 @@
+// The end of a job: what is kept, what people read, and that nobody stays.
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/guard/agent.h"
+#include "lockstep/guard/post_mortem.h"
+
+namespace lockstep {
+namespace {
+
+/// What a person must mend in flags or files needs no autopsy.
+bool wants_post_mortem(const Diagnosis& diagnosis) {
+  const auto code = static_cast<ExitCode>(diagnosis.exit_code);
+  return diagnosis.fault != Fault::kFacts &&
+         !(diagnosis.fault == Fault::kError &&
+           (code == ExitCode::kUsage || code == ExitCode::kData || code == ExitCode::kCheckpoint));
+}
+
+}  // namespace
+
+/// The first line, in the words of whoever is to blame.
+std::string Agent::headline(const Diagnosis& diagnosis) const {
+  return fmt::format("{}: {}: {}", options_.program, diagnosis.fault == Fault::kError ? "error" : "the job was ended",
+                     diagnosis.headline);
+}
+
+void Agent::end_job(Diagnosis diagnosis) {
+  const auto reports = ranks_.reports(FlightRing::kSize);
+  for (const auto& report : reports) {
+    if (diagnosis.stack.empty() && diagnosis.culprits.contains(report.rank)) diagnosis.stack = report.stack;
+  }
+  Conclusion conclusion{.exit_code = diagnosis.exit_code};
+  if (wants_post_mortem(diagnosis)) {
+    conclusion.post_mortem = write_post_mortem(post_mortem_folder(reports), reports, to_json(diagnosis));
+  }
+  if (diagnosis.fault == Fault::kError) {
+    conclusion.text = headline(diagnosis);
+    if (!diagnosis.error_hint.empty()) conclusion.text += fmt::format("\n  hint: {}", diagnosis.error_hint);
+  } else {
+    Diagnosis named = diagnosis;
+    named.headline = headline(diagnosis);
+    conclusion.text = named.text();
+    if (!conclusion.post_mortem.empty()) {
+      conclusion.text += fmt::format("\n  more    lockstep report --post-mortem {}", conclusion.post_mortem);
+    }
+  }
+  const std::string message = diagnosis.fault == Fault::kError ? diagnosis.headline : diagnosis.text();
+  const Ending ending{.exit_code = diagnosis.exit_code,
+                      .message = FixedText<8192>(message),
+                      .hint = FixedText<1024>(diagnosis.error_hint),
+                      .post_mortem = FixedText<1024>(conclusion.post_mortem)};
+  if (tree_ != nullptr) {
+    tree_->send_down({{"kind", "end"},
+                      {"exit_code", diagnosis.exit_code},
+                      {"text", conclusion.text},
+                      {"headline", diagnosis.headline},
+                      {"message", message},
+                      {"hint", diagnosis.error_hint},
+                      {"post_mortem", conclusion.post_mortem},
+                      {"diagnosis", to_json(diagnosis).dump(-1, ' ', false, Json::error_handler_t::replace)}});
+  }
+  conclusion.diagnosis = std::move(diagnosis);
+  conclusion_ = std::move(conclusion);
+  end_ranks(ending);
+}
+
+void Agent::end_ranks(const Ending& ending) {
+  ended_at_ = Clock::now();
+  ranks_.tell_ending(ending);
+  ranks_.kill_deaf();
+}
+
+/// Nobody stays: who has not left after the grace is killed.
+void Agent::enforce() {
+  ranks_.kill_deaf();
+  if (seconds_since(ended_at_) > options_.grace_seconds) ranks_.kill(SIGKILL);
+}
+
+}  // namespace lockstep
