@@ -55,9 +55,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group("Ranks");
-  app.add_option("--guard", flags.guard,
-                 "default | strict | off: strict compares every call before it starts (slow, one node); off: nobody watches, "
-                 "a rank that waits only has the transport's own time limit")
+  app.add_option(
+         "--guard", flags.guard,
+         "default | strict | off: strict compares every call before it starts (slow, one node); off: nobody watches, "
+         "a rank that waits only has the transport's own time limit")
       ->check(CLI::IsMember({"default", "strict", "off"}))
       ->capture_default_str()
       ->group("Ranks");

@@ -325,7 +325,8 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   Launch launch(options, agent, signals);
   for (int local = 0; local < processes; ++local) {
     launch.start(world.node * processes + local, local, argv,
-                 rank_variables(env, world, local, processes, port, options.guard == Guard::kOff ? "" : agent.address(), attempt));
+                 rank_variables(env, world, local, processes, port, options.guard == Guard::kOff ? "" : agent.address(),
+                                attempt));
   }
   Attempt done{.code = launch.wait()};
   done.interrupted = launch.interrupted();

@@ -12,8 +12,8 @@ namespace lockstep {
 
 class Env;
 
-/// kDefault: the roll call compares calls a moment after they were made. kStrict: before they start. kOff: ranks have no
-/// roll call; only the ends of their processes are seen.
+/// kDefault: the roll call compares calls a moment after they were made. kStrict: before they start. kOff: ranks have
+/// no roll call; only the ends of their processes are seen.
 enum class Guard { kDefault, kStrict, kOff };
 
 struct LaunchOptions {

@@ -154,8 +154,7 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
   } else if (end.known) {
     out.headline = fmt::format("{} ended without a word (exit code {})", who, end.exit_code);
     out.why = "the process called exit in the middle of the job";
-    out.fix =
-        "look at its last lines; the run goes on from the last checkpoint with --resume_from_checkpoint true";
+    out.fix = "look at its last lines; the run goes on from the last checkpoint with --resume_from_checkpoint true";
   } else {
     out.headline = fmt::format("{} is gone", who);
     out.why = "its process ended without a word: killed, or crashed";
@@ -195,8 +194,8 @@ std::optional<Diagnosis> stopped(const Census& census, double soft_seconds) {
     const RankReport& report = one.sample;
     if (report.process.state != ProcessState::kStopped || report.stopped_seconds < soft_seconds) continue;
     Diagnosis out{.fault = Fault::kStopped, .culprits = one.ranks, .exit_code = kCommunicationCode};
-    out.headline =
-        fmt::format("{} has been stopped (SIGSTOP) for {}", one.ranks.phrase(), format_duration(report.stopped_seconds));
+    out.headline = fmt::format("{} has been stopped (SIGSTOP) for {}", one.ranks.phrase(),
+                               format_duration(report.stopped_seconds));
     out.why = "somebody or something stopped the process, so it cannot come to the next call";
     out.fix = fmt::format(
         "find who sent SIGSTOP (a debugger, a batch system that suspends jobs); `kill -CONT {}` would "

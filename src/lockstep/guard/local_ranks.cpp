@@ -192,9 +192,8 @@ bool LocalRanks::any_joined() const {
 }
 
 bool LocalRanks::all_gone() const {
-  return any_joined() && std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) {
-           return one.second.board == nullptr || one.second.left;
-         });
+  return any_joined() && std::all_of(ranks_.begin(), ranks_.end(),
+                                     [](const auto& one) { return one.second.board == nullptr || one.second.left; });
 }
 
 Census LocalRanks::census(size_t tail) const {
