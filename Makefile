@@ -3,7 +3,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/release
 CMAKE_FLAGS ?=
 
-.PHONY: help setup build demo test quicktest bench lint format tidy sanitize clean
+.PHONY: help setup build demo test quicktest faults bench lint format tidy sanitize clean
 
 help:
 	@echo 'Lockstep: fine-tune, evaluate and ask multimodal language models, in C++ on LibTorch.'
@@ -12,6 +12,7 @@ help:
 	@echo '  make build      the binary: $(BUILD)/bin/lockstep  (try: $(BUILD)/bin/lockstep --help)'
 	@echo '  make test       everything that CI runs: lint, sanitizers, all tests (from nothing: up to 40 minutes on 2 cores)'
 	@echo '  make quicktest  all tests of the release build, without lint and sanitizers'
+	@echo '  make faults     every fault at 2, 3, 4 and 8 ranks, and docs/faults.md anew (20 minutes on 2 cores)'
 	@echo '  make bench      Lockstep beside FSDP2 and DeepSpeed ZeRO-3 (fetches about 3 GB of Python wheels once)'
 	@echo '  make format     clang-format on every file       make lint   formatting, include arrows, clang-tidy'
 	@echo '  make sanitize   the tests under address+undefined and thread sanitizers'
@@ -32,6 +33,9 @@ test:
 
 quicktest: build
 	@tools/run_tests.sh release
+
+faults: build
+	@LOCKSTEP_BIN=$(CURDIR)/$(BUILD)/bin/lockstep python3 -B tests/faults/suite.py
 
 bench:
 	@tools/setup.sh bench

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Every fault at every world size, for real; writes docs/faults.md and ends with 1 when a bar is missed.
+
+suite.py [--ranks 2,3,4,8] [--only ROW,…] [--jobs 3] [--no-write] [--quick]
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+from job_rows import job_rows  # noqa: E402
+from network_rows import network_rows  # noqa: E402
+from outcome import judge  # noqa: E402
+from small_files import Files  # noqa: E402
+from story import ROOT  # noqa: E402
+from table import document, summary  # noqa: E402
+from worker_rows import worker_rows  # noqa: E402
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", default="2,3,4,8")
+    parser.add_argument("--only", default="", help="rows by name, separated by commas")
+    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--no-write", action="store_true", help="leave docs/faults.md as it is")
+    parser.add_argument("--quick", action="store_true", help="without the slow rows and without the fixes")
+    parser.add_argument("--keep", help="a folder for what the runs leave behind")
+    return parser.parse_args()
+
+
+def all_rows(args):
+    rows = worker_rows() + job_rows() + network_rows()
+    if args.only:
+        names = args.only.split(",")
+        missing = set(names) - {row.name for row in rows}
+        if missing:
+            sys.exit(f"suite.py: --only: there is no row {', '.join(sorted(missing))}")
+        rows = [row for row in rows if row.name in names]
+    return rows
+
+
+def run_one(row, ranks, root, args, lock):
+    folder = root / f"{row.name}-{ranks}"
+    folder.mkdir(parents=True)
+    outcome = row.run(ranks, folder, fixes=not args.quick)
+    checks = judge(outcome, row.expected) if not outcome.skipped else {}
+    missed = [name for name, ok in checks.items() if ok is False]
+    with lock:
+        times = " ".join("-" if t is None else f"{t:.2f}" for t in (outcome.named, outcome.ended, outcome.gone))
+        word = "skip" if outcome.skipped else "MISS" if missed else "ok"
+        print(f"{word:4} {row.name:32} {ranks} ranks  {times:16} {', '.join(missed) or outcome.skipped}", flush=True)
+        if missed:
+            print("     | " + "\n     | ".join(outcome.text.splitlines()[-25:]), flush=True)
+    return row, ranks, outcome, checks
+
+
+def main():
+    args = parse()
+    rows, sizes = all_rows(args), [int(size) for size in args.ranks.split(",")]
+    root = Path(args.keep or tempfile.mkdtemp(prefix="lockstep_faults_"))
+    begun, lock = time.monotonic(), threading.Lock()
+    try:
+        if any(hasattr(row, "files") for row in rows):
+            files = Files(root / "files")
+            for row in rows:
+                row.files = files
+        with ThreadPoolExecutor(args.jobs) as pool:
+            results = list(
+                pool.map(
+                    lambda one: run_one(one[0], one[1], root, args, lock),
+                    [(row, size) for size in sizes for row in rows],
+                )
+            )
+    finally:
+        if not args.keep:
+            shutil.rmtree(root, ignore_errors=True)
+    skipped = sum(bool(outcome.skipped) for _, _, outcome, _ in results)
+    print(f"{len(rows)} rows, {len(results)} runs in {time.monotonic() - begun:.0f} s, {skipped} skipped")
+    held = True
+    for what, bar, measured, good in summary(results):
+        held = held and good
+        print(f"{'ok  ' if good else 'MISS'} {what}: {measured} (bar: {bar})")
+    if not args.no_write:
+        (ROOT / "docs" / "faults.md").write_text(document(rows, sizes, results))
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
