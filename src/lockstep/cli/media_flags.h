@@ -5,7 +5,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/data/processor.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
 }  // namespace CLI
 
