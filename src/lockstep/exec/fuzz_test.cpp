@@ -1,7 +1,7 @@
 // Random steps over ranks and stages, of a model with images of one size and of one with images of any size and videos:
-// text beside images, several of them in a row, uneven rows, ranks without rows. Every gradient must equal
-// that of one process on the union, and nothing may hang. LOCKSTEP_FUZZ_STEPS (default 300) and LOCKSTEP_FUZZ_SEED
-// choose length and start.
+// text beside images, several of them in a row, uneven rows, ranks without rows. Every gradient must equal that of one
+// process on the union, and nothing may hang. LOCKSTEP_FUZZ_STEPS (default 300), LOCKSTEP_FUZZ_RANKS (at most; 4) and
+// LOCKSTEP_FUZZ_SEED choose length, width and start.
 #include <cmath>
 #include <string>
 
@@ -40,11 +40,12 @@ TEST(Fuzz, MixedBatchesOnAnyRanksEqualOneProcessOnTheUnion) {
   const double scale = env.has("LOCKSTEP_TEST_SCALE") ? std::stod(*env.text("LOCKSTEP_TEST_SCALE")) : 1.0;
   const auto total = env.integer("LOCKSTEP_FUZZ_STEPS").value_or(std::llround(300 * scale));
   const auto seed = static_cast<uint64_t>(env.integer("LOCKSTEP_FUZZ_SEED").value_or(20261121));
-  std::cout << "fuzz: " << total << " steps, seed " << seed << std::endl;
+  const int64_t most_ranks = std::max<int64_t>(2, env.integer("LOCKSTEP_FUZZ_RANKS").value_or(4));
+  std::cout << "fuzz: " << total << " steps on 2 to " << most_ranks << " ranks, seed " << seed << std::endl;
   std::mt19937_64 random(seed);
   constexpr int64_t kPerJob = 5;
   for (int64_t done = 0; done < total; done += kPerJob) {
-    const int world = 2 + static_cast<int>(random() % 3);
+    const int world = 2 + static_cast<int>(random() % static_cast<uint64_t>(most_ranks - 1));
     const int stage = static_cast<int>(done / kPerJob % 4);
     const bool any_size = done / kPerJob / 4 % 2 == 1;
     JobOptions options{.plan = {.zero = {stage}, .compute = Dtype::kF32}};
