@@ -127,9 +127,7 @@ def network_rows():
         NetworkRow(
             "network_cut",
             "the link to the last node is cut",
-            Expected(
-                "lost node", op=".", place="rank", says="does not answer", fix="network", bar="network", culprit=-1
-            ),
+            Expected("lost node", op=".", place="rank", says="does not answer", bar="network", culprit=-1),
             cut,
         ),
         NetworkRow("network_slow", "5 ms and 50 Mbit/s between the nodes (harmless)", Expected("fine"), slow),

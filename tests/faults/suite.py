@@ -29,9 +29,15 @@ def parse():
     parser.add_argument("--only", default="", help="rows by name, separated by commas")
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--no-write", action="store_true", help="leave docs/faults.md as it is")
-    parser.add_argument("--quick", action="store_true", help="without the slow rows and without the fixes")
+    parser.add_argument("--quick", action="store_true", help="without the fixes, and with time for a busy machine")
+    parser.add_argument("--transport", default="auto", help="of the rows of fault_worker: auto, shm or gloo")
     parser.add_argument("--keep", help="a folder for what the runs leave behind")
     return parser.parse_args()
+
+
+def slack_of(args):
+    """Other tests of a CI machine must not decide: the bars are for a run of their own."""
+    return 5 if args.quick else 1
 
 
 def all_rows(args):
@@ -48,8 +54,9 @@ def all_rows(args):
 def run_one(row, ranks, root, args, lock):
     folder = root / f"{row.name}-{ranks}"
     folder.mkdir(parents=True)
+    row.transport = args.transport
     outcome = row.run(ranks, folder, fixes=not args.quick)
-    checks = judge(outcome, row.expected) if not outcome.skipped else {}
+    checks = judge(outcome, row.expected, slack_of(args)) if not outcome.skipped else {}
     missed = [name for name, ok in checks.items() if ok is False]
     with lock:
         times = " ".join("-" if t is None else f"{t:.2f}" for t in (outcome.named, outcome.ended, outcome.gone))
@@ -83,7 +90,7 @@ def main():
     skipped = sum(bool(outcome.skipped) for _, _, outcome, _ in results)
     print(f"{len(rows)} rows, {len(results)} runs in {time.monotonic() - begun:.0f} s, {skipped} skipped")
     held = True
-    for what, bar, measured, good in summary(results):
+    for what, bar, measured, good in summary(results, slack_of(args)):
         held = held and good
         print(f"{'ok  ' if good else 'MISS'} {what}: {measured} (bar: {bar})")
     if not args.no_write:

@@ -41,7 +41,7 @@ def outcome_of(run, folder, ranks, hung, fault=None):
     said = min((m for m in (run.moment_of(": the job was ended: "), run.moment_of(": error: ")) if m), default=None)
     outcome.gone = gone - fault[0]
     if written is not None:
-        outcome.ended = written - fault[1]
+        outcome.ended = max(0.0, written - fault[1])  # files are dated by a coarse clock
     elif found and said is not None:
         outcome.ended = said - fault[0]
     noticed = run.moment_of(": notice: ")
@@ -53,6 +53,7 @@ class WorkerRow:
     """One fault of fault_worker."""
 
     def __init__(self, listed):
+        self.transport = "auto"
         self.name, self.summary, self.cure = listed["name"], listed["summary"], listed["cure"]
         self.expected = Expected(
             **{
@@ -62,18 +63,18 @@ class WorkerRow:
         )
 
     def words(self, ranks, folder, *more):
-        return [WORKER, "--fault", self.name, "--nproc", ranks, "--out", folder, *more]
+        return [WORKER, "--fault", self.name, "--nproc", ranks, "--out", folder, "--transport", self.transport, *more]
 
-    def run(self, ranks, folder, fixes=True, more=()):
+    def run(self, ranks, folder, fixes=True):
         with Run(folder) as run:
-            run.start(self.words(ranks, folder, *more))
+            run.start(self.words(ranks, folder))
             hung = not run.wait(LIMIT)
             outcome = outcome_of(run, folder, ranks, hung)
         if fixes and self.cure != "none":
             mended = folder / "fixed"
             mended.mkdir()
             with Run(mended) as run:
-                run.start(self.words(ranks, mended, "--fixed", *more))
+                run.start(self.words(ranks, mended, "--fixed"))
                 outcome.fixed = run.wait(LIMIT) and run.codes == [0] and "WRONG" not in run.text
                 if not outcome.fixed:
                     outcome.text += "\n--- with the fix\n" + run.text
@@ -81,7 +82,7 @@ class WorkerRow:
             strict = folder / "strict"
             strict.mkdir()
             with Run(strict) as run:
-                run.start(self.words(ranks, strict, "--guard", "strict", *more))
+                run.start(self.words(ranks, strict, "--guard", "strict"))
                 outcome.strict_wrong = not run.wait(LIMIT) or "WRONG" in run.text or run.codes == [0]
         return outcome
 
