@@ -85,12 +85,13 @@ std::string waiting_text(const RankReport& report) {
 
 std::string ranks_table(const PostMortem& found, const Diagnosis& diagnosis) {
   const auto shown = standings(found.ranks, diagnosis.culprits);
-  std::vector<Row> rows{{"rank", "host", "process", "life", "place", "last call", "waits in"}};
+  std::vector<Row> rows{{"rank", "host", "process", "memory", "life", "place", "last call", "waits in"}};
   const bool one_host = std::all_of(found.ranks.begin(), found.ranks.end(),
                                     [&](const auto& report) { return report.host == found.ranks.front().host; });
   for (const auto& row : shown) {
     const RankReport& report = *row.sample;
     rows.push_back({row.ranks.text(), one_host ? "" : report.host, state_of(report).text,
+                    report.process.resident_bytes > 0 ? format_bytes(report.process.resident_bytes) : "",
                     report.joined ? std::string(life_text(report.life)) : "", report.place(), last_call(report),
                     waiting_text(report)});
   }

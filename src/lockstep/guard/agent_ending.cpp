@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+constexpr auto kStackPatience = std::chrono::milliseconds(150);
+
 /// What a person must mend in flags or files needs no autopsy.
 bool wants_post_mortem(const Diagnosis& diagnosis) {
   const auto code = static_cast<ExitCode>(diagnosis.exit_code);
@@ -29,6 +31,7 @@ std::string Agent::headline(const Diagnosis& diagnosis) const {
 }
 
 void Agent::end_job(Diagnosis diagnosis) {
+  if (wants_post_mortem(diagnosis)) ranks_.fetch_stacks(kStackPatience);
   const auto reports = ranks_.reports(FlightRing::kSize);
   for (const auto& report : reports) {
     if (diagnosis.stack.empty() && diagnosis.culprits.contains(report.rank)) diagnosis.stack = report.stack;

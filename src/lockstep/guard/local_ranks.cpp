@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -156,7 +157,11 @@ void LocalRanks::look(Local& local) {
     const bool slept = local.looked != Clock::time_point{} && now - local.looked > kLongestGap;
     if (slept) local.stopped = false;
     local.looked = now;
-    local.process = look_at_process(local.pid, 0);
+    const ProcessLook before = std::exchange(local.process, look_at_process(local.pid, 0));
+    if (local.process.resident_bytes == 0) {  // ended: what it held last is what one wants to know
+      local.process.resident_bytes = before.resident_bytes;
+      local.process.peak_resident_bytes = before.peak_resident_bytes;
+    }
   }
   if (local.left) local.process.state = ProcessState::kGone;
   const auto track = [now](bool holds, bool& flag, Clock::time_point& since) {
@@ -269,6 +274,23 @@ void LocalRanks::want_stacks(const RankSet& ranks) {
     board.stack_wanted.fetch_add(1, std::memory_order_acq_rel);
     board.bell.fetch_add(1, std::memory_order_acq_rel);
     wake_all(board.bell);
+  }
+}
+
+void LocalRanks::fetch_stacks(Clock::duration patience) {
+  RankSet able;
+  for (const auto& [rank, local] : ranks_) {
+    if (local.board != nullptr && !local.left && !local.stopped && !local.adopted) able.add(rank);
+  }
+  want_stacks(able);
+  const Deadline deadline(patience);
+  const auto answered = [&](int rank) {
+    const Board& board = ranks_.at(rank).board->board();
+    return board.stack_given.load(std::memory_order_acquire) >= board.stack_wanted.load(std::memory_order_relaxed);
+  };
+  const auto ranks = able.ranks();
+  while (!deadline.passed() && !std::all_of(ranks.begin(), ranks.end(), answered)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 

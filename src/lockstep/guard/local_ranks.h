@@ -55,6 +55,8 @@ class LocalRanks {
 
   void tell_ending(const Ending& ending);
   void want_stacks(const RankSet& ranks);
+  /// Asks all that can answer and waits for them, a moment at most.
+  void fetch_stacks(Clock::duration patience);
   void clear_calls();       // strict guard: lets calls start that all have entered alike. One node.
   void release_finished();  // those who wait for the last comparison
   void kill(int signal) const;

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -20,6 +21,19 @@ std::string first_line(const std::string& path) {
 char state_letter(const std::string& stat) {
   const size_t name_end = stat.rfind(')');
   return name_end != std::string::npos && name_end + 2 < stat.size() ? stat[name_end + 2] : '?';
+}
+
+/// "VmRSS:	   12345 kB"
+void read_memory_of(pid_t pid, ProcessLook& look) {
+  std::ifstream in(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(in, line);) {
+    constexpr int64_t kKilo = 1024;
+    if (line.starts_with("VmHWM:")) look.peak_resident_bytes = kKilo * std::atoll(line.c_str() + 6);
+    if (line.starts_with("VmRSS:")) {
+      look.resident_bytes = kKilo * std::atoll(line.c_str() + 6);
+      return;  // the peak stands before it
+    }
+  }
 }
 
 }  // namespace
@@ -47,6 +61,7 @@ ProcessLook look_at_process(pid_t pid, pid_t thread) {
     default:
       break;
   }
+  read_memory_of(pid, look);
   return look;
 }
 

@@ -1,6 +1,7 @@
 // What the kernel says of a process that says nothing itself.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <sys/types.h>
@@ -13,6 +14,7 @@ struct ProcessLook {
   ProcessState state = ProcessState::kAlive;
   bool in_kernel = false;  // sleeping where no signal reaches it: a disk or network file system
   std::string waits_in;    // the kernel function, where the kernel tells: "nfs_wait_on_request"
+  int64_t resident_bytes = 0, peak_resident_bytes = 0;
 };
 
 /// Of the process, and of its thread `thread` (0: the main one).

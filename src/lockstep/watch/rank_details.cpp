@@ -54,6 +54,10 @@ std::string known(const RankReport& report) {
   out += entry("process", fmt::format("{}, pid {}, {}", state_of(report).text, report.pid, life_text(report.life)));
   out += entry("host", fmt::format("{}, node {}, local rank {}", report.host, report.node, report.local_rank));
   out += entry("place", report.place());
+  if (report.process.resident_bytes > 0) {
+    out += entry("memory", fmt::format("{} resident, {} at most", format_bytes(report.process.resident_bytes),
+                                       format_bytes(report.process.peak_resident_bytes)));
+  }
   if (!report.process.waits_in.empty()) out += entry("kernel", "waits in " + report.process.waits_in);
   if (const auto* waiting = report.waiting()) {
     out += entry("waits", fmt::format("in #{} of group \"{}\" for {}", waiting->waiting_seq, waiting->name,
