@@ -52,31 +52,16 @@ class Network:
         ip("-n", self.names[-1], "link", "set", f"v{node}", "down")
 
     def slow_down(self):
+        """By netem where the kernel has it, else by a token bucket."""
+        ways = ["netem delay 5ms rate 200mbit", "tbf rate 200mbit burst 64k latency 400ms"]
         for name in self.names[:-1]:
-            done = subprocess.run(
-                [
-                    "ip",
-                    "netns",
-                    "exec",
-                    name,
-                    "tc",
-                    "qdisc",
-                    "add",
-                    "dev",
-                    "eth0",
-                    "root",
-                    "netem",
-                    "delay",
-                    "5ms",
-                    "rate",
-                    "50mbit",
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0:
-                raise Skip(f"tc netem: {done.stderr.strip()}")
+            tc = ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root"]
+            for way in ways:
+                done = subprocess.run([*tc, *way.split()], capture_output=True, text=True, check=False)
+                if done.returncode == 0:
+                    break
+            else:
+                raise Skip(f"tc: {done.stderr.strip()}")
 
 
 def nodes_of(ranks):
@@ -130,5 +115,5 @@ def network_rows():
             Expected("lost node", op=".", place="rank", says="does not answer", bar="network", culprit=-1),
             cut,
         ),
-        NetworkRow("network_slow", "5 ms and 50 Mbit/s between the nodes (harmless)", Expected("fine"), slow),
+        NetworkRow("network_slow", "200 Mbit/s between the nodes (harmless)", Expected("fine"), slow),
     ]

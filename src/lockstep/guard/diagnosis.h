@@ -66,7 +66,7 @@ struct JudgeOptions {
   double soft_seconds = 3;
   std::array<double, kPhases> hard_seconds = default_patience();  // by the phase of the rank that is waited for
   bool whole = true;         // the census holds all ranks: an absence means something
-  double start_seconds = 8;  // until ranks that are absent are named
+  double start_seconds = 7;  // until ranks that are absent are named
 
   static std::array<double, kPhases> default_patience();
 };
