@@ -138,44 +138,6 @@ class Reader {
   std::string_view text_;
 };
 
-/// Where the bracket that encloses `at` closes; brackets in quoted keys do not count.
-size_t closing_bracket(std::string_view text, size_t at) {
-  int depth = 0;
-  bool quoted = false;
-  for (; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quoted) {
-      if (c == '\\') ++at;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[') {
-      ++depth;
-    } else if (c == ']' && --depth < 0) {
-      return at;
-    }
-  }
-  return at;
-}
-
-/// Equal, where an empty list "[...]" (a rank without rows) agrees with any list.
-bool agree_on_structure(std::string_view a, std::string_view b) {
-  size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (a[i] == '[' && b[j] == '[') {
-      const bool a_empty = a.substr(i).starts_with("[...]");
-      const bool b_empty = b.substr(j).starts_with("[...]");
-      if (a_empty != b_empty) {
-        i = closing_bracket(a, i + 1) + 1;
-        j = closing_bracket(b, j + 1) + 1;
-        continue;
-      }
-    }
-    if (a[i++] != b[j++]) return false;
-  }
-  return i == a.size() && j == b.size();
-}
-
 [[noreturn]] void refuse(const std::map<std::string, std::vector<std::string>>& holders, const Label& label) {
   std::string groups;
   for (const auto& [structure, ranks] : holders) {
@@ -193,7 +155,7 @@ void compare_structures(const std::vector<std::string>& structures, const Label&
   for (size_t r = 0; r < structures.size(); ++r) holders[structures[r]].push_back(std::to_string(r));
   for (auto one = holders.begin(); one != holders.end(); ++one) {
     for (auto other = std::next(one); other != holders.end(); ++other) {
-      if (!agree_on_structure(one->first, other->first)) refuse(holders, label);
+      if (!merged_structure(one->first, other->first)) refuse(holders, label);
     }
   }
 }

@@ -84,6 +84,9 @@ TEST(GatherNested, AnEmptyListAgreesWithAnyListButNotWithOthers) {
     EXPECT_EQ(all[0].tuple()->items[0].list()->size(), 0U);
     EXPECT_EQ(all[1].tuple()->items[0].list()->size(), 2U);
   });
+  for (const auto& error : errors_when(Value::Dict{{"[...]", 1.0}}, Value::Dict{{"[\"x]", 1.0}})) {
+    EXPECT_NE(error.find("differ"), std::string::npos);  // keys are no lists
+  }
   for (const auto& error : errors_when(Value::List{}, "text")) EXPECT_NE(error.find("differ"), std::string::npos);
 }
 

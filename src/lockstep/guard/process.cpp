@@ -23,7 +23,7 @@ char state_letter(const std::string& stat) {
   return name_end != std::string::npos && name_end + 2 < stat.size() ? stat[name_end + 2] : '?';
 }
 
-/// "VmRSS:	   12345 kB"
+/// Lines like "VmRSS: 12345 kB".
 void read_memory_of(pid_t pid, ProcessLook& look) {
   std::ifstream in(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(in, line);) {

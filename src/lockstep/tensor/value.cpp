@@ -34,10 +34,29 @@ std::string join_structures(const Value::List& items) {
 /// "[str...]": a list of one kind of item may differ in length over ranks; "[...]" is an empty one.
 std::string list_text(const Value::List& items) {
   if (items.empty()) return "[...]";
-  const std::string first = items[0].structure();
-  const bool alike =
-      std::all_of(items.begin(), items.end(), [&](const Value& item) { return item.structure() == first; });
-  return alike ? "[" + first + "...]" : "[" + join_structures(items) + "]";
+  std::optional<std::string> item = items[0].structure();
+  for (size_t i = 1; i < items.size() && item; ++i) item = merged_structure(*item, items[i].structure());
+  return item ? "[" + *item + "...]" : "[" + join_structures(items) + "]";
+}
+
+/// Where the bracket that encloses `at` closes; brackets in quoted keys do not count.
+size_t closing_bracket(std::string_view text, size_t at) {
+  int depth = 0;
+  bool quoted = false;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted) {
+      if (c == '\\') ++at;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[') {
+      ++depth;
+    } else if (c == ']' && --depth < 0) {
+      return at;
+    }
+  }
+  return at;
 }
 
 /// "f32[*, 4]": the first dimension may differ over ranks, the others may not.
@@ -84,6 +103,34 @@ std::string Value::structure() const {
   std::string out = "{";
   for (const auto& [key, value] : *dict()) out += (out.size() > 1 ? ", " : "") + quoted(key) + ": " + value.structure();
   return out + "}";
+}
+
+std::optional<std::string> merged_structure(std::string_view a, std::string_view b) {
+  std::string out;
+  bool quoted = false;  // in a key, where brackets are letters
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    const bool a_empty = a.substr(i).starts_with("[...]"), b_empty = b.substr(j).starts_with("[...]");
+    if (!quoted && a[i] == '[' && b[j] == '[' && a_empty != b_empty) {
+      const size_t i_end = closing_bracket(a, i + 1) + 1, j_end = closing_bracket(b, j + 1) + 1;
+      out += a_empty ? b.substr(j, j_end - j) : a.substr(i, i_end - i);
+      i = i_end;
+      j = j_end;
+      continue;
+    }
+    if (a[i] != b[j]) return std::nullopt;
+    out += a[i];
+    if (quoted && a[i] == '\\' && i + 1 < a.size() && j + 1 < b.size()) {
+      if (a[++i] != b[++j]) return std::nullopt;
+      out += a[i];
+    } else if (a[i] == '"') {
+      quoted = !quoted;
+    }
+    ++i;
+    ++j;
+  }
+  if (i != a.size() || j != b.size()) return std::nullopt;
+  return out;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,5 +55,9 @@ class Value {
                std::shared_ptr<const List>, std::shared_ptr<const Tuple>, std::shared_ptr<const Dict>>
       value_;
 };
+
+/// What two structures have in common when they agree: equal, but that an empty list "[...]" agrees with any list,
+/// whose items it then takes. Nothing when they do not.
+std::optional<std::string> merged_structure(std::string_view a, std::string_view b);
 
 }  // namespace lockstep
