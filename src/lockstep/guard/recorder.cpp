@@ -23,7 +23,9 @@ PhaseScope::PhaseScope(Recorder& recorder, Phase phase, std::string_view detail)
   recorder_.enter_phase(phase, detail);
 }
 
-PhaseScope::~PhaseScope() { recorder_.enter_phase(phase_, detail_); }
+PhaseScope::~PhaseScope() {
+  if (std::uncaught_exceptions() <= exceptions_) recorder_.enter_phase(phase_, detail_);
+}
 
 Recorder::Recorder(std::shared_ptr<BoardMemory> memory)
     : memory_(std::move(memory)), phase_since_ns_(steady_ns()), step_since_ns_(phase_since_ns_) {

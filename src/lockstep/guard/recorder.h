@@ -27,7 +27,7 @@ namespace lockstep {
 
 class Recorder;
 
-/// A phase as long as it lives; then the one before.
+/// A phase as long as it lives; then the one before. An exception leaves the phase that it came from standing.
 class PhaseScope {
  public:
   PhaseScope(Recorder& recorder, Phase phase, std::string_view detail = {});
@@ -39,6 +39,7 @@ class PhaseScope {
   Recorder& recorder_;
   Phase phase_;
   std::string detail_;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 class Recorder {
@@ -64,17 +65,21 @@ class Recorder {
   void enter_phase(Phase phase, std::string_view detail = {});
   /// Another place of the same phase.
   void stand_at(std::string_view detail);
-  /// Runs `body` in a phase and comes back to the one before. What it throws becomes this rank's last words at once,
-  /// before any clean-up further out can block.
+  /// Runs `body`. What it throws becomes this rank's last words at once, before any clean-up further out can block.
   template <typename Body>
-  auto during(Phase phase, std::string_view detail, Body&& body) {
-    const PhaseScope scope(*this, phase, detail);
+  auto confessing(Body&& body) {
     try {
       return std::forward<Body>(body)();
     } catch (const std::exception& error) {
       say_last_words(describe_failure(error));
       throw;
     }
+  }
+  /// The same in a phase; then comes back to the one before.
+  template <typename Body>
+  auto during(Phase phase, std::string_view detail, Body&& body) {
+    const PhaseScope scope(*this, phase, detail);
+    return confessing(std::forward<Body>(body));
   }
   /// The figures of a whole step become readable.
   void step_done(int64_t step);

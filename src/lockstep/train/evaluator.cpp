@@ -20,8 +20,10 @@ std::array<double, 2> run(Executor& executor, MicroBatch& micro, int64_t loss_ch
 
 }  // namespace
 
-LossFigures evaluate_loss(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
-                          Communicator& control, const EvaluateOptions& options) {
+namespace {
+
+LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
+                           Communicator& control, const EvaluateOptions& options) {
   loader.seek({});
   // Never ends an epoch by itself: an empty window is the end.
   WindowReader reader(loader, data, control, {.collate = collate, .rows_per_epoch = INT64_MAX});
@@ -44,6 +46,14 @@ LossFigures evaluate_loss(Executor& executor, Loader& loader, const CollateOptio
     figures.token_accuracy = sums[1] / static_cast<double>(figures.target_tokens);
   }
   return figures;
+}
+
+}  // namespace
+
+LossFigures evaluate_loss(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
+                          Communicator& control, const EvaluateOptions& options) {
+  return control.recorder().confessing(
+      [&] { return run_evaluation(executor, loader, collate, data, control, options); });
 }
 
 }  // namespace lockstep

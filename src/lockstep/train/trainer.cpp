@@ -72,7 +72,9 @@ TrainOutcome Trainer::run() {
   reported_skipped_ = state_.skipped_rows;
   const int64_t first_sample = state_.samples_seen;
   counters_at_log_ = parts_.data.counters();
-  while (state_.global_step < state_.max_steps && !outcome.interrupted) advance(outcome);
+  while (state_.global_step < state_.max_steps && !outcome.interrupted) {
+    recorder_.confessing([&] { advance(outcome); });
+  }
   outcome.steps = state_.global_step - first_step_;
   outcome.samples = state_.samples_seen - first_sample;
   outcome.train_loss = state_.total_loss / static_cast<double>(std::max<int64_t>(1, state_.global_step));
