@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -47,7 +48,7 @@ std::vector<GradReducer::Piece> GradReducer::pieces_of(int unit, std::span<const
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     pieces.push_back({planned.params[i].offset, grads[i].contiguous().view({-1})});
-    local_sums_.push_back({unit, i, pieces.back().flat.sum(at::kFloat)});
+    look_at(unit, i, pieces.back().flat);
   }
   return pieces;
 }
@@ -122,16 +123,29 @@ void GradReducer::finish_micro_batch() {
 
 void GradReducer::clear() {
   local_sums_.clear();
+  not_finite_.clear();
   for (int unit = 0; unit < store_.num_units(); ++unit) store_.unit(unit).touched = false;
+}
+
+/// On a GPU a sum is left to be asked for, so that the host does not wait.
+void GradReducer::look_at(int unit, size_t param, const Tensor& flat) {
+  if (!flat.is_cpu()) {
+    local_sums_.push_back({unit, param, flat.sum(at::kFloat)});
+  } else if (not_finite_.empty() && !all_finite(flat)) {
+    not_finite_ = name_of(unit, param);
+  }
+}
+
+std::string GradReducer::name_of(int unit, size_t param) const {
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  return planned.name + "." + planned.params[param].spec.local;
 }
 
 std::string GradReducer::first_not_finite() const {
   for (const auto& one : local_sums_) {
-    if (std::isfinite(one.value.item<double>())) continue;
-    const Unit& unit = store_.plan().units[static_cast<size_t>(one.unit)];
-    return unit.name + "." + unit.params[one.param].spec.local;
+    if (!std::isfinite(one.value.item<double>())) return name_of(one.unit, one.param);
   }
-  return {};
+  return not_finite_;
 }
 
 double GradReducer::local_sum_of_squares() const {

@@ -54,6 +54,8 @@ class GradReducer {
     Tensor sum;   // f32, flat over the unit
     int seen = 0;
   };
+  void look_at(int unit, size_t param, const Tensor& flat);
+  std::string name_of(int unit, size_t param) const;
   std::vector<Piece> pieces_of(int unit, std::span<const Tensor> grads);
   /// part := elements [begin, begin + part.numel()) of the unit's flat gradient.
   static void fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces);
@@ -65,7 +67,8 @@ class GradReducer {
   ParamStore& store_;
   Communicator& comm_;
   std::deque<InFlight> in_flight_;
-  std::vector<LocalSum> local_sums_;  // of this step
+  std::vector<LocalSum> local_sums_;  // of this step, on a GPU
+  std::string not_finite_;            // on a CPU: the first one
   std::vector<Local> local_;
 };
 

@@ -40,6 +40,9 @@ struct Table {
   void (*cross_entropy)(T* logits, const int64_t* targets, double* losses, uint8_t* hits, int64_t rows, int64_t dim,
                         float weight, bool grads, float* scratch);
 
+  /// Neither infinite nor NaN, all of x [n].
+  bool (*all_finite)(const T* x, int64_t n);
+
   // Parts of the attention backward; "words" are 32 bits: two bf16 or one float.
   /// rows x words, row stride in words -> out [words, out_stride] transposed; rows and words are multiples of 16.
   void (*transpose_words)(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride, int64_t rows,

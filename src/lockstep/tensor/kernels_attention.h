@@ -143,6 +143,7 @@ constexpr Table<T> make_table() {
           .split_heads = split_heads<T>,
           .join_heads = join_heads<T>,
           .cross_entropy = cross_entropy<T>,
+          .all_finite = all_finite<T>,
           .transpose_words = transpose_words<T>,
           .unpair_rows = unpair_rows,
           .pair_rows = pair_rows,

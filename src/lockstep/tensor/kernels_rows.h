@@ -1,6 +1,7 @@
 // Norm, gate, rotation and loss of rows. Included only by the kernels_*.cpp files.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -190,6 +191,23 @@ void cross_entropy(T* logits, const int64_t* targets, double* losses, uint8_t* h
     const float at_target[kLanes] = {scratch[target] * scale - weight};
     store_part(logits + target, load(at_target), 1);
   }
+}
+
+/// An exponent of ones alone: infinite or NaN.
+inline uint32_t is_wild(float value) {
+  constexpr uint32_t kExponent = 0x7F800000U;
+  return (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
+}
+inline uint16_t is_wild(Bf16 value) {
+  constexpr uint16_t kExponent = 0x7F80U;
+  return (value.bits & kExponent) == kExponent ? uint16_t{1} : uint16_t{0};
+}
+
+template <typename T>
+bool all_finite(const T* x, int64_t n) {
+  decltype(is_wild(T{})) wild = 0;
+  for (int64_t i = 0; i < n; ++i) wild = static_cast<decltype(wild)>(wild | is_wild(x[i]));
+  return wild == 0;
 }
 
 }  // namespace
