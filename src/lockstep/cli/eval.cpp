@@ -125,6 +125,7 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
                  .shuffle = false,
                  .strict = flags->rows.strict,
                  .num_workers = flags->rows.num_workers,
+                 .patience_s = flags->run.data_patience_s(),
                  .process = flags->rows.process()});
   LossFigures loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control());
   loss.skipped += static_cast<int64_t>(rows->broken().size());

@@ -87,14 +87,16 @@ Job start_job(const std::string& verb, const RunFlags& flags, const Env& env) {
   const double longest = *std::max_element(judge.hard_seconds.begin(), judge.hard_seconds.end());
   // Where an agent watches, it ends the job in time and says why; the transport's own limit is for when it does not.
   constexpr double kAfterAgent = 10;
-  const auto patience =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(longest + kAfterAgent));
-  ConnectOptions options{.device = job.device,
-                         .transport = transport_from_flag(flags.transport),
-                         .patience = patience,
-                         .rendezvous_patience = std::min<Clock::duration>(patience, std::chrono::minutes(5)),
-                         .recorder = process_recorder(),
-                         .agent = env.text("LOCKSTEP_AGENT").value_or("")};
+  const auto duration = [](double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  ConnectOptions options{
+      .device = job.device,
+      .transport = transport_from_flag(flags.transport),
+      .patience = duration(longest + kAfterAgent),
+      .rendezvous_patience = duration(judge.hard_seconds[static_cast<size_t>(Phase::kStart)] + kAfterAgent),
+      .recorder = process_recorder(),
+      .agent = env.text("LOCKSTEP_AGENT").value_or("")};
   if (flags.guard == "strict" && job.world.num_nodes > 1) throw strict_needs_one_node();
   if (flags.guard != "off") options.spawn_agent = [&] { return spawn_agent("lockstep " + verb, flags, job.world); };
   options.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE")](const Ending& ending) {

@@ -100,6 +100,11 @@ JudgeOptions RunFlags::judge() const {
   return options;
 }
 
+int64_t RunFlags::data_patience_s() const {
+  constexpr int64_t kAfterRollCall = 10;
+  return static_cast<int64_t>(judge().hard_seconds[static_cast<size_t>(Phase::kData)]) + kAfterRollCall;
+}
+
 ProcessOptions RowFlags::process() const {
   ProcessOptions options{.max_length = max_length, .media = media};
   if (truncation_strategy == "right") options.truncation = Truncation::kRight;

@@ -25,6 +25,8 @@ struct RunFlags {
   double soft_patience = 3;
   int max_restarts = 0;
   JudgeOptions judge() const;  // throws UserError(kUsage)
+  /// For one that waits for data itself: longer than the roll call, which speaks first.
+  int64_t data_patience_s() const;
 
   /// zero3 unless asked otherwise: alone it costs nothing, among several ranks it needs the least memory.
   ZeroStage zero() const;

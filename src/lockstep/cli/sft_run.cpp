@@ -113,6 +113,7 @@ LoaderOptions SftRun::loader_options(int64_t batch_size, bool shuffle) const {
           .shuffle = shuffle,
           .strict = flags_.rows.strict,
           .num_workers = flags_.rows.num_workers,
+          .patience_s = flags_.run.data_patience_s(),
           .process = flags_.rows.process()};
 }
 
