@@ -12,6 +12,7 @@
 #include "lockstep/cli/failure.h"
 #include "lockstep/cli/gpus.h"
 #include "lockstep/cli/version.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/launcher.h"
 #include "lockstep/comm/together.h"
 
@@ -104,6 +105,7 @@ Job start_job(const std::string& verb, const RunFlags& flags, const Env& env) {
   };
   options.recorder->add_fact("version", kVersion);
   options.recorder->add_fact("libtorch", TORCH_VERSION);
+  if (job.device != "cpu") options.recorder->add_fact("CUDA libraries", require_cuda_library().versions());
   job.comm = connect(job.world, options);
   return job;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep {
 
@@ -25,9 +26,10 @@ struct NcclGroup {
 
 /// Functions throw std::exception where they can fail.
 struct CudaApi {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
   int version = kVersion;
   int (*device_count)() = nullptr;
+  std::string (*versions)() = nullptr;  // "CUDA 13.0, driver 13.0, NCCL 2.28.9": must be equal on all ranks
   void (*set_device)(int device) = nullptr;
   void (*synchronize)() = nullptr;  // the host waits for all work of the current device
   DeviceMemory (*memory)(int device) = nullptr;

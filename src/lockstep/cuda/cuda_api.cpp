@@ -1,8 +1,12 @@
 #include "lockstep/comm/cuda_api.h"
 
+#include <string>
+
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <nccl.h>
 
 #include "lockstep/cuda/backend_nccl.h"
 
@@ -26,8 +30,23 @@ DeviceMemory memory_of(int device) {
           reserved.peak};
 }
 
+/// With the standard library alone: this library links nothing else of ours.
+std::string versions() {
+  int runtime = 0, driver = 0, nccl = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  ncclGetVersion(&nccl);
+  // CUDA: 1000 * major + 10 * minor. NCCL since 2.9: 10000 * major + 100 * minor + patch.
+  const auto cuda = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  return "CUDA " + cuda(runtime) + ", driver " + cuda(driver) + ", NCCL " + std::to_string(nccl / 10000) + "." +
+         std::to_string(nccl % 10000 / 100) + "." + std::to_string(nccl % 100);
+}
+
 const CudaApi kApi{
     .device_count = [] { return static_cast<int>(c10::cuda::device_count()); },
+    .versions = versions,
     .set_device = [](int device) { c10::cuda::set_device(index(device)); },
     .synchronize = [] { c10::cuda::device_synchronize(); },
     .memory = memory_of,

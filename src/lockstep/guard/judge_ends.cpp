@@ -65,6 +65,7 @@ std::string fact_fix(const std::string& name) {
   static const std::map<std::string, std::string> kFixes{
       {"world size", "give WORLD_SIZE (and --nproc, --nnodes) the same value on every node, and restart all ranks"},
       {"version", "install one version of lockstep on all nodes"},
+      {"CUDA libraries", "install one version of the driver and of the GPU wheels on all nodes"},
       {"libtorch", "install one version of LibTorch on all nodes"},
       {"plan", "give all ranks the same flags"},
       {"model", "copy the same model folder to all nodes, or use a shared path for --model"},
