@@ -104,6 +104,7 @@ std::string spawn_agent(const std::string& program, const RunFlags& flags, const
   std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string(), "agent"};
   for (const auto& [name, value] : words) argv.insert(argv.end(), {name, value});
   std::vector<char*> pointers;
+  pointers.reserve(argv.size() + 1);
   for (auto& word : argv) pointers.push_back(word.data());
   pointers.push_back(nullptr);
 

@@ -59,7 +59,7 @@ Agent::Agent(AgentOptions options)
   for (int local = 0; local < options_.local_ranks; ++local) {
     ranks_.expect(options_.first_rank + local, local, options_.world_size, 0);
   }
-  thread_ = std::make_unique<Worker>("agent", [this](std::stop_token stop) { run(std::move(stop)); });
+  thread_ = std::make_unique<Worker>("agent", [this](const std::stop_token& stop) { run(stop); });
 }
 
 Agent::~Agent() { thread_.reset(); }
@@ -132,7 +132,7 @@ bool Agent::others_need_this_node() const {
   return tree_ != nullptr && !conclusion_ && !quiet_ && !tree_->children_left();
 }
 
-void Agent::run(std::stop_token stop) {
+void Agent::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     {
       const std::lock_guard lock(mutex_);

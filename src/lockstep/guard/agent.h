@@ -73,7 +73,7 @@ class Agent {
     Clock::time_point asked{};  // for stacks
     bool told = false;
   };
-  void run(std::stop_token stop);
+  void run(const std::stop_token& stop);
   void turn();
   void alert(Clock::time_point now);
   void obey(const Json& order);

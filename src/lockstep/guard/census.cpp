@@ -30,7 +30,7 @@ bool alike(const RankReport& a, const RankReport& b) {
                     [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });
 }
 
-void merge(RankClass& into, RankClass from) {
+void merge(RankClass& into, const RankClass& from) {
   RankReport& sample = into.sample;
   const RankReport& other = from.sample;
   sample.stopped_seconds = std::max(sample.stopped_seconds, other.stopped_seconds);
@@ -70,9 +70,9 @@ void add_class(std::vector<RankClass>& classes, RankClass one) {
     classes.push_back(std::move(one));
   } else if (one.ranks.first() < same->ranks.first()) {
     std::swap(*same, one);
-    merge(*same, std::move(one));
+    merge(*same, one);
   } else {
-    merge(*same, std::move(one));
+    merge(*same, one);
   }
 }
 

@@ -31,7 +31,7 @@ Member::Member(Recorder& recorder, MemberOptions options) : recorder_(recorder),
   prepare_thread_stacks();
   recorder_.introduce(options_.identity);
   greet();
-  thread_ = std::make_unique<Worker>("roll call", [this](std::stop_token stop) { listen(stop); });
+  thread_ = std::make_unique<Worker>("roll call", [this](const std::stop_token& stop) { listen(stop); });
 }
 
 Member::~Member() {

@@ -30,8 +30,8 @@ struct Answer {
   std::array<void*, kMaxFrames> frames;
   std::atomic<int> count{-1};
 };
-Answer answer;
-std::mutex one_question;
+Answer answer;            // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a handler has no other way
+std::mutex one_question;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 int signal_number() { return SIGRTMIN + 7; }
 

@@ -24,6 +24,7 @@ int64_t read_at_ns(const std::vector<Standing>& rows, const RankReport& report) 
 /// For each row the seconds from the moment of its reading to the end of the record, at most 0.
 std::vector<double> read_moments(const std::vector<Standing>& rows) {
   std::vector<int64_t> read;
+  read.reserve(rows.size());
   for (const auto& row : rows) read.push_back(read_at_ns(rows, *row.sample));
   if (read.empty()) return {};
   std::vector<int64_t> sorted = read;
