@@ -173,7 +173,7 @@ std::vector<RankReport> meeting(int world, int absent, double seconds) {
 
 TEST(Absent, IsNamedAfterTheStart) {
   for (const int world : {2, 3, 4, 8}) {
-    EXPECT_EQ(judge(census_of(meeting(world, 1, 7))).verdict, Verdict::kFine);
+    EXPECT_EQ(judge(census_of(meeting(world, 1, 6))).verdict, Verdict::kFine);
     EXPECT_EQ(judge(census_of(meeting(world, -1, 700))).verdict, Verdict::kFine);
     const Judgement notice = judge(census_of(meeting(world, 1, 11)));
     EXPECT_EQ(notice.verdict, Verdict::kNotice);

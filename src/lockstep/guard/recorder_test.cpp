@@ -69,7 +69,7 @@ TEST(Recorder, WhatABodyThrowsAreTheLastWordsAtOnce) {
   EXPECT_EQ(report.last_words->exit_code, 3);
   EXPECT_EQ(report.last_words->place, "waiting for data (rows.jsonl:17) after step 4");
   EXPECT_EQ(report.life, Life::kFailing);
-  EXPECT_EQ(report.phase, Phase::kStart);
+  EXPECT_EQ(report.phase, Phase::kData);                                       // where it failed
   recorder.say_last_words({.message = "closed by peer"}, /*secondary=*/true);  // the first one counts
   EXPECT_EQ(read(recorder).last_words->message, "row 17: no such image");
   EXPECT_FALSE(read(recorder).last_words->secondary);
