@@ -43,7 +43,8 @@ AnswerFigures exact_answers(Session& session, const Dataset& dataset, const Answ
   };
   AnswerFigures figures;
   std::map<std::string, std::pair<int64_t, int64_t>> groups;  // exact, rows
-  const auto answers = generator.run(dataset.size(), prompt, options.generate);
+  const auto answers = session.job().control().recorder().confessing(
+      [&] { return generator.run(dataset.size(), prompt, options.generate); });
   for (const auto& answer : answers) {
     const Sample sample = dataset.sample(answer.row);
     const std::string expected = trimmed(expected_response(sample));

@@ -66,7 +66,8 @@ void answer_file(Session& session, const InferFlags& flags, const Env& env) {
   GenerateOptions options = generate_options(session, flags.batch_size, flags.max_new_tokens);
   options.sampling = flags.sampling;
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
-  const auto answers = generator.run(rows->size(), prompt, options);
+  const auto answers =
+      job.control().recorder().confessing([&] { return generator.run(rows->size(), prompt, options); });
   const auto reasons = job.control().all_gather_bytes(skipped.empty() ? "" : skipped.front(), "skipped prompts");
   together(job.control(), "writing answers", [&] {
     if (!job.reports()) return;

@@ -39,7 +39,7 @@ void unpack(const std::string& bytes, std::vector<Generated>& out) {
 }  // namespace
 
 std::vector<Generated> Generator::run(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options) {
-  const auto mine = control_.recorder().confessing([&] { return run_mine(count, prompt, options); });
+  const auto mine = run_mine(count, prompt, options);
   std::vector<Generated> all;
   for (const auto& bytes : control_.all_gather_bytes(packed(mine), "generated rows")) unpack(bytes, all);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
