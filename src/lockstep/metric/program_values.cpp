@@ -1,0 +1,96 @@
+#include "lockstep/metric/program_values.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+
+namespace lockstep {
+namespace {
+
+std::string first_bytes(const std::string& text) {
+  constexpr size_t kBytes = 120;
+  const std::string quoted = Json(text.substr(0, kBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() > kBytes ? quoted + "..." : quoted;
+}
+
+std::string with_words(const std::string& message, const ProgramResult& result) {
+  const std::string words = last_lines(result.errors);
+  return words.empty() ? message + "; it wrote nothing to standard error"
+                       : message + "; the end of its standard error:" + words;
+}
+
+}  // namespace
+
+std::string last_lines(const std::string& text) {
+  constexpr size_t kLines = 12, kLongest = 400;
+  std::vector<std::string> lines;
+  for (auto& line : split(text, '\n')) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    line.erase(0, line.rfind('\r') + 1);  // a progress bar as it was left
+    if (line.size() > kLongest) line = "..." + line.substr(line.size() - kLongest);
+    if (!line.empty()) lines.push_back(std::move(line));
+  }
+  std::string out;
+  for (size_t i = lines.size() > kLines ? lines.size() - kLines : 0; i < lines.size(); ++i) out += "\n    " + lines[i];
+  return out;
+}
+
+Json printed_values(const Program& program, const ProgramResult& result) {
+  const std::string who = "--metric " + program.text;
+  if (result.endless) {
+    throw data_error(fmt::format("{}: expected a JSON object, found {} of output and no end; it was killed", who,
+                                 format_bytes(static_cast<int64_t>(result.output.size()))),
+                     "print one JSON object, and what is for people to standard error");
+  }
+  if (result.late) {
+    throw data_error(with_words(fmt::format("{}: was still running after {} and was killed", who,
+                                            format_duration(std::round(result.seconds))),
+                                result),
+                     "give it more time with --metric_timeout SECONDS, if it is no endless loop");
+  }
+  const std::string again = fmt::format(
+      "lockstep eval --output predictions.jsonl keeps the rows that it gets, to try it alone: {} < predictions.jsonl",
+      program.text);
+  if (result.signal != 0) {
+    throw data_error(
+        with_words(fmt::format("{}: ended by signal {} ({})", who, result.signal, ::strsignal(result.signal)), result),
+        again);
+  }
+  if (result.exit_code != 0) {
+    throw data_error(with_words(fmt::format("{}: ended with exit code {}", who, result.exit_code), result), again);
+  }
+  Json values = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  if (values.is_object()) return values;
+  throw data_error(
+      result.output.empty()
+          ? with_words(fmt::format("{}: expected a JSON object on standard output, found nothing", who), result)
+          : fmt::format("{}: expected a JSON object on standard output, found {}", who, first_bytes(result.output)),
+      "print one object such as {\"accuracy\": 0.5} and nothing else (NaN is not JSON); what is for people goes to "
+      "standard error");
+}
+
+Json merged_values(const std::vector<std::pair<std::string, Json>>& by_stem, const std::vector<std::string>& taken) {
+  std::map<std::string, int> uses;
+  for (const auto& name : taken) ++uses[name];
+  for (const auto& [stem, values] : by_stem) {
+    for (const auto& item : values.items()) ++uses[item.key()];
+  }
+  Json merged = Json::object();
+  for (const auto& [stem, values] : by_stem) {
+    for (const auto& item : values.items()) {
+      std::string name = uses[item.key()] > 1 ? stem + "." + item.key() : item.key();
+      const std::string first = name;
+      for (int again = 2; merged.contains(name); ++again) name = fmt::format("{}.{}", first, again);
+      merged[name] = item.value();
+    }
+  }
+  return merged;
+}
+
+}  // namespace lockstep
