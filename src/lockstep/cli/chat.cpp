@@ -68,7 +68,7 @@ std::string Chat::answer() {
     options.on_token = [&](int64_t, int32_t token) { std::cout << stream.push(token) << std::flush; };
   }
   const auto prompt = [&](int64_t) { return session_.processor().prompt_features(history_, flags_.rows.process()); };
-  const auto answers = generator.run(1, prompt, options);
+  const auto answers = generator.run(dealt_prompts(1, session_.job().control(), prompt), options);
   const std::string text = session_.processor().tokenizer().decode(answers.at(0).tokens, true);
   if (session_.job().reports()) std::cout << (flags_.stream ? stream.finish() : text) << std::endl;
   return text;

@@ -95,7 +95,7 @@ void compare_rows(const std::string& name, const fs::path& folder, const Json& r
   for (auto* all : {&ours, &theirs}) {
     for (auto& row : *all) row.labels.clear();
   }
-  const CollateOptions options{.left_pad = is_left_padded(inputs)};
+  const CollateOptions options{.layout = layout_of(inputs)};
   const Batch found = collate(ours, options), expected = collate(theirs, options);
   for (const auto& [slot, value] : expected.flow.entries()) {
     const Tensor* at = found.flow.find(slot);

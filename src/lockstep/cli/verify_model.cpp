@@ -11,7 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend_solo.h"
 #include "lockstep/exec/executor.h"
-#include "lockstep/infer/decode_batch.h"
+#include "lockstep/infer/decode_slots.h"
 #include "lockstep/model/batch.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/sharded_adamw.h"
@@ -83,7 +83,7 @@ struct VerifyModel::Impl {
     for (auto& row : rows) {
       if (!labelled) row.labels.clear();
     }
-    return collate(rows, {.left_pad = is_left_padded(inputs)});
+    return collate(rows, {.layout = layout_of(inputs)});
   }
 };
 
@@ -148,15 +148,18 @@ Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
   GenerateOptions options;
   options.max_new_tokens = steps;
   options.sampling.repetition_penalty = impl_->repetition_penalty;
-  DecodeBatch batch(impl_->model.dims, std::move(prompts), options);
-  while (!batch.done()) {
-    const Presence here{.rows = true, .image = batch.has_image()};
-    const Context context{.logits = LogitsWanted::kLast, .cache = batch.cache()};
-    const Flow out = impl_->executor.forward(batch.inputs(), context, here, here);
-    batch.take(out["logits"].select(1, -1));
+  options.batch_size = rows;
+  DecodeSlots slots(impl_->model.dims, options);
+  for (auto& prompt : prompts) slots.admit(std::move(prompt));
+  std::vector<int64_t> tokens(static_cast<size_t>(rows * steps));
+  while (!slots.empty()) {
+    auto parts = slots.parts();
+    const bool image = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.image; });
+    impl_->executor.forward(parts, {.rows = true, .image = image});
+    for (const auto& row : slots.take(parts)) {
+      std::copy(row.tokens.begin(), row.tokens.end(), tokens.begin() + row.row * steps);
+    }
   }
-  std::vector<int64_t> tokens;
-  for (const auto& row : std::move(batch).results()) tokens.insert(tokens.end(), row.tokens.begin(), row.tokens.end());
   return from_values(std::span<const int64_t>(tokens), {rows, steps});
 }
 

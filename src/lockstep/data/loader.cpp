@@ -17,10 +17,9 @@ namespace {
 
 constexpr size_t kMaxReasons = 20;
 
-/// A micro-batch as a worker leaves it: rows, why others are missing, or the error that ended it.
+/// A micro-batch as a worker leaves it, or the error that ended it.
 struct Prepared {
   LoadedBatch batch;
-  std::vector<std::string> reasons;
   std::exception_ptr error;
 };
 
@@ -50,7 +49,12 @@ struct Loader::Impl {
   std::vector<std::unique_ptr<Worker>> workers;  // last: joined before the rest goes
 
   int64_t rows_per_batch() const { return options.batch_size * options.world; }
-  int64_t batches_from(int64_t rows) const { return (dataset.size() - rows + rows_per_batch() - 1) / rows_per_batch(); }
+  int64_t rows_per_epoch() const {
+    return options.order ? static_cast<int64_t>(options.order->size()) : dataset.size();
+  }
+  int64_t batches_from(int64_t rows) const {
+    return (rows_per_epoch() - rows + rows_per_batch() - 1) / rows_per_batch();
+  }
 
   void seek(const LoaderCursor& cursor);
   Prepared prepare(const LoaderCursor& from, const std::vector<int64_t>& rows_in_order) const;
@@ -60,13 +64,13 @@ struct Loader::Impl {
 };
 
 void Loader::Impl::seek(const LoaderCursor& cursor) {
-  if (cursor.epoch < 0 || cursor.rows < 0 || cursor.rows > dataset.size()) {
+  if (cursor.epoch < 0 || cursor.rows < 0 || cursor.rows > rows_per_epoch()) {
     throw checkpoint_error(fmt::format("data cursor: expected epoch >= 0 and 0 to {} rows, found epoch {}, row {}",
-                                       dataset.size(), cursor.epoch, cursor.rows),
+                                       rows_per_epoch(), cursor.epoch, cursor.rows),
                            "was the checkpoint written with another data set?");
   }
   auto fresh = std::make_shared<const std::vector<int64_t>>(
-      epoch_order(dataset.size(), options.seed, cursor.epoch, options.shuffle));
+      options.order ? *options.order : epoch_order(dataset.size(), options.seed, cursor.epoch, options.shuffle));
   {
     const std::lock_guard lock(mutex);
     ++generation;
@@ -85,14 +89,13 @@ void Loader::Impl::prepare_row(int64_t row, Prepared& out) const {
                                              : processor.train_features(sample, options.process));
   } catch (const UserError& error) {
     if (options.strict || error.code() != ExitCode::kData) throw;
-    ++out.batch.skipped;
-    out.reasons.emplace_back(error.what());
+    out.batch.skipped.push_back({row, error.what()});
   }
 }
 
 Prepared Loader::Impl::prepare(const LoaderCursor& from, const std::vector<int64_t>& rows_in_order) const {
   Prepared out;
-  const int64_t end_of_all = std::min(from.rows + rows_per_batch(), dataset.size());
+  const int64_t end_of_all = std::min(from.rows + rows_per_batch(), rows_per_epoch());
   out.batch.after = {.epoch = from.epoch, .rows = end_of_all};
   const int64_t begin = from.rows + options.rank * options.batch_size;
   try {
@@ -170,9 +173,9 @@ std::optional<LoadedBatch> Loader::next() {
   }
   impl_->work_changed.notify_one();
 
-  impl_->skipped += prepared.batch.skipped;
-  for (auto& reason : prepared.reasons) {
-    if (impl_->reasons.size() < kMaxReasons) impl_->reasons.push_back(std::move(reason));
+  impl_->skipped += static_cast<int64_t>(prepared.batch.skipped.size());
+  for (const auto& row : prepared.batch.skipped) {
+    if (impl_->reasons.size() < kMaxReasons) impl_->reasons.push_back(row.why);
   }
   if (prepared.error) std::rethrow_exception(prepared.error);
   return std::move(prepared.batch);
@@ -183,7 +186,7 @@ void Loader::seek(const LoaderCursor& cursor) { impl_->seek(cursor); }
 LoaderCursor Loader::cursor() const {
   const std::lock_guard lock(impl_->mutex);
   const int64_t rows = impl_->start.rows + impl_->delivered * impl_->rows_per_batch();
-  return {.epoch = impl_->start.epoch, .rows = std::min(rows, impl_->dataset.size())};
+  return {.epoch = impl_->start.epoch, .rows = std::min(rows, impl_->rows_per_epoch())};
 }
 
 std::string Loader::next_places() const {
@@ -192,7 +195,7 @@ std::string Loader::next_places() const {
   const int64_t begin =
       impl_->start.rows + impl_->delivered * impl_->rows_per_batch() + impl_->options.rank * impl_->options.batch_size;
   std::string text;
-  const int64_t end = std::min({begin + impl_->options.batch_size, begin + kMost, impl_->dataset.size()});
+  const int64_t end = std::min({begin + impl_->options.batch_size, begin + kMost, impl_->rows_per_epoch()});
   for (int64_t i = begin; i < end; ++i) {
     text += (text.empty() ? "" : ", ") + impl_->dataset.where((*impl_->order)[static_cast<size_t>(i)]);
   }

@@ -34,6 +34,8 @@ struct LoaderOptions {
   int64_t patience_s = 600;  // next() waits no longer than this for one micro-batch
   ProcessOptions process;
   bool prompts = false;  // prompt_features instead of train_features
+  /// Rows to take, in this order, instead of all of them shuffled; an epoch is one pass over it.
+  std::optional<std::vector<int64_t>> order = {};
 };
 
 /// Where the next micro-batch begins, in *rows of the epoch's order consumed by all ranks*: independent of world size.
@@ -45,11 +47,17 @@ struct LoaderCursor {
   bool operator==(const LoaderCursor&) const = default;
 };
 
+/// A row that could not be used, and why.
+struct SkippedRow {
+  int64_t row = 0;  // in the data set
+  std::string why;
+};
+
 /// Rows of one micro-batch on this rank; fewer than batch_size when rows were skipped or at the tail.
 struct LoadedBatch {
   std::vector<Features> rows;
-  LoaderCursor after;   // the cursor after this micro-batch, equal on all ranks
-  int64_t skipped = 0;  // rows of this rank's slice that could not be used
+  LoaderCursor after;  // the cursor after this micro-batch, equal on all ranks
+  std::vector<SkippedRow> skipped;
 };
 
 /// Borrows the data set and the processor, which must outlive it. One thread calls it; its workers are its own.

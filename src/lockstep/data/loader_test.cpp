@@ -233,7 +233,7 @@ TEST_F(LoaderTest, SkipsAndCountsWhatCannotBeUsed) {
   Loader loader(rows, processor_, {.batch_size = 2, .shuffle = false, .process = {.max_length = 4}});
   const auto first = loader.next();
   EXPECT_EQ(numbers(*first), (std::vector<int>{0}));
-  EXPECT_EQ(first->skipped, 1);
+  ASSERT_EQ(first->skipped.size(), 1U);
   EXPECT_EQ(drain(loader), (Batches{{3}, {4}}));
   EXPECT_EQ(loader.skipped_rows(), 3);
   const auto reasons = loader.skipped_reasons();

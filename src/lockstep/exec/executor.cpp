@@ -1,6 +1,8 @@
 #include "lockstep/exec/executor.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -34,10 +36,26 @@ void add_edge(Flow& edges, const std::string& slot, const Tensor& grad) {
   edges.set(slot, held == nullptr ? grad : held->add(grad));
 }
 
+/// Which slots each block is the last to read.
+std::vector<std::vector<std::string>> last_reads(const Model& model) {
+  std::map<std::string, size_t> last;
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    for (const auto& slot : model.blocks[i]->reads()) last[slot] = i;
+  }
+  std::vector<std::vector<std::string>> by_block(model.blocks.size());
+  for (const auto& [slot, block] : last) by_block[block].push_back(slot);
+  return by_block;
+}
+
 }  // namespace
 
 Executor::Executor(const Model& model, const Plan& plan, ParamStore& store, Communicator& comm)
-    : model_(model), plan_(plan), residency_(store, comm), grads_(store, comm), recorder_(comm.recorder()) {}
+    : model_(model),
+      plan_(plan),
+      residency_(store, comm),
+      grads_(store, comm),
+      recorder_(comm.recorder()),
+      last_reads_(last_reads(model)) {}
 
 std::vector<const Step*> Executor::active_steps(Presence anywhere) const {
   std::vector<const Step*> steps;
@@ -47,12 +65,15 @@ std::vector<const Step*> Executor::active_steps(Presence anywhere) const {
   return steps;
 }
 
-const std::string& Executor::name_of(const Step& step) const {
-  return model_.blocks[static_cast<size_t>(step.block)]->name();
+const Block& Executor::block_of(const Step& step) const { return *model_.blocks[static_cast<size_t>(step.block)]; }
+
+/// Pixels, features of a tower and the like do not outlive the block that needs them.
+void Executor::drop_unread(Flow& flow, const Step& step) const {
+  for (const auto& slot : last_reads_[static_cast<size_t>(step.block)]) flow.erase(slot);
 }
 
 Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const Context& context, bool record) const {
-  const Block& block = *model_.blocks[static_cast<size_t>(step.block)];
+  const Block& block = block_of(step);
   const at::AutoGradMode grad_mode(record);
   const auto tensors = lease.params();
   try {
@@ -64,18 +85,31 @@ Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const C
 }
 
 Flow Executor::forward(Flow inputs, const Context& context, Presence here, Presence anywhere) {
-  const auto steps = active_steps(anywhere);
-  Flow flow = std::move(inputs);
+  if (!here.rows) {
+    forward({}, anywhere);
+    return {};
+  }
+  std::array<Part, 1> part{{{std::move(inputs), context, here.image}}};
+  forward(part, anywhere);
+  return std::move(part[0].flow);
+}
+
+void Executor::forward(std::span<Part> parts, Presence anywhere, Extent extent) {
+  auto steps = active_steps(anywhere);
+  if (extent == Extent::kInputs) std::erase_if(steps, [&](const Step* s) { return s->block >= model_.input_blocks; });
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
-    recorder_.stand_at(name_of(step));
+    const Block& block = block_of(step);
+    recorder_.stand_at(block.name());
     const Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
-    if (!here.has(step.modality)) continue;  // others run it: we only lend our shards
-    const Block& block = *model_.blocks[static_cast<size_t>(step.block)];
-    flow.put(run(step, lease, flow.pick(block.reads()), context, /*record=*/false));
+    for (auto& part : parts) {  // none: others run it, we only lend our shards
+      if (step.modality == Modality::kImage && !part.image) continue;
+      Flow made = run(step, lease, part.flow.pick(block.reads()), part.context, /*record=*/false);
+      drop_unread(part.flow, step);
+      part.flow.put(std::move(made));
+    }
   }
-  return here.rows ? flow : Flow{};
 }
 
 TrainOutput Executor::train(Flow inputs, const Context& context, Presence here, Presence anywhere) {
@@ -86,13 +120,13 @@ TrainOutput Executor::train(Flow inputs, const Context& context, Presence here, 
   recorder_.enter_phase(Phase::kForward);
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
-    recorder_.stand_at(name_of(step));
+    recorder_.stand_at(block_of(step).name());
     Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
     if (here.has(step.modality)) {
-      const Block& block = *model_.blocks[static_cast<size_t>(step.block)];
-      Flow in = cut_inputs(flow, block, step, step.backward);
+      Flow in = cut_inputs(flow, block_of(step), step, step.backward);
       Flow out = run(step, lease, in, context, step.backward && !step.recompute);
+      drop_unread(flow, step);
       flow.put(detached(out));
       if (step.backward) tape[k] = {std::move(in), step.recompute ? Flow{} : std::move(out), true};
     }
@@ -117,7 +151,7 @@ void Executor::backward(const std::vector<const Step*>& steps, std::vector<Taped
   recorder_.enter_phase(Phase::kBackward);
   for (size_t i = 0; i < order.size(); ++i) {
     const Step& step = *steps[order[i]];
-    recorder_.stand_at(name_of(step));
+    recorder_.stand_at(block_of(step).name());
     if (i > 0) lease = residency_.borrow(step);
     if (i + 1 < order.size()) residency_.prefetch(*steps[order[i + 1]]);
     Taped& taped = tape[order[i]];
@@ -142,7 +176,7 @@ std::vector<Tensor> Executor::differentiate(const Step& step, const Taped& taped
     outputs.push_back(value);
     output_grads.push_back(*grad);
   }
-  for (const auto& slot : model_.blocks[static_cast<size_t>(step.block)]->writes()) edges.erase(slot);
+  for (const auto& slot : block_of(step).writes()) edges.erase(slot);
   std::vector<const std::string*> slots;
   for (const auto& slot : step.grad_inputs) {
     if (const Tensor* value = taped.in.find(slot)) {

@@ -6,10 +6,12 @@
 // Example:
 //   Executor executor(model, plan, store, comm);
 //   const TrainOutput out = executor.train(batch.flow, context, here, anywhere);   // gradients stand in the store
-//   Flow logits = executor.forward(prompt, {.logits = LogitsWanted::kLast, .cache = &cache}, here, anywhere);
+//   Flow out = executor.forward(batch.flow, {.logits = LogitsWanted::kLast}, here, anywhere);
+//   executor.forward(parts, anywhere);    // several batches, each block's parameters gathered once for all
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,19 @@ struct TrainOutput {
   Tensor loss, correct;
 };
 
+/// A batch on its way through a pass that it shares with others: its tensors never meet theirs.
+struct Part {
+  Flow flow;  // inputs before the pass, outputs after it
+  Context context;
+  bool image = false;
+};
+
+/// How far a forward pass goes.
+enum class Extent {
+  kWhole,
+  kInputs,  // to the embeddings that enter the decoder, media merged in: "hidden"
+};
+
 class Executor {
  public:
   Executor(const Model& model, const Plan& plan, ParamStore& store, Communicator& comm);
@@ -42,6 +57,9 @@ class Executor {
   /// there). Empty when this rank has no rows. Collective.
   Flow forward(Flow inputs, const Context& context, Presence here, Presence anywhere);
 
+  /// The same for several parts at once, or none: this rank then only lends its shards. Collective.
+  void forward(std::span<Part> parts, Presence anywhere, Extent extent = Extent::kWhole);
+
   GradReducer& grads() { return grads_; }
 
  private:
@@ -50,7 +68,8 @@ class Executor {
     bool ran = false;
   };
   std::vector<const Step*> active_steps(Presence anywhere) const;
-  const std::string& name_of(const Step& step) const;
+  const Block& block_of(const Step& step) const;
+  void drop_unread(Flow& flow, const Step& step) const;
   Flow run(const Step& step, const Lease& lease, const Flow& in, const Context& context, bool record) const;
   void backward(const std::vector<const Step*>& steps, std::vector<Taped>& tape, Lease last, const Context& context,
                 bool has_loss);
@@ -62,6 +81,7 @@ class Executor {
   Residency residency_;
   GradReducer grads_;
   Recorder& recorder_;
+  std::vector<std::vector<std::string>> last_reads_;  // by block: slots that no later block reads
 };
 
 }  // namespace lockstep

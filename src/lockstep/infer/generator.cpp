@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -38,45 +37,45 @@ void unpack(const std::string& bytes, std::vector<Generated>& out) {
 
 }  // namespace
 
-std::vector<Generated> Generator::run(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options) {
-  const auto mine = run_mine(count, prompt, options);
-  std::vector<Generated> all;
+std::vector<Generated> Generator::run(const PromptSource& next, const GenerateOptions& options) {
+  std::vector<Generated> mine, all;
+  run(next, options, [&](const Generated& row) { mine.push_back(row); });
   for (const auto& bytes : control_.all_gather_bytes(packed(mine), "generated rows")) unpack(bytes, all);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return all;
 }
 
-/// One pass a turn: begin the next block of rows when the last is done, say what is here, and run what is anywhere.
-std::vector<Generated> Generator::run_mine(int64_t count, const PromptOfRow& prompt, const GenerateOptions& options) {
-  std::vector<Generated> done;
-  std::unique_ptr<DecodeBatch> batch;
+/// One pass a turn: fill the free slots, say what is here, and run what is anywhere.
+void Generator::run(const PromptSource& next, const GenerateOptions& options, const OnRow& on_row) {
+  DecodeSlots slots(model_.dims, options);
   std::optional<Failure> failure;
-  int64_t next = control_.rank() * options.batch_size;
-  const auto begin_next = [&] {
-    std::vector<Prompt> prompts;
-    for (int64_t row = next; row < std::min(count, next + options.batch_size); ++row) {
-      if (auto features = prompt(row)) prompts.push_back({row, std::move(*features)});
-    }
-    next += control_.size() * options.batch_size;
-    if (!prompts.empty()) batch = std::make_unique<DecodeBatch>(model_.dims, std::move(prompts), options);
-  };
-  while (true) {
+  bool more = true;
+  const auto guarded = [&](const auto& work) {
     try {
-      while (batch == nullptr && next < count) begin_next();
+      work();
     } catch (const std::exception& error) {
       failure = describe_failure(error);
     }
-    const Presence here{.rows = batch != nullptr, .image = batch != nullptr && batch->has_image()};
-    const Agreement agreed = meet(here, failure.has_value());
+  };
+  while (true) {
+    std::vector<Part> parts;
+    guarded([&] {
+      while (more && !slots.full()) {
+        auto prompt = next();
+        more = prompt.has_value();
+        if (prompt) slots.admit(std::move(*prompt));
+      }
+      parts = slots.parts();
+    });
+    const bool image = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.image; });
+    const Agreement agreed = meet({.rows = !parts.empty(), .image = image}, failure.has_value());
     if (agreed.stop || !agreed.any_rows) break;
-    pass(batch.get(), here, {.rows = agreed.any_rows, .image = agreed.any_image});
-    if (batch == nullptr || !batch->done()) continue;
-    auto results = std::move(*batch).results();
-    done.insert(done.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
-    batch.reset();
+    executor_.forward(parts, {.rows = agreed.any_rows, .image = agreed.any_image});
+    guarded([&] {
+      for (const auto& row : slots.take(parts)) on_row(row);
+    });
   }
-  agree_no_failure(control_, "prompts", failure);
-  return done;
+  agree_no_failure(control_, "prompts and answers", failure);
 }
 
 /// What is anywhere: only where every pass concerns all ranks is it worth asking them.
@@ -85,13 +84,15 @@ Agreement Generator::meet(Presence here, bool failed) {
   return agree(control_, {.has_rows = here.rows, .has_image = here.image, .stop = failed});
 }
 
-void Generator::pass(DecodeBatch* batch, Presence here, Presence anywhere) {
-  Context context{.logits = LogitsWanted::kLast};
-  if (batch != nullptr) context.cache = batch->cache();
-  const Flow out = executor_.forward(batch == nullptr ? Flow{} : batch->inputs(), context, here, anywhere);
-  if (batch == nullptr) return;
-  const Tensor& logits = out["logits"];
-  batch->take(logits.reshape({logits.size(0), logits.size(-1)}));
+PromptSource dealt_prompts(int64_t count, const Communicator& control,
+                           std::function<std::optional<Features>(int64_t row)> prompt_of_row) {
+  return [=, row = int64_t{control.rank()}, stride = int64_t{control.size()}]() mutable -> std::optional<Prompt> {
+    while (row < count) {
+      const int64_t mine = std::exchange(row, row + stride);
+      if (auto features = prompt_of_row(mine)) return Prompt{mine, std::move(*features)};
+    }
+    return std::nullopt;
+  };
 }
 
 }  // namespace lockstep

@@ -15,32 +15,50 @@ namespace {
 
 constexpr int32_t kIgnored = -100;
 
-/// Where row `row` begins in its padded line, and how long lines are.
+/// The tensor that the rows share, and where in it each begins.
 struct Layout {
-  int64_t width = 0;
-  bool left = false;
-  int64_t start(int64_t length) const { return left ? width - length : 0; }
+  int64_t lines = 0, width = 0;
+  std::vector<int64_t> starts, ends;  // flat, of each row's tokens
+
+  Layout(const std::vector<Features>& rows, RowLayout kind) {
+    int64_t longest = 0, total = 0;
+    for (const auto& row : rows) {
+      const auto length = static_cast<int64_t>(row.input_ids.size());
+      longest = std::max(longest, length);
+      total += length;
+    }
+    const bool packed = kind == RowLayout::kPacked;
+    lines = packed ? 1 : static_cast<int64_t>(rows.size());
+    width = packed ? total : longest;
+    for (const auto& row : rows) {
+      const auto length = static_cast<int64_t>(row.input_ids.size());
+      int64_t start = packed ? (ends.empty() ? 0 : ends.back()) : static_cast<int64_t>(starts.size()) * width;
+      if (kind == RowLayout::kLeftPadded) start += width - length;
+      starts.push_back(start);
+      ends.push_back(start + length);
+    }
+  }
 };
 
-Tensor padded(const std::vector<Features>& rows, const Layout& layout, int32_t filler,
-              const std::vector<int32_t> Features::*column) {
-  std::vector<int32_t> values(rows.size() * static_cast<size_t>(layout.width), filler);
+/// [lines, width].
+Tensor laid_out(const std::vector<Features>& rows, const Layout& layout, int32_t filler,
+                const std::vector<int32_t> Features::*column) {
+  std::vector<int32_t> values(static_cast<size_t>(layout.lines * layout.width), filler);
   for (size_t r = 0; r < rows.size(); ++r) {
     const auto& ids = rows[r].*column;
-    const auto begin = static_cast<int64_t>(r) * layout.width + layout.start(static_cast<int64_t>(ids.size()));
-    std::copy(ids.begin(), ids.end(), values.begin() + begin);
+    std::copy(ids.begin(), ids.end(), values.begin() + layout.starts[r]);
   }
-  return from_values(std::span<const int32_t>(values), {static_cast<int64_t>(rows.size()), layout.width});
+  return from_values(std::span<const int32_t>(values), {layout.lines, layout.width});
 }
 
-/// Flat positions of the placeholders in B*T, in order.
+/// Flat positions of the placeholders, in order.
 Tensor media_index(const std::vector<Features>& rows, const Layout& layout) {
   std::vector<int64_t> index;
   for (size_t r = 0; r < rows.size(); ++r) {
     const auto length = static_cast<int64_t>(rows[r].input_ids.size());
     for (const int32_t place : rows[r].media_index) {
       check(place >= 0 && place < length, "a placeholder of media stands among the row's tokens");
-      index.push_back(static_cast<int64_t>(r) * layout.width + layout.start(length) + place);
+      index.push_back(layout.starts[r] + place);
     }
   }
   return from_values(std::span<const int64_t>(index), {static_cast<int64_t>(index.size())});
@@ -108,33 +126,38 @@ int64_t axes_of(const std::vector<Features>& rows) {
 
 /// [axes,B,T], or [B,T] for one axis; 0 at padding. Rows that say nothing count their tokens on every axis.
 Tensor positions_of(const std::vector<Features>& rows, const Layout& layout) {
-  const int64_t axes = axes_of(rows);
-  const auto count = static_cast<int64_t>(rows.size());
-  std::vector<int64_t> values(static_cast<size_t>(axes * count * layout.width), 0);
-  for (int64_t r = 0; r < count; ++r) {
-    const Features& row = rows[static_cast<size_t>(r)];
+  const int64_t axes = axes_of(rows), area = layout.lines * layout.width;
+  std::vector<int64_t> values(static_cast<size_t>(axes * area), 0);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const Features& row = rows[r];
     const auto length = static_cast<int64_t>(row.input_ids.size());
     check(row.positions.empty() || static_cast<int64_t>(row.positions.size()) == axes * length,
           "rows of one batch have positions on the same axes");
     for (int64_t a = 0; a < axes; ++a) {
-      const int64_t begin = (a * count + r) * layout.width + layout.start(length);
       for (int64_t t = 0; t < length; ++t) {
-        values[static_cast<size_t>(begin + t)] =
+        values[static_cast<size_t>(a * area + layout.starts[r] + t)] =
             row.positions.empty() ? t : row.positions[static_cast<size_t>(a * length + t)];
       }
     }
   }
   return from_values(std::span<const int64_t>(values),
-                     axes == 1 ? Shape{count, layout.width} : Shape{axes, count, layout.width});
+                     axes == 1 ? Shape{layout.lines, layout.width} : Shape{axes, layout.lines, layout.width});
 }
 
 /// For left padding: what comes before a row's first token is never looked at.
 Tensor mask_of(const std::vector<int64_t>& lengths, const Layout& layout) {
-  const Tensor mask = zeros({static_cast<int64_t>(lengths.size()), 1, layout.width, layout.width}, Dtype::kBool);
+  const Tensor mask = zeros({layout.lines, 1, layout.width, layout.width}, Dtype::kBool);
   for (size_t r = 0; r < lengths.size(); ++r) {
-    mask.select(0, static_cast<int64_t>(r)).narrow(2, layout.start(lengths[r]), lengths[r]).fill_(true);
+    mask.select(0, static_cast<int64_t>(r)).narrow(2, layout.width - lengths[r], lengths[r]).fill_(true);
   }
   return mask.tril();
+}
+
+Tensor labels_of(const std::vector<Features>& rows, const Layout& layout, bool packed) {
+  const Tensor labels = laid_out(rows, layout, kIgnored, &Features::labels);
+  if (!packed) return labels;
+  for (const int64_t start : layout.starts) labels.select(0, 0).narrow(0, start, 1).fill_(kIgnored);
+  return labels;
 }
 
 }  // namespace
@@ -142,14 +165,14 @@ Tensor mask_of(const std::vector<int64_t>& lengths, const Layout& layout) {
 Batch collate(const std::vector<Features>& rows, const CollateOptions& options) {
   Batch batch;
   if (rows.empty()) return batch;
-  Layout layout{.left = options.left_pad};
-  bool labelled = false, placed = options.left_pad;
+  const Layout layout(rows, options.layout);
+  const bool packed = options.layout == RowLayout::kPacked, left = options.layout == RowLayout::kLeftPadded;
+  bool labelled = false, placed = packed || left;
   for (const auto& row : rows) {
     const auto length = static_cast<int64_t>(row.input_ids.size());
     batch.lengths.push_back(length);
     batch.next_positions.push_back(next_position(row));
     batch.input_tokens += length;
-    layout.width = std::max(layout.width, length);
     labelled = labelled || !row.labels.empty();
     placed = placed || !row.positions.empty();
     for (size_t i = 1; i < row.labels.size(); ++i) batch.target_tokens += row.labels[i] != kIgnored ? 1 : 0;
@@ -157,10 +180,11 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
     batch.has_image = batch.has_image || !row.media.empty();
   }
   batch.rows = static_cast<int64_t>(rows.size());
-  batch.flow.set("input_ids", padded(rows, layout, options.pad_token, &Features::input_ids));
-  if (labelled) batch.flow.set("labels", padded(rows, layout, kIgnored, &Features::labels));
+  batch.flow.set("input_ids", laid_out(rows, layout, options.pad_token, &Features::input_ids));
+  if (labelled) batch.flow.set("labels", labels_of(rows, layout, packed));
   if (placed) batch.flow.set("positions", positions_of(rows, layout));
-  if (options.left_pad) batch.flow.set("mask", mask_of(batch.lengths, layout));
+  if (left) batch.flow.set("mask", mask_of(batch.lengths, layout));
+  if (packed) batch.flow.set("row_ends", from_values(std::span<const int64_t>(layout.ends), {batch.rows}));
   if (batch.has_image) {
     batch.flow.set("media_index", media_index(rows, layout));
     add_pixels(batch, rows);

@@ -2,7 +2,7 @@
 //
 // Example:
 //   Batch batch = collate(rows, {.pad_token = 0});
-//   batch.flow["input_ids"];   // [B,T], right-padded for training
+//   batch.flow["input_ids"];   // [B,T], right-padded
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,23 @@
 
 namespace lockstep {
 
+/// How rows of different lengths share tensors.
+enum class RowLayout {
+  kRightPadded,  // [rows, longest]
+  kLeftPadded,   // the same, with "positions" and "mask"
+  kPacked,       // [1, sum of lengths] behind one another, with "positions" and "row_ends": no work on padding
+};
+
 struct CollateOptions {
   int32_t pad_token = 0;
-  bool left_pad = false;  // generation: with "positions" and "mask"
+  RowLayout layout = RowLayout::kRightPadded;
 };
 
 /// flow is empty when there are no rows. `lengths` are tokens without padding.
 ///
 /// Media of all rows stand behind one another in "pixel_values", what they give goes to "media_index"; each fact of the
-/// media is a slot [media, n]. "positions" are there where rows have some ([axes,B,T]) or are left-padded.
+/// media is a slot [media, n]. "positions" are there where rows have some ([axes,B,T]), are left-padded or packed. The
+/// first label of a packed row is never a target, as it has no token before it.
 struct Batch {
   Flow flow;
   std::vector<int64_t> lengths;

@@ -42,7 +42,7 @@ TEST(Collate, PadsOnTheRightAndCountsTargetsAfterTheShift) {
 }
 
 TEST(Collate, PadsOnTheLeftForGenerationWithPositionsAndMask) {
-  const Batch batch = collate({row({5, 6, 7}), row({8})}, {.pad_token = 2, .left_pad = true});
+  const Batch batch = collate({row({5, 6, 7}), row({8})}, {.pad_token = 2, .layout = RowLayout::kLeftPadded});
   EXPECT_TRUE(batch.flow["input_ids"].equal(ids_of({5, 6, 7, 2, 2, 8}, {2, 3})));
   EXPECT_TRUE(batch.flow["positions"].equal(ids_of({0, 1, 2, 0, 0, 0}, {2, 3})));
   const Tensor mask = batch.flow["mask"];
@@ -59,7 +59,7 @@ TEST(Collate, FindsPlaceholdersWhereverPaddingMovesThem) {
   EXPECT_EQ(right.flow["pixel_values"].sizes(), at::IntArrayRef({3, 1, 2}));
   EXPECT_EQ(right.flow["pixel_values"][2][0][0].item<float>(), 1.0F);
   EXPECT_TRUE(right.has_image);
-  const Batch left = collate(rows, {.left_pad = true});
+  const Batch left = collate(rows, {.layout = RowLayout::kLeftPadded});
   EXPECT_TRUE(left.flow["media_index"].equal(ids_of({2, 3, 6, 7, 8, 9}, {6})));
 }
 
@@ -82,7 +82,7 @@ TEST(Collate, MediaOfSeveralSizesLieBehindOneAnotherWithTheirFacts) {
 TEST(Collate, PositionsOfSeveralAxesMoveWithThePadding) {
   auto placed = row({9, 9, 1}, {}, 1);
   placed.positions = {0, 0, 2, 0, 1, 2};  // two axes
-  const Batch left = collate({placed, row({1, 2, 3, 4})}, {.left_pad = true});
+  const Batch left = collate({placed, row({1, 2, 3, 4})}, {.layout = RowLayout::kLeftPadded});
   EXPECT_TRUE(left.flow["positions"].equal(ids_of({0, 0, 0, 2, 0, 1, 2, 3, 0, 0, 1, 2, 0, 1, 2, 3}, {2, 2, 4})));
   EXPECT_EQ(left.next_positions, (std::vector<int64_t>{3, 4}));
   const Batch right = collate({placed}, {});

@@ -38,6 +38,7 @@ struct Context {
   int64_t loss_chunk = 512;  // rows of logits that exist at once
   LogitsWanted logits = LogitsWanted::kNone;
   KvCache* cache = nullptr;  // generation only: keys and values of earlier tokens
+  int64_t slot = -1;         // of the cache: the row whose prompt this is; -1: one token for every slot
   std::function<void(const std::string& name, const Tensor& value)>
       tap;  // sees named intermediates; empty: nobody looks
 };

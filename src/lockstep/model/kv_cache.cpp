@@ -1,3 +1,4 @@
+// K kv heads, S tokens of a slot, N query heads, H head size.
 #include "lockstep/model/kv_cache.h"
 
 #include <algorithm>
@@ -6,49 +7,80 @@
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/fn.h"
 
 namespace lockstep {
 
-/// keys, values [B,K,capacity,H], of which the first `length` tokens are filled.
-struct KvCache::Layer {
+/// keys, values [K, room, H], of which the first `length` tokens are filled.
+struct KvCache::Held {
   Tensor keys, values;
   int64_t length = 0;
+
+  /// k, v [K,T,H].
+  void append(const Tensor& k, const Tensor& v, int64_t capacity) {
+    const int64_t tokens = k.size(1), total = length + tokens;
+    const int64_t room = keys.defined() ? keys.size(1) : 0;
+    if (room < total) {
+      const int64_t wanted = std::max({capacity, total, room + room / 2});
+      keys = moved(keys, k, wanted);
+      values = moved(values, v, wanted);
+    }
+    keys.narrow(1, length, tokens).copy_(k);
+    values.narrow(1, length, tokens).copy_(v);
+    length = total;
+  }
+
+ private:
+  Tensor moved(const Tensor& old, const Tensor& like, int64_t room) const {
+    Tensor made = at::empty({like.size(0), room, like.size(2)}, like.options());
+    if (length > 0) made.narrow(1, 0, length).copy_(old.narrow(1, 0, length));
+    return made;
+  }
 };
 
-KvCache::KvCache(int64_t layers, int64_t capacity) : layers_(static_cast<size_t>(layers)), capacity_(capacity) {}
+KvCache::KvCache(int64_t layers, int64_t slots)
+    : layers_(layers),
+      open_(static_cast<size_t>(slots), false),
+      capacity_(static_cast<size_t>(slots), 0),
+      held_(static_cast<size_t>(layers * slots)) {}
 KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
 
-std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const Tensor& v) {
-  check(layer >= 0 && layer < static_cast<int64_t>(layers_.size()), "KvCache: a layer that the cache was made for");
-  Layer& held = layers_[static_cast<size_t>(layer)];
-  const int64_t tokens = k.size(2), total = held.length + tokens;
-  if (!held.keys.defined() || held.keys.size(2) < total) {
-    const int64_t room = std::max(capacity_, held.keys.defined() ? std::max(total, 2 * held.keys.size(2)) : total);
-    const auto grown = [&](const Tensor& like, const Tensor& old) {
-      Tensor made = at::empty({like.size(0), like.size(1), room, like.size(3)}, like.options());
-      if (held.length > 0) made.narrow(2, 0, held.length).copy_(old.narrow(2, 0, held.length));
-      return made;
-    };
-    held.keys = grown(k, held.keys);
-    held.values = grown(v, held.values);
-  }
-  held.keys.narrow(2, held.length, tokens).copy_(k);
-  held.values.narrow(2, held.length, tokens).copy_(v);
-  held.length = total;
-  length_ = total;
-  return {held.keys.narrow(2, 0, total), held.values.narrow(2, 0, total)};
+KvCache::Held& KvCache::held(int64_t layer, int64_t slot) {
+  check(layer >= 0 && layer < layers_ && slot >= 0 && slot < slots(),
+        "KvCache: a layer and a slot that it was made for");
+  return held_[static_cast<size_t>(layer * slots() + slot)];
 }
 
-int64_t KvCache::length() const { return length_; }
+void KvCache::open(int64_t slot, int64_t capacity) {
+  check(!open_.at(static_cast<size_t>(slot)), "KvCache: a slot is closed before it is opened again");
+  open_[static_cast<size_t>(slot)] = true;
+  capacity_[static_cast<size_t>(slot)] = capacity;
+}
 
-void KvCache::keep_rows(const Tensor& rows) {
-  for (auto& layer : layers_) {
-    if (!layer.keys.defined()) continue;
-    layer.keys = layer.keys.index_select(0, rows);
-    layer.values = layer.values.index_select(0, rows);
+void KvCache::close(int64_t slot) {
+  open_.at(static_cast<size_t>(slot)) = false;
+  for (int64_t layer = 0; layer < layers_; ++layer) held(layer, slot) = {};
+}
+
+void KvCache::write(int64_t layer, int64_t slot, const Tensor& k, const Tensor& v) {
+  check(k.dim() == 4 && k.size(0) == 1 && v.sizes() == k.sizes() && open_.at(static_cast<size_t>(slot)),
+        "KvCache: keys and values [1,K,T,H] of an open slot");
+  held(layer, slot).append(k.select(0, 0), v.select(0, 0), capacity_[static_cast<size_t>(slot)]);
+}
+
+Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(q.dim() == 4 && q.size(0) == slots() && q.size(2) == 1 && k.size(0) == slots(),
+        "KvCache: one token for each slot");
+  std::vector<fn::CachedRow> rows(open_.size());
+  for (int64_t slot = 0; slot < slots(); ++slot) {
+    Held& mine = held(layer, slot);
+    if (mine.length == 0) continue;  // free, or its prompt comes later in this pass
+    mine.append(k.select(0, slot), v.select(0, slot), capacity_[static_cast<size_t>(slot)]);
+    rows[static_cast<size_t>(slot)] = {&mine.keys, &mine.values, mine.length};
   }
+  return fn::cached_attention(q, rows);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,14 @@
-// Keys and values of the tokens seen so far, one pair a decoder layer; rows of a batch are left-padded to one length.
+// Keys and values of the rows being generated. A row owns a slot from its prompt to its last token; every slot has its
+// own length, so rows of any length stand beside each other without padding, come and go.
+//
+// Example:
+//   KvCache cache(dims.layers, 8);
+//   cache.open(3, prompt_tokens + 64);                  // slot 3, room for so many tokens at once
+//   Context prompt{.cache = &cache, .slot = 3};         // one row [1,T]: what it makes is kept
+//   Context step{.cache = &cache};                      // [8,1]: one token for each slot, empty ones ignored
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "lockstep/tensor/fwd.h"
@@ -11,22 +17,32 @@ namespace lockstep {
 
 class KvCache {
  public:
-  explicit KvCache(int64_t layers, int64_t capacity);  // capacity: tokens reserved at once, grows when exceeded
+  KvCache(int64_t layers, int64_t slots);
   ~KvCache();
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
 
-  /// Appends k, v [B,K,T,H] of layer `layer` and returns all of that layer: [B,K,S,H] each, S = tokens so far.
-  std::pair<Tensor, Tensor> append(int64_t layer, const Tensor& k, const Tensor& v);
-  int64_t length() const;  // tokens held, by the last layer appended to
-  /// Keeps the given rows of the batch, in that order.
-  void keep_rows(const Tensor& rows);
+  int64_t slots() const { return static_cast<int64_t>(open_.size()); }
+  /// Begins a row in a closed slot. `capacity`: tokens reserved at once; it grows when exceeded.
+  void open(int64_t slot, int64_t capacity);
+  /// Ends the row; its memory is given back.
+  void close(int64_t slot);
+
+  /// A prompt's k, v [1,K,T,H] of one layer become what its slot holds.
+  void write(int64_t layer, int64_t slot, const Tensor& k, const Tensor& v);
+  /// One more token for every slot that holds a prompt: its k, v [slots,K,1,H] are kept, its query q [slots,N,1,H]
+  /// looks at all the slot's tokens -> [slots,N,1,H], zeros for other slots. What a slot gets depends on that slot
+  /// alone.
+  Tensor step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v);
 
  private:
-  struct Layer;
-  std::vector<Layer> layers_;
-  int64_t capacity_;
-  int64_t length_ = 0;
+  struct Held;
+  Held& held(int64_t layer, int64_t slot);
+
+  int64_t layers_;
+  std::vector<bool> open_;
+  std::vector<int64_t> capacity_;
+  std::vector<Held> held_;  // [layers * slots]
 };
 
 }  // namespace lockstep

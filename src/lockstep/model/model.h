@@ -3,8 +3,9 @@
 // Slots a family may use: input_ids [B,T] i64, labels [B,T] i64 (-100 ignored, before the shift by one), positions
 // [B,T] or [axes,B,T] i64 (absent: 0..T-1), mask [B,1,T,S] bool (absent: causal), pixel_values (all media of the batch
 // behind one another), media_index [M] i64 (flat positions in B*T), facts of the media that a family's processor states
-// ("grid_thw" [N,3] i64), hidden [B,T,D], media, cos, sin; the head writes loss (f32 scalar, summed * loss_weight),
-// correct (i64 scalar) or logits.
+// ("grid_thw" [N,3] i64), row_ends [R] i64 (rows behind one another in a batch of one: each looks at itself alone),
+// hidden [B,T,D], media, cos, sin; the head writes loss (f32 scalar, summed * loss_weight), correct (i64 scalar),
+// logits, or last_hidden_state [B,T,D] when nothing of these is asked.
 #pragma once
 
 #include <memory>
@@ -34,6 +35,7 @@ struct Model {
   std::string family;
   ModelDims dims;
   std::vector<std::unique_ptr<Block>> blocks;
+  int64_t input_blocks = 0;  // the first so many make the embeddings that enter the decoder, media merged in
   std::vector<ParamSource>
       unused;  // in the checkpoint, never computed with (a tower's last layers): carried through on save
   std::vector<Dialect> dialects;  // besides the canonical names

@@ -1,4 +1,8 @@
 // Attention against softmax written out in float64.
+#include <random>
+#include <span>
+#include <string>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
@@ -92,6 +96,83 @@ TEST(Attention, GivesTheSameBitsWithAndWithoutRecording) {
     const Tensor recorded = fn::attention(q.detach().requires_grad_(), k, k, {.causal = true});
     EXPECT_TRUE(plain.equal(recorded.detach()));
   }
+}
+
+/// Rows behind one another against one mask over all of them.
+TEST(Attention, RowsBehindOneAnotherLookAtThemselvesAlone) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    const bool causal = round % 2 == 1;
+    std::vector<int64_t> ends;
+    for (auto i = 1 + random() % 6; i > 0; --i) {
+      const auto length = static_cast<int64_t>(1 + random() % 4 * 3), same = static_cast<int64_t>(1 + random() % 3);
+      for (int64_t s = 0; s < same; ++s) ends.push_back((ends.empty() ? 0 : ends.back()) + length);
+    }
+    const Tensor mask = at::zeros({1, 1, ends.back(), ends.back()}, at::kBool);
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      mask.narrow(2, begin, end - begin).narrow(3, begin, end - begin).fill_(true);
+      begin = end;
+    }
+    std::vector<Tensor> mine, theirs;
+    for (const auto* name : {"q", "k", "v"}) {
+      mine.push_back(random_heads(1, ends.back(), name[0] == 'q' ? 4 : 2, 16, name).set_requires_grad(true));
+      theirs.push_back(mine.back().detach().clone().set_requires_grad(true));
+    }
+    const Tensor column = from_values(std::span<const int64_t>(ends), {static_cast<int64_t>(ends.size())});
+    const Tensor got = fn::attention(mine[0], mine[1], mine[2], {.causal = causal, .row_ends = &column});
+    const Tensor wanted = fn::attention(theirs[0], theirs[1], theirs[2], {.causal = causal, .mask = &mask});
+    EXPECT_LE(got.sub(wanted).abs().max().item<double>(), 1e-5);
+    const Tensor grad = random_heads(1, ends.back(), 4, 16, "g");
+    const auto got_all = torch::autograd::grad({got}, mine, {grad});
+    const auto wanted_all = torch::autograd::grad({wanted}, theirs, {grad});
+    for (size_t i = 0; i < 3; ++i) EXPECT_LE(got_all[i].sub(wanted_all[i]).abs().max().item<double>(), 1e-4);
+  }
+}
+
+/// One query a row over caches of any length, in any order and beside any others: the same bits.
+TEST(Attention, OneQueryOverACacheDependsOnItsRowAlone) {
+  const auto expect = [](int64_t heads, int64_t kv_heads, int64_t dim, at::ScalarType dtype, double tolerance) {
+    SCOPED_TRACE(testing::Message() << heads << "/" << kv_heads << " x " << dim << " " << at::toString(dtype));
+    const std::vector<int64_t> lengths{1, 0, 2, 15, 16, 17, 33, 100};
+    const auto rows = static_cast<int64_t>(lengths.size());
+    std::vector<Tensor> keys, values;
+    std::vector<fn::CachedRow> cached(lengths.size());
+    for (size_t r = 0; r < lengths.size(); ++r) {
+      const auto made = [&](const char* name) {
+        return random_heads(1, lengths[r] + 3, kv_heads, dim, name + std::to_string(r))
+            .select(0, 0)
+            .to(dtype)
+            .contiguous();
+      };
+      keys.push_back(made("k"));
+      values.push_back(made("v"));
+    }
+    for (size_t r = 0; r < lengths.size(); ++r) cached[r] = {&keys[r], &values[r], lengths[r]};
+    const Tensor q = random_heads(rows, 1, heads, dim, "q").to(dtype);
+    const Tensor got = fn::cached_attention(q, cached);
+    for (int64_t r = 0; r < rows; ++r) {
+      SCOPED_TRACE(lengths[static_cast<size_t>(r)]);
+      const int64_t length = lengths[static_cast<size_t>(r)];
+      if (length == 0) {
+        EXPECT_EQ(got[r].abs().max().item<double>(), 0.0);
+        continue;
+      }
+      const auto seen = [&](const Tensor& x) { return x.narrow(1, 0, length).unsqueeze(0).to(at::kDouble); };
+      const Tensor wanted =
+          plain_attention(q.narrow(0, r, 1).to(at::kDouble), seen(keys[static_cast<size_t>(r)]),
+                          seen(values[static_cast<size_t>(r)]), at::ones({1, 1, 1, length}, at::kBool));
+      EXPECT_LE(got.narrow(0, r, 1).to(at::kDouble).sub(wanted).abs().max().item<double>(), tolerance);
+      const std::vector<fn::CachedRow> alone{cached[static_cast<size_t>(r)]};
+      EXPECT_TRUE(fn::cached_attention(q.narrow(0, r, 1), alone).equal(got.narrow(0, r, 1)));
+    }
+  };
+  expect(4, 2, 64, at::kFloat, 1e-5);
+  expect(6, 6, 20, at::kFloat, 1e-5);
+  expect(7, 1, 128, at::kFloat, 1e-5);
+  expect(4, 2, 64, at::kBFloat16, 3e-2);
+  expect(4, 2, 16, at::kDouble, 1e-5);  // no kernels: the composed path
 }
 
 }  // namespace

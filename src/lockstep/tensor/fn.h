@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -51,11 +52,20 @@ Tensor merge_heads(const Tensor& x);
 
 struct AttentionOptions {
   bool causal = false;
-  const Tensor* mask = nullptr;  // [B,1,T,S] bool, true = may look
+  const Tensor* mask = nullptr;      // [B,1,T,S] bool, true = may look
+  const Tensor* row_ends = nullptr;  // [R] i64 on the host: rows stand behind one another in T, each looks at itself
 };
 /// q [B,N,T,H], k, v [B,K,S,H] (K divides N) -> [B,N,T,H]. Scale 1/sqrt(H). A row that may look nowhere gives zeros.
 /// Causal with S > T: the queries are the last T of the S tokens.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
+
+/// What a row has said so far: keys, values [K, room, H], of which the first `length` count; 0: no row is there.
+struct CachedRow {
+  const Tensor *keys = nullptr, *values = nullptr;
+  int64_t length = 0;
+};
+/// One query a row: q [R,N,1,H] -> [R,N,1,H]; zeros where no row is. A row's result depends on that row alone.
+Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows);
 
 /// A fused bias [3D] of q, k and v whose k part passes no gradient. Softmax does not change when all keys move alike,
 /// so that gradient is zero in mathematics; in floating point it is noise, which Adam would turn into whole steps.

@@ -4,7 +4,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/tensor/attention_cpu.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
@@ -46,9 +48,33 @@ Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   return out.masked_fill(blind_B1T1, 0.0);
 }
 
+/// Rows behind one another, as one tensor and one call for rows of one length that follow each other.
+Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& ends) {
+  check(q.size(0) == 1 && k.size(2) == q.size(2), "attention: rows behind one another are a batch of one");
+  const auto* end = ends.const_data_ptr<int64_t>();
+  const int64_t count = ends.size(0);
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < count;) {
+    const int64_t length = end[i] - begin;
+    int64_t same = 1;
+    while (i + same < count && end[i + same] - end[i + same - 1] == length) ++same;
+    const auto rows_RNLH = [&](const Tensor& x_1NTH) {
+      return x_1NTH.select(0, 0).narrow(1, begin, same * length).unflatten(1, {same, length}).transpose(0, 1);
+    };
+    const Tensor out_RNLH = attention(rows_RNLH(q), rows_RNLH(k), rows_RNLH(v), {.causal = causal});
+    parts.push_back(out_RNLH.transpose(1, 2).flatten(0, 1));
+    begin += same * length;
+    i += same;
+  }
+  const Tensor out_TNH = parts.size() == 1 ? parts.front() : at::cat(parts, 0);
+  return out_TNH.unsqueeze(0).transpose(1, 2);
+}
+
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+  if (options.row_ends != nullptr) return attention_of_rows(q, k, v, options.causal, *options.row_ends);
   const int64_t queries = q.size(2), keys = k.size(2);
   const bool causal = options.causal && queries > 1;
   const bool triangle = causal && queries == keys;  // what the kernels call causal
@@ -66,6 +92,40 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
     mask = *options.mask;
   }
   return masked_attention(q, repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1)), mask);
+}
+
+Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows) {
+  const int64_t heads = q.size(1), dim = q.size(3);
+  check(q.dim() == 4 && q.size(2) == 1 && q.size(0) == static_cast<int64_t>(rows.size()), "one query a row");
+  Tensor out = at::zeros(q.sizes(), q.options());
+  if (!has_kernels(q)) {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      if (rows[r].length == 0) continue;
+      const auto said = [&](const Tensor& x) { return x.narrow(1, 0, rows[r].length).unsqueeze(0); };
+      const auto at = static_cast<int64_t>(r);
+      out.narrow(0, at, 1).copy_(attention(q.narrow(0, at, 1), said(*rows[r].keys), said(*rows[r].values), {}));
+    }
+    return out;
+  }
+  const Tensor q_RNH = q.reshape({q.size(0), heads, dim}).contiguous();
+  with_element(q, [&]<typename T>() {
+    kernels::parallel_rows(q.size(0), 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> scores;
+      for (int64_t r = begin; r < end; ++r) {
+        const CachedRow& row = rows[static_cast<size_t>(r)];
+        if (row.length == 0) continue;
+        const int64_t kv_heads = row.keys->size(0), room = row.keys->size(1), group = heads / kv_heads;
+        scores.resize(static_cast<size_t>(group * row.length));
+        for (int64_t k = 0; k < kv_heads; ++k) {
+          const int64_t at = (r * heads + k * group) * dim;
+          kernels::table<T>().attend_one({read_of<T>(q_RNH) + at, read_of<T>(*row.keys) + k * room * dim,
+                                          read_of<T>(*row.values) + k * room * dim, write_of<T>(out) + at,
+                                          scores.data(), group, row.length, dim});
+        }
+      }
+    });
+  });
+  return out;
 }
 
 Tensor constant_key_bias(const Tensor& qkv_bias) {

@@ -40,6 +40,16 @@ struct Table {
   void (*cross_entropy)(T* logits, const int64_t* targets, double* losses, uint8_t* hits, int64_t rows, int64_t dim,
                         float weight, bool grads, float* scratch);
 
+  /// One query for each of `group` heads that share keys and values: q, out [group, dim]; keys, values [length, dim];
+  /// scores [group, length] is scratch. Scale 1/sqrt(dim).
+  struct OneQuery {
+    const T *q, *keys, *values;
+    T* out;
+    float* scores;
+    int64_t group, length, dim;
+  };
+  void (*attend_one)(const OneQuery& query);
+
   /// Neither infinite nor NaN, all of x [n].
   bool (*all_finite)(const T* x, int64_t n);
 

@@ -3,29 +3,12 @@
 
 #include <cstdint>
 
+#include "lockstep/tensor/kernels_decode.h"
 #include "lockstep/tensor/kernels_rows.h"
 #include "lockstep/tensor/kernels_vector.h"
 
 namespace lockstep::kernels {
 namespace {
-
-/// 16 x 16 words, in four rounds of exchanges between rows 8, 4, 2 and 1 apart.
-template <int kStep>
-[[gnu::always_inline]] inline void exchange(U (&rows)[16]) {
-  I low{}, high{};
-  for (int i = 0; i < 16; ++i) {
-    const bool upper = (i & kStep) != 0;
-    low[i] = upper ? 16 + i - kStep : i;
-    high[i] = upper ? 16 + i : i + kStep;
-  }
-  for (int i = 0; i < 16; ++i) {
-    if ((i & kStep) != 0) continue;
-    const U a = rows[i];
-    const U b = rows[i + kStep];
-    rows[i] = __builtin_shuffle(a, b, reinterpret_cast<U>(low));
-    rows[i + kStep] = __builtin_shuffle(a, b, reinterpret_cast<U>(high));
-  }
-}
 
 template <typename T>
 void transpose_words(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride, int64_t rows,
@@ -34,10 +17,7 @@ void transpose_words(const uint32_t* in, int64_t in_stride, uint32_t* out, int64
     for (int64_t c = 0; c < words; c += 16) {
       U tile[16];
       for (int i = 0; i < 16; ++i) __builtin_memcpy(&tile[i], in + (r + i) * in_stride + c, sizeof(U));
-      exchange<8>(tile);
-      exchange<4>(tile);
-      exchange<2>(tile);
-      exchange<1>(tile);
+      transpose(tile);
       for (int i = 0; i < 16; ++i) __builtin_memcpy(out + (c + i) * out_stride + r, &tile[i], sizeof(U));
     }
   }
@@ -143,6 +123,7 @@ constexpr Table<T> make_table() {
           .split_heads = split_heads<T>,
           .join_heads = join_heads<T>,
           .cross_entropy = cross_entropy<T>,
+          .attend_one = attend_one<T>,
           .all_finite = all_finite<T>,
           .transpose_words = transpose_words<T>,
           .unpair_rows = unpair_rows,

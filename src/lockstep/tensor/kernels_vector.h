@@ -116,5 +116,30 @@ template <typename Body>
   return reinterpret_cast<F>(reinterpret_cast<I>(p) + (power << 23));
 }
 
+/// 16 x 16 words, in four rounds of exchanges between rows 8, 4, 2 and 1 apart.
+template <int kStep>
+[[gnu::always_inline]] inline void exchange(U (&rows)[16]) {
+  I low{}, high{};
+  for (int i = 0; i < 16; ++i) {
+    const bool upper = (i & kStep) != 0;
+    low[i] = upper ? 16 + i - kStep : i;
+    high[i] = upper ? 16 + i : i + kStep;
+  }
+  for (int i = 0; i < 16; ++i) {
+    if ((i & kStep) != 0) continue;
+    const U a = rows[i];
+    const U b = rows[i + kStep];
+    rows[i] = __builtin_shuffle(a, b, reinterpret_cast<U>(low));
+    rows[i + kStep] = __builtin_shuffle(a, b, reinterpret_cast<U>(high));
+  }
+}
+
+[[gnu::always_inline]] inline void transpose(U (&tile)[16]) {
+  exchange<8>(tile);
+  exchange<4>(tile);
+  exchange<2>(tile);
+  exchange<1>(tile);
+}
+
 }  // namespace
 }  // namespace lockstep::kernels

@@ -40,7 +40,7 @@ bool WindowReader::add(Window& window) {
                                             .input_tokens = batch.input_tokens,
                                             .rows = batch.rows,
                                             .stop = wish || failure,
-                                            .skipped = loaded ? loaded->skipped : 0,
+                                            .skipped = loaded ? static_cast<int64_t>(loaded->skipped.size()) : 0,
                                             .fingerprint = data_.ring().history(),
                                             .plan_hash = options_.plan_hash});
   // A stop is a wish or a failure: only then is it worth asking which.

@@ -72,9 +72,10 @@ PixelBlock block_of(const Tensor& values, int64_t begin, int64_t end) {
   return {.shape = shape_of(part), .values = {from, from + part.numel()}, .facts = {}};
 }
 
-bool is_left_padded(const HfInputs& inputs) {
+RowLayout layout_of(const HfInputs& inputs) {
   const auto mask = inputs.find("attention_mask");
-  return mask != inputs.end() && mask->second.select(1, 0).min().item<int64_t>() == 0;
+  const bool left = mask != inputs.end() && mask->second.select(1, 0).min().item<int64_t>() == 0;
+  return left ? RowLayout::kLeftPadded : RowLayout::kRightPadded;
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/data/features.h"
+#include "lockstep/model/batch.h"
 #include "lockstep/tensor/fwd.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_tok
 
 /// Rows [begin, end) of a float tensor's first dimension.
 PixelBlock block_of(const Tensor& values, int64_t begin, int64_t end);
-/// Whether rows are padded on the left, as for generation.
-bool is_left_padded(const HfInputs& inputs);
+/// Rows are padded on the left for generation.
+RowLayout layout_of(const HfInputs& inputs);
 
 }  // namespace lockstep

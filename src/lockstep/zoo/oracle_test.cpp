@@ -59,7 +59,7 @@ struct Oracle {
   }
   Batch batch(const std::string& name) const {
     const HfInputs recorded = inputs(name);
-    return collate(family_of(config).rows_of_hf(config, recorded), {.left_pad = is_left_padded(recorded)});
+    return collate(family_of(config).rows_of_hf(config, recorded), {.layout = layout_of(recorded)});
   }
 
   fs::path dir;
@@ -149,7 +149,8 @@ void expect_greedy(const Oracle& oracle, const StraightRun& run, const std::stri
   SCOPED_TRACE(oracle.dir.string() + " " + name);
   const Tensor wanted = oracle.at(name + "/out/generated"), margins = oracle.at(name + "/out/generated_margin");
   HfInputs inputs = oracle.inputs(name);
-  const Batch prompts = collate(family_of(oracle.config).rows_of_hf(oracle.config, inputs), {.left_pad = true});
+  auto prompts = family_of(oracle.config).rows_of_hf(oracle.config, inputs);
+  for (auto& prompt : prompts) prompt.labels.clear();
   const Tensor got = run.greedy(prompts, wanted.size(1));
   for (int64_t r = 0; r < got.size(0); ++r) {
     for (int64_t t = 0; t < got.size(1) && margins[r][t].item<float>() > 1e-3F; ++t) {

@@ -22,8 +22,8 @@ class StraightRun {
   Flow forward(Flow flow, const Context& context) const;
   /// Gradients of `loss` by checkpoint key: fused parameters are cut, a tied one is summed.
   std::map<std::string, Tensor> gradients(const Tensor& loss) const;
-  /// `count` greedy tokens for each row of a left-padded batch.
-  Tensor greedy(const Batch& prompts, int64_t count) const;
+  /// `count` greedy tokens for each row, all rows together.
+  Tensor greedy(const std::vector<Features>& prompts, int64_t count) const;
 
  private:
   struct Owned {

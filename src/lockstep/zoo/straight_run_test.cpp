@@ -5,7 +5,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
@@ -59,21 +58,24 @@ std::map<std::string, Tensor> StraightRun::gradients(const Tensor& loss) const {
   return named;
 }
 
-Tensor StraightRun::greedy(const Batch& prompts, int64_t count) const {
+Tensor StraightRun::greedy(const std::vector<Features>& prompts, int64_t count) const {
   const at::NoGradGuard quiet;
-  Flow flow = prompts.flow;
-  const int64_t rows = flow["input_ids"].size(0), width = flow["input_ids"].size(1);
-  KvCache cache(model_.dims.layers, width + 4);  // grows on the way
-  Context context{.logits = LogitsWanted::kLast, .cache = &cache};
-  Tensor seen = flow["mask"].select(2, width - 1).squeeze(1);
-  const Tensor next_positions = from_values(std::span<const int64_t>(prompts.next_positions), {rows, 1});
-  std::vector<Tensor> made;
+  const auto rows = static_cast<int64_t>(prompts.size());
+  KvCache cache(model_.dims.layers, rows);
+  std::vector<Tensor> first, made;
+  std::vector<int64_t> positions;
+  for (int64_t row = 0; row < rows; ++row) {
+    const Batch alone = collate({prompts[static_cast<size_t>(row)]}, {});
+    cache.open(row, alone.lengths[0] + 4);  // grows on the way
+    first.push_back(forward(alone.flow, {.logits = LogitsWanted::kLast, .cache = &cache, .slot = row})["logits"]);
+    positions.push_back(alone.next_positions[0]);
+  }
+  const Tensor next_positions = from_values(std::span<const int64_t>(positions), {rows, 1});
+  Tensor logits = at::cat(first, 0);
   for (int64_t step = 0; step < count; ++step) {
-    const Tensor next = forward(std::move(flow), context)["logits"].argmax(-1);
-    made.push_back(next);
-    seen = at::cat({seen, at::ones({rows, 1}, seen.options())}, 1);
-    flow = {
-        {"input_ids", next}, {"positions", next_positions.add(step)}, {"mask", seen.view({rows, 1, 1, seen.size(1)})}};
+    made.push_back(logits.argmax(-1));
+    const Flow flow{{"input_ids", made.back()}, {"positions", next_positions.add(step)}};
+    logits = forward(flow, {.logits = LogitsWanted::kLast, .cache = &cache})["logits"];
   }
   return at::cat(made, 1);
 }

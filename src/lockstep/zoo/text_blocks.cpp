@@ -13,6 +13,7 @@ void add_token_embedding(Model& model, const TextPrefixes& at, const TextConfig&
 }
 
 void add_decoder(Model& model, const TextPrefixes& at, const TextConfig& config) {
+  model.input_blocks = static_cast<int64_t>(model.blocks.size());
   model.add<RopeTables>(at.body + ".rotary_emb", config);
   for (int64_t i = 0; i < config.layers; ++i) {
     model.add<DecoderLayer>(fmt::format("{}.layers.{}", at.body, i), config, i);

@@ -33,7 +33,7 @@ DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t i
   }
   param("mlp.down_proj.weight", {hidden, config.mlp});
   if (config.mlp_bias) param("mlp.down_proj.bias", {hidden});
-  reads({"hidden", "cos", "sin", "mask"});
+  reads({"hidden", "cos", "sin", "mask", "row_ends"});
   writes({"hidden"});
 }
 
@@ -56,11 +56,16 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
 Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const {
   const Tensor& w = params["self_attn.qkv.weight"];
   const Tensor qkv = config_.qkv_bias ? fn::linear(x_BTD, w, params["self_attn.qkv.bias"]) : fn::linear(x_BTD, w);
-  auto [q_BNTH, k_BKSH, v_BKSH] =
+  KvCache* cache = context.cache;
+  const auto [q_BNTH, k_BKTH, v_BKTH] =
       fn::split_heads(qkv, in["cos"], in["sin"], {config_.heads, config_.kv_heads, config_.head_dim},
-                      /*repeat_kv=*/context.cache == nullptr);
-  if (context.cache != nullptr) std::tie(k_BKSH, v_BKSH) = context.cache->append(index_, k_BKSH, v_BKSH);
-  const Tensor o_BNTH = fn::attention(q_BNTH, k_BKSH, v_BKSH, {.causal = true, .mask = in.find("mask")});
+                      /*repeat_kv=*/cache == nullptr);
+  const bool one_more = cache != nullptr && context.slot < 0;
+  if (cache != nullptr && !one_more) cache->write(index_, context.slot, k_BKTH, v_BKTH);
+  const Tensor o_BNTH = one_more
+                            ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH)
+                            : fn::attention(q_BNTH, k_BKTH, v_BKTH,
+                                            {.causal = true, .mask = in.find("mask"), .row_ends = in.find("row_ends")});
   const Tensor merged = fn::merge_heads(o_BNTH);
   const Tensor& o_proj = params["self_attn.o_proj.weight"];
   return config_.output_bias ? fn::linear(merged, o_proj, params["self_attn.o_proj.bias"]) : fn::linear(merged, o_proj);

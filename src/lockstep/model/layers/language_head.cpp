@@ -27,7 +27,7 @@ LanguageHead::LanguageHead(std::string name, const TextConfig& config, const Hea
   param_at("norm.weight", keys.norm, {config.hidden});
   param_at("weight", config.tied ? keys.embedding : keys.head, {config.vocab, config.hidden}, config.tied);
   reads({"hidden", "labels"});
-  writes({"loss", "correct", "logits"});
+  writes({"loss", "correct", "logits", "last_hidden_state"});
   never_recompute();
 }
 
@@ -51,6 +51,7 @@ Flow LanguageHead::forward(const Params& params, const Flow& in, const Context& 
     const Tensor wanted = last ? h_BTD.narrow(1, h_BTD.size(1) - 1, 1) : h_BTD;
     out.set("logits", to_dtype(fn::linear(wanted, w_VD), Dtype::kF32));
   }
+  if (labels_BT == nullptr && context.logits == LogitsWanted::kNone) out.set("last_hidden_state", h_BTD);
   return out;
 }
 

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 
-#include "lockstep/model/kv_cache.h"
 #include "lockstep/model/layers/axis_rope.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/make.h"
@@ -31,16 +30,14 @@ RopeTables::RopeTables(std::string name, const TextConfig& config)
   never_recompute();
 }
 
-Flow RopeTables::forward(const Params&, const Flow& in, const Context& context) const {
+Flow RopeTables::forward(const Params&, const Flow& in, const Context&) const {
   const Tensor& ids_BT = in["input_ids"];
   const Tensor* given = in.find("positions");
   if (given != nullptr && given->dim() == 3) {
     auto [cos, sin] = axis_rope(*given, rope_);
     return {{"cos", std::move(cos)}, {"sin", std::move(sin)}};
   }
-  const int64_t first = context.cache == nullptr ? 0 : context.cache->length();
-  const Tensor positions_BT =
-      given != nullptr ? *given : at::arange(first, first + ids_BT.size(1), ids_BT.options()).unsqueeze(0);
+  const Tensor positions_BT = given != nullptr ? *given : at::arange(ids_BT.size(1), ids_BT.options()).unsqueeze(0);
   const Tensor frequencies = from_values(std::span<const float>(rope_.inverse_frequencies),
                                          {static_cast<int64_t>(rope_.inverse_frequencies.size())});
   auto [cos, sin] = fn::rope_tables(positions_BT, frequencies.to(ids_BT.device()), rope_.scaling, Dtype::kF32);

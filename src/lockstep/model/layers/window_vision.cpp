@@ -75,8 +75,8 @@ Tensor WindowVisionLayer::attend(const Params& params, const Tensor& x_PD, const
   const auto [q_1NPH, k_1NPH, v_1NPH] =
       fn::split_heads(qkv.unsqueeze(0), in["vision_cos"], in["vision_sin"],
                       {config_.heads, config_.heads, config_.hidden / config_.heads}, /*repeat_kv=*/false);
-  return fn::linear(stretch_attention(q_1NPH, k_1NPH, v_1NPH, in[ends_]), params["attn.proj.weight"],
-                    params["attn.proj.bias"]);
+  const Tensor o_1NPH = fn::attention(q_1NPH, k_1NPH, v_1NPH, {.row_ends = &in[ends_]});
+  return fn::linear(fn::merge_heads(o_1NPH).select(0, 0), params["attn.proj.weight"], params["attn.proj.bias"]);
 }
 
 PatchMerger::PatchMerger(std::string name, const WindowVisionConfig& config)
@@ -100,26 +100,6 @@ Flow PatchMerger::forward(const Params& params, const Flow& in, const Context& c
   Tensor media = merged.index_select(0, in["token_order"]);
   tap(context, "image_features", media);
   return {{"media", std::move(media)}};
-}
-
-Tensor stretch_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ends) {
-  const auto* end = ends.const_data_ptr<int64_t>();
-  const int64_t count = ends.size(0);
-  std::vector<Tensor> parts;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < count;) {
-    const int64_t length = end[i] - begin;
-    int64_t same = 1;
-    while (i + same < count && end[i + same] - end[i + same - 1] == length) ++same;
-    const auto stretches_WNLH = [&](const Tensor& x_1NPH) {
-      return x_1NPH.select(0, 0).narrow(1, begin, same * length).unflatten(1, {same, length}).transpose(0, 1);
-    };
-    const Tensor out_WNLH = fn::attention(stretches_WNLH(q), stretches_WNLH(k), stretches_WNLH(v), {});
-    parts.push_back(fn::merge_heads(out_WNLH).flatten(0, 1));
-    begin += same * length;
-    i += same;
-  }
-  return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
 }
 
 }  // namespace lockstep

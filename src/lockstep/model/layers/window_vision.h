@@ -56,8 +56,4 @@ class PatchMerger final : public Block {
   WindowVisionConfig config_;
 };
 
-/// Attention inside stretches of rows that lie behind one another: q, k, v [1,N,P,H], ends [W] i64 on the host ->
-/// [P, N*H]. Stretches of one length run together; no mask over all rows is ever made.
-Tensor stretch_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ends);
-
 }  // namespace lockstep

@@ -47,40 +47,5 @@ TEST(AxisRope, SectionsTakeTheAxesInTurn) {
   EXPECT_TRUE(cos.narrow(1, 0, 4).equal(cos.narrow(1, 4, 4)));
 }
 
-/// The same attention with one mask over all rows.
-Tensor masked(const Tensor& q, const Tensor& k, const Tensor& v, const Ints& ends) {
-  const Tensor mask = zeros({1, 1, q.size(2), q.size(2)}, Dtype::kBool);
-  int64_t begin = 0;
-  for (const int64_t end : ends) {
-    mask.narrow(2, begin, end - begin).narrow(3, begin, end - begin).fill_(true);
-    begin = end;
-  }
-  return fn::merge_heads(fn::attention(q, k, v, {.mask = &mask})).select(0, 0);
-}
-
-TEST(StretchAttention, EqualsAMaskOverAllRowsForwardAndBackward) {
-  std::mt19937 random(5);
-  for (int round = 0; round < 20; ++round) {
-    Ints ends;
-    for (auto i = 1 + random() % 6; i > 0; --i) {
-      const auto length = static_cast<int64_t>(1 + random() % 4 * 3), same = static_cast<int64_t>(1 + random() % 3);
-      for (int64_t s = 0; s < same; ++s) ends.push_back((ends.empty() ? 0 : ends.back()) + length);
-    }
-    std::vector<Tensor> mine, theirs;
-    for (int i = 0; i < 3; ++i) {
-      mine.push_back(at::randn({1, 2, ends.back(), 16}).set_requires_grad(true));
-      theirs.push_back(mine.back().detach().clone().set_requires_grad(true));
-    }
-    const Tensor weight = at::randn({ends.back(), 32});
-    const auto column = from_values(std::span<const int64_t>(ends), {static_cast<int64_t>(ends.size())});
-    const Tensor got = stretch_attention(mine[0], mine[1], mine[2], column);
-    const Tensor wanted = masked(theirs[0], theirs[1], theirs[2], ends);
-    EXPECT_LE(got.sub(wanted).abs().max().item<double>(), 1e-5);
-    got.mul(weight).sum().backward();
-    wanted.mul(weight).sum().backward();
-    for (size_t i = 0; i < 3; ++i) EXPECT_LE(mine[i].grad().sub(theirs[i].grad()).abs().max().item<double>(), 1e-4);
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,115 @@
+#include "lockstep/infer/decode_slots.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kEverySlot = -1;
+constexpr int64_t kRoomAtFirst = 64;  // tokens of an answer for which memory is taken at once
+
+/// The last position's logits of each row, f32 on the host.
+Tensor last_logits(const Part& part) {
+  const Tensor& logits = part.flow["logits"];
+  return to_dtype(logits.select(1, logits.size(1) - 1), Dtype::kF32).cpu().contiguous();
+}
+
+}  // namespace
+
+DecodeSlots::DecodeSlots(const ModelDims& dims, const GenerateOptions& options)
+    : dims_(dims),
+      options_(options),
+      slots_(static_cast<size_t>(options.batch_size)),
+      cache_(dims.layers, options.batch_size) {}
+
+void DecodeSlots::admit(Prompt prompt) {
+  const auto free = std::find(slots_.begin(), slots_.end(), std::nullopt);
+  check(free != slots_.end(), "a free slot for a prompt");
+  Row row{.result = {.row = prompt.row, .tokens = {}}, .prompt = std::move(prompt.features), .seen = {}};
+  row.seen = row.prompt.input_ids;
+  cache_.open(free - slots_.begin(),
+              static_cast<int64_t>(row.seen.size()) + std::min(options_.max_new_tokens, kRoomAtFirst));
+  *free = std::move(row);
+  ++rows_;
+}
+
+std::vector<Part> DecodeSlots::parts() {
+  std::vector<Part> parts;
+  if (std::any_of(slots_.begin(), slots_.end(), [](const auto& row) { return row && row->started; })) {
+    parts.push_back(token_part());
+  }
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    auto& row = slots_[slot];
+    if (row && !row->started) parts.push_back(prompt_part(static_cast<int64_t>(slot), *row));
+  }
+  return parts;
+}
+
+Part DecodeSlots::prompt_part(int64_t slot, Row& row) {
+  Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
+  row.next_position = batch.next_positions.at(0);
+  return {.flow = std::move(batch.flow),
+          .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
+          .image = batch.has_image};
+}
+
+Part DecodeSlots::token_part() {
+  std::vector<int64_t> ids, positions;
+  for (const auto& row : slots_) {
+    const bool goes_on = row && row->started;
+    ids.push_back(goes_on ? row->seen.back() : options_.collate.pad_token);
+    positions.push_back(goes_on ? row->next_position - 1 : 0);
+  }
+  const auto rows = static_cast<int64_t>(slots_.size());
+  return {.flow = {{"input_ids", from_values(ids, {rows, 1})}, {"positions", from_values(positions, {rows, 1})}},
+          .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = kEverySlot}};
+}
+
+std::vector<Generated> DecodeSlots::take(std::span<const Part> parts) {
+  std::vector<Generated> ended;
+  const auto hear = [&](int64_t slot, const Tensor& logits_V) {
+    Row& row = *slots_[static_cast<size_t>(slot)];
+    row.started = true;
+    if (accept(row, {logits_V.mutable_data_ptr<float>(), static_cast<size_t>(logits_V.numel())})) return;
+    ended.push_back(std::move(row.result));
+    slots_[static_cast<size_t>(slot)].reset();
+    cache_.close(slot);
+    --rows_;
+  };
+  for (const auto& part : parts) {
+    const Tensor logits_RV = last_logits(part);
+    if (part.context.slot != kEverySlot) {
+      hear(part.context.slot, logits_RV.select(0, 0));
+      continue;
+    }
+    for (int64_t slot = 0; slot < logits_RV.size(0); ++slot) {
+      const auto& row = slots_[static_cast<size_t>(slot)];
+      if (row && row->started) hear(slot, logits_RV.select(0, slot));
+    }
+  }
+  return ended;
+}
+
+/// Takes the row's next token; whether the row goes on.
+bool DecodeSlots::accept(Row& row, std::span<float> logits) const {
+  Generated& result = row.result;
+  const int32_t token = next_token(logits, row.seen, options_.sampling,
+                                   {.row = result.row, .position = static_cast<int64_t>(result.tokens.size())});
+  const auto& stops = options_.stop_tokens;
+  result.stopped = std::find(stops.begin(), stops.end(), token) != stops.end();
+  if (result.stopped) return false;
+  result.tokens.push_back(token);
+  row.seen.push_back(token);
+  ++row.next_position;
+  if (options_.on_token) options_.on_token(result.row, token);
+  const bool room = dims_.max_positions <= 0 || static_cast<int64_t>(row.seen.size()) < dims_.max_positions;
+  return room && static_cast<int64_t>(result.tokens.size()) < options_.max_new_tokens;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// Rows being generated on one rank: a row that ends leaves its slot to the next one at once, and no row waits for
+// another. It makes the parts of each forward pass and takes their logits; it runs nothing itself.
+//
+// A prompt runs as a part of its own and the tokens after it as one part of always the same size, free slots included:
+// so what a row says depends on the number of slots, but never on its neighbours, its place or the number of ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/exec/executor.h"
+#include "lockstep/infer/sampler.h"
+#include "lockstep/model/batch.h"
+#include "lockstep/model/kv_cache.h"
+#include "lockstep/model/model.h"
+
+namespace lockstep {
+
+struct GenerateOptions {
+  int64_t max_new_tokens = 64;
+  int64_t batch_size = 8;  // slots: rows that one rank runs together
+  std::vector<int32_t> stop_tokens;
+  SamplingOptions sampling;
+  CollateOptions collate;
+  /// Called on the rank that generates, as soon as a token is known (stop tokens are not shown).
+  std::function<void(int64_t row, int32_t token)> on_token;
+};
+
+/// A row's answer: its index in the input, tokens without the stop token, and whether it ended by one.
+struct Generated {
+  int64_t row = 0;
+  std::vector<int32_t> tokens;
+  bool stopped = false;
+};
+
+struct Prompt {
+  int64_t row = 0;
+  Features features;
+};
+
+class DecodeSlots {
+ public:
+  DecodeSlots(const ModelDims& dims, const GenerateOptions& options);
+
+  bool empty() const { return rows_ == 0; }
+  bool full() const { return rows_ == static_cast<int64_t>(slots_.size()); }
+  void admit(Prompt prompt);  // needs a free slot
+
+  /// Of the next pass, one at least unless empty: one token more for every row that goes on, and the new prompts.
+  std::vector<Part> parts();
+  /// The same parts after the pass. Returns the rows that ended with it; their slots are free.
+  std::vector<Generated> take(std::span<const Part> parts);
+
+ private:
+  struct Row {
+    Generated result;
+    Features prompt;            // until its pass
+    std::vector<int32_t> seen;  // prompt and answer
+    int64_t next_position = 0;  // of the next token; media may take fewer places than tokens
+    bool started = false;
+  };
+  Part prompt_part(int64_t slot, Row& row);
+  Part token_part();
+  bool accept(Row& row, std::span<float> logits) const;
+
+  const ModelDims& dims_;
+  const GenerateOptions& options_;
+  std::vector<std::optional<Row>> slots_;
+  int64_t rows_ = 0;
+  KvCache cache_;
+};
+
+}  // namespace lockstep
