@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/base/communication.h"
+
 namespace lockstep {
 
 /// The run begins: what the report prints at its top. `args` and `plan` are JSON texts.
@@ -66,6 +68,7 @@ struct RunEnded {
   double seconds = 0, train_loss = 0, samples_per_second = 0, steps_per_second = 0;
   int64_t step = 0;
   std::string last_checkpoint, next_command;  // the resume or infer command to print
+  CommunicationFigures communication;         // of all ranks; empty when there is one
 };
 
 using Event = std::variant<RunStarted, StepDone, EvalDone, CheckpointSaved, Notice, Progress, RunEnded>;

@@ -11,12 +11,21 @@
 
 namespace lockstep {
 
+/// How a transport spent a call after its launch. Not told: the flag stays false.
+struct TransportTimes {
+  Clock::duration busy{};  // moving bytes, or waiting for those of others
+  Clock::duration late{};  // of that, waiting for ranks that had not come
+  bool busy_told = false, late_told = false;
+};
+
 /// A launched call. finish() returns when the result is in place; throws CommTimeout after `patience`, any other
 /// exception when the transport failed. Called once, in launch order or any other, by the thread that launched.
 class Work {
  public:
   virtual ~Work() = default;
   virtual void finish(Clock::duration patience) = 0;
+  /// After finish(), where the transport knows.
+  virtual TransportTimes times() const { return {}; }
 };
 
 class Backend {

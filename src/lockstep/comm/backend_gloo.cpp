@@ -43,10 +43,17 @@ struct GlooState {
   std::atomic<bool> aborted{false}, broken{false};
 };
 
+/// When Gloo's own thread was done with a call, which may be long before somebody waits for it.
+using EndStamp = std::atomic<Clock::duration::rep>;
+
 class GlooWork final : public Work {
  public:
   GlooWork(C10Work work, std::function<void()> after, std::shared_ptr<GlooState> state)
-      : work_(std::move(work)), after_(std::move(after)), state_(std::move(state)) {}
+      : work_(std::move(work)), after_(std::move(after)), state_(std::move(state)) {
+    work_->getFuture()->addCallback(
+        [end = end_](c10::ivalue::Future&) { end->store(Clock::now().time_since_epoch().count()); },
+        /*uses_future=*/false);
+  }
 
   void finish(Clock::duration patience) override {
     const Deadline deadline(patience);
@@ -56,7 +63,16 @@ class GlooWork final : public Work {
       state_->broken = true;
       throw CommTimeout{};
     }
-    if (after_) after_();
+    if (!after_) return;
+    const auto begun = Clock::now();
+    after_();
+    summing_ = Clock::now() - begun;
+  }
+
+  TransportTimes times() const override {
+    const auto end = Clock::time_point(Clock::duration(end_->load()));
+    if (end < launched_) return {};  // Gloo did not say
+    return {.busy = end - launched_ + summing_, .busy_told = true};
   }
 
  private:
@@ -76,6 +92,9 @@ class GlooWork final : public Work {
   C10Work work_;
   std::function<void()> after_;
   std::shared_ptr<GlooState> state_;
+  const Clock::time_point launched_ = Clock::now();
+  std::shared_ptr<EndStamp> end_ = std::make_shared<EndStamp>(0);
+  Clock::duration summing_{};
 };
 
 class GlooBackend final : public Backend {

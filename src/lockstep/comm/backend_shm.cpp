@@ -36,24 +36,37 @@ void copy_bytes(void* to, const void* from, int64_t size) {
 
 char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
+class ShmWork;
+
 /// A stretch of a call that fits a slot: how to fill the slot, and what to do when all slots of its number are there.
 struct Piece {
   uint64_t seq = 0;
   std::function<void(char* slot)> fill;  // empty: the slot is filled already
   std::function<void()> take;
+  ShmWork* work = nullptr;  // whose call it is; none when that was given up
   bool posted = false;
 };
 
 class ShmBackend;
 
+/// Bytes move only while a rank is in a call, of which this may be another: each stretch says what it took.
 class ShmWork final : public Work {
  public:
-  ShmWork(ShmBackend& home, uint64_t last) : home_(home), last_(last) {}
+  explicit ShmWork(ShmBackend& home) : home_(home) {}
+  ~ShmWork() override;
   void finish(Clock::duration patience) override;
+  TransportTimes times() const override { return times_; }
+
+  void ends_with(uint64_t seq) { last_ = seq; }
+  void took(Clock::duration late, Clock::duration all) {
+    times_.late += late;
+    times_.busy += all;
+  }
 
  private:
   ShmBackend& home_;
-  uint64_t last_;
+  uint64_t last_ = 0;
+  TransportTimes times_{.busy_told = true, .late_told = true};
 };
 
 class ShmBackend final : public Backend {
@@ -156,6 +169,12 @@ class ShmBackend final : public Backend {
     while (!pending_.empty() && pending_.front().seq <= seq) complete_front(deadline);
   }
 
+  void forget(const ShmWork* work) {
+    for (auto& piece : pending_) {
+      if (piece.work == work) piece.work = nullptr;
+    }
+  }
+
  private:
   int world() const { return static_cast<int>(segments_.size()); }
   ShmSegment& segment(int r) const { return *segments_[static_cast<size_t>(r)]; }
@@ -180,15 +199,18 @@ class ShmBackend final : public Backend {
   template <typename MakePiece>
   std::unique_ptr<Work> launch(int64_t total, int64_t most, MakePiece&& make_piece) {
     check(!staged_.defined(), "a call between staging() and its reduce_scatter()");
+    auto work = std::make_unique<ShmWork>(*this);
     for (int64_t begin = 0; begin == 0 || begin < total; begin += std::max<int64_t>(most, 1)) {
       Piece piece = make_piece(begin, std::min(most, total - begin));
       piece.seq = next_++;
+      piece.work = work.get();
       pending_.push_back(std::move(piece));
     }
     for (auto& piece : pending_) {
       if (!piece.posted && !post(piece)) break;
     }
-    return std::make_unique<ShmWork>(*this, next_ - 1);
+    work->ends_with(next_ - 1);
+    return work;
   }
 
   bool has_room(uint64_t seq) const {
@@ -220,6 +242,7 @@ class ShmBackend final : public Backend {
 
   void complete_front(const Deadline& deadline) {
     Piece& piece = pending_.front();
+    const auto begun = Clock::now();
     if (!piece.posted) {
       for (int r = 0; r < world(); ++r) {
         segment(r).wait_for(segment(r).control().consumed, piece.seq - kSlots, deadline, aborted_, r);
@@ -228,9 +251,11 @@ class ShmBackend final : public Backend {
     }
     for (int r = 0; r < world(); ++r)
       segment(r).wait_for(segment(r).control().posted, piece.seq, deadline, aborted_, r);
+    const auto all_there = Clock::now();
     piece.take();
     segment(rank_).control().consumed.store(piece.seq, std::memory_order_release);
     segment(rank_).signal();
+    if (piece.work != nullptr) piece.work->took(all_there - begun, Clock::now() - begun);
     pending_.pop_front();
     for (auto& next : pending_) {  // what waited for this slot
       if (!next.posted && !post(next)) break;
@@ -252,6 +277,7 @@ class ShmBackend final : public Backend {
   std::atomic<bool> aborted_{false};
 };
 
+ShmWork::~ShmWork() { home_.forget(this); }
 void ShmWork::finish(Clock::duration patience) { home_.finish_through(last_, patience); }
 
 /// The largest slot that leaves half of what is free, shared among the ranks; 0 when that is too little.

@@ -25,6 +25,8 @@ CallSignature sign(Op op, const Tensor& tensor, ReduceOp reduce = ReduceOp::kNon
   return signature;
 }
 
+int64_t bytes_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
 /// Without the stack that LibTorch adds to its errors.
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
@@ -54,13 +56,20 @@ Pending::~Pending() {
 }
 
 Pending::Pending(Pending&& other) noexcept
-    : comm_(other.comm_), work_(std::move(other.work_)), seq_(other.seq_), op_(other.op_) {}
+    : comm_(other.comm_),
+      work_(std::move(other.work_)),
+      seq_(other.seq_),
+      op_(other.op_),
+      line_(other.line_),
+      cost_(other.cost_) {}
 
 Pending& Pending::operator=(Pending&& other) noexcept {
   std::swap(comm_, other.comm_);
   std::swap(work_, other.work_);
   std::swap(seq_, other.seq_);
   std::swap(op_, other.op_);
+  std::swap(line_, other.line_);
+  std::swap(cost_, other.cost_);
   return *this;
 }
 
@@ -78,18 +87,20 @@ Communicator::Communicator(World world, std::unique_ptr<Backend> backend, CommOp
 Communicator::~Communicator() = default;
 
 // The only door to the network: what is not in the ring did not happen.
-Pending Communicator::guarded(const CallSignature& signature, const Label& label,
+Pending Communicator::guarded(const CallSignature& signature, int64_t bytes, const Label& label,
                               const std::function<std::unique_ptr<Work>()>& launch) {
   const uint64_t seq = recorder_->enter(group_, signature, label.text, label.site);
   if (dead_) fail(seq, "not started: an earlier call on this communicator failed");
+  Pending pending;
+  const auto begun = Clock::now();
   if (recorder_->strict()) {
     recorder_->wait_begins(group_, seq, Clock::now());
     recorder_->await_clearance(group_, seq, options_.patience);
     recorder_->wait_ends(group_, {});
+    pending.cost_.times.late = Clock::now() - begun;
   }
   if (recorder_->has_ending()) fail(seq, "not started: the job has been ended");
   ++counters_.calls;
-  Pending pending;
   pending.comm_ = this;
   pending.seq_ = seq;
   pending.op_ = signature.op;
@@ -101,6 +112,9 @@ Pending Communicator::guarded(const CallSignature& signature, const Label& label
     fail(seq, std::string("could not be launched: ") + first_line(e.what()));
   }
   recorder_->set_state(group_, seq, CallState::kLaunched);
+  pending.line_ = figures_.line_of(signature.op, label.text);
+  pending.cost_.bytes = bytes;
+  pending.cost_.launched(Clock::now() - begun + std::exchange(staging_, {}));
   return pending;
 }
 
@@ -119,6 +133,8 @@ void Communicator::finish(Pending& pending) {
   recorder_->set_state(group_, pending.seq_, CallState::kDone);
   const auto waited = Clock::now() - start;
   recorder_->wait_ends(group_, waited);
+  pending.cost_.ended(waited, work->times());
+  figures_.add(pending.line_, pending.cost_);
   const double seconds = std::chrono::duration<double>(waited).count();
   if (pending.op_ == Op::kAllGather) {
     counters_.gather_wait_seconds += seconds;
@@ -162,16 +178,16 @@ Pending Communicator::all_gather(const Tensor& full, const Tensor& shard, const 
   check(full.numel() == shard.numel() * size() && full.scalar_type() == shard.scalar_type(),
         fmt::format("all_gather \"{}\": {} from {} x {}", label.text, spec_of(full, "").describe(), size(),
                     spec_of(shard, "").describe()));
-  counters_.gather_bytes += static_cast<int64_t>(full.nbytes());
-  return guarded(sign(Op::kAllGather, shard), label, [&] { return backend_->all_gather(full, shard); });
+  counters_.gather_bytes += bytes_of(full);
+  return guarded(sign(Op::kAllGather, shard), bytes_of(full), label, [&] { return backend_->all_gather(full, shard); });
 }
 
 Pending Communicator::reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate, const Label& label) {
   check(staged.numel() == sum.numel() * size() && dtype_of(sum) == Dtype::kF32,
         fmt::format("reduce_scatter \"{}\": {} into {}", label.text, spec_of(staged, "").describe(),
                     spec_of(sum, "").describe()));
-  counters_.reduce_bytes += static_cast<int64_t>(staged.nbytes());
-  return guarded(sign(Op::kReduceScatter, staged, ReduceOp::kSum), label,
+  counters_.reduce_bytes += bytes_of(staged);
+  return guarded(sign(Op::kReduceScatter, staged, ReduceOp::kSum), bytes_of(staged), label,
                  [&] { return backend_->reduce_scatter(sum, staged, accumulate); });
 }
 
@@ -180,7 +196,9 @@ Tensor Communicator::staging(int64_t numel, int scalar_type) {
   if (dead_) fail(seq, "abandoned: this communicator failed or was aborted");
   const auto start = Clock::now();
   try {
-    return backend_->staging(numel, scalar_type);
+    Tensor staged = backend_->staging(numel, scalar_type);
+    staging_ += Clock::now() - start;
+    return staged;
   } catch (const CommTimeout& late) {
     fail(seq, late_text("left no room to stage the next one", seconds_since(start), late));
   } catch (const InternalError&) {
@@ -192,40 +210,46 @@ Tensor Communicator::staging(int64_t numel, int scalar_type) {
 int64_t Communicator::max_staging_bytes() const { return backend_->max_staging_bytes(); }
 
 void Communicator::all_reduce_sum(const Tensor& value, const Label& label) {
-  counters_.other_bytes += static_cast<int64_t>(value.nbytes());
-  guarded(sign(Op::kAllReduce, value, ReduceOp::kSum), label, [&] {
+  counters_.other_bytes += bytes_of(value);
+  guarded(sign(Op::kAllReduce, value, ReduceOp::kSum), bytes_of(value), label, [&] {
     return backend_->all_reduce(value, false);
   }).wait();
 }
 
 void Communicator::all_reduce_max(const Tensor& value, const Label& label) {
-  counters_.other_bytes += static_cast<int64_t>(value.nbytes());
-  guarded(sign(Op::kAllReduce, value, ReduceOp::kMax), label, [&] { return backend_->all_reduce(value, true); }).wait();
+  counters_.other_bytes += bytes_of(value);
+  guarded(sign(Op::kAllReduce, value, ReduceOp::kMax), bytes_of(value), label, [&] {
+    return backend_->all_reduce(value, true);
+  }).wait();
 }
 
 void Communicator::broadcast(const Tensor& value, int root, const Label& label) {
-  counters_.other_bytes += static_cast<int64_t>(value.nbytes());
+  counters_.other_bytes += bytes_of(value);
   CallSignature signature = sign(Op::kBroadcast, value);
   signature.root = root;
-  guarded(signature, label, [&] { return backend_->broadcast(value, root); }).wait();
+  guarded(signature, bytes_of(value), label, [&] { return backend_->broadcast(value, root); }).wait();
 }
 
 void Communicator::barrier(const Label& label) {
   const Tensor token = zeros({1}, Dtype::kI64);
-  guarded({.op = Op::kBarrier}, label, [&] { return backend_->all_reduce(token, false); }).wait();
+  guarded({.op = Op::kBarrier}, 0, label, [&] { return backend_->all_reduce(token, false); }).wait();
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(std::string_view mine, const Label& label) {
   const Tensor my_length = full({1}, static_cast<double>(mine.size()), Dtype::kI64);
   const Tensor lengths = zeros({size()}, Dtype::kI64);
-  guarded(sign(Op::kAllGatherBytes, my_length), label, [&] { return backend_->all_gather(lengths, my_length); }).wait();
+  guarded(sign(Op::kAllGatherBytes, my_length), bytes_of(lengths), label, [&] {
+    return backend_->all_gather(lengths, my_length);
+  }).wait();
   const int64_t longest = lengths.max().item<int64_t>();
   const Tensor padded = zeros({longest}, Dtype::kU8);
   if (!mine.empty()) std::memcpy(padded.data_ptr(), mine.data(), mine.size());
   const Tensor all = zeros({longest * size()}, Dtype::kU8);
   if (longest > 0) {
-    counters_.other_bytes += static_cast<int64_t>(all.nbytes());
-    guarded(sign(Op::kAllGatherBytes, padded), label, [&] { return backend_->all_gather(all, padded); }).wait();
+    counters_.other_bytes += bytes_of(all);
+    guarded(sign(Op::kAllGatherBytes, padded), bytes_of(all), label, [&] {
+      return backend_->all_gather(all, padded);
+    }).wait();
   }
   std::vector<std::string> texts;
   for (int r = 0; r < size(); ++r) {

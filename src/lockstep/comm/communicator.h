@@ -23,6 +23,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
+#include "lockstep/comm/figures.h"
 #include "lockstep/comm/label.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/guard/recorder.h"
@@ -76,6 +77,8 @@ class [[nodiscard]] Pending {
   std::unique_ptr<Work> work_;
   uint64_t seq_ = 0;
   Op op_ = Op::kBarrier;
+  size_t line_ = 0;  // of the figures
+  CallCost cost_;
 };
 
 class Communicator {
@@ -108,11 +111,12 @@ class Communicator {
   const FlightRing& ring() const { return recorder_->ring(group_); }
   Recorder& recorder() const { return *recorder_; }
   CommCounters counters() const { return counters_; }
+  const Figures& figures() const { return figures_; }  // every call by its label; from any thread
   void abort();
 
  private:
   friend class Pending;
-  Pending guarded(const CallSignature& signature, const Label& label,
+  Pending guarded(const CallSignature& signature, int64_t bytes, const Label& label,
                   const std::function<std::unique_ptr<Work>()>& launch);
   void finish(Pending& pending);
   void give_up(Pending& pending);
@@ -124,6 +128,8 @@ class Communicator {
   std::shared_ptr<Recorder> recorder_;
   int group_;
   CommCounters counters_;
+  Figures figures_;
+  Clock::duration staging_{};  // waited for room: part of the next call's cost
   std::atomic<bool> dead_{false};
 };
 

@@ -10,6 +10,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
 namespace {
@@ -111,6 +112,7 @@ void ConsoleSink::show(const EvalDone& eval) {
   std::string text = fmt::format("eval at step {}: loss {:.4f}", eval.step, eval.loss);
   if (eval.token_accuracy >= 0) text += fmt::format("  token_acc {:.1f}%", eval.token_accuracy * 100);
   if (eval.exact_match >= 0) text += fmt::format("  exact {:.1f}%", eval.exact_match * 100);
+  for (const auto& [name, value] : eval.metrics) text += fmt::format("  {} {:.4g}", name, value);
   text += fmt::format("  ({} rows in {})", eval.num_samples, format_duration(eval.seconds));
   line(text, kBold);
   if (eval.groups.empty()) return;
@@ -160,6 +162,7 @@ void ConsoleSink::show(const Progress& progress) {
 }
 
 void ConsoleSink::show(const RunEnded& run) {
+  for (const auto& text : communication_table(run.communication)) line(text);
   const bool done = run.exit_code == 0;
   std::string text = run.outcome;
   if (!done) text = fmt::format("{} (exit code {})", run.outcome, run.exit_code);

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/log_record.h"
 
 namespace lockstep {
@@ -91,6 +92,7 @@ void JsonlSink::end(const RunEnded& run) {
   final["global_step"] = run.step;
   final["log_history"] = history_;
   final["memory"] = nine_digits(static_cast<double>(peak_bytes_) / (1 << 30));
+  if (!run.communication.empty()) final["communication"] = communication_json(run.communication, /*labels=*/false);
   final["outcome"] = run.outcome;
   final["exit_code"] = run.exit_code;
   write(final);

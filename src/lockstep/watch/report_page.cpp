@@ -10,6 +10,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/watch/html.h"
 #include "lockstep/watch/report_charts.h"
+#include "lockstep/watch/report_communication.h"
 #include "lockstep/watch/report_style.h"
 
 namespace lockstep {
@@ -104,6 +105,7 @@ std::string tiles(const RunHistory& history) {
     out += tile("Evaluation loss", fmt::format("{:.4f}", last.loss), fmt::format("best {:.4f}", best));
     if (last.exact_match >= 0) out += tile("Exact answers", percent(last.exact_match), rows);
     if (last.token_accuracy >= 0) out += tile("Token accuracy", percent(last.token_accuracy), rows);
+    for (const auto& [name, value] : last.metrics) out += tile(escape_html(name), fmt::format("{:.4g}", value), rows);
   }
   return out.empty() ? "" : R"(<div class="tiles">)" + out + "</div>\n";
 }
@@ -193,7 +195,9 @@ std::string render_report(const RunHistory& history) {
   out += "</title><style>" + std::string(kReportStyle) + "</style></head><body><main>\n";
   out += header(history) + tiles(history);
   if (!charts.empty()) out += "<h2>Curves</h2>\n<div class=\"charts\">" + charts + "</div>\n";
-  out += groups(history) + samples(history) + details(history);
+  out += groups(history) + samples(history);
+  if (history.end) out += communication_section(history.end->communication);
+  out += details(history);
   out += "<footer>Written by Lockstep. The curves' numbers stand in logging.jsonl.</footer></main><script>";
   return out + std::string(kReportScript) + "</script></body></html>\n";
 }

@@ -55,6 +55,9 @@ td.text { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 90px; } td 
 .bars td:first-child { white-space: nowrap; }
 .track { background: var(--line); border-radius: 4px; height: 12px; margin-top: 5px; min-width: 80px; }
 .fill { background: var(--s0); border-radius: 4px; height: 12px; }
+.track.pair { display: flex; overflow: hidden; } .pair .fill { border-radius: 0; } .fill.soft { opacity: .4; }
+.communication td:nth-child(2) { width: 22%; } .communication td:first-child { overflow-wrap: anywhere; }
+.communication small { display: block; color: var(--soft); } .note { color: var(--soft); font-size: 12.5px; margin: 4px 0 12px; }
 details { margin-top: 14px; } summary { cursor: pointer; font-weight: 600; padding: 8px 0; }
 summary:focus-visible { outline: 2px solid var(--s0); } pre { font: 12.5px/1.45 ui-monospace, "SF Mono", Menlo,
   "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; } .plan { white-space: pre; }
