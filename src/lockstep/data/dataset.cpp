@@ -87,7 +87,7 @@ Verdict judge_rows(const DataFile& file, size_t begin, size_t end) {
       const std::string where = file.where(row);
       std::string why = error.message();
       if (why.starts_with(where + ": ")) why = why.substr(where.size() + 2);
-      verdict.broken.push_back({where, std::move(why)});
+      verdict.broken.push_back({where, std::move(why), static_cast<int64_t>(verdict.whole.size())});
     }
   }
   return verdict;
@@ -110,6 +110,7 @@ Verdict judge_file(const DataFile& file) {
   for (auto& worker : workers) worker->join();
   Verdict all;
   for (auto& part : parts) {
+    for (auto& row : part.broken) row.rows_before += static_cast<int64_t>(all.whole.size());
     all.whole.insert(all.whole.end(), part.whole.begin(), part.whole.end());
     std::move(part.broken.begin(), part.broken.end(), std::back_inserter(all.broken));
   }
@@ -167,7 +168,7 @@ struct Dataset::Impl {
     std::string problem;
     file.rows = file.is_array ? index_array(file.bytes(), problem) : index_lines(file.bytes());
     Verdict verdict = judge_file(file);
-    if (!problem.empty()) verdict.broken.push_back({name, problem});
+    if (!problem.empty()) verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
     file.map.forget(0, file.bytes().size());
     if (!verdict.broken.empty() && (options.strict || verdict.whole.empty())) {
       const BrokenRow& first = verdict.broken.front();
@@ -177,6 +178,7 @@ struct Dataset::Impl {
                            : fmt::format("none of its {} rows can be read", file.rows.size()));
     }
     if (verdict.whole.empty()) throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));
+    for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size());
     const auto wanted = count < 0 ? verdict.whole.size() : static_cast<size_t>(count);
     for (size_t i = 0; i < wanted; ++i) {
       rows.emplace_back(static_cast<uint32_t>(files.size()),

@@ -21,9 +21,10 @@ struct DatasetOptions {
   std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
 };
 
-/// A row that could not be read: file, line, column or field, and why.
+/// A row that could not be read: file, line, column or field, and why; and how many whole rows stand before it.
 struct BrokenRow {
   std::string where, why;
+  int64_t rows_before = 0;
 };
 
 /// Indexes the files once (line offsets); rows are parsed when asked for. "path#N" takes N rows (repeating when N is

@@ -103,6 +103,15 @@ TEST_F(DatasetTest, BrokenRowsAreCountedWithLineColumnAndField) {
   EXPECT_EQ(data.broken()[2].where, path + ":5");
 }
 
+TEST_F(DatasetTest, BrokenRowsKnowTheirPlaceAmongTheWholeOnes) {
+  const std::string first = write("a.jsonl", "{\n" + row("a") + "\n" + row("b") + "\n{\n" + row("c") + "\n{\n");
+  const std::string second = write("b.jsonl", row("d") + "\n{\n" + row("e") + "\n");
+  const Dataset data({first, second}, {});
+  std::vector<int64_t> before;
+  for (const auto& broken : data.broken()) before.push_back(broken.rows_before);
+  EXPECT_EQ(before, (std::vector<int64_t>{0, 2, 3, 4}));
+}
+
 TEST_F(DatasetTest, StrictStopsAtTheFirstBrokenRow) {
   const std::string path = write("a.jsonl", row("a") + "\n{\"query\": }\n{\"query\": 5}\n");
   EXPECT_TRUE(holds(message({path}, {.strict = true}), path + ":2: column 11: not valid JSON"));

@@ -1,5 +1,6 @@
 #include "lockstep/data/sample.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -56,11 +57,16 @@ class RowReader {
     }
     refuse_unfilled_boxes();
     media_.resolve(sample_);
+    if (const auto metadata = row_.find("metadata"); metadata != row_.end()) sample_.metadata = metadata->dump();
     for (const char* name : {"group", "channel"}) {
       const Json* value = find_value(row_, name);
       if (value == nullptr || !sample_.group.empty()) continue;
       if (value->is_structured()) throw field_error(where_, name, "text", *value);
       sample_.group = value->is_string() ? value->get<std::string>() : value->dump();
+    }
+    if (const Json* id = find_value(row_, "id")) {
+      if (id->is_structured()) throw field_error(where_, "id", "text or a number", *id);
+      sample_.id = id->is_string() ? id->get<std::string>() : id->dump();
     }
     return std::move(sample_);
   }
@@ -172,7 +178,17 @@ class RowReader {
       question += "\n" + media_.content_text(*input, "input");
     }
     add("user", std::move(question));
-    if (response != nullptr) add("assistant", media_.content_text(row_.at(response), response));
+    if (response != nullptr) add("assistant", media_.content_text(first_answer(row_.at(response)), response));
+  }
+
+  /// Keeps a list of texts as accepted answers and gives the first.
+  const Json& first_answer(const Json& response) {
+    const bool several =
+        response.is_array() && !response.empty() &&
+        std::all_of(response.begin(), response.end(), [](const Json& item) { return item.is_string(); });
+    if (!several) return response;
+    for (const auto& item : response) sample_.references.push_back(item.get<std::string>());
+    return response.front();
   }
 
   void read_history() {

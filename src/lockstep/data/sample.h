@@ -32,7 +32,10 @@ struct Sample {
   std::vector<std::string> images;  // absolute paths, or data: URIs
   std::vector<Video> videos;
   std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
+  std::vector<std::string> references;     // accepted answers where the row's answer is a list; else empty
+  std::string metadata;                    // the row's "metadata" as JSON text, whatever it is; empty: the row has none
   std::string group;                       // "group"/"channel" of the row, for figures by kind; may be empty
+  std::string id;                          // the row's own "id" as text; empty: it has none
   std::string where;                       // "train.jsonl:17": named in every error about this row
   int64_t row = 0;                         // index in the data set, over all its files
 };
@@ -41,7 +44,8 @@ struct Sample {
 /// videos | video as lists of frames), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
 /// stand), and query/response (+ system, history, and their aliases). Relative image paths are taken from `base_dir`
 /// (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first
-/// user message. Throws UserError(kData) naming row, field, expected and found.
+/// user message. A response that is a list of texts names several accepted answers: the first is the one that is
+/// trained. Throws UserError(kData) naming row, field, expected and found.
 Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
 
 }  // namespace lockstep

@@ -83,6 +83,29 @@ TEST(Sample, ReadsQueryAndResponseUnderEveryName) {
   EXPECT_EQ(expected_response(read(R"({"query": "only a question"})")), "");
 }
 
+TEST(Sample, AListOfTextsNamesSeveralAcceptedAnswers) {
+  const Sample sample = read(R"({"query": "How many?", "answers": ["2", "two", ""]})");
+  EXPECT_EQ(turns(sample), "user: How many? | assistant: 2");
+  EXPECT_EQ(sample.references, (std::vector<std::string>{"2", "two", ""}));
+  EXPECT_TRUE(read(R"({"query": "q", "answer": "2"})").references.empty());
+  // Parts of one answer are no list of answers.
+  const Sample parts =
+      read(R"({"query": "q", "answer": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})");
+  EXPECT_EQ(expected_response(parts), "ab");
+  EXPECT_TRUE(parts.references.empty());
+}
+
+TEST(Sample, CarriesMetadataOfAnyShapeAsItStands) {
+  const auto metadata = [](const std::string& value) {
+    return read(R"({"query": "q", "response": "r", "metadata": )" + value + "}").metadata;
+  };
+  for (const char* value : {R"({"b":{"page":[3,null,0.1]},"a":"zwölf"})", "[]", "\"id-7\"", "12345678901234567890",
+                            "null", "false", "[[1],[2,3],[]]"}) {
+    EXPECT_EQ(metadata(value), value);
+  }
+  EXPECT_EQ(read(R"({"query": "q"})").metadata, "");
+}
+
 TEST(Sample, ImagesWithoutMarkStandBeforeTheFirstQuestion) {
   const Sample one = read(R"({"query": "What?", "response": "x", "images": ["1.png", "2.png"]})");
   EXPECT_EQ(turns(one), "user: <image><image>What? | assistant: x");
