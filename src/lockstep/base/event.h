@@ -42,7 +42,8 @@ struct EvalDone {
   int64_t step = 0, num_samples = 0;
   double loss = 0, token_accuracy = -1, exact_match = -1, seconds = 0;
   std::vector<SamplePrediction> samples;
-  std::vector<std::pair<std::string, double>> groups;  // exact match per kind of question, where rows name one
+  std::vector<std::pair<std::string, double>> groups;   // exact match per kind of question, where rows name one
+  std::vector<std::pair<std::string, double>> metrics;  // the others, built in and from metric programs, by name
 };
 
 struct CheckpointSaved {

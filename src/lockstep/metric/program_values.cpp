@@ -54,9 +54,7 @@ Json printed_values(const Program& program, const ProgramResult& result) {
                                 result),
                      "give it more time with --metric_timeout SECONDS, if it is no endless loop");
   }
-  const std::string again = fmt::format(
-      "lockstep eval --output predictions.jsonl keeps the rows that it gets, to try it alone: {} < predictions.jsonl",
-      program.text);
+  const std::string again = "lockstep eval --output predictions.jsonl keeps the rows that it gets, to try it alone";
   if (result.signal != 0) {
     throw data_error(
         with_words(fmt::format("{}: ended by signal {} ({})", who, result.signal, ::strsignal(result.signal)), result),

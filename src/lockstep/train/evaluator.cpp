@@ -1,26 +1,44 @@
 #include "lockstep/train/evaluator.h"
 
-#include <array>
+#include <cstring>
+#include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "lockstep/tensor/make.h"
 #include "lockstep/train/window.h"
 
 namespace lockstep {
 namespace {
 
-/// Summed loss and argmax hits of one micro-batch on this rank.
-std::array<double, 2> run(Executor& executor, MicroBatch& micro, int64_t loss_chunk) {
+/// Summed loss and argmax hits of one micro-batch.
+struct BatchSums {
+  double loss = 0, correct = 0;
+};
+
+BatchSums run(Executor& executor, MicroBatch& micro, int64_t loss_chunk) {
   const Context context{.training = true, .loss_weight = 1.0, .loss_chunk = loss_chunk};
   const Flow out = executor.forward(std::move(micro.flow), context, micro.here, micro.anywhere);
-  if (!micro.here.rows) return {0, 0};
+  if (!micro.here.rows) return {};
   return {out["loss"].item<double>(), static_cast<double>(out["correct"].item<int64_t>())};
 }
 
-}  // namespace
-
-namespace {
+/// Over all ranks, in the order of the data: the loader deals micro-batches to ranks in turn, so the same additions are
+/// made whatever the number of ranks, and the figures are the same to the bit.
+BatchSums total(Communicator& control, const std::vector<BatchSums>& mine) {
+  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(BatchSums));
+  const auto all = control.all_gather_bytes(bytes, "evaluation figures");
+  BatchSums sum;
+  for (size_t i = 0; i < mine.size(); ++i) {  // as many on every rank
+    for (const auto& rank : all) {
+      BatchSums one;
+      std::memcpy(&one, rank.data() + i * sizeof(BatchSums), sizeof(BatchSums));
+      sum.loss += one.loss;
+      sum.correct += one.correct;
+    }
+  }
+  return sum;
+}
 
 LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
                            Communicator& control, const EvaluateOptions& options) {
@@ -28,22 +46,19 @@ LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOpti
   // Never ends an epoch by itself: an empty window is the end.
   WindowReader reader(loader, data, control, {.collate = collate, .rows_per_epoch = INT64_MAX});
   LossFigures figures;
-  std::array<double, 2> sums{};
+  std::vector<BatchSums> mine;
   for (Window window = reader.next(1); !window.micro_batches.empty(); window = reader.next(1)) {
     figures.rows += window.rows;
     figures.skipped += window.skipped;
     figures.target_tokens += window.target_tokens;
     MicroBatch& micro = window.micro_batches[0];
-    if (!micro.anywhere.rows) continue;
-    const auto mine = run(executor, micro, options.loss_chunk);
-    sums[0] += mine[0];
-    sums[1] += mine[1];
-    if (options.progress) options.progress(figures.rows);
+    mine.push_back(micro.anywhere.rows ? run(executor, micro, options.loss_chunk) : BatchSums{});
+    if (micro.anywhere.rows && options.progress) options.progress(figures.rows);
   }
-  if (control.size() > 1) control.all_reduce_sum(view_memory(sums.data(), {2}, Dtype::kF64), "evaluation figures");
+  const BatchSums sum = total(control, mine);
   if (figures.target_tokens > 0) {
-    figures.loss = sums[0] / static_cast<double>(figures.target_tokens);
-    figures.token_accuracy = sums[1] / static_cast<double>(figures.target_tokens);
+    figures.loss = sum.loss / static_cast<double>(figures.target_tokens);
+    figures.token_accuracy = sum.correct / static_cast<double>(figures.target_tokens);
   }
   return figures;
 }

@@ -24,7 +24,8 @@ struct EvaluateOptions {
   std::function<void(int64_t rows_done)> progress;
 };
 
-/// Runs the loader from the start of its epoch 0 to the end. Throws on all ranks what one rank's data threw.
+/// Runs the loader from the start of its epoch 0 to the end. The same bits whatever the number of ranks, for the same
+/// micro-batches. Throws on all ranks what one rank's data threw.
 /// Collective.
 LossFigures evaluate_loss(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
                           Communicator& control, const EvaluateOptions& options = {});

@@ -193,6 +193,8 @@ void Trainer::evaluate() {
   if (!hooks_.evaluate) return;
   const PhaseScope scope(recorder_, Phase::kEvaluate);
   const EvalDone done = hooks_.evaluate(state_.global_step);
+  parts_.events.emit(done);
+  if (!std::isfinite(done.loss)) return;  // nothing could be evaluated: it is no best, and no JSON either
   state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
                                            state_.epoch, done.loss, done.token_accuracy, done.step));
   if (!state_.best_metric || done.loss < *state_.best_metric) {
@@ -200,7 +202,6 @@ void Trainer::evaluate() {
     state_.best_global_step = state_.global_step;
     state_.best_model_checkpoint.clear();  // until a checkpoint of this step is saved
   }
-  parts_.events.emit(done);
 }
 
 void Trainer::save(TrainOutcome& outcome) {

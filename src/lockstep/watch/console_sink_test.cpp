@@ -91,7 +91,8 @@ TEST(ConsoleSink, ShowsTheStartEvaluationsCheckpointsAndTheEnd) {
                                 .token_accuracy = 0.9,
                                 .exact_match = 0.75,
                                 .seconds = 2,
-                                .groups = {{"colour", 1.0}, {"count", 0.5}}},
+                                .groups = {{"colour", 1.0}, {"count", 0.5}},
+                                .metrics = {{"anls", 0.8125}}},
                        CheckpointSaved{.step = 10, .bytes = 1 << 20, .path = "out/checkpoint-10", .seconds = 0.25},
                        RunEnded{.outcome = "done",
                                 .seconds = 100,
@@ -100,7 +101,7 @@ TEST(ConsoleSink, ShowsTheStartEvaluationsCheckpointsAndTheEnd) {
                                 .last_checkpoint = "out/checkpoint-300",
                                 .next_command = "lockstep infer"}}),
             "sft llava  2.1M params (50.0K trained)  2 ranks  resumes after step 5  300 steps  -> out\n"
-            "eval at step 10: loss 0.5000  token_acc 90.0%  exact 75.0%  (64 rows in 2.0s)\n"
+            "eval at step 10: loss 0.5000  token_acc 90.0%  exact 75.0%  anls 0.8125  (64 rows in 2.0s)\n"
             "  colour 100.0%  count 50.0%\n"
             "saved out/checkpoint-10  (1.00 MiB in 250ms)\n"
             "done  after 1m 40s, 300 steps, train_loss 0.2500\n"

@@ -55,7 +55,8 @@ TEST(JsonlSink, WritesTheKeysOfMsSwiftFirst) {
                    .token_accuracy = 0.75,
                    .exact_match = 0.5,
                    .seconds = 4,
-                   .groups = {{"count", 0.5}}});
+                   .groups = {{"count", 0.5}},
+                   .metrics = {{"perplexity", 1.5}, {"my_metric.f1", 0.25}}});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(
@@ -66,7 +67,8 @@ TEST(JsonlSink, WritesTheKeysOfMsSwiftFirst) {
       R"J("remaining_seconds":61.0,)J"
       R"J("peak_bytes":[1073741824,1610612736],"tokens_seen":10,"samples_seen":2,"gather_wait_seconds":0.0,)J"
       R"J("reduce_wait_seconds":0.0,"gather_bytes":7,"reduce_bytes":8})J");
-  EXPECT_EQ(lines[1], R"J({"eval_loss":0.5,"eval_token_acc":0.75,"eval_exact_match":0.5,"eval_runtime":4.0,)J"
+  EXPECT_EQ(lines[1], R"J({"eval_loss":0.5,"eval_token_acc":0.75,"eval_exact_match":0.5,"eval_perplexity":1.5,)J"
+                      R"J("eval_my_metric.f1":0.25,"eval_runtime":4.0,)J"
                       R"J("eval_samples_per_second":2.5,"eval_samples":10,"eval_groups":{"count":0.5},"epoch":0.5,)J"
                       R"J("global_step/max_steps":"1/4"})J");
 }
@@ -132,8 +134,13 @@ TEST(LogRecord, ReadsBackWhatItWrote) {
   const auto again = read_step_record(to_record(step));
   ASSERT_TRUE(again);
   EXPECT_EQ(to_record(*again), to_record(step));
-  const EvalDone eval{
-      .step = 3, .num_samples = 4, .loss = 0.5, .exact_match = 0.25, .seconds = 1, .groups = {{"a", 1}}};
+  const EvalDone eval{.step = 3,
+                      .num_samples = 4,
+                      .loss = 0.5,
+                      .exact_match = 0.25,
+                      .seconds = 1,
+                      .groups = {{"a", 1}},
+                      .metrics = {{"anls", 0.5}}};
   const auto eval_again = read_eval_record(to_record(eval, 0.5, 4));
   ASSERT_TRUE(eval_again);
   EXPECT_EQ(to_record(*eval_again, 0.5, 4), to_record(eval, 0.5, 4));

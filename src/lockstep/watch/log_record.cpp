@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -103,6 +104,7 @@ Json to_record(const EvalDone& eval, double epoch, int64_t max_steps) {
   out["eval_loss"] = nine_digits(eval.loss);
   if (eval.token_accuracy >= 0) out["eval_token_acc"] = nine_digits(eval.token_accuracy);
   if (eval.exact_match >= 0) out["eval_exact_match"] = nine_digits(eval.exact_match);
+  for (const auto& [name, value] : eval.metrics) out["eval_" + name] = nine_digits(value);
   out["eval_runtime"] = rounded(eval.seconds, 4);
   if (eval.seconds > 0) {
     out["eval_samples_per_second"] = rounded(static_cast<double>(eval.num_samples) / eval.seconds, 3);
@@ -155,6 +157,13 @@ std::optional<EvalDone> read_eval_record(const Json& record) {
     for (const auto& [name, share] : groups->items()) {
       if (share.is_number()) out.groups.emplace_back(name, share.get<double>());
     }
+  }
+  const std::set<std::string> known = {"eval_loss",    "eval_token_acc",          "eval_exact_match",
+                                       "eval_runtime", "eval_samples_per_second", "eval_samples"};
+  for (const auto& item : record.items()) {
+    const std::string& key = item.key();
+    if (!key.starts_with("eval_") || known.contains(key) || !item.value().is_number()) continue;
+    out.metrics.emplace_back(key.substr(5), item.value().get<double>());
   }
   return out;
 }

@@ -70,6 +70,7 @@ void TensorBoardSink::eval(const EvalDone& eval) {
   scalar(eval.step, "eval/loss", eval.loss);
   if (eval.token_accuracy >= 0) scalar(eval.step, "eval/token_acc", eval.token_accuracy);
   if (eval.exact_match >= 0) scalar(eval.step, "eval/exact_match", eval.exact_match);
+  for (const auto& [name, value] : eval.metrics) scalar(eval.step, "eval/" + name, value);
   file_.flush();
 }
 
