@@ -14,6 +14,7 @@
 #include "lockstep/cli/media_flags.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/train/evaluator.h"
+#include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
 
@@ -137,12 +138,16 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
                              .strict = flags->rows.strict,
                              .show = flags->show});
   }
+  const CommunicationFigures communication = communication_of(job, flags->run);
   if (!job.reports()) return 0;
   const double seconds = seconds_since(begun);
   if (flags->json) {
-    std::cout << as_json(loss, answers, seconds).dump(2) << "\n";
+    Json json = as_json(loss, answers, seconds);
+    if (!communication.empty()) json["communication"] = communication_json(communication, communication.every_label);
+    std::cout << json.dump(2) << "\n";
   } else {
     print_table(loss, answers, seconds);
+    for (const auto& line : communication_table(communication)) std::cout << line << "\n";
   }
   return 0;
 }

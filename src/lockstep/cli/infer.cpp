@@ -109,6 +109,7 @@ int run_infer(const std::vector<std::string>& args, const Env& env) {
   } else {
     Chat(session, *flags).converse();
   }
+  tell_communication(job, flags->run, std::cerr);  // answers alone stand on stdout
   return 0;
 }
 

@@ -14,7 +14,9 @@
 #include "lockstep/cli/version.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/launcher.h"
+#include "lockstep/comm/run_figures.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
 namespace {
@@ -122,6 +124,19 @@ void agree_on(Communicator& control, const std::vector<std::pair<std::string, st
           "all ranks need the same command line, files and version of lockstep");
     }
   }
+}
+
+CommunicationFigures communication_of(Job& job, const RunFlags& flags) {
+  if (job.world.size == 1 || flags.comm_figures == "off") return {};
+  CommunicationFigures figures = collect_figures(job.data(), job.control());
+  figures.every_label = flags.comm_figures == "full";
+  return figures;
+}
+
+void tell_communication(Job& job, const RunFlags& flags, std::ostream& out) {
+  const CommunicationFigures figures = communication_of(job, flags);
+  if (!job.reports()) return;
+  for (const auto& line : communication_table(figures)) out << line << "\n";
 }
 
 std::string from_rank_0(Communicator& control, const std::string& value, const Label& label) {

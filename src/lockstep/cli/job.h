@@ -6,11 +6,13 @@
 //   Job job = start_job("sft", flags, env);
 #pragma once
 
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/communication.h"
 #include "lockstep/base/env.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/comm/setup.h"
@@ -38,6 +40,13 @@ Job start_job(const std::string& verb, const RunFlags& flags, const Env& env);
 /// Compares named texts with the other ranks'. Throws the same SharedError on all, naming what differs, where, and both
 /// values. Collective.
 void agree_on(Communicator& control, const std::vector<std::pair<std::string, std::string>>& facts);
+
+/// What the ranks' communication has cost so far; empty for one rank and with --comm_figures off. Collective, for the
+/// end of a job.
+CommunicationFigures communication_of(Job& job, const RunFlags& flags);
+
+/// Prints the table of it where there is one. Collective.
+void tell_communication(Job& job, const RunFlags& flags, std::ostream& out);
 
 /// A value of rank 0 on every rank. Collective.
 std::string from_rank_0(Communicator& control, const std::string& value, const Label& label);

@@ -67,6 +67,12 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::Range(0, 1000))
       ->capture_default_str()
       ->group("Ranks");
+  app.add_option("--comm_figures", flags.comm_figures,
+                 "kind | full | off: what the ranks' communication cost, told at the end: calls, bytes, seconds and "
+                 "bandwidth of each kind of call, or of each label")
+      ->check(CLI::IsMember({"kind", "full", "off"}))
+      ->capture_default_str()
+      ->group("Ranks");
 }
 
 JudgeOptions RunFlags::judge() const {
@@ -103,6 +109,16 @@ JudgeOptions RunFlags::judge() const {
 int64_t RunFlags::data_patience_s() const {
   constexpr int64_t kAfterRollCall = 10;
   return static_cast<int64_t>(judge().hard_seconds[static_cast<size_t>(Phase::kData)]) + kAfterRollCall;
+}
+
+Json RowFlags::as_json() const {
+  return {{"max_length", max_length},
+          {"truncation_strategy", truncation_strategy},
+          {"seed", seed},
+          {"pixels",
+           {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
+            media.video_total_pixels}},
+          {"fps", media.fps}};
 }
 
 ProcessOptions RowFlags::process() const {

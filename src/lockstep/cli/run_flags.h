@@ -24,6 +24,7 @@ struct RunFlags {
   std::string patience = "600", guard = "default";
   double soft_patience = 3;
   int max_restarts = 0;
+  std::string comm_figures = "kind";
   JudgeOptions judge() const;  // throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;
@@ -43,6 +44,7 @@ struct RowFlags {
   MediaOptions media;
 
   ProcessOptions process() const;
+  Json as_json() const;  // what the model's inputs depend on, for comparing runs
 };
 void add_row_flags(CLI::App& app, RowFlags& flags);
 

@@ -12,6 +12,7 @@
 #include "lockstep/cli/sample_view.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/train/evaluator.h"
+#include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/console_sink.h"
 #include "lockstep/watch/jsonl_sink.h"
 #include "lockstep/watch/memory_watch.h"
@@ -238,6 +239,10 @@ int SftRun::finish(const TrainOutcome& outcome) {
     ended.next_command = resume_command(args_, outcome.last_checkpoint);
   } else if (!outcome.last_checkpoint.empty()) {
     ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
+  }
+  ended.communication = communication_of(job_, flags_.run);
+  if (announced_ && !ended.communication.empty()) {
+    write_json(folder_.dir / "communication.json", communication_json(ended.communication, /*labels=*/true));
   }
   events_.emit(ended);
   return ended.exit_code;

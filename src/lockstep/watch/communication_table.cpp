@@ -17,7 +17,9 @@ constexpr size_t kMostRows = 12;
 std::string seconds_text(double seconds) { return seconds < 0 ? "-" : fmt::format("{:.3f}", seconds); }
 
 std::string bandwidth_text(double bytes_per_second) {
-  return bytes_per_second > 0 ? fmt::format("{:.3f}", bytes_per_second * 1e-9) : "-";
+  const double gb = bytes_per_second * 1e-9;
+  if (gb <= 0) return "-";
+  return gb < 1e-3 ? "<0.001" : fmt::format("{:.3f}", gb);
 }
 
 /// A sum of which one part is not known is not known.
@@ -70,7 +72,7 @@ CommunicationCells communication_cells(const CommunicationLine& line, const Comm
                            .algorithm_bandwidth = bandwidth_text(line.algorithm_bandwidth()),
                            .bus_bandwidth = bandwidth_text(line.bus_bandwidth(figures.ranks)),
                            .share = fmt::format("{:.1f}%", share * 100)};
-  if (line.operation.empty()) cells.bus_bandwidth = "-";  // of several operations
+  if (line.operation.empty()) cells.algorithm_bandwidth = cells.bus_bandwidth = "-";  // of several operations
   if (line.longest_rank >= 0) {
     cells.longest = fmt::format("rank {}: {}", line.longest_rank, seconds_text(line.longest_exposed_seconds));
   }

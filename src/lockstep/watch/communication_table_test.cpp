@@ -58,6 +58,17 @@ TEST(CommunicationTable, HasALineAKindAndOneForAll) {
   EXPECT_EQ(lines[5].find("  busy: "), 0U);
 }
 
+TEST(CommunicationTable, ASmallBandwidthIsNotNothing) {
+  const auto bandwidth = [](int64_t bytes) {
+    const CommunicationLine line{.operation = "broadcast", .bytes = bytes, .busy_seconds = 1};
+    return communication_cells(line, {.ranks = 2, .seconds = 1}).bus_bandwidth;
+  };
+  EXPECT_EQ(bandwidth(0), "-");
+  EXPECT_EQ(bandwidth(999'999), "<0.001");
+  EXPECT_EQ(bandwidth(1'000'000), "0.001");
+  EXPECT_EQ(bandwidth(12'345'678'901), "12.346");
+}
+
 TEST(CommunicationTable, OfOneRankOrNoFiguresIsEmpty) {
   EXPECT_TRUE(communication_table({}).empty());
   EXPECT_EQ(communication_section({}), "");
