@@ -1,8 +1,11 @@
 """Answers to files of prompts and in a conversation."""
 import json
+import os
+import signal
+import time
 
 from small_job import make_model, make_rows
-from story import Story, main
+from story import Story, finish, main, start
 
 
 class Infer(Story):
@@ -31,7 +34,7 @@ class Infer(Story):
         self.assertEqual(self.answers("ranks.jsonl", *words, "--nproc", 2, "--batch_size", 3), alone)
         self.assertNotEqual(self.answers("other.jsonl", *words[:-1], 8), alone)
 
-    def test_a_row_that_cannot_be_used_is_left_out_and_said(self):
+    def test_a_row_that_cannot_be_used_is_named_in_its_place(self):
         with open(self.rows, "a") as out:
             out.write(json.dumps({"query": "<image>What?", "response": "x", "images": ["gone.png"]}) + "\n")
         out = self.folder / "answers.jsonl"
@@ -39,11 +42,35 @@ class Infer(Story):
         done = self.lockstep(*words, "--nproc", 2, expect=0)
         self.assertIn("1 rows could not be used", done.stdout)
         self.assertIn("gone.png", done.stdout)
-        self.assertEqual(len(out.read_text().splitlines()), 11)
+        answers = [json.loads(line) for line in out.read_text().splitlines()]
+        self.assertEqual([i for i, row in enumerate(answers) if "error" in row], [11])
+        self.assertIn("gone.png", answers[11]["error"])
         out.unlink()
         done = self.lockstep(*words, "--nproc", 2, "--strict", "true", expect=3)
         self.assertEqual(done.stderr.count("error:"), 1, done.text)
         self.assertFalse(out.exists())
+
+    def test_a_run_that_is_killed_goes_on_where_it_stopped(self):
+        whole = self.answers("whole.jsonl", "--batch_size", 2)
+        words = ["infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", self.folder / "cut.jsonl",
+                 "--max_new_tokens", 5, "--batch_size", 2]
+        process = start(*words, "--nproc", 2)
+        journal = self.folder / "cut.jsonl.unfinished"
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until:
+            if sum(file.stat().st_size for file in journal.glob("*.rows")) > 0:
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+        finish(process)
+        if journal.exists():  # else it was done before it was killed
+            done = self.lockstep(*words[:-1], 4, expect=2)
+            self.assertIn("batch_size: 2 there, 4 now", done.stderr)
+        self.assertEqual(self.answers("cut.jsonl", "--batch_size", 2, "--nproc", 3), whole)
+        self.assertFalse(journal.exists())
+
+    def test_no_prompts_give_no_answers(self):
+        self.rows.write_text("")
+        self.assertEqual(self.answers("none.jsonl", "--nproc", 2), [])
 
     def test_a_conversation_ends_with_its_input(self):
         done = self.lockstep("infer", "--model", self.model, "--max_new_tokens", 3, "--nproc", 2,

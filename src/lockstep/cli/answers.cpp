@@ -1,25 +1,103 @@
 #include "lockstep/cli/answers.h"
 
+#include <cmath>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/text/tokenizer.h"
+#include "lockstep/cli/metric_programs.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/metric/program_values.h"
 
 namespace lockstep {
 namespace {
 
-std::string trimmed(const std::string& text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+using Skipped = std::map<int64_t, std::string>;
+
+/// What eval and sft print beside the metrics: a program's value of such a name gets the program in front.
+std::vector<std::string> taken_names() {
+  std::vector<std::string> names = {"loss",
+                                    "perplexity",
+                                    "token_acc",
+                                    "target_tokens",
+                                    "rows",
+                                    "skipped",
+                                    "seconds",
+                                    "samples",
+                                    "groups",
+                                    "exact_rows",
+                                    "runtime",
+                                    "step",
+                                    "samples_per_second",
+                                    "answered_rows",
+                                    "epoch"};
+  for (const auto& metric : answer_metrics()) names.emplace_back(metric.name);
+  return names;
 }
 
-std::string last_question(const Sample& sample) {
-  for (auto it = sample.messages.rbegin(); it != sample.messages.rend(); ++it) {
-    if (it->role == "user") return it->content;
+/// Why rows were left out, of all ranks.
+Skipped gathered(Communicator& control, const Skipped& mine) {
+  Json json = Json::array();
+  for (const auto& [row, why] : mine) json.push_back({row, why});
+  Skipped all;
+  for (const auto& text : control.all_gather_bytes(
+           json.empty() ? "" : json.dump(-1, ' ', false, Json::error_handler_t::replace), "rows left out")) {
+    if (text.empty()) continue;
+    for (const auto& entry : Json::parse(text)) all[entry[0].get<int64_t>()] = entry[1].get<std::string>();
   }
-  return {};
+  return all;
+}
+
+/// The row's place stands in front of most reasons, and apart from them.
+std::string without_place(const std::string& why, const std::string& where) {
+  return why.starts_with(where + ": ") ? why.substr(where.size() + 2) : why;
+}
+
+std::pair<std::vector<Generated>, Skipped> generate(Session& session, const Dataset& dataset,
+                                                    const AnswerOptions& options) {
+  Communicator& control = session.job().control();
+  Generator generator(session.model(), session.executor(), control, session.plan().gathers());
+  std::mutex mutex;  // prompts may be made on several threads
+  Skipped skipped;
+  const auto prompt = [&](int64_t row) -> std::optional<Features> {
+    try {
+      return session.processor().prompt_features(dataset.sample(row), options.process);
+    } catch (const UserError& error) {
+      if (options.strict || error.code() != ExitCode::kData) throw;
+      const std::lock_guard lock(mutex);
+      skipped[row] = without_place(error.message(), dataset.where(row));
+      return std::nullopt;
+    }
+  };
+  auto answers = control.recorder().confessing(
+      [&] { return generator.run(dealt_prompts(dataset.size(), control, prompt), options.generate); });
+  return {std::move(answers), gathered(control, skipped)};
+}
+
+/// Rank 0's figures on every rank, without groups and samples.
+void share(Communicator& control, AnswerFigures& figures) {
+  Json metrics = Json::array();
+  for (const auto& metric : figures.metrics) metrics.push_back({metric.name, metric.mean, metric.rows});
+  const Json mine = {{"counts", {figures.rows, figures.exact, figures.answered, figures.skipped}},
+                     {"first_skipped", figures.first_skipped},
+                     {"metrics", metrics},
+                     {"values", figures.values}};
+  const Json json = Json::parse(
+      from_rank_0(control, mine.dump(-1, ' ', false, Json::error_handler_t::replace), "evaluation figures"));
+  if (control.rank() == 0) return;
+  const auto counts = json.at("counts").get<std::vector<int64_t>>();
+  std::tie(figures.rows, figures.exact, figures.answered, figures.skipped) =
+      std::tie(counts.at(0), counts.at(1), counts.at(2), counts.at(3));
+  figures.first_skipped = json.at("first_skipped").get<std::string>();
+  for (const auto& metric : json.at("metrics")) {
+    figures.metrics.push_back({metric[0].get<std::string>(), metric[1].get<double>(), metric[2].get<int64_t>()});
+  }
+  figures.values = json.at("values").get<std::string>();
 }
 
 }  // namespace
@@ -31,44 +109,46 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
   return options;
 }
 
-AnswerFigures exact_answers(Session& session, const Dataset& dataset, const AnswerOptions& options) {
-  Generator generator(session.model(), session.executor(), session.job().control(), session.plan().gathers());
-  const auto prompt = [&](int64_t row) -> std::optional<Features> {
-    try {
-      return session.processor().prompt_features(dataset.sample(row), options.process);
-    } catch (const UserError& error) {
-      if (options.strict || error.code() != ExitCode::kData) throw;
-      return std::nullopt;
-    }
-  };
+AnswerFigures answer_rows(Session& session, const Dataset& dataset, const AnswerOptions& options) {
+  Communicator& control = session.job().control();
+  const auto [answers, skipped] = generate(session, dataset, options);
   AnswerFigures figures;
-  std::map<std::string, std::pair<int64_t, int64_t>> groups;  // exact, rows
-  const auto answers = session.job().control().recorder().confessing(
-      [&] { return generator.run(dataset.size(), prompt, options.generate); });
-  for (const auto& answer : answers) {
-    const Sample sample = dataset.sample(answer.row);
-    const std::string expected = trimmed(expected_response(sample));
-    if (expected.empty()) continue;
-    const std::string predicted = trimmed(session.processor().tokenizer().decode(answer.tokens, true));
-    const bool exact = predicted == expected;
-    ++figures.rows;
-    figures.exact += exact ? 1 : 0;
-    auto& group = groups[sample.group];
-    group.first += exact ? 1 : 0;
-    ++group.second;
-    if (static_cast<int64_t>(figures.samples.size()) >= options.show) continue;
-    figures.samples.push_back({.prompt = last_question(sample),
-                               .expected = expected,
-                               .predicted = predicted,
-                               .image_path = sample.images.empty() ? "" : sample.images[0],
-                               .exact = exact});
-  }
-  figures.skipped = dataset.size() - static_cast<int64_t>(answers.size());
-  for (const auto& [name, counts] : groups) {
-    if (!name.empty())
-      figures.groups.emplace_back(name, static_cast<double>(counts.first) / static_cast<double>(counts.second));
-  }
+  std::optional<InputFile> rows;
+  together(control, "scoring answers", [&] {
+    rows.emplace();
+    if (control.rank() != 0) return;
+    const PhaseScope scope(control.recorder(), Phase::kEvaluate, "scoring answers");
+    Predictions predictions(dataset, session.processor().tokenizer(),
+                            {.metrics = options.metrics,
+                             .show = options.show,
+                             .keep_text = !options.output.empty(),
+                             .rows = options.programs.empty() ? nullptr : &*rows});
+    predictions.add_all(answers, skipped);
+    figures = predictions.figures();
+    if (!options.output.empty()) write_text(options.output, predictions.text());
+  });
+  const auto& programs = answers.empty() ? std::vector<Program>{} : options.programs;
+  const auto values =
+      run_metric_programs(control, programs, *rows, {.timeout_s = options.metric_timeout_s, .notice = options.notice});
+  figures.values = merged_values(values, taken_names()).dump(-1, ' ', false, Json::error_handler_t::replace);
+  share(control, figures);
   return figures;
 }
+
+NamedValues named_values(const AnswerFigures& figures) {
+  NamedValues out;
+  for (const auto& metric : figures.metrics) out.numbers.emplace_back(metric.name, metric.mean);
+  const Json values = Json::parse(figures.values);
+  for (const auto& item : values.items()) {
+    if (item.value().is_number()) {
+      out.numbers.emplace_back(item.key(), item.value().get<double>());
+    } else {
+      out.others.emplace_back(item.key(), item.value().dump());
+    }
+  }
+  return out;
+}
+
+double perplexity(double loss) { return std::exp(loss); }
 
 }  // namespace lockstep

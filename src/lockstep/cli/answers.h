@@ -1,36 +1,46 @@
-// Exact match: the model's own answers to the rows of a data set, compared with the ones that the rows expect.
+// The model's own answers to the rows of a data set: generated over all ranks, scored, and given to metric programs.
+// `lockstep eval` and the evaluations of `lockstep sft` are this function.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "lockstep/base/event.h"
+#include "lockstep/cli/predictions.h"
 #include "lockstep/cli/session.h"
-#include "lockstep/data/dataset.h"
-#include "lockstep/infer/generator.h"
+#include "lockstep/metric/program.h"
 
 namespace lockstep {
-
-struct AnswerFigures {
-  int64_t rows = 0, exact = 0, skipped = 0;            // rows with an expected answer
-  std::vector<std::pair<std::string, double>> groups;  // exact match a group, by name
-  std::vector<SamplePrediction> samples;               // the first `show` rows
-  double exact_match() const { return rows == 0 ? -1.0 : static_cast<double>(exact) / static_cast<double>(rows); }
-};
 
 struct AnswerOptions {
   GenerateOptions generate;
   ProcessOptions process;
   bool strict = false;
   int64_t show = 8;
+  std::vector<AnswerMetric> metrics = answer_metrics();
+  std::vector<Program> programs;  // looked at on rank 0
+  double metric_timeout_s = 600;
+  std::string output;                                   // a file for all rows; empty: none
+  std::function<void(const std::string& text)> notice;  // for people, called on rank 0
 };
 
 /// Options of generation for this session's family: stop and pad tokens, greedy.
 GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens);
 
-/// Answers are compared without white space at their ends. The same figures on every rank. Collective.
-AnswerFigures exact_answers(Session& session, const Dataset& dataset, const AnswerOptions& options);
+/// Generates, scores, writes `output`, then runs the programs, unless no row could be answered. A program's failure is
+/// thrown on all ranks; the rows are written by then. The figures of the means and values stand on every rank, whatever
+/// their number the same. Collective.
+AnswerFigures answer_rows(Session& session, const Dataset& dataset, const AnswerOptions& options);
+
+/// The means, then what programs have measured, as name and value; those that are not numbers (JSON text) apart.
+struct NamedValues {
+  std::vector<std::pair<std::string, double>> numbers;
+  std::vector<std::pair<std::string, std::string>> others;
+};
+NamedValues named_values(const AnswerFigures& figures);
+
+/// e to the loss. Source: Jelinek et al. 1977; per target token, as the loss is.
+double perplexity(double loss);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "lockstep/cli/agent_verb.h"
 #include "lockstep/cli/config_file.h"
 #include "lockstep/cli/demo.h"
+#include "lockstep/cli/embed.h"
 #include "lockstep/cli/eval.h"
 #include "lockstep/cli/failure.h"
 #include "lockstep/cli/infer.h"
@@ -34,7 +35,7 @@ const std::vector<Verb>& verbs() {
       {"infer", infer_summary, run_infer},    {"plan", plan_summary, run_plan},
       {"init", init_summary, run_init},       {"inspect", inspect_summary, run_inspect},
       {"verify", verify_summary, run_verify}, {"demo", demo_summary, run_demo},
-      {"report", report_summary, run_report},
+      {"embed", embed_summary, run_embed},    {"report", report_summary, run_report},
   };
   return table;
 }

@@ -1,4 +1,4 @@
-// lockstep eval: loss, token accuracy, and exact match of generated answers.
+// lockstep eval: loss, and metrics of generated answers, built in and a person's own (docs/evaluate.md).
 #pragma once
 
 #include <string>

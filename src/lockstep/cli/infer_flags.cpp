@@ -19,6 +19,9 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   add_run_flags(app, f.run);
   app.add_option("--val_dataset,--input,--dataset", f.input, "rows to answer, JSONL or JSON")->group("Prompts");
   app.add_option("--result_path,--output", f.output, "answers, JSONL, in the order of the rows")->group("Prompts");
+  app.add_option("--overwrite", f.overwrite, "begin anew where an earlier run of other flags was cut short")
+      ->capture_default_str()
+      ->group("Prompts");
   app.add_option("--prompt", f.prompt, "one question instead of a chat")->group("Prompts");
   app.add_option("--image,--images", f.images, "pictures for the first question")->group("Prompts");
   app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
@@ -41,10 +44,7 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--max_batch_size,--batch_size", f.batch_size, "rows on one rank at a time")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group(group);
+  add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group, f.batch);
   app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
   if (!parse_flags(app, args)) return std::nullopt;
   if (f.input.empty() != f.output.empty()) {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/cli/batch_search.h"
 #include "lockstep/cli/run_flags.h"
-#include "lockstep/infer/decode_batch.h"
+#include "lockstep/infer/decode_slots.h"
 
 namespace lockstep {
 
@@ -15,8 +16,9 @@ struct InferFlags {
   RowFlags rows;
   std::string input, output, prompt, system;
   std::vector<std::string> images;
-  int64_t max_new_tokens = 256, batch_size = 8;
-  bool stream = true;
+  int64_t max_new_tokens = 256;
+  BatchFlags batch;
+  bool stream = true, overwrite = false;
   SamplingOptions sampling;
 };
 

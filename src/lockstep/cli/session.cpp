@@ -25,7 +25,8 @@ Session::Session(Job& job, const std::string& dir, std::optional<Dtype> dtype, c
     weights_ = std::make_unique<Weights>(Weights::open(dir));
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     processor_ = folder_->family.processor(dir);
-    plan_ = make_plan(folder_->model, options(dtype.value_or(folder_->dtype_of_config())));
+    dtype_ = dtype.value_or(folder_->dtype_of_config());
+    plan_ = make_plan(folder_->model, options(dtype_));
     fingerprint = model_fingerprint(dir);
   });
   agree_on(job.control(),

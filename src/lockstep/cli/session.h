@@ -49,6 +49,7 @@ class Session {
   const Model& model() const { return folder_->model; }
   const Processor& processor() const { return *processor_; }
   const Plan& plan() const { return plan_; }
+  Dtype dtype() const { return dtype_; }  // of the computation
   const Weights& weights() const { return *weights_; }
   const KeyMap& keys() const { return *keys_; }
   ParamStore& store() { return *store_; }
@@ -62,6 +63,7 @@ class Session {
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KeyMap> keys_;
   Plan plan_;
+  Dtype dtype_ = Dtype::kF32;
   std::unique_ptr<BufferPool> pool_;
   std::unique_ptr<ParamStore> store_;
   std::unique_ptr<Executor> executor_;

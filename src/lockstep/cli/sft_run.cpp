@@ -1,10 +1,12 @@
 #include "lockstep/cli/sft_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
@@ -35,6 +37,7 @@ SftRun::~SftRun() = default;
 int SftRun::run() {
   try {
     for (const auto& text : flags_.notices) notice(text);
+    find_programs();
     choose_folder();
     const std::string dir = folder_.checkpoint.empty() ? flags_.run.model : folder_.checkpoint.string();
     session_ = std::make_unique<Session>(job_, dir, flags_.run.dtype(),
@@ -49,6 +52,13 @@ int SftRun::run() {
     tell_failure(error);
     throw;
   }
+}
+
+/// A slip in a program's name must not show at the first evaluation.
+void SftRun::find_programs() {
+  together(job_.control(), "finding metric programs", [&] {
+    if (job_.reports()) programs_ = flags_.metric.found();
+  });
 }
 
 void SftRun::choose_folder() {
@@ -210,20 +220,43 @@ EvalDone SftRun::evaluate(int64_t step) {
                                 }};
   const LossFigures figures =
       evaluate_loss(session_->executor(), *val_loader_, session_->collate(), job_.data(), job_.control(), options);
-  EvalDone done{
-      .step = step, .num_samples = figures.rows, .loss = figures.loss, .token_accuracy = figures.token_accuracy};
-  if (flags_.predict_with_generate) {
-    AnswerFigures answers = exact_answers(
-        *session_, *val_rows_,
-        {.generate = generate_options(*session_, flags_.per_device_eval_batch_size, flags_.max_new_tokens),
-         .process = flags_.rows.process(),
-         .strict = flags_.rows.strict});
-    done.exact_match = answers.exact_match();
-    done.groups = std::move(answers.groups);
-    done.samples = std::move(answers.samples);
+  EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
+  if (figures.target_tokens > 0) {
+    done.loss = figures.loss;
+    done.token_accuracy = figures.token_accuracy;
+    done.metrics.emplace_back("perplexity", perplexity(figures.loss));
+  } else {
+    notice(
+        fmt::format("the evaluation has no loss: none of its {} rows could be used (lockstep eval says why)", total));
   }
+  if (flags_.predict_with_generate) evaluate_answers(done);
   done.seconds = seconds_since(begun);
   return done;
+}
+
+void SftRun::evaluate_answers(EvalDone& done) {
+  AnswerFigures answers =
+      answer_rows(*session_, *val_rows_,
+                  {.generate = generate_options(*session_, flags_.per_device_eval_batch_size, flags_.max_new_tokens),
+                   .process = flags_.rows.process(),
+                   .strict = flags_.rows.strict,
+                   .metrics = flags_.metrics,
+                   .programs = programs_,
+                   .metric_timeout_s = flags_.metric.timeout_s,
+                   .notice = [this](const std::string& text) { notice(text); }});
+  const NamedValues values = named_values(answers);
+  for (const auto& [name, value] : values.numbers) {
+    if (name == "exact_match") {
+      done.exact_match = value;
+    } else {
+      done.metrics.emplace_back(name, value);
+    }
+  }
+  for (const auto& [name, text] : values.others) {
+    notice(fmt::format("the metric {} is no number and is not logged: {}", name, text));
+  }
+  done.groups = std::move(answers.groups);
+  done.samples = std::move(answers.samples);
 }
 
 int SftRun::finish(const TrainOutcome& outcome) {

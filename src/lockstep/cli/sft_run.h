@@ -12,6 +12,7 @@
 #include "lockstep/cli/stop_signals.h"
 #include "lockstep/cli/train_flags.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/metric/program.h"
 #include "lockstep/state/checkpoint.h"
 #include "lockstep/train/trainer.h"
 
@@ -27,6 +28,7 @@ class SftRun {
 
  private:
   void choose_folder();
+  void find_programs();
   void open_rows();
   void check_first_sample();
   void make_trainer();
@@ -38,6 +40,7 @@ class SftRun {
   LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
   CheckpointSaved save(const TrainerState& state);
   EvalDone evaluate(int64_t step);
+  void evaluate_answers(EvalDone& done);
   void notice(const std::string& text) const { events_.emit(Notice{text}); }
 
   Job& job_;
@@ -55,6 +58,7 @@ class SftRun {
   std::unique_ptr<ModelSource> source_;
   SideFiles side_files_;
   std::optional<Dataset> train_rows_, val_rows_;
+  std::vector<Program> programs_;  // rank 0
   std::unique_ptr<Loader> train_loader_, val_loader_;
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;

@@ -115,13 +115,14 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->group(group);
   app.add_option("--eval_steps", f.eval_steps, "default: --save_steps")->check(CLI::PositiveNumber)->group(group);
   app.add_option("--predict_with_generate", f.predict_with_generate,
-                 "evaluation also generates answers and counts exact ones")
+                 "evaluation also generates answers and measures them")
       ->capture_default_str()
       ->group(group);
   app.add_option("--max_new_tokens", f.max_new_tokens, "of a generated answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
+  add_metric_flags(app, f.metric, group);
   app.add_option("--logging_steps", f.train.logging_steps, "")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
@@ -148,6 +149,7 @@ void check_sft(SftFlags& f) {
   f.run.zero();
   transport_from_flag(f.run.transport);
   f.frozen();
+  f.metrics = f.metric.chosen(f.predict_with_generate);
   if (f.run.deepspeed.empty())
     f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
 }

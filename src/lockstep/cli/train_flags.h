@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/state/sharded_adamw.h"
@@ -27,6 +28,8 @@ struct SftFlags {
   bool gradient_checkpointing = true;
   std::optional<bool> vit_gradient_checkpointing;
   bool freeze_llm = false, freeze_vit = true, freeze_aligner = true;
+  MetricFlags metric;
+  std::vector<AnswerMetric> metrics;  // chosen
   TrainOptions train;
   AdamWOptions adamw;
 

@@ -170,16 +170,17 @@ struct Dataset::Impl {
     Verdict verdict = judge_file(file);
     if (!problem.empty()) verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
     file.map.forget(0, file.bytes().size());
-    if (!verdict.broken.empty() && (options.strict || verdict.whole.empty())) {
+    if (!verdict.broken.empty() && (options.strict || (verdict.whole.empty() && !options.may_be_empty))) {
       const BrokenRow& first = verdict.broken.front();
       throw data_error(fmt::format("{}: {}", first.where, first.why),
                        options.strict
                            ? "--strict stops at the first broken row; without it such rows are skipped and counted"
                            : fmt::format("none of its {} rows can be read", file.rows.size()));
     }
-    if (verdict.whole.empty()) throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));
+    if (verdict.whole.empty() && !options.may_be_empty)
+      throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));
     for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size());
-    const auto wanted = count < 0 ? verdict.whole.size() : static_cast<size_t>(count);
+    const auto wanted = count < 0 || verdict.whole.empty() ? verdict.whole.size() : static_cast<size_t>(count);
     for (size_t i = 0; i < wanted; ++i) {
       rows.emplace_back(static_cast<uint32_t>(files.size()),
                         static_cast<uint32_t>(verdict.whole[i % verdict.whole.size()]));
@@ -223,6 +224,15 @@ std::string Dataset::where(int64_t index) const {
 }
 
 const std::vector<BrokenRow>& Dataset::broken() const { return impl_->broken; }
+
+void Dataset::in_file_order(const std::function<void(int64_t index)>& whole,
+                            const std::function<void(const BrokenRow& row)>& broken) const {
+  auto next = impl_->broken.begin();
+  for (int64_t row = 0; row <= size(); ++row) {
+    for (; next != impl_->broken.end() && (row == size() || next->rows_before <= row); ++next) broken(*next);
+    if (row < size()) whole(row);
+  }
+}
 
 std::string Dataset::fingerprint() const {
   uint64_t hash = impl_->hash;

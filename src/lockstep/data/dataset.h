@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ namespace lockstep {
 struct DatasetOptions {
   bool strict = false;         // a broken row is an error, instead of skipped and counted
   std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
+  bool may_be_empty = false;   // files without a whole row are no error
 };
 
 /// A row that could not be read: file, line, column or field, and why; and how many whole rows stand before it.
@@ -42,6 +44,9 @@ class Dataset {
   Sample sample(int64_t index) const;      // throws std::out_of_range, UserError(kData)
   std::string where(int64_t index) const;  // "rows.jsonl:17"
   const std::vector<BrokenRow>& broken() const;
+  /// Whole and broken rows in the order of the files: `whole` gets an index, `broken` an entry of broken().
+  void in_file_order(const std::function<void(int64_t index)>& whole,
+                     const std::function<void(const BrokenRow& row)>& broken) const;
   std::string fingerprint() const;  // names, sizes and row counts, hashed: compared on resume and between ranks
   /// Moves the last `ratio` of rows, chosen by `seed`, to the second.
   static std::pair<Dataset, Dataset> split(Dataset whole, double ratio, uint64_t seed);

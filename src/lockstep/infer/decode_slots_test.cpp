@@ -1,17 +1,151 @@
-// Continuous batching: what a row says, and that it depends on nobody else.
+// Continuous batching: what a row says depends on nobody else, every row is answered once, and no pass is wasted.
 #include "lockstep/infer/decode_slots.h"
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/comm/together.h"
+#include "lockstep/exec/test_job.h"
 #include "lockstep/infer/generator.h"
-#include "lockstep/testing/ranks.h"
-#include "lockstep/zoo/registry.h"
 
 namespace lockstep {
 namespace {
 
+using namespace test;  // NOLINT: the job of these tests
+
+constexpr uint64_t kSeed = 20261121;
+
+Rows random_prompts(RowMaker make_row, size_t count) {
+  std::mt19937_64 random(kSeed);
+  Rows rows;
+  for (size_t i = 0; i < count; ++i) {
+    rows.push_back(make_row(random, i % 3 != 0));
+    rows.back().labels.clear();
+  }
+  return rows;
+}
+
+GenerateOptions options_of(int64_t slots) {
+  GenerateOptions options{.max_new_tokens = 12, .batch_size = slots, .stop_tokens = {3, 7}};
+  options.sampling.temperature = 1.0;
+  options.collate = Job::collate_options();
+  return options;
+}
+
+/// The answers by row, and how many passes were run on this rank.
+struct Said {
+  std::vector<Generated> rows;
+  int64_t passes = 0;
+};
+
+Said generate(const Model& model, const Rows& prompts, int world, int stage, const GenerateOptions& options) {
+  Said said;
+  run_ranks(world, [&](Rank& rank) {
+    JobOptions job_options;
+    job_options.plan.world = world;
+    job_options.plan.zero = {stage};
+    job_options.plan.training = false;
+    Job job(model, job_options, rank.data());
+    Generator generator(model, job.executor(), rank.control(), stage == 3 && world > 1);
+    const auto source = dealt_prompts(static_cast<int64_t>(prompts.size()), rank.control(), [&](int64_t row) {
+      return std::optional<Features>(prompts[static_cast<size_t>(row)]);
+    });
+    auto rows = generator.run(source, options);
+    if (rank.id() == 0) said = {std::move(rows), generator.passes()};
+  });
+  return said;
+}
+
+void expect_same(const std::vector<Generated>& got, const std::vector<Generated>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].row, wanted[i].row);
+    EXPECT_EQ(got[i].tokens, wanted[i].tokens) << "row " << i;
+    EXPECT_EQ(got[i].stopped, wanted[i].stopped) << "row " << i;
+  }
+}
+
+void expect_the_same_whatever_the_ranks(const Model& model, RowMaker make_row) {
+  const Rows prompts = random_prompts(make_row, 13);
+  for (const int64_t slots : {1, 3, 5}) {
+    const Said alone = generate(model, prompts, 1, 0, options_of(slots));
+    ASSERT_EQ(alone.rows.size(), 13U);
+    EXPECT_TRUE(std::any_of(alone.rows.begin(), alone.rows.end(), [](const auto& row) { return row.stopped; }));
+    EXPECT_TRUE(
+        std::any_of(alone.rows.begin(), alone.rows.end(), [](const auto& row) { return row.tokens.size() == 12; }));
+    for (const int world : {2, 3}) {
+      for (const int stage : {0, 3}) {
+        SCOPED_TRACE(testing::Message() << slots << " slots, " << world << " ranks, zero" << stage);
+        expect_same(generate(model, prompts, world, stage, options_of(slots)).rows, alone.rows);
+      }
+    }
+  }
+}
+
+TEST(Generate, SampledTextDependsOnTheSeedAndTheRowAlone) {
+  expect_the_same_whatever_the_ranks(llava_model(), random_row);
+}
+
+TEST(Generate, RowsWithThreeAxesOfPositionsToo) {
+  expect_the_same_whatever_the_ranks(qwen_vl_model(), random_picture_row);
+}
+
+/// A row that ends makes room at once: the passes are those that a schedule by hand gives.
+TEST(Generate, AFreeSlotIsFilledInTheNextPassAndNoPassComesAfterTheLastToken) {
+  const Model model = llava_model();
+  const Rows prompts = random_prompts(random_row, 9);
+  const auto options = options_of(2);
+  const Said said = generate(model, prompts, 1, 0, options);
+  std::vector<int64_t> free_at(2, 0);
+  for (const auto& row : said.rows) {  // each takes a pass for every token, the stop token's among them
+    auto slot = std::min_element(free_at.begin(), free_at.end());
+    *slot += static_cast<int64_t>(row.tokens.size()) + (row.stopped ? 1 : 0);
+  }
+  EXPECT_EQ(said.passes, *std::max_element(free_at.begin(), free_at.end()));
+}
+
+TEST(Generate, RanksWithoutRowsLendTheirShards) {
+  const Model model = llava_model();
+  const Rows prompts = random_prompts(random_row, 2);
+  const Said alone = generate(model, prompts, 1, 0, options_of(4));
+  const Said shared = generate(model, prompts, 4, 3, options_of(4));
+  expect_same(shared.rows, alone.rows);
+  expect_same(generate(model, {}, 3, 3, options_of(4)).rows, {});
+  const auto longest = std::max_element(shared.rows.begin(), shared.rows.end(), [](const auto& a, const auto& b) {
+    return a.tokens.size() + (a.stopped ? 1 : 0) < b.tokens.size() + (b.stopped ? 1 : 0);
+  });
+  EXPECT_EQ(shared.passes, static_cast<int64_t>(longest->tokens.size()) + (longest->stopped ? 1 : 0));
+}
+
+TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {
+  const Model model = llava_model();
+  const Rows prompts = random_prompts(random_row, 8);
+  for (const int stage : {0, 3}) {
+    std::atomic<int> thrown{0};
+    run_ranks(3, [&](Rank& rank) {
+      JobOptions job_options;
+      job_options.plan.world = 3;
+      job_options.plan.zero = {stage};
+      job_options.plan.training = false;
+      Job job(model, job_options, rank.data());
+      Generator generator(model, job.executor(), rank.control(), stage == 3);
+      const auto source = dealt_prompts(8, rank.control(), [&](int64_t row) -> std::optional<Features> {
+        if (row == 7) throw data_error("rows.jsonl:8: no such image");
+        return prompts[static_cast<size_t>(row)];
+      });
+      try {
+        generator.run(source, options_of(1));
+      } catch (const Error& error) {
+        if (error.message().find("rows.jsonl:8") != std::string::npos) ++thrown;
+      }
+    });
+    EXPECT_EQ(thrown, 3) << "zero" << stage;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -70,6 +70,7 @@ void Generator::run(const PromptSource& next, const GenerateOptions& options, co
     const bool image = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.image; });
     const Agreement agreed = meet({.rows = !parts.empty(), .image = image}, failure.has_value());
     if (agreed.stop || !agreed.any_rows) break;
+    ++passes_;
     executor_.forward(parts, {.rows = agreed.any_rows, .image = agreed.any_image});
     guarded([&] {
       for (const auto& row : slots.take(parts)) on_row(row);

@@ -39,6 +39,9 @@ class Generator {
   /// The same; all ranks' answers in the order of their rows, on every rank. Collective.
   std::vector<Generated> run(const PromptSource& next, const GenerateOptions& options);
 
+  /// Forward passes of this rank so far, those in which it only lent its shards among them.
+  int64_t passes() const { return passes_; }
+
  private:
   Agreement meet(Presence here, bool failed);
 
@@ -46,6 +49,7 @@ class Generator {
   Executor& executor_;
   Communicator& control_;
   bool gathers_;
+  int64_t passes_ = 0;
 };
 
 /// The prompts of rows [0, count) dealt to the ranks in turn, made when asked for; nullopt: the row is left out.

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Embedding and generation beside Hugging Face transformers: the same checkpoint, the same prompts, 1 and 2 processes.
+
+  bench/inference.py [--reps 3] [--new 64] [--dtype fp32] [--out bench/results/inference.json]
+
+64 prompts of 8 to 256 tokens to embed, 32 of them to answer. Each repetition runs each engine once, in turn. Two processes
+of the peer each take half of the prompts, as people run it; Lockstep's two ranks share the model under ZeRO-3 (and, beside
+it, hold it whole). Figures: tokens a second of the work itself (loading left out), seconds from the start of the process to
+the first result, and the peak of resident memory, summed over processes. The embeddings must agree within 1e-4 and the
+answers must have as many tokens, or the comparison is void. `make bench` installs what the peer needs.
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+from run import HERE, LOCKSTEP, PYTHON, environment, prepare, token
+
+PROMPTS, ANSWERED, BATCH = 64, 32, 32
+
+
+def write_prompts(data, vocab):
+    """Rows of token ids in both readers' forms; lengths from 8 to 256, spread evenly and shuffled."""
+    lengths = [8 + (token(7, i, 1 << 30) * 249) // (1 << 30) for i in range(PROMPTS)]
+    rows = [[token(99, 1000 * i + t, vocab - 8) for t in range(n)] for i, n in enumerate(lengths)]
+    (data / "prompts.jsonl").write_text("".join(json.dumps({"ids": row}) + "\n" for row in rows))
+    for name, part in {"embed": rows, "generate": rows[:ANSWERED]}.items():
+        (data / f"{name}.jsonl").write_text("".join(
+            json.dumps({"input_ids": row, "labels": [-100] * len(row)}) + "\n" for row in part))
+    return rows
+
+
+def peak_of(process):
+    """Waits for a process group's leader while its peak memory, children included, is watched; (seconds, MiB)."""
+    peaks, begun = {}, time.time()
+    while process.poll() is None:
+        for pid in [process.pid, *children_of(process.pid)]:
+            try:
+                text = open(f"/proc/{pid}/status").read()
+                peaks[pid] = max(peaks.get(pid, 0), int(re.search(r"VmHWM:\s+(\d+)", text)[1]))
+            except (OSError, TypeError):
+                pass
+        time.sleep(0.01)
+    return time.time() - begun, sum(peaks.values()) / 1024
+
+
+def children_of(pid):
+    try:
+        return [int(child) for child in open(f"/proc/{pid}/task/{pid}/children").read().split()]
+    except OSError:
+        return []
+
+
+def ours(data, verb, words, ranks, stage, dtype):
+    """One run of a verb; the words that it prints about itself."""
+    out = data / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    command = [LOCKSTEP, verb, "--model", data / "small", "--torch_dtype", {"bf16": "bfloat16", "fp32": "float32"}[dtype],
+               "--nproc", ranks, "--deepspeed", stage, "--comm_figures", "off", *words]
+    process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    seconds, peak = peak_of(process)
+    text, problems = process.communicate()
+    if process.returncode != 0:
+        sys.exit(f"lockstep {verb} failed:\n{text}\n{problems}")
+    rate = re.search(r"\((\d+(?:\.\d+)?) tokens/s\)", text)
+    return {"rate": float(rate[1]), "tokens": int(re.search(r"(\d+) tokens", text)[1]), "seconds": seconds, "rss": peak}
+
+
+def our_embedding(data, ranks, stage, dtype):
+    words = ["--dataset", data / "embed.jsonl", "--output", data / "out", "--batch_size", BATCH // ranks]
+    done = ours(data, "embed", words, ranks, stage, dtype)
+    rows = [json.loads(line) for line in (data / "out/embeddings.jsonl").read_text().splitlines()]
+    return {**done, "vectors": [row["embedding"] for row in rows]}
+
+
+def our_answers(data, ranks, stage, dtype, new):
+    words = ["--val_dataset", data / "generate.jsonl", "--result_path", data / "out/answers.jsonl", "--batch_size",
+             ANSWERED // ranks]
+    done = ours(data, "infer", [*words, "--max_new_tokens", new], ranks, stage, dtype)
+    # The first answers: the same job with two tokens a row, from its start to its end.
+    first = ours(data, "infer", [*words, "--max_new_tokens", 2], ranks, stage, dtype)
+    return {**done, "first": first["seconds"]}
+
+
+def theirs(data, script, ranks, words_of):
+    """The peer's processes side by side, each with its share."""
+    processes = []
+    for rank in range(ranks):
+        command = [PYTHON, HERE / "peers" / script, "--model", data / "small", "--data", data, *words_of(rank)]
+        processes.append(subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE))
+    results = []
+    for process in processes:
+        text, problems = process.communicate()
+        lines = [line for line in text.splitlines() if line.startswith('{"peer"')]
+        if process.returncode != 0 or not lines:
+            sys.exit(f"{script} failed:\n{text[-2000:]}\n{problems[-3000:]}")
+        results.append(json.loads(lines[-1]))
+    return results
+
+
+def their_embedding(data, ranks, dtype):
+    share = PROMPTS // ranks
+    results = theirs(data, "embed_peer.py", ranks, lambda rank: [
+        "--dtype", dtype, "--batches", BATCH // ranks, "--prompts", share, "--skip", rank * share,
+        "--save", data / f"peer{rank}.json"])
+    vectors = [v for rank in range(ranks) for v in json.loads((data / f"peer{rank}.json").read_text())]
+    return {"rate": sum(r["tokens"] for r in results) / max(r["seconds"] for r in results), "vectors": vectors,
+            "first": max(r["first_result_s"] for r in results), "rss": sum(r["peak_rss_mib"] for r in results)}
+
+
+def their_answers(data, ranks, dtype, new):
+    share = ANSWERED // ranks
+    results = theirs(data, "generate_peer.py", ranks, lambda rank: [
+        "--dtype", dtype, "--batch", share, "--skip", rank * share, "--new", new])
+    return {"rate": sum(r["new_tokens"] for r in results) / max(r["seconds"] for r in results),
+            "first": max(r["process_to_first_result_s"] for r in results), "rss": sum(r["peak_rss_mib"] for r in results)}
+
+
+def check_vectors(mine, peer):
+    worst = max(abs(a - b) for x, y in zip(mine, peer) for a, b in zip(x, y))
+    if len(mine) != len(peer) or worst > 1e-4:
+        sys.exit(f"embeddings differ by {worst:.2e}; the comparison is void")
+
+
+def report(rows, name, what, mine, peer, reps, more_is_better):
+    ratios = [a / b for a, b in zip(mine, peer)]
+    ratio = statistics.median(ratios)
+    rows.append({"name": f"{name}: {what}", "ours": statistics.median(mine), "peer": statistics.median(peer),
+                 "peer_name": "HF transformers", "ratio": ratio, "ratio_spread": [min(ratios), max(ratios)],
+                 "more_is_better": more_is_better, "repetitions": reps})
+    print(f"{name:28} {what:26} ours {statistics.median(mine):9.2f}  HF {statistics.median(peer):9.2f}  ratio {ratio:6.2f} "
+          f"[{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    args.add_argument("--reps", type=int, default=3)
+    args.add_argument("--new", type=int, default=64)
+    args.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    args.add_argument("--ranks", default="1,2")
+    args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
+    args.add_argument("--out", type=pathlib.Path, default=HERE / "results/inference.json")
+    args = args.parse_args()
+    for needed in (LOCKSTEP, PYTHON):
+        if not needed.exists():
+            sys.exit(f"{needed}: not there; run `make bench` once")
+    model = prepare(args.data)
+    write_prompts(args.data, json.loads((model / "config.json").read_text())["vocab_size"])
+    rows = []
+    for ranks in map(int, args.ranks.split(",")):
+        for stage in ["zero0"] if ranks == 1 else ["zero0", "zero3"]:
+            name = f"{ranks} process{'es' if ranks > 1 else ''} {stage}"
+            mine, peer = {"embed": [], "generate": []}, {"embed": [], "generate": []}
+            for _ in range(args.reps):
+                mine["embed"].append(our_embedding(args.data, ranks, stage, args.dtype))
+                peer["embed"].append(their_embedding(args.data, ranks, args.dtype))
+                if args.dtype == "fp32":
+                    check_vectors(mine["embed"][-1]["vectors"], peer["embed"][-1]["vectors"])
+                mine["generate"].append(our_answers(args.data, ranks, stage, args.dtype, args.new))
+                peer["generate"].append(their_answers(args.data, ranks, args.dtype, args.new))
+            for task in ("embed", "generate"):
+                column = lambda results, key: [r[key] for r in results]  # noqa: E731
+                report(rows, f"{task} {name}", "tokens/s", column(mine[task], "rate"), column(peer[task], "rate"), args.reps, True)
+                report(rows, f"{task} {name}", "peak memory, MiB", column(mine[task], "rss"), column(peer[task], "rss"),
+                       args.reps, False)
+            report(rows, f"generate {name}", "start to first answer, s", column(mine["generate"], "first"),
+                   column(peer["generate"], "first"), args.reps, False)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    print("written", args.out)
+
+
+if __name__ == "__main__":
+    main()

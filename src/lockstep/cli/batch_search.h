@@ -1,0 +1,62 @@
+// `--batch_size auto`: the largest batch whose measured peak of memory stays within a limit, by tries.
+//
+// Example:
+//   const BatchChoice choice = search_batch_size({.limit_bytes = limit, .largest = rows}, [&](int64_t batch) {
+//     return measure(batch);
+//   });
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/cli/job.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/processor.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
+class App;
+class Option;
+}  // namespace CLI
+
+namespace lockstep {
+
+inline constexpr int64_t kAutoBatch = 0;
+
+/// --batch_size under `names`: a number above 0, or auto (kAutoBatch), and --memory_fraction beside it.
+struct BatchFlags {
+  int64_t size = 8;
+  double memory_fraction = 0.9;
+};
+CLI::Option* add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
+                             BatchFlags& flags);
+
+struct BatchTry {
+  int64_t batch = 0, bytes = 0;  // of the rank that needed most; 0: out of memory
+  bool fits = false;
+};
+struct BatchChoice {
+  int64_t batch = 0;
+  std::vector<BatchTry> tries;  // in the order in which they were made
+};
+struct BatchLimits {
+  int64_t limit_bytes = 0, largest = 0;
+};
+
+/// Steps up as far as the tries so far promise to fit, at most fourfold, then closes in between what fitted and what
+/// did not, to a sixteenth. `attempt` returns the peak in bytes; nullopt: out of memory. Throws UserError(kMemory) when
+/// one row does not fit.
+BatchChoice search_batch_size(const BatchLimits& limits,
+                              const std::function<std::optional<int64_t>(int64_t batch)>& attempt);
+
+/// The longest of up to 64 rows spread over the data set; nullopt when none of them can be used.
+std::optional<Features> longest_row(const Dataset& rows, const Processor& processor, const ProcessOptions& options);
+
+/// The search over all ranks: each runs `work` (which may be collective) with its peak measured; the rank that needs
+/// most decides. The limit is `fraction` of what the machine (its device, or cgroup) has for a rank. Tells rank 0's
+/// reader the tries. Collective.
+int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const std::function<int64_t(int64_t batch)>& work);
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#include "lockstep/cli/embed_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/embed.h"
+#include "lockstep/cli/flags.h"
+
+namespace lockstep {
+
+std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args) {
+  EmbedFlags f;
+  CLI::App app(embed_summary, "lockstep embed");
+  app.footer(
+      "A row is what the model sees before it answers: its messages up to the last answer, in the chat template, with "
+      "its pictures.\nA run that was cut short goes on where it stopped when the same command is given again.\n\n"
+      "Examples:\n"
+      "  lockstep embed --model my-model --dataset rows.jsonl --output out --nproc 4 --deepspeed zero3\n"
+      "  lockstep embed --model my-model --dataset rows.jsonl --output out --pooling last --normalize true --format "
+      "safetensors\n"
+      "  lockstep embed --model my-model --dataset rows.jsonl --output out --stage inputs     image features merged "
+      "into "
+      "the text embeddings");
+  add_run_flags(app, f.run);
+  app.add_option("--dataset,--val_dataset", f.dataset, "rows to embed, JSONL or JSON")->required()->group("Data");
+  add_row_flags(app, f.rows);
+  const char* group = "Embedding";
+  app.add_option(
+         "--stage", f.stage,
+         "hidden: states after the last layer, pooled to one vector a row; inputs: the embeddings that enter the "
+         "first layer, image features in their places, one vector a token")
+      ->check(CLI::IsMember({"hidden", "inputs"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--pooling", f.pooling, "mean of a row's tokens, its last, or its first (cls)")
+      ->check(CLI::IsMember({"mean", "last", "cls"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--normalize", f.normalize, "scale each vector to length 1")->capture_default_str()->group(group);
+  add_batch_flags(app, "--batch_size",
+                  "rows on one rank at a time; the last bits of a vector depend on it, never on the number of ranks",
+                  group, f.batch);
+  app.add_option("--output,--output_dir", f.output, "folder for the embeddings")->required()->group("Output");
+  app.add_option("--format", f.format, "jsonl, or safetensors with rows.jsonl beside it")
+      ->check(CLI::IsMember({"jsonl", "safetensors"}))
+      ->capture_default_str()
+      ->group("Output");
+  app.add_option("--overwrite", f.overwrite, "begin anew where the folder holds embeddings already")
+      ->capture_default_str()
+      ->group("Output");
+  if (!parse_flags(app, args)) return std::nullopt;
+  if (f.stage == "inputs" && app.count("--pooling") > 0) {
+    throw usage_error("lockstep embed: --pooling makes one vector of a row, and --stage inputs gives one a token",
+                      "leave out --pooling, or take --stage hidden");
+  }
+  f.run.dtype();
+  f.run.zero();
+  return f;
+}
+
+EmbedOptions EmbedFlags::options() const {
+  EmbedOptions options{.extent = stage == "inputs" ? Extent::kInputs : Extent::kWhole, .normalize = normalize};
+  if (pooling == "last") options.pooling = Pooling::kLast;
+  if (pooling == "cls") options.pooling = Pooling::kCls;
+  return options;
+}
+
+}  // namespace lockstep

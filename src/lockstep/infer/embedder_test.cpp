@@ -1,0 +1,167 @@
+// Embeddings against rows run one by one, over ranks and stages.
+#include "lockstep/infer/embedder.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/exec/test_job.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;  // NOLINT: the job of these tests
+namespace fs = std::filesystem;
+
+/// Row i of a data set is row i of a list; "bad" ones cannot be used.
+class ListProcessor final : public Processor {
+ public:
+  ListProcessor(Rows rows, std::vector<int64_t> bad) : rows_(std::move(rows)), bad_(std::move(bad)) {}
+  Features train_features(const Sample& sample, const ProcessOptions&) const override {
+    if (std::find(bad_.begin(), bad_.end(), sample.row) != bad_.end())
+      throw data_error(sample.where + ": no such image");
+    Features features = rows_[static_cast<size_t>(sample.row)];
+    features.labels.clear();
+    features.sample = sample;
+    return features;
+  }
+  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
+    return train_features(sample, options);
+  }
+  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for the tokenizer"); }
+  std::vector<int32_t> stop_tokens() const override { return {}; }
+  int32_t pad_token() const override { return kPadToken; }
+
+ private:
+  Rows rows_;
+  std::vector<int64_t> bad_;
+};
+
+class EmbedderTest : public testing::Test {
+ protected:
+  EmbedderTest() : file_(fs::temp_directory_path() / ("lockstep_embedder_" + std::to_string(::getpid()) + ".jsonl")) {}
+  ~EmbedderTest() override { fs::remove(file_); }
+
+  Dataset data(size_t count) {
+    std::ofstream out(file_);
+    for (size_t i = 0; i < count; ++i) out << "{\"query\": \"" << i << "\"}\n";
+    out.close();
+    return Dataset({file_.string()}, {});
+  }
+
+  struct Outcome {
+    std::map<int64_t, RowEmbedding> rows;
+    std::map<int64_t, std::string> skipped;
+  };
+  static Outcome embed(const Model& model, const Dataset& rows, const Processor& processor, int world, int stage,
+                       int64_t batch_size, const EmbedOptions& options) {
+    Outcome outcome;
+    std::mutex mutex;
+    run_ranks(world, [&](Rank& rank) {
+      JobOptions job_options;
+      job_options.plan.world = world;
+      job_options.plan.zero = {stage};
+      job_options.plan.training = false;
+      Job job(model, job_options, rank.data());
+      Loader loader(rows, processor,
+                    {.batch_size = batch_size, .rank = rank.id(), .world = world, .shuffle = false, .prompts = true});
+      Embedder embedder(model, job.executor(), rank.control(), stage == 3 && world > 1);
+      embedder.run(loader, options,
+                   {.embedded =
+                        [&](const RowEmbedding& row) {
+                          const std::lock_guard lock(mutex);
+                          EXPECT_TRUE(outcome.rows.emplace(row.row, row).second) << "row " << row.row << " came twice";
+                        },
+                    .skipped =
+                        [&](const SkippedRow& row) {
+                          const std::lock_guard lock(mutex);
+                          EXPECT_TRUE(outcome.skipped.emplace(row.row, row.why).second);
+                        }});
+    });
+    return outcome;
+  }
+
+  fs::path file_;
+};
+
+Rows random_rows(RowMaker make_row, size_t count) {
+  std::mt19937_64 random(3);
+  Rows rows;
+  for (size_t i = 0; i < count; ++i) rows.push_back(make_row(random, i % 3 == 1));
+  return rows;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = a.size() == b.size() ? 0 : 1e30;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    largest = std::max(largest, std::abs(double{a[i]} - double{b[i]}));
+  return largest;
+}
+
+TEST_F(EmbedderTest, ARowHasTheSameBitsWhateverTheRanksAndTheSameNumbersAlone) {
+  const auto check_family = [&](const Model& model, RowMaker make_row) {
+    const ListProcessor processor(random_rows(make_row, 17), {});
+    const Dataset rows = data(17);
+    for (const auto extent : {Extent::kWhole, Extent::kInputs}) {
+      const EmbedOptions options{.extent = extent};
+      const auto single = embed(model, rows, processor, 1, 0, 1, options);
+      const auto alone = embed(model, rows, processor, 1, 0, 4, options);
+      ASSERT_EQ(alone.rows.size(), 17U);
+      for (const auto& [row, embedding] : alone.rows) {
+        EXPECT_LE(largest_difference(embedding.values, single.rows.at(row).values), 2e-5);
+      }
+      for (const int world : {2, 3, 4}) {
+        for (const int stage : {0, 3}) {
+          SCOPED_TRACE(testing::Message() << world << " ranks, zero" << stage);
+          const auto shared = embed(model, rows, processor, world, stage, 4, options);
+          ASSERT_EQ(shared.rows.size(), 17U);
+          for (const auto& [row, embedding] : shared.rows) EXPECT_EQ(embedding.values, alone.rows.at(row).values);
+        }
+      }
+    }
+  };
+  check_family(llava_model(), random_row);
+  check_family(qwen_vl_model(), random_picture_row);
+}
+
+TEST_F(EmbedderTest, PoolsAndScalesAsAsked) {
+  const Model model = llava_model();
+  const ListProcessor processor(random_rows(random_row, 5), {});
+  const Dataset rows = data(5);
+  const auto run = [&](EmbedOptions options) { return embed(model, rows, processor, 1, 0, 2, options).rows; };
+  const auto last = run({.pooling = Pooling::kLast}), first = run({.pooling = Pooling::kCls}), mean = run({});
+  for (const auto& [row, embedding] : run({.normalize = true})) {
+    double squares = 0;
+    for (const float value : embedding.values) squares += double{value} * double{value};
+    EXPECT_NEAR(squares, 1.0, 1e-5);
+  }
+  EXPECT_GT(largest_difference(last.at(0).values, first.at(0).values), 1e-3);
+  EXPECT_GT(largest_difference(last.at(0).values, mean.at(0).values), 1e-3);
+  EXPECT_EQ(mean.at(0).width, 20);
+  EXPECT_EQ(run({.extent = Extent::kInputs}).at(3).values.size(), static_cast<size_t>(mean.at(3).tokens * 20));
+}
+
+TEST_F(EmbedderTest, ABadRowFailsAloneAndRanksWithoutRowsFinish) {
+  const Model model = llava_model();
+  const ListProcessor processor(random_rows(random_row, 5), {1, 4});
+  const Dataset rows = data(5);
+  for (const int stage : {0, 3}) {
+    for (const int64_t batch : {1, 2, 8}) {
+      const auto outcome = embed(model, rows, processor, 4, stage, batch, {});
+      EXPECT_EQ(outcome.rows.size(), 3U);
+      ASSERT_EQ(outcome.skipped.size(), 2U);
+      EXPECT_NE(outcome.skipped.at(4).find("no such image"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
