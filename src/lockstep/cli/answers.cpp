@@ -1,8 +1,8 @@
 #include "lockstep/cli/answers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/metric_programs.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/metric/program_values.h"
 
 namespace lockstep {
@@ -60,23 +61,23 @@ std::string without_place(const std::string& why, const std::string& where) {
 
 std::pair<std::vector<Generated>, Skipped> generate(Session& session, const Dataset& dataset,
                                                     const AnswerOptions& options) {
-  Communicator& control = session.job().control();
-  Generator generator(session.model(), session.executor(), control, session.plan().gathers());
-  std::mutex mutex;  // prompts may be made on several threads
+  Job& job = session.job();
+  DatasetPrompts prompts(dataset, session.processor(),
+                         {.rank = job.world.rank,
+                          .world = job.world.size,
+                          .strict = options.strict,
+                          .num_workers = options.num_workers,
+                          .patience_s = options.patience_s,
+                          .process = options.process},
+                         job.control().recorder());
+  GenerateOptions generate = options.generate;  // no more slots than there are rows for
+  generate.batch_size = std::clamp<int64_t>(dataset.size(), 1, generate.batch_size);
+  Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
+  auto answers =
+      job.control().recorder().confessing([&] { return generator.run([&] { return prompts.next(); }, generate); });
   Skipped skipped;
-  const auto prompt = [&](int64_t row) -> std::optional<Features> {
-    try {
-      return session.processor().prompt_features(dataset.sample(row), options.process);
-    } catch (const UserError& error) {
-      if (options.strict || error.code() != ExitCode::kData) throw;
-      const std::lock_guard lock(mutex);
-      skipped[row] = without_place(error.message(), dataset.where(row));
-      return std::nullopt;
-    }
-  };
-  auto answers = control.recorder().confessing(
-      [&] { return generator.run(dealt_prompts(dataset.size(), control, prompt), options.generate); });
-  return {std::move(answers), gathered(control, skipped)};
+  for (const auto& row : prompts.skipped()) skipped[row.row] = without_place(row.why, dataset.where(row.row));
+  return {std::move(answers), gathered(job.control(), skipped)};
 }
 
 /// Rank 0's figures on every rank, without groups and samples.

@@ -17,6 +17,8 @@ struct AnswerOptions {
   GenerateOptions generate;
   ProcessOptions process;
   bool strict = false;
+  int num_workers = 1;       // threads that prepare prompts ahead
+  int64_t patience_s = 600;  // for one prompt
   int64_t show = 8;
   std::vector<AnswerMetric> metrics = answer_metrics();
   std::vector<Program> programs;  // looked at on rank 0

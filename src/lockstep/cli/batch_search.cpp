@@ -81,15 +81,14 @@ std::pair<int64_t, int64_t> extremes(Communicator& control, int64_t mine, const 
   return {least, most};
 }
 
-/// How far the last two tries that fitted promise to reach.
+/// How far the tries that fitted promise to reach, at most fourfold.
 int64_t promised(const std::vector<BatchTry>& fitted, int64_t limit) {
-  const BatchTry& last = fitted.back();
+  const BatchTry &first = fitted.front(), &last = fitted.back();
   if (fitted.size() < 2) return 2 * last.batch;
-  const BatchTry& before = fitted[fitted.size() - 2];
-  const double a_row = static_cast<double>(last.bytes - before.bytes) / static_cast<double>(last.batch - before.batch);
-  if (a_row <= 0) return 4 * last.batch;
-  const double more = static_cast<double>(limit - last.bytes) / a_row;
-  return last.batch + static_cast<int64_t>(std::min(more, 3.0 * static_cast<double>(last.batch)));
+  const double a_row = static_cast<double>(last.bytes - first.bytes) / static_cast<double>(last.batch - first.batch);
+  const double most = 3.0 * static_cast<double>(last.batch);
+  const double more = a_row > 0 ? static_cast<double>(limit - last.bytes) / a_row : most;
+  return last.batch + static_cast<int64_t>(std::min(more, most));
 }
 
 }  // namespace
@@ -140,12 +139,12 @@ BatchChoice search_batch_size(const BatchLimits& limits,
   }
   while (fitted.back().batch + 1 < too_large) {
     const int64_t here = fitted.back().batch;
-    if (too_large <= limits.largest && too_large - here <= std::max<int64_t>(1, here / 16)) break;
-    int64_t next = std::clamp(promised(fitted, limits.limit_bytes), here + 1, too_large - 1);
-    if (too_large <= limits.largest) next = std::min(next, here + (too_large - here) / 2);
-    if (next <= here || !try_one(std::min(next, limits.largest))) {
-      if (next <= here + 1) break;
-    }
+    const bool failed = too_large <= limits.largest;
+    if (failed && too_large - here <= std::max<int64_t>(1, here / 16)) break;
+    int64_t next = std::min(promised(fitted, limits.limit_bytes), too_large - 1);
+    if (failed) next = std::clamp(next, here + 1, here + (too_large - here) / 2);
+    if (next <= here) break;
+    try_one(next);
   }
   choice.batch = fitted.back().batch;
   return choice;

@@ -135,6 +135,8 @@ AnswerOptions answer_options(const Session& session, const EvalFlags& flags, std
   return {.generate = generate_options(session, flags.batch_size, flags.max_new_tokens),
           .process = flags.rows.process(),
           .strict = flags.rows.strict,
+          .num_workers = flags.rows.num_workers,
+          .patience_s = flags.run.data_patience_s(),
           .show = flags.show,
           .metrics = flags.metrics,
           .programs = std::move(programs),

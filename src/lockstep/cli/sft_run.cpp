@@ -240,6 +240,8 @@ void SftRun::evaluate_answers(EvalDone& done) {
                   {.generate = generate_options(*session_, flags_.per_device_eval_batch_size, flags_.max_new_tokens),
                    .process = flags_.rows.process(),
                    .strict = flags_.rows.strict,
+                   .num_workers = flags_.rows.num_workers,
+                   .patience_s = flags_.run.data_patience_s(),
                    .metrics = flags_.metrics,
                    .programs = programs_,
                    .metric_timeout_s = flags_.metric.timeout_s,

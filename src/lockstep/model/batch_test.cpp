@@ -109,29 +109,64 @@ TEST(Collate, NoRowsGiveAnEmptyBatch) {
   EXPECT_EQ(batch.rows, 0);
 }
 
-TEST(KvCache, ReturnsAllTokensSoFarAndGrowsBeyondItsCapacity) {
-  KvCache cache(2, 3);
-  const auto tokens = [](int64_t from, int64_t count) {
-    Tensor made = zeros({2, 1, count, 1}, Dtype::kF32);
-    for (int64_t i = 0; i < count; ++i) made.select(2, i).fill_(static_cast<double>(from + i));
-    return made;
-  };
-  cache.append(0, tokens(0, 2), tokens(10, 2));
-  const auto [k, v] = cache.append(0, tokens(2, 3), tokens(12, 3));
-  EXPECT_TRUE(k[1].flatten().equal(at::tensor({0.0F, 1.0F, 2.0F, 3.0F, 4.0F})));
-  EXPECT_TRUE(v[0].flatten().equal(at::tensor({10.0F, 11.0F, 12.0F, 13.0F, 14.0F})));
-  EXPECT_EQ(cache.length(), 5);
-  EXPECT_THROW(cache.append(2, tokens(0, 1), tokens(0, 1)), InternalError);
+TEST(Collate, PacksRowsBehindOneAnotherAndNoTargetCrossesFromRowToRow) {
+  auto placed = row({9, 9, 1}, {-100, 9, 1}, 1);
+  const std::vector<Features> rows{row({5, 6}, {5, 6}), placed, row({8}, {8})};
+  const Batch batch = collate(rows, {.pad_token = 2, .layout = RowLayout::kPacked});
+  EXPECT_TRUE(batch.flow["input_ids"].equal(ids_of({5, 6, 9, 9, 1, 8}, {1, 6})));
+  EXPECT_TRUE(batch.flow["labels"].equal(ids_of({-100, 6, -100, 9, 1, -100}, {1, 6})));
+  EXPECT_TRUE(batch.flow["positions"].equal(ids_of({0, 1, 0, 1, 2, 0}, {1, 6})));
+  EXPECT_TRUE(batch.flow["row_ends"].equal(ids_of({2, 5, 6}, {3})));
+  EXPECT_TRUE(batch.flow["media_index"].equal(ids_of({2, 3}, {2})));
+  EXPECT_EQ(batch.target_tokens, collate(rows, {}).target_tokens);
+  placed.positions = {0, 0, 2, 0, 1, 2};  // two axes
+  const Batch axes = collate({row({5, 6}), placed}, {.layout = RowLayout::kPacked});
+  EXPECT_TRUE(axes.flow["positions"].equal(ids_of({0, 1, 0, 0, 2, 0, 1, 0, 1, 2}, {2, 1, 5})));
 }
 
-TEST(KvCache, KeepsRowsInTheGivenOrder) {
-  KvCache cache(1, 4);
-  Tensor k = zeros({3, 1, 1, 1}, Dtype::kF32);
-  for (int64_t r = 0; r < 3; ++r) k.select(0, r).fill_(static_cast<double>(r));
-  cache.append(0, k, k);
-  cache.keep_rows(at::tensor({2, 0}, at::kLong));
-  const auto [keys, values] = cache.append(0, k.narrow(0, 0, 2), k.narrow(0, 0, 2));
-  EXPECT_TRUE(keys.flatten().equal(at::tensor({2.0F, 0.0F, 0.0F, 1.0F})));
+/// One layer, one head of size 1: a query of 0 looks at all tokens alike, so it gets the mean of their values.
+class OneHead {
+ public:
+  explicit OneHead(int64_t slots) : cache(1, slots) {}
+  void prompt(int64_t slot, std::vector<float> values) {
+    cache.open(slot, 2);  // grows on the way
+    const Tensor v = from_values(std::span<const float>(values), {1, 1, static_cast<int64_t>(values.size()), 1});
+    cache.write(0, slot, v, v);
+  }
+  /// The means after one more value for each slot.
+  std::vector<float> step(std::vector<float> values) {
+    const Tensor v = from_values(std::span<const float>(values), {cache.slots(), 1, 1, 1});
+    const Tensor out = cache.step(0, zeros({cache.slots(), 1, 1, 1}, Dtype::kF32), v, v).flatten();
+    return {out.const_data_ptr<float>(), out.const_data_ptr<float>() + out.numel()};
+  }
+  KvCache cache;
+};
+
+TEST(KvCache, EverySlotHasItsOwnLengthAndGrowsBeyondItsCapacity) {
+  OneHead rows(3);
+  rows.prompt(0, {1, 2, 3});
+  rows.prompt(2, {10});
+  EXPECT_EQ(rows.step({6, 99, 30}), (std::vector<float>{3, 0, 20}));  // slot 1 is free
+  EXPECT_EQ(rows.step({8, 99, 50}), (std::vector<float>{4, 0, 30}));
+}
+
+TEST(KvCache, ARowThatEndsLeavesItsSlotEmptyForTheNext) {
+  OneHead rows(2);
+  rows.prompt(0, {1, 2, 3});
+  rows.prompt(1, {4});
+  EXPECT_THROW(rows.cache.open(1, 4), InternalError);  // taken
+  rows.cache.close(1);
+  EXPECT_EQ(rows.step({2, 99}), (std::vector<float>{2, 0}));
+  rows.prompt(1, {7, 9});
+  EXPECT_EQ(rows.step({2, 5}), (std::vector<float>{2, 7}));
+}
+
+TEST(KvCache, RefusesLayersAndSlotsThatItWasNotMadeFor) {
+  OneHead rows(1);
+  rows.prompt(0, {1});
+  const Tensor one = zeros({1, 1, 1, 1}, Dtype::kF32);
+  EXPECT_THROW(rows.cache.write(1, 0, one, one), InternalError);
+  EXPECT_ANY_THROW(rows.cache.write(0, 1, one, one));
 }
 
 }  // namespace
