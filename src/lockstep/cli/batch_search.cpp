@@ -144,7 +144,7 @@ BatchChoice search_batch_size(const BatchLimits& limits,
     int64_t next = std::min(promised(fitted, limits.limit_bytes), too_large - 1);
     if (failed) next = std::clamp(next, here + 1, here + (too_large - here) / 2);
     if (next <= here) break;
-    try_one(next);
+    if (try_one(next) && next - here <= here / 16) break;  // what is left is less than that
   }
   choice.batch = fitted.back().batch;
   return choice;
