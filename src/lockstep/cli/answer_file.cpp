@@ -120,12 +120,13 @@ void answer_missing(Session& session, const InferFlags& flags, const Env& env, c
                           .order = order},
                          job.control().recorder());
   ConsoleSink console(std::cerr, console_options(env, 2, /*quiet=*/false));
-  int64_t mine = 0;
+  int64_t mine = 0, shown = 0;
   const auto keep = [&](int64_t row, const Json& record) {
     journal.append(row, record.dump(-1, ' ', false, Json::error_handler_t::replace));
     ++mine;  // the other ranks are about as far
     const int64_t done = std::min(mine * job.world.size, total);
-    if (job.reports()) console.on(Progress{.phase = "infer", .done = done, .total = total});
+    if (job.reports() && done != shown) console.on(Progress{.phase = "infer", .done = done, .total = total});
+    shown = done;
   };
   size_t told = 0;
   const auto next = [&] {
@@ -153,7 +154,8 @@ int64_t slots_before(const InferFlags& flags) {
 
 /// As many slots as fit when all of them hold the longest prompt and a whole answer.
 int64_t find_slots(Session& session, const InferFlags& flags, const Dataset& rows) {
-  const auto row = longest_row(rows, session.processor(), flags.rows.process());
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, flags.rows.process()); });
   if (!row) return 1;  // nothing to try it with: every row will be named
   const ModelDims& dims = session.model().dims;
   const int64_t a_token = 2 * dims.layers * dims.kv_heads * dims.head_dim * dtype_bytes(session.dtype());

@@ -112,7 +112,9 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
 
 AnswerFigures answer_rows(Session& session, const Dataset& dataset, const AnswerOptions& options) {
   Communicator& control = session.job().control();
-  const auto [answers, skipped] = generate(session, dataset, options);
+  const auto generated = generate(session, dataset, options);
+  const std::vector<Generated>& answers = generated.first;
+  const Skipped& skipped = generated.second;
   AnswerFigures figures;
   std::optional<InputFile> rows;
   together(control, "scoring answers", [&] {

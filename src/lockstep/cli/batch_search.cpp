@@ -93,8 +93,8 @@ int64_t promised(const std::vector<BatchTry>& fitted, int64_t limit) {
 
 }  // namespace
 
-CLI::Option* add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
-                             BatchFlags& flags) {
+void add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
+                     BatchFlags& flags) {
   const auto read = [](std::string& text) -> std::string {
     if (text == "auto")
       text = std::to_string(kAutoBatch);
@@ -103,10 +103,10 @@ CLI::Option* add_batch_flags(CLI::App& app, const std::string& names, const std:
     return {};
   };
   app.add_option("--memory_fraction", flags.memory_fraction, "of the memory that a rank has, for a batch size of auto")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str()
       ->group(group);
-  return app.add_option(names, flags.size, help + "; auto: the largest that fits")
+  app.add_option(names, flags.size, help + "; auto: the largest that fits")
       ->transform(CLI::Validator(read, "N|auto"))
       ->capture_default_str()
       ->group(group);
@@ -150,14 +150,14 @@ BatchChoice search_batch_size(const BatchLimits& limits,
   return choice;
 }
 
-std::optional<Features> longest_row(const Dataset& rows, const Processor& processor, const ProcessOptions& options) {
+std::optional<Features> longest_row(const Dataset& rows, const std::function<Features(const Sample&)>& features_of) {
   constexpr int64_t kLooked = 64;
   std::optional<Features> longest;
   size_t most = 0;
   const int64_t step = std::max<int64_t>(1, rows.size() / kLooked);
   for (int64_t row = 0; row < rows.size(); row += step) {
     try {
-      Features features = processor.prompt_features(rows.sample(row), options);
+      Features features = features_of(rows.sample(row));
       size_t weight = features.input_ids.size();
       for (const auto& block : features.media) weight += block.values.size() / 64;
       if (longest && weight <= most) continue;

@@ -18,20 +18,20 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
-class Option;
 }  // namespace CLI
 
 namespace lockstep {
 
 inline constexpr int64_t kAutoBatch = 0;
 
-/// --batch_size under `names`: a number above 0, or auto (kAutoBatch), and --memory_fraction beside it.
+/// How many rows a rank runs at a time; kAutoBatch: as many as fit in this part of its memory.
 struct BatchFlags {
   int64_t size = 8;
   double memory_fraction = 0.9;
 };
-CLI::Option* add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
-                             BatchFlags& flags);
+/// --batch_size under `names`, a number above 0 or auto, and --memory_fraction beside it.
+void add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
+                     BatchFlags& flags);
 
 struct BatchTry {
   int64_t batch = 0, bytes = 0;  // of the rank that needed most; 0: out of memory
@@ -51,8 +51,9 @@ struct BatchLimits {
 BatchChoice search_batch_size(const BatchLimits& limits,
                               const std::function<std::optional<int64_t>(int64_t batch)>& attempt);
 
-/// The longest of up to 64 rows spread over the data set; nullopt when none of them can be used.
-std::optional<Features> longest_row(const Dataset& rows, const Processor& processor, const ProcessOptions& options);
+/// The longest of up to 64 rows spread over the data set, as `features_of` makes it; nullopt when none of them can be
+/// used.
+std::optional<Features> longest_row(const Dataset& rows, const std::function<Features(const Sample&)>& features_of);
 
 /// The search over all ranks: each runs `work` (which may be collective) with its peak measured; the rank that needs
 /// most decides. The limit is `fraction` of what the machine (its device, or cgroup) has for a rank. Tells rank 0's

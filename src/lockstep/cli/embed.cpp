@@ -52,7 +52,8 @@ int64_t batch_size_before(const EmbedFlags& flags) {
 
 /// As many copies of the longest row as fit.
 int64_t find_batch_size(Session& session, const EmbedFlags& flags, const Dataset& rows) {
-  const auto row = longest_row(rows, session.processor(), flags.rows.process());
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, flags.rows.process()); });
   if (!row) return 1;  // nothing to try it with: every row will be named
   CollateOptions collate_options = session.collate();
   collate_options.layout = RowLayout::kPacked;
@@ -107,9 +108,12 @@ void embed_missing(Session& session, const EmbedFlags& flags, const Dataset& row
                  .prompts = true,
                  .order = order});
   ConsoleSink console(std::cerr, console_options);
+  int64_t told = 0;
   const auto keep = [&](int64_t row, const std::string& record) {
     if (!journal.holds(row)) journal.append(row, record);
-    if (job.reports()) console.on(Progress{.phase = "embed", .done = loader.cursor().rows, .total = total});
+    const int64_t done = loader.cursor().rows;
+    if (job.reports() && done != told) console.on(Progress{.phase = "embed", .done = done, .total = total});
+    told = done;
   };
   EmbedOptions options = flags.options();
   options.collate = session.collate();

@@ -13,6 +13,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/answers.h"
+#include "lockstep/cli/batch_search.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/media_flags.h"
 #include "lockstep/cli/metric_flags.h"
@@ -30,7 +31,8 @@ struct EvalFlags {
   RunFlags run;
   RowFlags rows;
   std::vector<std::string> val_dataset;
-  int64_t batch_size = 8, max_new_tokens = 64, show = 8;
+  int64_t max_new_tokens = 64, show = 8;
+  BatchFlags batch;
   bool generate = true, json = false;
   MetricFlags metric;
   std::vector<AnswerMetric> metrics;  // chosen
@@ -46,10 +48,8 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
   add_run_flags(app, flags.run);
   app.add_option("--val_dataset,--dataset", flags.val_dataset, "JSONL or JSON files")->required()->group("Data");
   add_row_flags(app, flags.rows);
-  app.add_option("--per_device_eval_batch_size", flags.batch_size, "rows on one rank at a time")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group("Evaluation");
+  add_batch_flags(app, "--per_device_eval_batch_size,--batch_size", "rows on one rank at a time", "Evaluation",
+                  flags.batch);
   app.add_option("--predict_with_generate", flags.generate, "generate answers and measure them")
       ->capture_default_str()
       ->group("Evaluation");
@@ -132,7 +132,7 @@ void print_table(const LossFigures& loss, const AnswerFigures& answers, double s
 }
 
 AnswerOptions answer_options(const Session& session, const EvalFlags& flags, std::vector<Program> programs) {
-  return {.generate = generate_options(session, flags.batch_size, flags.max_new_tokens),
+  return {.generate = generate_options(session, flags.batch.size, flags.max_new_tokens),
           .process = flags.rows.process(),
           .strict = flags.rows.strict,
           .num_workers = flags.rows.num_workers,
@@ -164,6 +164,19 @@ void refuse_nothing(const LossFigures& loss, const AnswerFigures& answers, const
       "--strict true stops at such a row");
 }
 
+/// As many copies of the longest row as fit while their loss is computed.
+int64_t find_batch_size(Session& session, const EvalFlags& flags, const Dataset& rows) {
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().train_features(sample, flags.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  return agree_batch_size(session.job(), flags.batch.memory_fraction, rows.size(), [&](int64_t batch) {
+    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), session.collate());
+    const Presence everywhere{.rows = true, .image = trial.has_image};
+    session.executor().forward(std::move(trial.flow), {.training = true}, everywhere, everywhere);
+    return int64_t{0};
+  });
+}
+
 }  // namespace
 
 int run_eval(const std::vector<std::string>& args, const Env& env) {
@@ -187,8 +200,9 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
   });
   agree_on(job.control(), {{"data set", rows->fingerprint()}});
   session.load();
+  if (flags->batch.size == kAutoBatch) flags->batch.size = find_batch_size(session, *flags, *rows);
   Loader loader(*rows, session.processor(),
-                {.batch_size = flags->batch_size,
+                {.batch_size = flags->batch.size,
                  .rank = job.world.rank,
                  .world = job.world.size,
                  .shuffle = false,

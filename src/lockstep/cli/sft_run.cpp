@@ -128,6 +128,23 @@ LoaderOptions SftRun::loader_options(int64_t batch_size, bool shuffle) const {
           .process = flags_.rows.process()};
 }
 
+/// As many copies of the longest row as fit in a forward and a backward pass.
+int64_t SftRun::find_batch_size() {
+  Session& s = *session_;
+  const auto row = longest_row(
+      *train_rows_, [&](const Sample& sample) { return s.processor().train_features(sample, flags_.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  const int64_t not_yet_written = s.plan().state_bytes().optimizer;
+  return agree_batch_size(job_, flags_.batch.memory_fraction, train_rows_->size(), [&](int64_t batch) {
+    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), s.collate());
+    const Presence everywhere{.rows = true, .image = trial.has_image};
+    const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
+    s.executor().train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
+    s.executor().grads().clear();
+    return not_yet_written;
+  });
+}
+
 TrainerState SftRun::fresh_state() const {
   TrainerState state;
   state.seed = flags_.rows.seed;
@@ -139,8 +156,10 @@ TrainerState SftRun::fresh_state() const {
 
 void SftRun::make_trainer() {
   Session& s = *session_;
-  train_loader_ = std::make_unique<Loader>(
-      *train_rows_, s.processor(), loader_options(flags_.train.per_device_train_batch_size, flags_.dataset_shuffle));
+  adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), flags_.adamw);
+  if (flags_.batch.size == kAutoBatch) flags_.batch.size = find_batch_size();
+  train_loader_ =
+      std::make_unique<Loader>(*train_rows_, s.processor(), loader_options(flags_.batch.size, flags_.dataset_shuffle));
   if (val_rows_) {
     val_loader_ =
         std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(flags_.per_device_eval_batch_size, false));
@@ -149,7 +168,6 @@ void SftRun::make_trainer() {
   together(job_.control(), "reading the model's files", [&] {
     if (job_.reports()) side_files_ = read_side_files(s.folder().path);
   });
-  adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), flags_.adamw);
   options_ = flags_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
   TrainerHooks hooks{.stop_wanted = [this] { return signals_.received() != 0; },
                      .save = [this](const TrainerState& state) { return save(state); },

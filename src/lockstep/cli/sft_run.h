@@ -36,6 +36,7 @@ class SftRun {
   int finish(const TrainOutcome& outcome);
   void tell_failure(const Error& error);
 
+  int64_t find_batch_size();
   TrainerState fresh_state() const;
   LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
   CheckpointSaved save(const TrainerState& state);
@@ -44,7 +45,7 @@ class SftRun {
   void notice(const std::string& text) const { events_.emit(Notice{text}); }
 
   Job& job_;
-  const SftFlags& flags_;
+  SftFlags flags_;
   std::vector<std::string> args_;
   const Env& env_;
   const StopSignals& signals_;

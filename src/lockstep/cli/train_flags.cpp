@@ -33,14 +33,14 @@ void add_data_flags(CLI::App& app, SftFlags& f) {
       ->group("Data");
 }
 
-void add_batch_flags(CLI::App& app, SftFlags& f) {
+void add_step_flags(CLI::App& app, SftFlags& f) {
   const auto positive = CLI::PositiveNumber;
   const auto not_negative = CLI::NonNegativeNumber;
   const auto number = [&](const char* name, auto& value, const char* what, const CLI::Validator& check) {
     app.add_option(name, value, what)->check(check)->capture_default_str()->group("Training");
   };
-  number("--per_device_train_batch_size,--batch_size", f.train.per_device_train_batch_size,
-         "rows of a micro-batch on one rank", positive);
+  add_batch_flags(app, "--per_device_train_batch_size,--batch_size", "rows of a micro-batch on one rank", "Training",
+                  f.batch);
   number("--per_device_eval_batch_size", f.per_device_eval_batch_size, "rows on one rank when evaluating", positive);
   app.add_option("--gradient_accumulation_steps", f.gradient_accumulation_steps,
                  "micro-batches of a step (default: so that a step has 16 rows)")
@@ -200,7 +200,8 @@ PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
 
 TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
   TrainOptions out = train;
-  const int64_t rows_at_once = train.per_device_train_batch_size * world;
+  out.per_device_train_batch_size = batch.size;
+  const int64_t rows_at_once = batch.size * world;
   out.gradient_accumulation_steps =
       gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
   const int64_t per_epoch = steps_per_epoch(batches_per_epoch, out.gradient_accumulation_steps);
@@ -222,7 +223,7 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
       "  lockstep sft args.json --max_steps 20");
   add_run_flags(app, flags.run);
   add_data_flags(app, flags);
-  add_batch_flags(app, flags);
+  add_step_flags(app, flags);
   add_part_flags(app, flags);
   add_run_folder_flags(app, flags);
   swift.add_to(app);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/cli/batch_search.h"
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/plan/plan.h"
@@ -30,6 +31,7 @@ struct SftFlags {
   bool freeze_llm = false, freeze_vit = true, freeze_aligner = true;
   MetricFlags metric;
   std::vector<AnswerMetric> metrics;  // chosen
+  BatchFlags batch{.size = 1};        // auto becomes a number before train_options is asked
   TrainOptions train;
   AdamWOptions adamw;
 
