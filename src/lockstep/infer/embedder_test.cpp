@@ -2,60 +2,24 @@
 #include "lockstep/infer/embedder.h"
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include "lockstep/base/error.h"
 #include "lockstep/exec/test_job.h"
+#include "lockstep/infer/test_rows.h"
 
 namespace lockstep {
 namespace {
 
 using namespace test;  // NOLINT: the job of these tests
-namespace fs = std::filesystem;
-
-/// Row i of a data set is row i of a list; "bad" ones cannot be used.
-class ListProcessor final : public Processor {
- public:
-  ListProcessor(Rows rows, std::vector<int64_t> bad) : rows_(std::move(rows)), bad_(std::move(bad)) {}
-  Features train_features(const Sample& sample, const ProcessOptions&) const override {
-    if (std::find(bad_.begin(), bad_.end(), sample.row) != bad_.end())
-      throw data_error(sample.where + ": no such image");
-    Features features = rows_[static_cast<size_t>(sample.row)];
-    features.labels.clear();
-    features.sample = sample;
-    return features;
-  }
-  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return train_features(sample, options);
-  }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for the tokenizer"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
-  int32_t pad_token() const override { return kPadToken; }
-
- private:
-  Rows rows_;
-  std::vector<int64_t> bad_;
-};
 
 class EmbedderTest : public testing::Test {
  protected:
-  EmbedderTest() : file_(fs::temp_directory_path() / ("lockstep_embedder_" + std::to_string(::getpid()) + ".jsonl")) {}
-  ~EmbedderTest() override { fs::remove(file_); }
-
-  Dataset data(size_t count) {
-    std::ofstream out(file_);
-    for (size_t i = 0; i < count; ++i) out << "{\"query\": \"" << i << "\"}\n";
-    out.close();
-    return Dataset({file_.string()}, {});
-  }
+  static Dataset data(size_t count) { return RowsFile(count).open(); }
 
   struct Outcome {
     std::map<int64_t, RowEmbedding> rows;
@@ -88,8 +52,6 @@ class EmbedderTest : public testing::Test {
     });
     return outcome;
   }
-
-  fs::path file_;
 };
 
 Rows random_rows(RowMaker make_row, size_t count) {

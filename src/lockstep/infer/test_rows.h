@@ -1,0 +1,61 @@
+// Tests only: rows of features as if they had been read from a file.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/processor.h"
+
+namespace lockstep::test {
+
+/// Row i of a data set is row i of a list; "bad" ones cannot be used.
+class ListProcessor final : public Processor {
+ public:
+  ListProcessor(std::vector<Features> rows, std::vector<int64_t> bad) : rows_(std::move(rows)), bad_(std::move(bad)) {}
+  Features train_features(const Sample& sample, const ProcessOptions&) const override {
+    if (std::find(bad_.begin(), bad_.end(), sample.row) != bad_.end())
+      throw data_error(sample.where + ": no such image");
+    Features features = rows_[static_cast<size_t>(sample.row)];
+    features.labels.clear();
+    features.sample = sample;
+    return features;
+  }
+  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
+    return train_features(sample, options);
+  }
+  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for the tokenizer"); }
+  std::vector<int32_t> stop_tokens() const override { return {}; }
+  int32_t pad_token() const override { return 0; }
+
+ private:
+  std::vector<Features> rows_;
+  std::vector<int64_t> bad_;
+};
+
+/// A data file of `count` rows that goes away.
+class RowsFile {
+ public:
+  explicit RowsFile(size_t count)
+      : path_(std::filesystem::temp_directory_path() / ("lockstep_rows_" + std::to_string(::getpid()) + ".jsonl")) {
+    std::ofstream out(path_);
+    for (size_t i = 0; i < count; ++i) out << "{\"query\": \"" << i << "\"}\n";
+  }
+  ~RowsFile() { std::filesystem::remove(path_); }
+  RowsFile(const RowsFile&) = delete;
+  RowsFile& operator=(const RowsFile&) = delete;
+  Dataset open() const { return Dataset({path_.string()}, {}); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep::test
