@@ -13,7 +13,7 @@ help:
 	@echo '  make test       everything that CI runs: lint, sanitizers, all tests (from nothing: up to 40 minutes on 2 cores)'
 	@echo '  make quicktest  all tests of the release build, without lint and sanitizers'
 	@echo '  make faults     every fault at 2, 3, 4 and 8 ranks, and docs/faults.md anew (20 minutes on 2 cores)'
-	@echo '  make bench      Lockstep beside FSDP2 and DeepSpeed ZeRO-3 (fetches about 3 GB of Python wheels once)'
+	@echo '  make bench      Lockstep beside FSDP2, DeepSpeed and transformers (fetches about 3 GB of Python wheels once)'
 	@echo '  make format     clang-format on every file       make lint   formatting, include arrows, clang-tidy'
 	@echo '  make sanitize   the tests under address+undefined and thread sanitizers'
 	@echo '  make setup      system packages (apt) and .venv with LibTorch; LOCKSTEP_GPU=1 make setup for GPUs'
@@ -41,6 +41,7 @@ bench:
 	@tools/setup.sh bench
 	@tools/build.sh release all
 	@.venv-bench/bin/python bench/run.py
+	@.venv-bench/bin/python bench/inference.py
 
 lint: setup
 	@tools/lint.sh
