@@ -87,7 +87,8 @@ Agreement Generator::meet(Presence here, bool failed) {
 
 PromptSource dealt_prompts(int64_t count, const Communicator& control,
                            std::function<std::optional<Features>(int64_t row)> prompt_of_row) {
-  return [=, row = int64_t{control.rank()}, stride = int64_t{control.size()}]() mutable -> std::optional<Prompt> {
+  return [count, prompt_of_row = std::move(prompt_of_row), row = int64_t{control.rank()},
+          stride = int64_t{control.size()}]() mutable -> std::optional<Prompt> {
     while (row < count) {
       const int64_t mine = std::exchange(row, row + stride);
       if (auto features = prompt_of_row(mine)) return Prompt{mine, std::move(*features)};

@@ -61,6 +61,7 @@ std::vector<std::string> own_environment() {
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> out;
+  out.reserve(words.size() + 1);
   for (auto& word : words) out.push_back(word.data());
   out.push_back(nullptr);
   return out;
