@@ -68,6 +68,18 @@ class Infer(Story):
         self.assertEqual(self.answers("cut.jsonl", "--batch_size", 2, "--nproc", 3), whole)
         self.assertFalse(journal.exists())
 
+    def test_a_rank_with_more_to_do_than_the_others_may_take_longer_than_their_patience(self):
+        """Ranks that hold the whole model meet only at the end, and every other row has nothing to answer."""
+        with open(self.rows, "w") as out:
+            for i in range(24):
+                out.write(json.dumps({"query": "<image>What?", "images": ["gone.png"]} if i % 2 == 0 else {"query": "Say on."}) + "\n")
+        out = self.folder / "answers.jsonl"
+        done = self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", out, "--batch_size", 1,
+                             "--max_new_tokens", 600, "--nproc", 2, "--deepspeed", "zero0", "--patience", 2,
+                             "--soft_patience", 1, expect=0)
+        self.assertIn("rank 0 waits", done.stderr)
+        self.assertEqual(len([line for line in out.read_text().splitlines() if '"error"' in line]), 12)
+
     def test_no_prompts_give_no_answers(self):
         self.rows.write_text("")
         self.assertEqual(self.answers("none.jsonl", "--nproc", 2), [])

@@ -182,13 +182,22 @@ std::vector<const RankClass*> late_ones(const Census& census, const RankClass& w
   return {late.begin(), late.end()};
 }
 
+/// For how long nothing has moved in a rank that others have been waiting for. One that goes from block to block,
+/// because it has more rows than they had, is at work.
+double quiet_seconds(const RankReport& report, double waited) {
+  if (!report.joined) return waited;
+  if (const GroupReport* group = report.waiting()) return std::min(waited, group->waiting_seconds);
+  return std::min(waited, report.phase_seconds);
+}
+
 Judgement late(const Census& census, const RankClass& waiter, double seconds, const JudgeOptions& options) {
   const auto culprits = late_ones(census, waiter);
   Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
   const GroupReport* group = waiter.sample.waiting();
   const std::string waited = format_duration(seconds);
-  double hard = 0;
+  double hard = 0, quiet = 0;
   if (culprits.empty()) {
+    quiet = seconds;
     const FlightRecord* call = group->find(group->waiting_seq);
     hard = options.hard_seconds[static_cast<size_t>(waiter.sample.phase)];
     out.culprits = waiter.ranks;
@@ -210,6 +219,7 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
       out.culprits.add(one->ranks);
       out.places.push_back(place_of(*one));
       hard = std::max(hard, options.hard_seconds[static_cast<size_t>(one->sample.phase)]);
+      quiet = std::max(quiet, quiet_seconds(one->sample, seconds));
       if (out.stack.empty()) out.stack = one->sample.stack;
     }
     name_call(census, *culprits.front(), out);
@@ -226,7 +236,7 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
         phase_name(first.phase), static_cast<int64_t>(std::max(60.0, 2 * std::ceil(hard))),
         first.phase == Phase::kData ? "the disk or host that the data come from, --num_workers" : "its stack");
   }
-  return {.verdict = seconds >= hard ? Verdict::kEnd : Verdict::kNotice,
+  return {.verdict = quiet >= hard ? Verdict::kEnd : Verdict::kNotice,
           .diagnosis = std::move(out),
           .waited_seconds = seconds};
 }

@@ -113,6 +113,16 @@ TEST(Stall, IsNoticedAndEndsAtTheHardPatienceOfItsPhase) {
   }
 }
 
+// Ranks that hold the whole model do not meet while they work: one with more rows than the others is not stalled.
+TEST(Stall, ARankThatGoesFromBlockToBlockIsAtWorkHoweverLongTheOthersWait) {
+  auto reports = stalled(3, Phase::kForward, 5000);
+  reports[2].phase_seconds = 0.4;
+  const Judgement judgement = judge(census_of(reports));
+  EXPECT_EQ(judgement.verdict, Verdict::kNotice) << judgement.diagnosis.text();
+  reports[2].phase_seconds = 700;  // in the same block for longer than its patience
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kEnd);
+}
+
 TEST(Stall, BlockedInTheKernelIsSaidSo) {
   auto reports = stalled(3, Phase::kData, 5);
   reports[2].process.in_kernel = true;
