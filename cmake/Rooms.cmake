@@ -4,7 +4,7 @@
 # `room_tests` builds every test binary. Under a sanitizer only the rooms that can have what it looks for: those that share
 # data between threads, and those that handle raw memory or bytes from outside. The others would spend minutes to find nothing.
 set(LOCKSTEP_THREADED_ROOMS base guard comm data)
-set(LOCKSTEP_MEMORY_ROOMS base guard tensor comm text data model state exec)
+set(LOCKSTEP_MEMORY_ROOMS base guard metric tensor comm text data model state exec infer)
 add_custom_target(room_tests)
 
 function(lockstep_room name)
