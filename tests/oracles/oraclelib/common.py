@@ -245,13 +245,22 @@ def pooled_mean(hidden, mask):
 
 
 def greedy(model, inputs, steps=16, **kwargs):
-    """Greedy decoding without EOS stopping through HF generate; returns ids and top-2 margins."""
+    """Greedy decoding through HF generate; returns ids and top-2 margins. A row that ended by the model's own end token
+    is filled up with zeros here: what generate puts there is the padding token of one of two configurations."""
     from transformers import GenerationConfig
     cfg = GenerationConfig(do_sample=False, max_new_tokens=steps, eos_token_id=None, pad_token_id=0,
                            num_beams=1, return_dict_in_generate=True, output_logits=True)
     with torch.no_grad():
         out = model.generate(**inputs, generation_config=cfg, **kwargs)
-    ids = out.sequences[:, -steps:]
+    ids = out.sequences[:, -steps:].clone()
+    ends = model.generation_config.eos_token_id
+    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+    fills = {0, model.generation_config.pad_token_id}
+    for row in ids:
+        for step in range(steps - 1):
+            if int(row[step]) in ends and set(row[step + 1:].tolist()) <= fills:
+                row[step + 1:] = 0
+                break
     margins = []
     for lg in out.logits:
         top = lg.float().topk(2, dim=-1).values
