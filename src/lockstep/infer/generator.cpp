@@ -25,6 +25,7 @@ std::string packed(const std::vector<Generated>& mine) {
 }
 
 void unpack(const std::string& bytes, std::vector<Generated>& out) {
+  if (bytes.empty()) return;
   std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
   std::memcpy(words.data(), bytes.data(), bytes.size());
   for (size_t at = 0; at < words.size();) {
