@@ -1,7 +1,6 @@
 #include "lockstep/cli/embedding_output.h"
 
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/new_file.h"
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/tensor/make.h"
 
@@ -50,31 +50,6 @@ Record unpacked(const std::string& bytes) {
   }
   return record;
 }
-
-/// A file that gets its name when it is whole.
-class NewFile {
- public:
-  explicit NewFile(fs::path path) : path_(std::move(path)), out_(part(), std::ios::binary) { check_stream(); }
-  void line(std::string_view text) {
-    out_ << text << '\n';
-    check_stream();
-  }
-  void finish() {
-    out_.close();
-    check_stream();
-    fs::rename(part(), path_);
-  }
-
- private:
-  fs::path part() const { return path_.string() + ".part"; }
-  void check_stream() const {
-    if (out_.good()) return;
-    throw data_error(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)),
-                     "make room and give the same command again: no row is computed twice");
-  }
-  fs::path path_;
-  std::ofstream out_;
-};
 
 /// The shortest digits that read back as the same float; what is not finite becomes null, as JSON has no word for it.
 void append_numbers(std::string& line, std::span<const float> values) {
