@@ -7,16 +7,13 @@ to a multiple of the number of processes, batch size 1 and NCCL_DEBUG=INFO.
 """
 import array
 import json
-import os
-import signal
 import struct
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from small_job import make_model, png, sft_words  # noqa: E402
-from story import Story, finish, main, start  # noqa: E402
+from story import Story, kill_when_rows_are_kept, main, start  # noqa: E402
 
 
 class EmbeddingUnderZero3(Story):
@@ -87,6 +84,8 @@ class EmbeddingUnderZero3(Story):
         self.assertTrue(rows[4]["where"].endswith("rows.jsonl:5"), rows[4]["where"])
         self.assertIn("rows.jsonl:8", rows[7]["error"])
         self.assertIn("2 rows could not be used", done.stdout)
+        done, _ = self.embed("bad", "--batch_size", 3, "--strict", "true", expect=2)
+        self.assertIn("--overwrite true", done.stderr, "what was let pass is not taken over by a strict run")
         done, _ = self.embed("strict", "--nproc", 4, "--strict", "true", expect=3)
         self.assertEqual(done.stderr.count("error:"), 1, done.text)
 
@@ -95,12 +94,7 @@ class EmbeddingUnderZero3(Story):
         words = ["embed", "--model", self.model, "--dataset", self.rows, "--output", self.folder / "cut", "--batch_size", 2]
         process = start(*words, "--nproc", 2)
         journal = self.folder / "cut" / "unfinished"
-        until = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < until:
-            if sum(file.stat().st_size for file in journal.glob("*.rows")) > 0:
-                break
-        os.killpg(process.pid, signal.SIGKILL)
-        finish(process)
+        kill_when_rows_are_kept(process, journal)
         done, rows = self.embed("cut", "--batch_size", 2, "--nproc", 3)
         self.assertEqual(rows, whole)
         self.assertFalse(journal.exists())

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/answers.h"
 #include "lockstep/cli/model_fingerprint.h"
+#include "lockstep/cli/new_file.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/infer/row_journal.h"
@@ -68,12 +68,8 @@ struct Counts {
 /// One line for each row of the file; the file gets its name when it is whole.
 Counts write_answers(const fs::path& path, const Dataset& rows, const RowJournal& journal) {
   Counts counts;
-  const fs::path part = path.string() + ".part";
-  std::ofstream out(part);
-  const auto line = [&](const Json& row) {
-    out << row.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-    if (!out.good()) throw data_error(fmt::format("{}: cannot be written; is the disk full?", path.string()));
-  };
+  NewFile out(path);
+  const auto line = [&](const Json& row) { out.line(row.dump(-1, ' ', false, Json::error_handler_t::replace)); };
   const auto failed = [&](const std::string& where, const std::string& why) {
     if (counts.failed++ == 0) counts.first_failure = why;
     line({{"response", nullptr}, {"where", where}, {"error", why}});
@@ -90,9 +86,7 @@ Counts write_answers(const fs::path& path, const Dataset& rows, const RowJournal
         line(answer_row(rows.sample(row), record["response"].get<std::string>()));
       },
       [&](const BrokenRow& row) { failed(row.where, row.where + ": " + row.why); });
-  out.close();
-  if (!out.good()) throw data_error(fmt::format("{}: cannot be written; is the disk full?", path.string()));
-  fs::rename(part, path);
+  out.finish();
   return counts;
 }
 
@@ -178,10 +172,9 @@ void answer_file(Session& session, InferFlags flags, const Env& env) {
   Job& job = session.job();
   std::optional<Dataset> rows;
   together(job.control(), "opening the prompts", [&] {
-    rows.emplace(std::vector<std::string>{flags.input},
-                 DatasetOptions{.strict = flags.rows.strict,
-                                .root_image_dir = env.text("ROOT_IMAGE_DIR").value_or(""),
-                                .may_be_empty = true});
+    DatasetOptions options = flags.rows.dataset(env);
+    options.may_be_empty = true;
+    rows.emplace(std::vector<std::string>{flags.input}, options);
     if (flags.batch.size == kAutoBatch) flags.batch.size = slots_before(flags);
   });
   agree_on(job.control(), {{"prompts", rows->fingerprint()}, {"batch size", std::to_string(flags.batch.size)}});

@@ -157,15 +157,13 @@ int run_embed(const std::vector<std::string>& args, const Env& env) {
   read_media_environment(env, flags->rows.media);
   if (const auto code = launch_if_asked("embed", args, flags->run, env)) return *code;
   Job job = start_job("embed", flags->run, env);
-  Session session(job, flags->run.model, flags->run.dtype(), [&](Dtype compute) {
-    return PlanOptions{.world = job.world.size, .zero = flags->run.zero(), .compute = compute, .training = false};
-  });
+  Session session(job, flags->run.model, flags->run.dtype(), Session::inference(job, flags->run));
   std::optional<Dataset> rows;
   bool finished = false;
   together(job.control(), "opening the rows", [&] {
-    rows.emplace(flags->dataset, DatasetOptions{.strict = flags->rows.strict,
-                                                .root_image_dir = env.text("ROOT_IMAGE_DIR").value_or(""),
-                                                .may_be_empty = true});
+    DatasetOptions options = flags->rows.dataset(env);
+    options.may_be_empty = true;
+    rows.emplace(flags->dataset, options);
     if (flags->batch.size == kAutoBatch) flags->batch.size = batch_size_before(*flags);
     finished = flags->batch.size != kAutoBatch && is_finished(*flags, identity_of(*flags, session, *rows));
   });

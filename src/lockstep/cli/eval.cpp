@@ -190,14 +190,9 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
   together(job.control(), "finding metric programs", [&] {
     if (job.reports()) programs = flags->metric.found();
   });
-  Session session(job, flags->run.model, flags->run.dtype(), [&](Dtype compute) {
-    return PlanOptions{.world = job.world.size, .zero = flags->run.zero(), .compute = compute, .training = false};
-  });
+  Session session(job, flags->run.model, flags->run.dtype(), Session::inference(job, flags->run));
   std::optional<Dataset> rows;
-  together(job.control(), "opening the data set", [&] {
-    rows.emplace(flags->val_dataset, DatasetOptions{.strict = flags->rows.strict,
-                                                    .root_image_dir = env.text("ROOT_IMAGE_DIR").value_or("")});
-  });
+  together(job.control(), "opening the data set", [&] { rows.emplace(flags->val_dataset, flags->rows.dataset(env)); });
   agree_on(job.control(), {{"data set", rows->fingerprint()}});
   session.load();
   if (flags->batch.size == kAutoBatch) flags->batch.size = find_batch_size(session, *flags, *rows);

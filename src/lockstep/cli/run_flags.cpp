@@ -111,8 +111,13 @@ int64_t RunFlags::data_patience_s() const {
   return static_cast<int64_t>(judge().hard_seconds[static_cast<size_t>(Phase::kData)]) + kAfterRollCall;
 }
 
+DatasetOptions RowFlags::dataset(const Env& env) const {
+  return {.strict = strict, .root_image_dir = env.text("ROOT_IMAGE_DIR").value_or("")};
+}
+
 Json RowFlags::as_json() const {
-  return {{"max_length", max_length},
+  return {{"strict", strict},
+          {"max_length", max_length},
           {"truncation_strategy", truncation_strategy},
           {"seed", seed},
           {"pixels",

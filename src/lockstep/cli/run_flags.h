@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/json.h"
 #include "lockstep/comm/setup.h"
+#include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/plan/zero.h"
@@ -44,7 +46,8 @@ struct RowFlags {
   MediaOptions media;
 
   ProcessOptions process() const;
-  Json as_json() const;  // what the model's inputs depend on, for comparing runs
+  DatasetOptions dataset(const Env& env) const;  // ROOT_IMAGE_DIR is read there
+  Json as_json() const;                          // what rows become depends on it: for comparing runs
 };
 void add_row_flags(CLI::App& app, RowFlags& flags);
 

@@ -42,6 +42,12 @@ void Session::load() {
   });
 }
 
+Session::PlanMaker Session::inference(const Job& job, const RunFlags& flags) {
+  return [world = job.world.size, zero = flags.zero()](Dtype compute) {
+    return PlanOptions{.world = world, .zero = zero, .compute = compute, .training = false};
+  };
+}
+
 CollateOptions Session::collate() const { return {.pad_token = processor_->pad_token()}; }
 
 }  // namespace lockstep

@@ -56,6 +56,9 @@ class Session {
   Executor& executor() { return *executor_; }
   CollateOptions collate() const;
 
+  /// The plan of a run that trains nothing.
+  static PlanMaker inference(const Job& job, const RunFlags& flags);
+
  private:
   Job& job_;
   std::unique_ptr<ModelFolder> folder_;

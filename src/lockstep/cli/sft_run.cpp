@@ -76,8 +76,7 @@ void SftRun::choose_folder() {
 }
 
 void SftRun::open_rows() {
-  const DatasetOptions options{.strict = flags_.rows.strict,
-                               .root_image_dir = env_.text("ROOT_IMAGE_DIR").value_or("")};
+  const DatasetOptions options = flags_.rows.dataset(env_);
   std::string fingerprint;
   together(job_.control(), "opening data sets", [&] {
     train_rows_.emplace(flags_.dataset, options);
