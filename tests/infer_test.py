@@ -1,11 +1,8 @@
 """Answers to files of prompts and in a conversation."""
 import json
-import os
-import signal
-import time
 
 from small_job import make_model, make_rows
-from story import Story, finish, main, start
+from story import Story, kill_when_rows_are_kept, main, start
 
 
 class Infer(Story):
@@ -56,12 +53,7 @@ class Infer(Story):
                  "--max_new_tokens", 5, "--batch_size", 2]
         process = start(*words, "--nproc", 2)
         journal = self.folder / "cut.jsonl.unfinished"
-        until = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < until:
-            if sum(file.stat().st_size for file in journal.glob("*.rows")) > 0:
-                break
-        os.killpg(process.pid, signal.SIGKILL)
-        finish(process)
+        kill_when_rows_are_kept(process, journal)
         if journal.exists():  # else it was done before it was killed
             done = self.lockstep(*words[:-1], 4, expect=2)
             self.assertIn("batch_size: 2 there, 4 now", done.stderr)

@@ -110,6 +110,21 @@ TEST_F(DatasetTest, BrokenRowsKnowTheirPlaceAmongTheWholeOnes) {
   std::vector<int64_t> before;
   for (const auto& broken : data.broken()) before.push_back(broken.rows_before);
   EXPECT_EQ(before, (std::vector<int64_t>{0, 2, 3, 4}));
+  std::string order;
+  data.in_file_order([&](int64_t index) { order += data.sample(index).messages.at(0).content; },
+                     [&](const BrokenRow&) { order += '!'; });
+  EXPECT_EQ(order, "!ab!c!d!e");
+}
+
+TEST_F(DatasetTest, FilesWithoutAWholeRowAreRefusedUnlessTheyMayBeEmpty) {
+  const std::string empty = write("empty.jsonl", ""), broken = write("broken.jsonl", "{\n{\n");
+  EXPECT_TRUE(holds(message({empty}, {}), "found an empty file"));
+  EXPECT_TRUE(holds(message({broken}, {}), "none of its 2 rows can be read"));
+  const Dataset data({empty, broken}, {.may_be_empty = true});
+  EXPECT_EQ(data.size(), 0);
+  int seen = 0;
+  data.in_file_order([](int64_t) { FAIL(); }, [&](const BrokenRow&) { ++seen; });
+  EXPECT_EQ(seen, 2);
 }
 
 TEST_F(DatasetTest, StrictStopsAtTheFirstBrokenRow) {

@@ -122,6 +122,21 @@ TEST(EpochOrder, IsTheSameOnEveryMachine) {
   EXPECT_EQ(epoch_order(10, 42, 1, true), (std::vector<int64_t>{8, 9, 0, 3, 1, 6, 2, 5, 4, 7}));
 }
 
+TEST_F(LoaderTest, AGivenOrderIsTakenAsItIsAndEndsWithItself) {
+  const Dataset rows = data(6);
+  for (const int workers : {0, 2}) {
+    Loader first(rows, processor_,
+                 {.batch_size = 2, .rank = 0, .world = 2, .num_workers = workers, .order = {{5, 1, 4}}});
+    Loader second(rows, processor_,
+                  {.batch_size = 2, .rank = 1, .world = 2, .num_workers = workers, .order = {{5, 1, 4}}});
+    EXPECT_EQ(drain(first), (Batches{{5, 1}}));
+    EXPECT_EQ(drain(second), (Batches{{4}}));
+    EXPECT_EQ(first.cursor().rows, 3);
+    Loader none(rows, processor_, {.num_workers = workers, .order = {std::vector<int64_t>{}}});
+    EXPECT_FALSE(none.next().has_value());
+  }
+}
+
 TEST_F(LoaderTest, RanksTakeSlicesOfTheSameOrderAndEndTogether) {
   const Dataset rows = data(11);
   // G = 2 * 3: the first micro-batch takes 6 rows, the second 5: rank 2 gets one of two.

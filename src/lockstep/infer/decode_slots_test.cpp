@@ -11,6 +11,7 @@
 
 #include "lockstep/exec/test_job.h"
 #include "lockstep/infer/generator.h"
+#include "lockstep/infer/test_rows.h"
 
 namespace lockstep {
 namespace {
@@ -45,11 +46,7 @@ struct Said {
 Said generate(const Model& model, const Rows& prompts, int world, int stage, const GenerateOptions& options) {
   Said said;
   run_ranks(world, [&](Rank& rank) {
-    JobOptions job_options;
-    job_options.plan.world = world;
-    job_options.plan.zero = {stage};
-    job_options.plan.training = false;
-    Job job(model, job_options, rank.data());
+    Job job(model, inference_job(world, stage), rank.data());
     Generator generator(model, job.executor(), rank.control(), stage == 3 && world > 1);
     const auto source = dealt_prompts(static_cast<int64_t>(prompts.size()), rank.control(), [&](int64_t row) {
       return std::optional<Features>(prompts[static_cast<size_t>(row)]);
@@ -127,11 +124,7 @@ TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {
   for (const int stage : {0, 3}) {
     std::atomic<int> thrown{0};
     run_ranks(3, [&](Rank& rank) {
-      JobOptions job_options;
-      job_options.plan.world = 3;
-      job_options.plan.zero = {stage};
-      job_options.plan.training = false;
-      Job job(model, job_options, rank.data());
+      Job job(model, inference_job(3, stage), rank.data());
       Generator generator(model, job.executor(), rank.control(), stage == 3);
       const auto source = dealt_prompts(8, rank.control(), [&](int64_t row) -> std::optional<Features> {
         if (row == 7) throw data_error("rows.jsonl:8: no such image");

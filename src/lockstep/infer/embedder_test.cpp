@@ -30,11 +30,7 @@ class EmbedderTest : public testing::Test {
     Outcome outcome;
     std::mutex mutex;
     run_ranks(world, [&](Rank& rank) {
-      JobOptions job_options;
-      job_options.plan.world = world;
-      job_options.plan.zero = {stage};
-      job_options.plan.training = false;
-      Job job(model, job_options, rank.data());
+      Job job(model, inference_job(world, stage), rank.data());
       Loader loader(rows, processor,
                     {.batch_size = batch_size, .rank = rank.id(), .world = world, .shuffle = false, .prompts = true});
       Embedder embedder(model, job.executor(), rank.control(), stage == 3 && world > 1);

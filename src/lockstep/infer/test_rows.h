@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/exec/test_job.h"
 
 namespace lockstep::test {
 
@@ -40,6 +41,15 @@ class ListProcessor final : public Processor {
   std::vector<Features> rows_;
   std::vector<int64_t> bad_;
 };
+
+/// A job that trains nothing.
+inline JobOptions inference_job(int world, int stage) {
+  JobOptions options;
+  options.plan.world = world;
+  options.plan.zero = {stage};
+  options.plan.training = false;
+  return options;
+}
 
 /// A data file of `count` rows that goes away.
 class RowsFile {
