@@ -84,10 +84,17 @@ class EmbeddingUnderZero3(Story):
         self.assertTrue(rows[4]["where"].endswith("rows.jsonl:5"), rows[4]["where"])
         self.assertIn("rows.jsonl:8", rows[7]["error"])
         self.assertIn("2 rows could not be used", done.stdout)
-        done, _ = self.embed("bad", "--batch_size", 3, "--strict", "true", expect=2)
-        self.assertIn("--overwrite true", done.stderr, "what was let pass is not taken over by a strict run")
         done, _ = self.embed("strict", "--nproc", 4, "--strict", "true", expect=3)
         self.assertEqual(done.stderr.count("error:"), 1, done.text)
+
+    def test_a_strict_run_does_not_take_over_rows_that_a_lenient_one_let_pass(self):
+        self.rows.write_text(json.dumps({"query": "<image>What?", "images": ["gone.png"]}) + "\n")
+        _, rows = self.embed("out")
+        self.assertIn("gone.png", rows[0]["error"])
+        done, _ = self.embed("out", "--strict", "true", expect=2)
+        self.assertIn("--overwrite true", done.stderr)
+        done, _ = self.embed("out", "--strict", "true", "--overwrite", "true", expect=3)
+        self.assertIn("gone.png", done.stderr)
 
     def test_a_run_that_is_killed_goes_on_and_gives_the_same_bits(self):
         _, whole = self.embed("whole", "--batch_size", 2)

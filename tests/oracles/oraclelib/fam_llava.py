@@ -4,8 +4,9 @@ import torch
 from . import media, templates, tok
 from .sizes import sizes
 from .common import (Recorder, assert_same_weights, cases_from_reference, checked_load, compare_outputs, dtype_spread,
-                     fresh_dir, greedy, init_model, load_reference, pick, record_cases, run_case, safe_inputs, tail_labels,
-                     write_json, write_v5_view, write_weights)
+                     fresh_dir, init_model, load_reference, pick, record_cases, safe_inputs, tail_labels, write_json,
+                     write_v5_view, write_weights)
+from .running import greedy, run_case
 
 IMAGES = [("a.png", 70, 56), ("b.jpg", 90, 131)]
 PROMPTS = ["USER: <image>\nWhat is shown in this picture? ASSISTANT: A licence.", "USER: <image>\n你好? ASSISTANT: 世界"]

@@ -3,8 +3,9 @@ import torch
 
 from . import templates, tok
 from .sizes import sizes
-from .common import (Recorder, cases_from_reference, dtype_spread, fresh_dir, greedy, init_model, load_reference, read_json,
-                     record_cases, run_case, write_json, write_v5_view, write_weights, generator)
+from .common import (Recorder, cases_from_reference, dtype_spread, fresh_dir, init_model, load_reference, read_json,
+                     record_cases, write_json, write_v5_view, write_weights, generator)
+from .running import greedy, run_case
 
 PROMPTS = ["The Python language reference describes", "def f(x):\n    return x * 2\n", "你好，世界！今天", "Licensed under the terms of"]
 
