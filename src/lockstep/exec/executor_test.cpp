@@ -152,6 +152,28 @@ TEST(Executor, FrozenComponentsKeepTheirBitsAndHoldNoState) {
   });
 }
 
+TEST(Executor, AComponentHasARateOfItsOwn) {
+  const Model model = llava_model();
+  std::mt19937_64 random(9);
+  const MicroBatch images{{random_row(random, true)}, {random_row(random, true)}};
+  const std::vector<std::vector<MicroBatch>> step{{images}};
+  const auto weights_at = [&](int stage, double rate, const std::map<Component, double>& ratios) {
+    JobOptions options = job_options(stage, true);
+    options.learning_rate = rate;
+    options.adamw.rate_ratios = ratios;
+    return run_distributed(model, options, step, 2).weights;
+  };
+  const Named at_one = weights_at(0, 1e-3, {}), at_quarter = weights_at(0, 0.25e-3, {});
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const auto& [key, value] : weights_at(stage, 1e-3, {{Component::kVision, 0.25}})) {
+      const bool vision = key.starts_with("vision_tower");
+      EXPECT_TRUE(value.equal((vision ? at_quarter : at_one).at(key))) << "zero" << stage << " " << key;
+      if (key.ends_with("k_proj.bias")) continue;  // softmax does not see it: no gradient at any rate
+      EXPECT_FALSE(value.equal((vision ? at_one : at_quarter).at(key))) << "zero" << stage << " " << key;
+    }
+  }
+}
+
 TEST(Executor, BlocksThatRunNowhereCostNothingAndAreNotUpdated) {
   const Model model = llava_model();
   JobOptions options = job_options(3, true);

@@ -163,6 +163,7 @@ using Named = std::map<std::string, Tensor>;
 struct JobOptions {
   PlanOptions plan{.compute = Dtype::kF32};
   double learning_rate = 1e-3;
+  AdamWOptions adamw;
   uint64_t seed = 1;
 };
 
@@ -176,7 +177,7 @@ class Job {
         store_(plan_, comm.rank(), pool_),
         comm_(comm),
         executor_(model, plan_, store_, comm),
-        adamw_(store_, comm, {}) {
+        adamw_(store_, comm, options.adamw) {
     store_.fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
       const Tensor whole = zeros({numel_of(source.shape)}, Dtype::kF32);
       fill_normal(whole, 0.3, options.seed, source.key);

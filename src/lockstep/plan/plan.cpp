@@ -76,7 +76,7 @@ class Placer {
 
  private:
   void add_unit(const Block& block) {
-    Unit unit{.name = block.name(), .params = {}};
+    Unit unit{.name = block.name(), .component = block.component(), .params = {}};
     for (const auto& spec : block.params()) {
       if (!spec.tied) unit.params.push_back({spec, 0});
     }

@@ -36,6 +36,7 @@ struct PlacedParam {
 /// What is gathered, reduced and optimised as one: the parameters of one block. Matrices (which decay) stand first.
 struct Unit {
   std::string name;
+  Component component = Component::kLlm;
   std::vector<PlacedParam> params;
   bool trainable = false;
   int uses = 1;                // steps that read it: 2 for a tied embedding

@@ -15,6 +15,11 @@ namespace lockstep {
 ShardedAdamW::ShardedAdamW(ParamStore& store, Communicator& comm, AdamWOptions options)
     : store_(store), comm_(comm), options_(options) {}
 
+double ShardedAdamW::rate_ratio(const Unit& unit) const {
+  const auto found = options_.rate_ratios.find(unit.component);
+  return found == options_.rate_ratios.end() ? 1.0 : found->second;
+}
+
 void ShardedAdamW::update(int unit, const Tensor& grad, double learning_rate, double divisor) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   UnitState& state = store_.unit(unit);
@@ -49,7 +54,7 @@ void ShardedAdamW::step(double learning_rate, double divisor) {
       grad = store_.pool().take(planned.padded, Dtype::kF32);
       comm_.all_gather(grad, state.grad, planned.name + " grad gather").wait();
     }
-    update(unit, grad, learning_rate, divisor);
+    update(unit, grad, learning_rate * rate_ratio(planned), divisor);
     store_.refresh(unit);
     if (publishes) {
       publishing.push_back(comm_.all_gather(state.full, state.shard, planned.name + " publish"));

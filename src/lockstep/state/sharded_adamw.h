@@ -2,6 +2,8 @@
 // Source: torch.optim.AdamW (decoupled weight decay, bias correction).
 #pragma once
 
+#include <map>
+
 #include "lockstep/comm/communicator.h"
 #include "lockstep/state/param_store.h"
 
@@ -9,6 +11,7 @@ namespace lockstep {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+  std::map<Component, double> rate_ratios;  // a component's learning rate over the run's; absent: 1
 };
 
 class ShardedAdamW {
@@ -17,10 +20,11 @@ class ShardedAdamW {
 
   /// Updates every touched unit with gradient / divisor (divisor = loss scale / clip factor), then makes the new
   /// weights what the next gather sends (ZeRO-3) or what stands in `full` (ZeRO-0: computed, ZeRO-1/2: gathered).
-  /// Collective.
+  /// A unit's rate is `learning_rate` times the ratio of its component. Collective.
   void step(double learning_rate, double divisor);
 
  private:
+  double rate_ratio(const Unit& unit) const;
   void update(int unit, const Tensor& grad, double learning_rate, double divisor);
 
   ParamStore& store_;
