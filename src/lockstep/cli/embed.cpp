@@ -157,7 +157,7 @@ int run_embed(const std::vector<std::string>& args, const Env& env) {
   read_media_environment(env, flags->rows.media);
   if (const auto code = launch_if_asked("embed", args, flags->run, env)) return *code;
   Job job = start_job("embed", flags->run, env);
-  Session session(job, flags->run.model, flags->run.dtype(), Session::inference(job, flags->run));
+  Session session(job, flags->run.model, flags->run, Session::inference(job, flags->run));
   std::optional<Dataset> rows;
   bool finished = false;
   together(job.control(), "opening the rows", [&] {

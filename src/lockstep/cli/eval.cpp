@@ -190,7 +190,7 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
   together(job.control(), "finding metric programs", [&] {
     if (job.reports()) programs = flags->metric.found();
   });
-  Session session(job, flags->run.model, flags->run.dtype(), Session::inference(job, flags->run));
+  Session session(job, flags->run.model, flags->run, Session::inference(job, flags->run));
   std::optional<Dataset> rows;
   together(job.control(), "opening the data set", [&] { rows.emplace(flags->val_dataset, flags->rows.dataset(env)); });
   agree_on(job.control(), {{"data set", rows->fingerprint()}});

@@ -16,7 +16,7 @@ int run_infer(const std::vector<std::string>& args, const Env& env) {
   read_media_environment(env, flags->rows.media);
   if (const auto code = launch_if_asked("infer", args, flags->run, env)) return *code;
   Job job = start_job("infer", flags->run, env);
-  Session session(job, flags->run.model, flags->run.dtype(), Session::inference(job, flags->run));
+  Session session(job, flags->run.model, flags->run, Session::inference(job, flags->run));
   session.load();
   if (!flags->input.empty()) {
     answer_file(session, *flags, env);

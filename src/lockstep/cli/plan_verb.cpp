@@ -3,10 +3,13 @@
 #include <iostream>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/session.h"
 #include "lockstep/cli/train_flags.h"
+#include "lockstep/plan/compatibility.h"
 
 namespace lockstep {
 
@@ -27,20 +30,25 @@ int run_plan(const std::vector<std::string>& args, const Env&) {
       ->group("Training");
   app.add_option("--vit_gradient_checkpointing", flags.vit_gradient_checkpointing, "the same for the vision tower")
       ->group("Training");
-  app.add_option("--train", flags.train_components, "llm,vision,projector")->group("Training");
-  app.add_option("--freeze_llm", flags.freeze_llm, "")->capture_default_str()->group("Training");
-  app.add_option("--freeze_vit", flags.freeze_vit, "")->capture_default_str()->group("Training");
-  app.add_option("--freeze_aligner", flags.freeze_aligner, "")->capture_default_str()->group("Training");
-  app.add_option("--freeze_parameters", flags.freeze_parameters, "prefixes of blocks to freeze")->group("Training");
+  add_component_flags(app, flags.components, /*rates=*/false);
   app.add_flag("--inference", inference, "nothing is trained")->group("Training");
   app.add_flag("--json", json, "as plan.json")->group("Output");
   if (!parse_flags(app, args)) return 0;
   if (world == 0) world = std::max(1, flags.run.nproc);
-  const ModelFolder folder(flags.run.model);
+  const ModelFolder folder(flags.run.model, flags.run.without());
+  flags.components.check_against(folder.model);
   PlanOptions options = flags.plan_options(world, flags.run.dtype().value_or(folder.dtype_of_config()));
   options.training = !inference;
   const Plan plan = make_plan(folder.model, options);
-  std::cout << (json ? plan.json() : plan.print(folder.model)) << "\n";
+  const Compatibility components = compatibility(folder.model, plan);
+  if (json) {
+    Json out = parse_json(plan.json(), "the plan");
+    out["components"] = components.json();
+    std::cout << out.dump(1) << "\n";
+  } else {
+    std::cout << plan.print(folder.model) << "\n" << components.print();
+  }
+  components.require();
   return 0;
 }
 

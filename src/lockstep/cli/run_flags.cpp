@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/media_flags.h"
 
 namespace lockstep {
@@ -24,6 +25,8 @@ Json typed(const std::string& text) {
 
 ZeroStage RunFlags::zero() const { return deepspeed.empty() ? ZeroStage{3} : ZeroStage::from_flag(deepspeed); }
 
+std::set<Component> RunFlags::without() const { return components_from("--no_build", no_build); }
+
 std::optional<Dtype> RunFlags::dtype() const {
   if (torch_dtype.empty()) return std::nullopt;
   const Dtype dtype = dtype_from_flag(torch_dtype);
@@ -35,6 +38,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model,--model_id_or_path", flags.model, "checkpoint folder")->required()->group("Model");
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")
+      ->group("Model");
+  app.add_option("--no_build", flags.no_build,
+                 "components that are not built: they hold no byte, rows that need them are refused, and a checkpoint "
+                 "keeps their tensors as they are (vision)")
       ->group("Model");
   app.add_option("--deepspeed", flags.deepspeed, "zero0 | zero1 | zero2 | zero3, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");

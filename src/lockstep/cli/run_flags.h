@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
 #include "lockstep/guard/diagnosis.h"
+#include "lockstep/model/block.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/tensor/spec.h"
 
@@ -27,7 +29,9 @@ struct RunFlags {
   double soft_patience = 3;
   int max_restarts = 0;
   std::string comm_figures = "kind";
-  JudgeOptions judge() const;  // throws UserError(kUsage)
+  std::vector<std::string> no_build;
+  std::set<Component> without() const;  // --no_build; throws UserError(kUsage)
+  JudgeOptions judge() const;           // throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;
 

@@ -1,7 +1,7 @@
 // A model opened for work: config, family, processor, weights, plan, and what holds and runs it on this rank.
 //
 // Example:
-//   Session session(job, flags.model, {.training = false}, flags.dtype());
+//   Session session(job, flags.model, flags, Session::inference(job, flags));
 //   session.load();
 //   session.executor().forward(…);
 #pragma once
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
 
 #include "lockstep/cli/job.h"
@@ -24,22 +24,25 @@ namespace lockstep {
 
 /// What is known of a model folder without its weights.
 struct ModelFolder {
-  explicit ModelFolder(const std::filesystem::path& dir);
+  /// `without`: components that are not built. Throws UserError(kCheckpoint, kUsage).
+  explicit ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without = {});
 
   std::filesystem::path path;
   HfConfig config;
   const Family& family;
   Model model;
   Dtype dtype_of_config() const;
+  std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
 };
 
 class Session {
  public:
-  using PlanMaker = std::function<PlanOptions(Dtype compute)>;
+  /// Also the place to refuse what does not fit the model: nothing has been loaded by then.
+  using PlanMaker = std::function<PlanOptions(const Model& model, Dtype compute)>;
 
-  /// Opens the folder, matches names and shapes, makes the plan and compares it with the other ranks. Collective; what
-  /// fails on one rank is thrown on all.
-  Session(Job& job, const std::string& dir, std::optional<Dtype> dtype, const PlanMaker& options);
+  /// Opens the folder, matches names and shapes, makes the plan and compares it with the other ranks. `flags` say in
+  /// which dtype and without which components. Collective; what fails on one rank is thrown on all.
+  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options);
 
   /// Reads this rank's slices of the weights. Collective.
   void load();
@@ -67,7 +70,6 @@ class Session {
   std::unique_ptr<KeyMap> keys_;
   Plan plan_;
   Dtype dtype_ = Dtype::kF32;
-  std::unique_ptr<BufferPool> pool_;
   std::unique_ptr<ParamStore> store_;
   std::unique_ptr<Executor> executor_;
 };

@@ -40,8 +40,10 @@ int SftRun::run() {
     find_programs();
     choose_folder();
     const std::string dir = folder_.checkpoint.empty() ? flags_.run.model : folder_.checkpoint.string();
-    session_ = std::make_unique<Session>(job_, dir, flags_.run.dtype(),
-                                         [&](Dtype compute) { return flags_.plan_options(job_.world.size, compute); });
+    session_ = std::make_unique<Session>(job_, dir, flags_.run, [&](const Model& model, Dtype compute) {
+      flags_.components.check_against(model);
+      return flags_.plan_options(job_.world.size, compute);
+    });
     open_rows();
     check_first_sample();
     session_->load();

@@ -71,8 +71,6 @@ constexpr SwiftFlag kFlags[] = {
     {"device_map", "", kNotBuilt},
     {"max_memory", "", kNotBuilt},
     {"trainable_parameters", "", kNotBuilt},
-    {"vit_lr", "none", kNotBuilt},
-    {"aligner_lr", "none", kNotBuilt},
     {"system", "", "is not built: put a system message into the rows"},
     {"columns", "", kNotBuilt},
     {"new_special_tokens", "", kNotBuilt},

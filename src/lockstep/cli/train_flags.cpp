@@ -71,20 +71,6 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--max_grad_norm", f.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
 }
 
-void add_part_flags(CLI::App& app, SftFlags& f) {
-  app.add_option("--tuner_type,--train_type,--sft_type", f.tuner_type, "full")
-      ->capture_default_str()
-      ->group("What is trained");
-  app.add_option("--train", f.train_components, "llm,vision,projector: trains these, freezes the others")
-      ->group("What is trained");
-  app.add_option("--freeze_llm", f.freeze_llm, "the language model")->capture_default_str()->group("What is trained");
-  app.add_option("--freeze_vit", f.freeze_vit, "the vision tower")->capture_default_str()->group("What is trained");
-  app.add_option("--freeze_aligner", f.freeze_aligner, "the projector")
-      ->capture_default_str()
-      ->group("What is trained");
-  app.add_option("--freeze_parameters", f.freeze_parameters, "prefixes of blocks to freeze")->group("What is trained");
-}
-
 void add_run_folder_flags(CLI::App& app, SftFlags& f) {
   const char* group = "Run folder";
   app.add_option("--output_dir", f.output_dir, "default: output/<name of the model's folder>")->group(group);
@@ -148,7 +134,8 @@ void check_sft(SftFlags& f) {
   f.run.dtype();
   f.run.zero();
   transport_from_flag(f.run.transport);
-  f.frozen();
+  f.components.check_unbuilt(f.run.without());
+  f.adamw.rate_ratios = f.components.rate_ratios(f.train.learning_rate);
   f.metrics = f.metric.chosen(f.predict_with_generate);
   if (f.run.deepspeed.empty())
     f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
@@ -162,31 +149,6 @@ int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) 
 
 }  // namespace
 
-std::set<Component> SftFlags::frozen() const {
-  std::set<Component> out;
-  if (train_components.empty()) {
-    if (freeze_llm) out.insert(Component::kLlm);
-    if (freeze_vit) out.insert(Component::kVision);
-    if (freeze_aligner) out.insert(Component::kProjector);
-    return out;
-  }
-  out = {Component::kLlm, Component::kVision, Component::kProjector};
-  const std::vector<std::pair<std::string, Component>> names = {{"llm", Component::kLlm},
-                                                                {"vision", Component::kVision},
-                                                                {"vit", Component::kVision},
-                                                                {"projector", Component::kProjector},
-                                                                {"aligner", Component::kProjector}};
-  for (const auto& word : split(train_components, ',')) {
-    const auto found = std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == word; });
-    if (found == names.end()) {
-      throw usage_error(fmt::format("--train: expected a list of llm, vision, projector, found \"{}\"", word),
-                        "--train projector,llm");
-    }
-    out.erase(found->second);
-  }
-  return out;
-}
-
 PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
   return {.world = world,
           .zero = run.zero(),
@@ -194,8 +156,8 @@ PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
           .training = true,
           .recompute = gradient_checkpointing,
           .recompute_vision = vit_gradient_checkpointing.value_or(gradient_checkpointing),
-          .frozen = frozen(),
-          .freeze_prefixes = freeze_parameters};
+          .frozen = components.frozen(),
+          .freeze_prefixes = components.freeze_parameters};
 }
 
 TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
@@ -224,7 +186,10 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
   add_run_flags(app, flags.run);
   add_data_flags(app, flags);
   add_step_flags(app, flags);
-  add_part_flags(app, flags);
+  app.add_option("--tuner_type,--train_type,--sft_type", flags.tuner_type, "full")
+      ->capture_default_str()
+      ->group("What is trained");
+  add_component_flags(app, flags.components, /*rates=*/true);
   add_run_folder_flags(app, flags);
   swift.add_to(app);
   if (!parse_flags(app, args)) return std::nullopt;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/cli/batch_search.h"
+#include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/plan/plan.h"
@@ -17,9 +18,10 @@ namespace lockstep {
 struct SftFlags {
   RunFlags run;
   RowFlags rows;
-  std::vector<std::string> dataset, val_dataset, freeze_parameters, report_to{"tensorboard"};
+  ComponentFlags components;
+  std::vector<std::string> dataset, val_dataset, report_to{"tensorboard"};
   double split_dataset_ratio = 0;
-  std::string output_dir, resume_from_checkpoint, tuner_type = "full", train_components;
+  std::string output_dir, resume_from_checkpoint, tuner_type = "full";
   bool add_version = true, dataset_shuffle = true, predict_with_generate = false;
   std::optional<uint64_t> data_seed;
   std::optional<int64_t> gradient_accumulation_steps, eval_steps;
@@ -28,7 +30,6 @@ struct SftFlags {
   bool save_only_model = false;
   bool gradient_checkpointing = true;
   std::optional<bool> vit_gradient_checkpointing;
-  bool freeze_llm = false, freeze_vit = true, freeze_aligner = true;
   MetricFlags metric;
   std::vector<AnswerMetric> metrics;  // chosen
   BatchFlags batch{.size = 1};        // auto becomes a number before train_options is asked
@@ -42,7 +43,6 @@ struct SftFlags {
   PlanOptions plan_options(int world, Dtype compute) const;
   /// With strategies turned into steps (0: never).
   TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
-  std::set<Component> frozen() const;
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

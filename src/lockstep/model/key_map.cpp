@@ -113,10 +113,12 @@ std::string KeyMap::on_disk(const std::string& canonical_key) const { return ren
 
 KeyMap KeyMap::match(const Model& model, const Weights& weights) {
   const std::vector<ParamSource> sources = needed(model);
+  std::vector<ParamSource> telling = sources;  // what is only carried through tells the dialect as well
+  telling.insert(telling.end(), model.unused.begin(), model.unused.end());
   KeyMap map;
-  size_t best = count_found(map.dialect_, sources, weights);
+  size_t best = count_found(map.dialect_, telling, weights);
   for (const auto& dialect : model.dialects) {
-    const size_t found = count_found(dialect, sources, weights);
+    const size_t found = count_found(dialect, telling, weights);
     if (found <= best) continue;
     best = found;
     map.dialect_ = dialect;

@@ -31,6 +31,14 @@ struct ModelDims {
   int64_t vocab = 0, hidden = 0, layers = 0, kv_heads = 0, head_dim = 0, max_positions = 0;
 };
 
+/// A component that is not built, although the checkpoint has it. See model/leave_out.h.
+struct LeftOut {
+  Component component = Component::kVision;
+  bool asked = true;  // false: it has nothing to read without one that was asked to be left out
+  int64_t blocks = 0;
+  std::vector<ParamSource> tensors;  // they stay in the files, and are carried through on save
+};
+
 struct Model {
   std::string family;
   ModelDims dims;
@@ -38,6 +46,7 @@ struct Model {
   int64_t input_blocks = 0;  // the first so many make the embeddings that enter the decoder, media merged in
   std::vector<ParamSource>
       unused;  // in the checkpoint, never computed with (a tower's last layers): carried through on save
+  std::vector<LeftOut> left_out;
   std::vector<Dialect> dialects;  // besides the canonical names
 
   template <typename B, typename... Args>

@@ -1,0 +1,198 @@
+#include "lockstep/cli/component_flags.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/model/leave_out.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kAll = {Component::kLlm, Component::kVision, Component::kProjector};
+const std::map<std::string, Component> kAliases = {{"vit", Component::kVision}, {"aligner", Component::kProjector}};
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const Component component : kAll) names.emplace_back(component_name(component));
+  return names;
+}
+
+Component component_from(const std::string& flag, const std::string& word) {
+  for (const Component component : kAll) {
+    if (word == component_name(component)) return component;
+  }
+  if (const auto alias = kAliases.find(word); alias != kAliases.end()) return alias->second;
+  auto names = all_names();
+  const std::string near = nearest_name(word, names);
+  throw usage_error(fmt::format("{}: expected a list of {}, found \"{}\"", flag, join(names, ", "), word),
+                    near.empty() ? "lockstep plan --model DIR shows the components of a model"
+                                 : fmt::format("did you mean {}?", near));
+}
+
+std::string words_of(const std::set<Component>& components) {
+  std::vector<std::string> names;
+  for (const Component component : components) names.emplace_back(component_name(component));
+  return join(names, ",");
+}
+
+struct Switch {
+  const char* flag;
+  Component component;
+  const std::optional<bool>& value;
+  bool otherwise;
+};
+
+std::array<Switch, 3> switches(const ComponentFlags& flags) {
+  return {{{"--freeze_llm", Component::kLlm, flags.freeze_llm, false},
+           {"--freeze_vit", Component::kVision, flags.freeze_vit, true},
+           {"--freeze_aligner", Component::kProjector, flags.freeze_aligner, true}}};
+}
+
+double rate_from(const std::string& flag, const std::string& text) {
+  char* end = nullptr;
+  const double rate = std::strtod(text.c_str(), &end);
+  if (!text.empty() && *end == '\0' && std::isfinite(rate) && rate >= 0) return rate;
+  throw usage_error(fmt::format("{}: expected a learning rate of at least 0, found \"{}\"", flag, text));
+}
+
+bool is_none(const std::string& text) { return text.empty() || CLI::detail::to_lower(text) == "none"; }
+
+}  // namespace
+
+std::set<Component> components_from(const std::string& flag, const std::vector<std::string>& words) {
+  std::set<Component> found;
+  for (const auto& list : words) {
+    for (const auto& word : split(list, ',')) found.insert(component_from(flag, word));
+  }
+  return found;
+}
+
+std::set<Component> ComponentFlags::frozen() const {
+  const auto trained = components_from("--train", train), listed = components_from("--freeze", freeze);
+  for (const Component component : trained) {
+    if (!listed.contains(component)) continue;
+    throw usage_error(fmt::format("--train {} and --freeze {} contradict each other about {}", words_of(trained),
+                                  words_of(listed), component_name(component)),
+                      "name it in one of them");
+  }
+  std::set<Component> out = listed;
+  for (const Component component : kAll) {
+    if (!train.empty() && !trained.contains(component)) out.insert(component);
+  }
+  const bool lists = !train.empty() || !freeze.empty();
+  for (const auto& [flag, component, value, otherwise] : switches(*this)) {
+    if (!lists && value.value_or(otherwise)) out.insert(component);
+    if (!lists || !value || *value == out.contains(component)) continue;
+    throw usage_error(fmt::format("{} {}: {} says that {} is {}", flag, *value, train.empty() ? "--freeze" : "--train",
+                                  component_name(component), *value ? "trained" : "frozen"),
+                      fmt::format("leave {} out: the lists alone say it", flag));
+  }
+  return out;
+}
+
+std::map<Component, std::pair<std::string, double>> ComponentFlags::rates() const {
+  std::map<Component, std::pair<std::string, double>> out;
+  const auto add = [&](Component component, const std::string& flag, double rate) {
+    const auto [at, fresh] = out.emplace(component, std::pair(flag, rate));
+    if (fresh || at->second.second == rate) return;
+    throw usage_error(
+        fmt::format("{} and {} give {} two learning rates", at->second.first, flag, component_name(component)),
+        "give one of them");
+  };
+  if (!is_none(vit_lr)) add(Component::kVision, "--vit_lr " + vit_lr, rate_from("--vit_lr", vit_lr));
+  if (!is_none(aligner_lr)) {
+    add(Component::kProjector, "--aligner_lr " + aligner_lr, rate_from("--aligner_lr", aligner_lr));
+  }
+  for (const auto& list : component_lr) {
+    for (const auto& entry : split(list, ',')) {
+      const size_t equals = entry.find('=');
+      if (equals == std::string::npos) {
+        throw usage_error(fmt::format("--component_lr: expected NAME=RATE, found \"{}\"", entry),
+                          "--component_lr vision=1e-5,projector=1e-4");
+      }
+      const std::string flag = "--component_lr " + entry;
+      add(component_from("--component_lr", entry.substr(0, equals)), flag, rate_from(flag, entry.substr(equals + 1)));
+    }
+  }
+  return out;
+}
+
+std::map<Component, double> ComponentFlags::rate_ratios(double learning_rate) const {
+  const auto still = frozen();
+  std::map<Component, double> ratios;
+  for (const auto& [component, given] : rates()) {
+    const auto& [flag, rate] = given;
+    if (still.contains(component)) {
+      throw usage_error(fmt::format("{}: {} is frozen and learns nothing", flag, component_name(component)),
+                        fmt::format("train it (--train llm,{}), or leave the rate out", component_name(component)));
+    }
+    if (!(learning_rate > 0)) {
+      throw usage_error(fmt::format("{}: --learning_rate is 0, and the rates of components follow its schedule", flag),
+                        fmt::format("give the rate as --learning_rate, and --train {}", component_name(component)));
+    }
+    ratios[component] = rate / learning_rate;
+  }
+  return ratios;
+}
+
+void ComponentFlags::check_unbuilt(const std::set<Component>& unbuilt) const {
+  const auto refuse = [&](const std::string& flag, Component component) {
+    throw usage_error(
+        fmt::format("{}: {} is not built (--no_build {})", flag, component_name(component), words_of(unbuilt)),
+        fmt::format("leave {} out of one of them", component_name(component)));
+  };
+  const auto rated = rates();
+  for (const Component component : unbuilt) {
+    if (components_from("--train", train).contains(component)) refuse("--train " + join(train, ","), component);
+    if (rated.contains(component)) refuse(rated.at(component).first, component);
+    for (const auto& [flag, of, value, otherwise] : switches(*this)) {
+      if (of == component && value && !*value) refuse(std::string(flag) + " false", component);
+    }
+  }
+}
+
+void ComponentFlags::check_against(const Model& model) const {
+  auto present = components_of(model);
+  for (const auto& left : model.left_out) present.push_back(left.component);
+  std::set<Component> unbuilt;
+  for (const auto& left : model.left_out) unbuilt.insert(left.component);
+  check_unbuilt(unbuilt);
+  const auto check_named = [&](const std::string& flag, const std::set<Component>& named) {
+    for (const Component component : named) {
+      if (std::ranges::find(present, component) != present.end()) continue;
+      throw usage_error(fmt::format("{}: expected components of this {} model ({}), found {}", flag, model.family,
+                                    names_of(present), component_name(component)),
+                        "leave it out: the model has no such part");
+    }
+  };
+  check_named("--train " + join(train, ","), components_from("--train", train));
+  check_named("--freeze " + join(freeze, ","), components_from("--freeze", freeze));
+  for (const auto& [component, given] : rates()) check_named(given.first, {component});
+}
+
+void add_component_flags(CLI::App& app, ComponentFlags& f, bool rates) {
+  const char* group = "What is trained";
+  const std::string names = join(all_names(), ",");
+  app.add_option("--train", f.train, names + ": trains these, freezes the others")->group(group);
+  app.add_option("--freeze", f.freeze, "a list as well: freezes these; without --train, trains the others")
+      ->group(group);
+  app.add_option("--freeze_llm", f.freeze_llm, "the language model (default: false)")->group(group);
+  app.add_option("--freeze_vit", f.freeze_vit, "the vision tower (default: true)")->group(group);
+  app.add_option("--freeze_aligner", f.freeze_aligner, "the projector (default: true)")->group(group);
+  app.add_option("--freeze_parameters", f.freeze_parameters, "prefixes of blocks to freeze")->group(group);
+  if (!rates) return;
+  app.add_option("--vit_lr", f.vit_lr, "learning rate of the vision tower (default: --learning_rate)")->group(group);
+  app.add_option("--aligner_lr", f.aligner_lr, "learning rate of the projector (default: --learning_rate)")
+      ->group(group);
+  app.add_option("--component_lr", f.component_lr, "learning rates by component: vision=1e-5,projector=1e-4")
+      ->group(group);
+}
+
+}  // namespace lockstep

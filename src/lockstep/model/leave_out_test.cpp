@@ -1,0 +1,120 @@
+#include "lockstep/model/leave_out.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+class Part final : public Block {
+ public:
+  Part(std::string name, Component component, Modality modality, std::vector<std::string> in,
+       std::vector<std::string> out)
+      : Block(std::move(name), component, modality) {
+    reads(std::move(in));
+    writes(std::move(out));
+  }
+  Part& with(std::string local, Shape shape) {
+    param(std::move(local), std::move(shape));
+    return *this;
+  }
+  Part& tied_to(std::string key, Shape shape) {
+    param_at("tied", std::move(key), std::move(shape), true);
+    return *this;
+  }
+  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
+};
+
+Part& add(Model& model, const char* name, Component component, Modality modality, std::vector<std::string> in,
+          std::vector<std::string> out) {
+  auto block = std::make_unique<Part>(name, component, modality, std::move(in), std::move(out));
+  auto& reference = *block;
+  model.blocks.push_back(std::move(block));
+  return reference;
+}
+
+/// embed -> tower -> projector -> merge -> head.
+Model small_model() {
+  using enum Component;
+  Model model{.family = "fake"};
+  add(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {10, 4});
+  add(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"}).with("weight", {6, 6}).with("bias", {6});
+  add(model, "projector", kProjector, Modality::kImage, {"seen"}, {"media"}).with("weight", {4, 6});
+  add(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
+  model.input_blocks = 4;
+  add(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {10, 4});
+  model.unused = {{"tower.last.weight", {6}}};
+  return model;
+}
+
+std::string refusal(Model model, const std::set<Component>& components) {
+  try {
+    leave_out(model, components);
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "none";
+}
+
+TEST(LeaveOut, AProjectorGoesWithItsTower) {
+  Model model = small_model();
+  leave_out(model, {Component::kVision});
+  ASSERT_EQ(model.blocks.size(), 2u);
+  EXPECT_EQ(model.blocks[0]->name(), "embed");
+  EXPECT_EQ(model.blocks[1]->name(), "head");
+  EXPECT_EQ(model.input_blocks, 1) << "merge, which also wrote hidden, is gone";
+  ASSERT_EQ(model.left_out.size(), 2u);
+  EXPECT_EQ(model.left_out[0].component, Component::kVision);
+  EXPECT_TRUE(model.left_out[0].asked);
+  EXPECT_EQ(model.left_out[0].blocks, 1);
+  EXPECT_EQ(model.left_out[0].tensors.size(), 2u);
+  EXPECT_EQ(model.left_out[1].component, Component::kProjector);
+  EXPECT_FALSE(model.left_out[1].asked);
+  EXPECT_EQ(model.left_out[1].blocks, 2);
+  const std::vector<ParamSource> carried = {
+      {"tower.last.weight", {6}}, {"tower.weight", {6, 6}}, {"tower.bias", {6}}, {"projector.weight", {4, 6}}};
+  EXPECT_EQ(model.unused, carried);
+  EXPECT_EQ(names_of(components_of(model)), "llm");
+}
+
+TEST(LeaveOut, BothMayBeNamed) {
+  Model model = small_model();
+  leave_out(model, {Component::kVision, Component::kProjector});
+  ASSERT_EQ(model.left_out.size(), 2u);
+  EXPECT_TRUE(model.left_out[1].asked);
+}
+
+TEST(LeaveOut, NothingAskedChangesNothing) {
+  Model model = small_model();
+  leave_out(model, {});
+  EXPECT_EQ(model.blocks.size(), 5u);
+  EXPECT_EQ(names_of(components_of(model)), "llm, vision, projector");
+}
+
+TEST(LeaveOut, RefusesWhatWouldNotRun) {
+  EXPECT_NE(refusal(small_model(), {Component::kLlm}).find("the language model cannot be left out"), std::string::npos);
+  const std::string alone = refusal(small_model(), {Component::kProjector});
+  EXPECT_NE(alone.find("--no_build projector: nobody would read what vision computes then"), std::string::npos)
+      << alone;
+  EXPECT_NE(alone.find("--no_build vision,projector leaves out both"), std::string::npos) << alone;
+  Model text{.family = "text"};
+  add(text, "embed", Component::kLlm, Modality::kText, {"input_ids"}, {"loss"}).with("weight", {10, 4});
+  const std::string absent = refusal(std::move(text), {Component::kVision});
+  EXPECT_NE(absent.find("expected components of this text model (llm), found vision"), std::string::npos) << absent;
+}
+
+TEST(LeaveOut, RefusesWhatTheLanguageModelNeeds) {
+  Model reads = small_model();
+  add(reads, "late", Component::kLlm, Modality::kText, {"hidden", "media"}, {"logits"});
+  EXPECT_NE(refusal(std::move(reads), {Component::kVision}).find("block late of the language model reads"),
+            std::string::npos);
+  Model shares = small_model();
+  add(shares, "late", Component::kLlm, Modality::kText, {"hidden"}, {"logits"}).tied_to("tower.weight", {6, 6});
+  EXPECT_NE(refusal(std::move(shares), {Component::kVision}).find("block late shares tower.weight with tower"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

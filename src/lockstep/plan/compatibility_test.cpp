@@ -1,0 +1,130 @@
+#include "lockstep/plan/compatibility.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/model/leave_out.h"
+
+namespace lockstep {
+namespace {
+
+class Part final : public Block {
+ public:
+  Part(std::string name, Component component, Modality modality, std::vector<std::string> in,
+       std::vector<std::string> out)
+      : Block(std::move(name), component, modality) {
+    reads(std::move(in));
+    writes(std::move(out));
+  }
+  Part& with(std::string local, Shape shape) {
+    param(std::move(local), std::move(shape));
+    return *this;
+  }
+  Part& tied_to(std::string key, Shape shape) {
+    param_at("tied", std::move(key), std::move(shape), true);
+    return *this;
+  }
+  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
+};
+
+/// embed [128,64] -> tower [64,64] -> projector (tied to the tower when `shared`) -> head [128,64].
+Model small_model(bool shared = false) {
+  using enum Component;
+  Model model{.family = "fake"};
+  const auto add = [&](const char* name, Component component, Modality modality, std::vector<std::string> in,
+                       std::vector<std::string> out) -> Part& {
+    model.add<Part>(name, component, modality, std::move(in), std::move(out));
+    return static_cast<Part&>(*model.blocks.back());
+  };
+  add("embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {128, 64});
+  add("tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"}).with("weight", {64, 64});
+  Part& projector =
+      add("projector", kProjector, Modality::kImage, {"hidden", "seen"}, {"hidden"}).with("weight", {64, 64});
+  if (shared) projector.tied_to("tower.weight", {64, 64});
+  add("head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {128, 64});
+  return model;
+}
+
+const ComponentRow& row_of(const Compatibility& table, Component component) {
+  for (const auto& row : table.rows) {
+    if (row.component == component) return row;
+  }
+  throw std::out_of_range("row");
+}
+
+TEST(Compatibility, SaysWhatEachComponentIsAndHolds) {
+  const Model model = small_model();
+  const Plan plan = make_plan(model, {.world = 2, .zero = {2}, .frozen = {Component::kVision}});
+  const Compatibility table = compatibility(model, plan);
+  ASSERT_EQ(table.rows.size(), 3u);
+  const ComponentRow &llm = row_of(table, Component::kLlm), &vision = row_of(table, Component::kVision);
+  EXPECT_EQ(llm.role, ComponentRole::kTrained);
+  EXPECT_EQ(llm.blocks, 2);
+  EXPECT_EQ(llm.tensors, 2);
+  EXPECT_EQ(llm.params, 2 * 128 * 64);
+  EXPECT_EQ(llm.held.params, 2 * 128 * 64 * 2);
+  EXPECT_EQ(llm.held.master, 128 * 64 * 4) << "half of it, of 16384";
+  EXPECT_EQ(vision.role, ComponentRole::kFrozen);
+  EXPECT_EQ(vision.held.total(), 64 * 64 * 2) << "weights alone";
+  int64_t sum = 0;
+  for (const auto& row : table.rows) sum += row.held.total();
+  EXPECT_EQ(sum, plan.state_bytes().total() - plan.state_bytes().transient);
+  EXPECT_EQ(llm.fit(), Fit::kOk);
+  EXPECT_NO_THROW(table.require());
+  EXPECT_NE(table.print().find("zero2, 2 ranks, bfloat16, activations recomputed"), std::string::npos) << table.print();
+}
+
+TEST(Compatibility, AnUnbuiltComponentHoldsNoByte) {
+  Model model = small_model();
+  leave_out(model, {Component::kVision, Component::kProjector});
+  const Compatibility table = compatibility(model, make_plan(model, {.world = 2}));
+  const ComponentRow& vision = row_of(table, Component::kVision);
+  EXPECT_EQ(vision.role, ComponentRole::kNotBuilt);
+  EXPECT_EQ(vision.held.total(), 0);
+  EXPECT_EQ(vision.weight_bytes, 64 * 64 * 2);
+  EXPECT_EQ(vision.fit(), Fit::kNote);
+  EXPECT_EQ(table.json().at(1).at("role"), "not built");
+  EXPECT_EQ(left_out_reason(model), "vision and projector are not built (--no_build vision,projector)");
+}
+
+TEST(Compatibility, NotesWhatPeopleWouldWonderAt) {
+  const Model model = small_model(true);
+  const Compatibility table = compatibility(
+      model, make_plan(model, {.world = 2, .frozen = {Component::kVision}, .freeze_prefixes = {"embed."}}));
+  EXPECT_EQ(row_of(table, Component::kLlm).role, ComponentRole::kPartlyTrained);
+  EXPECT_EQ(row_of(table, Component::kVision).findings.at(0).reason,
+            "frozen and sharded: gathered for each use, like what is trained");
+  EXPECT_EQ(row_of(table, Component::kProjector).findings.at(0).reason,
+            "projector uses weights of tower (vision), which are frozen with it");
+  EXPECT_NO_THROW(table.require());
+}
+
+TEST(Compatibility, RefusesABlockWithoutAPlace) {
+  const Model model = small_model();
+  Plan plan = make_plan(model, {});
+  plan.steps.erase(plan.steps.begin() + 1);  // a tower that was built and never placed: incident I4
+  const Compatibility table = compatibility(model, plan);
+  EXPECT_EQ(row_of(table, Component::kVision).fit(), Fit::kRefused);
+  try {
+    table.require();
+    FAIL() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    const std::string text = e.what();
+    EXPECT_NE(text.find("vision: block tower: expected a place for each of its 1 parameters, found 0"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("--no_build vision"), std::string::npos) << text;
+  }
+}
+
+TEST(Compatibility, InferenceUsesAndTrainsNothing) {
+  const Model model = small_model();
+  const Compatibility table = compatibility(model, make_plan(model, {.training = false}));
+  for (const auto& row : table.rows) EXPECT_EQ(row.role, ComponentRole::kInUse);
+  EXPECT_TRUE(left_out_reason(model).empty());
+}
+
+}  // namespace
+}  // namespace lockstep
