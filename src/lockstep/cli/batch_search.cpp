@@ -1,17 +1,15 @@
 #include "lockstep/cli/batch_search.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/failure.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/watch/memory_watch.h"
@@ -22,25 +20,6 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string gib(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB); }
-
-int64_t meminfo(const std::string& name) {
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
-  }
-  return 0;
-}
-
-/// What this process's cgroup still allows, or a large number.
-int64_t cgroup_room() {
-  const auto number = [](const char* path) -> int64_t {
-    int64_t value = -1;
-    std::ifstream(path) >> value;
-    return value;
-  };
-  const int64_t most = number("/sys/fs/cgroup/memory.max"), used = number("/sys/fs/cgroup/memory.current");
-  return most > 0 && used >= 0 ? most - used : INT64_MAX;
-}
 
 const CudaApi* gpu_of(const Job& job) { return job.device == "cpu" ? nullptr : &require_cuda_library(); }
 
@@ -63,8 +42,7 @@ int64_t limit_of(const Job& job, double fraction) {
     const DeviceMemory memory = gpu->memory(job.world.local_rank);
     return static_cast<int64_t>(fraction * static_cast<double>(memory.free_bytes + memory.reserved_bytes));
   }
-  const int64_t free = std::min(meminfo("MemAvailable"), cgroup_room());
-  const double share = static_cast<double>(free) / std::max(1, job.world.local_size);
+  const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);
   return static_cast<int64_t>(fraction * (share + static_cast<double>(read_memory().resident_bytes)));
 }
 

@@ -6,18 +6,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/comm/cuda_library.h"
 
 namespace lockstep {
 namespace {
 
-/// The library that holds all CUDA code stands beside the program, where it was built.
-bool has_cuda_library() {
-  std::error_code unknown;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  const auto folder = program.parent_path();
-  return std::filesystem::exists(folder / "liblockstep_cuda.so", unknown) ||
-         std::filesystem::exists(folder.parent_path() / "lib" / "liblockstep_cuda.so", unknown);
-}
+bool has_cuda_library() { return !cuda_library_path().empty(); }
 
 }  // namespace
 

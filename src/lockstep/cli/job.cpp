@@ -83,7 +83,7 @@ std::optional<int> launch_if_asked(const std::string& verb, const std::vector<st
   return launch_ranks(argv, env, options);
 }
 
-Job start_job(const std::string& verb, const RunFlags& flags, const Env& env) {
+Job start_job(const std::string& verb, const RunFlags& flags, const Env& env, const JobOptions& job_options) {
   Job job{.world = World::from_env(env)};
   job.device = device_of(flags.device, job.world.local_rank, env);
   const JudgeOptions judge = flags.judge();
@@ -99,7 +99,8 @@ Job start_job(const std::string& verb, const RunFlags& flags, const Env& env) {
       .patience = duration(longest + kAfterAgent),
       .rendezvous_patience = duration(judge.hard_seconds[static_cast<size_t>(Phase::kStart)] + kAfterAgent),
       .recorder = process_recorder(),
-      .agent = env.text("LOCKSTEP_AGENT").value_or("")};
+      .agent = env.text("LOCKSTEP_AGENT").value_or(""),
+      .keep_meeting_point = job_options.keep_meeting_point};
   if (flags.guard == "strict" && job.world.num_nodes > 1) throw strict_needs_one_node();
   if (flags.guard != "off") options.spawn_agent = [&] { return spawn_agent("lockstep " + verb, flags, job.world); };
   options.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE")](const Ending& ending) {

@@ -34,8 +34,12 @@ struct Job {
 std::optional<int> launch_if_asked(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,
                                    const Env& env);
 
+struct JobOptions {
+  bool keep_meeting_point = false;  // for further groups of ranks
+};
+
 /// Throws UserError(kUsage), CollectiveError.
-Job start_job(const std::string& verb, const RunFlags& flags, const Env& env);
+Job start_job(const std::string& verb, const RunFlags& flags, const Env& env, const JobOptions& options = {});
 
 /// Compares named texts with the other ranks'. Throws the same SharedError on all, naming what differs, where, and both
 /// values. Collective.

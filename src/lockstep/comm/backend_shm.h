@@ -7,6 +7,7 @@
 // every rank's program, so any number of calls may be in flight without a deadlock.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,11 +19,20 @@ namespace lockstep {
 class Rendezvous;
 struct World;
 
+inline constexpr int64_t kDataSlotBytes = int64_t{4} << 20, kControlSlotBytes = int64_t{64} << 10;
+
 struct ShmOptions {
   std::string name;  // unique for job and group
-  int64_t slot_bytes = int64_t{4} << 20;
+  int64_t slot_bytes = kDataSlotBytes;
   Clock::duration patience = std::chrono::minutes(10);  // for waits inside a launch
 };
+
+/// Bytes of /dev/shm that a group's ranks of one host take: `wanted` with slots as large as they should be; below
+/// `least` the group goes over Gloo, in between its slots are smaller.
+struct ShmNeed {
+  int64_t wanted = 0, least = 0;
+};
+ShmNeed shm_need(int ranks, int64_t slot_bytes);
 
 /// nullptr when the ranks do not share a /dev/shm with room enough (every rank gets the same answer). Collective.
 std::unique_ptr<Backend> make_shm_backend(const World& world, Rendezvous& rendezvous, const ShmOptions& options);

@@ -16,7 +16,9 @@ namespace {
 
 constexpr const char* kLibrary = "liblockstep_cuda.so";
 
-std::filesystem::path find_library() {
+}  // namespace
+
+std::filesystem::path cuda_library_path() {
   std::error_code unknown;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
   for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
@@ -25,10 +27,8 @@ std::filesystem::path find_library() {
   return {};
 }
 
-}  // namespace
-
 const CudaApi* open_cuda_library(std::string& why) {
-  const auto path = find_library();
+  const auto path = cuda_library_path();
   if (path.empty()) {
     why = fmt::format("{} is neither beside the program nor in ../lib", kLibrary);
     return nullptr;
@@ -48,7 +48,7 @@ const CudaApi* open_cuda_library(std::string& why) {
     return nullptr;
   }
   if (api->device_count() == 0) {
-    why = "the CUDA driver shows no GPU to this process";
+    why = fmt::format("the CUDA driver shows no GPU to this process ({})", api->versions());
     return nullptr;
   }
   return api;
@@ -63,10 +63,10 @@ const CudaApi& require_cuda_library() {
   return *api;
 }
 
-std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, int device,
-                                           Clock::duration patience) {
+std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
+                                           int device, Clock::duration patience) {
   const CudaApi& api = require_cuda_library();
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", rendezvous.impl().store);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.impl().store);
   const auto milliseconds = std::chrono::duration_cast<Milliseconds>(patience).count();
   return std::unique_ptr<Backend>(api.make_nccl_backend(
       {.store = store.get(), .rank = world.rank, .size = world.size, .device = device, .patience_ms = milliseconds}));

@@ -6,6 +6,7 @@
 //   if (const CudaApi* cuda = open_cuda_library(why)) memory = cuda->memory(0);
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,9 @@ namespace lockstep {
 class Rendezvous;
 struct World;
 
+/// Where the library stands; empty when it was not built or not installed.
+std::filesystem::path cuda_library_path();
+
 /// The library's table; the library stays open till the process ends, so calling again is cheap. nullptr, with the
 /// reason in `why`, when it is not there or cannot run on this machine.
 const CudaApi* open_cuda_library(std::string& why);
@@ -24,8 +28,8 @@ const CudaApi* open_cuda_library(std::string& why);
 /// As above; throws UserError(kUsage) with the reason and what to do.
 const CudaApi& require_cuda_library();
 
-/// NCCL between the ranks' GPUs. Collective.
-std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, int device,
-                                           Clock::duration patience);
+/// NCCL between the ranks' GPUs; `name` is unique for job and group. Collective.
+std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
+                                           int device, Clock::duration patience);
 
 }  // namespace lockstep

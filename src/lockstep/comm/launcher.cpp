@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -23,6 +22,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/guard/agent.h"
@@ -49,12 +49,6 @@ int free_port() {
   ::close(fd);
   if (!bound) system_error("no free port on 127.0.0.1");
   return ntohs(address.sin_port);
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 /// What rank `local` of this node gets to know. `world` is this node's place among the nodes.

@@ -37,7 +37,7 @@ namespace {
 std::unique_ptr<Backend> make_host_backend(const World& world, Rendezvous& rendezvous, const ConnectOptions& options,
                                            const std::string& name) {
   if (options.transport != Transport::kGloo) {  // the control group of GPUs too
-    const int64_t slot_bytes = name == "control" ? int64_t{64} << 10 : int64_t{4} << 20;
+    const int64_t slot_bytes = name == "control" ? kControlSlotBytes : kDataSlotBytes;
     auto shared =
         make_shm_backend(world, rendezvous, {.name = name, .slot_bytes = slot_bytes, .patience = options.patience});
     if (shared != nullptr) return shared;
@@ -179,7 +179,7 @@ CommSetup connect_over(const World& world, Rendezvous& rendezvous, const Connect
       world, make_host_backend(world, rendezvous, options, "control"),
       CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "control"});
   const auto gpu = gpu_of(options.device);
-  auto data = gpu ? make_nccl_backend(world, rendezvous, *gpu, options.patience)
+  auto data = gpu ? make_nccl_backend(world, rendezvous, "nccl", *gpu, options.patience)
                   : make_host_backend(world, rendezvous, options, "data");
   setup.data = std::make_unique<Communicator>(
       world, std::move(data), CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "data"});
@@ -219,6 +219,7 @@ CommSetup connect(const World& world, const ConnectOptions& given) {
   rendezvous->set(key_of("connected", world.rank), "done");
   if (world.rank == 0) wait_for_all(world, *rendezvous, "connected", options.rendezvous_patience, recorder);
   recorder.enter_phase(Phase::kStart);
+  if (options.keep_meeting_point) setup.meeting_point = rendezvous;
   return setup;
 }
 

@@ -34,13 +34,16 @@ struct ConnectOptions {
   std::string agent{};
   std::function<std::string()> spawn_agent{};
   std::function<void(const Ending&)> before_exit{};  // see MemberOptions
+
+  bool keep_meeting_point = false;  // for further groups: CommSetup::meeting_point
 };
 
 struct CommSetup {
-  std::unique_ptr<Communicator> data;     // parameters and gradients, on the device
-  std::unique_ptr<Communicator> control;  // contracts, metrics, gathered objects, on the host
-  std::shared_ptr<Recorder> recorder;     // what this rank does, for the roll call
-  std::unique_ptr<Member> member;         // of the roll call; none where nobody watches
+  std::unique_ptr<Communicator> data;           // parameters and gradients, on the device
+  std::unique_ptr<Communicator> control;        // contracts, metrics, gathered objects, on the host
+  std::shared_ptr<Recorder> recorder;           // what this rank does, for the roll call
+  std::unique_ptr<Member> member;               // of the roll call; none where nobody watches
+  std::shared_ptr<Rendezvous> meeting_point{};  // where it was asked for; none for one rank
 };
 
 /// Throws CollectiveError when ranks do not appear in time, naming how many of how many did and the address they meet

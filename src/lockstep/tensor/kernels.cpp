@@ -39,6 +39,11 @@ const Table<Bf16>& table<Bf16>() {
   return pick(table_v2_bf16(), table_v3_bf16(), table_v4_bf16());
 }
 
+std::string_view instruction_set() {
+  const Level level = level_of_machine();
+  return level == Level::kV4 ? "AVX-512" : level == Level::kV3 ? "AVX2" : "SSE4.2";
+}
+
 void parallel_rows(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& fn) {
   at::parallel_for(0, n, grain, fn);
 }

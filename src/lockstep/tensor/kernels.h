@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 namespace lockstep::kernels {
 
@@ -86,6 +87,9 @@ template <>
 const Table<float>& table<float>();
 template <>
 const Table<Bf16>& table<Bf16>();
+
+/// The instruction set whose kernels this machine runs: "AVX-512", "AVX2" or "SSE4.2".
+std::string_view instruction_set();
 
 /// Calls fn(begin, end) for pieces of [0, n) on LibTorch's threads; a piece has at least `grain` elements.
 void parallel_rows(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& fn);

@@ -1,0 +1,78 @@
+#include "lockstep/base/machine.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <sched.h>
+
+namespace lockstep {
+namespace {
+
+std::string text_of(const char* path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// -1 when the file is not there or says "max".
+int64_t number_in(const char* path) {
+  std::ifstream in(path);
+  int64_t value = -1;
+  return in >> value ? value : -1;
+}
+
+int64_t bytes_of(std::string_view meminfo, std::string_view name) {
+  std::istringstream in{std::string(meminfo)};
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
+    std::istringstream rest(line.substr(name.size() + 1));
+    int64_t kib = 0;
+    return rest >> kib ? kib * 1024 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+MachineMemory machine_memory_from(std::string_view meminfo, int64_t group_limit, int64_t group_used) {
+  MachineMemory memory{.total_bytes = bytes_of(meminfo, "MemTotal"),
+                       .available_bytes = bytes_of(meminfo, "MemAvailable")};
+  if (group_limit <= 0 || group_limit >= memory.total_bytes) return memory;  // old kernels write a huge number for none
+  memory.total_bytes = group_limit;
+  memory.limited = true;
+  if (group_used >= 0) {
+    memory.available_bytes = std::min(memory.available_bytes, std::max<int64_t>(0, group_limit - group_used));
+  }
+  return memory;
+}
+
+MachineMemory machine_memory() {
+  int64_t limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit < 0) {  // control groups of version 1
+    limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes");
+  }
+  return machine_memory_from(text_of("/proc/meminfo"), limit, used);
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+double parse_cpu_quota(std::string_view text) {
+  std::istringstream in{std::string(text)};
+  double quota = 0, period = 0;
+  return in >> quota >> period && quota > 0 && period > 0 ? quota / period : 0;
+}
+
+double cpu_quota() {
+  const std::string modern = text_of("/sys/fs/cgroup/cpu.max");
+  if (!modern.empty()) return parse_cpu_quota(modern);
+  return parse_cpu_quota(text_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") + " " +
+                         text_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// What this machine, or the control group that this process is kept in, has: memory and cores.
+//
+// Example:
+//   const int64_t share = machine_memory().available_bytes / ranks;
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct MachineMemory {
+  int64_t total_bytes = 0;      // no more than the control group allows
+  int64_t available_bytes = 0;  // what can be had now without taking it from others
+  bool limited = false;         // the control group allows less than the machine has
+};
+
+/// Zeros where the kernel does not tell.
+MachineMemory machine_memory();
+
+/// The same from texts: /proc/meminfo, and the group's limit and use in bytes (-1: no limit).
+MachineMemory machine_memory_from(std::string_view meminfo, int64_t group_limit, int64_t group_used);
+
+/// Cores that this process may run on; at least 1.
+int usable_cores();
+
+/// Cores' worth of time that the control group gives; 0: no limit.
+double cpu_quota();
+
+/// "max 100000" or "150000 100000", as cpu.max has it, in cores; 0: no limit.
+double parse_cpu_quota(std::string_view text);
+
+}  // namespace lockstep

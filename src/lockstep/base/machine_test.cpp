@@ -1,0 +1,45 @@
+#include "lockstep/base/machine.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kMeminfo =
+    "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    8192 kB\nSwapTotal:           0 kB\n";
+
+TEST(MachineMemory, IsTheMachinesWhereNoGroupLimitsIt) {
+  const MachineMemory memory = machine_memory_from(kMeminfo, -1, -1);
+  EXPECT_EQ(memory.total_bytes, 16384 * 1024);
+  EXPECT_EQ(memory.available_bytes, 8192 * 1024);
+  EXPECT_FALSE(memory.limited);
+}
+
+TEST(MachineMemory, IsNoMoreThanTheGroupAllows) {
+  const MachineMemory memory = machine_memory_from(kMeminfo, 4096 * 1024, 1024 * 1024);
+  EXPECT_EQ(memory.total_bytes, 4096 * 1024);
+  EXPECT_EQ(memory.available_bytes, 3072 * 1024);
+  EXPECT_TRUE(memory.limited);
+}
+
+TEST(MachineMemory, AGroupThatIsFullHasNothingLeft) {
+  EXPECT_EQ(machine_memory_from(kMeminfo, 4096, 8192).available_bytes, 0);
+}
+
+TEST(MachineMemory, TheHugeNumberOfOldKernelsIsNoLimit) {
+  EXPECT_FALSE(machine_memory_from(kMeminfo, int64_t{0x7FFFFFFFFFFFF000}, 0).limited);
+}
+
+TEST(MachineMemory, AKernelThatTellsNothingGivesZeros) { EXPECT_EQ(machine_memory_from("", -1, -1).total_bytes, 0); }
+
+TEST(CpuQuota, IsReadInCores) {
+  EXPECT_EQ(parse_cpu_quota("max 100000"), 0);
+  EXPECT_EQ(parse_cpu_quota("150000 100000"), 1.5);
+  EXPECT_EQ(parse_cpu_quota("-1 100000"), 0);  // version 1 without a limit
+  EXPECT_EQ(parse_cpu_quota(""), 0);
+}
+
+TEST(UsableCores, AreAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
+
+}  // namespace
+}  // namespace lockstep

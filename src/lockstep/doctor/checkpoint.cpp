@@ -1,0 +1,107 @@
+#include "lockstep/doctor/checkpoint.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/model/leave_out.h"
+#include "lockstep/text/chat_template.h"
+#include "lockstep/text/tokenizer.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char* kCheck = "checkpoint";
+
+CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& without) {
+  parts.config.emplace(HfConfig::load(parts.dir));
+  parts.family = &family_of(*parts.config);
+  Model model = parts.family->build(*parts.config);
+  leave_out(model, without);
+  parts.model.emplace(std::move(model));
+  return {fine("config", fmt::format("{}: {} layers, {} tokens", parts.family->name, parts.model->dims.layers,
+                                     parts.model->dims.vocab))};
+}
+
+/// Each file's header was read, and its size is what the header says.
+CheckResults look_at_files(CheckpointParts& parts) {
+  parts.weights.emplace(Weights::open(parts.dir));
+  return {fine("files", fmt::format("{} with {} tensors, {}, complete",
+                                    parts.files() == 1 ? "1 file" : fmt::format("{} files", parts.files()),
+                                    parts.weights->specs().size(), format_bytes(parts.weights->total_bytes())))};
+}
+
+CheckResults look_at_tensors(const CheckpointParts& parts) {
+  const KeyMap keys = KeyMap::match(*parts.model, *parts.weights);
+  std::map<std::string, int64_t> dtypes;
+  for (const auto& spec : parts.weights->specs()) ++dtypes[std::string(dtype_name(spec.dtype))];
+  std::vector<std::string> words;
+  words.reserve(dtypes.size());
+  for (const auto& [name, count] : dtypes) words.push_back(fmt::format("{} {}", count, name));
+  const std::string text = fmt::format("names, dtypes and shapes are as the config says ({}; names of {})",
+                                       join(words, ", "), keys.dialect());
+  const Unmatched rest = unmatched(*parts.model, *parts.weights, keys);
+  if (rest.extra.empty()) return {fine("tensors", text)};
+  return {warning("tensors",
+                  fmt::format("{}; {} that no block uses, the first: {}", text, rest.extra.size(), rest.extra.front()),
+                  "lockstep inspect " + parts.dir.string() + " lists them; they would not be saved again")};
+}
+
+CheckResults look_at_tokenizer(const CheckpointParts& parts) {
+  const int64_t tokens = Tokenizer::load(parts.dir).vocab_size();
+  if (!parts.model) return {fine("tokenizer", fmt::format("{} tokens", tokens))};
+  return {judge_vocabulary(tokens, parts.model->dims.vocab)};
+}
+
+CheckResults look_at_template(const CheckpointParts& parts) {
+  try {
+    (void)ChatTemplate::load(parts.dir);
+  } catch (const Error& error) {
+    return {warning("chat template", error.message(),
+                    "copy chat_template.jinja (or tokenizer_config.json) from the model's page")};
+  }
+  return {fine("chat template", "compiles")};
+}
+
+}  // namespace
+
+CheckResult judge_vocabulary(int64_t tokens, int64_t rows) {
+  if (tokens <= rows) return fine("tokenizer", fmt::format("{} tokens, the embedding has {} rows", tokens, rows));
+  return failure("tokenizer",
+                 fmt::format("{} tokens, but the embedding has only {} rows: ids from {} on cannot be looked up",
+                             tokens, rows, rows),
+                 "take the tokenizer files that belong to these weights, or resize the embedding with transformers' "
+                 "resize_token_embeddings",
+                 ExitCode::kCheckpoint);
+}
+
+CheckpointParts examine_checkpoint(const fs::path& dir, const std::set<Component>& without, CheckReport& report) {
+  CheckpointParts parts{.dir = dir};
+  const auto look = [&](const char* name, const std::function<CheckResults()>& at) { report.run(kCheck, name, at); };
+  look("folder", [&]() -> CheckResults {
+    if (fs::is_directory(dir)) return {};
+    throw checkpoint_error(fmt::format("{}: expected the folder of a checkpoint, found no such folder", dir.string()),
+                           "models are read from local folders: download it first");
+  });
+  if (!fs::is_directory(dir)) return parts;
+  look("config", [&] { return look_at_config(parts, without); });
+  look("files", [&] { return look_at_files(parts); });
+  if (parts.model && parts.weights) look("tensors", [&] { return look_at_tensors(parts); });
+  look("tokenizer", [&] { return look_at_tokenizer(parts); });
+  if (parts.family == nullptr || !parts.family->processor) {
+    look("chat template", [&] { return look_at_template(parts); });
+    return parts;
+  }
+  look("processor", [&]() -> CheckResults {
+    (void)parts.family->processor(dir);
+    return {fine("processor", "text and media can be prepared")};
+  });
+  look("chat template", [&] { return look_at_template(parts); });
+  return parts;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+#include "lockstep/doctor/links.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostLines = 28;  // all pairs of eight ranks
+constexpr double kSlow = 1.0 / 3;
+
+std::string pair_text(const Link& link) { return fmt::format("{}-{}", link.a, link.b); }
+
+std::string line_of(const Link& link) {
+  if (!link.error.empty()) return fmt::format("{:>9}  {}", pair_text(link), link.error);
+  return fmt::format("{:>9}  {:>8.3f} GB/s  {:>9.1f} us", pair_text(link), link.bytes_per_second * 1e-9,
+                     link.latency_seconds * 1e6);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+template <typename Of>
+std::vector<double> sorted_by(const std::vector<Link>& links, Of of) {
+  std::vector<double> values;
+  values.reserve(links.size());
+  for (const auto& link : links) values.push_back(of(link));
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+std::vector<std::string> table_of(std::vector<Link> links) {
+  std::vector<std::string> lines = {fmt::format("{:>9}  {:>13}  {:>12}", "ranks", "bandwidth", "latency")};
+  const bool all = links.size() <= kMostLines;
+  if (!all) {
+    std::stable_sort(links.begin(), links.end(),
+                     [](const Link& x, const Link& y) { return x.bytes_per_second < y.bytes_per_second; });
+  }
+  for (size_t i = 0; i < std::min(links.size(), kMostLines); ++i) lines.push_back(line_of(links[i]));
+  if (!all) lines.push_back(fmt::format("  … and {} faster ones (--json has all)", links.size() - kMostLines));
+  return lines;
+}
+
+CheckResult summary_of(int ranks, const std::string& transport, const std::vector<Link>& whole,
+                       const std::vector<Link>& links) {
+  const auto speeds = sorted_by(whole, [](const Link& link) { return link.bytes_per_second * 1e-9; });
+  const auto latencies = sorted_by(whole, [](const Link& link) { return link.latency_seconds * 1e6; });
+  const int64_t all = static_cast<int64_t>(ranks) * (ranks - 1) / 2;
+  const auto measured = static_cast<int64_t>(links.size());
+  CheckResult result =
+      fine("bandwidth", fmt::format("{} pair{} of {} ranks over {}: {:.3f} / {:.3f} / {:.3f} GB/s "
+                                    "(min / median / max), latency {:.1f} / {:.1f} / {:.1f} us",
+                                    measured < all ? fmt::format("{} of {}", measured, all) : std::to_string(measured),
+                                    all == 1 ? "" : "s", ranks, transport, speeds.front(), median(speeds),
+                                    speeds.back(), latencies.front(), median(latencies), latencies.back()));
+  result.table = table_of(links);
+  return result;
+}
+
+CheckResult slow_links(const std::vector<Link>& slow, double usual) {
+  std::vector<int> counts;
+  std::string pairs;
+  for (size_t i = 0; i < slow.size(); ++i) {
+    if (i < 8)
+      pairs +=
+          fmt::format("{}{} ({:.3f} GB/s)", i == 0 ? "" : ", ", pair_text(slow[i]), slow[i].bytes_per_second * 1e-9);
+    for (const int rank : {slow[i].a, slow[i].b}) {
+      if (counts.size() <= static_cast<size_t>(rank)) counts.resize(static_cast<size_t>(rank) + 1);
+      ++counts[static_cast<size_t>(rank)];
+    }
+  }
+  if (slow.size() > 8) pairs += fmt::format(" and {} more", slow.size() - 8);
+  const auto most = std::max_element(counts.begin(), counts.end());
+  const std::string common =
+      slow.size() > 1 && *most == static_cast<int>(slow.size())
+          ? fmt::format("; rank {} is in all of them: look at its machine first", most - counts.begin())
+          : "";
+  return warning("slow links", fmt::format("less than a third of the median {:.3f} GB/s: {}{}", usual, pairs, common),
+                 "look at the cable, switch port and speed (ethtool IFACE), at the interface taken "
+                 "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO says which), and at what else runs there");
+}
+
+}  // namespace
+
+std::vector<LinkRound> link_rounds(int size, int most) {
+  // The circle method: one stands still, the others move round it; with an odd number the still one is a free place.
+  const int places = size < 2 ? 1 : size + size % 2;
+  std::vector<LinkRound> rounds;
+  for (int r = 0; r < std::min(places - 1, most); ++r) {
+    LinkRound round;
+    for (int i = 0; i < places / 2; ++i) {
+      const int x = i == 0 ? places - 1 : (r + i) % (places - 1);
+      const int y = (r + places - 1 - i) % (places - 1);
+      if (x < size && y < size) round.emplace_back(std::min(x, y), std::max(x, y));
+    }
+    rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+CheckResults judge_links(int ranks, const std::string& transport, const std::vector<Link>& links) {
+  if (ranks == 1) return {fine("bandwidth", "one rank has no links; --nproc 2 measures them")};
+  std::vector<Link> whole, slow;
+  const Link* broken = nullptr;
+  size_t num_broken = 0;
+  for (const auto& link : links) {
+    if (link.error.empty()) {
+      whole.push_back(link);
+    } else if (num_broken++ == 0) {
+      broken = &link;
+    }
+  }
+  CheckResults out;
+  if (!whole.empty()) {
+    const double usual = median(sorted_by(whole, [](const Link& link) { return link.bytes_per_second; }));
+    for (const auto& link : whole) {
+      if (link.bytes_per_second < usual * kSlow) slow.push_back(link);
+    }
+    out.push_back(summary_of(ranks, transport, whole, links));
+    if (!slow.empty()) out.push_back(slow_links(slow, usual * 1e-9));
+  }
+  if (broken != nullptr) {
+    out.push_back(failure("broken links",
+                          fmt::format("{} of {} pairs could not exchange bytes over {}; ranks {}: {}", num_broken,
+                                      links.size(), transport, pair_text(*broken), broken->error),
+                          "let the hosts reach each other on all ports (firewall), and name the right interface: "
+                          "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME",
+                          ExitCode::kCommunication));
+  }
+  return out;
+}
+
+Json as_json(const Link& link) {
+  const bool whole = link.error.empty();
+  return {{"ranks", {link.a, link.b}},
+          {"bytes_per_second", whole ? Json(link.bytes_per_second) : Json()},
+          {"latency_seconds", whole ? Json(link.latency_seconds) : Json()},
+          {"error", whole ? Json() : Json(link.error)}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// Where versions are read: LibTorch's from the files beside the loaded library, the driver's from the kernel.
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include "lockstep/comm/cuda_library.h"
+#include "lockstep/doctor/versions.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+/// The first match of the pattern's group in any line; "" when there is none.
+std::string search_lines(const fs::path& path, const std::regex& pattern) {
+  std::ifstream in(path);
+  std::smatch match;
+  for (std::string line; std::getline(in, line);) {
+    if (std::regex_search(line, match, pattern)) return match[1].str();
+  }
+  return "";
+}
+
+/// As the dynamic linker has it mapped.
+fs::path loaded_library(const std::string& name) {
+  return search_lines("/proc/self/maps", std::regex("\\s(/.*/" + name + ")$"));
+}
+
+}  // namespace
+
+TorchFacts torch_facts() {
+  TorchFacts facts{.compiled = TORCH_VERSION};
+  const fs::path library = loaded_library("libtorch_cpu\\.so");
+  if (library.empty()) return facts;
+  facts.library = library.string();
+  const fs::path root = library.parent_path().parent_path();  // of the wheel's torch/, or of an unpacked libtorch/
+  facts.loaded = search_lines(root / "version.py", std::regex("^__version__ = '([^']+)'"));
+  if (facts.loaded.empty()) facts.loaded = search_lines(root / "build-version", std::regex("^(\\S+)"));
+  return facts;
+}
+
+GpuFacts gpu_facts(int visible, bool wanted) {
+  GpuFacts facts{.visible = visible, .wanted = wanted, .library_found = !cuda_library_path().empty()};
+  while (fs::exists(fmt::format("/dev/nvidia{}", facts.there))) ++facts.there;
+  facts.kernel_driver =
+      search_lines("/proc/driver/nvidia/version", std::regex("Kernel Module.*?\\s(\\d+\\.\\d[\\d.]*)"));
+  if (visible == 0 || !facts.library_found) return facts;
+  const CudaApi* cuda = open_cuda_library(facts.reason);
+  facts.library_runs = cuda != nullptr;
+  facts.versions = cuda != nullptr ? cuda->versions() : facts.reason;  // a library without a GPU says them too
+  return facts;
+}
+
+std::string processor_name() { return search_lines("/proc/cpuinfo", std::regex("^model name\\s*:\\s*(.*)$")); }
+
+}  // namespace lockstep
