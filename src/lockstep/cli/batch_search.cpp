@@ -39,7 +39,7 @@ void begin_peak(const Job& job) {
 /// What this rank may use at its peak, of all that it has now and all that is free, shared by the node's ranks.
 int64_t limit_of(const Job& job, double fraction) {
   if (const CudaApi* gpu = gpu_of(job)) {
-    const DeviceMemory memory = gpu->memory(job.world.local_rank);
+    const GpuMemory memory = gpu->memory(job.world.local_rank);
     return static_cast<int64_t>(fraction * static_cast<double>(memory.free_bytes + memory.reserved_bytes));
   }
   const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);

@@ -12,7 +12,7 @@ namespace lockstep {
 
 class Backend;
 
-struct DeviceMemory {
+struct GpuMemory {
   int64_t free_bytes = 0, total_bytes = 0;                    // of the device, whoever uses it
   int64_t allocated_bytes = 0, reserved_bytes = 0;            // of this process
   int64_t peak_allocated_bytes = 0, peak_reserved_bytes = 0;  // since reset_peak
@@ -32,7 +32,7 @@ struct CudaApi {
   std::string (*versions)() = nullptr;  // "CUDA 13.0, driver 13.0, NCCL 2.28.9": must be equal on all ranks
   void (*set_device)(int device) = nullptr;
   void (*synchronize)() = nullptr;  // the host waits for all work of the current device
-  DeviceMemory (*memory)(int device) = nullptr;
+  GpuMemory (*memory)(int device) = nullptr;
   void (*reset_peak)(int device) = nullptr;
   void (*set_memory_fraction)(int device, double fraction) = nullptr;  // of the device, for this process
   Backend* (*make_nccl_backend)(const NcclGroup& group) = nullptr;     // the caller owns it; collective

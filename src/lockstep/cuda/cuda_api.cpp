@@ -15,7 +15,7 @@ namespace {
 
 c10::DeviceIndex index(int device) { return static_cast<c10::DeviceIndex>(device); }
 
-DeviceMemory memory_of(int device) {
+GpuMemory memory_of(int device) {
   namespace allocator = c10::cuda::CUDACachingAllocator;
   const c10::cuda::CUDAGuard guard(index(device));
   const auto [free_bytes, total_bytes] = allocator::get()->getMemoryInfo(index(device));
