@@ -29,6 +29,7 @@ struct StepDone {
   double cpu_seconds_per_step = 0;                          // this rank, all threads
   double gather_wait_seconds = 0, reduce_wait_seconds = 0;  // this rank, per step since the last record
   int64_t gather_bytes = 0, reduce_bytes = 0;
+  std::vector<std::pair<std::string, double>> component_rates;  // of components with a learning rate of their own
 };
 
 /// A sample that evaluation or the end of training shows to people. image_path may be empty.

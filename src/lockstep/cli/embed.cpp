@@ -15,6 +15,7 @@
 #include "lockstep/cli/model_fingerprint.h"
 #include "lockstep/cli/session.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/plan/compatibility.h"
 #include "lockstep/watch/console_sink.h"
 
 namespace lockstep {
@@ -29,14 +30,17 @@ constexpr const char* kUnfinished = "unfinished";  // the journal, in the output
 
 /// All that the numbers depend on.
 Json identity_of(const EmbedFlags& flags, const Session& session, const Dataset& rows) {
-  return {{"model", model_fingerprint(flags.run.model)},
-          {"data", rows.fingerprint()},
-          {"dtype", std::string(dtype_name(session.dtype()))},
-          {"stage", flags.stage},
-          {"pooling", flags.stage == "inputs" ? "" : flags.pooling},
-          {"normalize", flags.normalize},
-          {"batch_size", flags.batch.size},
-          {"rows", flags.rows.as_json()}};
+  Json identity = {{"model", model_fingerprint(flags.run.model)},
+                   {"data", rows.fingerprint()},
+                   {"dtype", std::string(dtype_name(session.dtype()))},
+                   {"stage", flags.stage},
+                   {"pooling", flags.stage == "inputs" ? "" : flags.pooling},
+                   {"normalize", flags.normalize},
+                   {"batch_size", flags.batch.size},
+                   {"rows", flags.rows.as_json()}};
+  const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
+  if (!left_out.empty()) identity["left_out"] = left_out;
+  return identity;
 }
 
 /// With --batch_size auto: what an earlier run of this folder has found, else auto still.

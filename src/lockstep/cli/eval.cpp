@@ -17,6 +17,7 @@
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/media_flags.h"
 #include "lockstep/cli/metric_flags.h"
+#include "lockstep/cli/unbuilt_rows.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/watch/communication_table.h"
@@ -194,6 +195,8 @@ int run_eval(const std::vector<std::string>& args, const Env& env) {
   std::optional<Dataset> rows;
   together(job.control(), "opening the data set", [&] { rows.emplace(flags->val_dataset, flags->rows.dataset(env)); });
   agree_on(job.control(), {{"data set", rows->fingerprint()}});
+  const std::string media = rows_with_media(job, session.model(), *rows);
+  if (!media.empty() && job.reports()) std::cerr << "note: " << media << std::endl;
   session.load();
   if (flags->batch.size == kAutoBatch) flags->batch.size = find_batch_size(session, *flags, *rows);
   Loader loader(*rows, session.processor(),

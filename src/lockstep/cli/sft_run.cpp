@@ -12,7 +12,9 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/answers.h"
 #include "lockstep/cli/sample_view.h"
+#include "lockstep/cli/unbuilt_rows.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/plan/compatibility.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/console_sink.h"
@@ -92,8 +94,13 @@ void SftRun::open_rows() {
   });
   agree_on(job_.control(),
            {{"data set", fingerprint}, {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
+  const std::string left_out = left_out_reason(session_->model());
+  if (!left_out.empty()) notice(left_out + ": checkpoints keep their tensors as they are");
   for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
-    if (rows == nullptr || rows->broken().empty()) continue;
+    if (rows == nullptr) continue;
+    const std::string media = rows_with_media(job_, session_->model(), *rows);
+    if (!media.empty()) notice(media);
+    if (rows->broken().empty()) continue;
     const auto& first = rows->broken().front();
     notice(fmt::format("{} rows cannot be read and are skipped (--strict true stops at the first): {}: {}",
                        rows->broken().size(), first.where, first.why));

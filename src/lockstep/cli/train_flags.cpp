@@ -162,6 +162,7 @@ PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
 
 TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
   TrainOptions out = train;
+  out.rate_ratios = adamw.rate_ratios;
   out.per_device_train_batch_size = batch.size;
   const int64_t rows_at_once = batch.size * world;
   out.gradient_accumulation_steps =

@@ -85,6 +85,15 @@ TEST_F(KeyMapTest, TakesTheDialectUnderWhichMostKeysAreFound) {
   EXPECT_EQ(keys.on_disk("vision.x"), "vision.x");
 }
 
+TEST_F(KeyMapTest, WhatIsOnlyCarriedThroughTellsTheDialectToo) {
+  Model model = model_with(16);
+  model.dialects.push_back({"moved", {{"language_model.model.norm2.", "moved."}}});
+  const Weights moved = layer("language_model.model.", 16, {{"moved.weight", Dtype::kBF16, {8}}});
+  const KeyMap keys = KeyMap::match(model, moved);
+  EXPECT_EQ(keys.dialect(), "moved");
+  EXPECT_TRUE(unmatched(model, moved, keys).extra.empty());
+}
+
 TEST_F(KeyMapTest, AMisfitNamesTensorShapesAndTheConfigKey) {
   EXPECT_EQ(
       error(model_with(16), layer("language_model.model.", 15)),

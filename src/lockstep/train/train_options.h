@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
+#include "lockstep/model/block.h"
 #include "lockstep/train/schedule.h"
 
 namespace lockstep {
@@ -13,6 +15,7 @@ struct TrainOptions {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // over num_train_epochs when positive
   double learning_rate = 1e-5, warmup_ratio = 0, min_lr_rate = 0;
+  std::map<Component, double> rate_ratios;  // of components with a rate of their own: as the optimizer has them
   ScheduleKind schedule = ScheduleKind::kCosine;
   int64_t warmup_steps = 0;
   double max_grad_norm = 1.0;  // 0: no clipping

@@ -38,6 +38,9 @@ void Trainer::log(const Figures& figures) {
   done.elapsed_seconds = seconds_since(started_);
   done.remaining_seconds = done.elapsed_seconds / static_cast<double>(state_.global_step - first_step_) *
                            static_cast<double>(state_.max_steps - state_.global_step);
+  for (const auto& [component, ratio] : options_.rate_ratios) {
+    done.component_rates.emplace_back(component_name(component), figures.learning_rate * ratio);
+  }
   done.loss_scale = loss_scale_.dynamic() ? loss_scale_.value() : 0;
   done.tokens_seen = state_.tokens_seen;
   done.samples_seen = state_.samples_seen;

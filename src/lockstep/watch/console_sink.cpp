@@ -95,6 +95,7 @@ void ConsoleSink::show(const StepDone& step) {
   const auto digits = std::to_string(step.max_steps).size();
   std::string rest =
       fmt::format("  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}", step.loss, step.grad_norm, step.learning_rate);
+  for (const auto& [name, rate] : step.component_rates) rest += fmt::format(" {} {:.2e}", name, rate);
   if (step.token_accuracy >= 0) rest += fmt::format("  token_acc {:.1f}%", step.token_accuracy * 100);
   rest += fmt::format("  {} tok/s", format_count(static_cast<int64_t>(step.tokens_per_second)));
   rest += memory(step);

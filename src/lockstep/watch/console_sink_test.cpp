@@ -56,6 +56,15 @@ TEST(ConsoleSink, GivesTheExtremesOfManyRanksAndLeavesOutWhatWasNotMeasured) {
             "  mem 1.00-3.00 GiB  left 2m 3s  0.412 s/it\n");
 }
 
+TEST(ConsoleSink, NamesTheRatesOfComponents) {
+  StepDone step = example_step();
+  step.component_rates = {{"vision", 1e-5}, {"projector", 2e-4}};
+  EXPECT_TRUE(shown({}, {step})
+                  .starts_with("step  30/300  10%  loss 1.2346  grad_norm 0.812  lr 1.00e-04"
+                               " vision 1.00e-05 projector 2.00e-04  token_acc"))
+      << shown({}, {step});
+}
+
 TEST(ConsoleSink, UpdatesProgressInPlaceOnATerminal) {
   double time = 0;
   const ConsoleOptions options{.tty = true, .width = 24, .now = [&] { return time += 1; }};

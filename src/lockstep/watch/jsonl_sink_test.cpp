@@ -44,6 +44,15 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
+TEST(JsonlSink, KeepsTheRatesOfComponents) {
+  StepDone step = step_at(1, 0.5);
+  step.component_rates = {{"vision", 1e-5}, {"projector", 2e-4}};
+  const Json record = to_record(step);
+  EXPECT_EQ(record.at("learning_rate_vision"), 1e-5);
+  EXPECT_EQ(record.at("learning_rate_projector"), 2e-4);
+  EXPECT_EQ(read_step_record(record)->component_rates, step.component_rates);
+}
+
 TEST(JsonlSink, WritesTheKeysOfMsSwiftFirst) {
   const auto path = fresh_path("keys");
   JsonlSink sink(path);

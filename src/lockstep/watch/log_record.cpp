@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kStepKey = "global_step/max_steps";
+const std::string kRateOf = "learning_rate_";  // a component's name follows
 
 double rounded(double value, int digits) {
   const double scale = std::pow(10.0, digits);
@@ -72,6 +73,7 @@ Json to_record(const StepDone& step) {
   out["loss"] = nine_digits(step.loss);
   out["grad_norm"] = nine_digits(step.grad_norm);
   out["learning_rate"] = nine_digits(step.learning_rate);
+  for (const auto& [name, rate] : step.component_rates) out[kRateOf + name] = nine_digits(rate);
   if (step.token_accuracy >= 0) out["token_acc"] = nine_digits(step.token_accuracy);
   out["epoch"] = nine_digits(step.epoch);
   out[kStepKey] = fmt::format("{}/{}", step.step, step.max_steps);
@@ -124,6 +126,9 @@ std::optional<StepDone> read_step_record(const Json& record) {
   out.loss = number(record, "loss", 0);
   out.grad_norm = number(record, "grad_norm", 0);
   out.learning_rate = number(record, "learning_rate", 0);
+  for (const auto& [key, value] : record.items()) {
+    if (key.starts_with(kRateOf)) out.component_rates.emplace_back(key.substr(kRateOf.size()), value.get<double>());
+  }
   out.token_accuracy = number(record, "token_acc", -1);
   out.epoch = number(record, "epoch", 0);
   out.seconds_per_step = number(record, "train_speed(s/it)", 0);

@@ -56,6 +56,7 @@ void TensorBoardSink::step(const StepDone& step) {
   scalar(step.step, "train/loss", step.loss);
   scalar(step.step, "train/grad_norm", step.grad_norm);
   scalar(step.step, "train/learning_rate", step.learning_rate);
+  for (const auto& [name, rate] : step.component_rates) scalar(step.step, "train/learning_rate_" + name, rate);
   scalar(step.step, "train/epoch", step.epoch);
   if (step.token_accuracy >= 0) scalar(step.step, "train/token_acc", step.token_accuracy);
   scalar(step.step, "train/tokens_per_second", step.tokens_per_second);

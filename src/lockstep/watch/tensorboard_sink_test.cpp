@@ -34,6 +34,13 @@ TEST(TensorBoardSink, WritesEveryTagOfAStepAndAnEvaluation) {
   }
 }
 
+TEST(TensorBoardSink, WritesTheRatesOfComponents) {
+  TensorBoardSink sink(fresh_folder("rates"));
+  sink.on(RunStarted{});
+  sink.on(StepDone{.step = 1, .component_rates = {{"vision", 1e-5}}});
+  EXPECT_EQ(count(read_text(sink.path()), "train/learning_rate_vision"), 1U);
+}
+
 TEST(TensorBoardSink, LeavesOutWhatWasNotMeasured) {
   TensorBoardSink sink(fresh_folder("unmeasured"));
   sink.on(RunStarted{});

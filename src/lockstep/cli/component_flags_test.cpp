@@ -1,0 +1,151 @@
+#include "lockstep/cli/component_flags.h"
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/model/leave_out.h"
+
+namespace lockstep {
+namespace {
+
+using enum Component;
+using Components = std::set<Component>;
+
+ComponentFlags parse(const std::vector<std::string>& args) {
+  ComponentFlags flags;
+  CLI::App app("a verb", "lockstep verb");
+  add_component_flags(app, flags, /*rates=*/true);
+  EXPECT_TRUE(parse_flags(app, args));
+  return flags;
+}
+
+Components frozen(const std::vector<std::string>& args) { return parse(args).frozen(); }
+
+std::string refusal(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "none";
+}
+
+class Part final : public Block {
+ public:
+  Part(std::string name, Component component, std::vector<std::string> in, std::vector<std::string> out)
+      : Block(std::move(name), component, component == kLlm ? Modality::kText : Modality::kImage) {
+    reads(std::move(in));
+    writes(std::move(out));
+  }
+  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
+};
+
+Model model_of(bool sees) {
+  Model model{.family = sees ? "llava" : "qwen2"};
+  if (sees)
+    model.add<Part>("tower", kVision, std::vector<std::string>{"pixel_values"}, std::vector<std::string>{"seen"});
+  if (sees)
+    model.add<Part>("projector", kProjector, std::vector<std::string>{"seen"}, std::vector<std::string>{"hidden"});
+  model.add<Part>("head", kLlm, std::vector<std::string>{"hidden"}, std::vector<std::string>{"loss", "hidden"});
+  return model;
+}
+
+TEST(ComponentFlags, SwitchesAreMsSwifts) {
+  EXPECT_EQ(frozen({}), (Components{kVision, kProjector}));
+  EXPECT_EQ(frozen({"--freeze_vit", "false"}), Components{kProjector});
+  EXPECT_EQ(frozen({"--freeze_llm", "true", "--freeze_aligner", "false"}), (Components{kLlm, kVision}));
+}
+
+TEST(ComponentFlags, ListsSayWhatIsTrainedAndWhatIsFrozen) {
+  EXPECT_EQ(frozen({"--train", "llm,projector"}), Components{kVision});
+  EXPECT_EQ(frozen({"--train", "llm", "aligner"}), Components{kVision});
+  EXPECT_EQ(frozen({"--train", "llm,projector", "--freeze", "vision"}), Components{kVision});
+  EXPECT_EQ(frozen({"--train", "projector", "--freeze", "vit"}), (Components{kLlm, kVision}));
+  EXPECT_EQ(frozen({"--freeze", "vit"}), Components{kVision})
+      << "the others are trained, whatever the switches' defaults";
+  EXPECT_EQ(frozen({"--train", "vision", "--freeze_vit", "false"}), (Components{kLlm, kProjector}));
+}
+
+TEST(ComponentFlags, ContradictionsAreRefused) {
+  EXPECT_NE(refusal([] {
+              frozen({"--train", "llm,vit", "--freeze", "vision"});
+            }).find("--train llm,vision and --freeze vision contradict each other about vision"),
+            std::string::npos);
+  EXPECT_NE(refusal([] {
+              frozen({"--train", "vision", "--freeze_vit", "true"});
+            }).find("--freeze_vit true: --train says that vision is trained"),
+            std::string::npos);
+  EXPECT_NE(refusal([] {
+              frozen({"--freeze", "vision", "--freeze_vit", "false"});
+            }).find("--freeze_vit false: --freeze says that vision is frozen"),
+            std::string::npos);
+  const std::string slip = refusal([] { frozen({"--train", "vison"}); });
+  EXPECT_NE(slip.find("expected a list of llm, vision, projector, found \"vison\""), std::string::npos) << slip;
+  EXPECT_NE(slip.find("did you mean vision?"), std::string::npos) << slip;
+}
+
+TEST(ComponentFlags, RatesAreRatiosOfTheLearningRate) {
+  const auto ratios = [](const std::vector<std::string>& args) { return parse(args).rate_ratios(1e-4); };
+  EXPECT_TRUE(ratios({}).empty());
+  EXPECT_TRUE(ratios({"--vit_lr", "none"}).empty());
+  const auto both =
+      ratios({"--freeze_vit", "false", "--freeze_aligner", "false", "--vit_lr", "1e-5", "--aligner_lr", "0"});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_DOUBLE_EQ(both.at(kVision), 0.1);
+  EXPECT_EQ(both.at(kProjector), 0.0);
+  const auto listed = ratios({"--train", "llm,vision", "--component_lr", "vision=2e-4,llm=1e-5", "--vit_lr", "2e-4"});
+  EXPECT_DOUBLE_EQ(listed.at(kVision), 2.0);
+  EXPECT_DOUBLE_EQ(listed.at(kLlm), 0.1);
+}
+
+TEST(ComponentFlags, RatesThatSayNothingAreRefused) {
+  const auto why = [](const std::vector<std::string>& args, double rate = 1e-4) {
+    return refusal([&] { parse(args).rate_ratios(rate); });
+  };
+  EXPECT_NE(why({"--vit_lr", "1e-5"}).find("--vit_lr 1e-5: vision is frozen and learns nothing"), std::string::npos);
+  EXPECT_NE(why({"--train", "vision", "--vit_lr", "1e-5", "--component_lr", "vision=2e-5"})
+                .find("--vit_lr 1e-5 and --component_lr vision=2e-5 give vision two learning rates"),
+            std::string::npos);
+  EXPECT_NE(why({"--component_lr", "vision"}).find("expected NAME=RATE, found \"vision\""), std::string::npos);
+  EXPECT_NE(why({"--train", "vision", "--vit_lr", "fast"}).find("found \"fast\""), std::string::npos);
+  EXPECT_NE(why({"--train", "vision", "--vit_lr", "-1"}).find("at least 0"), std::string::npos);
+  EXPECT_NE(why({"--train", "llm,vision", "--vit_lr", "1e-5"}, 0).find("--learning_rate is 0"), std::string::npos);
+}
+
+TEST(ComponentFlags, WhatIsNotBuiltIsNotTrained) {
+  const auto why = [](const std::vector<std::string>& args) {
+    return refusal([&] { parse(args).check_unbuilt({kVision}); });
+  };
+  EXPECT_EQ(why({}), "none");
+  EXPECT_EQ(why({"--train", "llm"}), "none");
+  EXPECT_EQ(why({"--freeze", "vision"}), "none") << "frozen and not built do not contradict each other";
+  EXPECT_NE(why({"--train", "vit,llm"}).find("--train vit,llm: vision is not built (--no_build vision)"),
+            std::string::npos);
+  EXPECT_NE(why({"--freeze_vit", "false"}).find("--freeze_vit false: vision is not built"), std::string::npos);
+  EXPECT_NE(why({"--vit_lr", "1e-5"}).find("--vit_lr 1e-5: vision is not built"), std::string::npos);
+}
+
+TEST(ComponentFlags, AModelIsAskedWhatItHas) {
+  const Model text = model_of(false), sees = model_of(true);
+  const auto why = [](const Model& model, const std::vector<std::string>& args) {
+    return refusal([&] { parse(args).check_against(model); });
+  };
+  EXPECT_EQ(why(sees, {"--train", "llm,vision", "--freeze", "projector"}), "none");
+  EXPECT_EQ(why(text, {"--freeze_vit", "false"}), "none") << "ms-swift's switches mean nothing where there is no tower";
+  EXPECT_NE(why(text, {"--train", "llm,vision"})
+                .find("--train llm,vision: expected components of this qwen2 model (llm), found vision"),
+            std::string::npos);
+  EXPECT_NE(why(text, {"--vit_lr", "1e-5"}).find("--vit_lr 1e-5: expected components"), std::string::npos);
+  Model blind = model_of(true);
+  leave_out(blind, {kVision});
+  EXPECT_NE(why(blind, {"--train", "llm,projector"}).find("projector is not built"), std::string::npos);
+  EXPECT_EQ(why(blind, {"--freeze", "vision"}), "none");
+}
+
+}  // namespace
+}  // namespace lockstep
