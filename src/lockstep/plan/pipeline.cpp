@@ -11,6 +11,7 @@ namespace {
 /// What one stage does, in its own order.
 std::vector<PipelineOp> ops_of_stage(int stage, int stages, int micro_batches) {
   std::vector<PipelineOp> ops;
+  ops.reserve(2 * static_cast<size_t>(micro_batches));
   const int warm_up = micro_batches_in_flight(stage, stages, micro_batches) - 1;
   for (int m = 0; m < warm_up; ++m) ops.push_back({stage, m, Pass::kForward});
   for (int m = 0; m < micro_batches; ++m) {
@@ -76,6 +77,7 @@ int micro_batches_in_flight(int stage, int stages, int micro_batches) {
 
 std::vector<PipelineOp> one_f_one_b(int stages, int micro_batches) {
   std::vector<std::vector<PipelineOp>> queues;
+  queues.reserve(static_cast<size_t>(stages));
   for (int s = 0; s < stages; ++s) queues.push_back(ops_of_stage(s, stages, micro_batches));
   return Rounds(std::move(queues)).run();
 }
