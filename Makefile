@@ -42,6 +42,7 @@ bench:
 	@tools/build.sh release all
 	@.venv-bench/bin/python bench/run.py
 	@.venv-bench/bin/python bench/inference.py
+	@.venv-bench/bin/python bench/device_map.py
 
 lint: setup
 	@tools/lint.sh
