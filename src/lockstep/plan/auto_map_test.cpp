@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/plan/level.h"
 #include "lockstep/plan/test_costs.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ TEST(AutoMap, BalancesBytesNotBlocks) {
 }
 
 TEST(AutoMap, LevelsWhatMayMove) {
-  const int64_t unit = 768;
+  const int64_t unit = kPieceBytes;
   std::vector<BlockCost> costs(5, {.block = "layer", .state = 2 * unit, .movable = 4 * unit});
   const auto map = make_auto_map(costs, equal(2), {});
   EXPECT_EQ(map.devices, (Devices{0, 0, 1, 1, 1}));
@@ -55,7 +56,7 @@ TEST(AutoMap, LevelsWhatMayMove) {
 
 TEST(AutoMap, TakesTheSplitThatEndsLowerWhenTheFixedPartIsTheLimit) {
   // In place a | b c is best, 40 against 50; but what is fixed on device 1 keeps it there.
-  const int64_t unit = 768;
+  const int64_t unit = kPieceBytes;
   const std::vector<BlockCost> costs{{.block = "a", .state = 10 * unit, .movable = 30 * unit},
                                      {.block = "b", .state = 20 * unit},
                                      {.block = "c", .state = 30 * unit}};
