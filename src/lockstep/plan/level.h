@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Pieces begin and end at multiples of this many movable bytes: whole cache lines of elements, whether an element is 12
-/// bytes (a master and two moments in float32) or 8 (its weight is its own master).
+/// Pieces begin and end at multiples of this many movable bytes: whole cache lines of elements, whether an element is
+/// 12 bytes (a master and two moments in float32) or 8 (its weight is its own master).
 inline constexpr int64_t kPieceBytes = int64_t{64} * 24;
 
 struct LevelOptions {
