@@ -8,6 +8,7 @@
 #include "lockstep/cli/agent_verb.h"
 #include "lockstep/cli/config_file.h"
 #include "lockstep/cli/demo.h"
+#include "lockstep/cli/doctor.h"
 #include "lockstep/cli/embed.h"
 #include "lockstep/cli/eval.h"
 #include "lockstep/cli/failure.h"
@@ -17,6 +18,7 @@
 #include "lockstep/cli/plan_verb.h"
 #include "lockstep/cli/report.h"
 #include "lockstep/cli/sft.h"
+#include "lockstep/cli/stages.h"
 #include "lockstep/cli/verify.h"
 #include "lockstep/cli/version.h"
 
@@ -36,6 +38,7 @@ const std::vector<Verb>& verbs() {
       {"init", init_summary, run_init},       {"inspect", inspect_summary, run_inspect},
       {"verify", verify_summary, run_verify}, {"demo", demo_summary, run_demo},
       {"embed", embed_summary, run_embed},    {"report", report_summary, run_report},
+      {"doctor", doctor_summary, run_doctor},
   };
   return table;
 }
@@ -91,9 +94,15 @@ int run_command(const std::vector<std::string>& words, const Env& env) {
     if (words[0] == "agent") return run_agent({words.begin() + 1, words.end()}, env);  // started by ranks
     const Verb& verb = find_verb(words[0]);
     verb_name = verb.name;
-    Expanded expanded = expand_config_file({words.begin() + 1, words.end()});
-    const int code = verb.run(expanded.args, with_defaults(env, std::move(expanded.variables)));
-    return closed_well(code);
+    const std::vector<std::string> args(words.begin() + 1, words.end());
+    Expanded expanded = expand_config_file(args);
+    const Env all = with_defaults(env, std::move(expanded.variables));
+    if (expanded.staged && verb_name != "sft") {
+      throw usage_error(fmt::format("{}: stages are for lockstep sft", expanded.staged->file),
+                        "give the flags of one stage to " + verb_name);
+    }
+    if (expanded.staged) return run_stages(*expanded.staged, args, all);
+    return closed_well(verb.run(expanded.args, all));
   } catch (const std::exception& error) {
     return report_failure(verb_name, error, env);
   }

@@ -52,6 +52,23 @@ std::vector<std::string> resuming(const std::vector<std::string>& argv) {
   return words;
 }
 
+int start_ranks(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env,
+                int ranks) {
+  std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string(), verb};
+  argv.insert(argv.end(), args.begin(), args.end());
+  std::cout.flush();
+  LaunchOptions options{.num_processes = ranks,
+                        .program = "lockstep " + verb,
+                        .judge = flags.judge(),
+                        .guard = flags.guard == "off"      ? Guard::kOff
+                                 : flags.guard == "strict" ? Guard::kStrict
+                                                           : Guard::kDefault,
+                        .max_restarts = flags.max_restarts};
+  if (options.guard == Guard::kStrict && World::from_env(env).num_nodes > 1) throw strict_needs_one_node();
+  if (verb == "sft") options.restart_argv = resuming;
+  return launch_ranks(argv, env, options);
+}
+
 }  // namespace
 
 std::optional<int> launch_if_asked(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,
@@ -68,19 +85,11 @@ std::optional<int> launch_if_asked(const std::string& verb, const std::vector<st
   }
   const int ranks = world.needs_launch && flags.nproc == 0 ? world.local_size : wanted_ranks(flags, env);
   if (ranks <= 1 && !world.needs_launch) return std::nullopt;
-  std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string(), verb};
-  argv.insert(argv.end(), args.begin(), args.end());
-  std::cout.flush();
-  LaunchOptions options{.num_processes = ranks,
-                        .program = "lockstep " + verb,
-                        .judge = flags.judge(),
-                        .guard = flags.guard == "off"      ? Guard::kOff
-                                 : flags.guard == "strict" ? Guard::kStrict
-                                                           : Guard::kDefault,
-                        .max_restarts = flags.max_restarts};
-  if (options.guard == Guard::kStrict && world.num_nodes > 1) throw strict_needs_one_node();
-  if (verb == "sft") options.restart_argv = resuming;
-  return launch_ranks(argv, env, options);
+  return start_ranks(verb, args, flags, env, ranks);
+}
+
+int launch(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env) {
+  return start_ranks(verb, args, flags, env, wanted_ranks(flags, env));
 }
 
 Job start_job(const std::string& verb, const RunFlags& flags, const Env& env, const JobOptions& job_options) {
@@ -103,7 +112,9 @@ Job start_job(const std::string& verb, const RunFlags& flags, const Env& env, co
       .keep_meeting_point = job_options.keep_meeting_point};
   if (flags.guard == "strict" && job.world.num_nodes > 1) throw strict_needs_one_node();
   if (flags.guard != "off") options.spawn_agent = [&] { return spawn_agent("lockstep " + verb, flags, job.world); };
-  options.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE")](const Ending& ending) {
+  options.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE"),
+                         also = job_options.before_exit](const Ending& ending) {
+    if (also) also(ending);
     if (error_file) write_error_file(*error_file, std::string(ending.message.view()));
   };
   options.recorder->add_fact("version", kVersion);

@@ -6,6 +6,7 @@
 //   Job job = start_job("sft", flags, env);
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -34,8 +35,13 @@ struct Job {
 std::optional<int> launch_if_asked(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,
                                    const Env& env);
 
+/// Starts the ranks, even a single one, as processes of their own and waits; the exit code. No launcher has started
+/// this process.
+int launch(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env);
+
 struct JobOptions {
-  bool keep_meeting_point = false;  // for further groups of ranks
+  bool keep_meeting_point = false;                   // for further groups of ranks
+  std::function<void(const Ending&)> before_exit{};  // the roll call ends a process whose main thread is stuck
 };
 
 /// Throws UserError(kUsage), CollectiveError.

@@ -23,19 +23,16 @@ std::string ranks_text(int ranks) { return fmt::format("{} rank{}", ranks, ranks
 
 CheckResult judge_shared_memory(const SharedMemoryFacts& facts) {
   const std::string name = "shared memory";
-  if (facts.ranks == 1 && facts.free_bytes >= 0) {
-    return fine(name, fmt::format("{} free in /dev/shm; one rank needs none", format_bytes(facts.free_bytes)));
-  }
-  if (facts.ranks == 1) return fine(name, "there is no /dev/shm; one rank needs none");
+  const std::string found =
+      facts.free_bytes < 0 ? "there is no /dev/shm" : format_bytes(facts.free_bytes) + " free in /dev/shm";
+  if (!facts.unused.empty()) return fine(name, fmt::format("{}; not needed: {}", found, facts.unused));
   const std::string wants = fmt::format("{} want {}", ranks_text(facts.ranks), format_bytes(facts.wanted_bytes));
   const std::string cure =
       fmt::format("mount -o remount,size={0}M /dev/shm (in a container: --ipc=host or --shm-size={0}m)",
                   (facts.wanted_bytes + (1 << 20) - 1) >> 20);
   if (facts.free_bytes >= facts.wanted_bytes) {
-    return fine(name, fmt::format("{} free in /dev/shm, {}", format_bytes(facts.free_bytes), wants));
+    return fine(name, fmt::format("{}, {}", found, wants));
   }
-  const std::string found =
-      facts.free_bytes < 0 ? "there is no /dev/shm" : format_bytes(facts.free_bytes) + " free in /dev/shm";
   if (facts.free_bytes >= facts.least_bytes) {
     return warning(name, fmt::format("{}, {}: they use smaller pieces, which is slower", found, wants), cure);
   }
@@ -84,12 +81,12 @@ CheckResult judge_open_files(const OpenFilesFacts& facts) {
   }
   const int64_t wanted = std::max(kComfortableFiles, facts.needed) * 4;
   const std::string text = fmt::format("up to {} (ulimit -n), a rank needs some {}", facts.soft, facts.needed);
-  const std::string cure = facts.hard < 0 || facts.hard >= wanted
-                               ? fmt::format("ulimit -n {}", wanted)
-                               : fmt::format(
-                                     "ulimit -n {}; beyond that root must allow it: \"* hard nofile {}\" in "
-                                     "/etc/security/limits.conf (in a container: --ulimit nofile={})",
-                                     facts.hard, wanted, wanted);
+  const std::string as_root = fmt::format(
+      "root must allow more: \"* hard nofile {}\" in /etc/security/limits.conf (in a container: --ulimit nofile={})",
+      wanted, wanted);
+  const std::string cure = facts.hard < 0 || facts.hard >= wanted ? fmt::format("ulimit -n {}", wanted)
+                           : facts.hard > facts.soft              ? fmt::format("ulimit -n {}; {}", facts.hard, as_root)
+                                                                  : as_root;
   return facts.soft < facts.needed ? failure(name, text, cure, ExitCode::kUsage) : warning(name, text, cure);
 }
 
@@ -138,8 +135,7 @@ CheckResult judge_memory(const MemoryFacts& facts) {
   const std::string text = fmt::format("{}, {} without activations", there, needs);
   const std::string cure =
       "share more (--deepspeed zero3, more ranks or machines), train less (--train projector), or take a smaller "
-      "model; "
-      "lockstep plan shows what is held";
+      "model; lockstep plan shows what is held";
   if (part > 1) return failure(facts.name, text, cure, ExitCode::kMemory);
   if (part > kTight) {
     return warning(

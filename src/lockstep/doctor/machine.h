@@ -16,6 +16,7 @@ struct SharedMemoryFacts {
   int64_t free_bytes = -1;  // -1: there is no /dev/shm
   int64_t wanted_bytes = 0, least_bytes = 0;
   bool required = false;  // --transport shm
+  std::string unused;     // why the ranks do not take it: "--transport gloo"; empty: they do
 };
 CheckResult judge_shared_memory(const SharedMemoryFacts& facts);
 

@@ -30,13 +30,18 @@ int64_t free_bytes_of(const fs::path& place) {
 
 }  // namespace
 
-SharedMemoryFacts shared_memory_facts(int local_ranks, bool required) {
-  const ShmNeed data = shm_need(local_ranks, kDataSlotBytes), control = shm_need(local_ranks, kControlSlotBytes);
-  return {.ranks = local_ranks,
+SharedMemoryFacts shared_memory_facts(const World& world, const std::string& transport) {
+  const int ranks = world.local_size;
+  const ShmNeed data = shm_need(ranks, kDataSlotBytes), control = shm_need(ranks, kControlSlotBytes);
+  return {.ranks = ranks,
           .free_bytes = free_bytes_of("/dev/shm"),
           .wanted_bytes = data.wanted + control.wanted,
           .least_bytes = data.least + control.least,
-          .required = required};
+          .required = transport == "shm",
+          .unused = world.size == 1                              ? "one rank"
+                    : world.num_nodes > 1 && transport == "auto" ? "the ranks stand on several machines"
+                    : transport == "gloo"                        ? "--transport gloo"
+                                                                 : ""};
 }
 
 DiskFacts disk_facts(const std::string& dir, std::optional<int64_t> checkpoint_bytes) {

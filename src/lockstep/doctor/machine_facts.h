@@ -6,11 +6,13 @@
 #include <string>
 
 #include "lockstep/base/env.h"
+#include "lockstep/comm/world.h"
 #include "lockstep/doctor/machine.h"
 
 namespace lockstep {
 
-SharedMemoryFacts shared_memory_facts(int local_ranks, bool required);
+/// `transport`: --transport.
+SharedMemoryFacts shared_memory_facts(const World& world, const std::string& transport);
 /// Makes nothing: looks at the nearest folder above `dir` that is there.
 DiskFacts disk_facts(const std::string& dir, std::optional<int64_t> checkpoint_bytes);
 OpenFilesFacts open_files_facts(int64_t needed);

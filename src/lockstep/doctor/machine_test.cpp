@@ -36,14 +36,25 @@ TEST(SharedMemory, TooLittleGoesOverGlooUnlessItIsRequired) {
 }
 
 TEST(SharedMemory, OneRankNeedsNone) {
-  EXPECT_EQ(judge_shared_memory({.ranks = 1, .free_bytes = -1}).level, Level::kOk);
-  EXPECT_EQ(judge_shared_memory({.ranks = 1, .free_bytes = 0}).level, Level::kOk);
+  const CheckResult result = judge_shared_memory(shared_memory_facts(World{}, "auto"));
+  EXPECT_EQ(result.level, Level::kOk);
+  EXPECT_TRUE(contains(result.text, "not needed: one rank")) << result.text;
+}
+
+TEST(SharedMemory, WhatIsNotTakenMayBeFull) {
+  World world{.size = 4, .local_size = 2, .num_nodes = 2};
+  EXPECT_EQ(shared_memory_facts(world, "auto").unused, "the ranks stand on several machines");
+  EXPECT_EQ(shared_memory_facts(world, "shm").unused, "");
+  EXPECT_EQ(shared_memory_facts(world, "gloo").unused, "--transport gloo");
+  EXPECT_EQ(judge_shared_memory({.ranks = 2, .free_bytes = 0, .unused = "--transport gloo"}).level, Level::kOk);
 }
 
 TEST(SharedMemory, TheNeedIsWhatTheTransportTakes) {
   // 4 slots of 4 MiB and 4 of 64 KiB a rank, and as much left free.
-  EXPECT_EQ(shared_memory_facts(2, false).wanted_bytes, 2 * 2 * 4 * (4 * kMiB + 64 * 1024));
-  EXPECT_EQ(shared_memory_facts(2, false).least_bytes, 2 * 2 * 4 * (64 * 1024 + 64 * 1024));
+  const SharedMemoryFacts facts = shared_memory_facts(World{.size = 2, .local_size = 2}, "auto");
+  EXPECT_EQ(facts.wanted_bytes, 2 * 2 * 4 * (4 * kMiB + 64 * 1024));
+  EXPECT_EQ(facts.least_bytes, 2 * 2 * 4 * (64 * 1024 + 64 * 1024));
+  EXPECT_EQ(facts.unused, "");
 }
 
 TEST(Disk, MustHoldACheckpointAndShouldHoldTwo) {
@@ -84,7 +95,8 @@ TEST(OpenFiles, FewAreAWarningAndTooFewAFailure) {
   EXPECT_EQ(few.cure, "ulimit -n 4096");
   const CheckResult tiny = judge_open_files({.soft = 40, .hard = 64, .needed = 68});
   EXPECT_EQ(tiny.level, Level::kFailure);
-  EXPECT_TRUE(contains(tiny.cure, "limits.conf")) << tiny.cure;
+  EXPECT_TRUE(tiny.cure.starts_with("ulimit -n 64; root must allow more")) << tiny.cure;
+  EXPECT_TRUE(judge_open_files({.soft = 64, .hard = 64, .needed = 68}).cure.starts_with("root must allow more"));
 }
 
 TEST(OpenFiles, ThousandsOfRanksNeedMoreThanTheComfortableNumber) {

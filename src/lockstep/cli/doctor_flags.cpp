@@ -1,0 +1,42 @@
+#include "lockstep/cli/doctor_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/cli/doctor.h"
+#include "lockstep/cli/flags.h"
+
+namespace lockstep {
+
+std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& args) {
+  DoctorFlags flags;
+  flags.job.output_dir = "output";
+  flags.job.run.soft_patience = 60;  // the first rank alone looks at the data, and says itself how far it has come
+  CLI::App app(doctor_summary, "lockstep doctor");
+  app.footer(
+      "Looks at: versions (program, LibTorch, CUDA, driver, NCCL, processor), machine (/dev/shm, disk, open files,\n"
+      "clock, memory, cores), links (bandwidth and latency of every pair of ranks), checkpoint (every tensor's name,\n"
+      "dtype and shape; tokenizer; processor), plan (bytes that each rank holds), data (64 rows of each file).\n"
+      "Each line says ok, warning or failure, and below it what repairs it. No check stops another.\n"
+      "Exit code: 0 without a failure, else that of the first: 2 usage or machine, 3 data, 4 checkpoint, 5 memory,\n"
+      "6 communication.\n\n"
+      "Examples:\n"
+      "  lockstep doctor                                             the machine and the installation alone\n"
+      "  lockstep doctor --nproc 4                                   and the links between four ranks\n"
+      "  lockstep doctor --model DIR --dataset train.jsonl --deepspeed zero3 --nproc 8 --output_dir /data/run\n"
+      "  torchrun --nnodes 2 … --no-python lockstep doctor --json    every pair over the network, for programs");
+  add_run_flags(app, flags.job.run);
+  app.get_option("--model")->required(false);
+  app.add_option("--dataset,--val_dataset", flags.job.dataset, "JSONL or JSON files")->group("Data");
+  add_row_flags(app, flags.job.rows);
+  add_component_flags(app, flags.job.components, /*rates=*/false);
+  app.add_flag("--inference", flags.inference, "the job trains nothing")->group("Training");
+  app.add_option("--output_dir", flags.job.output_dir, "where the run would write")
+      ->capture_default_str()
+      ->group("Output");
+  app.add_flag("--json", flags.json, "for programs: {checks, links, ok, warnings, failures, exit_code}")
+      ->group("Output");
+  if (!parse_flags(app, args)) return std::nullopt;
+  return flags;
+}
+
+}  // namespace lockstep
