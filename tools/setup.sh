@@ -16,7 +16,7 @@ gpu_wheels=("torch==$torch_version")
 bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0 torchvision==0.26.0
   peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
-  libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
+  libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
   libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)
 
 say() { printf '\033[1msetup\033[0m  %s\n' "$*"; }

@@ -16,6 +16,7 @@
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/infer/row_journal.h"
+#include "lockstep/plan/compatibility.h"
 #include "lockstep/text/tokenizer.h"
 #include "lockstep/watch/console_sink.h"
 
@@ -48,16 +49,19 @@ Json answer_row(const Sample& sample, const std::string& response) {
 /// All that the answers depend on.
 Json identity_of(const InferFlags& flags, const Session& session, const Dataset& rows) {
   const SamplingOptions& sampling = flags.sampling;
-  return {{"model", model_fingerprint(flags.run.model)},
-          {"data", rows.fingerprint()},
-          {"dtype", std::string(dtype_name(session.dtype()))},
-          {"batch_size", flags.batch.size},
-          {"max_new_tokens", flags.max_new_tokens},
-          {"rows", flags.rows.as_json()},
-          {"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"repetition_penalty", sampling.repetition_penalty}};
+  Json identity = {{"model", model_fingerprint(flags.run.model)},
+                   {"data", rows.fingerprint()},
+                   {"dtype", std::string(dtype_name(session.dtype()))},
+                   {"batch_size", flags.batch.size},
+                   {"max_new_tokens", flags.max_new_tokens},
+                   {"rows", flags.rows.as_json()},
+                   {"temperature", sampling.temperature},
+                   {"top_k", sampling.top_k},
+                   {"top_p", sampling.top_p},
+                   {"repetition_penalty", sampling.repetition_penalty}};
+  const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
+  if (!left_out.empty()) identity["left_out"] = left_out;
+  return identity;
 }
 
 struct Counts {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/inspect_checkpoint.h"
 
@@ -15,13 +16,15 @@ const char* const inspect_summary = "say what a checkpoint folder holds and whet
 
 int run_inspect(const std::vector<std::string>& args, const Env&) {
   std::string dir;
+  std::vector<std::string> no_build;
   bool as_json = false;
   CLI::App app(inspect_summary, "lockstep inspect");
   app.footer("Example:\n  lockstep inspect my-model\nReads headers only: a 100 GB folder takes a moment.");
   app.add_option("DIR", dir, "folder with config.json and safetensors")->required();
+  app.add_option("--no_build", no_build, "components that would not be built (vision)");
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
-  const Json report = inspect_checkpoint(dir);
+  const Json report = inspect_checkpoint(dir, components_from("--no_build", no_build));
   std::cout << (as_json ? report.dump(2) + "\n" : inspect_text(report));
   return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
 }

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/model/hf_config.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/text/chat_template.h"
 #include "lockstep/text/tokenizer.h"
@@ -68,8 +69,10 @@ void look_at_weights(const fs::path& dir, const Weights& weights, Json& report) 
   report["weight_bytes"] = weights.total_bytes();
 }
 
-void look_at_model(const HfConfig& config, const Family& family, const Weights& weights, Json& report) {
-  const Model model = family.build(config);
+void look_at_model(const HfConfig& config, const Family& family, const std::set<Component>& without,
+                   const Weights& weights, Json& report) {
+  Model model = family.build(config);
+  leave_out(model, without);
   report["parameters"] = parameters_of(model);
   report["vocab"] = model.dims.vocab;
   report["layers"] = model.dims.layers;
@@ -121,7 +124,7 @@ std::string line(const std::string& name, const std::string& value) { return fmt
 
 }  // namespace
 
-Json inspect_checkpoint(const fs::path& dir) {
+Json inspect_checkpoint(const fs::path& dir, const std::set<Component>& without) {
   if (!fs::is_directory(dir)) {
     throw checkpoint_error(fmt::format("{}: expected the folder of a checkpoint, found no such folder", dir.string()));
   }
@@ -141,7 +144,7 @@ Json inspect_checkpoint(const fs::path& dir) {
     look_at_weights(dir, *weights, report);
   });
   if (family != nullptr && weights) {
-    look(report, "model", [&] { look_at_model(*config, *family, *weights, report); });
+    look(report, "model", [&] { look_at_model(*config, *family, without, *weights, report); });
   }
   look_at_text(dir, report);
   report["processor"] = false;

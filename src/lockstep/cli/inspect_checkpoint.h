@@ -2,15 +2,18 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "lockstep/base/json.h"
+#include "lockstep/model/block.h"
 
 namespace lockstep {
 
 /// Keys: folder, family, architectures, dialect, dtypes, parameters (by component), tied_head, files, weight_bytes,
 /// tensors, extra, derived, vocab, tokenizer, processor, chat_template, notices, problems.
-Json inspect_checkpoint(const std::filesystem::path& dir);
+/// `without`: components that would not be built; their parameters count as carried through.
+Json inspect_checkpoint(const std::filesystem::path& dir, const std::set<Component>& without = {});
 
 /// The same for people.
 std::string inspect_text(const Json& report);

@@ -297,7 +297,8 @@ int SftRun::finish(const TrainOutcome& outcome) {
                  .step = trainer_->state().global_step,
                  .last_checkpoint = outcome.last_checkpoint};
   if (outcome.interrupted) {
-    ended.next_command = resume_command(args_, outcome.last_checkpoint);
+    // A stage of several is resumed with them: its launcher knows how.
+    ended.next_command = env_.text("LOCKSTEP_RESUME_COMMAND").value_or(resume_command(args_, outcome.last_checkpoint));
   } else if (!outcome.last_checkpoint.empty()) {
     ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
   }

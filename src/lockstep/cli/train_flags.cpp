@@ -179,11 +179,14 @@ TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool 
 std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
   SftFlags flags;
   SwiftFlags swift;
-  CLI::App app("fine-tune a model; flags are ms-swift's, and a JSON file of them may come first", "lockstep sft");
+  CLI::App app("fine-tune a model; flags are ms-swift's, and a YAML or JSON file of them may come first",
+               "lockstep sft");
   app.footer(
       "Example:\n  lockstep sft --model my-model --dataset train.jsonl --deepspeed zero3 --nproc 2 --output_dir "
       "output\n"
-      "  lockstep sft args.json --max_steps 20");
+      "  lockstep sft args.json --max_steps 20\n"
+      "  lockstep sft stages.yaml --nproc 2      \"stages:\" in the file: one run after the other, each from the last "
+      "checkpoint of the one before");
   add_run_flags(app, flags.run);
   add_data_flags(app, flags);
   add_step_flags(app, flags);
