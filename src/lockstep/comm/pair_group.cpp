@@ -34,7 +34,7 @@ std::unique_ptr<Communicator> connect_pair(const World& world, Rendezvous& meeti
   pair.rank = world.rank == first ? 0 : 1;
   pair.size = 2;
   return std::make_unique<Communicator>(
-      pair, make_backend(pair, meeting_point, fmt::format("pair-{}-{}", first, second), options),
+      pair, make_backend(pair, meeting_point, fmt::format("{}-{}-{}", options.name, first, second), options),
       CommOptions{.patience = options.patience, .group = "pair"});
 }
 

@@ -16,7 +16,8 @@
 namespace lockstep {
 
 struct PairOptions {
-  std::string transport;  // Communicator::backend_name() of the data group
+  std::string name = "pair";  // two ranks that meet again need another
+  std::string transport;      // Communicator::backend_name() of the data group
   std::string device = "cpu";
   Clock::duration patience = std::chrono::seconds(20);  // of the meeting and of each call
 };

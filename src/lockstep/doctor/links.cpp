@@ -1,6 +1,7 @@
 #include "lockstep/doctor/links.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,17 @@ std::vector<double> sorted_by(const std::vector<Link>& links, Of of) {
   return values;
 }
 
+std::vector<Link> whole_links(const std::vector<Link>& links) {
+  std::vector<Link> whole;
+  std::copy_if(links.begin(), links.end(), std::back_inserter(whole),
+               [](const Link& link) { return link.error.empty(); });
+  return whole;
+}
+
+double usual_speed(const std::vector<Link>& whole) {
+  return median(sorted_by(whole, [](const Link& link) { return link.bytes_per_second; }));
+}
+
 std::vector<std::string> table_of(std::vector<Link> links) {
   std::vector<std::string> lines = {fmt::format("{:>9}  {:>13}  {:>12}", "ranks", "bandwidth", "latency")};
   const bool all = links.size() <= kMostLines;
@@ -62,7 +74,7 @@ CheckResult summary_of(int ranks, const std::string& transport, const std::vecto
   return result;
 }
 
-CheckResult slow_links(const std::vector<Link>& slow, double usual) {
+CheckResult slow_result(const std::vector<Link>& slow, double usual, const std::string& transport) {
   std::vector<int> counts;
   std::string pairs;
   for (size_t i = 0; i < slow.size(); ++i) {
@@ -81,8 +93,12 @@ CheckResult slow_links(const std::vector<Link>& slow, double usual) {
           ? fmt::format("; rank {} is in all of them: look at its machine first", most - counts.begin())
           : "";
   return warning("slow links", fmt::format("less than a third of the median {:.3f} GB/s: {}{}", usual, pairs, common),
-                 "look at the cable, switch port and speed (ethtool IFACE), at the interface taken "
-                 "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO says which), and at what else runs there");
+                 transport == "shared memory"
+                     ? "look at what else runs on the machine (top), and keep a rank's threads and memory together "
+                       "(numactl --cpunodebind N --membind N)"
+                     : "look at the cable, switch port and speed (ethtool IFACE), at the interface taken "
+                       "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO says which), and at what else runs "
+                       "there");
 }
 
 }  // namespace
@@ -103,34 +119,31 @@ std::vector<LinkRound> link_rounds(int size, int most) {
   return rounds;
 }
 
+std::vector<Link> slow_links(const std::vector<Link>& links) {
+  const std::vector<Link> whole = whole_links(links);
+  std::vector<Link> slow;
+  if (whole.empty()) return slow;
+  const double limit = usual_speed(whole) * kSlow;
+  std::copy_if(whole.begin(), whole.end(), std::back_inserter(slow),
+               [&](const Link& link) { return link.bytes_per_second < limit; });
+  return slow;
+}
+
 CheckResults judge_links(int ranks, const std::string& transport, const std::vector<Link>& links) {
   if (ranks == 1) return {fine("bandwidth", "one rank has no links; --nproc 2 measures them")};
-  std::vector<Link> whole, slow;
-  const Link* broken = nullptr;
-  size_t num_broken = 0;
-  for (const auto& link : links) {
-    if (link.error.empty()) {
-      whole.push_back(link);
-    } else if (num_broken++ == 0) {
-      broken = &link;
-    }
-  }
+  const std::vector<Link> whole = whole_links(links), slow = slow_links(links);
   CheckResults out;
-  if (!whole.empty()) {
-    const double usual = median(sorted_by(whole, [](const Link& link) { return link.bytes_per_second; }));
-    for (const auto& link : whole) {
-      if (link.bytes_per_second < usual * kSlow) slow.push_back(link);
-    }
-    out.push_back(summary_of(ranks, transport, whole, links));
-    if (!slow.empty()) out.push_back(slow_links(slow, usual * 1e-9));
-  }
-  if (broken != nullptr) {
-    out.push_back(failure("broken links",
-                          fmt::format("{} of {} pairs could not exchange bytes over {}; ranks {}: {}", num_broken,
-                                      links.size(), transport, pair_text(*broken), broken->error),
-                          "let the hosts reach each other on all ports (firewall), and name the right interface: "
-                          "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME",
-                          ExitCode::kCommunication));
+  if (!whole.empty()) out.push_back(summary_of(ranks, transport, whole, links));
+  if (!slow.empty()) out.push_back(slow_result(slow, usual_speed(whole) * 1e-9, transport));
+  const auto broken = std::find_if(links.begin(), links.end(), [](const Link& link) { return !link.error.empty(); });
+  if (broken != links.end()) {
+    out.push_back(
+        failure("broken links",
+                fmt::format("{} of {} pairs could not exchange bytes over {}; ranks {}: {}",
+                            links.size() - whole.size(), links.size(), transport, pair_text(*broken), broken->error),
+                "let the hosts reach each other on all ports (firewall), and name the right interface: "
+                "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME",
+                ExitCode::kCommunication));
   }
   return out;
 }

@@ -57,6 +57,16 @@ TEST(JudgeLinks, TellsLeastMedianAndMostInATable) {
   EXPECT_EQ(results[0].table[1], "      0-1     1.000 GB/s       10.0 us");
 }
 
+TEST(SlowLinks, HaveLessThanAThirdOfTheMedianOfThoseThatWork) {
+  Link broken = link(2, 3, 0);
+  broken.error = "connection refused";
+  const auto slow = slow_links({link(0, 1, 3), link(0, 2, 0.6), link(0, 3, 1.1), link(1, 2, 3.1), broken});
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].b, 2);
+  EXPECT_TRUE(slow_links({broken}).empty());
+  EXPECT_TRUE(slow_links({}).empty());
+}
+
 TEST(JudgeLinks, ASlowPairIsNamed) {
   const auto results = judge_links(3, "gloo", {link(0, 1, 3), link(0, 2, 0.9), link(1, 2, 3.1)});
   ASSERT_EQ(results.size(), 2U);
