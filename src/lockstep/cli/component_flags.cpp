@@ -15,31 +15,22 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array kAll = {Component::kLlm, Component::kVision, Component::kProjector};
+const std::vector<Component> kAll = {Component::kLlm, Component::kVision, Component::kProjector};
 const std::map<std::string, Component> kAliases = {{"vit", Component::kVision}, {"aligner", Component::kProjector}};
-
-std::vector<std::string> all_names() {
-  std::vector<std::string> names;
-  for (const Component component : kAll) names.emplace_back(component_name(component));
-  return names;
-}
 
 Component component_from(const std::string& flag, const std::string& word) {
   for (const Component component : kAll) {
     if (word == component_name(component)) return component;
   }
   if (const auto alias = kAliases.find(word); alias != kAliases.end()) return alias->second;
-  auto names = all_names();
-  const std::string near = nearest_name(word, names);
-  throw usage_error(fmt::format("{}: expected a list of {}, found \"{}\"", flag, join(names, ", "), word),
+  const std::string near = nearest_name(word, split(names_of(kAll, ","), ','));
+  throw usage_error(fmt::format("{}: expected a list of {}, found \"{}\"", flag, names_of(kAll), word),
                     near.empty() ? "lockstep plan --model DIR shows the components of a model"
                                  : fmt::format("did you mean {}?", near));
 }
 
 std::string words_of(const std::set<Component>& components) {
-  std::vector<std::string> names;
-  for (const Component component : components) names.emplace_back(component_name(component));
-  return join(names, ",");
+  return names_of({components.begin(), components.end()}, ",");
 }
 
 struct Switch {
@@ -179,7 +170,7 @@ void ComponentFlags::check_against(const Model& model) const {
 
 void add_component_flags(CLI::App& app, ComponentFlags& f, bool rates) {
   const char* group = "What is trained";
-  const std::string names = join(all_names(), ",");
+  const std::string names = names_of(kAll, ",");
   app.add_option("--train", f.train, names + ": trains these, freezes the others")->group(group);
   app.add_option("--freeze", f.freeze, "a list as well: freezes these; without --train, trains the others")
       ->group(group);

@@ -21,7 +21,7 @@ int run_inspect(const std::vector<std::string>& args, const Env&) {
   CLI::App app(inspect_summary, "lockstep inspect");
   app.footer("Example:\n  lockstep inspect my-model\nReads headers only: a 100 GB folder takes a moment.");
   app.add_option("DIR", dir, "folder with config.json and safetensors")->required();
-  app.add_option("--no_build", no_build, "components that would not be built (vision)");
+  app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
   const Json report = inspect_checkpoint(dir, components_from("--no_build", no_build));

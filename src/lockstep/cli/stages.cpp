@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text_format.h"
 #include "lockstep/cli/media_flags.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/session.h"
 #include "lockstep/cli/stage_record.h"
 #include "lockstep/cli/train_flags.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 
 namespace lockstep {
@@ -38,11 +38,13 @@ std::vector<std::string> words_of(const std::vector<std::string>& args, const st
 }
 
 std::string trained_of(const Compatibility& table) {
-  std::map<ComponentRole, std::vector<std::string>> by_role;
-  for (const auto& row : table.rows) by_role[row.role].emplace_back(component_name(row.component));
-  std::vector<std::string> parts;
-  for (const auto& [role, names] : by_role) parts.push_back(fmt::format("{} {}", role_name(role), join(names, ", ")));
-  return join(parts, "; ");
+  std::map<ComponentRole, std::vector<Component>> by_role;
+  for (const auto& row : table.rows) by_role[row.role].push_back(row.component);
+  std::string text;
+  for (const auto& [role, components] : by_role) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", role_name(role), names_of(components));
+  }
+  return text;
 }
 
 /// A slip in a later stage must show before the first one has trained for hours: its flags, what they ask of the model,

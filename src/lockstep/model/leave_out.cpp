@@ -39,9 +39,7 @@ bool is_read(const Model& model, Component component, const std::set<Component>&
 }
 
 std::string flag_of(const std::set<Component>& components) {
-  std::vector<std::string> names;
-  for (const Component component : components) names.emplace_back(component_name(component));
-  return "--no_build " + join(names, ",");
+  return "--no_build " + names_of({components.begin(), components.end()}, ",");
 }
 
 void check_asked(const Model& model, const std::set<Component>& asked) {
@@ -122,11 +120,11 @@ std::vector<Component> components_of(const Model& model) {
   return found;
 }
 
-std::string names_of(const std::vector<Component>& components) {
+std::string names_of(const std::vector<Component>& components, std::string_view separator) {
   std::vector<std::string> names;
   names.reserve(components.size());
   for (const Component component : components) names.emplace_back(component_name(component));
-  return join(names, ", ");
+  return join(names, separator);
 }
 
 void leave_out(Model& model, const std::set<Component>& components) {

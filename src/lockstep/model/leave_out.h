@@ -9,6 +9,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/model/model.h"
@@ -18,7 +19,7 @@ namespace lockstep {
 /// Those that have a block, in the order in which they are needed; what was left out is not among them.
 std::vector<Component> components_of(const Model& model);
 /// "llm, vision, projector".
-std::string names_of(const std::vector<Component>& components);
+std::string names_of(const std::vector<Component>& components, std::string_view separator = ", ");
 
 /// Takes the blocks of `components` away, and of those that read nothing else; what was taken stands in
 /// Model::left_out, its tensors in Model::unused. Throws UserError(kUsage) when the model has no such component, when

@@ -212,13 +212,14 @@ Json Compatibility::json() const {
 }
 
 std::string left_out_reason(const Model& model) {
-  std::vector<std::string> asked, others;
-  for (const auto& left : model.left_out) (left.asked ? asked : others).push_back(name_of(left.component));
-  if (asked.empty()) return {};
-  const bool several = asked.size() + others.size() > 1;
-  std::vector<std::string> all = asked;
-  all.insert(all.end(), others.begin(), others.end());
-  return fmt::format("{} {} not built (--no_build {})", join(all, " and "), several ? "are" : "is", join(asked, ","));
+  std::vector<Component> asked, all;
+  for (const auto& left : model.left_out) {
+    all.push_back(left.component);
+    if (left.asked) asked.push_back(left.component);
+  }
+  if (all.empty()) return {};
+  return fmt::format("{} {} not built (--no_build {})", names_of(all, " and "), all.size() > 1 ? "are" : "is",
+                     names_of(asked, ","));
 }
 
 }  // namespace lockstep
