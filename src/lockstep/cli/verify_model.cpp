@@ -59,7 +59,6 @@ struct VerifyModel::Impl {
   const Family& family;
   Model model;
   Plan plan;
-  BufferPool pool{"cpu"};
   Communicator comm{World{}, make_solo_backend("cpu")};
   ParamStore store;
   Executor executor;
@@ -71,7 +70,7 @@ struct VerifyModel::Impl {
         family(family_of(config)),
         model(family.build(config)),
         plan(make_plan(model, options)),
-        store(plan, 0, pool),
+        store(plan, 0, Devices::one("cpu")),
         executor(model, plan, store, comm),
         adamw(store, comm, adamw_options) {
     const Weights weights = Weights::open(dir);

@@ -33,7 +33,7 @@ Flow cut_inputs(const Flow& flow, const Block& block, const Step& step, bool tra
 void add_edge(Flow& edges, const std::string& slot, const Tensor& grad) {
   if (!grad.defined()) return;
   const Tensor* held = edges.find(slot);
-  edges.set(slot, held == nullptr ? grad : held->add(grad));
+  edges.set(slot, held == nullptr ? grad : held->add(move_to(grad, DeviceMemory::of(*held))));
 }
 
 /// Which slots each block is the last to read.
@@ -52,17 +52,27 @@ std::vector<std::vector<std::string>> last_reads(const Model& model) {
 Executor::Executor(const Model& model, const Plan& plan, ParamStore& store, Communicator& comm)
     : model_(model),
       plan_(plan),
+      store_(store),
       residency_(store, comm),
       grads_(store, comm),
       recorder_(comm.recorder()),
+      border_(model, plan, store.devices()),
+      stages_(stages_of(plan)),
       last_reads_(last_reads(model)) {}
 
-std::vector<const Step*> Executor::active_steps(Presence anywhere) const {
+std::vector<const Step*> Executor::active_steps(Presence anywhere, size_t begin, size_t end) const {
   std::vector<const Step*> steps;
-  for (const auto& step : plan_.steps) {
-    if (anywhere.has(step.modality)) steps.push_back(&step);
+  for (size_t i = begin; i < end; ++i) {
+    if (anywhere.has(plan_.steps[i].modality)) steps.push_back(&plan_.steps[i]);
   }
   return steps;
+}
+
+void Executor::stand_at(MemoryPhase phase, const Step& step) const {
+  const std::string& name = block_of(step).name();
+  recorder_.stand_at(name);
+  memory_stands_at(phase, name);
+  border_.block_begins(step, phase);
 }
 
 const Block& Executor::block_of(const Step& step) const { return *model_.blocks[static_cast<size_t>(step.block)]; }
@@ -76,8 +86,12 @@ Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const C
   const Block& block = block_of(step);
   const at::AutoGradMode grad_mode(record);
   const auto tensors = lease.params();
+  border_.check_inputs(step, in, tensors);
   try {
-    return block.forward(Params(block.params(), tensors), in, context);
+    Flow out = block.forward(Params(block.params(), tensors), in, context);
+    border_.check_outputs(step, out);
+    border_.block_done();
+    return out;
   } catch (Error& e) {
     e.add_frame("in block " + block.name());
     throw;
@@ -95,16 +109,18 @@ Flow Executor::forward(Flow inputs, const Context& context, Presence here, Prese
 }
 
 void Executor::forward(std::span<Part> parts, Presence anywhere, Extent extent) {
-  auto steps = active_steps(anywhere);
+  auto steps = active_steps(anywhere, 0, plan_.steps.size());
   if (extent == Extent::kInputs) std::erase_if(steps, [&](const Step* s) { return s->block >= model_.input_blocks; });
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
     const Block& block = block_of(step);
-    recorder_.stand_at(block.name());
+    const OnDevice scope(store_.devices().at(step.device));
+    stand_at(MemoryPhase::kEvaluate, step);
     const Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
     for (auto& part : parts) {  // none: others run it, we only lend our shards
       if (step.modality == Modality::kImage && !part.image) continue;
+      border_.arrive(step, part.flow);
       Flow made = run(step, lease, part.flow.pick(block.reads()), part.context, /*record=*/false);
       drop_unread(part.flow, step);
       part.flow.put(std::move(made));
@@ -113,58 +129,102 @@ void Executor::forward(std::span<Part> parts, Presence anywhere, Extent extent) 
 }
 
 TrainOutput Executor::train(Flow inputs, const Context& context, Presence here, Presence anywhere) {
-  const auto steps = active_steps(anywhere);
-  std::vector<Taped> tape(steps.size());
-  Flow flow = std::move(inputs);
-  Lease last;
+  std::array<TrainInput, 1> window{{{std::move(inputs), context, here, anywhere}}};
+  return train(window);
+}
+
+TrainOutput Executor::train(std::span<TrainInput> window) {
+  std::vector<UnderWay> batches;
+  for (auto& input : window) {
+    if (!input.anywhere.rows) continue;
+    UnderWay batch;
+    batch.input = &input;
+    batch.number = batches.size();
+    batches.push_back(std::move(batch));
+  }
+  TrainOutput sum;
+  if (batches.empty()) return sum;
+  const auto add = [](Tensor& to, const Tensor& value) { to.defined() ? to.add_(value) : to = value.clone(); };
+  for (const auto& op : one_f_one_b(static_cast<int>(stages_.size()), static_cast<int>(batches.size()))) {
+    UnderWay& batch = batches[static_cast<size_t>(op.micro_batch)];
+    const auto stage = static_cast<size_t>(op.stage);
+    if (op.pass == Pass::kForward) {
+      forward_stage(batch, stage);
+      continue;
+    }
+    backward_stage(batch, stage);
+    if (stage > 0) continue;
+    grads_.finish_micro_batch(batch.number);
+    if (batch.output.loss.defined()) {
+      add(sum.loss, batch.output.loss);
+      add(sum.correct, batch.output.correct);
+    }
+    batch = {};
+  }
+  return sum;
+}
+
+void Executor::forward_stage(UnderWay& batch, size_t stage) {
+  const TrainInput& input = *batch.input;
+  const StageRange range = stages_[stage];
+  const OnDevice scope(store_.devices().at(range.device));
+  if (stage == 0) {
+    batch.tape.resize(plan_.steps.size());
+    batch.flow = std::move(batch.input->flow);
+  }
+  const auto steps = active_steps(input.anywhere, range.begin, range.end);
   recorder_.enter_phase(Phase::kForward);
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
-    recorder_.stand_at(block_of(step).name());
+    stand_at(MemoryPhase::kForward, step);
     Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
-    if (here.has(step.modality)) {
-      Flow in = cut_inputs(flow, block_of(step), step, step.backward);
-      Flow out = run(step, lease, in, context, step.backward && !step.recompute);
-      drop_unread(flow, step);
-      flow.put(detached(out));
-      if (step.backward) tape[k] = {std::move(in), step.recompute ? Flow{} : std::move(out), true};
+    if (input.here.has(step.modality)) {
+      border_.arrive(step, batch.flow);
+      Flow in = cut_inputs(batch.flow, block_of(step), step, step.backward);
+      Flow out = run(step, lease, in, input.context, step.backward && !step.recompute);
+      drop_unread(batch.flow, step);
+      batch.flow.put(detached(out));
+      if (step.backward) batch.tape[index_of(step)] = {std::move(in), step.recompute ? Flow{} : std::move(out), true};
     }
-    if (k + 1 == steps.size()) last = std::move(lease);  // its backward comes at once
+    if (&step == &plan_.steps.back()) batch.last = std::move(lease);
   }
-  TrainOutput output;
-  if (here.rows) output = {flow["loss"], flow["correct"]};
-  flow = {};
-  backward(steps, tape, std::move(last), context, here.rows);
-  return output;
+  if (stage + 1 < stages_.size()) return;
+  if (input.here.rows) {
+    batch.output = {batch.flow["loss"], batch.flow["correct"]};
+    batch.edges.set("loss", batch.output.loss.clone().fill_(1.0));
+  }
+  batch.flow = {};
 }
 
-void Executor::backward(const std::vector<const Step*>& steps, std::vector<Taped>& tape, Lease last,
-                        const Context& context, bool has_loss) {
-  std::vector<size_t> order;
-  for (size_t k = steps.size(); k-- > 0;) {
-    if (steps[k]->backward) order.push_back(k);
-  }
-  Flow edges;
-  if (has_loss) edges.set("loss", tape.back().out["loss"].detach().clone().fill_(1.0));
-  Lease lease = std::move(last);
+void Executor::backward_stage(UnderWay& batch, size_t stage) {
+  const StageRange range = stages_[stage];
+  const OnDevice scope(store_.devices().at(range.device));
+  auto steps = active_steps(batch.input->anywhere, range.begin, range.end);
+  std::erase_if(steps, [](const Step* step) { return !step->backward; });
+  std::reverse(steps.begin(), steps.end());
   recorder_.enter_phase(Phase::kBackward);
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Step& step = *steps[order[i]];
-    recorder_.stand_at(block_of(step).name());
-    if (i > 0) lease = residency_.borrow(step);
-    if (i + 1 < order.size()) residency_.prefetch(*steps[order[i + 1]]);
-    Taped& taped = tape[order[i]];
-    std::vector<Tensor> param_grads;
-    if (taped.ran) {
-      if (step.recompute) taped.out = run(step, lease, taped.in, context, /*record=*/true);
-      param_grads = differentiate(step, taped, lease, edges);
-      taped = {};
-    }
-    lease.release();
-    reduce(step, param_grads);
+  Lease lease = std::move(batch.last);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = *steps[i];
+    stand_at(MemoryPhase::kBackward, step);
+    if (&step != &plan_.steps.back()) lease = residency_.borrow(step);
+    if (i + 1 < steps.size()) residency_.prefetch(*steps[i + 1]);
+    run_back(batch, step, lease);
   }
-  grads_.finish_micro_batch();
+}
+
+void Executor::run_back(UnderWay& batch, const Step& step, Lease& lease) {
+  Taped& taped = batch.tape[index_of(step)];
+  std::vector<Tensor> param_grads;
+  if (taped.ran) {
+    if (step.recompute) taped.out = run(step, lease, taped.in, batch.input->context, /*record=*/true);
+    param_grads = differentiate(step, taped, lease, batch.edges);
+    taped = {};
+    border_.block_done();
+  }
+  lease.release();
+  reduce(step, param_grads, batch.number);
 }
 
 std::vector<Tensor> Executor::differentiate(const Step& step, const Taped& taped, const Lease& lease,
@@ -174,7 +234,7 @@ std::vector<Tensor> Executor::differentiate(const Step& step, const Taped& taped
     const Tensor* grad = edges.find(slot);
     if (grad == nullptr || !value.requires_grad()) continue;
     outputs.push_back(value);
-    output_grads.push_back(*grad);
+    output_grads.push_back(border_.return_to(step, slot, *grad));
   }
   for (const auto& slot : block_of(step).writes()) edges.erase(slot);
   std::vector<const std::string*> slots;
@@ -200,7 +260,7 @@ std::vector<Tensor> Executor::differentiate(const Step& step, const Taped& taped
   return param_grads;
 }
 
-void Executor::reduce(const Step& step, const std::vector<Tensor>& param_grads) {
+void Executor::reduce(const Step& step, const std::vector<Tensor>& param_grads, size_t micro_batch) {
   for (const int index : step.units) {
     const Unit& unit = plan_.units[static_cast<size_t>(index)];
     if (!unit.trainable) continue;
@@ -208,7 +268,7 @@ void Executor::reduce(const Step& step, const std::vector<Tensor>& param_grads) 
     for (size_t p = 0; p < param_grads.size(); ++p) {
       if (step.params[p].unit == index) grads[static_cast<size_t>(step.params[p].index)] = param_grads[p];
     }
-    grads_.add(index, grads);
+    grads_.add(index, grads, micro_batch);
   }
 }
 

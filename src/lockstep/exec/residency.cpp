@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 namespace lockstep {
 
@@ -28,51 +29,108 @@ std::vector<Tensor> Lease::params() const {
   std::vector<Tensor> tensors;
   tensors.reserve(step_->params.size());
   for (const auto& place : step_->params) {
-    tensors.push_back(home_->store_.unit(place.unit).leaves[static_cast<size_t>(place.index)]);
+    const UnitView& view = home_->store_.unit(place.unit).view_on(step_->device);
+    tensors.push_back(view.leaves[static_cast<size_t>(place.index)]);
   }
   return tensors;
 }
 
 Residency::Residency(ParamStore& store, Communicator& comm)
-    : store_(store), comm_(comm), slots_(static_cast<size_t>(store.num_units())) {}
+    : store_(store), comm_(comm), slots_(static_cast<size_t>(store.num_units())) {
+  for (int unit = 0; unit < store.num_units(); ++unit) copies_.emplace_back(store.unit(unit).views.size(), 0);
+  if (store.plan().options.placement.offload_params) copier_ = std::make_unique<Copier>();
+}
 
+Residency::~Residency() = default;
+
+/// Begins to bring a unit to its own device.
 void Residency::launch(int unit) {
   Slot& slot = slots_[static_cast<size_t>(unit)];
-  if (slot.resident || slot.gathering.active()) return;
-  UnitState& state = store_.unit(unit);
-  store_.pool().refill(state.full);
-  slot.gathering =
-      comm_.all_gather(state.full, state.shard, store_.plan().units[static_cast<size_t>(unit)].name + " gather");
+  if (slot.resident || slot.gathering.active() || slot.copying.active()) return;
+  const UnitState& state = store_.unit(unit);
+  const int device = store_.plan().units[static_cast<size_t>(unit)].device;
+  store_.pool(device).refill(state.views.front().full, MemoryUse::kGathered);
+  if (!copier_) return gather(unit);
+  if (store_.devices().at(device)->rehearsed()) return store_.lend(unit);
+  slot.copying = copier_->start([this, unit] {
+    const at::NoGradGuard no_grad;
+    store_.lend(unit);
+  });
+}
+
+/// The other ranks' parts, when this rank's stands where it is sent from.
+void Residency::gather(int unit) {
+  if (!store_.plan().gathers()) return;
+  const UnitState& state = store_.unit(unit);
+  const Tensor& full = state.views.front().full;
+  const Tensor mine = copier_ ? full.narrow(0, state.owned.begin, state.owned.size()) : state.shard;
+  slots_[static_cast<size_t>(unit)].gathering =
+      comm_.all_gather(full, mine, store_.plan().units[static_cast<size_t>(unit)].name + " gather");
+}
+
+void Residency::hold(int unit) {
+  Slot& slot = slots_[static_cast<size_t>(unit)];
+  ++slot.leases;
+  if (slot.resident) return;
+  launch(unit);
+  if (copier_) {
+    slot.copying.wait();
+    gather(unit);
+  }
+  slot.gathering.wait();
+  slot.resident = true;
+}
+
+void Residency::let_go(int unit) {
+  Slot& slot = slots_[static_cast<size_t>(unit)];
+  if (--slot.leases > 0) return;
+  slot.resident = false;
+  BufferPool::drop(store_.unit(unit).views.front().full);
+}
+
+/// A tied unit, read on a device that is not its own.
+void Residency::borrow_copy(int unit, int device) {
+  const UnitState& state = store_.unit(unit);
+  const UnitView& view = state.view_on(device);
+  int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
+  if (++leases > 1) return;
+  const at::NoGradGuard no_grad;
+  if (store_.plan().leases()) hold(unit);
+  store_.pool(device).refill(view.full, MemoryUse::kGathered);
+  view.full.copy_(state.views.front().full);
+  if (store_.plan().leases()) let_go(unit);
 }
 
 void Residency::prefetch(const Step& step) {
-  if (!store_.plan().gathers()) return;
+  if (!store_.plan().leases()) return;
   for (const int unit : step.units) launch(unit);
 }
 
 Lease Residency::borrow(const Step& step) {
-  Lease lease;
-  if (store_.plan().gathers()) {
-    prefetch(step);
-    for (const int unit : step.units) {
-      Slot& slot = slots_[static_cast<size_t>(unit)];
-      if (!slot.resident) slot.gathering.wait();
-      slot.resident = true;
-      ++slot.leases;
+  prefetch(step);
+  for (const int unit : step.units) {
+    if (store_.plan().units[static_cast<size_t>(unit)].device != step.device) {
+      borrow_copy(unit, step.device);
+    } else if (store_.plan().leases()) {
+      hold(unit);
     }
   }
+  Lease lease;
   lease.home_ = this;
   lease.step_ = &step;
   return lease;
 }
 
 void Residency::release(const Step& step) {
-  if (!store_.plan().gathers()) return;
   for (const int unit : step.units) {
-    Slot& slot = slots_[static_cast<size_t>(unit)];
-    if (--slot.leases > 0) continue;
-    slot.resident = false;
-    BufferPool::drop(store_.unit(unit).full);
+    const UnitState& state = store_.unit(unit);
+    if (store_.plan().units[static_cast<size_t>(unit)].device != step.device) {
+      const UnitView& view = state.view_on(step.device);
+      int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
+      if (--leases == 0) BufferPool::drop(view.full);
+    } else if (store_.plan().leases()) {
+      let_go(unit);
+    }
   }
 }
 

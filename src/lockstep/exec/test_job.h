@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/exec/executor.h"
+#include "lockstep/exec/rehearsal.h"
 #include "lockstep/model/batch.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/sharded_adamw.h"
@@ -162,6 +163,7 @@ using Named = std::map<std::string, Tensor>;
 
 struct JobOptions {
   PlanOptions plan{.compute = Dtype::kF32};
+  bool virtual_devices = false;  // even if the plan has one device alone
   double learning_rate = 1e-3;
   AdamWOptions adamw;
   uint64_t seed = 1;
@@ -173,8 +175,7 @@ class Job {
   Job(const Model& model, const JobOptions& options, Communicator& comm)
       : options_(options),
         plan_(make_plan(model, options.plan)),
-        pool_("cpu"),
-        store_(plan_, comm.rank(), pool_),
+        store_(plan_, comm.rank(), devices_of(options)),
         comm_(comm),
         executor_(model, plan_, store_, comm),
         adamw_(store_, comm, options.adamw) {
@@ -209,6 +210,23 @@ class Job {
     return loss;
   }
 
+  /// A window of this rank's rows, as a trainer runs it: pipelined where the plan has several devices.
+  double train(const RowsOfWindow& window, int64_t loss_chunk = 512) {
+    int64_t targets = 0;
+    std::vector<TrainInput> inputs;
+    for (const auto& rows : window) {
+      const OnDevice host(store_.devices().host);
+      Batch batch = collate(rows, collate_options());
+      targets += batch.target_tokens;
+      inputs.push_back(
+          {std::move(batch.flow), {.training = true, .loss_chunk = loss_chunk}, presence(batch), presence(batch)});
+    }
+    for (auto& input : inputs) input.context.loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets));
+    executor_.grads().clear();
+    const TrainOutput out = executor_.train(inputs);
+    return out.loss.item<double>();
+  }
+
   void update() { adamw_.step(options_.learning_rate, 1.0); }
 
   Named gradients() {
@@ -224,6 +242,13 @@ class Job {
   Executor& executor() { return executor_; }
   ParamStore& store() { return store_; }
 
+  /// Virtual devices where the plan has several or offloads: then the host is another place.
+  static Devices devices_of(const JobOptions& options) {
+    const Placement& placement = options.plan.placement;
+    const bool plain = !options.virtual_devices && placement.num_devices == 1 && !placement.offload_params &&
+                       !placement.offload_optimizer;
+    return plain ? Devices::one("cpu") : Devices::virtual_ones(placement.num_devices);
+  }
   static CollateOptions collate_options() { return {.pad_token = kPadToken}; }
   static Presence presence(const Batch& batch) { return {batch.rows > 0, batch.has_image}; }
 
@@ -235,7 +260,6 @@ class Job {
 
   JobOptions options_;
   Plan plan_;
-  BufferPool pool_;
   ParamStore store_;
   Communicator& comm_;
   Executor executor_;

@@ -31,8 +31,7 @@ std::map<int64_t, RowEmbedding> embed(const fs::path& checkpoint, const std::vec
     const Model model = family_of(config).build(config);
     const Weights weights = Weights::open(checkpoint);
     const Plan plan = make_plan(model, {.world = world, .zero = {3}, .compute = Dtype::kF32, .training = false});
-    BufferPool pool("cpu");
-    ParamStore store(plan, rank.id(), pool);
+    ParamStore store(plan, rank.id(), Devices::one("cpu"));
     store.load(weights, KeyMap::match(model, weights));
     Executor executor(model, plan, store, rank.data());
     Loader loader(rows, processor,

@@ -70,12 +70,12 @@ class Placer {
   Placer(const Model& model, const PlanOptions& options, Plan& plan) : model_(model), options_(options), plan_(plan) {}
 
   void run() {
-    for (size_t i = 0; i < model_.blocks.size(); ++i) add_unit(*model_.blocks[i]);
+    for (size_t i = 0; i < model_.blocks.size(); ++i) add_unit(i, *model_.blocks[i]);
     for (size_t i = 0; i < model_.blocks.size(); ++i) add_step(static_cast<int>(i), *model_.blocks[i]);
   }
 
  private:
-  void add_unit(const Block& block) {
+  void add_unit(size_t block_index, const Block& block) {
     Unit unit{.name = block.name(), .component = block.component(), .params = {}};
     for (const auto& spec : block.params()) {
       if (!spec.tied) unit.params.push_back({spec, 0});
@@ -85,6 +85,8 @@ class Placer {
                      !frozen_by_prefix(block, options_.freeze_prefixes);
     unit.uses = 0;
     place_params(unit, options_.world);
+    unit.device = device_of(block_index);
+    if (unit.trainable) place_optimizer(unit, block_index);
     const int index = static_cast<int>(plan_.units.size());
     for (size_t p = 0; p < unit.params.size(); ++p) {
       places_[unit.params[p].spec.sources.at(0).key] = {index, static_cast<int>(p)};
@@ -94,6 +96,7 @@ class Placer {
 
   void add_step(int index, const Block& block) {
     Step step{.block = index, .modality = block.modality()};
+    step.device = device_of(static_cast<size_t>(index));
     for (const auto& spec : block.params()) {
       const auto place = places_.find(spec.sources.at(0).key);
       check(place != places_.end(),
@@ -105,6 +108,33 @@ class Placer {
       }
     }
     plan_.steps.push_back(std::move(step));
+  }
+
+  int device_of(size_t block) const {
+    const auto& devices = options_.placement.device_of_block;
+    if (devices.empty()) return 0;
+    check(devices.size() == model_.blocks.size(), "a placement has a device for every block");
+    const int device = devices[block];
+    check(device >= 0 && device < options_.placement.num_devices, "a block stands on a device that there is");
+    return device;
+  }
+
+  void place_optimizer(Unit& unit, size_t block) const {
+    const Placement& placement = options_.placement;
+    const int64_t elements = plan_.optimised(unit);
+    std::vector<OptimizerShare> shares{{unit.device, 0, 1}};
+    if (placement.offload_optimizer) {
+      shares = {{Plan::kHost, 0, 1}};
+    } else if (!placement.optimizer_shares.empty() && !placement.optimizer_shares[block].empty()) {
+      shares = placement.optimizer_shares[block];
+    }
+    int64_t begin = 0;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const auto wanted = static_cast<int64_t>(shares[i].end * static_cast<double>(elements));
+      const int64_t end = i + 1 == shares.size() ? elements : std::min(elements, round_up(wanted, Plan::kAlign));
+      if (end > begin) unit.optimizer.push_back({shares[i].device, begin, end});
+      begin = end;
+    }
   }
 
   const Model& model_;
@@ -135,7 +165,35 @@ void mark_gradients(const Model& model, Plan& plan) {
   }
 }
 
+/// Walks the slots again: on which devices a slot may stand when a step reads it. A block that runs only where there is
+/// an image may have been left out, so what stood there before may still.
+void mark_arrivals(const Model& model, Plan& plan) {
+  std::map<std::string, std::set<int>> holders;
+  for (auto& step : plan.steps) {
+    const Block& block = *model.blocks[static_cast<size_t>(step.block)];
+    for (const auto& slot : block.reads()) {
+      auto [held, from_batch] = holders.try_emplace(slot, std::set<int>{Plan::kHost});
+      if (held->second != std::set<int>{step.device}) step.arrivals.push_back(slot);
+      if (block.modality() == Modality::kText) held->second.clear();
+      held->second.insert(step.device);  // it has moved there
+    }
+    for (const auto& slot : block.writes()) {
+      if (block.modality() == Modality::kText) holders[slot].clear();
+      holders[slot].insert(step.device);
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<StageRange> stages_of(const Plan& plan) {
+  std::vector<StageRange> stages;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (stages.empty() || stages.back().device != plan.steps[i].device) stages.push_back({plan.steps[i].device, i, i});
+    stages.back().end = i + 1;
+  }
+  return stages;
+}
 
 int64_t Unit::used_numel() const {
   int64_t used = 0;
@@ -150,6 +208,7 @@ Plan make_plan(const Model& model, const PlanOptions& options) {
   plan.options = options;
   Placer(model, options, plan).run();
   mark_gradients(model, plan);
+  mark_arrivals(model, plan);
   if (options.training && plan.num_trainable() == 0) {
     throw usage_error(fmt::format("nothing is left to train: every component of this {} model is frozen", model.family),
                       "set one of --freeze_llm, --freeze_vit, --freeze_aligner to false, or use --train llm");

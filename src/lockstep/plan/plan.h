@@ -16,6 +16,21 @@
 
 namespace lockstep {
 
+/// Part of what AdamW keeps of a block (masters and moments): elements [begin, end) of 0..1 stand on `device`.
+struct OptimizerShare {
+  int device = 0;
+  double begin = 0, end = 1;
+};
+
+/// Where blocks stand, among the devices that each rank drives.
+struct Placement {
+  int num_devices = 1;
+  std::vector<int> device_of_block;                           // empty: all on device 0
+  std::vector<std::vector<OptimizerShare>> optimizer_shares;  // by block; empty: with the block
+  bool offload_params = false;     // weights stay in host memory, and are on the device only while a block runs
+  bool offload_optimizer = false;  // masters and moments stay in host memory, and are updated there
+};
+
 struct PlanOptions {
   int world = 1;
   ZeroStage zero;
@@ -25,6 +40,7 @@ struct PlanOptions {
   bool recompute_vision = true;  // vit_gradient_checkpointing
   std::set<Component> frozen;
   std::vector<std::string> freeze_prefixes;  // freeze_parameters: whole blocks whose keys all begin so
+  Placement placement;
 };
 
 /// A parameter's place in the flat buffer of its unit, in elements.
@@ -33,18 +49,26 @@ struct PlacedParam {
   int64_t offset = 0;
 };
 
+/// Elements [begin, end) of what this rank optimises of a unit, on one device; kHost: in host memory.
+struct OptimizerPiece {
+  int device = 0;
+  int64_t begin = 0, end = 0;
+};
+
 /// What is gathered, reduced and optimised as one: the parameters of one block. Matrices (which decay) stand first.
 struct Unit {
   std::string name;
   Component component = Component::kLlm;
   std::vector<PlacedParam> params;
   bool trainable = false;
-  int uses = 1;                // steps that read it: 2 for a tied embedding
-  int64_t numel = 0;           // with holes for alignment, without padding
-  int64_t decay_numel = 0;     // elements [0, decay_numel) decay
-  int64_t padded = 0;          // a multiple of world * kAlign
-  int64_t shard = 0;           // padded / world
-  int64_t used_numel() const;  // parameters alone
+  int uses = 1;                           // steps that read it: 2 for a tied embedding
+  int64_t numel = 0;                      // with holes for alignment, without padding
+  int64_t decay_numel = 0;                // elements [0, decay_numel) decay
+  int64_t padded = 0;                     // a multiple of world * kAlign
+  int64_t shard = 0;                      // padded / world
+  int device = 0;                         // where it is computed with and its gradient stands
+  std::vector<OptimizerPiece> optimizer;  // behind one another, all of what a rank optimises; empty: not trained
+  int64_t used_numel() const;             // parameters alone
 };
 
 /// A block's parameter: params[i] of the block is units[unit].params[index].
@@ -60,11 +84,14 @@ struct Step {
   std::vector<int> units;                // in the order in which they are gathered
   std::vector<ParamPlace> params;        // as Block::params()
   std::vector<std::string> grad_inputs;  // slots whose incoming version needs a gradient
-  bool backward = false;                 // anything to do on the way back
+  std::vector<std::string> arrivals;     // slots that may stand on another device (the batch: on the host) before it
+  int device = 0;
+  bool backward = false;  // anything to do on the way back
   bool recompute = false;
 };
 
-/// Bytes of one rank. Transient: gathered units and staging at the worst moment, without activations.
+/// Bytes of one rank over all its devices and the host. Transient: gathered units at the worst moment, without
+/// activations.
 struct StateBytes {
   int64_t params = 0, master = 0, optimizer = 0, gradients = 0, transient = 0;
   int64_t total() const { return params + master + optimizer + gradients + transient; }
@@ -72,13 +99,18 @@ struct StateBytes {
 
 struct Plan {
   static constexpr int64_t kAlign = 64;  // elements: cache lines for every dtype
+  static constexpr int kHost = -1;       // a device: the host's memory
 
   PlanOptions options;
   std::vector<Unit> units;
   std::vector<Step> steps;
 
-  /// Whether parameters must be gathered before use: ZeRO-3 with someone to gather from.
+  /// Whether parameters must be gathered from other ranks before use: ZeRO-3 with someone to gather from.
   bool gathers() const { return options.zero.shards_params() && options.world > 1; }
+  /// Whether parameters are on the device only while they are used.
+  bool leases() const { return gathers() || options.placement.offload_params; }
+  /// Elements of a unit whose optimizer state this rank holds.
+  int64_t optimised(const Unit& unit) const { return options.zero.shards_optimizer() ? unit.shard : unit.padded; }
   int64_t num_params() const;  // tied ones once
   int64_t num_trainable() const;
   StateBytes state_bytes() const;               // the same on every rank
@@ -86,6 +118,13 @@ struct Plan {
   std::string json() const;                     // plan.json
   std::string print(const Model& model) const;  // for people: a line a step
 };
+
+/// Runs of steps on one device, as step indices [begin, end): what a pipeline calls its stages.
+struct StageRange {
+  int device = 0;
+  size_t begin = 0, end = 0;
+};
+std::vector<StageRange> stages_of(const Plan& plan);
 
 /// Throws UserError(kUsage): nothing left to train, a freeze prefix that matches nothing (nearest key) or only part of
 /// a block.

@@ -19,7 +19,10 @@ Json options_json(const PlanOptions& options) {
           {"recompute", options.recompute},
           {"recompute_vision", options.recompute_vision},
           {"frozen", frozen},
-          {"freeze_parameters", options.freeze_prefixes}};
+          {"freeze_parameters", options.freeze_prefixes},
+          {"devices", options.placement.num_devices},
+          {"offload_params", options.placement.offload_params},
+          {"offload_optimizer", options.placement.offload_optimizer}};
 }
 
 Json units_json(const std::vector<Unit>& units) {
@@ -31,12 +34,16 @@ Json units_json(const std::vector<Unit>& units) {
       for (const auto& source : placed.spec.sources) keys.push_back(source.key);
       params.push_back({{"keys", keys}, {"shape", placed.spec.shape}, {"offset", placed.offset}});
     }
+    Json pieces = Json::array();
+    for (const auto& piece : unit.optimizer) pieces.push_back({piece.device, piece.begin, piece.end});
     list.push_back({{"name", unit.name},
                     {"trainable", unit.trainable},
                     {"uses", unit.uses},
                     {"numel", unit.numel},
                     {"decay_numel", unit.decay_numel},
                     {"padded", unit.padded},
+                    {"device", unit.device},
+                    {"optimizer", pieces},
                     {"params", params}});
   }
   return list;
@@ -48,6 +55,8 @@ Json steps_json(const std::vector<Step>& steps) {
     list.push_back({{"block", step.block},
                     {"modality", step.modality == Modality::kImage ? "image" : "text"},
                     {"units", step.units},
+                    {"device", step.device},
+                    {"arrivals", step.arrivals},
                     {"grad_inputs", step.grad_inputs},
                     {"backward", step.backward},
                     {"recompute", step.recompute}});

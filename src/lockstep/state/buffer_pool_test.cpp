@@ -6,27 +6,24 @@
 namespace lockstep {
 namespace {
 
-TEST(BufferPool, CountsWhatIsAliveAndItsPeak) {
-  BufferPool pool("cpu");
-  {
-    const Tensor one = pool.take(1024, Dtype::kF32);
-    EXPECT_EQ(pool.alive_bytes(), 4096);
-    const Tensor two = pool.take(2048, Dtype::kBF16);
-    EXPECT_EQ(pool.alive_bytes(), 8192);
-  }
-  EXPECT_EQ(pool.alive_bytes(), 0);
-  EXPECT_EQ(pool.peak_bytes(), 8192);
-  pool.reset_peak();
-  EXPECT_EQ(pool.peak_bytes(), 0);
+BufferPool fresh_pool() { return BufferPool(DeviceMemory::make("test", {})); }
+
+TEST(BufferPool, CountsWhatIsAliveByUse) {
+  const BufferPool pool = fresh_pool();
+  const Tensor one = pool.take(1024, Dtype::kF32, MemoryUse::kParams);
+  const Tensor two = pool.take(2048, Dtype::kBF16, MemoryUse::kGradients);
+  EXPECT_EQ(DeviceMemory::of(one), pool.memory());
+  EXPECT_EQ(pool.memory()->figures().by_use[static_cast<size_t>(MemoryUse::kParams)], 4096);
+  EXPECT_EQ(pool.memory()->figures().by_use[static_cast<size_t>(MemoryUse::kGradients)], 4096);
 }
 
 TEST(BufferPool, ViewsOfADroppedBufferAreValidAgainWhenItIsRefilled) {
-  BufferPool pool("cpu");
-  const Tensor flat = pool.take(64, Dtype::kF32);
+  const BufferPool pool = fresh_pool();
+  const Tensor flat = pool.take(64, Dtype::kF32, MemoryUse::kGathered);
   const Tensor view = flat.narrow(0, 16, 8);
   BufferPool::drop(flat);
-  EXPECT_EQ(pool.alive_bytes(), 0);
-  pool.refill(flat);
+  EXPECT_EQ(pool.memory()->alive_bytes(), 0);
+  pool.refill(flat, MemoryUse::kGathered);
   flat.fill_(3.0);
   EXPECT_EQ(view.sum().item<float>(), 24.0F);
 }
@@ -34,8 +31,8 @@ TEST(BufferPool, ViewsOfADroppedBufferAreValidAgainWhenItIsRefilled) {
 TEST(BufferPool, ATensorMayOutliveItsPool) {
   Tensor kept;
   {
-    BufferPool pool("cpu");
-    kept = pool.take(16, Dtype::kF32).fill_(2.0);
+    const BufferPool pool = fresh_pool();
+    kept = pool.take_zeros(16, Dtype::kF32, MemoryUse::kParams).fill_(2.0);
   }
   EXPECT_EQ(kept.sum().item<float>(), 32.0F);
 }

@@ -27,16 +27,17 @@ constexpr const char* kFormat = "lockstep optimizer 1";
 
 struct Slot {
   const char* name;
-  Tensor UnitState::*tensor;
+  Tensor OptimizerState::*tensor;
 };
-constexpr std::array<Slot, 3> kSlots = {
-    {{"master", &UnitState::master}, {"exp_avg", &UnitState::exp_avg}, {"exp_avg_sq", &UnitState::exp_avg_sq}}};
+constexpr std::array<Slot, 3> kSlots = {{{"master", &OptimizerState::master},
+                                         {"exp_avg", &OptimizerState::exp_avg},
+                                         {"exp_avg_sq", &OptimizerState::exp_avg_sq}}};
 
 std::string key_of(const std::string& unit, const Slot& slot) { return unit + "." + slot.name; }
 
 /// A master of float32 weights is the weight itself, which stands in the model's files.
 bool is_stored(const Plan& plan, const Slot& slot) {
-  return slot.tensor != &UnitState::master || plan.options.compute != Dtype::kF32;
+  return slot.tensor != &OptimizerState::master || plan.options.compute != Dtype::kF32;
 }
 
 /// The part of a unit that one file holds.
@@ -122,9 +123,11 @@ void read_unit(const Shards& shards, const StoredUnit& stored, const Unit& plann
   for (const auto& slot : kSlots) {
     const std::string key = key_of(planned.name, slot);
     if (stored.pieces.empty() || shards.files[stored.pieces[0].file].find(key) == nullptr) continue;
-    const Tensor host = zeros({state.optimised.size()}, Dtype::kF32);
-    read_range(shards, stored, key, state.optimised.begin, host);
-    (state.*slot.tensor).copy_(host);
+    for (const auto& piece : state.optimizer) {
+      const Tensor host = zeros({piece.range.size()}, Dtype::kF32);
+      read_range(shards, stored, key, piece.range.begin, host);
+      (piece.*slot.tensor).copy_(host);
+    }
   }
 }
 
@@ -167,8 +170,12 @@ void write_optimizer_shard(const ParamStore& store, int world, const fs::path& d
     const UnitState& state = store.unit(i);
     for (const auto& slot : kSlots) {
       if (!is_stored(plan, slot)) continue;
-      out.write(key_of(planned.name, slot),
-                (state.*slot.tensor).narrow(0, range.begin - state.optimised.begin, range.size()));
+      for (const auto& piece : state.optimizer) {
+        const Range both = intersect(piece.range, range);
+        if (both.empty()) continue;
+        out.write_flat(key_of(planned.name, slot), both.begin - range.begin,
+                       (piece.*slot.tensor).narrow(0, both.begin - piece.range.begin, both.size()).cpu());
+      }
     }
   }
   out.finish();

@@ -27,16 +27,18 @@ void copy_flat(const Tensor& dst, const Tensor& src) {
 
 }  // namespace
 
-GradReducer::GradReducer(ParamStore& store, Communicator& comm)
-    : store_(store), comm_(comm), local_(static_cast<size_t>(store.num_units())) {}
+GradReducer::GradReducer(ParamStore& store, Communicator& comm) : store_(store), comm_(comm) {}
 
 GradReducer::~GradReducer() = default;
 
-void GradReducer::add(int unit, std::span<const Tensor> grads) {
+void GradReducer::add(int unit, std::span<const Tensor> grads, size_t micro_batch) {
   const at::NoGradGuard no_grad;
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  const OnDevice scope(store_.devices().at(planned.device));
+  const UsedFor use(MemoryUse::kGradients);
   const auto pieces = pieces_of(unit, grads);
-  if (store_.plan().units[static_cast<size_t>(unit)].uses > 1) {
-    add_tied(unit, pieces);
+  if (planned.uses > 1) {
+    add_tied(unit, pieces, micro_batch);
   } else {
     reduce(unit, pieces, store_.plan().options.compute);
   }
@@ -47,21 +49,24 @@ std::vector<GradReducer::Piece> GradReducer::pieces_of(int unit, std::span<const
   std::vector<Piece> pieces;
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
-    pieces.push_back({planned.params[i].offset, grads[i].contiguous().view({-1})});
+    const Tensor here = move_to(grads[i].contiguous(), store_.devices().at(planned.device));  // of a tied reader
+    pieces.push_back({planned.params[i].offset, here.view({-1})});
     look_at(unit, i, pieces.back().flat);
   }
   return pieces;
 }
 
-void GradReducer::add_tied(int unit, const std::vector<Piece>& pieces) {
+void GradReducer::add_tied(int unit, const std::vector<Piece>& pieces, size_t micro_batch) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
-  Local& local = local_[static_cast<size_t>(unit)];
-  if (!local.sum.defined()) local.sum = store_.pool().take(planned.padded, Dtype::kF32).zero_();
+  Local& local = local_[{micro_batch, unit}];
+  if (!local.sum.defined()) {
+    local.sum = store_.pool(planned.device).take_zeros(planned.padded, Dtype::kF32, MemoryUse::kGradients);
+  }
   for (const auto& piece : pieces) local.sum.narrow(0, piece.offset, piece.flat.numel()).add_(piece.flat);
   if (++local.seen < planned.uses) return;
   reduce(unit, {{0, local.sum}}, Dtype::kF32);
   drain(0);
-  local = {};
+  local_.erase({micro_batch, unit});
 }
 
 void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces) {
@@ -91,6 +96,7 @@ void GradReducer::reduce(int unit, const std::vector<Piece>& pieces, Dtype stagi
   for (int64_t begin = 0; begin < planned.shard; begin += segment) {
     const int64_t size = std::min(segment, planned.shard - begin);
     drain(kInFlight - 1);
+    const UsedFor staging_memory(MemoryUse::kCommunication);
     const Tensor staged = comm_.staging(world * size, scalar_type_of(staging_dtype));
     for (int64_t r = 0; r < world; ++r) {
       fill_part(staged.narrow(0, r * size, size), r * planned.shard + begin, pieces);
@@ -109,14 +115,14 @@ void GradReducer::reduce_alone(int unit, const std::vector<Piece>& pieces) {
   state.touched = true;
 }
 
-void GradReducer::finish_micro_batch() {
+void GradReducer::finish_micro_batch(size_t micro_batch) {
   const at::NoGradGuard no_grad;
-  for (int unit = 0; unit < store_.num_units(); ++unit) {
-    Local& local = local_[static_cast<size_t>(unit)];
-    if (local.seen == 0) continue;
-    reduce(unit, {{0, local.sum}}, Dtype::kF32);
+  for (auto at = local_.lower_bound({micro_batch, 0}); at != local_.end() && at->first.first == micro_batch;) {
+    const int unit = at->first.second;
+    const OnDevice scope(store_.devices().at(store_.plan().units[static_cast<size_t>(unit)].device));
+    reduce(unit, {{0, at->second.sum}}, Dtype::kF32);
     drain(0);
-    local = {};
+    at = local_.erase(at);
   }
   drain(0);
 }
@@ -129,6 +135,7 @@ void GradReducer::clear() {
 
 /// On a GPU a sum is left to be asked for, so that the host does not wait.
 void GradReducer::look_at(int unit, size_t param, const Tensor& flat) {
+  if (flat.is_meta()) return;
   if (!flat.is_cpu()) {
     local_sums_.push_back({unit, param, flat.sum(at::kFloat)});
   } else if (not_finite_.empty() && !all_finite(flat)) {

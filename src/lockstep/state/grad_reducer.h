@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
@@ -20,10 +23,10 @@ class GradReducer {
   ~GradReducer();
 
   /// grads: one a parameter of the unit, undefined = zero; or empty. Tied units are summed locally until their last
-  /// use.
-  void add(int unit, std::span<const Tensor> grads);
+  /// use in the micro-batch, of which several may be under way.
+  void add(int unit, std::span<const Tensor> grads, size_t micro_batch = 0);
   /// Ends a micro-batch: reduces tied units whose other uses did not come, waits for everything.
-  void finish_micro_batch();
+  void finish_micro_batch(size_t micro_batch = 0);
   /// Forgets gradients: before the next step.
   void clear();
 
@@ -59,7 +62,7 @@ class GradReducer {
   std::vector<Piece> pieces_of(int unit, std::span<const Tensor> grads);
   /// part := elements [begin, begin + part.numel()) of the unit's flat gradient.
   static void fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces);
-  void add_tied(int unit, const std::vector<Piece>& pieces);
+  void add_tied(int unit, const std::vector<Piece>& pieces, size_t micro_batch);
   void reduce(int unit, const std::vector<Piece>& pieces, Dtype staging_dtype);
   void reduce_alone(int unit, const std::vector<Piece>& pieces);
   void drain(size_t keep);
@@ -67,9 +70,9 @@ class GradReducer {
   ParamStore& store_;
   Communicator& comm_;
   std::deque<InFlight> in_flight_;
-  std::vector<LocalSum> local_sums_;  // of this step, on a GPU
-  std::string not_finite_;            // on a CPU: the first one
-  std::vector<Local> local_;
+  std::vector<LocalSum> local_sums_;               // of this step, on a GPU
+  std::string not_finite_;                         // on a CPU: the first one
+  std::map<std::pair<size_t, int>, Local> local_;  // by micro-batch and unit
 };
 
 }  // namespace lockstep

@@ -1,5 +1,9 @@
 #include "lockstep/state/param_store.h"
 
+#include <algorithm>
+#include <deque>
+#include <utility>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -26,14 +30,47 @@ void for_each_source(const Unit& unit, Visit&& visit) {
   }
 }
 
+/// Whether a master is the weight itself.
+bool is_weight(const OptimizerState& piece, const UnitState& state) {
+  return piece.master.storage().is_alias_of(state.kept.storage());
+}
+
 }  // namespace
 
-ParamStore::ParamStore(const Plan& plan, int rank, BufferPool& pool)
-    : plan_(plan), rank_(rank), pool_(pool), units_(plan.units.size()) {
+const UnitView& UnitState::view_on(int device) const {
+  const auto found = std::find_if(views.begin(), views.end(), [&](const auto& view) { return view.device == device; });
+  check(found != views.end(), "a unit is read on the devices that the plan says");
+  return *found;
+}
+
+ParamStore::ParamStore(const Plan& plan, int rank, Devices devices)
+    : plan_(plan), rank_(rank), devices_(std::move(devices)), units_(plan.units.size()) {
+  check(static_cast<int>(devices_.blocks.size()) == plan.options.placement.num_devices, "as many devices as planned");
+  memory_stands_at(MemoryPhase::kLoad, "");
   for (int i = 0; i < num_units(); ++i) build_unit(i);
+  for (const auto& step : plan.steps) {
+    for (const int index : step.units) {
+      const Unit& planned = plan.units[static_cast<size_t>(index)];
+      auto& views = unit(index).views;
+      if (std::any_of(views.begin(), views.end(), [&](const auto& view) { return view.device == step.device; }))
+        continue;
+      views.push_back(make_view(planned, step.device, pool(step.device).hollow(planned.padded, plan.options.compute)));
+    }
+  }
 }
 
 ParamStore::~ParamStore() = default;
+
+UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& full) const {
+  UnitView view{.device = device, .full = full, .leaves = {}};
+  for (const auto& placed : planned.params) {
+    // variable_data: a version counter of its own, so that refilling `full` never trips the checks of saved tensors.
+    Tensor leaf = full.narrow(0, placed.offset, placed.spec.numel()).view(placed.spec.shape).variable_data();
+    leaf.set_requires_grad(planned.trainable);
+    view.leaves.push_back(std::move(leaf));
+  }
+  return view;
+}
 
 void ParamStore::build_unit(int index) {
   const Unit& planned = plan_.units[static_cast<size_t>(index)];
@@ -41,26 +78,32 @@ void ParamStore::build_unit(int index) {
   const Dtype compute = plan_.options.compute;
   state.owned = {rank_ * planned.shard, (rank_ + 1) * planned.shard};
   state.optimised = plan_.options.zero.shards_optimizer() ? state.owned : Range{0, planned.padded};
-  if (plan_.gathers()) {
-    state.full = pool_.hollow(planned.padded, compute);
-    state.shard = pool_.take(planned.shard, compute);
-  } else {
-    state.full = pool_.take(planned.padded, compute);
-    state.shard = slice(state.full, state.owned);
+  const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
+  state.kept = home.take(plan_.gathers() ? planned.shard : planned.padded, compute, MemoryUse::kParams);
+  state.shard = plan_.gathers() ? state.kept : slice(state.kept, state.owned);
+  const Tensor full = plan_.leases() ? pool(planned.device).hollow(planned.padded, compute) : state.kept;
+  state.views.push_back(make_view(planned, planned.device, full));
+  if (planned.trainable) build_optimizer(index);
+}
+
+void ParamStore::build_optimizer(int index) {
+  const Unit& planned = plan_.units[static_cast<size_t>(index)];
+  UnitState& state = unit(index);
+  const int kept_on = plan_.options.placement.offload_params ? Plan::kHost : planned.device;
+  const int64_t kept_begin = plan_.gathers() ? state.owned.begin : 0;
+  for (const auto& piece : planned.optimizer) {
+    OptimizerState made{.device = piece.device,
+                        .range = {state.optimised.begin + piece.begin, state.optimised.begin + piece.end}};
+    const BufferPool there = pool(piece.device);
+    const int64_t numel = made.range.size();
+    const bool in_place = plan_.options.compute == Dtype::kF32 && devices_.at(piece.device) == devices_.at(kept_on);
+    made.master = in_place ? slice(state.kept, shifted(made.range, -kept_begin))
+                           : there.take(numel, Dtype::kF32, MemoryUse::kOptimizer);
+    made.exp_avg = there.take_zeros(numel, Dtype::kF32, MemoryUse::kOptimizer);
+    made.exp_avg_sq = there.take_zeros(numel, Dtype::kF32, MemoryUse::kOptimizer);
+    state.optimizer.push_back(std::move(made));
   }
-  if (planned.trainable) {
-    const Tensor weights = plan_.gathers() ? state.shard : slice(state.full, state.optimised);
-    state.master = compute == Dtype::kF32 ? weights : pool_.take(state.optimised.size(), Dtype::kF32);
-    state.exp_avg = pool_.take(state.optimised.size(), Dtype::kF32).zero_();
-    state.exp_avg_sq = pool_.take(state.optimised.size(), Dtype::kF32).zero_();
-    state.grad = pool_.take(planned.shard, Dtype::kF32).zero_();
-  }
-  for (const auto& placed : planned.params) {
-    // variable_data: a version counter of its own, so that refilling `full` never trips the checks of saved tensors.
-    Tensor leaf = state.full.narrow(0, placed.offset, placed.spec.numel()).view(placed.spec.shape).variable_data();
-    leaf.set_requires_grad(planned.trainable);
-    state.leaves.push_back(std::move(leaf));
-  }
+  state.grad = pool(planned.device).take_zeros(planned.shard, Dtype::kF32, MemoryUse::kGradients);
 }
 
 void ParamStore::load(const Weights& weights, const KeyMap& keys) {
@@ -71,37 +114,67 @@ void ParamStore::load(const Weights& weights, const KeyMap& keys) {
 
 void ParamStore::fill(const std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>& values) {
   const at::NoGradGuard no_grad;
+  const OnDevice host_memory(devices_.host);
   for (int i = 0; i < num_units(); ++i) {
     const Unit& planned = plan_.units[static_cast<size_t>(i)];
     UnitState& state = unit(i);
+    memory_stands_at(MemoryPhase::kLoad, planned.name);
     const Range needed = plan_.gathers() ? state.owned : Range{0, planned.padded};
-    const Tensor host = zeros({needed.size()}, Dtype::kF32);
+    const Tensor host = zeros({needed.size()}, Dtype::kF32, devices_.host->torch_device());
     for_each_source(planned, [&](const ParamSource& source, Range place) {
       const Range part = intersect(place, needed);
       if (part.empty()) return;
       values(source, part.begin - place.begin, slice(host, shifted(part, -needed.begin)));
     });
-    (plan_.gathers() ? state.shard : state.full).copy_(host);
-    if (state.master.defined() && plan_.options.compute != Dtype::kF32) {
-      state.master.copy_(slice(host, shifted(state.optimised, -needed.begin)));
+    state.kept.copy_(host);
+    for (const auto& piece : state.optimizer) {
+      if (!is_weight(piece, state)) piece.master.copy_(slice(host, shifted(piece.range, -needed.begin)));
     }
   }
 }
 
 void ParamStore::refresh(int index) {
   const UnitState& state = unit(index);
-  if (!state.master.defined() || plan_.options.compute == Dtype::kF32) return;  // master is the weight itself
-  (plan_.options.zero.shards_optimizer() ? state.shard : state.full).copy_(state.master);
+  const int64_t kept_begin = plan_.gathers() ? state.owned.begin : 0;
+  for (const auto& piece : state.optimizer) {
+    if (!is_weight(piece, state)) slice(state.kept, shifted(piece.range, -kept_begin)).copy_(piece.master);
+  }
+}
+
+void ParamStore::lend(int index) const {
+  const UnitState& state = unit(index);
+  const Tensor& full = state.views.front().full;
+  if (plan_.options.placement.offload_params) {
+    (plan_.gathers() ? slice(full, state.owned) : full).copy_(state.kept, /*non_blocking=*/true);
+  }
+}
+
+void ParamStore::publish(Communicator& comm, int index, std::deque<Pending>& pending) {
+  const Unit& planned = plan_.units[static_cast<size_t>(index)];
+  if (plan_.gathers() || !plan_.options.zero.shards_optimizer() || plan_.options.world == 1 || !planned.trainable)
+    return;
+  const UnitState& state = unit(index);
+  if (plan_.options.placement.offload_params) {  // the wires are the device's
+    const Tensor whole = pool(planned.device).take(planned.padded, plan_.options.compute, MemoryUse::kGathered);
+    const Tensor mine = slice(whole, state.owned).copy_(state.shard);
+    comm.all_gather(whole, mine, planned.name + " publish").wait();
+    state.kept.copy_(whole);
+    return;
+  }
+  pending.push_back(comm.all_gather(state.kept, state.shard, planned.name + " publish"));
+  if (pending.size() <= 2) return;
+  pending.front().wait();
+  pending.pop_front();
 }
 
 void ParamStore::publish_all(Communicator& comm) {
   const at::NoGradGuard no_grad;
-  const bool gather = !plan_.gathers() && plan_.options.zero.shards_optimizer() && plan_.options.world > 1;
+  std::deque<Pending> pending;
   for (int i = 0; i < num_units(); ++i) {
     refresh(i);
-    const Unit& planned = plan_.units[static_cast<size_t>(i)];
-    if (gather && planned.trainable) comm.all_gather(unit(i).full, unit(i).shard, planned.name + " publish").wait();
+    publish(comm, i, pending);
   }
+  for (auto& one : pending) one.wait();
 }
 
 void ParamStore::visit_unit(int index, const Tensor& flat, Dtype dtype, const Visitor& visit) const {
@@ -110,18 +183,33 @@ void ParamStore::visit_unit(int index, const Tensor& flat, Dtype dtype, const Vi
   });
 }
 
+/// What this rank optimises of a unit, as one f32 tensor: a copy unless it stands in one piece.
+Tensor ParamStore::masters_of(int index) const {
+  const UnitState& state = unit(index);
+  if (state.optimizer.size() == 1) return state.optimizer[0].master;
+  const Tensor whole = pool(plan_.units[static_cast<size_t>(index)].device)
+                           .take(state.optimised.size(), Dtype::kF32, MemoryUse::kGathered);
+  for (const auto& piece : state.optimizer) {
+    slice(whole, shifted(piece.range, -state.optimised.begin)).copy_(piece.master);
+  }
+  return whole;
+}
+
 void ParamStore::visit_full(Communicator& comm, int root, Dtype dtype, const Visitor& visit) {
   const at::NoGradGuard no_grad;
   for (int i = 0; i < num_units(); ++i) {
     const Unit& planned = plan_.units[static_cast<size_t>(i)];
     const UnitState& state = unit(i);
+    memory_stands_at(MemoryPhase::kSave, planned.name);
+    const OnDevice scope(devices_.at(planned.device));
+    const UsedFor use(MemoryUse::kGathered);
     // Masters only where they say more than the weights do.
-    const bool from_master = state.master.defined() && dtype == Dtype::kF32 && plan_.options.compute != Dtype::kF32;
-    const Tensor mine = from_master ? state.master : plan_.gathers() ? state.shard : state.full;
+    const bool from_master = planned.trainable && dtype == Dtype::kF32 && plan_.options.compute != Dtype::kF32;
+    const Tensor mine = from_master ? masters_of(i) : state.kept;
     Tensor whole = mine;
     if (mine.numel() < planned.padded) {
-      whole = pool_.take(planned.padded, dtype_of(mine));
-      comm.all_gather(whole, mine, planned.name + " export").wait();
+      whole = pool(planned.device).take(planned.padded, dtype_of(mine), MemoryUse::kGathered);
+      comm.all_gather(whole, move_to(mine, devices_.at(planned.device)), planned.name + " export").wait();
     }
     if (comm.rank() == root) visit_unit(i, whole, dtype, visit);
   }
@@ -133,10 +221,11 @@ void ParamStore::visit_gradients(Communicator& comm, int root, const Visitor& vi
     const Unit& planned = plan_.units[static_cast<size_t>(i)];
     const UnitState& state = unit(i);
     if (!planned.trainable) continue;
-    const Tensor mine = state.touched ? state.grad : zeros({planned.shard}, Dtype::kF32, pool_.device());
+    const BufferPool there = pool(planned.device);
+    const Tensor mine = state.touched ? state.grad : there.take_zeros(planned.shard, Dtype::kF32, MemoryUse::kGathered);
     Tensor whole = mine;
     if (plan_.options.world > 1) {
-      whole = pool_.take(planned.padded, Dtype::kF32);
+      whole = there.take(planned.padded, Dtype::kF32, MemoryUse::kGathered);
       comm.all_gather(whole, mine, planned.name + " gradient export").wait();
     }
     if (comm.rank() == root) visit_unit(i, whole, Dtype::kF32, visit);

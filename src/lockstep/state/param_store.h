@@ -1,10 +1,11 @@
-// Holds what a rank owns of every unit: the compute-dtype shard that is gathered, the float32 master, AdamW's moments,
-// and the gradient shard. Decides nothing (the Plan did) and moves nothing (exec/ does).
+// Holds what a rank owns of every unit, each part on the device that the Plan says: the compute-dtype weights that
+// stay, float32 masters, AdamW's moments, and the gradient shard. Decides nothing (the Plan did) and moves nothing
+// (exec/ does).
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,35 +13,52 @@
 #include "lockstep/plan/plan.h"
 #include "lockstep/state/buffer_pool.h"
 #include "lockstep/state/shard_layout.h"
+#include "lockstep/tensor/devices.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
 
 class Communicator;
 class KeyMap;
+class Pending;
 class Weights;
 
-/// The tensors of one unit on one rank. `own` is what this rank optimises: its shard, or all of `padded` when the
-/// optimizer is not sharded (ZeRO-0). Undefined tensors: not needed.
+/// What AdamW keeps of elements `range` of a unit (f32), on one device. In float32 the master is the weight itself
+/// where it stands on the same device.
+struct OptimizerState {
+  int device = 0;
+  Range range;
+  Tensor master, exp_avg, exp_avg_sq;
+};
+
+/// The whole weights of a unit on a device, and the parameters in it: views with version counters of their own,
+/// requires_grad as planned.
+struct UnitView {
+  int device = 0;
+  Tensor full;  // [padded], compute dtype; hollow between leases where parameters are leased
+  std::vector<Tensor> leaves;
+};
+
+/// The tensors of one unit on one rank. Undefined tensors: not needed.
 struct UnitState {
-  Range owned;      // elements of the flat unit that `grad` covers: always this rank's shard
-  Range optimised;  // elements that master, m, v cover: owned, or all in ZeRO-0
-  Tensor full;      // [padded], compute dtype; in ZeRO-3 hollow between leases
-  Tensor shard;     // [shard], compute dtype: what all_gather sends; a slice of full below ZeRO-3
-  Tensor master, exp_avg,
-      exp_avg_sq;  // f32 over `optimised`; master shares memory with shard or full when compute is f32
-  Tensor grad;     // [shard] f32; valid when `touched`
-  std::vector<Tensor>
-      leaves;            // one a param: views into full with version counters of their own, requires_grad as planned
+  Range owned;                  // elements of the flat unit that `grad` covers: always this rank's shard
+  Range optimised;              // elements that the optimizer covers: owned, or all in ZeRO-0
+  std::vector<UnitView> views;  // on its own device, then on those that read it tied: hollow between leases
+  Tensor kept;                  // compute dtype, what stays between leases: [shard] when gathered, else [padded]
+  Tensor shard;                 // [shard], of kept: what all_gather sends
+  std::vector<OptimizerState> optimizer;
+  Tensor grad;           // [shard] f32; valid when `touched`
   int64_t updates = 0;   // AdamW steps of this unit (a unit untouched in a step is not updated, as torch does)
   bool touched = false;  // reduced at least once in this step: agreed on all ranks
+
+  const UnitView& view_on(int device) const;
 };
 
 class ParamStore {
  public:
   using Visitor = std::function<void(const ParamSource&, const Tensor& value)>;
 
-  ParamStore(const Plan& plan, int rank, BufferPool& pool);
+  ParamStore(const Plan& plan, int rank, Devices devices);
   ~ParamStore();
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
@@ -54,13 +72,19 @@ class ParamStore {
   const UnitState& unit(int index) const { return units_[static_cast<size_t>(index)]; }
   int num_units() const { return static_cast<int>(units_.size()); }
   const Plan& plan() const { return plan_; }
-  BufferPool& pool() { return pool_; }
+  const Devices& devices() const { return devices_; }
+  BufferPool pool(int device) const { return BufferPool(devices_.at(device)); }
   int rank() const { return rank_; }
 
-  /// After the masters of a unit changed: compute-dtype shard (and full, in ZeRO-0) follow.
+  /// After the masters of a unit changed: the weights follow.
   void refresh(int index);
-  /// As above, when `master` was written from a checkpoint: collective below ZeRO-3 (gathers full).
+  /// Begins to give the part of a unit that this rank optimises to the other ranks, where they keep all of it. What is
+  /// under way is put behind the others in `pending`, of which at most two stay. Collective.
+  void publish(Communicator& comm, int index, std::deque<Pending>& pending);
+  /// refresh() and publish() of everything: when masters were written from a checkpoint. Collective.
   void publish_all(Communicator& comm);
+  /// This rank's weights -> `full`, on its device: all of them, or where all_gather wants its shard.
+  void lend(int index) const;
 
   /// Visits every checkpoint tensor of the model as f32 (masters where there are any) or compute dtype, whole, on rank
   /// `root` only; others take part in the gathers. Order: units, params, sources. Collective.
@@ -70,11 +94,14 @@ class ParamStore {
 
  private:
   void build_unit(int index);
+  void build_optimizer(int index);
+  UnitView make_view(const Unit& planned, int device, const Tensor& full) const;
+  Tensor masters_of(int index) const;
   void visit_unit(int index, const Tensor& flat, Dtype dtype, const Visitor& visit) const;
 
   const Plan& plan_;
   int rank_;
-  BufferPool& pool_;
+  Devices devices_;
   std::vector<UnitState> units_;
 };
 

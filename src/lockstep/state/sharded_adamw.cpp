@@ -24,15 +24,27 @@ void ShardedAdamW::update(int unit, const Tensor& grad, double learning_rate, do
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   UnitState& state = store_.unit(unit);
   ++state.updates;
+  for (const auto& piece : state.optimizer) {
+    const auto& device = store_.devices().at(piece.device);
+    const OnDevice scope(device);
+    const auto begin = piece.range.begin - state.optimised.begin;
+    update_piece(planned, piece, move_to(grad.narrow(0, begin, piece.range.size()), device),
+                 {.learning_rate = learning_rate, .divisor = divisor, .updates = state.updates});
+  }
+}
+
+void ShardedAdamW::update_piece(const Unit& planned, const OptimizerState& piece, const Tensor& grad,
+                                const Update& update) const {
+  const std::string& device = store_.devices().at(piece.device)->torch_device();
   std::optional<Tensor> scale;
-  if (divisor != 1.0) scale = full({}, divisor, Dtype::kF32, store_.pool().device());
-  const Tensor count = full({}, static_cast<double>(state.updates), Dtype::kF32, store_.pool().device());
+  if (update.divisor != 1.0) scale = full({}, update.divisor, Dtype::kF32, device);
+  const Tensor count = full({}, static_cast<double>(update.updates), Dtype::kF32, device);
   const auto update_range = [&](Range range, double weight_decay) {
-    const Range mine = shifted(intersect(range, state.optimised), -state.optimised.begin);
-    if (mine.empty()) return;
+    const Range mine = shifted(intersect(range, piece.range), -piece.range.begin);
+    if (mine.empty() || grad.is_meta()) return;
     const auto part = [&](const Tensor& t) { return std::vector<Tensor>{t.narrow(0, mine.begin, mine.size())}; };
-    at::_fused_adamw_(part(state.master), part(grad), part(state.exp_avg), part(state.exp_avg_sq), {}, {count},
-                      learning_rate, options_.beta1, options_.beta2, weight_decay, options_.epsilon,
+    at::_fused_adamw_(part(piece.master), part(grad), part(piece.exp_avg), part(piece.exp_avg_sq), {}, {count},
+                      update.learning_rate, options_.beta1, options_.beta2, weight_decay, options_.epsilon,
                       /*amsgrad=*/false, /*maximize=*/false, scale);
   };
   update_range({0, planned.decay_numel}, options_.weight_decay);
@@ -43,26 +55,20 @@ void ShardedAdamW::step(double learning_rate, double divisor) {
   const at::NoGradGuard no_grad;
   const Plan& plan = store_.plan();
   const bool replicated = !plan.options.zero.shards_optimizer() && plan.options.world > 1;
-  const bool publishes = plan.options.zero.shards_optimizer() && !plan.gathers() && plan.options.world > 1;
   std::deque<Pending> publishing;
   for (int unit = 0; unit < store_.num_units(); ++unit) {
     UnitState& state = store_.unit(unit);
     if (!state.touched) continue;
     const Unit& planned = plan.units[static_cast<size_t>(unit)];
+    memory_stands_at(MemoryPhase::kStep, planned.name);
     Tensor grad = state.grad;
     if (replicated) {
-      grad = store_.pool().take(planned.padded, Dtype::kF32);
+      grad = store_.pool(planned.device).take(planned.padded, Dtype::kF32, MemoryUse::kGathered);
       comm_.all_gather(grad, state.grad, planned.name + " grad gather").wait();
     }
     update(unit, grad, learning_rate * rate_ratio(planned), divisor);
     store_.refresh(unit);
-    if (publishes) {
-      publishing.push_back(comm_.all_gather(state.full, state.shard, planned.name + " publish"));
-      if (publishing.size() > 2) {
-        publishing.front().wait();
-        publishing.pop_front();
-      }
-    }
+    store_.publish(comm_, unit, publishing);
   }
   for (auto& pending : publishing) pending.wait();
 }

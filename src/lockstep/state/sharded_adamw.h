@@ -24,8 +24,13 @@ class ShardedAdamW {
   void step(double learning_rate, double divisor);
 
  private:
+  struct Update {
+    double learning_rate = 0, divisor = 1;
+    int64_t updates = 0;
+  };
   double rate_ratio(const Unit& unit) const;
   void update(int unit, const Tensor& grad, double learning_rate, double divisor);
+  void update_piece(const Unit& planned, const OptimizerState& piece, const Tensor& grad, const Update& update) const;
 
   ParamStore& store_;
   Communicator& comm_;

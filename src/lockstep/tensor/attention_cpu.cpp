@@ -4,8 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/empty.h>
 
 #include "lockstep/tensor/kernels.h"
@@ -179,8 +181,24 @@ bool has_attention_backward(const Tensor& q) {
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+  if (!q.is_meta()) {
+    auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal);
+    return {std::move(out), std::move(lse)};
+  }
+  // Its working memory: a tile of scores, its statistics and a tile of the result for each thread.
+  const int64_t queries = q.size(2), keys = k.size(2);
+  const int64_t q_tile = std::min<int64_t>(queries, queries >= 768 ? 256 : queries >= 192 ? 64 : 32);
+  const int64_t tile = q_tile * (std::min<int64_t>(keys, 512) + 2 + q.size(3));
+  const Tensor out = empty_heads(q);
+  const Tensor lse = at::empty({q.size(0), queries, q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
+  const Tensor working = at::empty({at::get_num_threads(), tile}, lse.options());
+  return {out, lse};
+}
+
 std::array<Tensor, 3> attention_backward_cpu(const Tensor& grad, const AttentionTrace& trace) {
   std::array<Tensor, 3> grads{empty_heads(trace.q), empty_heads(trace.k), empty_heads(trace.v)};
+  if (trace.q.is_meta()) return grads;
   if (trace.q.scalar_type() == at::kFloat) {
     backward_of<float>(grad, trace, grads);
   } else {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "lockstep/tensor/fwd.h"
 
@@ -15,6 +16,9 @@ struct AttentionTrace {
   const Tensor &q, &k, &v, &out, &lse;
   bool causal;
 };
+
+/// LibTorch's flash forward: out and lse as AttentionTrace wants them; on hollow tensors what it would allocate.
+std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
 
 /// Whether this machine and these tensors suit attention_backward_cpu.
 bool has_attention_backward(const Tensor& q);

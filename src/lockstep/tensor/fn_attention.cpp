@@ -1,6 +1,6 @@
 // B batch, N query heads, K kv heads, T queries, S keys, H head size.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -18,7 +18,7 @@ namespace {
 class CpuAttention final : public Function<CpuAttention> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
-    const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal);
+    const auto [out, lse] = attention_forward_cpu(q, k, v, causal);
     ctx->save_for_backward({q, k, v, out, lse});
     ctx->saved_data["causal"] = causal;
     return out;
@@ -79,9 +79,13 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   const bool causal = options.causal && queries > 1;
   const bool triangle = causal && queries == keys;  // what the kernels call causal
   if (options.mask == nullptr && (triangle || !causal)) {
-    if (!q.is_cpu()) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, triangle, {}, k.size(1) != q.size(1));
+    const bool hollow = q.is_meta();  // every device's flash attention keeps the same
+    if (!q.is_cpu() && !hollow)
+      return at::scaled_dot_product_attention(q, k, v, {}, 0.0, triangle, {}, k.size(1) != q.size(1));
     const Tensor k_BNSH = repeat_heads(k, q.size(1)), v_BNSH = repeat_heads(v, q.size(1));
-    if (q.requires_grad() && has_attention_backward(q)) return CpuAttention::apply(q, k_BNSH, v_BNSH, triangle);
+    const bool records = at::GradMode::is_enabled() && q.requires_grad();
+    if (records && (hollow || has_attention_backward(q))) return CpuAttention::apply(q, k_BNSH, v_BNSH, triangle);
+    if (hollow) return attention_forward_cpu(q, k_BNSH, v_BNSH, triangle).first;
     return at::scaled_dot_product_attention(q, k_BNSH, v_BNSH, {}, 0.0, triangle);
   }
   Tensor mask;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/kernels.h"
 
 namespace lockstep::fn {
@@ -12,9 +13,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using Tensors = torch::autograd::variable_list;
 
+/// Whether the program's own CPU code works on it, or is rehearsed with it.
+inline bool on_cpu(const Tensor& x) { return x.is_cpu() || (x.is_meta() && DeviceMemory::current()->row_kernels()); }
+
 /// Row kernels exist for float32 and bfloat16 on the CPU; everything else takes the composed path.
 inline bool has_kernels(const Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && on_cpu(x);
 }
 
 template <typename T>
@@ -26,9 +30,10 @@ T* write_of(const Tensor& x) {
   return static_cast<T*>(x.mutable_data_ptr());
 }
 
-/// Calls body.template operator()<float>() or <kernels::Bf16>(), by the dtype of x.
+/// Calls body.template operator()<float>() or <kernels::Bf16>(), by the dtype of x; nothing when x has no bytes.
 template <typename Body>
 void with_element(const Tensor& x, const Body& body) {
+  if (x.is_meta()) return;
   if (x.scalar_type() == at::kFloat) {
     body.template operator()<float>();
   } else {

@@ -76,7 +76,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
  public:
   static Tensors forward(AutogradContext* ctx, const Tensor& hidden_RD, const Tensor& w_VD, const Tensor& targets_R,
                          double weight, int64_t chunk, bool want_hidden, bool want_w) {
-    const Tensor kept = hidden_RD.is_cpu() ? rows_that_count(targets_R) : Tensor();
+    const Tensor kept = on_cpu(hidden_RD) ? rows_that_count(targets_R) : Tensor();
     const Tensor x_RD = kept.defined() ? hidden_RD.index_select(0, kept) : hidden_RD;
     const Tensor labels_R = kept.defined() ? targets_R.index_select(0, kept) : targets_R;
     const int64_t rows = x_RD.size(0), vocab = w_VD.size(0);
@@ -108,7 +108,8 @@ class CrossEntropy final : public Function<CrossEntropy> {
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
     const Tensor dx = ctx->saved_data["dx"].toTensor(), dw = ctx->saved_data["dw"].toTensor();
     ctx->saved_data.clear();
-    const bool whole = grads[0].is_cpu() && grads[0].item<float>() == 1.0F;  // the usual root: nothing to multiply
+    const bool whole = grads[0].is_meta() ||
+                       (grads[0].is_cpu() && grads[0].item<float>() == 1.0F);  // the usual root: nothing to multiply
     const auto times = [&](const Tensor& made) {
       return whole || !made.defined() ? made : made.mul(grads[0]).to(made.scalar_type());
     };
@@ -128,7 +129,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
 
   static Tensor scattered(const Tensor& dx, const Tensor& kept, const Tensor& like) {
     if (!dx.defined() || !kept.defined()) return dx;
-    return at::zeros_like(like).index_copy_(0, kept, dx);
+    return at::zeros_like(like).index_copy_(0, kept.to(dx.device()), dx);
   }
 };
 

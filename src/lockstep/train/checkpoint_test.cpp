@@ -49,8 +49,7 @@ struct Held {
         weights(Weights::open(dir)),
         keys(KeyMap::match(model, weights)),
         plan(make_plan(model, {.world = rank.size(), .zero = {stage}, .compute = Dtype::kBF16})),
-        pool("cpu"),
-        store(plan, rank.id(), pool) {
+        store(plan, rank.id(), Devices::one("cpu")) {
     store.load(weights, keys);
   }
 
@@ -58,10 +57,10 @@ struct Held {
   void fill_state() {
     for (int i = 0; i < store.num_units(); ++i) {
       UnitState& unit = store.unit(i);
-      if (!unit.master.defined()) continue;
+      if (unit.optimizer.empty()) continue;
       unit.updates = 7 + i;
       int slot = 1;
-      for (const Tensor& tensor : {unit.master, unit.exp_avg, unit.exp_avg_sq}) {
+      for (const Tensor& tensor : {unit.optimizer[0].master, unit.optimizer[0].exp_avg, unit.optimizer[0].exp_avg_sq}) {
         std::vector<float> values;
         for (int64_t k = unit.optimised.begin; k < unit.optimised.end; ++k) {
           values.push_back(static_cast<float>(k) + 0.25F * static_cast<float>(i) + 1e-3F * static_cast<float>(slot));
@@ -76,7 +75,6 @@ struct Held {
   Weights weights;
   KeyMap keys;
   Plan plan;
-  BufferPool pool;
   ParamStore store;
 };
 
@@ -116,13 +114,13 @@ TEST(Checkpoint, IsReadBackToTheBitByOtherRanksAndStages) {
       EXPECT_EQ(state.total_loss, 1.0 / 3.0);
       for (int i = 0; i < read.store.num_units(); ++i) {
         const UnitState &a = read.store.unit(i), &b = expected.store.unit(i);
-        if (!b.master.defined()) continue;
+        if (b.optimizer.empty()) continue;
         EXPECT_EQ(a.updates, 7 + i);
-        for (auto slot : {&UnitState::master, &UnitState::exp_avg, &UnitState::exp_avg_sq}) {
-          EXPECT_TRUE(at::equal(used(read, i, a.*slot), used(expected, i, b.*slot)))
+        for (auto slot : {&OptimizerState::master, &OptimizerState::exp_avg, &OptimizerState::exp_avg_sq}) {
+          EXPECT_TRUE(at::equal(used(read, i, a.optimizer[0].*slot), used(expected, i, b.optimizer[0].*slot)))
               << world << " ranks, stage " << stage << ", unit " << i;
         }
-        const Tensor own = a.master.narrow(0, a.owned.begin - a.optimised.begin, a.owned.size());
+        const Tensor own = a.optimizer[0].master.narrow(0, a.owned.begin - a.optimised.begin, a.owned.size());
         EXPECT_TRUE(at::equal(a.shard, to_dtype(own, Dtype::kBF16))) << "the weights follow their masters";
       }
     });
@@ -156,7 +154,7 @@ TEST(Checkpoint, AFailingRankIsNamedOnAllAndLeavesNothing) {
     save(rank, held, folder.path(), 1);
     const std::string taken = (folder.path() / "checkpoint-2").string() + ".tmp-" + std::to_string(::getpid());
     // Rank 1 alone cannot write: it does not hold what it should.
-    if (rank.id() == 1) held.store.unit(0).exp_avg = zeros({1}, Dtype::kF32);
+    if (rank.id() == 1) held.store.unit(0).optimizer[0].exp_avg = zeros({1}, Dtype::kF32);
     try {
       save(rank, held, folder.path(), 2);
       ADD_FAILURE() << "rank " << rank.id() << " saved";
@@ -195,7 +193,7 @@ TEST(Checkpoint, OtherTrainedPartsAreRefused) {
     Held held(rank, 3);
     save(rank, held, folder.path());
     held.plan = make_plan(held.model, {.world = 1, .compute = Dtype::kBF16, .freeze_prefixes = {"model.layers.0."}});
-    ParamStore other(held.plan, 0, held.pool);
+    ParamStore other(held.plan, 0, Devices::one("cpu"));
     EXPECT_THROW(resume_state(folder.path() / "checkpoint-3", other, rank.data(), rank.control()), UserError);
   });
 }

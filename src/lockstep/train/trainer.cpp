@@ -116,19 +116,16 @@ Trainer::Sums Trainer::accumulate(Window& window) {
                         .loss_weight = loss_scale_.value() / static_cast<double>(window.target_tokens),
                         .loss_chunk = options_.loss_chunk};
   parts_.executor.grads().clear();
-  Tensor loss = zeros({}, Dtype::kF32, parts_.store.pool().device());
-  Tensor correct = zeros({}, Dtype::kI64, parts_.store.pool().device());
+  std::vector<TrainInput> inputs;
   for (MicroBatch& micro : window.micro_batches) {
-    if (!micro.anywhere.rows) continue;
-    const TrainOutput out = parts_.executor.train(std::move(micro.flow), context, micro.here, micro.anywhere);
-    if (!micro.here.rows) continue;
-    loss.add_(out.loss);
-    correct.add_(out.correct);
+    inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
   }
-  const auto sums = sum_over_ranks<3>(parts_.control,
-                                      {parts_.executor.grads().local_sum_of_squares(), loss.item<double>(),
-                                       static_cast<double>(correct.item<int64_t>())},
-                                      "step figures");
+  const TrainOutput out = parts_.executor.train(inputs);
+  const auto sums = sum_over_ranks<3>(
+      parts_.control,
+      {parts_.executor.grads().local_sum_of_squares(), out.loss.defined() ? out.loss.item<double>() : 0.0,
+       out.correct.defined() ? static_cast<double>(out.correct.item<int64_t>()) : 0.0},
+      "step figures");
   return {.squares = sums[0], .loss = sums[1] / loss_scale_.value(), .correct = static_cast<int64_t>(sums[2])};
 }
 

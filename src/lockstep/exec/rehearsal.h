@@ -1,0 +1,41 @@
+// A step without bytes: the same store, executor and optimizer on tensors that have shapes and nothing else, counted as
+// real ones are. So what is predicted is what the code does, for every family, stage and placement; there are no
+// formulas that could fall behind it.
+//
+// Example:
+//   const MemoryForecast forecast = rehearse(model, plan, window, {.transport = "shm"});
+//   const std::vector<BlockCost> costs = block_costs(model, options, window, {});     // what device maps are made from
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/data/features.h"
+#include "lockstep/model/model.h"
+#include "lockstep/plan/block_cost.h"
+#include "lockstep/plan/memory_forecast.h"
+#include "lockstep/plan/plan.h"
+
+namespace lockstep {
+
+/// The rows of one rank, by micro-batch of a step. Media need a shape and facts, no values.
+using RowsOfWindow = std::vector<std::vector<Features>>;
+
+struct RehearsalOptions {
+  bool on_cpu = true;             // the device is this machine's CPU, whose memory is the host's
+  bool virtual_devices = false;   // on_cpu, but devices are parts of the host's memory
+  std::string transport = "shm";  // between ranks: "shm", "gloo", "nccl"
+  int64_t loss_chunk = 512;
+  bool save = true, evaluate = true;  // phases besides
+  std::vector<std::string> device_names;
+  std::vector<int64_t> capacities;  // bytes of each device; empty: not known
+};
+
+MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow& window,
+                        const RehearsalOptions& options);
+
+/// What each block costs, were all on one device.
+std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& options, const RowsOfWindow& window,
+                                   const RehearsalOptions& rehearsal);
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "lockstep/exec/rehearsal_backend.h"
+
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include "lockstep/state/buffer_pool.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+/// Holds what the transport needs until the call is finished.
+class HeldWork final : public Work {
+ public:
+  explicit HeldWork(Tensor held = {}) : held_(std::move(held)) {}
+  void finish(Clock::duration) override { held_ = Tensor(); }
+
+ private:
+  Tensor held_;
+};
+
+class RehearsalBackend final : public Backend {
+ public:
+  RehearsalBackend(int size, std::string transport) : size_(size), transport_(std::move(transport)) {}
+
+  std::unique_ptr<Work> all_gather(const Tensor&, const Tensor&) override { return std::make_unique<HeldWork>(); }
+  /// Gloo receives every rank's part before it adds them.
+  std::unique_ptr<Work> reduce_scatter(const Tensor&, const Tensor& staged, bool) override {
+    return std::make_unique<HeldWork>(transport_ == "gloo" ? at::empty(staged.sizes(), staged.options()) : Tensor());
+  }
+  std::unique_ptr<Work> all_reduce(const Tensor&, bool) override { return std::make_unique<HeldWork>(); }
+  std::unique_ptr<Work> broadcast(const Tensor&, int) override { return std::make_unique<HeldWork>(); }
+
+  /// Shared memory stages in its own segment, which no device counts.
+  Tensor staging(int64_t numel, int scalar_type) override {
+    const auto options =
+        at::TensorOptions().dtype(static_cast<at::ScalarType>(scalar_type)).device(c10::DeviceType::Meta);
+    if (transport_ != "shm") return at::empty({numel}, options);
+    const Tensor like = at::empty({0}, options);
+    return BufferPool(DeviceMemory::current()).hollow(numel, dtype_of(like));
+  }
+  int64_t max_staging_bytes() const override {
+    constexpr int64_t kSlot = int64_t{4} << 20, kGloo = int64_t{64} << 20;
+    return transport_ == "shm" ? kSlot : kGloo;
+  }
+  std::string name() const override { return "rehearsal of " + transport_ + " over " + std::to_string(size_); }
+  void abort() override {}
+
+ private:
+  int size_;
+  std::string transport_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_rehearsal_backend(int size, const std::string& transport) {
+  return std::make_unique<RehearsalBackend>(size, transport);
+}
+
+}  // namespace lockstep

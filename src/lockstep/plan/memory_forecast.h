@@ -1,0 +1,36 @@
+// What a step will need, before there is a tensor: per device and phase, by use, and where the peak is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/json.h"
+#include "lockstep/tensor/device_memory.h"
+
+namespace lockstep {
+
+struct DeviceForecast {
+  std::string name;
+  int64_t capacity = 0;  // bytes it has; 0: not known
+  MemoryFigures figures;
+
+  int64_t peak() const { return figures.peak().bytes; }
+  bool fits() const { return capacity == 0 || peak() <= capacity; }
+};
+
+/// Of one rank: all ranks hold alike, and the batch is the largest that any of them gets.
+struct MemoryForecast {
+  std::vector<DeviceForecast> devices;  // those that blocks stand on
+  DeviceForecast host;                  // what is offloaded, and the batch; empty where the device is the host
+  int64_t context_bytes = 0;            // of each device, beside what is counted: the runtime of a GPU
+  std::string batch;                    // what was rehearsed, in words
+
+  int64_t peak() const;      // of the device that needs most
+  double imbalance() const;  // most over least
+  bool fits() const;
+  Json as_json() const;       // "memory" of plan.json
+  std::string print() const;  // a table for people
+};
+
+}  // namespace lockstep
