@@ -122,5 +122,22 @@ TEST(Rehearsal, SaysWhatAStepNeeds) {
   }
 }
 
+TEST(Rehearsal, SaysWhatEveryDeviceNeeds) {
+  const Model model = build(wide_llava_config());
+  std::mt19937_64 random(5);
+  RowsOfWindow window;
+  for (int m = 0; m < 5; ++m) window.push_back({row_of(random, 150, true), row_of(random, 120, m % 2 == 0)});
+  for (const int devices : {2, 3}) {
+    for (const bool offload_params : {false, true}) {
+      PlanOptions plan{.world = 2, .zero = {offload_params ? 3 : 1}, .compute = Dtype::kF32, .recompute = devices == 2};
+      plan.placement = {.num_devices = devices, .offload_params = offload_params, .offload_optimizer = devices == 3};
+      for (size_t b = 0; b < model.blocks.size(); ++b) {
+        plan.placement.device_of_block.push_back(static_cast<int>(b) * devices / static_cast<int>(model.blocks.size()));
+      }
+      compare(model, plan, window, fmt::format("{} devices, offload params {}", devices, offload_params));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
