@@ -4,8 +4,8 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import time
+from pathlib import Path
 
 from small_job import losses, make_model, make_rows, sft_words
 from story import Story, finish, main, start
@@ -33,6 +33,19 @@ stages:
     component_lr: projector=2e-4
     max_steps: 3
 """
+
+
+def processes_with(path):
+    """Of those that run, the ones that have the path in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        if any(word.startswith(str(path).encode()) for word in words):
+            found.append(words)
+    return found
 
 
 class Stages(Story):
@@ -118,35 +131,43 @@ class Stages(Story):
         self.assertIn("resumes after step 2", done.stdout)
         self.assertEqual(self.result("within"), whole)
 
-    def test_killed_for_real(self):
+    def test_killed_while_a_stage_trains(self):
         path = self.write("whole")
         self.lockstep("sft", path, "--nproc", 2, expect=0)
-        for number in (signal.SIGKILL, signal.SIGINT):
-            out = f"killed{int(number)}"
-            words = ["sft", path, "--nproc", 2, "--output_dir", self.folder / out]
-            process = start(*words, "--logging_steps", 1)
-            for line in process.stdout:
-                if line.startswith("stage 2 of 2 (all) starts"):
-                    break
-            deadline = time.monotonic() + 60
-            while not (self.folder / out / "2-all" / "logging.jsonl").exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            os.kill(process.pid, number) if number == signal.SIGKILL else os.killpg(process.pid, number)
-            done = finish(process)
-            if number == signal.SIGINT and done.returncode != 0:  # 0: it was faster
-                self.assertEqual(done.returncode, 130, done.text)
-                command = [line for line in done.stdout.splitlines() if line.startswith("next: ")][-1]
-                self.assertEqual(shlex.split(command)[3], str(path))
-                self.assertTrue(command.endswith("--resume_from_checkpoint auto"), command)
-            ranks = subprocess.run(["pgrep", "-f", str(self.folder / out)], capture_output=True, text=True).stdout.split()
-            for _ in range(100):  # no rank outlives its launcher
-                if not ranks:
-                    break
-                time.sleep(0.1)
-                ranks = subprocess.run(["pgrep", "-f", str(self.folder / out)], capture_output=True, text=True).stdout.split()
-            self.assertEqual(ranks, [])
-            self.lockstep(*words, "--resume_from_checkpoint", "auto", expect=0)
-            self.assertEqual(self.result(out), self.result("whole"))
+        words = ["sft", path, "--nproc", 2, "--output_dir", self.folder / "killed"]
+        process = start(*words)
+        for line in process.stdout:
+            if line.startswith("stage 2 of 2 (all) starts"):
+                break
+        until = time.monotonic() + 60
+        while not (self.folder / "killed" / "2-all" / "logging.jsonl").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        finish(process)
+        until = time.monotonic() + 10
+        while (left := processes_with(self.folder / "killed")) and time.monotonic() < until:
+            time.sleep(0.1)
+        self.assertEqual(left, [], "a rank outlived its launcher")
+        self.lockstep(*words, "--resume_from_checkpoint", "auto", expect=0)
+        self.assertEqual(self.result("killed"), self.result("whole"))
+
+    def test_a_signal_saves_and_prints_the_command_that_goes_on_with_all_stages(self):
+        path = self.write(text=FILE.replace("max_steps: 4", "max_steps: 100000").replace("save_steps: 2", "save_steps: 90000"))
+        process = start("sft", path, "--nproc", 2)
+        for line in process.stdout:
+            if line.startswith("step "):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        done = finish(process)
+        self.assertEqual(done.returncode, 130, done.text)
+        self.assertEqual(self.record(), [("projector", False, ""), ("all", False, "")])
+        saved = [folder.name for folder in (self.folder / "out" / "1-projector").glob("checkpoint-*")]
+        self.assertEqual(len(saved), 1, done.text)
+        command = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+        self.assertEqual(command, [f"next: lockstep sft {path} --nproc 2 --resume_from_checkpoint auto"])
+        # Fewer steps than are done: the stage ends where it was interrupted, and the next one begins.
+        done = self.lockstep(*shlex.split(command[0])[2:], "--max_steps", 1, expect=0)
+        self.assertEqual(self.record(), [("projector", True, f"1-projector/{saved[0]}"), ("all", True, "2-all/checkpoint-1")])
 
     def test_a_slip_in_a_later_stage_shows_before_the_first_begins(self):
         slips = [("train: [llm, projector]", "train: [llm, projecter]", 2, 'found "projecter"'),
@@ -194,8 +215,7 @@ class Stages(Story):
         weights.write_bytes(weights.read_bytes()[:1000])
         words = ("sft", path, "--nproc", 2, "--save_total_limit", 1, "--max_grad_norm", 1, "--resume_from_checkpoint", "auto")
         done = self.lockstep(*words, expect=4)
-        self.assertIn("stage 2 (all) of 2 ended with exit code 4", done.stderr)
-        self.assertIn("--resume_from_checkpoint auto goes on with it", done.stderr)
+        self.assertIn("stage 2 of 2 (all) ended with exit code 4; what is finished is kept, and this goes on: lockstep sft", done.stderr)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ std::vector<std::string> resuming(const std::vector<std::string>& argv) {
   return words;
 }
 
-int start_ranks(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env,
-                int ranks) {
+Launched start_ranks(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,
+                     const Env& env, int ranks) {
   std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string(), verb};
   argv.insert(argv.end(), args.begin(), args.end());
   std::cout.flush();
@@ -66,7 +66,10 @@ int start_ranks(const std::string& verb, const std::vector<std::string>& args, c
                         .max_restarts = flags.max_restarts};
   if (options.guard == Guard::kStrict && World::from_env(env).num_nodes > 1) throw strict_needs_one_node();
   if (verb == "sft") options.restart_argv = resuming;
-  return launch_ranks(argv, env, options);
+  Launched done;
+  options.interrupted = &done.interrupted;
+  done.code = launch_ranks(argv, env, options);
+  return done;
 }
 
 }  // namespace
@@ -85,10 +88,10 @@ std::optional<int> launch_if_asked(const std::string& verb, const std::vector<st
   }
   const int ranks = world.needs_launch && flags.nproc == 0 ? world.local_size : wanted_ranks(flags, env);
   if (ranks <= 1 && !world.needs_launch) return std::nullopt;
-  return start_ranks(verb, args, flags, env, ranks);
+  return start_ranks(verb, args, flags, env, ranks).code;
 }
 
-int launch(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env) {
+Launched launch(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env) {
   return start_ranks(verb, args, flags, env, wanted_ranks(flags, env));
 }
 

@@ -35,9 +35,13 @@ struct Job {
 std::optional<int> launch_if_asked(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,
                                    const Env& env);
 
-/// Starts the ranks, even a single one, as processes of their own and waits; the exit code. No launcher has started
-/// this process.
-int launch(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env);
+/// How ranks have ended. A run that reached its end in the moment of a Ctrl-C has code 0 and was interrupted.
+struct Launched {
+  int code = 0;
+  bool interrupted = false;
+};
+/// Starts the ranks, even a single one, as processes of their own and waits. No launcher has started this process.
+Launched launch(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags, const Env& env);
 
 struct JobOptions {
   bool keep_meeting_point = false;                   // for further groups of ranks

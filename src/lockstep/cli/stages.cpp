@@ -82,7 +82,6 @@ class StagedRun {
     for (size_t i = 0; i < file_.stages.size(); ++i) {
       if (!record_.stages()[i].finished) {
         if (const int code = train(i, model); code != 0) return code;
-        record_.finish(i);
       } else {
         say(i, "is finished");
       }
@@ -125,18 +124,26 @@ class StagedRun {
     return true;
   }
 
+  /// Runs the stage and records its end; the exit code that ends the whole, or 0 to go on.
   int train(size_t stage, const std::string& model) {
     say(stage, fmt::format("starts from {} -> {}", model, record_.folder(stage).string()));
+    const std::string next = resume_command(words_, "auto");
     std::map<std::string, std::string> variables = env_.all();
-    variables["LOCKSTEP_RESUME_COMMAND"] = resume_command(words_, "auto");
-    const int code = launch("sft", words_of(file_.stages[stage].args, model, record_.folder(stage), record_.resumes()),
-                            flags_[stage].run, Env(std::move(variables)));
-    if (code == 0 || code == static_cast<int>(ExitCode::kInterrupted)) return code;
-    std::cerr << fmt::format(
-        "lockstep sft: stage {} ({}) of {} ended with exit code {}; what is finished is kept, and {} "
-        "goes on with it\n",
-        stage + 1, file_.stages[stage].name, file_.stages.size(), code, resume_command(words_, "auto"));
-    return code;
+    variables["LOCKSTEP_RESUME_COMMAND"] = next;
+    const auto words = words_of(file_.stages[stage].args, model, record_.folder(stage), record_.resumes());
+    const Launched done = launch("sft", words, flags_[stage].run, Env(std::move(variables)));
+    constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
+    if (done.code == kInterrupted) return done.code;  // it has said how to go on
+    if (done.code != 0) {
+      std::cerr << fmt::format(
+          "stage {} of {} ({}) ended with exit code {}; what is finished is kept, and this goes on: {}\n", stage + 1,
+          file_.stages.size(), file_.stages[stage].name, done.code, next);
+      return done.code;
+    }
+    record_.finish(stage);
+    if (!done.interrupted || stage + 1 == file_.stages.size()) return 0;
+    say(stage, "was finished when the signal came; next: " + next);
+    return kInterrupted;
   }
 
   const StagedFile& file_;

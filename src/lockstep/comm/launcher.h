@@ -25,6 +25,7 @@ struct LaunchOptions {
   int max_restarts = 0;
   /// The command line of the next attempt; asked after a failure that may not come again.
   std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
+  bool* interrupted = nullptr;  // set to whether a signal asked the ranks to stop, however they have ended
 };
 
 /// Runs `argv` num_processes times with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,

@@ -144,6 +144,22 @@ TEST_F(LauncherTest, ASignalIsForwardedAndTheRanksEndInTheirOwnWay) {
   EXPECT_EQ(WEXITSTATUS(status), 130);
 }
 
+TEST_F(LauncherTest, TellsASignalThatRanksWhichEndWellHaveHadToo) {
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    bool interrupted = false;
+    const int code =
+        launch_ranks(shell("trap 'exit 0' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done"),
+                     Env::process(), {.num_processes = 2, .interrupted = &interrupted});
+    ::_exit(code == 0 && interrupted ? 7 : 1);
+  }
+  ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
+  ::kill(launcher, SIGINT);
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
 TEST_F(LauncherTest, ASecondSignalEndsRanksThatDoNotListen) {
   const pid_t launcher = ::fork();
   if (launcher == 0) {
