@@ -24,6 +24,9 @@ std::string strategy_of(const PlanOptions& options) {
   std::string out =
       fmt::format("{}, {}, {}", options.zero.name(), counted(options.world, "rank"), torch_dtype_name(options.compute));
   if (options.training) out += options.recompute ? ", activations recomputed" : ", activations kept";
+  if (options.placement.num_devices > 1) out += fmt::format(", {} devices a rank", options.placement.num_devices);
+  if (options.placement.offload_params) out += ", weights in host memory between uses";
+  if (options.placement.offload_optimizer && options.training) out += ", optimizer in host memory";
   return out;
 }
 
@@ -49,19 +52,47 @@ StateBytes held_by(const Plan& plan, Component component) {
   return bytes;
 }
 
-/// Incident I4: each block of the component has its step, and each of its parameters a place in a unit.
+void refuse(ComponentRow& row, std::string reason) {
+  row.findings.push_back({Fit::kRefused, std::move(reason),
+                          fmt::format("--no_build {} leaves the component out", component_name(row.component))});
+}
+
+/// Incident I4: each block of the component has its step on a device that there is, and each of its parameters a place
+/// in a unit that stands there.
 void find_unplaced(const Model& model, const Plan& plan, ComponentRow& row) {
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     const Block& block = *model.blocks[i];
     if (block.component() != row.component) continue;
     const auto step = std::ranges::find_if(plan.steps, [&](const Step& s) { return s.block == static_cast<int>(i); });
-    const bool placed = step != plan.steps.end() && step->params.size() == block.params().size();
-    if (placed) continue;
-    row.findings.push_back(
-        {Fit::kRefused,
-         fmt::format("block {}: expected a place for each of its {} parameters, found {}", block.name(),
-                     block.params().size(), step == plan.steps.end() ? 0 : step->params.size()),
-         fmt::format("--no_build {} leaves the component out", component_name(row.component))});
+    const size_t placed = step == plan.steps.end() ? 0 : step->params.size();
+    if (step == plan.steps.end() || placed != block.params().size()) {
+      refuse(row, fmt::format("block {}: expected a place for each of its {} parameters, found {}", block.name(),
+                              block.params().size(), placed));
+      continue;
+    }
+    row.devices.insert(step->device);
+    if (step->device < 0 || step->device >= plan.options.placement.num_devices) {
+      refuse(row, fmt::format("block {}: expected one of {}, found device {}", block.name(),
+                              counted(plan.options.placement.num_devices, "device"), step->device));
+    }
+    for (const int index : step->units) {
+      const Unit& unit = plan.units[static_cast<size_t>(index)];
+      if (unit.name != block.name() || unit.device == step->device) continue;
+      refuse(row, fmt::format("block {}: expected its weights on device {}, where it runs, found device {}",
+                              block.name(), step->device, unit.device));
+    }
+  }
+}
+
+/// What is trained has its optimizer state somewhere, all of it.
+void find_stateless(const Plan& plan, ComponentRow& row) {
+  for (const auto& unit : plan.units) {
+    if (unit.component != row.component || !unit.trainable) continue;
+    int64_t placed = 0;
+    for (const auto& piece : unit.optimizer) placed += piece.end - piece.begin;
+    if (placed == plan.optimised(unit)) continue;
+    refuse(row, fmt::format("block {}: expected optimizer state of {} elements, found a place for {}", unit.name,
+                            plan.optimised(unit), placed));
   }
 }
 
@@ -104,6 +135,7 @@ ComponentRow built_row(const Model& model, const Plan& plan, Component component
   row.weight_bytes = row.params * dtype_bytes(plan.options.compute);
   row.held = held_by(plan, component);
   find_unplaced(model, plan, row);
+  find_stateless(plan, row);
   find_shared(model, plan, row);
   find_notes(plan, row);
   return row;
@@ -179,6 +211,11 @@ std::string Compatibility::print() const {
     out += fmt::format("  {:<10} {:<15} {:>6} {:>7} {:>8} {:>12} {:>12}  {}\n", component_name(row.component),
                        role_name(row.role), row.blocks, row.tensors, format_count(row.params),
                        format_bytes(row.weight_bytes), format_bytes(row.held.total()), fit_name(row.fit()));
+    if (row.devices.size() > 1 || (!row.devices.empty() && *row.devices.rbegin() > 0)) {
+      std::vector<std::string> numbers;
+      for (const int device : row.devices) numbers.push_back(std::to_string(device));
+      out += fmt::format("  {:<10} on device{} {}\n", "", numbers.size() > 1 ? "s" : "", join(numbers, ", "));
+    }
     for (const auto& finding : row.findings) {
       out += fmt::format("  {:<10} {}: {}\n", "", fit_name(finding.fit), told(finding));
     }
@@ -200,6 +237,7 @@ Json Compatibility::json() const {
                     {"tensors", row.tensors},
                     {"params", row.params},
                     {"weight_bytes", row.weight_bytes},
+                    {"devices", row.devices},
                     {"held",
                      {{"params", row.held.params},
                       {"master", row.held.master},

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ struct ComponentRow {
   int64_t blocks = 0, tensors = 0, params = 0;
   int64_t weight_bytes = 0;  // of its tensors once, in the dtype of the computation
   StateBytes held;           // by each rank, without `transient`; nothing when it is not built
+  std::set<int> devices;     // of its blocks, among those that a rank drives
   std::vector<Finding> findings;
   Fit fit() const;  // the worst of its findings
 };

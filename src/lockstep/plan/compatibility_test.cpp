@@ -119,6 +119,26 @@ TEST(Compatibility, RefusesABlockWithoutAPlace) {
   }
 }
 
+TEST(Compatibility, RefusesWeightsOnAnotherDeviceThanTheirBlock) {
+  const Model model = small_model();
+  const PlanOptions options{.placement = {.num_devices = 2, .device_of_block = {0, 1, 1, 0}}};
+  Plan plan = make_plan(model, options);
+  const Compatibility split = compatibility(model, plan);
+  EXPECT_NO_THROW(split.require());
+  EXPECT_EQ(row_of(split, Component::kLlm).devices, std::set<int>{0});
+  EXPECT_EQ(row_of(split, Component::kVision).devices, std::set<int>{1});
+  EXPECT_NE(split.print().find("2 devices a rank"), std::string::npos);
+  EXPECT_NE(split.print().find("on device 1\n"), std::string::npos) << split.print();
+  plan.units[1].device = 0;
+  plan.units[2].optimizer.clear();
+  const Compatibility broken = compatibility(model, plan);
+  EXPECT_EQ(row_of(broken, Component::kVision).findings.at(0).reason,
+            "block tower: expected its weights on device 1, where it runs, found device 0");
+  EXPECT_EQ(row_of(broken, Component::kProjector).findings.at(0).reason,
+            "block projector: expected optimizer state of 4096 elements, found a place for 0");
+  EXPECT_THROW(broken.require(), UserError);
+}
+
 TEST(Compatibility, InferenceUsesAndTrainsNothing) {
   const Model model = small_model();
   const Compatibility table = compatibility(model, make_plan(model, {.training = false}));

@@ -193,7 +193,7 @@ void read_optimizer_shards(ParamStore& store, const fs::path& dir) {
     if (found == shards.units.end()) {
       throw checkpoint_error(fmt::format("{}: expected optimizer state of {}, which is trained now, found none",
                                          dir.string(), planned.name),
-                             "resume with the same --freeze_* flags, or take the folder as --model to begin afresh");
+                             "resume with the same --train, --freeze and --no_build flags, or take the folder as --model to begin afresh");
     }
     read_unit(shards, found->second, planned, store.unit(i));
     ++matched;
@@ -201,7 +201,7 @@ void read_optimizer_shards(ParamStore& store, const fs::path& dir) {
   if (matched == shards.units.size()) return;
   throw checkpoint_error(
       fmt::format("{}: {} blocks were trained there, {} of them are now", dir.string(), shards.units.size(), matched),
-      "resume with the same --freeze_* flags, or take the folder as --model to begin afresh");
+      "resume with the same --train, --freeze and --no_build flags, or take the folder as --model to begin afresh");
 }
 
 }  // namespace lockstep
