@@ -23,6 +23,9 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kSameComponents =
+    "resume with the same --train, --freeze and --no_build flags, or take the folder as --model to begin afresh";
+
 constexpr const char* kFormat = "lockstep optimizer 1";
 
 struct Slot {
@@ -193,7 +196,7 @@ void read_optimizer_shards(ParamStore& store, const fs::path& dir) {
     if (found == shards.units.end()) {
       throw checkpoint_error(fmt::format("{}: expected optimizer state of {}, which is trained now, found none",
                                          dir.string(), planned.name),
-                             "resume with the same --train, --freeze and --no_build flags, or take the folder as --model to begin afresh");
+                             kSameComponents);
     }
     read_unit(shards, found->second, planned, store.unit(i));
     ++matched;
@@ -201,7 +204,7 @@ void read_optimizer_shards(ParamStore& store, const fs::path& dir) {
   if (matched == shards.units.size()) return;
   throw checkpoint_error(
       fmt::format("{}: {} blocks were trained there, {} of them are now", dir.string(), shards.units.size(), matched),
-      "resume with the same --train, --freeze and --no_build flags, or take the folder as --model to begin afresh");
+      kSameComponents);
 }
 
 }  // namespace lockstep
