@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/communication.h"
+#include "lockstep/base/memory_account.h"
 
 namespace lockstep {
 
@@ -30,6 +31,14 @@ struct StepDone {
   double gather_wait_seconds = 0, reduce_wait_seconds = 0;  // this rank, per step since the last record
   int64_t gather_bytes = 0, reduce_bytes = 0;
   std::vector<std::pair<std::string, double>> component_rates;  // of components with a learning rate of their own
+};
+
+/// Memory of every rank, beside what was predicted: behind each StepDone, and once more when the run is over (`last`).
+struct MemoryMeasured {
+  int64_t step = 0, max_steps = 0;
+  bool last = false;
+  MemoryAccount predicted;  // of any rank; empty: there is no forecast
+  std::vector<RankMemory> ranks;
 };
 
 /// A sample that evaluation or the end of training shows to people. image_path may be empty.
@@ -73,7 +82,7 @@ struct RunEnded {
   CommunicationFigures communication;         // of all ranks; empty when there is one
 };
 
-using Event = std::variant<RunStarted, StepDone, EvalDone, CheckpointSaved, Notice, Progress, RunEnded>;
+using Event = std::variant<RunStarted, StepDone, MemoryMeasured, EvalDone, CheckpointSaved, Notice, Progress, RunEnded>;
 
 /// One of the seams: console, JSONL, TensorBoard, report. Called on one thread, only on the rank that reports.
 class EventSink {

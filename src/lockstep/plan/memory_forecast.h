@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/memory_account.h"
 #include "lockstep/tensor/device_memory.h"
 
 namespace lockstep {
@@ -27,10 +28,14 @@ struct MemoryForecast {
   std::string batch;                    // what was rehearsed, in words
 
   int64_t peak() const;      // of the device that needs most
-  double imbalance() const;  // most over least
-  bool fits() const;
-  Json as_json() const;       // "memory" of plan.json
-  std::string print() const;  // a table for people
+  double imbalance() const;  // most over least; infinity: a device that holds nothing
+  bool fits() const;         // every device, with the context, and the host
+  MemoryAccount account() const;
+  Json as_json() const;       // "memory" of plan.json; memory_account_from() reads it
+  std::string print() const;  // a table for people; "" of an empty one
 };
+
+/// A device's figures as plain values. Phases in which nothing was held are left out.
+DeviceAccount account_of(std::string name, int64_t capacity, const MemoryFigures& figures);
 
 }  // namespace lockstep

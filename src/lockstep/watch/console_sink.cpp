@@ -11,6 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/watch/communication_table.h"
+#include "lockstep/watch/memory_summary.h"
 
 namespace lockstep {
 namespace {
@@ -107,6 +108,11 @@ void ConsoleSink::show(const StepDone& step) {
   const std::string cells = " " + bar(share);
   const bool fits = head.size() + cells.size() + rest.size() <= static_cast<size_t>(options_.width);
   line(head + (options_.tty && fits ? cells : "") + rest);
+}
+
+void ConsoleSink::show(const MemoryMeasured& memory) {
+  if (!memory.last) return;
+  for (const auto& text : memory_summary(memory)) line(text);
 }
 
 void ConsoleSink::show(const EvalDone& eval) {

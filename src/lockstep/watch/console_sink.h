@@ -39,6 +39,7 @@ class ConsoleSink final : public EventSink {
  private:
   void show(const RunStarted& run);
   void show(const StepDone& step);
+  void show(const MemoryMeasured& memory);
   void show(const EvalDone& eval);
   void show(const CheckpointSaved& saved);
   void show(const Notice& notice);

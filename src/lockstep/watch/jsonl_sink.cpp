@@ -12,6 +12,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/log_record.h"
+#include "lockstep/watch/memory_summary.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,8 @@ void JsonlSink::on(const Event& event) {
     for (const int64_t peak : step->peak_bytes) peak_bytes_ = std::max(peak_bytes_, peak);
     history_.push_back(to_record(*step));
     write(history_.back());
+  } else if (const auto* memory = std::get_if<MemoryMeasured>(&event)) {
+    write(memory_record(*memory));
   } else if (const auto* eval = std::get_if<EvalDone>(&event)) {
     remember_best(*eval);
     history_.push_back(to_record(*eval, epoch_, max_steps_));
@@ -51,12 +54,12 @@ void JsonlSink::start(const RunStarted& run) {
   max_steps_ = run.max_steps;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path());
   if (run.verb == "sft") {
-    if (run.start_step > 0) history_ = read_records(path_, run.start_step);
     std::string kept;
-    for (const Json& record : history_) {
+    for (Json& record : run.start_step > 0 ? read_records(path_, run.start_step) : std::vector<Json>()) {
       kept += to_line(record);
       if (const auto step = read_step_record(record)) epoch_ = step->epoch;
       if (const auto eval = read_eval_record(record)) remember_best(*eval);
+      if (!record.contains(kMemoryRecordKey)) history_.push_back(std::move(record));
     }
     write_text(path_, kept);
   }

@@ -1,6 +1,7 @@
 #include "lockstep/watch/log_record.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <set>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/text_format.h"
+#include "lockstep/watch/memory_summary.h"
 
 namespace lockstep {
 namespace {
@@ -179,7 +181,10 @@ std::vector<Json> read_records(const std::filesystem::path& path, int64_t last_s
   for (const std::string& line : split(read_text(path), '\n')) {
     auto record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     const auto at = step_of(record);
-    if (!at || at->first > last_step || !(record.contains("loss") || record.contains("eval_loss"))) continue;
+    if (!at || at->first > last_step) continue;
+    const bool kept = std::ranges::any_of(std::array{"loss", "eval_loss", kMemoryRecordKey},
+                                          [&](const char* key) { return record.contains(key); });
+    if (!kept) continue;
     out.push_back(std::move(record));
   }
   return out;

@@ -29,8 +29,8 @@ Json to_record(const EvalDone& eval, double epoch, int64_t max_steps);
 std::optional<StepDone> read_step_record(const Json& record);
 std::optional<EvalDone> read_eval_record(const Json& record);
 
-/// The step and eval records up to `last_step`, in file order. A line cut short by a crash, records of later steps and
-/// the closing records of an earlier run are left out. Empty when there is no file.
+/// The step, memory and eval records up to `last_step`, in file order. A line cut short by a crash, records of later
+/// steps and the closing records of an earlier run are left out. Empty when there is no file.
 std::vector<Json> read_records(const std::filesystem::path& path, int64_t last_step);
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@
 namespace lockstep {
 namespace {
 
+constexpr size_t kMostRanks = 16;  // whose memory is drawn
+
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -33,6 +35,7 @@ void TensorBoardSink::on(const Event& event) {
   if (const auto* run = std::get_if<RunStarted>(&event)) start(*run);
   if (!file_.is_open()) return;
   if (const auto* done = std::get_if<StepDone>(&event)) step(*done);
+  if (const auto* measured = std::get_if<MemoryMeasured>(&event)) memory(*measured);
   if (const auto* done = std::get_if<EvalDone>(&event)) eval(*done);
 }
 
@@ -63,6 +66,21 @@ void TensorBoardSink::step(const StepDone& step) {
   if (!step.peak_bytes.empty()) {
     const auto peak = *std::max_element(step.peak_bytes.begin(), step.peak_bytes.end());
     scalar(step.step, "train/memory_gib", static_cast<double>(peak) / (1 << 30));
+  }
+  file_.flush();
+}
+
+void TensorBoardSink::memory(const MemoryMeasured& memory) {
+  if (memory.last) return;  // the step has its points
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  for (size_t rank = 0; rank < std::min(memory.ranks.size(), kMostRanks); ++rank) {
+    const RankMemory& one = memory.ranks[rank];
+    const std::string tag = fmt::format("memory/rank{}/", rank);
+    scalar(memory.step, tag + "resident_gib", gib(one.resident_bytes));
+    for (const auto* device : one.since_last.everything()) {
+      scalar(memory.step, tag + device->name + "_alive_gib", gib(device->alive));
+      scalar(memory.step, tag + device->name + "_peak_gib", gib(device->peak_bytes()));
+    }
   }
   file_.flush();
 }

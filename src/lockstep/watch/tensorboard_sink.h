@@ -25,6 +25,7 @@ class TensorBoardSink final : public EventSink {
  private:
   void start(const RunStarted& run);
   void step(const StepDone& step);
+  void memory(const MemoryMeasured& memory);
   void eval(const EvalDone& eval);
   void scalar(int64_t step, std::string_view tag, double value);
   void write(std::string_view event);
