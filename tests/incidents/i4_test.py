@@ -166,6 +166,8 @@ class OneWord(Story):
         for picture in self.shared.glob("*.png"):
             (self.folder / picture.name).write_bytes(picture.read_bytes())
         none = self.train("none", pictures, expect=3, no_build="vision")
+        self.assertIn("expected a row of text alone, found 1 image: vision and projector are not built", none.stderr)
+        none = self.lockstep("eval", "--model", self.model, "--val_dataset", pictures, "--no_build", "vision", expect=3)
         self.assertIn(f"none of the 8 rows can be used: all have images or videos (the first: {pictures}:1)", none.stderr)
 
     def test_every_verb_leaves_the_tower_out(self):
