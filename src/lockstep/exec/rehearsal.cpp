@@ -18,10 +18,11 @@
 namespace lockstep {
 namespace {
 
-/// Small tensors that blocks read with the host's eyes keep their values: where media lie, which labels count.
-bool keeps_values(const std::string& slot) {
+/// Small tensors that blocks read with the host's eyes keep their values: where media lie and, where the host computes,
+/// which labels count.
+bool keeps_values(const std::string& slot, bool on_cpu) {
   const std::set<std::string> hollow{"input_ids", "positions", "pixel_values", "media_index"};
-  return !hollow.contains(slot);
+  return slot == "labels" ? on_cpu : !hollow.contains(slot);
 }
 
 class Rehearsal {
@@ -47,8 +48,10 @@ class Rehearsal {
   }
 
   void train(const RowsOfWindow& window) {
-    std::vector<TrainInput> inputs;
-    for (const auto& rows : window) inputs.push_back(input_of(rows));
+    std::vector<TrainInput> inputs, waiting;
+    const size_t stages = stages_of(plan_).size();
+    const size_t run = !options_.alike ? window.size() : stages == 1 ? 1 : stages + 1;
+    for (const auto& rows : window) (inputs.size() < run ? inputs : waiting).push_back(input_of(rows));
     executor_.grads().clear();
     executor_.train(inputs);
   }
@@ -71,7 +74,8 @@ class Rehearsal {
     Batch batch = collate(rows, {});
     TrainInput input{.flow = {}, .context = {.training = true, .loss_chunk = options_.loss_chunk}};
     for (const auto& [slot, value] : batch.flow.entries()) {
-      input.flow.set(slot, keeps_values(slot) ? value : at::empty_like(value, value.options().device(c10::kMeta)));
+      const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
+      input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));
     }
     input.here = input.anywhere = {.rows = batch.rows > 0, .image = batch.has_image};
     return input;
@@ -115,9 +119,8 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow
   Rehearsal rehearsal(model, plan, options);
   rehearsal.load();
   if (plan.options.training) {
-    rehearsal.train(window);
+    rehearsal.train(window);  // all state is there from the beginning: later steps need the same
     rehearsal.step();
-    rehearsal.train(window);  // with what a step leaves behind
     if (options.save) rehearsal.save();
   }
   if (options.evaluate || !plan.options.training) rehearsal.evaluate(window);

@@ -26,6 +26,7 @@ struct RehearsalOptions {
   bool virtual_devices = false;   // on_cpu, but devices are parts of the host's memory
   std::string transport = "shm";  // between ranks: "shm", "gloo", "nccl"
   int64_t loss_chunk = 512;
+  bool alike = false;                 // the micro-batches: those behind the ones that make the peak only wait
   bool save = true, evaluate = true;  // phases besides
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known

@@ -67,7 +67,8 @@ Tensor media_index(const std::vector<Features>& rows, const Layout& layout) {
 using Tail = std::span<const int64_t>;
 Tail tail_of(const PixelBlock& block) { return Tail(block.shape).subspan(1); }
 
-/// Blocks laid behind one another: their shapes may differ in the first dimension alone.
+/// Blocks laid behind one another: their shapes may differ in the first dimension alone. Blocks without values, of a
+/// rehearsal, give a tensor without bytes.
 void add_pixels(Batch& batch, const std::vector<Features>& rows) {
   Shape shape;
   std::vector<const PixelBlock*> blocks;
@@ -87,9 +88,13 @@ void add_pixels(Batch& batch, const std::vector<Features>& rows) {
       blocks.push_back(&block);
     }
   }
-  const Tensor pixels = empty(shape, Dtype::kF32);
-  auto* out = pixels.mutable_data_ptr<float>();
-  for (const auto* block : blocks) out = std::copy(block->values.begin(), block->values.end(), out);
+  const bool hollow = blocks.front()->values.empty();
+  const Tensor pixels = empty(shape, Dtype::kF32, hollow ? "meta" : "cpu");
+  auto* out = hollow ? nullptr : pixels.mutable_data_ptr<float>();
+  for (const auto* block : blocks) {
+    check(block->values.empty() == hollow, "all media of a batch have values, or none");
+    out = std::copy(block->values.begin(), block->values.end(), out);
+  }
   batch.flow.set("pixel_values", pixels);
   for (const auto& [slot, first] : blocks.front()->facts) {
     std::vector<int64_t> values;

@@ -98,7 +98,7 @@ void GradReducer::reduce(int unit, const std::vector<Piece>& pieces, Dtype stagi
     drain(kInFlight - 1);
     const UsedFor staging_memory(MemoryUse::kCommunication);
     const Tensor staged = comm_.staging(world * size, scalar_type_of(staging_dtype));
-    for (int64_t r = 0; r < world; ++r) {
+    for (int64_t r = 0; r < world && !staged.is_meta(); ++r) {  // of a rehearsal: nothing to fill
       fill_part(staged.narrow(0, r * size, size), r * planned.shard + begin, pieces);
     }
     auto pending =

@@ -14,6 +14,7 @@
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/read_text_config.h"
 #include "lockstep/zoo/text_blocks.h"
+#include "lockstep/zoo/typical_row.h"
 
 namespace lockstep {
 namespace {
@@ -136,6 +137,13 @@ std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs) {
   return image_rows_of_hf(inputs, media_token(config));
 }
 
+Features typical_row(const HfConfig& config, int64_t tokens) {
+  const ClipConfig clip = read_clip_config(config.at("vision_config"));
+  const int64_t edge = clip.image_size / clip.patch;
+  return typical_picture_row(tokens, {.shape = {1, clip.channels, clip.image_size, clip.image_size}},
+                             edge * edge + (drops_class_token(config) ? 0 : 1));
+}
+
 std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   const HfConfig config = HfConfig::load(dir);
   return load_image_processor(dir, {.token = media_token(config),
@@ -184,7 +192,8 @@ Family llava_family() {
           .build = build,
           .processor = load_processor,
           .rows_of_hf = rows_of,
-          .fresh_files = fresh_files};
+          .fresh_files = fresh_files,
+          .typical_row = typical_row};
 }
 
 }  // namespace lockstep

@@ -147,7 +147,8 @@ Family qwen2_5_vl_family() {
           .build = qwen2_5_vl::build,
           .processor = qwen2_5_vl::load_processor,
           .rows_of_hf = qwen2_5_vl::rows_of,
-          .fresh_files = qwen2_5_vl::fresh_files};
+          .fresh_files = qwen2_5_vl::fresh_files,
+          .typical_row = qwen2_5_vl::typical_row};
 }
 
 }  // namespace lockstep

@@ -18,6 +18,8 @@ WindowVisionConfig read_vision_config(const HfConfig& config);
 
 std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs);
+/// With a picture of 448 x 448 pixels: 1024 patches of 14 x 14.
+Features typical_row(const HfConfig& config, int64_t tokens);
 std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, int64_t vocab);
 
 }  // namespace lockstep::qwen2_5_vl

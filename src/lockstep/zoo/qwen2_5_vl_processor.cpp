@@ -12,6 +12,7 @@
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/mrope.h"
 #include "lockstep/zoo/qwen2_5_vl.h"
+#include "lockstep/zoo/typical_row.h"
 
 namespace lockstep::qwen2_5_vl {
 namespace {
@@ -107,6 +108,17 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   media.num_tokens = [merge = vision.merge](const PixelBlock& pixels) { return pixels.shape[0] / (merge * merge); };
   media.place = [rules = mrope_rules(config)](Features& features) { set_mrope_positions(features, rules); };
   return std::make_unique<ChatProcessor>(load_chat_parts(dir, std::move(media), qwen2_vl_template()));
+}
+
+Features typical_row(const HfConfig& config, int64_t tokens) {
+  constexpr int64_t kPixels = 448;  // of an edge
+  const WindowVisionConfig vision = read_vision_config(config.at("vision_config"));
+  const int64_t merged = std::max<int64_t>(1, kPixels / (vision.patch * vision.merge)), edge = merged * vision.merge;
+  Features row = typical_picture_row(
+      tokens, {.shape = {edge * edge, vision.patch_values()}, .facts = {{"grid_thw", {1, edge, edge}}}},
+      merged * merged);
+  set_mrope_positions(row, mrope_rules(config));
+  return row;
 }
 
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs) {

@@ -29,6 +29,9 @@ struct Family {
   /// config.json, preprocessor and chat template of a fresh checkpoint of a size ("tiny", "small", "demo"); empty:
   /// unknown size. A token id of the config may be a token's text: it becomes a special token, and its id is put there.
   std::function<std::vector<std::pair<std::string, Json>>(const std::string& size, int64_t vocab)> fresh_files;
+  /// A row of so many tokens with a picture of the usual size, from config.json alone (zoo/typical_row.h); empty: the
+  /// family takes text alone.
+  std::function<Features(const HfConfig&, int64_t tokens)> typical_row = {};
 };
 
 const std::vector<Family>& families();
