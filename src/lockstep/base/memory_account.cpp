@@ -69,6 +69,22 @@ std::vector<const DeviceAccount*> MemoryAccount::everything() const {
   return out;
 }
 
+int64_t MemoryAccount::highest_peak() const {
+  int64_t most = 0;
+  for (const auto& device : devices) most = std::max(most, device.peak_bytes());
+  return most;
+}
+
+int64_t RankMemory::peak_bytes() const { return own_memory ? since_start.highest_peak() : resident_peak_bytes; }
+
+int64_t RankMemory::predicted_bytes(const MemoryAccount& predicted) const {
+  if (predicted.empty()) return 0;
+  if (own_memory) return predicted.highest_peak();
+  int64_t sum = idle_bytes;
+  for (const auto* device : predicted.everything()) sum += device->peak_bytes();
+  return sum;
+}
+
 Json as_json(const DeviceAccount& device) {
   Json phases = Json::object();
   for (const auto& phase : device.phases) {
@@ -96,7 +112,8 @@ Json as_json(const MemoryAccount& account) {
 }
 
 Json as_json(const RankMemory& rank) {
-  return {{"idle_bytes", rank.idle_bytes},
+  return {{"own_memory", rank.own_memory},
+          {"idle_bytes", rank.idle_bytes},
           {"resident_bytes", rank.resident_bytes},
           {"resident_peak_bytes", rank.resident_peak_bytes},
           {"uncounted_bytes", rank.uncounted_bytes},
@@ -133,6 +150,7 @@ MemoryAccount memory_account_from(const Json& value) {
 RankMemory rank_memory_from(const Json& value) {
   return {.since_start = memory_account_from(member(value, "since_start")),
           .since_last = memory_account_from(member(value, "since_last")),
+          .own_memory = member(value, "own_memory") == Json(true),
           .idle_bytes = integer(value, "idle_bytes"),
           .resident_bytes = integer(value, "resident_bytes"),
           .resident_peak_bytes = integer(value, "resident_peak_bytes"),

@@ -46,16 +46,23 @@ struct MemoryAccount {
   std::string batch;                   // what was forecast, or the largest that came, in words
 
   bool empty() const { return devices.empty(); }
+  int64_t highest_peak() const;                          // of the devices
   std::vector<const DeviceAccount*> everything() const;  // devices, then the host
 };
 
 /// What one rank has measured.
 struct RankMemory {
   MemoryAccount since_start, since_last;  // peaks since the run began, and since it was last measured
-  int64_t idle_bytes = 0;                 // resident before there was a weight
+  bool own_memory = false;                // devices are GPUs: theirs is not this process's resident memory
+  int64_t idle_bytes = 0;                 // resident beside tensors when the first steps are done
   int64_t resident_bytes = 0, resident_peak_bytes = 0;
-  int64_t uncounted_bytes = 0;  // resident beside tensors: less the most that was counted in the machine's memory
+  int64_t uncounted_bytes = 0;  // resident, neither of files nor of tensors (at the most there were)
   int64_t available_bytes = 0;  // this rank's share of what the machine can still give; 0: not known
+
+  /// In one number: of the GPU that needed most, else of the process (resident).
+  int64_t peak_bytes() const;
+  /// The same as it was predicted; 0 where it was not.
+  int64_t predicted_bytes(const MemoryAccount& predicted) const;
 };
 
 Json as_json(const DeviceAccount& device);

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kFewest = 15, kMost = 45;  // points; thirds of an odd number of them
 constexpr double kLeastShare = 0.02;
 constexpr double kLeastBytes = 16 << 20;
-constexpr double kNormal99 = 2.576;  // two-sided
+constexpr double kDeviations = 4.5;  // a run is judged at every record: what is one in a hundred once would come
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -38,7 +38,7 @@ std::vector<double> slopes_of(const std::vector<MemoryPoint>& points) {
 /// The lower end of the confidence interval of the median slope.
 double lower_bound(const std::vector<double>& slopes, size_t num_points) {
   const auto n = static_cast<double>(num_points);
-  const double spread = kNormal99 * std::sqrt(n * (n - 1) * (2 * n + 5) / 18);
+  const double spread = kDeviations * std::sqrt(n * (n - 1) * (2 * n + 5) / 18);
   const double index = (static_cast<double>(slopes.size()) - spread) / 2;
   return index < 0 ? slopes.front() : slopes[static_cast<size_t>(index)];
 }
@@ -129,17 +129,19 @@ std::string MemoryGrowth::tell(size_t device, const std::vector<Growing>& growin
   const RankMemory& rank = memory.ranks[static_cast<size_t>(worst.rank)];
   int64_t room = rank.available_bytes;
   std::string what = "what the process holds beside tensors", where;
+  std::string now = format_bytes(rank.resident_bytes) + " resident";
   if (device != kBesideTensors) {
     const DeviceAccount& account = *rank.since_last.everything()[device];
     if (account.capacity > 0) room = account.capacity - account.peak_bytes();
     const std::string use = fastest(points, &MemoryPoint::by_use), phase = fastest(points, &MemoryPoint::peaks);
+    now = format_bytes(account.alive);
     what = (use.empty() ? "memory" : use) + " on " + account.name;
     if (!phase.empty()) where = fmt::format(", in the peak of {} too", phase);
   }
   std::string text =
       fmt::format("memory grows and does not come back: {} of {}{}, {} more a step, {} more since step {} ({} now)",
                   what, ranks.phrase(), where, format_bytes(static_cast<int64_t>(worst.trend.bytes_per_step)),
-                  format_bytes(worst.trend.growth), worst.trend.since_step, format_bytes(points.back().bytes));
+                  format_bytes(worst.trend.growth), worst.trend.since_step, now);
   if (room <= 0) return text;
   const auto steps = static_cast<int64_t>(static_cast<double>(room) / worst.trend.bytes_per_step);
   return text + fmt::format("; at this rate it is full after about {} more steps", format_count(steps));

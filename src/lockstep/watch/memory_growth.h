@@ -33,9 +33,9 @@ struct Trend {
 };
 
 /// The trend of the last points (15 at least, 45 at most), or none. It is one when the median of the slopes of all
-/// pairs is above zero beyond its spread (99 %), when it makes more than 2 % and 16 MiB over these points, and when the
-/// middle third of them lies clear above the first and the last clear above the middle: a single jump does not. Source:
-/// P. K. Sen, Estimates of the regression coefficient based on Kendall's tau (1968).
+/// pairs is above zero by 4.5 of its standard deviations, when it makes more than 2 % and 16 MiB over these points, and
+/// when the middle third of them lies clear above the first and the last clear above the middle: a single jump does
+/// not. Source: P. K. Sen, Estimates of the regression coefficient based on Kendall's tau (1968).
 std::optional<Trend> growth_of(const std::deque<MemoryPoint>& points);
 
 /// Of all ranks and devices.

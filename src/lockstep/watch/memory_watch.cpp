@@ -26,7 +26,9 @@ int64_t kib_field(std::string_view status, std::string_view name) {
 }  // namespace
 
 ProcessMemory parse_memory(std::string_view status) {
-  return {.resident_bytes = kib_field(status, "VmRSS:"), .peak_bytes = kib_field(status, "VmHWM:")};
+  return {.resident_bytes = kib_field(status, "VmRSS:"),
+          .anonymous_bytes = kib_field(status, "RssAnon:"),
+          .peak_bytes = kib_field(status, "VmHWM:")};
 }
 
 ProcessMemory read_memory() {

@@ -12,8 +12,9 @@
 namespace lockstep {
 
 struct ProcessMemory {
-  int64_t resident_bytes = 0;  // VmRSS
-  int64_t peak_bytes = 0;      // VmHWM: since the process began, or since reset_peak()
+  int64_t resident_bytes = 0;   // VmRSS
+  int64_t anonymous_bytes = 0;  // RssAnon: of it what is no file's, so that it comes back only when it is freed
+  int64_t peak_bytes = 0;       // VmHWM: since the process began, or since reset_peak()
 };
 
 /// Reads /proc/self/status; zeros where the kernel does not tell.

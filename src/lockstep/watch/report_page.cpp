@@ -11,6 +11,7 @@
 #include "lockstep/watch/html.h"
 #include "lockstep/watch/report_charts.h"
 #include "lockstep/watch/report_communication.h"
+#include "lockstep/watch/report_memory.h"
 #include "lockstep/watch/report_style.h"
 
 namespace lockstep {
@@ -110,6 +111,13 @@ std::string tiles(const RunHistory& history) {
   return out.empty() ? "" : R"(<div class="tiles">)" + out + "</div>\n";
 }
 
+/// Before anything was measured, and of a run that keeps no record: what the plan says.
+std::string memory(const RunHistory& history) {
+  if (history.memory) return memory_section(*history.memory);
+  const Json plan = lenient(history.start.plan_json);
+  return plan.is_object() && plan.contains("memory") ? report_memory_html(plan["memory"], Json()) : "";
+}
+
 std::string groups(const RunHistory& history) {
   if (history.evals.empty() || history.evals.back().groups.empty()) return {};
   std::string out =
@@ -195,7 +203,7 @@ std::string render_report(const RunHistory& history) {
   out += "</title><style>" + std::string(kReportStyle) + "</style></head><body><main>\n";
   out += header(history) + tiles(history);
   if (!charts.empty()) out += "<h2>Curves</h2>\n<div class=\"charts\">" + charts + "</div>\n";
-  out += groups(history) + samples(history);
+  out += groups(history) + samples(history) + memory(history);
   if (history.end) out += communication_section(history.end->communication);
   out += details(history);
   out += "<footer>Written by Lockstep. The curves' numbers stand in logging.jsonl.</footer></main><script>";

@@ -19,6 +19,7 @@ void ReportSink::on(const Event& event) {
   if (const auto* run = std::get_if<RunStarted>(&event)) start(*run);
   if (const auto* notice = std::get_if<Notice>(&event)) history_.notices.push_back(notice->text);
   if (const auto* step = std::get_if<StepDone>(&event)) history_.steps.push_back(*step);
+  if (const auto* memory = std::get_if<MemoryMeasured>(&event)) history_.memory = *memory;
   if (const auto* eval = std::get_if<EvalDone>(&event)) {
     for (EvalDone& earlier : history_.evals) earlier.samples.clear();  // only the newest answers are shown
     history_.evals.push_back(*eval);

@@ -13,6 +13,7 @@ struct RunHistory {
   RunStarted start;
   std::vector<StepDone> steps;
   std::vector<EvalDone> evals;
+  std::optional<MemoryMeasured> memory;  // the newest
   std::vector<CheckpointSaved> checkpoints;
   std::vector<std::string> notices;
   std::optional<RunEnded> end;  // nullopt: the run goes on
