@@ -11,6 +11,7 @@
 #include "lockstep/base/failure.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/cli/rehearsed_rows.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/watch/memory_watch.h"
 
@@ -129,22 +130,8 @@ BatchChoice search_batch_size(const BatchLimits& limits,
 }
 
 std::optional<Features> longest_row(const Dataset& rows, const std::function<Features(const Sample&)>& features_of) {
-  constexpr int64_t kLooked = 64;
-  std::optional<Features> longest;
-  size_t most = 0;
-  const int64_t step = std::max<int64_t>(1, rows.size() / kLooked);
-  for (int64_t row = 0; row < rows.size(); row += step) {
-    try {
-      Features features = features_of(rows.sample(row));
-      size_t weight = features.input_ids.size();
-      for (const auto& block : features.media) weight += block.values.size() / 64;
-      if (longest && weight <= most) continue;
-      most = weight;
-      longest = std::move(features);
-    } catch (const UserError&) {  // the run itself will name it
-    }
-  }
-  return longest;
+  auto longest = longest_rows(rows, features_of, 1);
+  return longest.empty() ? std::nullopt : std::optional(std::move(longest.front()));
 }
 
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest,

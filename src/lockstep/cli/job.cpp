@@ -27,9 +27,24 @@ int wanted_ranks(const RunFlags& flags, const Env& env) {
   if (const auto asked = env.integer("NPROC_PER_NODE")) return static_cast<int>(*asked);
   const int gpus = visible_gpus(env);
   if (flags.device == "cpu" || gpus < 2 || device_of("auto", 0, env) == "cpu") return 1;
+  if (!flags.placement.device_map.empty()) return 1;  // which drives all of them
   std::cout << fmt::format("{} GPUs, so {} ranks ({}); --nproc 1 or CUDA_VISIBLE_DEVICES chooses fewer\n", gpus, gpus,
                            flags.zero().name());
   return gpus;
+}
+
+/// One, unless blocks are to stand on several: then an equal part of the machine's GPUs.
+int devices_of_rank(const RunFlags& flags, const World& world, const Env& env) {
+  const PlacementFlags& placement = flags.placement;
+  if (placement.virtual_devices > 0) {
+    if (flags.device == "cuda") {
+      throw usage_error("--virtual_devices: they are parts of the host's memory, and --device says cuda",
+                        "leave one of them out");
+    }
+    return placement.virtual_devices;
+  }
+  if (placement.device_map.empty() || device_of(flags.device, 0, env) == "cpu") return 1;
+  return std::max(1, visible_gpus(env) / std::max(1, world.local_size));
 }
 
 }  // namespace
@@ -97,7 +112,8 @@ Launched launch(const std::string& verb, const std::vector<std::string>& args, c
 
 Job start_job(const std::string& verb, const RunFlags& flags, const Env& env, const JobOptions& job_options) {
   Job job{.world = World::from_env(env)};
-  job.device = device_of(flags.device, job.world.local_rank, env);
+  job.num_devices = devices_of_rank(flags, job.world, env);
+  job.device = device_of(flags.device, job.world.local_rank * job.num_devices, env);
   const JudgeOptions judge = flags.judge();
   const double longest = *std::max_element(judge.hard_seconds.begin(), judge.hard_seconds.end());
   // Where an agent watches, it ends the job in time and says why; the transport's own limit is for when it does not.

@@ -22,7 +22,8 @@ namespace lockstep {
 
 struct Job {
   World world;
-  std::string device = "cpu";
+  std::string device = "cpu";  // the first that this rank drives
+  int num_devices = 1;         // GPUs, or virtual ones, behind one another
   CommSetup comm;
 
   bool reports() const { return world.rank == 0; }

@@ -27,6 +27,15 @@ ZeroStage RunFlags::zero() const { return deepspeed.empty() ? ZeroStage{3} : Zer
 
 std::set<Component> RunFlags::without() const { return components_from("--no_build", no_build); }
 
+bool RunFlags::offloads_optimizer() const {
+  return placement.offloads("optimizer") ||
+         (!deepspeed.empty() && DeepSpeedChoice::from_flag(deepspeed).offload_optimizer);
+}
+
+bool RunFlags::offloads_params() const {
+  return placement.offloads("params") || (!deepspeed.empty() && DeepSpeedChoice::from_flag(deepspeed).offload_params);
+}
+
 std::optional<Dtype> RunFlags::dtype() const {
   if (torch_dtype.empty()) return std::nullopt;
   const Dtype dtype = dtype_from_flag(torch_dtype);
@@ -43,7 +52,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
                  "components that are not built: they hold no byte, rows that need them are refused, and a checkpoint "
                  "keeps their tensors as they are (vision)")
       ->group("Model");
-  app.add_option("--deepspeed", flags.deepspeed, "zero0 | zero1 | zero2 | zero3, or a DeepSpeed JSON (default: zero3)")
+  app.add_option("--deepspeed", flags.deepspeed,
+                 "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
   app.add_option("--nproc", flags.nproc, "local ranks to start (default: NPROC_PER_NODE, else one a GPU, else 1)")
       ->check(CLI::Range(0, 4096))
@@ -80,6 +90,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"kind", "full", "off"}))
       ->capture_default_str()
       ->group("Ranks");
+  add_placement_flags(app, flags.placement);
 }
 
 JudgeOptions RunFlags::judge() const {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/json.h"
+#include "lockstep/cli/placement_flags.h"
 #include "lockstep/comm/setup.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
@@ -30,6 +31,7 @@ struct RunFlags {
   int max_restarts = 0;
   std::string comm_figures = "kind";
   std::vector<std::string> no_build;
+  PlacementFlags placement;
   std::set<Component> without() const;  // --no_build; throws UserError(kUsage)
   JudgeOptions judge() const;           // throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
@@ -37,6 +39,9 @@ struct RunFlags {
 
   /// zero3 unless asked otherwise: alone it costs nothing, among several ranks it needs the least memory.
   ZeroStage zero() const;
+  /// --offload, or what --deepspeed says of it.
+  bool offloads_optimizer() const;
+  bool offloads_params() const;
   std::optional<Dtype> dtype() const;  // nullopt: what config.json says
 };
 void add_run_flags(CLI::App& app, RunFlags& flags);

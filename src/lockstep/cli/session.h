@@ -12,7 +12,9 @@
 #include <set>
 #include <string>
 
+#include "lockstep/cli/device_log.h"
 #include "lockstep/cli/job.h"
+#include "lockstep/cli/placement.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/model/batch.h"
 #include "lockstep/model/hf_config.h"
@@ -32,6 +34,7 @@ struct ModelFolder {
   const Family& family;
   Model model;
   Dtype dtype_of_config() const;
+  bool sees() const;                             // a tower for pictures is built
   std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
 };
 
@@ -39,10 +42,12 @@ class Session {
  public:
   /// Also the place to refuse what does not fit the model: nothing has been loaded by then.
   using PlanMaker = std::function<PlanOptions(const Model& model, Dtype compute)>;
+  /// The rows of a step that memory is planned for; asked on rank 0.
+  using RowsMaker = std::function<RowsOfWindow(const ModelFolder& folder, const Processor& processor)>;
 
   /// Opens the folder, matches names and shapes, makes the plan and compares it with the other ranks. `flags` say in
   /// which dtype and without which components. Collective; what fails on one rank is thrown on all.
-  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options);
+  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows = {});
 
   /// Reads this rank's slices of the weights. Collective.
   void load();
@@ -52,6 +57,8 @@ class Session {
   const Model& model() const { return folder_->model; }
   const Processor& processor() const { return *processor_; }
   const Plan& plan() const { return plan_; }
+  const MemoryForecast& forecast() const { return forecast_; }  // rank 0's; empty without a RowsMaker
+  const std::vector<std::string>& notices() const { return notices_; }
   Dtype dtype() const { return dtype_; }  // of the computation
   const Weights& weights() const { return *weights_; }
   const KeyMap& keys() const { return *keys_; }
@@ -68,9 +75,17 @@ class Session {
   std::unique_ptr<Processor> processor_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KeyMap> keys_;
+  void place(PlanOptions& options, const RowsMaker& rows);
+  void predict(const RowsMaker& rows);
+  ExecutorHooks hooks();
+
+  const RunFlags flags_;
   Plan plan_;
+  MemoryForecast forecast_;
+  std::vector<std::string> notices_;
   Dtype dtype_ = Dtype::kF32;
   std::unique_ptr<ParamStore> store_;
+  std::unique_ptr<DeviceLog> device_log_;
   std::unique_ptr<Executor> executor_;
 };
 

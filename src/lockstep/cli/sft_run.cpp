@@ -11,6 +11,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/answers.h"
+#include "lockstep/cli/rehearsed_rows.h"
 #include "lockstep/cli/sample_view.h"
 #include "lockstep/cli/unbuilt_rows.h"
 #include "lockstep/comm/together.h"
@@ -19,6 +20,7 @@
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/console_sink.h"
 #include "lockstep/watch/jsonl_sink.h"
+#include "lockstep/watch/memory_sink.h"
 #include "lockstep/watch/memory_watch.h"
 #include "lockstep/watch/report_sink.h"
 #include "lockstep/watch/tensorboard_sink.h"
@@ -42,14 +44,22 @@ int SftRun::run() {
     find_programs();
     choose_folder();
     const std::string dir = folder_.checkpoint.empty() ? flags_.run.model : folder_.checkpoint.string();
-    session_ = std::make_unique<Session>(job_, dir, flags_.run, [&](const Model& model, Dtype compute) {
-      flags_.components.check_against(model);
-      return flags_.plan_options(job_.world.size, compute);
-    });
     open_rows();
+    session_ = std::make_unique<Session>(
+        job_, dir, flags_.run,
+        [&](const Model& model, Dtype compute) {
+          flags_.components.check_against(model);
+          return flags_.plan_options(job_.world.size, compute);
+        },
+        [&](const ModelFolder&, const Processor& processor) { return planned_rows(processor); });
+    for (const auto& text : session_->notices()) notice(text);
+    tell_rows();
     check_first_sample();
+    check_fits();
+    const int64_t idle_bytes = read_memory().resident_bytes;
     session_->load();
     make_trainer();
+    meter_.emplace(job_, session_->store().devices(), idle_bytes, session_->forecast().account());
     announce();
     return finish(trainer_->run());
   } catch (const Error& error) {
@@ -94,6 +104,9 @@ void SftRun::open_rows() {
   });
   agree_on(job_.control(),
            {{"data set", fingerprint}, {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
+}
+
+void SftRun::tell_rows() {
   const std::string left_out = left_out_reason(session_->model());
   if (!left_out.empty()) notice(left_out + ": checkpoints keep their tensors as they are");
   for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
@@ -105,6 +118,13 @@ void SftRun::open_rows() {
     notice(fmt::format("{} rows cannot be read and are skipped (--strict true stops at the first): {}: {}",
                        rows->broken().size(), first.where, first.why));
   }
+}
+
+/// The longest rows at once: what memory is predicted for.
+RowsOfWindow SftRun::planned_rows(const Processor& processor) const {
+  const int64_t batch = flags_.batch.size == kAutoBatch ? 1 : flags_.batch.size;
+  return RehearsedRows::of(*train_rows_, processor, flags_.rows.process(), job_.world.size)
+      .window(batch, flags_.accumulation(job_.world.size));
 }
 
 /// Template and label mistakes show here, before anything is trained.
@@ -162,6 +182,37 @@ TrainerState SftRun::fresh_state() const {
   return state;
 }
 
+/// Whether rows fit in what --memory_limit leaves; nobody is asked without a limit.
+Admission::Fits SftRun::admission() const {
+  if (flags_.run.placement.memory_limit.empty()) return {};
+  RehearsalOptions scene = rehearsal_scene(job_, flags_.run);
+  scene.alike = true;
+  scene.save = scene.evaluate = false;
+  return [this, scene, waiting = static_cast<size_t>(flags_.accumulation(job_.world.size))](const auto& rows) {
+    return rehearse(session_->model(), session_->plan(), RowsOfWindow(waiting, rows), scene).fits();
+  };
+}
+
+/// A job that no split of its batches makes fit is refused before anything is loaded.
+void SftRun::check_fits() {
+  std::string split;
+  together(job_.control(), "comparing memory with its limit", [&] {
+    const MemoryForecast& forecast = session_->forecast();
+    if (!job_.reports() || forecast.fits()) return;
+    const auto rows = planned_rows(session_->processor());
+    if (rows[0].size() > 1 && admission()({rows[0].front()})) {
+      split = fmt::format("a batch of the {} longest rows would need {} of {}: such batches are run in parts",
+                          rows[0].size(), format_bytes(forecast.peak()), format_bytes(flags_.run.placement.limit()));
+      return;
+    }
+    throw UserError(ExitCode::kMemory,
+                    fmt::format("the longest row needs more memory than --memory_limit {} leaves:\n{}",
+                                flags_.run.placement.memory_limit, forecast.print()),
+                    "`lockstep plan` with the same flags shows the cheapest changes that make it fit");
+  });
+  if (!split.empty()) notice(split);
+}
+
 void SftRun::make_trainer() {
   Session& s = *session_;
   adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), flags_.adamw);
@@ -179,7 +230,8 @@ void SftRun::make_trainer() {
   options_ = flags_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
   TrainerHooks hooks{.stop_wanted = [this] { return signals_.received() != 0; },
                      .save = [this](const TrainerState& state) { return save(state); },
-                     .peak_bytes = [] { return read_memory().peak_bytes; }};
+                     .fits = admission(),
+                     .measure_memory = [this](const std::string& batch) { return meter_->measure(batch); }};
   if (val_rows_) hooks.evaluate = [this](int64_t step) { return evaluate(step); };
   trainer_ = std::make_unique<Trainer>(
       TrainerParts{s.plan(), s.store(), s.executor(), *adamw_, job_.data(), job_.control(), *train_loader_, events_},
@@ -209,6 +261,7 @@ void SftRun::announce() {
     std::vector<std::unique_ptr<EventSink>> files;
     files.push_back(std::make_unique<ReportSink>(ReportOptions{.page = folder_.dir / "report.html", .log = log}));
     files.push_back(std::make_unique<JsonlSink>(log));
+    files.push_back(std::make_unique<MemorySink>(folder_.dir / "memory.json", events_));
     if (board) files.push_back(std::make_unique<TensorBoardSink>(folder_.dir / "runs"));
     for (auto& sink : files) {
       events_.add(*sink);
@@ -302,6 +355,11 @@ int SftRun::finish(const TrainOutcome& outcome) {
   } else if (!outcome.last_checkpoint.empty()) {
     ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
   }
+  MemoryMeasured memory = meter_->measure(trainer_->largest_batch());
+  memory.step = ended.step;
+  memory.max_steps = trainer_->state().max_steps;
+  memory.last = true;
+  if (announced_) events_.emit(memory);
   ended.communication = communication_of(job_, flags_.run);
   if (announced_ && !ended.communication.empty()) {
     write_json(folder_.dir / "communication.json", communication_json(ended.communication, /*labels=*/true));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/event.h"
+#include "lockstep/cli/memory_meter.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/session.h"
 #include "lockstep/cli/stop_signals.h"
@@ -30,6 +31,10 @@ class SftRun {
   void choose_folder();
   void find_programs();
   void open_rows();
+  void tell_rows();
+  RowsOfWindow planned_rows(const Processor& processor) const;
+  Admission::Fits admission() const;
+  void check_fits();
   void check_first_sample();
   void make_trainer();
   void announce();
@@ -63,6 +68,7 @@ class SftRun {
   std::unique_ptr<Loader> train_loader_, val_loader_;
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;
+  std::optional<MemoryMeter> meter_;
   TrainOptions options_;
 };
 

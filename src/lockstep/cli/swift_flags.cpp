@@ -68,8 +68,6 @@ constexpr SwiftFlag kFlags[] = {
     {"loss_scale", "default", kNotBuilt},
     {"fsdp", "", "is not built: --deepspeed zero3 shards the same things"},
     {"fsdp_config", "", "is not built: --deepspeed zero3 shards the same things"},
-    {"device_map", "", kNotBuilt},
-    {"max_memory", "", kNotBuilt},
     {"trainable_parameters", "", kNotBuilt},
     {"system", "", "is not built: put a system message into the rows"},
     {"columns", "", kNotBuilt},

@@ -1,6 +1,7 @@
 #include "lockstep/cli/train_flags.h"
 
 #include <algorithm>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -9,7 +10,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/swift_flags.h"
 
 namespace lockstep {
 namespace {
@@ -117,30 +117,6 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--report_to", f.report_to, "tensorboard, none")->group(group);
 }
 
-void check_sft(SftFlags& f) {
-  if (f.tuner_type != "full") {
-    throw usage_error(fmt::format("--tuner_type {}: only full is built so far", f.tuner_type), "--tuner_type full");
-  }
-  if (f.dataset.empty()) throw usage_error("--dataset is required", "--dataset train.jsonl");
-  for (const auto& name : f.report_to) {
-    if (name == "tensorboard" || name == "none" || name == "all") continue;
-    throw usage_error(fmt::format("--report_to {}: expected tensorboard or none", name));
-  }
-  if (f.train.max_steps == 0 || f.train.max_steps < -1) {
-    throw usage_error(fmt::format("--max_steps: expected -1 or at least 1, found {}", f.train.max_steps));
-  }
-  f.train.schedule = schedule_from_flag(f.lr_scheduler_type);
-  f.train.seed = f.rows.seed;
-  f.run.dtype();
-  f.run.zero();
-  transport_from_flag(f.run.transport);
-  f.components.check_unbuilt(f.run.without());
-  f.adamw.rate_ratios = f.components.rate_ratios(f.train.learning_rate);
-  f.metrics = f.metric.chosen(f.predict_with_generate);
-  if (f.run.deepspeed.empty())
-    f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
-}
-
 /// Steps of a strategy; the end of an epoch may be "each N steps" because epochs have equally many.
 int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
   if (strategy == "no") return 0;
@@ -160,13 +136,16 @@ PlanOptions SftFlags::plan_options(int world, Dtype compute) const {
           .freeze_prefixes = components.freeze_parameters};
 }
 
+int64_t SftFlags::accumulation(int world) const {
+  const int64_t rows_at_once = std::max<int64_t>(1, batch.size) * world;
+  return gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
+}
+
 TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
   TrainOptions out = train;
   out.rate_ratios = adamw.rate_ratios;
   out.per_device_train_batch_size = batch.size;
-  const int64_t rows_at_once = batch.size * world;
-  out.gradient_accumulation_steps =
-      gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
+  out.gradient_accumulation_steps = accumulation(world);
   const int64_t per_epoch = steps_per_epoch(batches_per_epoch, out.gradient_accumulation_steps);
   const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
   out.save_steps = steps_of(save_strategy, train.save_steps, per_epoch);
@@ -176,9 +155,52 @@ TrainOptions SftFlags::train_options(int world, int64_t batches_per_epoch, bool 
   return out;
 }
 
+void SftParser::add_to(CLI::App& app, Verb verb) {
+  add_run_flags(app, flags_.run);
+  add_data_flags(app, flags_);
+  add_step_flags(app, flags_);
+  app.add_option("--tuner_type,--train_type,--sft_type", flags_.tuner_type, "full")
+      ->capture_default_str()
+      ->group("What is trained");
+  add_component_flags(app, flags_.components, /*rates=*/true);
+  add_run_folder_flags(app, flags_);
+  swift_.add_to(app);
+  if (verb == Verb::kSft) return;
+  const std::set<std::string> no_matter{"Run folder"};  // to memory: taken, and not listed
+  for (auto* option : app.get_options([&](const CLI::Option* o) { return no_matter.contains(o->get_group()); })) {
+    option->group("");
+  }
+}
+
+void SftParser::check() {
+  SftFlags& f = flags_;
+  f.notices = swift_.judge();
+  if (f.tuner_type != "full") {
+    throw usage_error(fmt::format("--tuner_type {}: only full is built so far", f.tuner_type), "--tuner_type full");
+  }
+  for (const auto& name : f.report_to) {
+    if (name == "tensorboard" || name == "none" || name == "all") continue;
+    throw usage_error(fmt::format("--report_to {}: expected tensorboard or none", name));
+  }
+  if (f.train.max_steps == 0 || f.train.max_steps < -1) {
+    throw usage_error(fmt::format("--max_steps: expected -1 or at least 1, found {}", f.train.max_steps));
+  }
+  f.train.schedule = schedule_from_flag(f.lr_scheduler_type);
+  f.train.seed = f.rows.seed;
+  f.train.strict = f.rows.strict;
+  f.run.dtype();
+  f.run.zero();
+  transport_from_flag(f.run.transport);
+  f.components.check_unbuilt(f.run.without());
+  f.adamw.rate_ratios = f.components.rate_ratios(f.train.learning_rate);
+  f.metrics = f.metric.chosen(f.predict_with_generate);
+  if (f.run.deepspeed.empty())
+    f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
+}
+
 std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
   SftFlags flags;
-  SwiftFlags swift;
+  SftParser parser(flags);
   CLI::App app("fine-tune a model; flags are ms-swift's, and a YAML or JSON file of them may come first",
                "lockstep sft");
   app.footer(
@@ -187,18 +209,10 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
       "  lockstep sft args.json --max_steps 20\n"
       "  lockstep sft stages.yaml --nproc 2      \"stages:\" in the file: one run after the other, each from the last "
       "checkpoint of the one before");
-  add_run_flags(app, flags.run);
-  add_data_flags(app, flags);
-  add_step_flags(app, flags);
-  app.add_option("--tuner_type,--train_type,--sft_type", flags.tuner_type, "full")
-      ->capture_default_str()
-      ->group("What is trained");
-  add_component_flags(app, flags.components, /*rates=*/true);
-  add_run_folder_flags(app, flags);
-  swift.add_to(app);
+  parser.add_to(app, SftParser::Verb::kSft);
   if (!parse_flags(app, args)) return std::nullopt;
-  flags.notices = swift.judge();
-  check_sft(flags);
+  parser.check();
+  if (flags.dataset.empty()) throw usage_error("--dataset is required", "--dataset train.jsonl");
   flags.args_json = flags_as_json(app).dump(2) + "\n";
   return flags;
 }

@@ -9,6 +9,7 @@
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/run_flags.h"
+#include "lockstep/cli/swift_flags.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/train/train_options.h"
@@ -41,8 +42,23 @@ struct SftFlags {
 
   /// Decided by other flags where they were not given.
   PlanOptions plan_options(int world, Dtype compute) const;
+  /// Micro-batches of a step: as asked, else enough for 16 rows.
+  int64_t accumulation(int world) const;
   /// With strategies turned into steps (0: never).
   TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
+};
+
+/// Reads SftFlags from an app, which must live no longer than this.
+class SftParser {
+ public:
+  enum class Verb { kSft, kPlan };  // what the run folder holds does not matter to a plan
+  explicit SftParser(SftFlags& flags) : flags_(flags) {}
+  void add_to(CLI::App& app, Verb verb);
+  void check();  // when they have been parsed. Throws UserError(kUsage)
+
+ private:
+  SftFlags& flags_;
+  SwiftFlags swift_;
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

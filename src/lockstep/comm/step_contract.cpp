@@ -46,6 +46,7 @@ Agreement agree(Communicator& control, const StepContract& mine) {
     agreed.any_rows = agreed.any_rows || one.has_rows != 0;
     agreed.any_image = agreed.any_image || one.has_image != 0;
     agreed.stop = agreed.stop || one.stop != 0;
+    agreed.more = agreed.more || one.more != 0;
     agreed.target_tokens += one.target_tokens;
     agreed.input_tokens += one.input_tokens;
     agreed.rows += one.rows;

@@ -183,9 +183,10 @@ TEST(ZeroStage, ReadsWordsAndDeepSpeedFiles) {
 }
 
 TEST(ZeroStage, RefusesWhatItWouldHaveToDrop) {
-  EXPECT_THROW(ZeroStage::from_flag("zero3_offload"), UserError);
+  EXPECT_TRUE(DeepSpeedChoice::from_flag("zero3_offload").offload_params);
+  EXPECT_FALSE(DeepSpeedChoice::from_flag("zero2_offload").offload_params);
   EXPECT_THROW(ZeroStage::from_flag("zero4"), UserError);
-  EXPECT_THROW(ZeroStage::from_flag(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})"),
+  EXPECT_THROW(ZeroStage::from_flag(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})"),
                UserError);
   EXPECT_THROW(ZeroStage::from_flag(R"({"zero_optimization": {"stage": 7}})"), UserError);
 }

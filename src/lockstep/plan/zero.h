@@ -16,11 +16,20 @@ struct ZeroStage {
   bool shards_params() const { return stage == 3; }
   std::string name() const { return "zero" + std::to_string(stage); }
 
-  /// "zero0" … "zero3", "0" … "3", or DeepSpeed JSON (a file's path or the text itself) with zero_optimization.stage.
-  /// What such a file asks for and this build does not do (offload, another optimizer) is refused by key. Throws
-  /// UserError(kUsage).
+  /// The stage of DeepSpeedChoice::from_flag.
   static ZeroStage from_flag(const std::string& flag);
   bool operator==(const ZeroStage&) const = default;
+};
+
+/// What --deepspeed says.
+struct DeepSpeedChoice {
+  ZeroStage zero;
+  bool offload_optimizer = false, offload_params = false;  // to host memory
+
+  /// "zero0" … "zero3", "0" … "3", "zero2_offload" (the optimizer), "zero3_offload" (weights too; ms-swift's words), or
+  /// DeepSpeed JSON (a file's path or the text itself) with zero_optimization.stage. What such a file asks for and this
+  /// build does not do is refused by key. Throws UserError(kUsage).
+  static DeepSpeedChoice from_flag(const std::string& flag);
 };
 
 }  // namespace lockstep

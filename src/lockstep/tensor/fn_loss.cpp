@@ -85,6 +85,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
     Tensor hits = at::zeros({}, x_RD.options().dtype(at::kLong));
     Tensor dx_RD = want_hidden ? at::empty_like(x_RD) : Tensor();
     Tensor dw_VD;
+    const UsedFor chunk_memory(MemoryUse::kLogits);
     const Tensor buffer_CV = at::empty({std::min(rows, chunk), vocab}, x_RD.options());
     for (int64_t begin = 0; begin < rows; begin += chunk) {
       const int64_t size = std::min(chunk, rows - begin);
@@ -99,6 +100,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
       if (want_hidden) dx_RD.narrow(0, begin, size).copy_(logits_CV.mm(w_VD));
       if (want_w) add_product(dw_VD, logits_CV, x_CD, rows > chunk);
     }
+    const UsedFor gradient_memory(MemoryUse::kGradients);
     if (want_w && !dw_VD.defined()) dw_VD = at::zeros_like(w_VD);
     ctx->saved_data["dx"] = scattered(dx_RD, kept, hidden_RD);
     ctx->saved_data["dw"] = want_w ? dw_VD.to(w_VD.scalar_type()) : Tensor();
@@ -119,6 +121,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
  private:
   /// dw += g^T x: in float32 over several chunks, so that small parts are not lost.
   static void add_product(Tensor& dw_VD, const Tensor& g_CV, const Tensor& x_CD, bool several) {
+    const UsedFor use(MemoryUse::kGradients);
     const Tensor part = g_CV.t().mm(x_CD);
     if (!dw_VD.defined()) {
       dw_VD = several ? part.to(at::kFloat) : part;

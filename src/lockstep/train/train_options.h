@@ -25,6 +25,7 @@ struct TrainOptions {
   bool save_at_end = true, eval_at_end = true;
   int64_t per_device_train_batch_size = 1;
   uint64_t seed = 42;
+  bool strict = false;  // a row that does not fit in memory is an error, instead of skipped and counted
 };
 
 /// Optimizer steps of an epoch (the last window may be shorter) and of the whole run. Source: transformers 5.23

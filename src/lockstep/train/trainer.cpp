@@ -29,11 +29,14 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
     : parts_(parts),
       options_(options),
       hooks_(std::move(hooks)),
+      admission_(hooks_.fits ? std::make_optional<Admission>(hooks_.fits) : std::nullopt),
       reader_(parts.loader, parts.data, parts.control,
               {.collate = collate,
                .rows_per_epoch = rows_per_epoch,
                .plan_hash = parts.plan.hash(),
-               .stop_wanted = hooks_.stop_wanted}),
+               .stop_wanted = hooks_.stop_wanted,
+               .admission = admission_ ? &*admission_ : nullptr,
+               .strict = options.strict}),
       loss_scale_(parts.plan.options.compute == Dtype::kF16),
       rows_per_epoch_(rows_per_epoch),
       recorder_(parts.control.recorder()),
@@ -118,6 +121,7 @@ Trainer::Sums Trainer::accumulate(Window& window) {
   parts_.executor.grads().clear();
   std::vector<TrainInput> inputs;
   for (MicroBatch& micro : window.micro_batches) {
+    note_size(micro);
     inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
   }
   const TrainOutput out = parts_.executor.train(inputs);

@@ -39,7 +39,8 @@ struct TrainerHooks {
   std::function<bool()> stop_wanted;  // a signal came
   std::function<CheckpointSaved(const TrainerState&)> save;
   std::function<EvalDone(int64_t step)> evaluate;
-  std::function<int64_t()> peak_bytes;  // of this rank since it was last asked
+  Admission::Fits fits;  // whether rows fit in memory together; empty: all do
+  std::function<MemoryMeasured(const std::string& largest_batch)> measure_memory;  // collective
 };
 
 struct TrainOutcome {
@@ -63,11 +64,16 @@ class Trainer {
   TrainOutcome run();
 
   const TrainerState& state() const { return state_; }
+  std::string largest_batch() const;  // that came to this rank, in words
 
  private:
   struct Sums {
     double squares = 0, loss = 0;
     int64_t correct = 0;
+  };
+  struct BatchSize {
+    int64_t rows = 0, tokens = 0;  // tokens: of the longest row
+    bool image = false;
   };
   struct Figures {
     bool updated = false;
@@ -81,16 +87,17 @@ class Trainer {
   [[noreturn]] void report_not_finite(const Sums& sums) const;
   void count(const Window& window, const Figures& figures);
   void log(const Figures& figures);
+  void note_size(const MicroBatch& micro);
   void report_skipped_rows();
   void evaluate();
   void save(TrainOutcome& outcome);
-  std::vector<int64_t> gather_peak_bytes() const;
   bool is_due(int64_t every) const;
 
   TrainerParts parts_;
   TrainOptions options_;
   TrainerHooks hooks_;
   Schedule schedule_;
+  std::optional<Admission> admission_;
   WindowReader reader_;
   LossScale loss_scale_;
   int64_t rows_per_epoch_;
@@ -101,6 +108,7 @@ class Trainer {
   Clock::time_point started_ = Clock::now();
   int64_t first_step_ = 0, samples_at_log_ = 0, tokens_at_log_ = 0, reported_skipped_ = 0;
   int64_t steps_at_log_ = 0;
+  BatchSize largest_;
   double busy_seconds_ = 0, busy_cpu_seconds_ = 0;  // in steps since the last log: without evaluation and saving
   CommCounters counters_at_log_;
 };

@@ -1,20 +1,22 @@
 // What a logging step tells: figures agreed over ranks, and rows that could not be used.
 #include <algorithm>
-#include <cstring>
 
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
 
-std::vector<int64_t> Trainer::gather_peak_bytes() const {
-  if (!hooks_.peak_bytes) return {};
-  const int64_t mine = hooks_.peak_bytes();
-  const auto all = parts_.control.all_gather_bytes({reinterpret_cast<const char*>(&mine), sizeof mine}, "peak memory");
-  std::vector<int64_t> bytes(all.size());
-  for (size_t rank = 0; rank < all.size(); ++rank) std::memcpy(&bytes[rank], all[rank].data(), sizeof mine);
-  return bytes;
+void Trainer::note_size(const MicroBatch& micro) {
+  const Tensor* ids = micro.flow.find("input_ids");
+  if (ids == nullptr || ids->numel() <= largest_.rows * largest_.tokens) return;
+  largest_ = {.rows = ids->size(0), .tokens = ids->size(1), .image = micro.here.image};
+}
+
+std::string Trainer::largest_batch() const {
+  return fmt::format("{} row{} of {} tokens{}", largest_.rows, largest_.rows == 1 ? "" : "s", largest_.tokens,
+                     largest_.image ? " with images" : "");
 }
 
 void Trainer::log(const Figures& figures) {
@@ -45,7 +47,14 @@ void Trainer::log(const Figures& figures) {
   done.tokens_seen = state_.tokens_seen;
   done.samples_seen = state_.samples_seen;
   done.skipped_rows = state_.skipped_rows;
-  done.peak_bytes = gather_peak_bytes();
+  MemoryMeasured memory;
+  if (hooks_.measure_memory) memory = hooks_.measure_memory(largest_batch());
+  memory.step = done.step;
+  memory.max_steps = done.max_steps;
+  for (const RankMemory& rank : memory.ranks) {
+    done.peak_bytes.push_back(rank.peak_bytes());
+    if (!memory.predicted.empty()) done.predicted_bytes.push_back(rank.predicted_bytes(memory.predicted));
+  }
   done.gather_wait_seconds = each(counters_at_log_.gather_wait_seconds, now.gather_wait_seconds);
   done.reduce_wait_seconds = each(counters_at_log_.reduce_wait_seconds, now.reduce_wait_seconds);
   done.gather_bytes = (now.gather_bytes - counters_at_log_.gather_bytes) / steps;
@@ -56,6 +65,7 @@ void Trainer::log(const Figures& figures) {
                   done.loss, done.token_accuracy, done.step));
   report_skipped_rows();
   parts_.events.emit(done);
+  if (!memory.ranks.empty()) parts_.events.emit(memory);
   state_.since_log = {};
   steps_at_log_ = state_.global_step;
   tokens_at_log_ = state_.tokens_seen;
@@ -66,8 +76,9 @@ void Trainer::log(const Figures& figures) {
 /// Every rank knows how many rows were skipped anywhere, so all come here together.
 void Trainer::report_skipped_rows() {
   if (state_.skipped_rows == reported_skipped_) return;
-  const auto mine = parts_.loader.skipped_reasons();
-  const auto reasons = parts_.control.all_gather_bytes(mine.empty() ? "" : mine.back(), "skipped rows");
+  const auto unusable = parts_.loader.skipped_reasons();
+  const std::string mine = unusable.empty() ? reader_.last_refused() : unusable.back();
+  const auto reasons = parts_.control.all_gather_bytes(mine, "skipped rows");
   const auto one = std::find_if(reasons.begin(), reasons.end(), [](const auto& text) { return !text.empty(); });
   parts_.events.emit(
       Notice{fmt::format("{} rows could not be used so far and were skipped (--strict true stops at the first); "

@@ -12,7 +12,7 @@ WindowReader::WindowReader(Loader& loader, Communicator& data, Communicator& con
 
 Window WindowReader::next(int64_t size) {
   Window window;
-  while (static_cast<int64_t>(window.micro_batches.size()) < size && add(window)) {
+  for (int64_t micro = 0; micro < size && add(window); ++micro) {
   }
   if (window.after.rows >= options_.rows_per_epoch) {
     window.after = {.epoch = window.after.epoch + 1, .rows = 0};
@@ -24,15 +24,48 @@ Window WindowReader::next(int64_t size) {
 bool WindowReader::add(Window& window) {
   std::optional<LoadedBatch> loaded;
   std::optional<Failure> failure;
-  Batch batch;
+  Parts parts;
   try {
     const PhaseScope scope(control_.recorder(), Phase::kData, loader_.next_places());
     loaded = loader_.next();
-    if (loaded) batch = collate(loaded->rows, options_.collate);
+    if (loaded) parts = admitted(*loaded);
   } catch (const std::exception& error) {
     failure = describe_failure(error);
   }
   if (!loaded && !failure) return false;  // the epoch is over, on all ranks at this call
+  while (add_part(window, parts, failure)) {
+  }
+  window.after = loaded->after;
+  return true;
+}
+
+WindowReader::Parts WindowReader::admitted(LoadedBatch& loaded) {
+  Parts parts{.batches = {}, .skipped = static_cast<int64_t>(loaded.skipped.size())};
+  if (options_.admission == nullptr) {
+    parts.batches.push_back(std::move(loaded.rows));
+    return parts;
+  }
+  Admitted admitted = options_.admission->admit(std::move(loaded.rows));
+  if (!admitted.refused.empty()) {
+    last_refused_ = admitted.refused.back();
+    const char* const hint = "a smaller --max_length, smaller --max_pixels, more devices, or a larger --memory_limit";
+    if (options_.strict) throw UserError(ExitCode::kMemory, last_refused_, hint);
+  }
+  parts.skipped += static_cast<int64_t>(admitted.refused.size());
+  for (auto& batch : admitted.batches) parts.batches.push_back(std::move(batch));
+  return parts;
+}
+
+/// One part of a micro-batch, agreed on with all ranks; those that have no part left serve the others. Whether more
+/// come, on any rank.
+bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure> failure) {
+  Batch batch;
+  try {
+    if (!parts.batches.empty()) batch = collate(parts.batches.front(), options_.collate);
+  } catch (const std::exception& error) {
+    failure = describe_failure(error);
+  }
+  if (!parts.batches.empty()) parts.batches.pop_front();
   const bool wish = options_.stop_wanted && options_.stop_wanted();
   const Agreement agreed = agree(control_, {.has_rows = batch.rows > 0,
                                             .has_image = batch.has_image,
@@ -40,7 +73,8 @@ bool WindowReader::add(Window& window) {
                                             .input_tokens = batch.input_tokens,
                                             .rows = batch.rows,
                                             .stop = wish || failure,
-                                            .skipped = loaded ? static_cast<int64_t>(loaded->skipped.size()) : 0,
+                                            .skipped = std::exchange(parts.skipped, 0),
+                                            .more = !parts.batches.empty(),
                                             .fingerprint = data_.ring().history(),
                                             .plan_hash = options_.plan_hash});
   // A stop is a wish or a failure: only then is it worth asking which.
@@ -50,11 +84,10 @@ bool WindowReader::add(Window& window) {
   window.input_tokens += agreed.input_tokens;
   window.rows += agreed.rows;
   window.skipped += agreed.skipped;
-  window.after = loaded->after;
   window.micro_batches.push_back({std::move(batch.flow),
                                   {.rows = batch.rows > 0, .image = batch.has_image},
                                   {.rows = agreed.any_rows, .image = agreed.any_image}});
-  return true;
+  return agreed.more;
 }
 
 }  // namespace lockstep

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "lockstep/base/failure.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/step_contract.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/model/batch.h"
+#include "lockstep/train/admission.h"
 
 namespace lockstep {
 
@@ -32,20 +37,32 @@ class WindowReader {
     int64_t rows_per_epoch = 0;
     uint64_t plan_hash = 0;             // compared at each micro-batch, as is the fingerprint of `data`
     std::function<bool()> stop_wanted;  // asked once a micro-batch
+    Admission* admission = nullptr;     // decides which rows fit in memory together; none: all do
+    bool strict = false;                // a row that does not fit is an error instead of skipped and counted
   };
   WindowReader(Loader& loader, Communicator& data, Communicator& control, Options options);
 
-  /// Up to `size` micro-batches; fewer at the end of an epoch, after which it begins the next by itself. A row that one
-  /// rank cannot use under --strict is thrown on all ranks. Collective.
+  /// Up to `size` micro-batches, each in as many parts as it must be run in; fewer at the end of an epoch, after which
+  /// it begins the next by itself. A row that one rank cannot use under --strict is thrown on all ranks. Collective.
   Window next(int64_t size);
+  /// The last row that did not fit in memory by itself; "" when all did.
+  const std::string& last_refused() const { return last_refused_; }
 
  private:
+  /// Rows of a micro-batch, in parts that fit in memory.
+  struct Parts {
+    std::deque<std::vector<Features>> batches;
+    int64_t skipped = 0;
+  };
   bool add(Window& window);
+  Parts admitted(LoadedBatch& loaded);
+  bool add_part(Window& window, Parts& parts, std::optional<Failure> failure);
 
   Loader& loader_;
   Communicator& data_;
   Communicator& control_;
   Options options_;
+  std::string last_refused_;
 };
 
 }  // namespace lockstep

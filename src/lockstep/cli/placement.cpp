@@ -1,0 +1,176 @@
+#include "lockstep/cli/placement.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/plan/auto_map.h"
+#include "lockstep/plan/device_map.h"
+#include "lockstep/plan/level.h"
+#include "lockstep/plan/max_memory.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<DeviceLimit> limits_of(const RehearsalOptions& scene, const PlacementFlags& flags) {
+  const auto count = static_cast<int>(scene.device_names.size());
+  if (!flags.max_memory.empty()) return parse_max_memory(flags.max_memory, count);
+  std::vector<DeviceLimit> limits;
+  for (int i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const bool known = at < scene.capacities.size() && scene.capacities[at] > 0;
+    limits.push_back({i, known ? scene.capacities[at] : kNoLimit});
+  }
+  return limits;
+}
+
+/// Pieces in bytes of what may move -> shares in parts of it.
+std::vector<OptimizerShare> shares_of(const std::vector<Piece>& pieces, const BlockCost& cost, int device) {
+  const bool with_block = pieces.empty() || (pieces.size() == 1 && pieces[0].device == device);
+  if (with_block || cost.movable == 0) return {};
+  std::vector<OptimizerShare> shares;
+  for (const auto& piece : pieces) {
+    shares.push_back({piece.device, static_cast<double>(piece.begin) / static_cast<double>(cost.movable),
+                      static_cast<double>(piece.end) / static_cast<double>(cost.movable)});
+  }
+  return shares;
+}
+
+/// Blocks on "cpu" are computed there: the host is then one more device, behind the others.
+void place_on_host(Placement& placement, int count, bool host_is_device) {
+  placement.num_devices = count;
+  for (int& device : placement.device_of_block) {
+    if (device >= 0) continue;
+    device = host_is_device ? 0 : count;
+    placement.num_devices = std::max(placement.num_devices, device + 1);
+  }
+  for (auto& shares : placement.optimizer_shares) {
+    for (auto& share : shares) share.device = share.device < 0 ? Plan::kHost : share.device;
+  }
+}
+
+std::string name_of_device(const Job& job, const RunFlags& flags, int index) {
+  if (flags.placement.virtual_devices > 0) return fmt::format("virtual:{}", index);
+  if (job.device == "cpu") return "cpu";
+  int first = 0;
+  const char* digits = job.device.data() + job.device.find(':') + 1;
+  std::from_chars(digits, job.device.data() + job.device.size(), first);
+  return fmt::format("cuda:{}", first + index);
+}
+
+Placement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, const Model& model,
+                   const PlanOptions& options, const RowsOfWindow& rows) {
+  const auto costs = block_costs(model, options, rows, scene);
+  const bool moves = options.training && !options.placement.offload_optimizer;
+  const AutoMap map = make_auto_map(costs, limits_of(scene, flags),
+                                    {.kind = map_kind(flags.device_map),
+                                     .micro_batches = options.training ? static_cast<int>(rows.size()) : 1,
+                                     .level = moves});
+  Placement placement{.device_of_block = map.devices};
+  bool shared = false;
+  for (size_t b = 0; b < costs.size(); ++b) {
+    auto shares = moves && !map.pieces.empty() ? shares_of(map.pieces[b], costs[b], map.devices[b])
+                                               : std::vector<OptimizerShare>{};
+    shared = shared || !shares.empty();
+    placement.optimizer_shares.push_back(std::move(shares));
+  }
+  if (!shared) placement.optimizer_shares.clear();
+  return placement;
+}
+
+}  // namespace
+
+ChosenPlacement choose_placement(const RehearsalOptions& scene, const RunFlags& run, const Model& model,
+                                 const PlanOptions& options, const std::function<RowsOfWindow()>& rows) {
+  const PlacementFlags& flags = run.placement;
+  const auto count = static_cast<int>(scene.device_names.size());
+  PlanOptions with = options;
+  with.placement.offload_optimizer = run.offloads_optimizer() && options.training;
+  with.placement.offload_params = run.offloads_params();
+  const bool host_is_device = scene.on_cpu && !scene.virtual_devices;
+  if (host_is_device && (with.placement.offload_optimizer || with.placement.offload_params)) {
+    throw usage_error("offloading to host memory (--offload, --deepspeed): the device is the CPU, whose memory that is",
+                      "it is for GPUs; --virtual_devices 1 tries it without one");
+  }
+  ChosenPlacement chosen;
+  if (flags.device_map.empty()) {
+    if (count > 1) {
+      throw usage_error(
+          fmt::format("--virtual_devices {} and no --device_map: nothing would stand on {} of them", count, count - 1),
+          "--device_map auto");
+    }
+  } else if (is_map_word(flags.device_map)) {
+    chosen.placement = made_map(scene, flags, model, with, rows());
+  } else {
+    DeviceMap map = read_device_map(model, flags.device_map, count);
+    chosen.placement.device_of_block = std::move(map.devices);
+    chosen.notices = std::move(map.notices);
+  }
+  place_on_host(chosen.placement, count, host_is_device);
+  chosen.placement.offload_optimizer = with.placement.offload_optimizer;
+  chosen.placement.offload_params = with.placement.offload_params;
+  return chosen;
+}
+
+Json placement_json(const Placement& placement) {
+  Json shares = Json::array();
+  for (const auto& block : placement.optimizer_shares) {
+    Json list = Json::array();
+    for (const auto& share : block) list.push_back({share.device, share.begin, share.end});
+    shares.push_back(std::move(list));
+  }
+  return {{"num_devices", placement.num_devices},
+          {"device_of_block", placement.device_of_block},
+          {"optimizer_shares", shares},
+          {"offload_params", placement.offload_params},
+          {"offload_optimizer", placement.offload_optimizer}};
+}
+
+Placement placement_from_json(const Json& json) {
+  Placement placement{.num_devices = json.at("num_devices").get<int>(),
+                      .device_of_block = json.at("device_of_block").get<std::vector<int>>(),
+                      .offload_params = json.at("offload_params").get<bool>(),
+                      .offload_optimizer = json.at("offload_optimizer").get<bool>()};
+  for (const auto& block : json.at("optimizer_shares")) {
+    auto& shares = placement.optimizer_shares.emplace_back();
+    for (const auto& share : block) {
+      shares.push_back({share.at(0).get<int>(), share.at(1).get<double>(), share.at(2).get<double>()});
+    }
+  }
+  return placement;
+}
+
+RehearsalOptions rehearsal_scene(const Job& job, const RunFlags& flags) {
+  const std::string backend = job.comm.data ? job.comm.data->backend_name() : "solo";
+  RehearsalOptions scene{.on_cpu = job.device == "cpu",
+                         .virtual_devices = flags.placement.virtual_devices > 0,
+                         .transport = backend == "gloo" || backend == "nccl" ? backend : "shm"};
+  const int64_t limit = flags.placement.limit();
+  for (int i = 0; i < job.num_devices; ++i) {
+    scene.device_names.push_back(name_of_device(job, flags, i));
+    scene.capacities.push_back(limit == DeviceMemory::kNoLimit ? 0 : limit);
+  }
+  return scene;
+}
+
+Devices make_devices(const Job& job, const RunFlags& flags, const Plan& plan) {
+  const int64_t limit = flags.placement.limit();
+  const int planned = plan.options.placement.num_devices;
+  Devices devices;
+  if (flags.placement.virtual_devices > 0) {
+    devices = Devices::virtual_ones(job.num_devices, limit);
+  } else {
+    devices = Devices::one(job.device);
+    for (int i = 1; i < job.num_devices; ++i) {
+      devices.blocks.push_back(Devices::one(name_of_device(job, flags, i)).blocks.front());
+    }
+    if (job.device == "cpu") devices.host->set_limit(limit);
+  }
+  if (planned > job.num_devices) devices.blocks.push_back(devices.host);  // blocks that are computed there
+  return devices;
+}
+
+}  // namespace lockstep
