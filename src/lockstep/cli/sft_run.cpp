@@ -247,6 +247,13 @@ void SftRun::make_trainer() {
   trainer_->restore(state);
 }
 
+Json SftRun::whole_plan() const {
+  Json out = parse_json(session_->plan().json(), "the plan");
+  out["components"] = compatibility(session_->model(), session_->plan()).json();
+  if (!session_->forecast().devices.empty()) out["memory"] = session_->forecast().as_json();
+  return out;
+}
+
 /// The run folder comes into being here, when everything that a person can get wrong has been looked at.
 void SftRun::announce() {
   const Plan& plan = session_->plan();
@@ -254,7 +261,8 @@ void SftRun::announce() {
     if (!job_.reports()) return;
     fs::create_directories(folder_.dir);
     write_text(folder_.dir / "args.json", flags_.args_json);
-    write_text(folder_.dir / "plan.json", plan.json());
+    const std::string plan_json = whole_plan().dump(1);
+    write_text(folder_.dir / "plan.json", plan_json);
     const bool board =
         std::any_of(flags_.report_to.begin(), flags_.report_to.end(), [](const auto& name) { return name != "none"; });
     const fs::path log = folder_.dir / "logging.jsonl";
@@ -272,8 +280,8 @@ void SftRun::announce() {
                             .output_dir = folder_.dir.string(),
                             .model_family = session_->model().family,
                             .args_json = flags_.args_json,
-                            .plan_json = plan.json(),
-                            .plan_text = plan.print(session_->model()),
+                            .plan_json = plan_json,
+                            .plan_text = plan.print(session_->model()) + "\n" + session_->forecast().print(),
                             .world_size = job_.world.size,
                             .start_step = trainer_->state().global_step,
                             .max_steps = trainer_->state().max_steps,

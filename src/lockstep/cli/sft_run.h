@@ -38,6 +38,7 @@ class SftRun {
   void check_first_sample();
   void make_trainer();
   void announce();
+  Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it
   int finish(const TrainOutcome& outcome);
   void tell_failure(const Error& error);
 

@@ -23,10 +23,10 @@ constexpr double kFarAway = 3;       // capacities beyond so many times what is 
 constexpr std::array<std::pair<std::string_view, int>, 7> kColours{{{"parameters", 0},
                                                                     {"gradients", 1},
                                                                     {"optimizer", 3},
-                                                                    {"gathered", 7},
+                                                                    {"gathered", 5},
                                                                     {"activations", 2},
                                                                     {"logits", 4},
-                                                                    {"communication", 5}}};
+                                                                    {"communication", 7}}};
 
 int colour_of(std::string_view use) {
   const auto* found = std::ranges::find(kColours, use, [](const auto& entry) { return entry.first; });
@@ -169,7 +169,7 @@ std::string legend(const std::vector<Compared>& devices, bool marks) {
 std::string difference(int64_t predicted, int64_t measured) {
   if (predicted == 0 || measured == 0) return "";
   const double excess = static_cast<double>(measured) / static_cast<double>(predicted) - 1;
-  return fmt::format("{:+.1f}%", std::abs(excess) < 5e-4 ? 0.0 : excess * 100);
+  return std::abs(excess) < 5e-4 ? "0.0%" : fmt::format("{:+.1f}%", excess * 100);
 }
 
 std::string phase_row(const std::string& name, int64_t predicted, int64_t measured, int rank, const char* kind) {
@@ -213,7 +213,7 @@ std::string phases_of(const Compared& device) {
 
 std::string phase_table(const std::vector<Compared>& devices) {
   std::string out =
-      R"(<details open><summary>Peaks by phase</summary><div class="card"><table class="phases"><tr><th>Phase</th>)"
+      R"(<details open><summary>Peaks by phase</summary><div class="card narrow"><table class="phases"><tr><th>Phase</th>)"
       R"(<th class="num">Predicted</th><th class="num">Measured</th><th class="num">Difference</th>)"
       R"(<th class="num">Rank</th></tr>)";
   for (const auto& device : devices) {
@@ -225,7 +225,7 @@ std::string phase_table(const std::vector<Compared>& devices) {
 }
 
 std::string facts(const MemoryMeasured& memory, const std::vector<Compared>& devices) {
-  std::string out = R"(<p class="facts">)";
+  std::string out = R"(<p class="facts spaced">)";
   const auto fact = [&](std::string_view name, const std::string& value) {
     if (!value.empty()) out += fmt::format("<span>{} <b>{}</b></span>", name, escape_html(value));
   };

@@ -61,7 +61,7 @@ TEST(ReportMemory, LeavesOutACapacityFarBeyondWhatIsNeeded) {
 TEST(ReportMemory, ComparesEachPhaseWithTheRankThatNeededMost) {
   const std::string page = memory_section(two_ranks(0));
   EXPECT_EQ(count(page, R"(<td>backward</td><td class="num">100.00 MiB</td><td class="num">100.00 MiB</td>)"
-                        R"(<td class="num">+0.0%</td><td class="num">1</td>)"),
+                        R"(<td class="num">0.0%</td><td class="num">1</td>)"),
             1U);
   EXPECT_EQ(count(page, R"(<tr class="total"><td>peak</td>)"), 2U);
 }

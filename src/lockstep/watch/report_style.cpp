@@ -59,16 +59,17 @@ td.text { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 90px; } td 
 .communication td:nth-child(2) { width: 22%; } .communication td:first-child { overflow-wrap: anywhere; }
 .communication small { display: block; color: var(--soft); } .note { color: var(--soft); font-size: 12.5px; margin: 4px 0 12px; }
 .stack { display: flex; position: relative; height: 16px; margin-top: 3px; border-radius: 4px; background: none;
-  box-shadow: inset 0 0 0 1px var(--line); } .stack i { background: var(--c); height: 16px; flex: none; }
-.stack i:first-child { border-radius: 4px 0 0 4px; } .stack b { position: absolute; top: -3px; height: 22px; width: 2px;
-  background: var(--ink); margin-left: -1px; } .stack b.has { background: var(--bad); } .measured .stack { height: 8px;
-  margin-top: 7px; box-shadow: none; } .measured .stack i { height: 8px; opacity: .75; }
-.memory td { border-top: 0; padding: 2px 14px 2px 0; white-space: nowrap; } .memory td:nth-child(2) { width: 62%; }
-.memory tr.head th { padding: 10px 0 2px; white-space: nowrap; color: var(--ink); } .memory tr.measured td { color: var(--soft); }
-.memory td:last-child { white-space: normal; overflow-wrap: anywhere; } tr.head small { color: var(--soft); font-weight: 400; }
-.phases td { padding: 4px 14px 4px 0; } .phases tr.head th { color: var(--ink); padding-top: 12px; } .phases tr.total td {
-  font-weight: 600; } .legend.uses { margin: 8px 0 0; } .key.box { width: 10px; height: 10px; border: 0; border-radius: 2px;
-  background: var(--c); margin-bottom: 2px; } .key.tickmark { width: 2px; height: 12px; border: 0; background: var(--ink); }
+  box-shadow: inset 0 0 0 1px var(--line); } .stack i { background: var(--c); height: 16px; flex: none; } .stack
+i:first-child { border-radius: 4px 0 0 4px; } .stack b { position: absolute; top: -3px; height: 22px; width: 2px;
+  background: var(--ink); margin-left: -1px; } .stack b.has { background: var(--bad); } .measured .stack { height:
+  8px; margin-top: 7px; box-shadow: none; } .measured .stack i { height: 8px; opacity: .75; } .memory td { border-top:
+  0; padding: 2px 14px 2px 0; white-space: nowrap; } .memory td:nth-child(2) { width: 58%; min-width: 160px; } .memory
+tr.head th { padding: 10px 0 2px; white-space: nowrap; color: var(--ink); } .memory tr.measured td { color:
+  var(--soft); } .memory td:last-child { font-size: 12.5px; padding-right: 0; } tr.head small { color: var(--soft);
+  font-weight: 400; } .phases td { padding: 4px 14px 4px 0; } .phases tr.head th { color: var(--ink); padding-top:
+  12px; } .phases tr.total td { font-weight: 600; } .legend.uses { margin: 8px 0 0; } .narrow { max-width: 720px; }
+.spaced { margin-bottom: 12px; } .key.box { width: 10px; height: 10px; border: 0; border-radius: 2px; background:
+  var(--c); margin-bottom: 2px; } .key.tickmark { width: 2px; height: 12px; border: 0; background: var(--ink); }
 details { margin-top: 14px; } summary { cursor: pointer; font-weight: 600; padding: 8px 0; }
 summary:focus-visible { outline: 2px solid var(--s0); } pre { font: 12.5px/1.45 ui-monospace, "SF Mono", Menlo,
   "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; } .plan { white-space: pre; }
