@@ -15,6 +15,10 @@
 namespace lockstep {
 namespace {
 
+/// What a process takes of a GPU beside tensors: CUDA's context with the kernels that were loaded, and NCCL's buffers.
+/// 0.5 to 0.7 GiB on recent GPUs.
+constexpr int64_t kGpuContextBytes = int64_t{614} << 20;
+
 std::vector<DeviceLimit> limits_of(const RehearsalOptions& scene, const PlacementFlags& flags) {
   const auto count = static_cast<int>(scene.device_names.size());
   if (!flags.max_memory.empty()) return parse_max_memory(flags.max_memory, count);
@@ -61,23 +65,44 @@ std::string name_of_device(const Job& job, const RunFlags& flags, int index) {
   return fmt::format("cuda:{}", first + index);
 }
 
-Placement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, const Model& model,
-                   const PlanOptions& options, const RowsOfWindow& rows) {
-  const auto costs = block_costs(model, options, rows, scene);
-  const bool moves = options.training && !options.placement.offload_optimizer;
-  const AutoMap map = make_auto_map(costs, limits_of(scene, flags),
-                                    {.kind = map_kind(flags.device_map),
-                                     .micro_batches = options.training ? static_cast<int>(rows.size()) : 1,
-                                     .level = moves});
-  Placement placement{.device_of_block = map.devices};
+/// Blocks as a map has them, and pieces of what may move as levelling has them.
+Placement placed(const std::vector<BlockCost>& costs, const AutoMap& map, const PlanOptions& options) {
+  Placement placement = options.placement;
+  placement.device_of_block = map.devices;
   bool shared = false;
-  for (size_t b = 0; b < costs.size(); ++b) {
-    auto shares = moves && !map.pieces.empty() ? shares_of(map.pieces[b], costs[b], map.devices[b])
-                                               : std::vector<OptimizerShare>{};
-    shared = shared || !shares.empty();
-    placement.optimizer_shares.push_back(std::move(shares));
+  for (size_t b = 0; b < costs.size() && !map.pieces.empty(); ++b) {
+    placement.optimizer_shares.push_back(shares_of(map.pieces[b], costs[b], map.devices[b]));
+    shared = shared || !placement.optimizer_shares.back().empty();
   }
   if (!shared) placement.optimizer_shares.clear();
+  return placement;
+}
+
+/// Costs add up to what a device needs but for what blocks on it do to each other: the map is rehearsed, what it
+/// differs by is charged to a block of each device, and what may move is levelled once more.
+Placement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, const Model& model,
+                   const PlanOptions& options, const RowsOfWindow& rows, int count, bool host_is_device) {
+  auto costs = block_costs(model, options, rows, scene);
+  const bool moves = options.training && !options.placement.offload_optimizer;
+  const int micro_batches = options.training ? static_cast<int>(rows.size()) : 1;
+  const auto limits = limits_of(scene, flags);
+  AutoMap map = make_auto_map(costs, limits,
+                              {.kind = map_kind(flags.device_map), .micro_batches = micro_batches, .level = moves});
+  Placement placement = placed(costs, map, options);
+  place_on_host(placement, count, host_is_device);
+  if (!moves || map_kind(flags.device_map) == MapKind::kSequential) return placement;
+  PlanOptions tried = options;
+  tried.placement = placement;
+  const MemoryForecast forecast = rehearse(model, make_plan(model, tried), rows, scene);
+  for (const auto& load : map.loads) {
+    const auto first = std::find(map.devices.begin(), map.devices.end(), load.device);
+    if (load.device < 0 || first == map.devices.end()) continue;
+    const int64_t found = forecast.devices[static_cast<size_t>(load.device)].peak();
+    costs[static_cast<size_t>(first - map.devices.begin())].state += found - load.peak();
+  }
+  map.pieces = level_movable(costs, map.devices, limits, {.micro_batches = micro_batches});
+  placement = placed(costs, map, options);
+  place_on_host(placement, count, host_is_device);
   return placement;
 }
 
@@ -103,7 +128,7 @@ ChosenPlacement choose_placement(const RehearsalOptions& scene, const RunFlags& 
           "--device_map auto");
     }
   } else if (is_map_word(flags.device_map)) {
-    chosen.placement = made_map(scene, flags, model, with, rows());
+    chosen.placement = made_map(scene, flags, model, with, rows(), count, host_is_device);
   } else {
     DeviceMap map = read_device_map(model, flags.device_map, count);
     chosen.placement.device_of_block = std::move(map.devices);
@@ -143,11 +168,14 @@ Placement placement_from_json(const Json& json) {
   return placement;
 }
 
-RehearsalOptions rehearsal_scene(const Job& job, const RunFlags& flags) {
+RehearsalOptions rehearsal_scene(const Job& job, const RunFlags& flags, int64_t loss_chunk) {
   const std::string backend = job.comm.data ? job.comm.data->backend_name() : "solo";
   RehearsalOptions scene{.on_cpu = job.device == "cpu",
                          .virtual_devices = flags.placement.virtual_devices > 0,
-                         .transport = backend == "gloo" || backend == "nccl" ? backend : "shm"};
+                         .transport = backend == "gloo" || backend == "nccl" ? backend : "shm",
+                         .loss_chunk = loss_chunk,
+                         .alike = true,
+                         .context_bytes = job.device == "cpu" ? 0 : kGpuContextBytes};
   const int64_t limit = flags.placement.limit();
   for (int i = 0; i < job.num_devices; ++i) {
     scene.device_names.push_back(name_of_device(job, flags, i));

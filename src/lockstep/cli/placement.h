@@ -33,7 +33,7 @@ Json placement_json(const Placement& placement);
 Placement placement_from_json(const Json& json);
 
 /// The devices that this rank drives, for a rehearsal.
-RehearsalOptions rehearsal_scene(const Job& job, const RunFlags& flags);
+RehearsalOptions rehearsal_scene(const Job& job, const RunFlags& flags, int64_t loss_chunk = 512);
 
 /// The host, or virtual devices, or GPUs; the limit of the flags applies to each. Those that the plan wants.
 Devices make_devices(const Job& job, const RunFlags& flags, const Plan& plan);

@@ -39,10 +39,13 @@ Outcome run(const Model& model, JobOptions options, int world, int micro_batches
   return outcome;
 }
 
-void expect_same(const Outcome& got, const Outcome& wanted, const std::string& what) {
-  EXPECT_EQ(got.losses, wanted.losses) << what;
-  EXPECT_TRUE(bit_equal(got.weights, wanted.weights))
-      << what << ": " << relative_difference(got.weights, wanted.weights);
+/// To the bit, but for a tied weight that is read on two devices: its gradients are added in another order.
+void expect_same(const Outcome& got, const Outcome& wanted, bool to_the_bit, const std::string& what) {
+  ASSERT_EQ(got.losses.size(), wanted.losses.size()) << what;
+  for (size_t i = 0; i < wanted.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], wanted.losses[i], to_the_bit ? 0 : 1e-6 * std::abs(wanted.losses[i])) << what;
+  }
+  EXPECT_LE(relative_difference(got.weights, wanted.weights), to_the_bit ? 0 : 1e-4) << what;
 }
 
 std::vector<int> stretches(size_t blocks, int devices) {
@@ -87,7 +90,7 @@ TEST_P(Placed, GivesTheNumbersOfOneDevice) {
               placement.optimizer_shares.push_back({{placement.device_of_block[b], 0, 0.37}, {other, 0.37, 1}});
             }
           }
-          expect_same(run(model, options, world, 3, make_row), one,
+          expect_same(run(model, options, world, 3, make_row), one, !tied,
                       fmt::format("{} tied {} devices {} map {} offload {} {} shares {}", model.family, tied, devices,
                                   words(placement.device_of_block), placement.offload_params,
                                   placement.offload_optimizer, placement.optimizer_shares.size()));

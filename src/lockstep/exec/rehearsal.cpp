@@ -131,13 +131,15 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow
   }
   if (devices.blocks.front() != devices.host) forecast.host = forecast_of(*devices.host, {}, 0);
   forecast.batch = describe(window);
+  forecast.context_bytes = options.context_bytes;
   return forecast;
 }
 
 std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options, const RowsOfWindow& window,
                                    const RehearsalOptions& options) {
   PlanOptions alone = plan_options;
-  alone.placement = {};
+  alone.placement = {.offload_params = plan_options.placement.offload_params,
+                     .offload_optimizer = plan_options.placement.offload_optimizer};
   const Plan plan = make_plan(model, alone);
   Rehearsal rehearsal(model, plan, options);
   const DeviceMemory& device = *rehearsal.devices().blocks.front();
@@ -156,8 +158,9 @@ std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_o
         continue;
       }
       block = step.block;
-      cost.state += kept * width + (unit.trainable ? unit.shard * 4 : 0);
-      if (unit.trainable) cost.movable += plan.optimised(unit) * (alone.compute == Dtype::kF32 ? 8 : 12);
+      cost.state += (alone.placement.offload_params ? 0 : kept * width) + (unit.trainable ? unit.shard * 4 : 0);
+      if (unit.trainable && !alone.placement.offload_optimizer)
+        cost.movable += plan.optimised(unit) * (alone.compute == Dtype::kF32 ? 8 : 12);
     }
   }
   // What is alive above the state when a step begins, and the most until the next does.

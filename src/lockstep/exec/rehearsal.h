@@ -28,6 +28,7 @@ struct RehearsalOptions {
   int64_t loss_chunk = 512;
   bool alike = false;                 // the micro-batches: those behind the ones that make the peak only wait
   bool save = true, evaluate = true;  // phases besides
+  int64_t context_bytes = 0;          // of each device, that the process's runtime takes beside tensors
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
 };

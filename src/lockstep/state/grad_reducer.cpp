@@ -37,7 +37,8 @@ void GradReducer::add(int unit, std::span<const Tensor> grads, size_t micro_batc
   const OnDevice scope(store_.devices().at(planned.device));
   const UsedFor use(MemoryUse::kGradients);
   const auto pieces = pieces_of(unit, grads);
-  if (planned.uses > 1) {
+  // Uses on several devices lie a pipeline apart: a sum for each micro-batch in between would be held for long.
+  if (planned.uses > 1 && store_.unit(unit).views.size() == 1) {
     add_tied(unit, pieces, micro_batch);
   } else {
     reduce(unit, pieces, store_.plan().options.compute);
