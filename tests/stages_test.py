@@ -177,6 +177,7 @@ class Stages(Story):
                  ("component_lr: projector=2e-4", "no_build: vision", 2, "projector is not built"),
                  ("component_lr: projector=2e-4", "learning_rat: 1", 2, "did you mean --learning_rate?"),
                  ("component_lr: projector=2e-4", "dataset: gone.jsonl", 3, "gone.jsonl"),
+                 ("component_lr: projector=2e-4", "virtual_devices: 2\n    device_map: {{language_modell: 0}}", 2, "language_modell"),
                  ("component_lr: projector=2e-4", "metric: gone.py\n    predict_with_generate: true", 2, "gone.py")]
         for old, new, code, expected in slips:
             done = self.lockstep("sft", self.write(text=FILE.replace(old, new)), "--nproc", 2, expect=code)

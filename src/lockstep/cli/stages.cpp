@@ -15,7 +15,9 @@
 #include "lockstep/cli/stage_record.h"
 #include "lockstep/cli/train_flags.h"
 #include "lockstep/model/leave_out.h"
+#include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/plan/device_map.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +49,14 @@ std::string trained_of(const Compatibility& table) {
   return text;
 }
 
+/// The names of a map that a person wrote; how many devices there are is known when a stage begins.
+void check_placement(const PlacementFlags& flags, const Model& model) {
+  constexpr int kAnyNumber = 1 << 20;
+  flags.check();
+  if (flags.device_map.empty() || is_map_word(flags.device_map)) return;
+  (void)read_device_map(model, flags.device_map, flags.virtual_devices > 0 ? flags.virtual_devices : kAnyNumber);
+}
+
 /// A slip in a later stage must show before the first one has trained for hours: its flags, what they ask of the model,
 /// its files. Reads no weights. Returns a line for people.
 std::string check_stage(const SftFlags& given, const Env& env) {
@@ -58,6 +68,7 @@ std::string check_stage(const SftFlags& given, const Env& env) {
   const Plan plan = make_plan(folder.model, flags.plan_options(std::max(1, flags.run.nproc), compute));
   const Compatibility table = compatibility(folder.model, plan);
   table.require();
+  check_placement(flags.run.placement, folder.model);
   KeyMap::match(folder.model, Weights::open(flags.run.model));
   const DatasetOptions options = flags.rows.dataset(env);
   const Dataset rows(flags.dataset, options);
