@@ -51,9 +51,10 @@ class OneWord(Story):
     def plan(self, *words, expect=0):
         return self.lockstep("plan", "--model", self.model, *words, expect=expect)
 
-    def components(self, *words):
-        table = json.loads(self.plan("--world", 2, "--json", *words).stdout)["components"]
-        return {row["component"]: row for row in table}
+    def planned(self, *words):
+        """The components by name, and the memory of the one device."""
+        plan = json.loads(self.plan("--world", 2, "--json", "--dataset", self.text, *words).stdout)
+        return {row["component"]: row for row in plan["components"]}, plan["memory"]["devices"][0]
 
     def test_zero2_to_zero3_is_one_word_however_the_tower_is_used(self):
         jobs = {"trained": (self.mixed, {"train": "llm,vision,projector"}),
@@ -97,8 +98,8 @@ class OneWord(Story):
 
     def test_an_unbuilt_component_costs_no_byte(self):
         for stage in STAGES:
-            frozen = self.components("--train", "llm", "--deepspeed", stage)
-            unbuilt = self.components("--no_build", "vision", "--deepspeed", stage)
+            frozen, with_tower = self.planned("--train", "llm", "--deepspeed", stage)
+            unbuilt, without = self.planned("--no_build", "vision", "--deepspeed", stage)
             self.assertEqual({name: row["role"] for name, row in frozen.items()},
                              {"llm": "trained", "vision": "frozen", "projector": "frozen"})
             self.assertEqual({name: row["role"] for name, row in unbuilt.items()},
@@ -111,6 +112,9 @@ class OneWord(Story):
                 self.assertEqual((row["held"]["optimizer"], row["held"]["gradients"], row["held"]["master"]), (0, 0, 0))
                 share = 2 if stage == "zero3" else 1
                 self.assertGreaterEqual(row["held"]["total"], row["weight_bytes"] // share)
+            tower = sum(frozen[name]["held"]["total"] for name in ("vision", "projector"))
+            for figure in ("alive", "peak"):
+                self.assertEqual(with_tower[figure] - without[figure], tower, f"{figure}, {stage}")
         text = self.plan("--no_build", "vision", "--world", 2).stdout
         self.assertIn("--no_build names it; a checkpoint that is saved keeps its tensors as they are", text)
         self.assertIn("it has nothing to read without what --no_build names", text)
