@@ -1,5 +1,6 @@
 #include "lockstep/state/checkpoint_manifest.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -65,9 +66,17 @@ void verify_file(const fs::path& path, const ManifestEntry& expected) {
 }  // namespace
 
 ManifestEntry describe_file(const fs::path& path) {
+  constexpr size_t kStretch = size_t{8} << 20;  // of the file that is in this process's memory at a time
   const MappedFile file(path);
   const auto bytes = file.bytes();
-  return {static_cast<int64_t>(bytes.size()), fmt::format("{:016x}", XXH64(bytes.data(), bytes.size(), 0))};
+  const std::unique_ptr<XXH64_state_t, XXH_errorcode (*)(XXH64_state_t*)> hash(XXH64_createState(), &XXH64_freeState);
+  XXH64_reset(hash.get(), 0);
+  for (size_t begin = 0; begin < bytes.size(); begin += kStretch) {
+    const auto part = bytes.subspan(begin, std::min(kStretch, bytes.size() - begin));
+    XXH64_update(hash.get(), part.data(), part.size());
+    file.forget(begin, part.size());
+  }
+  return {static_cast<int64_t>(bytes.size()), fmt::format("{:016x}", XXH64_digest(hash.get()))};
 }
 
 std::map<std::string, ManifestEntry> describe_folder(const fs::path& dir) {

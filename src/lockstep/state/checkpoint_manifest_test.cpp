@@ -1,0 +1,36 @@
+#include "lockstep/state/checkpoint_manifest.h"
+
+#include <filesystem>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+namespace {
+
+std::filesystem::path file_of(const std::string& text) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "checkpoint_manifest" / "file";
+  std::filesystem::create_directories(path.parent_path());
+  write_text(path, text);
+  return path;
+}
+
+TEST(CheckpointManifest, HashesAFileAsXxh64Does) {
+  EXPECT_EQ(describe_file(file_of("abc")).xxh64, "44bc2cf5ad770999");  // the value that xxhsum prints
+  EXPECT_EQ(describe_file(file_of("")).xxh64, "ef46db3751d8e999");
+}
+
+TEST(CheckpointManifest, HashesAFileOfSeveralStretchesAsOne) {
+  std::string text((size_t{17} << 20) + 13, '\0');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 2654435761U >> 13);
+  const ManifestEntry entry = describe_file(file_of(text));
+  EXPECT_EQ(entry.bytes, static_cast<int64_t>(text.size()));
+  EXPECT_EQ(entry.xxh64, fmt::format("{:016x}", XXH64(text.data(), text.size(), 0)));
+}
+
+}  // namespace
+}  // namespace lockstep
