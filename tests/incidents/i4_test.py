@@ -74,6 +74,10 @@ class OneWord(Story):
         done = self.train("unbuilt", self.text, no_build="vision")
         self.assertEqual(losses(self.folder / "unbuilt"), losses(self.folder / "frozen"))
         self.assertIn("vision and projector are not built (--no_build vision): checkpoints keep their tensors", done.stdout)
+        peaks = [max(peak["measured"] for peak in json.loads((self.folder / name / "memory.json").read_text())["peaks"])
+                 for name in ("frozen", "unbuilt")]
+        held, _ = self.planned("--train", "llm")
+        self.assertEqual(peaks[0] - peaks[1], held["vision"]["held"]["total"] + held["projector"]["held"]["total"], "measured")
         whole, before = tensors(self.folder / "frozen" / "checkpoint-3"), tensors(self.model)
         unbuilt = tensors(self.folder / "unbuilt" / "checkpoint-3")
         self.assertEqual(unbuilt, whole)
