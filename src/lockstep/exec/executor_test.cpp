@@ -19,6 +19,7 @@ std::vector<std::vector<MicroBatch>> make_steps(uint64_t seed, int num_steps, in
   std::vector<std::vector<MicroBatch>> steps;
   for (int s = 0; s < num_steps; ++s) {
     std::vector<MicroBatch> window;
+    window.reserve(static_cast<size_t>(accumulation));
     for (int m = 0; m < accumulation; ++m) window.push_back(random_micro_batch(random, world, 3));
     steps.push_back(std::move(window));
   }
