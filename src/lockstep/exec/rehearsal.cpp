@@ -103,7 +103,7 @@ std::string describe(const RowsOfWindow& window) {
   }
   return fmt::format("{} micro-batch{} of {} row{} up to {} tokens{}", window.size(), window.size() == 1 ? "" : "es",
                      rows, rows == 1 ? "" : "s", longest,
-                     media == 0 ? "" : fmt::format(", up to {} images a row", media));
+                     media == 0 ? "" : fmt::format(", up to {} image{} a row", media, media == 1 ? "" : "s"));
 }
 
 DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& options, size_t index) {
