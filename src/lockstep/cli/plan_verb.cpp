@@ -1,53 +1,135 @@
 #include "lockstep/cli/plan_verb.h"
 
+#include <algorithm>
 #include <iostream>
 
-#include <CLI/CLI.hpp>
+#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
-#include "lockstep/cli/flags.h"
+#include "lockstep/base/machine.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/cli/gpus.h"
+#include "lockstep/cli/media_flags.h"
+#include "lockstep/cli/plan_flags.h"
+#include "lockstep/cli/prediction.h"
 #include "lockstep/cli/session.h"
-#include "lockstep/cli/train_flags.h"
-#include "lockstep/plan/compatibility.h"
+#include "lockstep/watch/report_memory.h"
 
 namespace lockstep {
+namespace {
 
-const char* const plan_summary = "print what each rank would hold and do, without loading weights";
-
-int run_plan(const std::vector<std::string>& args, const Env&) {
-  SftFlags flags;
-  int world = 0;
-  bool inference = false, json = false;
-  CLI::App app(plan_summary, "lockstep plan");
-  app.footer("Example:\n  lockstep plan --model my-model --deepspeed zero3 --world 8");
-  add_run_flags(app, flags.run);
-  app.add_option("--world", world, "ranks in all (default: --nproc, else 1)")
-      ->check(CLI::PositiveNumber)
-      ->group("Ranks");
-  app.add_option("--gradient_checkpointing", flags.gradient_checkpointing, "recompute activations on the way back")
-      ->capture_default_str()
-      ->group("Training");
-  app.add_option("--vit_gradient_checkpointing", flags.vit_gradient_checkpointing, "the same for the vision tower")
-      ->group("Training");
-  add_component_flags(app, flags.components, /*rates=*/false);
-  app.add_flag("--inference", inference, "nothing is trained")->group("Training");
-  app.add_flag("--json", json, "as plan.json")->group("Output");
-  if (!parse_flags(app, args)) return 0;
-  if (world == 0) world = std::max(1, flags.run.nproc);
-  const ModelFolder folder(flags.run.model, flags.run.without());
-  flags.components.check_against(folder.model);
-  PlanOptions options = flags.plan_options(world, flags.run.dtype().value_or(folder.dtype_of_config()));
-  options.training = !inference;
-  const Plan plan = make_plan(folder.model, options);
-  const Compatibility components = compatibility(folder.model, plan);
-  if (json) {
-    Json out = parse_json(plan.json(), "the plan");
-    out["components"] = components.json();
-    std::cout << out.dump(1) << "\n";
-  } else {
-    std::cout << plan.print(folder.model) << "\n" << components.print();
+/// The first rank of the job, as it would stand on its machine; nothing is connected.
+Job first_rank(const PlanFlags& flags, const Env& env) {
+  const RunFlags& run = flags.sft.run;
+  const int ranks = flags.ranks();
+  const bool other_gpus = flags.device_bytes() > 0;
+  Job job;
+  job.world = {.rank = 0, .size = ranks, .local_size = run.nproc > 0 ? std::min(run.nproc, ranks) : ranks};
+  job.device = other_gpus || run.device == "cuda" ? "cuda:0" : device_of(run.device, 0, env);
+  if (run.placement.virtual_devices > 0) {
+    job.device = "cpu";
+    job.num_devices = run.placement.virtual_devices;
+  } else if (job.device != "cpu" && !run.placement.device_map.empty()) {
+    const int gpus = other_gpus ? std::max(flags.gpus, job.world.local_size) : visible_gpus(env);
+    job.num_devices = std::max(1, gpus / job.world.local_size);
   }
+  return job;
+}
+
+RehearsalOptions scene_of(const PlanFlags& flags, const Job& job) {
+  RehearsalOptions scene = rehearsal_scene(job, flags.sft.run, flags.sft.train.loss_chunk);
+  const std::string& transport = flags.sft.run.transport;
+  if (transport != "auto") scene.transport = transport;
+  if (transport == "auto" && !scene.on_cpu) scene.transport = "nccl";
+  if (flags.device_bytes() > 0) std::ranges::fill(scene.capacities, flags.device_bytes());
+  return scene;
+}
+
+/// As many as the launcher gives a rank: on the CPU, ops take working memory for each. For GPUs there is no work.
+void use_threads(const Job& job, const Env& env) {
+  const int share = std::max(1, usable_cores() / job.world.local_size);
+  at::set_num_threads(job.device == "cpu" ? static_cast<int>(env.integer("OMP_NUM_THREADS").value_or(share)) : 1);
+}
+
+RehearsedRows rows_of(const PlanFlags& flags, const ModelFolder& folder, const Env& env) {
+  RowFlags rows = flags.sft.rows;
+  read_media_environment(env, rows.media);
+  if (flags.sft.dataset.empty()) return RehearsedRows::typical(folder, rows.max_length);
+  const Dataset data(flags.sft.dataset, rows.dataset(env));
+  return RehearsedRows::of(data, *folder.processor(), rows.process(), flags.ranks());
+}
+
+int64_t accumulation_of(const PlanFlags& flags, int64_t batch) {
+  SftFlags sft = flags.sft;
+  sft.batch.size = batch;
+  return flags.inference ? 1 : sft.accumulation(flags.ranks());
+}
+
+/// --per_device_train_batch_size auto: what is predicted to fit, where a run would try.
+int64_t batch_of(const PlanFlags& flags, const PlannedJob& job) {
+  if (flags.sft.batch.size != kAutoBatch) return flags.sft.batch.size;
+  int64_t capacity = 0;
+  for (const int64_t bytes : job.scene.capacities) capacity = std::max(capacity, bytes);
+  if (capacity == 0) return 1;
+  const auto usable = static_cast<int64_t>(flags.sft.batch.memory_fraction * static_cast<double>(capacity));
+  const int64_t largest = job.rows.most() > 0 ? job.rows.most() : 1024;
+  return search_batch_size({.limit_bytes = usable, .largest = largest},
+                           [&](int64_t batch) -> std::optional<int64_t> {
+                             JobShape shape = job.shape;
+                             shape.batch = batch;
+                             const MemoryForecast forecast = predict_memory(job, shape);
+                             return forecast.peak() + forecast.context_bytes;
+                           })
+      .batch;
+}
+
+void print(const Model& model, const Plan& plan, const Compatibility& components, const MemoryForecast& memory,
+           const Advice& advice, const RehearsedRows& rows) {
+  std::cout << plan.print(model) << "\n"
+            << components.print() << "\n"
+            << memory.print() << "  rows: " << rows.source() << "\n";
+  const std::string said = advice.print();
+  if (!said.empty()) std::cout << "\n" << said;
+}
+
+}  // namespace
+
+const char* const plan_summary =
+    "say what each rank would hold and do, and what memory that needs, before any weight is loaded";
+
+int run_plan(const std::vector<std::string>& args, const Env& env) {
+  const auto parsed = parse_plan_flags(args);
+  if (!parsed) return 0;
+  const PlanFlags& flags = *parsed;
+  const RunFlags& run = flags.sft.run;
+  for (const auto& text : flags.sft.notices) std::cerr << "note: " << text << "\n";
+  const ModelFolder folder(run.model, run.without());
+  flags.sft.components.check_against(folder.model);
+  const Job job = first_rank(flags, env);
+  PlanOptions options = flags.sft.plan_options(flags.ranks(), run.dtype().value_or(folder.dtype_of_config()));
+  options.training = !flags.inference;
+  const RehearsedRows rows = rows_of(flags, folder, env);
+  use_threads(job, env);
+  PlannedJob planned{folder.model, scene_of(flags, job), rows, {.options = options}, job.world.local_size};
+  JobShape& shape = planned.shape;
+  shape.batch = batch_of(flags, planned);
+  shape.accumulation = accumulation_of(flags, shape.batch);
+  const ChosenPlacement chosen = choose_placement(planned.scene, run, folder.model, options,
+                                                  [&] { return rows.window(shape.batch, shape.accumulation); });
+  for (const auto& text : chosen.notices) std::cerr << "note: " << text << "\n";
+  shape.options.placement = chosen.placement;
+
+  const Plan plan = make_plan(folder.model, shape.options);
+  const Compatibility components = compatibility(folder.model, plan);
+  const MemoryForecast memory = predict_memory(planned, shape);
+  const Advice advice = advice_for(planned, memory);
+  if (flags.json) {
+    std::cout << plan_json(plan, components, memory, advice).dump(1) << "\n";
+  } else {
+    print(folder.model, plan, components, memory, advice, rows);
+  }
+  if (!flags.report.empty()) write_text(flags.report, report_memory_html(memory.as_json(), nullptr));
   components.require();
   return 0;
 }

@@ -11,7 +11,6 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/answers.h"
-#include "lockstep/cli/rehearsed_rows.h"
 #include "lockstep/cli/sample_view.h"
 #include "lockstep/cli/unbuilt_rows.h"
 #include "lockstep/comm/together.h"
@@ -51,7 +50,8 @@ int SftRun::run() {
           flags_.components.check_against(model);
           return flags_.plan_options(job_.world.size, compute);
         },
-        [&](const ModelFolder&, const Processor& processor) { return planned_rows(processor); });
+        [&](const ModelFolder&, const Processor& processor) { return planned_rows(processor); },
+        flags_.train.loss_chunk);
     for (const auto& text : session_->notices()) notice(text);
     tell_rows();
     check_first_sample();
@@ -121,10 +121,13 @@ void SftRun::tell_rows() {
 }
 
 /// The longest rows at once: what memory is predicted for.
-RowsOfWindow SftRun::planned_rows(const Processor& processor) const {
-  const int64_t batch = flags_.batch.size == kAutoBatch ? 1 : flags_.batch.size;
-  return RehearsedRows::of(*train_rows_, processor, flags_.rows.process(), job_.world.size)
-      .window(batch, flags_.accumulation(job_.world.size));
+RowsOfWindow SftRun::planned_rows(const Processor& processor) {
+  if (!longest_) {
+    longest_ = RehearsedRows::of(*train_rows_, processor, flags_.rows.process(), job_.world.size);
+    planned_.batch = flags_.batch.size == kAutoBatch ? 1 : flags_.batch.size;
+    planned_.accumulation = flags_.accumulation(job_.world.size);
+  }
+  return longest_->window(planned_.batch, planned_.accumulation);
 }
 
 /// Template and label mistakes show here, before anything is trained.
@@ -185,8 +188,7 @@ TrainerState SftRun::fresh_state() const {
 /// Whether rows fit in what --memory_limit leaves; nobody is asked without a limit.
 Admission::Fits SftRun::admission() const {
   if (flags_.run.placement.memory_limit.empty()) return {};
-  RehearsalOptions scene = rehearsal_scene(job_, flags_.run);
-  scene.alike = true;
+  RehearsalOptions scene = rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk);
   scene.save = scene.evaluate = false;
   return [this, scene, waiting = static_cast<size_t>(flags_.accumulation(job_.world.size))](const auto& rows) {
     return rehearse(session_->model(), session_->plan(), RowsOfWindow(waiting, rows), scene).fits();
@@ -199,15 +201,21 @@ void SftRun::check_fits() {
   together(job_.control(), "comparing memory with its limit", [&] {
     const MemoryForecast& forecast = session_->forecast();
     if (!job_.reports() || forecast.fits()) return;
-    const auto rows = planned_rows(session_->processor());
-    if (rows[0].size() > 1 && admission()({rows[0].front()})) {
-      split = fmt::format("a batch of the {} longest rows would need {} of {}: such batches are run in parts",
-                          rows[0].size(), format_bytes(forecast.peak()), format_bytes(flags_.run.placement.limit()));
+    const auto rows =
+        RehearsedRows::of(*train_rows_, session_->processor(), flags_.rows.process(), job_.world.size).looked_at();
+    Admission alone(admission());
+    const auto too_long = static_cast<size_t>(std::count_if(
+        rows.begin(), rows.end(), [&](const Features& row) { return !alone.admit({row}).refused.empty(); }));
+    if (too_long < rows.size() && (too_long == 0 || !flags_.rows.strict)) {
+      split = fmt::format("{} would need {} of {}: such batches are run in parts", forecast.batch,
+                          format_bytes(forecast.peak()), format_bytes(flags_.run.placement.limit()));
+      if (too_long > 0) split += fmt::format("; {} of {} rows do not fit alone and are skipped", too_long, rows.size());
       return;
     }
     throw UserError(ExitCode::kMemory,
-                    fmt::format("the longest row needs more memory than --memory_limit {} leaves:\n{}",
-                                flags_.run.placement.memory_limit, forecast.print()),
+                    fmt::format("--memory_limit {}: {} of the {} rows that were looked at do not fit, one by one; with "
+                                "batches as asked:\n{}",
+                                flags_.run.placement.memory_limit, too_long, rows.size(), forecast.print()),
                     "`lockstep plan` with the same flags shows the cheapest changes that make it fit");
   });
   if (!split.empty()) notice(split);
@@ -248,10 +256,12 @@ void SftRun::make_trainer() {
 }
 
 Json SftRun::whole_plan() const {
-  Json out = parse_json(session_->plan().json(), "the plan");
-  out["components"] = compatibility(session_->model(), session_->plan()).json();
-  if (!session_->forecast().devices.empty()) out["memory"] = session_->forecast().as_json();
-  return out;
+  const Plan& plan = session_->plan();
+  PlannedJob job{session_->model(), rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk), *longest_, planned_,
+                 job_.world.local_size};
+  job.shape.options = plan.options;
+  const MemoryForecast& memory = session_->forecast();
+  return plan_json(plan, compatibility(session_->model(), plan), memory, advice_for(job, memory));
 }
 
 /// The run folder comes into being here, when everything that a person can get wrong has been looked at.

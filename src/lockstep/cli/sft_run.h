@@ -8,6 +8,7 @@
 
 #include "lockstep/base/event.h"
 #include "lockstep/cli/memory_meter.h"
+#include "lockstep/cli/prediction.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/session.h"
 #include "lockstep/cli/stop_signals.h"
@@ -32,7 +33,7 @@ class SftRun {
   void find_programs();
   void open_rows();
   void tell_rows();
-  RowsOfWindow planned_rows(const Processor& processor) const;
+  RowsOfWindow planned_rows(const Processor& processor);
   Admission::Fits admission() const;
   void check_fits();
   void check_first_sample();
@@ -69,6 +70,8 @@ class SftRun {
   std::unique_ptr<Loader> train_loader_, val_loader_;
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;
+  std::optional<RehearsedRows> longest_;  // of the data, on the rank that plans
+  JobShape planned_;                      // as its forecast was made
   std::optional<MemoryMeter> meter_;
   TrainOptions options_;
 };

@@ -64,9 +64,8 @@ Json steps_json(const std::vector<Step>& steps) {
   return list;
 }
 
-/// One line for runs of steps that differ only in a number: "layers.0-11".
-std::string step_line(const Plan& plan, const Model& model, const Step& step) {
-  const Block& block = *model.blocks[static_cast<size_t>(step.block)];
+/// What a line says of a block beside its name.
+std::string line_of(const Plan& plan, const Block& block, const Step& step) {
   int64_t numel = 0;
   bool trains = false, shared = false;
   for (const int u : step.units) {
@@ -80,9 +79,42 @@ std::string step_line(const Plan& plan, const Model& model, const Step& step) {
                      : step.recompute       ? "recomputed"
                      : step.backward        ? "kept"
                                             : "no backward";
-  return fmt::format("  {:<52} {:<9} {:<6} {:>8} {:<8} {}{}\n", block.name(), component_name(block.component()),
+  const bool several = plan.options.placement.num_devices > 1;
+  return fmt::format("{:<9} {:<6} {:>8} {:<8} {}{}{}", component_name(block.component()),
                      step.modality == Modality::kImage ? "image" : "always", numel == 0 ? "" : format_count(numel),
-                     role, back, shared ? ", shares a tied weight" : "");
+                     role, several ? fmt::format("device {} ", step.device) : "", back,
+                     shared ? ", shares a tied weight" : "");
+}
+
+/// "layers.", 11 of "layers.11"; -1: it ends in no number.
+std::pair<std::string, int64_t> numbered(const std::string& name) {
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  const bool is = digits < name.size() && name.size() - digits < 10;
+  return {name.substr(0, digits), is ? std::stoll(name.substr(digits)) : -1};
+}
+
+/// A line for each run of blocks that differ in a number alone: "layers.0-11".
+std::string block_lines(const Plan& plan, const Model& model) {
+  std::string out;
+  for (size_t i = 0; i < plan.steps.size();) {
+    const auto block_at = [&](size_t k) -> const Block& {
+      return *model.blocks[static_cast<size_t>(plan.steps[k].block)];
+    };
+    const std::string line = line_of(plan, block_at(i), plan.steps[i]);
+    const auto [stem, first] = numbered(block_at(i).name());
+    int64_t last = first;
+    size_t next = i + 1;
+    for (; first >= 0 && next < plan.steps.size(); ++next) {
+      const auto follows = std::pair(stem, last + 1);
+      if (numbered(block_at(next).name()) != follows) break;
+      if (line_of(plan, block_at(next), plan.steps[next]) != line) break;
+      ++last;
+    }
+    const std::string name = last == first ? block_at(i).name() : fmt::format("{}{}-{}", stem, first, last);
+    out += fmt::format("  {:<52} {}\n", name, line);
+    i = next;
+  }
+  return out;
 }
 
 }  // namespace
@@ -104,7 +136,7 @@ std::string Plan::print(const Model& model) const {
                                 options.world == 1 ? "" : "s", options.zero.name(), torch_dtype_name(options.compute));
   out += fmt::format("  {:<52} {:<9} {:<6} {:>8} {:<8} {}\n", "block", "component", "runs", "params", "role",
                      options.training ? "activations" : "");
-  for (const auto& step : steps) out += step_line(*this, model, step);
+  out += block_lines(*this, model);
   out += fmt::format(
       "\nEach rank holds, without activations:\n"
       "  parameters  {:>12}{}\n  masters     {:>12}\n  optimizer   {:>12}\n  gradients   {:>12}\n"

@@ -1,0 +1,52 @@
+#include "lockstep/cli/plan_flags.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/plan/max_memory.h"
+
+namespace lockstep {
+
+int PlanFlags::ranks() const { return world > 0 ? world : std::max(1, sft.run.nproc); }
+
+int64_t PlanFlags::device_bytes() const {
+  return device_memory.empty() ? 0 : parse_bytes(device_memory, "--device_memory");
+}
+
+std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) {
+  PlanFlags flags;
+  SftParser sft(flags.sft);
+  CLI::App app("what each rank would hold and do, and what that needs: no weight is read and no GPU is needed",
+               "lockstep plan");
+  app.footer(
+      "Takes all flags of lockstep sft, so that a command or its args.json can be tried first.\n\n"
+      "Example:\n  lockstep plan --model my-model --dataset rows.jsonl --nproc 8 --device_memory 80GiB --deepspeed "
+      "zero3");
+  sft.add_to(app, SftParser::Verb::kPlan);
+  app.add_option("--world", flags.world, "ranks in all (default: --nproc, else 1)")
+      ->check(CLI::PositiveNumber)
+      ->group("Ranks");
+  app.add_option("--device_memory", flags.device_memory,
+                 "of each GPU, as 80GiB: for GPUs that are not here (default: what this machine has)")
+      ->group("Ranks");
+  app.add_option("--gpus", flags.gpus, "of each machine, beside --device_memory (default: one for each local rank)")
+      ->check(CLI::Range(1, 1024))
+      ->group("Ranks");
+  app.add_flag("--inference", flags.inference, "nothing is trained")->group("Training");
+  app.add_flag("--json", flags.json, "as plan.json")->group("Output");
+  app.add_option("--report", flags.report, "a picture of the memory, as an HTML file")->group("Output");
+  if (!parse_flags(app, args)) return std::nullopt;
+  sft.check();
+  if (!flags.device_memory.empty() && flags.sft.run.device == "cpu") {
+    throw usage_error(fmt::format("--device_memory {} is of GPUs, and --device cpu asks for none", flags.device_memory),
+                      "leave one of them out");
+  }
+  flags.device_bytes();
+  return flags;
+}
+
+}  // namespace lockstep
