@@ -34,7 +34,7 @@ struct Standing {
   std::shared_ptr<DeviceMemory> device;
   MemoryUse use = MemoryUse::kActivations;
   MemoryPhase phase = MemoryPhase::kLoad;
-  std::string_view block;
+  std::string block;
 };
 Standing& standing() {
   thread_local Standing here;
@@ -338,6 +338,8 @@ void DeviceMemory::reset_peaks() {
   impl_->figures.phases = {};
   impl_->figures.phases.at(static_cast<size_t>(standing().phase)) = {impl_->figures.alive, impl_->figures.by_use, ""};
 }
+
+bool DeviceMemory::keeps_freed_blocks() { return kKeepsFreedBlocks; }
 
 void DeviceMemory::trim() {
   const std::lock_guard lock(impl_->mutex);

@@ -91,9 +91,10 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   MemoryFigures figures() const;
   int64_t alive_bytes() const;
   int64_t peak_bytes() const;
-  void look();         // what is alive counts as needed where this thread stands
-  void reset_peaks();  // every phase begins anew at what is alive
-  void trim();         // gives freed blocks back to the system
+  void look();                       // what is alive counts as needed where this thread stands
+  void reset_peaks();                // every phase begins anew at what is alive
+  static bool keeps_freed_blocks();  // for the next taker; not under the address sanitizer
+  void trim();                       // gives freed blocks back to the system
 
  private:
   struct Impl;
@@ -129,7 +130,7 @@ class [[nodiscard]] UsedFor {
   MemoryUse before_;
 };
 
-/// Where the thread is, for peaks of its device. `block` must outlive the next call.
+/// Where the thread is, for peaks of its device.
 void memory_stands_at(MemoryPhase phase, std::string_view block);
 
 }  // namespace lockstep
