@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
@@ -14,7 +15,7 @@
 #include "lockstep/cli/plan_flags.h"
 #include "lockstep/cli/prediction.h"
 #include "lockstep/cli/session.h"
-#include "lockstep/watch/report_memory.h"
+#include "lockstep/watch/plan_page.h"
 
 namespace lockstep {
 namespace {
@@ -84,13 +85,11 @@ int64_t batch_of(const PlanFlags& flags, const PlannedJob& job) {
       .batch;
 }
 
-void print(const Model& model, const Plan& plan, const Compatibility& components, const MemoryForecast& memory,
-           const Advice& advice, const RehearsedRows& rows) {
-  std::cout << plan.print(model) << "\n"
-            << components.print() << "\n"
-            << memory.print() << "  rows: " << rows.source() << "\n";
+std::string text_of(const Model& model, const Plan& plan, const Compatibility& components, const MemoryForecast& memory,
+                    const Advice& advice, const RehearsedRows& rows) {
   const std::string said = advice.print();
-  if (!said.empty()) std::cout << "\n" << said;
+  return plan.print(model) + "\n" + components.print() + "\n" + memory.print() + "  rows: " + rows.source() + "\n" +
+         (said.empty() ? "" : "\n" + said);
 }
 
 }  // namespace
@@ -124,12 +123,14 @@ int run_plan(const std::vector<std::string>& args, const Env& env) {
   const Compatibility components = compatibility(folder.model, plan);
   const MemoryForecast memory = predict_memory(planned, shape);
   const Advice advice = advice_for(planned, memory);
-  if (flags.json) {
-    std::cout << plan_json(plan, components, memory, advice).dump(1) << "\n";
-  } else {
-    print(folder.model, plan, components, memory, advice, rows);
+  const std::string text = text_of(folder.model, plan, components, memory, advice, rows);
+  std::cout << (flags.json ? plan_json(plan, components, memory, advice).dump(1) + "\n" : text);
+  if (!flags.report.empty()) {
+    const std::string name = (folder.path / "").parent_path().filename().string();
+    const std::string title =
+        fmt::format("Plan of {} for {} rank{}", name, flags.ranks(), flags.ranks() == 1 ? "" : "s");
+    write_text(flags.report, plan_page(title, memory.as_json(), text));
   }
-  if (!flags.report.empty()) write_text(flags.report, report_memory_html(memory.as_json(), nullptr));
   components.require();
   return 0;
 }
