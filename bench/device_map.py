@@ -4,10 +4,10 @@
   bench/device_map.py [--configs DIR] [--only NAME] [--out bench/results/device_map.json]
 
 For every config folder and 2, 3, 4 and 8 equal devices: the largest over the smallest of the devices' peak bytes, and the
-largest peak. All maps are judged alike, by the bytes that training needs (bf16 compute, everything trained with AdamW, 8
-micro-batches in the 1F1B order). "equal layers" splits the decoder layers evenly; what comes before them stands with the
+largest peak. All maps are judged alike, by what `lockstep plan` rehearses for training (bf16 compute, everything trained with
+AdamW, recompute, 16 micro-batches in the 1F1B order). "equal layers" splits the decoder layers evenly; what comes before them stands with the
 first, the head with the last. "Accelerate" is get_balanced_memory and infer_auto_device_map on the meta model; it levels
-bytes of weights alone. Levelling means that masters and optimizer state may stand away from their blocks. Fails when ours
+bytes of weights alone. "not levelled" is our map without levelling, which means that masters and optimizer state may stand away from their blocks. Fails when ours
 is above 1.10 anywhere.
 """
 import argparse
@@ -19,7 +19,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-BIN = ROOT / "build/release/bin"
+LOCKSTEP = ROOT / "build/release/bin/lockstep"
 PYTHON = ROOT / ".venv-bench/bin/python"
 COUNTS = (2, 3, 4, 8)
 MOST = 1.10
@@ -30,19 +30,24 @@ def output_of(*words):
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout[done.stdout.index("{"):])
 
 
-def judged(config, count, device_map, level):
-    """Ratio and largest peak of a map: a word, or a dict of names."""
+def judged(config, count, device_map):
+    """Ratio and largest peak of a map (a word, or a dict of names), and the map."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         if isinstance(device_map, dict):
             json.dump(device_map, file)
             file.flush()
             device_map = file.name
-        found = output_of(BIN / "device_map_peaks", config, count, device_map, "--level", int(level))
-    peaks = found["peaks"]
-    return {"ratio": round(max(peaks) / max(1, min(peaks)), 4), "peak": max(peaks), "moved": found.get("moved")}
+        plan = output_of(LOCKSTEP, "plan", "--model", config, "--nproc", 1, "--virtual_devices", count, "--device_map", device_map,
+                         "--deepspeed", "zero0", "--torch_dtype", "bfloat16", "--freeze_vit", "false", "--freeze_aligner",
+                         "false", "--gradient_accumulation_steps", 16, "--json")
+    peaks = [device["peak"] for device in plan["memory"]["devices"][:count]]
+    placed = {unit["name"]: unit["device"] for unit in plan["units"]}
+    state = [(unit["device"], device, end - begin) for unit in plan["units"] for device, begin, end in unit["optimizer"]]
+    moved = sum(size for home, device, size in state if home != device) / sum(size for _, _, size in state)
+    return {"ratio": round(max(peaks) / max(1, min(peaks)), 4), "peak": max(peaks), "moved": moved}, placed
 
 
 def equal_layers(config, count):
@@ -63,7 +68,6 @@ def main():
     args.add_argument("--only", default="")
     args.add_argument("--out", type=pathlib.Path, default=HERE / "results/device_map.json")
     args = args.parse_args()
-    subprocess.run(["ninja", "-C", str(BIN.parent), "device_map_peaks"], check=True, stdout=subprocess.DEVNULL)
     rows, worst = [], 0.0
     print("| model | devices | ours | not levelled | equal layers | Accelerate | state that moves |\n"
           "| --- | --- | --- | --- | --- | --- | --- |")
@@ -72,11 +76,11 @@ def main():
             continue
         inferred = output_of(PYTHON, HERE / "peers/device_map_peer.py", config, *COUNTS)
         for count in COUNTS:
-            row = {"name": f"{config.name} on {count} devices: max/min of peak bytes",
-                   "ours": judged(config, count, "balanced", True),
-                   "not levelled": judged(config, count, "balanced", False),
-                   "equal layers": judged(config, count, equal_layers(config, count), False),
-                   "Accelerate": judged(config, count, inferred[str(count)], False)}
+            ours, placed = judged(config, count, "balanced")
+            row = {"name": f"{config.name} on {count} devices: max/min of peak bytes", "ours": ours,
+                   "not levelled": judged(config, count, placed)[0],
+                   "equal layers": judged(config, count, equal_layers(config, count))[0],
+                   "Accelerate": judged(config, count, inferred[str(count)])[0]}
             rows.append(row)
             worst = max(worst, row["ours"]["ratio"])
             cells = (f"{row[who]['ratio']:.3f} ({row[who]['peak'] / GIB:.1f} GiB)"

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@
 namespace lockstep {
 
 ShardedAdamW::ShardedAdamW(ParamStore& store, Communicator& comm, AdamWOptions options)
-    : store_(store), comm_(comm), options_(options) {}
+    : store_(store), comm_(comm), options_(std::move(options)) {}
 
 double ShardedAdamW::rate_ratio(const Unit& unit) const {
   const auto found = options_.rate_ratios.find(unit.component);

@@ -20,6 +20,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   return at::empty(shape, x.options());
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): LibTorch's signature
 Tensor embedding_dense_backward(const Tensor& grad, const Tensor&, c10::SymInt rows, c10::SymInt, bool) {
   return at::empty({rows.expect_int(), grad.size(-1)}, grad.options());
 }
