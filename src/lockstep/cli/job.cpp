@@ -21,16 +21,13 @@
 namespace lockstep {
 namespace {
 
-/// Ranks on this machine: as asked, else NPROC_PER_NODE, else one a GPU, else one.
+/// local_ranks(), and said where the number of GPUs decides.
 int wanted_ranks(const RunFlags& flags, const Env& env) {
-  if (flags.nproc > 0) return flags.nproc;
-  if (const auto asked = env.integer("NPROC_PER_NODE")) return static_cast<int>(*asked);
-  const int gpus = visible_gpus(env);
-  if (flags.device == "cpu" || gpus < 2 || device_of("auto", 0, env) == "cpu") return 1;
-  if (!flags.placement.device_map.empty()) return 1;  // which drives all of them
-  std::cout << fmt::format("{} GPUs, so {} ranks ({}); --nproc 1 or CUDA_VISIBLE_DEVICES chooses fewer\n", gpus, gpus,
+  const int ranks = local_ranks(flags, env);
+  if (ranks < 2 || flags.nproc > 0 || env.has("NPROC_PER_NODE")) return ranks;
+  std::cout << fmt::format("{} GPUs, so {} ranks ({}); --nproc 1 or CUDA_VISIBLE_DEVICES chooses fewer\n", ranks, ranks,
                            flags.zero().name());
-  return gpus;
+  return ranks;
 }
 
 /// One, unless blocks are to stand on several: then an equal part of the machine's GPUs.
@@ -48,6 +45,14 @@ int devices_of_rank(const RunFlags& flags, const World& world, const Env& env) {
 }
 
 }  // namespace
+
+int local_ranks(const RunFlags& flags, const Env& env) {
+  if (flags.nproc > 0) return flags.nproc;
+  if (const auto asked = env.integer("NPROC_PER_NODE")) return static_cast<int>(*asked);
+  const int gpus = visible_gpus(env);
+  if (flags.device == "cpu" || gpus < 2 || device_of("auto", 0, env) == "cpu") return 1;
+  return flags.placement.device_map.empty() ? gpus : 1;  // with a map one drives all of them
+}
 
 namespace {
 

@@ -31,6 +31,9 @@ struct Job {
   Communicator& control() { return *comm.control; }
 };
 
+/// Ranks on this machine: as asked, else NPROC_PER_NODE, else one a GPU, else one.
+int local_ranks(const RunFlags& flags, const Env& env);
+
 /// Starts the ranks and waits for them when several are wanted and no launcher has done so; then the exit code. Throws
 /// UserError(kUsage) when --nproc contradicts the launcher.
 std::optional<int> launch_if_asked(const std::string& verb, const std::vector<std::string>& args, const RunFlags& flags,

@@ -1,7 +1,5 @@
 #include "lockstep/cli/plan_flags.h"
 
-#include <algorithm>
-
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -10,8 +8,6 @@
 #include "lockstep/plan/max_memory.h"
 
 namespace lockstep {
-
-int PlanFlags::ranks() const { return world > 0 ? world : std::max(1, sft.run.nproc); }
 
 int64_t PlanFlags::device_bytes() const {
   return device_memory.empty() ? 0 : parse_bytes(device_memory, "--device_memory");
@@ -27,7 +23,7 @@ std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) 
       "Example:\n  lockstep plan --model my-model --dataset rows.jsonl --nproc 8 --device_memory 80GiB --deepspeed "
       "zero3");
   sft.add_to(app, SftParser::Verb::kPlan);
-  app.add_option("--world", flags.world, "ranks in all (default: --nproc, else 1)")
+  app.add_option("--world", flags.world, "ranks in all (default: those of one machine)")
       ->check(CLI::PositiveNumber)
       ->group("Ranks");
   app.add_option("--device_memory", flags.device_memory,

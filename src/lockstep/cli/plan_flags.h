@@ -12,12 +12,11 @@ namespace lockstep {
 
 struct PlanFlags {
   SftFlags sft;
-  int world = 0;  // 0: --nproc, else one
+  int world = 0;  // 0: those of this machine
   std::string device_memory, report;
   int gpus = 0;  // of a machine, with --device_memory; 0: one a rank
   bool inference = false, json = false;
 
-  int ranks() const;
   int64_t device_bytes() const;  // of --device_memory; 0: not given. Throws UserError(kUsage)
 };
 

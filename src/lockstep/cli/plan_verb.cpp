@@ -20,13 +20,21 @@
 namespace lockstep {
 namespace {
 
+int local_ranks_of(const PlanFlags& flags, const Env& env) {
+  RunFlags run = flags.sft.run;
+  if (run.nproc == 0 && flags.world > 0) return flags.world;
+  if (flags.device_bytes() > 0) run.device = "cpu";  // GPUs that are here do not count
+  return local_ranks(run, env);
+}
+
 /// The first rank of the job, as it would stand on its machine; nothing is connected.
 Job first_rank(const PlanFlags& flags, const Env& env) {
   const RunFlags& run = flags.sft.run;
-  const int ranks = flags.ranks();
   const bool other_gpus = flags.device_bytes() > 0;
+  const int local = local_ranks_of(flags, env);
   Job job;
-  job.world = {.rank = 0, .size = ranks, .local_size = run.nproc > 0 ? std::min(run.nproc, ranks) : ranks};
+  job.world = {.rank = 0, .size = flags.world > 0 ? flags.world : local};
+  job.world.local_size = std::min(local, job.world.size);
   job.device = other_gpus || run.device == "cuda" ? "cuda:0" : device_of(run.device, 0, env);
   if (run.placement.virtual_devices > 0) {
     job.device = "cpu";
@@ -53,18 +61,18 @@ void use_threads(const Job& job, const Env& env) {
   at::set_num_threads(job.device == "cpu" ? static_cast<int>(env.integer("OMP_NUM_THREADS").value_or(share)) : 1);
 }
 
-RehearsedRows rows_of(const PlanFlags& flags, const ModelFolder& folder, const Env& env) {
+RehearsedRows rows_of(const PlanFlags& flags, const ModelFolder& folder, int world, const Env& env) {
   RowFlags rows = flags.sft.rows;
   read_media_environment(env, rows.media);
   if (flags.sft.dataset.empty()) return RehearsedRows::typical(folder, rows.max_length);
   const Dataset data(flags.sft.dataset, rows.dataset(env));
-  return RehearsedRows::of(data, *folder.processor(), rows.process(), flags.ranks());
+  return RehearsedRows::of(data, *folder.processor(), rows.process(), world);
 }
 
-int64_t accumulation_of(const PlanFlags& flags, int64_t batch) {
+int64_t accumulation_of(const PlanFlags& flags, int64_t batch, int world) {
   SftFlags sft = flags.sft;
   sft.batch.size = batch;
-  return flags.inference ? 1 : sft.accumulation(flags.ranks());
+  return flags.inference ? 1 : sft.accumulation(world);
 }
 
 /// --per_device_train_batch_size auto: what is predicted to fit, where a run would try.
@@ -106,14 +114,15 @@ int run_plan(const std::vector<std::string>& args, const Env& env) {
   const ModelFolder folder(run.model, run.without());
   flags.sft.components.check_against(folder.model);
   const Job job = first_rank(flags, env);
-  PlanOptions options = flags.sft.plan_options(flags.ranks(), run.dtype().value_or(folder.dtype_of_config()));
+  const int world = job.world.size;
+  PlanOptions options = flags.sft.plan_options(world, run.dtype().value_or(folder.dtype_of_config()));
   options.training = !flags.inference;
-  const RehearsedRows rows = rows_of(flags, folder, env);
+  const RehearsedRows rows = rows_of(flags, folder, world, env);
   use_threads(job, env);
   PlannedJob planned{folder.model, scene_of(flags, job), rows, {.options = options}, job.world.local_size};
   JobShape& shape = planned.shape;
   shape.batch = batch_of(flags, planned);
-  shape.accumulation = accumulation_of(flags, shape.batch);
+  shape.accumulation = accumulation_of(flags, shape.batch, world);
   const ChosenPlacement chosen = choose_placement(planned.scene, run, folder.model, options,
                                                   [&] { return rows.window(shape.batch, shape.accumulation); });
   for (const auto& text : chosen.notices) std::cerr << "note: " << text << "\n";
@@ -127,8 +136,7 @@ int run_plan(const std::vector<std::string>& args, const Env& env) {
   std::cout << (flags.json ? plan_json(plan, components, memory, advice).dump(1) + "\n" : text);
   if (!flags.report.empty()) {
     const std::string name = (folder.path / "").parent_path().filename().string();
-    const std::string title =
-        fmt::format("Plan of {} for {} rank{}", name, flags.ranks(), flags.ranks() == 1 ? "" : "s");
+    const std::string title = fmt::format("Plan of {} for {} rank{}", name, world, world == 1 ? "" : "s");
     write_text(flags.report, plan_page(title, memory.as_json(), text));
   }
   components.require();

@@ -28,6 +28,11 @@ MemoryForecast forecast_of_map(const PlannedJob& job, const JobShape& shape) {
     forecast.devices.push_back(std::move(device));
   }
   forecast.context_bytes = job.scene.context_bytes;
+  const StateBytes state = make_plan(job.model, shape.options).state_bytes();
+  const Placement& placement = shape.options.placement;
+  forecast.host.figures.phases.at(static_cast<size_t>(MemoryPhase::kStep)).bytes =
+      (placement.offload_optimizer ? state.master + state.optimizer : 0) +
+      (placement.offload_params ? state.params : 0);
   return forecast;
 }
 

@@ -32,15 +32,28 @@ bool at_least(const Levels& a, const Levels& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](size_t x, size_t y) { return x >= y; });
 }
 
+std::vector<std::string> offload_flags(const JobShape& job) {
+  std::string words;
+  if (job.options.placement.offload_optimizer) words = "optimizer";
+  if (job.options.placement.offload_params) words += words.empty() ? "params" : ",params";
+  return {"--offload " + words};
+}
+
+/// What --deepspeed said of offloading is said again.
+std::vector<std::string> stage_flags(int stage, const JobShape& job) {
+  std::vector<std::string> flags{fmt::format("--deepspeed zero{}", stage)};
+  const Placement& placement = job.options.placement;
+  if (placement.offload_optimizer || placement.offload_params) flags.push_back(offload_flags(job).front());
+  return flags;
+}
+
 Axis stage_axis(const JobShape& job) {
   Axis axis;
   const auto add = [&](int stage, double time, std::string effect) {
-    axis.push_back(
-        {.apply = [stage](JobShape& j) { j.options.zero.stage = stage; },
-         .flags =
-             [stage](const JobShape&) { return std::vector<std::string>{fmt::format("--deepspeed zero{}", stage)}; },
-         .effect = std::move(effect),
-         .time = time});
+    axis.push_back({.apply = [stage](JobShape& j) { j.options.zero.stage = stage; },
+                    .flags = [stage](const JobShape& j) { return stage_flags(stage, j); },
+                    .effect = std::move(effect),
+                    .time = time});
   };
   if (job.options.world == 1) return axis;
   if (job.options.training && job.options.zero.stage == 0) add(2, 1.0, "each rank keeps a part of the optimizer");
@@ -91,13 +104,6 @@ Axis recompute_axis(const JobShape& job, const std::set<Component>& components) 
                },
            .effect = "activations are computed again on the way back",
            .time = job.options.recompute ? 1.05 : 1.33}};
-}
-
-std::vector<std::string> offload_flags(const JobShape& job) {
-  std::string words;
-  if (job.options.placement.offload_optimizer) words = "optimizer";
-  if (job.options.placement.offload_params) words += words.empty() ? "params" : ",params";
-  return {"--offload " + words};
 }
 
 Axis offload_optimizer_axis(const AdviceQuestion& question) {
@@ -281,7 +287,7 @@ void look_for_lighter_stage(const JobShape& job, const Predict& predict, Advice&
   ++advice.tries;
   const MemoryForecast forecast = predict(lighter);
   if (!forecast.fits()) return;
-  advice.lightest = Change{.flags = {"--deepspeed zero2"},
+  advice.lightest = Change{.flags = stage_flags(2, lighter),
                            .effect = "communicates less",
                            .peak = forecast.peak() + forecast.context_bytes,
                            .job = lighter};

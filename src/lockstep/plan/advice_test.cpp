@@ -131,6 +131,14 @@ TEST(Advice, SpreadsBlocksOverTheDevicesOfAMachine) {
   EXPECT_EQ(advice.changes[0].job.devices, 4);
 }
 
+TEST(Advice, KeepsWhatIsOffloadedWhenTheStageChanges) {
+  AdviceQuestion question = question_of(2, 1, true);  // --deepspeed zero2_offload
+  question.job.options.placement.offload_optimizer = true;
+  const Advice advice = ask(question, 300).advice;  // 800 + 50
+  ASSERT_FALSE(advice.changes.empty());
+  EXPECT_EQ(advice.changes[0].flags, (Flags{"--deepspeed zero3", "--offload optimizer"}));
+}
+
 TEST(Advice, SaysWhatItNeedsWhereNothingHelps) {
   const Advice advice = ask(question_of(0, 2, false), 30).advice;
   EXPECT_TRUE(advice.changes.empty());
