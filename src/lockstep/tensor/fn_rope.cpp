@@ -89,9 +89,7 @@ std::pair<Tensor, Tensor> rope_tables(const Tensor& positions, const Tensor& inv
 
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   const int64_t half = x.size(-1) / 2;
-  // In a rehearsal, tables made from a picture's grid have values and stand on the host.
-  const auto beside = [&](const Tensor& table) { return table.to(x.device(), x.scalar_type()).unsqueeze(-2); };
-  const Tensor cos_BT1H = beside(cos), sin_BT1H = beside(sin);
+  const Tensor cos_BT1H = cos.to(x.scalar_type()).unsqueeze(-2), sin_BT1H = sin.to(x.scalar_type()).unsqueeze(-2);
   const Tensor turned = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
   return x.mul(cos_BT1H).add(turned.mul(sin_BT1H));
 }
