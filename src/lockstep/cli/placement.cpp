@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/device_map.h"
 #include "lockstep/plan/level.h"
@@ -41,6 +42,18 @@ std::vector<OptimizerShare> shares_of(const std::vector<Piece>& pieces, const Bl
                       static_cast<double>(piece.end) / static_cast<double>(cost.movable)});
   }
   return shares;
+}
+
+/// LibTorch keeps a GPU's tensors itself, and takes its limit as a part of the GPU.
+void limit_gpus(const Devices& devices, int64_t limit) {
+  const CudaApi& cuda = require_cuda_library();
+  for (const auto& device : devices.blocks) {
+    int index = 0;
+    const std::string& name = device->torch_device();
+    std::from_chars(name.data() + name.find(':') + 1, name.data() + name.size(), index);
+    const auto total = static_cast<double>(cuda.memory(index).total_bytes);
+    cuda.set_memory_fraction(index, std::min(1.0, static_cast<double>(limit) / std::max(total, 1.0)));
+  }
 }
 
 /// Blocks on "cpu" are computed there: the host is then one more device, behind the others.
@@ -196,6 +209,7 @@ Devices make_devices(const Job& job, const RunFlags& flags, const Plan& plan) {
       devices.blocks.push_back(Devices::one(name_of_device(job, flags, i)).blocks.front());
     }
     if (job.device == "cpu") devices.host->set_limit(limit);
+    if (job.device != "cpu" && limit != DeviceMemory::kNoLimit) limit_gpus(devices, limit);
   }
   if (planned > job.num_devices) devices.blocks.push_back(devices.host);  // blocks that are computed there
   return devices;
