@@ -79,6 +79,16 @@ TEST(Collate, MediaOfSeveralSizesLieBehindOneAnotherWithTheirFacts) {
   EXPECT_TRUE(batch.flow["grid_thw"].equal(ids_of({1, 2, 1, 1, 1, 1}, {2, 3})));
 }
 
+TEST(Collate, MediaWithoutValuesKeepTheirShapeAlone) {
+  Features first = row({9, 1}, {}, 1), second = row({9, 2}, {}, 1);
+  for (auto* one : {&first, &second}) one->media[0].values.clear();
+  const Batch batch = collate({first, second}, {});
+  EXPECT_EQ(shape_of(batch.flow["pixel_values"]), (Shape{2, 1, 2}));
+  EXPECT_TRUE(batch.flow["pixel_values"].is_meta());
+  second = row({9, 2}, {}, 1);
+  EXPECT_THROW(collate({first, second}, {}), InternalError);
+}
+
 TEST(Collate, PositionsOfSeveralAxesMoveWithThePadding) {
   auto placed = row({9, 9, 1}, {}, 1);
   placed.positions = {0, 0, 2, 0, 1, 2};  // two axes
