@@ -22,7 +22,7 @@ struct StepContract {
   int64_t correct_tokens = 0;  // of the *previous* micro-batch, piggy-backed for token accuracy
   int64_t stop = 0;            // a wish to stop (signal): honoured by all at the same step
   int64_t skipped = 0;
-  int64_t more = 0;  // rows of this micro-batch that did not fit in memory with these: they come next
+  int64_t more = 0;          // rows of this micro-batch that did not fit in memory with these: they come next
   uint64_t fingerprint = 0;  // rolling hash of the data communicator's calls: must agree
   uint64_t plan_hash = 0;
 };
