@@ -1,6 +1,7 @@
 #include "lockstep/cli/batch_search.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <iostream>
 
@@ -75,11 +76,14 @@ int64_t promised(const std::vector<BatchTry>& fitted, int64_t limit) {
 void add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
                      BatchFlags& flags) {
   const auto read = [](std::string& text) -> std::string {
-    if (text == "auto")
+    if (text == "auto") {
       text = std::to_string(kAutoBatch);
-    else if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos || std::stoll(text) <= 0)
-      return fmt::format("expected a number above 0 or auto, found \"{}\"", text);
-    return {};
+      return {};
+    }
+    int64_t rows = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), rows);
+    if (failure == std::errc() && end == text.data() + text.size() && rows >= 1 && rows <= kMostRowsAtOnce) return {};
+    return fmt::format("expected a number from 1 to {} or auto, found \"{}\"", kMostRowsAtOnce, text);
   };
   app.add_option("--memory_fraction", flags.memory_fraction, "of the memory that a rank has, for a batch size of auto")
       ->check(CLI::Range(1e-6, 1.0))

@@ -23,13 +23,14 @@ class App;
 namespace lockstep {
 
 inline constexpr int64_t kAutoBatch = 0;
+inline constexpr int64_t kMostRowsAtOnce = 65536;  // that a flag may ask for: more is a slip
 
 /// How many rows a rank runs at a time; kAutoBatch: as many as fit in this part of its memory.
 struct BatchFlags {
   int64_t size = 8;
   double memory_fraction = 0.9;
 };
-/// --batch_size under `names`, a number above 0 or auto, and --memory_fraction beside it.
+/// --batch_size under `names`, a number from 1 to kMostRowsAtOnce or auto, and --memory_fraction beside it.
 void add_batch_flags(CLI::App& app, const std::string& names, const std::string& help, const std::string& group,
                      BatchFlags& flags);
 

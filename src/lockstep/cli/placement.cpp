@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/device_map.h"
@@ -24,11 +25,7 @@ std::vector<DeviceLimit> limits_of(const RehearsalOptions& scene, const Placemen
   const auto count = static_cast<int>(scene.device_names.size());
   if (!flags.max_memory.empty()) return parse_max_memory(flags.max_memory, count);
   std::vector<DeviceLimit> limits;
-  for (int i = 0; i < count; ++i) {
-    const auto at = static_cast<size_t>(i);
-    const bool known = at < scene.capacities.size() && scene.capacities[at] > 0;
-    limits.push_back({i, known ? scene.capacities[at] : kNoLimit});
-  }
+  for (int i = 0; i < count; ++i) limits.push_back({i, kNoLimit});  // --memory_limit splits batches, not models
   return limits;
 }
 
@@ -60,8 +57,7 @@ void limit_gpus(const Devices& devices, int64_t limit) {
 void place_on_host(Placement& placement, int count, bool host_is_device) {
   placement.num_devices = count;
   for (int& device : placement.device_of_block) {
-    if (device >= 0) continue;
-    device = host_is_device ? 0 : count;
+    if (device < 0) device = host_is_device ? 0 : count;
     placement.num_devices = std::max(placement.num_devices, device + 1);
   }
   for (auto& shares : placement.optimizer_shares) {
@@ -91,10 +87,26 @@ Placement placed(const std::vector<BlockCost>& costs, const AutoMap& map, const 
   return placement;
 }
 
+/// What a rehearsal of the map needs beyond what blocks were allowed: it is said, since costs are a little less exact.
+std::vector<std::string> over_limits(const MemoryForecast& forecast, const std::vector<DeviceLimit>& limits,
+                                     const PlacementFlags& flags) {
+  std::vector<std::string> notices;
+  for (const auto& limit : limits) {
+    if (limit.device < 0 || limit.bytes == kNoLimit) continue;
+    const DeviceForecast& device = forecast.devices.at(static_cast<size_t>(limit.device));
+    if (device.peak() <= limit.bytes) continue;
+    notices.push_back(
+        fmt::format("--max_memory gives {} {}, and its blocks need {} at their peak (--device_map {}): a "
+                    "smaller value, or --memory_limit, keeps to it",
+                    device.name, format_bytes(limit.bytes), format_bytes(device.peak()), flags.device_map));
+  }
+  return notices;
+}
+
 /// Costs add up to what a device needs but for what blocks on it do to each other: the map is rehearsed, what it
 /// differs by is charged to a block of each device, and what may move is levelled once more.
-Placement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, const Model& model,
-                   const PlanOptions& options, const RowsOfWindow& rows, int count, bool host_is_device) {
+ChosenPlacement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, const Model& model,
+                         const PlanOptions& options, const RowsOfWindow& rows, int count, bool host_is_device) {
   auto costs = block_costs(model, options, rows, scene);
   const bool moves = options.training && !options.placement.offload_optimizer;
   const int micro_batches = options.training ? static_cast<int>(rows.size()) : 1;
@@ -103,10 +115,12 @@ Placement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, c
                               {.kind = map_kind(flags.device_map), .micro_batches = micro_batches, .level = moves});
   Placement placement = placed(costs, map, options);
   place_on_host(placement, count, host_is_device);
-  if (!moves || map_kind(flags.device_map) == MapKind::kSequential) return placement;
   PlanOptions tried = options;
   tried.placement = placement;
   const MemoryForecast forecast = rehearse(model, make_plan(model, tried), rows, scene);
+  if (!moves || map_kind(flags.device_map) != MapKind::kBalanced || !flags.max_memory.empty()) {
+    return {std::move(placement), over_limits(forecast, limits, flags)};
+  }
   for (const auto& load : map.loads) {
     const auto first = std::find(map.devices.begin(), map.devices.end(), load.device);
     if (load.device < 0 || first == map.devices.end()) continue;
@@ -116,7 +130,7 @@ Placement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, c
   map.pieces = level_movable(costs, map.devices, limits, {.micro_batches = micro_batches});
   placement = placed(costs, map, options);
   place_on_host(placement, count, host_is_device);
-  return placement;
+  return {std::move(placement), {}};
 }
 
 }  // namespace
@@ -141,7 +155,7 @@ ChosenPlacement choose_placement(const RehearsalOptions& scene, const RunFlags& 
           "--device_map auto");
     }
   } else if (is_map_word(flags.device_map)) {
-    chosen.placement = made_map(scene, flags, model, with, rows(), count, host_is_device);
+    chosen = made_map(scene, flags, model, with, rows(), count, host_is_device);
   } else {
     DeviceMap map = read_device_map(model, flags.device_map, count);
     chosen.placement.device_of_block = std::move(map.devices);

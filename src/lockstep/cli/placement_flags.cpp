@@ -1,16 +1,29 @@
 #include "lockstep/cli/placement_flags.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/plan/auto_map.h"
+#include "lockstep/plan/flag_json.h"
 #include "lockstep/plan/max_memory.h"
 #include "lockstep/tensor/device_memory.h"
 
 namespace lockstep {
+namespace {
+
+/// A word with a slip in it is not a file that is missing.
+void check_device_map(const std::string& value) {
+  std::error_code failure;
+  const bool is_file = value.ends_with(".json") || std::filesystem::exists(value, failure);
+  if (!value.empty() && !is_inline_object(value) && !is_file) map_kind(value);
+}
+
+}  // namespace
 
 void add_placement_flags(CLI::App& app, PlacementFlags& flags) {
   const std::string group = "Devices and memory";
@@ -60,11 +73,15 @@ void PlacementFlags::check() const {
                       near.empty() ? "--offload optimizer" : "did you mean " + near + "?");
   }
   if (offloads("none") && offload.size() > 1) throw usage_error("--offload: none, and something besides");
+  check_device_map(device_map);
   if (!max_memory.empty() && !is_map_word(device_map)) {
     throw usage_error("--max_memory is for maps that are made, and --device_map names none",
                       "--device_map auto, or leave --max_memory out; --memory_limit limits any job");
   }
-  limit();
+  if (limit() <= 0) {
+    throw usage_error(fmt::format("--memory_limit {}: expected more than 0 bytes", memory_limit),
+                      "for example --memory_limit 10GiB, or leave it out");
+  }
 }
 
 }  // namespace lockstep

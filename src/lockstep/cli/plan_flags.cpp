@@ -13,6 +13,31 @@ int64_t PlanFlags::device_bytes() const {
   return device_memory.empty() ? 0 : parse_bytes(device_memory, "--device_memory");
 }
 
+void PlanFlags::check() const {
+  sft.run.placement.check();
+  if (!device_memory.empty() && sft.run.device == "cpu") {
+    throw usage_error(fmt::format("--device_memory {} is of GPUs, and --device cpu asks for none", device_memory),
+                      "leave one of them out");
+  }
+  if (!device_memory.empty() && device_bytes() <= 0) {
+    throw usage_error(fmt::format("--device_memory {}: expected more than 0 bytes", device_memory),
+                      "for example --device_memory 80GiB");
+  }
+  if (gpus > 0 && device_memory.empty() && sft.run.device != "cuda") {
+    throw usage_error(fmt::format("--gpus {} is of GPUs that are not here, and nothing says what they are", gpus),
+                      "--device_memory 80GiB beside it, or --device cuda");
+  }
+  if (world > 0 && sft.run.nproc > world) {
+    throw usage_error(fmt::format("--nproc {} are the ranks of one machine, and --world {} those of all: fewer",
+                                  sft.run.nproc, world),
+                      fmt::format("--world {0}, or --nproc {1}", sft.run.nproc, world));
+  }
+  if (inference && sft.run.placement.offloads("optimizer")) {
+    throw usage_error("--inference: nothing is trained, so --offload optimizer has nothing to move",
+                      "leave one of them out, or --offload params");
+  }
+}
+
 std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) {
   PlanFlags flags;
   SftParser sft(flags.sft);
@@ -37,11 +62,7 @@ std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) 
   app.add_option("--report", flags.report, "a picture of the memory, as an HTML file")->group("Output");
   if (!parse_flags(app, args)) return std::nullopt;
   sft.check();
-  if (!flags.device_memory.empty() && flags.sft.run.device == "cpu") {
-    throw usage_error(fmt::format("--device_memory {} is of GPUs, and --device cpu asks for none", flags.device_memory),
-                      "leave one of them out");
-  }
-  flags.device_bytes();
+  flags.check();
   return flags;
 }
 

@@ -18,6 +18,8 @@ struct PlanFlags {
   bool inference = false, json = false;
 
   int64_t device_bytes() const;  // of --device_memory; 0: not given. Throws UserError(kUsage)
+  /// Of flags that contradict each other. Throws UserError(kUsage).
+  void check() const;
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

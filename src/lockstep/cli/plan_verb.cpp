@@ -40,7 +40,7 @@ Job first_rank(const PlanFlags& flags, const Env& env) {
     job.device = "cpu";
     job.num_devices = run.placement.virtual_devices;
   } else if (job.device != "cpu" && !run.placement.device_map.empty()) {
-    const int gpus = other_gpus ? std::max(flags.gpus, job.world.local_size) : visible_gpus(env);
+    const int gpus = other_gpus || flags.gpus > 0 ? std::max(flags.gpus, job.world.local_size) : visible_gpus(env);
     job.num_devices = std::max(1, gpus / job.world.local_size);
   }
   return job;
@@ -51,7 +51,10 @@ RehearsalOptions scene_of(const PlanFlags& flags, const Job& job) {
   const std::string& transport = flags.sft.run.transport;
   if (transport != "auto") scene.transport = transport;
   if (transport == "auto" && !scene.on_cpu) scene.transport = "nccl";
-  if (flags.device_bytes() > 0) std::ranges::fill(scene.capacities, flags.device_bytes());
+  if (flags.device_bytes() == 0) return scene;
+  for (int64_t& capacity : scene.capacities) {  // --memory_limit, where it was given
+    capacity = capacity == 0 ? flags.device_bytes() : std::min(capacity, flags.device_bytes());
+  }
   return scene;
 }
 
@@ -67,6 +70,17 @@ RehearsedRows rows_of(const PlanFlags& flags, const ModelFolder& folder, int wor
   if (flags.sft.dataset.empty()) return RehearsedRows::typical(folder, rows.max_length);
   const Dataset data(flags.sft.dataset, rows.dataset(env));
   return RehearsedRows::of(data, *folder.processor(), rows.process(), world);
+}
+
+/// The longest rows of an evaluation; empty without --val_dataset.
+std::vector<Features> evaluated_rows(const PlanFlags& flags, const ModelFolder& folder, int world, const Env& env) {
+  if (flags.sft.val_dataset.empty()) return {};
+  RowFlags rows = flags.sft.rows;
+  read_media_environment(env, rows.media);
+  const Dataset data(flags.sft.val_dataset, rows.dataset(env));
+  return RehearsedRows::of(data, *folder.processor(), rows.process(), world)
+      .window(flags.sft.per_device_eval_batch_size, 1)
+      .front();
 }
 
 int64_t accumulation_of(const PlanFlags& flags, int64_t batch, int world) {
@@ -120,6 +134,8 @@ int run_plan(const std::vector<std::string>& args, const Env& env) {
   const RehearsedRows rows = rows_of(flags, folder, world, env);
   use_threads(job, env);
   PlannedJob planned{folder.model, scene_of(flags, job), rows, {.options = options}, job.world.local_size};
+  planned.scene.evaluate = !flags.sft.val_dataset.empty() || flags.sft.split_dataset_ratio > 0;
+  planned.scene.evaluation = evaluated_rows(flags, folder, world, env);
   JobShape& shape = planned.shape;
   shape.batch = batch_of(flags, planned);
   shape.accumulation = accumulation_of(flags, shape.batch, world);

@@ -1,7 +1,9 @@
 #include "lockstep/cli/rehearsed_rows.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +25,26 @@ int64_t weight_of(const Features& row) {
   return weight;
 }
 
+/// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. In the
+/// order of the data; the same on every machine.
+std::vector<int64_t> rows_to_look_at(const Dataset& rows) {
+  std::vector<int64_t> order(static_cast<size_t>(rows.size()));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (rows.size() <= kLooked) return order;
+  const auto half = order.begin() + kLooked / 2;
+  std::partial_sort(order.begin(), half, order.end(), [&](int64_t a, int64_t b) {
+    const int64_t bytes_a = rows.text_bytes(a), bytes_b = rows.text_bytes(b);
+    return bytes_a != bytes_b ? bytes_a > bytes_b : a < b;
+  });
+  std::mt19937_64 random(1);
+  for (auto place = half; place != order.begin() + kLooked; ++place) {
+    std::swap(*place, *(place + static_cast<std::ptrdiff_t>(random() % static_cast<uint64_t>(order.end() - place))));
+  }
+  order.resize(kLooked);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
 Features without_values(Features row) {
   for (auto& block : row.media) block.values = {};
   row.sample = {};
@@ -35,8 +57,7 @@ std::vector<Features> longest_rows(const Dataset& rows, const std::function<Feat
                                    size_t count) {
   const auto longer = [](const Features& a, const Features& b) { return weight_of(a) > weight_of(b); };
   std::vector<Features> longest;
-  const int64_t step = std::max<int64_t>(1, (rows.size() + kLooked - 1) / kLooked);
-  for (int64_t row = 0; row < rows.size(); row += step) {
+  for (const int64_t row : rows_to_look_at(rows)) {
     try {
       Features features = features_of(rows.sample(row));
       longest.insert(std::upper_bound(longest.begin(), longest.end(), features, longer), std::move(features));
@@ -64,8 +85,10 @@ RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor,
       kLooked);
   if (made.rows_.empty() && first) throw UserError(*first);
   made.most_ = (rows.size() + world - 1) / world;
-  made.source_ = rows.size() <= kLooked ? fmt::format("the longest of the data set's {} rows", rows.size())
-                                        : fmt::format("the longest of {} rows spread over the data set", kLooked);
+  made.source_ =
+      rows.size() <= kLooked
+          ? fmt::format("the longest of the data set's {} rows", rows.size())
+          : fmt::format("the longest of {} rows: those with the most text, and others drawn from all", kLooked);
   return made;
 }
 

@@ -18,8 +18,8 @@
 
 namespace lockstep {
 
-/// Up to `count` of up to 64 rows spread over the data set, the longest first; those that `features_of` refuses with a
-/// UserError are left out.
+/// Up to `count` of 64 rows (those with the most text, and others drawn from all), the longest first; those that
+/// `features_of` refuses with a UserError are left out.
 std::vector<Features> longest_rows(const Dataset& rows, const std::function<Features(const Sample&)>& features_of,
                                    size_t count);
 

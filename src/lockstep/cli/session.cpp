@@ -51,8 +51,7 @@ Features text_row(int64_t tokens) {
 
 }  // namespace
 
-Session::Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows,
-                 int64_t loss_chunk)
+Session::Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows)
     : job_(job), flags_(flags) {
   std::string fingerprint;
   PlanOptions wanted;
@@ -72,7 +71,6 @@ Session::Session(Job& job, const std::string& dir, const RunFlags& flags, const 
   });
   agree_on(job.control(),
            {{"version", kVersion}, {"plan", fmt::format("{:016x}", plan_.hash())}, {"model", fingerprint}});
-  if (rows) predict(rows, loss_chunk);
 }
 
 /// Where the blocks stand; one rank chooses, so that all hold to the same.
@@ -92,13 +90,6 @@ void Session::place(PlanOptions& options, const RowsMaker& rows) {
   });
   options.placement =
       placement_from_json(parse_json(from_rank_0(job_.control(), chosen, "placement"), "the placement"));
-}
-
-void Session::predict(const RowsMaker& rows, int64_t loss_chunk) {
-  together(job_.control(), "predicting memory", [&] {
-    if (!job_.reports()) return;
-    forecast_ = rehearse(folder_->model, plan_, rows(*folder_, *processor_), rehearsal_scene(job_, flags_, loss_chunk));
-  });
 }
 
 void Session::load() {

@@ -47,8 +47,7 @@ class Session {
 
   /// Opens the folder, matches names and shapes, makes the plan and compares it with the other ranks. `flags` say in
   /// which dtype and without which components. Collective; what fails on one rank is thrown on all.
-  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows = {},
-          int64_t loss_chunk = 512);
+  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows = {});
 
   /// Reads this rank's slices of the weights. Collective.
   void load();
@@ -58,7 +57,9 @@ class Session {
   const Model& model() const { return folder_->model; }
   const Processor& processor() const { return *processor_; }
   const Plan& plan() const { return plan_; }
-  const MemoryForecast& forecast() const { return forecast_; }  // rank 0's; empty without a RowsMaker
+  /// What a step is said to need: of the rank that reports, when it has been predicted.
+  const MemoryForecast& forecast() const { return forecast_; }
+  void set_forecast(MemoryForecast forecast) { forecast_ = std::move(forecast); }
   const std::vector<std::string>& notices() const { return notices_; }
   Dtype dtype() const { return dtype_; }  // of the computation
   const Weights& weights() const { return *weights_; }
@@ -77,7 +78,6 @@ class Session {
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KeyMap> keys_;
   void place(PlanOptions& options, const RowsMaker& rows);
-  void predict(const RowsMaker& rows, int64_t loss_chunk);
   ExecutorHooks hooks();
 
   const RunFlags flags_;

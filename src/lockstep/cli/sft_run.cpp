@@ -50,12 +50,13 @@ int SftRun::run() {
           flags_.components.check_against(model);
           return flags_.plan_options(job_.world.size, compute);
         },
-        [&](const ModelFolder&, const Processor& processor) { return planned_rows(processor); },
-        flags_.train.loss_chunk);
+        [&](const ModelFolder&, const Processor& processor) { return planned_rows(processor); });
+    predict();
     for (const auto& text : session_->notices()) notice(text);
     tell_rows();
     check_first_sample();
     check_fits();
+    job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
     const int64_t idle_bytes = read_memory().resident_bytes;
     session_->load();
     make_trainer();
@@ -84,7 +85,6 @@ void SftRun::choose_folder() {
                                  .add_version = flags_.add_version});
   });
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
-  job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
   folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
   for (const auto& text : folder_.notices) notice(text);
 }
@@ -130,6 +130,27 @@ RowsOfWindow SftRun::planned_rows(const Processor& processor) {
   return longest_->window(planned_.batch, planned_.accumulation);
 }
 
+/// How the devices of this rank are rehearsed, evaluation with the longest rows that it has.
+RehearsalOptions SftRun::scene() const {
+  RehearsalOptions scene = rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk);
+  scene.evaluate = val_rows_.has_value();
+  scene.evaluation = longest_evaluated_;
+  return scene;
+}
+
+void SftRun::predict() {
+  together(job_.control(), "predicting memory", [&] {
+    if (!job_.reports()) return;
+    const RowsOfWindow window = planned_rows(session_->processor());
+    if (val_rows_ && longest_evaluated_.empty()) {
+      longest_evaluated_ = RehearsedRows::of(*val_rows_, session_->processor(), flags_.rows.process(), job_.world.size)
+                               .window(flags_.per_device_eval_batch_size, 1)
+                               .front();
+    }
+    session_->set_forecast(rehearse(session_->model(), session_->plan(), window, scene()));
+  });
+}
+
 /// Template and label mistakes show here, before anything is trained.
 void SftRun::check_first_sample() {
   together(job_.control(), "encoding the first row", [&] {
@@ -166,7 +187,8 @@ int64_t SftRun::find_batch_size() {
       *train_rows_, [&](const Sample& sample) { return s.processor().train_features(sample, flags_.rows.process()); });
   if (!row) return 1;  // nothing to try it with: every row will be named
   const int64_t not_yet_written = s.plan().state_bytes().optimizer;
-  return agree_batch_size(job_, flags_.batch.memory_fraction, train_rows_->size(), [&](int64_t batch) {
+  const int64_t rows_of_a_rank = (train_rows_->size() + job_.world.size - 1) / job_.world.size;
+  return agree_batch_size(job_, flags_.batch.memory_fraction, rows_of_a_rank, [&](int64_t batch) {
     Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), s.collate());
     const Presence everywhere{.rows = true, .image = trial.has_image};
     const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
@@ -190,9 +212,20 @@ Admission::Fits SftRun::admission() const {
   if (flags_.run.placement.memory_limit.empty()) return {};
   RehearsalOptions scene = rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk);
   scene.save = scene.evaluate = false;
-  return [this, scene, waiting = static_cast<size_t>(flags_.accumulation(job_.world.size))](const auto& rows) {
+  // Parts of a batch are micro-batches too: a pipeline may have as many under way as it has stages.
+  const size_t waiting =
+      std::max(static_cast<size_t>(flags_.accumulation(job_.world.size)), stages_of(session_->plan()).size() + 1);
+  return [this, scene, waiting](const auto& rows) {
     return rehearse(session_->model(), session_->plan(), RowsOfWindow(waiting, rows), scene).fits();
   };
+}
+
+/// Batches of an evaluation are not split.
+bool SftRun::fits_in_evaluation(const MemoryForecast& forecast) {
+  return std::ranges::all_of(forecast.devices, [](const DeviceForecast& device) {
+    return device.capacity == 0 ||
+           device.figures.phases.at(static_cast<size_t>(MemoryPhase::kEvaluate)).bytes <= device.capacity;
+  });
 }
 
 /// A job that no split of its batches makes fit is refused before anything is loaded.
@@ -201,6 +234,13 @@ void SftRun::check_fits() {
   together(job_.control(), "comparing memory with its limit", [&] {
     const MemoryForecast& forecast = session_->forecast();
     if (!job_.reports() || forecast.fits()) return;
+    if (val_rows_ && !fits_in_evaluation(forecast)) {
+      throw UserError(
+          ExitCode::kMemory,
+          fmt::format("--memory_limit {}: an evaluation with --per_device_eval_batch_size {} does not fit:\n{}",
+                      flags_.run.placement.memory_limit, flags_.per_device_eval_batch_size, forecast.print()),
+          "a smaller --per_device_eval_batch_size");
+    }
     const auto rows =
         RehearsedRows::of(*train_rows_, session_->processor(), flags_.rows.process(), job_.world.size).looked_at();
     Admission alone(admission());
@@ -224,7 +264,12 @@ void SftRun::check_fits() {
 void SftRun::make_trainer() {
   Session& s = *session_;
   adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), flags_.adamw);
-  if (flags_.batch.size == kAutoBatch) flags_.batch.size = find_batch_size();
+  if (flags_.batch.size == kAutoBatch) {
+    flags_.batch.size = find_batch_size();
+    planned_.batch = flags_.batch.size;
+    planned_.accumulation = flags_.accumulation(job_.world.size);
+    predict();
+  }
   train_loader_ =
       std::make_unique<Loader>(*train_rows_, s.processor(), loader_options(flags_.batch.size, flags_.dataset_shuffle));
   if (val_rows_) {
@@ -257,8 +302,7 @@ void SftRun::make_trainer() {
 
 Json SftRun::whole_plan() const {
   const Plan& plan = session_->plan();
-  PlannedJob job{session_->model(), rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk), *longest_, planned_,
-                 job_.world.local_size};
+  PlannedJob job{session_->model(), scene(), *longest_, planned_, job_.world.local_size};
   job.shape.options = plan.options;
   const MemoryForecast& memory = session_->forecast();
   return plan_json(plan, compatibility(session_->model(), plan), memory, advice_for(job, memory));
@@ -269,7 +313,12 @@ void SftRun::announce() {
   const Plan& plan = session_->plan();
   together(job_.control(), "making the run folder", [&] {
     if (!job_.reports()) return;
-    fs::create_directories(folder_.dir);
+    std::error_code failed;
+    fs::create_directories(folder_.dir, failed);
+    if (failed) {
+      throw usage_error(fmt::format("--output_dir: {} cannot be made ({})", folder_.dir.string(), failed.message()),
+                        "name a folder that can be written");
+    }
     write_text(folder_.dir / "args.json", flags_.args_json);
     const std::string plan_json = whole_plan().dump(1);
     write_text(folder_.dir / "plan.json", plan_json);

@@ -35,6 +35,9 @@ class SftRun {
   void tell_rows();
   RowsOfWindow planned_rows(const Processor& processor);
   Admission::Fits admission() const;
+  RehearsalOptions scene() const;
+  void predict();
+  static bool fits_in_evaluation(const MemoryForecast& forecast);
   void check_fits();
   void check_first_sample();
   void make_trainer();
@@ -71,7 +74,8 @@ class SftRun {
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<RehearsedRows> longest_;  // of the data, on the rank that plans
-  JobShape planned_;                      // as its forecast was made
+  std::vector<Features> longest_evaluated_;
+  JobShape planned_;  // as its forecast was made
   std::optional<MemoryMeter> meter_;
   TrainOptions options_;
 };

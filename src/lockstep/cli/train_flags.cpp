@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/plan/flag_json.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +45,7 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--per_device_eval_batch_size", f.per_device_eval_batch_size, "rows on one rank when evaluating", positive);
   app.add_option("--gradient_accumulation_steps", f.gradient_accumulation_steps,
                  "micro-batches of a step (default: so that a step has 16 rows)")
-      ->check(positive)
+      ->check(CLI::Range(int64_t{1}, kMostRowsAtOnce))
       ->group("Training");
   number("--num_train_epochs", f.train.num_train_epochs, "times that each row is seen", positive);
   app.add_option("--max_steps", f.train.max_steps, "steps, whatever the epochs; -1: by epochs")
@@ -115,6 +116,15 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->group(group);
   app.add_option("--logging_first_step", f.train.logging_first_step, "")->capture_default_str()->group(group);
   app.add_option("--report_to", f.report_to, "tensorboard, none")->group(group);
+}
+
+/// What of a DeepSpeed file has no effect, as a notice; "": nothing.
+std::string ignored_of_deepspeed(const std::string& flag) {
+  if (flag.empty()) return {};
+  const std::vector<std::string> ignored = DeepSpeedChoice::from_flag(flag).ignored;
+  if (ignored.empty()) return {};
+  const std::string where = is_inline_object(flag) ? "--deepspeed" : "--deepspeed " + flag;
+  return fmt::format("{}: only zero_optimization is read; without effect: {}", where, join(ignored, ", "));
 }
 
 /// Steps of a strategy; the end of an epoch may be "each N steps" because epochs have equally many.
@@ -194,6 +204,8 @@ void SftParser::check() {
   f.components.check_unbuilt(f.run.without());
   f.adamw.rate_ratios = f.components.rate_ratios(f.train.learning_rate);
   f.metrics = f.metric.chosen(f.predict_with_generate);
+  const std::string unread = ignored_of_deepspeed(f.run.deepspeed);
+  if (!unread.empty()) f.notices.push_back(unread);
   if (f.run.deepspeed.empty())
     f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
 }

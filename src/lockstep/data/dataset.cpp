@@ -218,6 +218,11 @@ Sample Dataset::sample(int64_t index) const {
   return sample;
 }
 
+int64_t Dataset::text_bytes(int64_t index) const {
+  const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
+  return static_cast<int64_t>(impl_->files[file].rows[row].length);
+}
+
 std::string Dataset::where(int64_t index) const {
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
   return impl_->files[file].where(row);

@@ -40,9 +40,10 @@ class Dataset {
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
 
-  int64_t size() const;                    // whole rows only
-  Sample sample(int64_t index) const;      // throws std::out_of_range, UserError(kData)
-  std::string where(int64_t index) const;  // "rows.jsonl:17"
+  int64_t size() const;                     // whole rows only
+  Sample sample(int64_t index) const;       // throws std::out_of_range, UserError(kData)
+  int64_t text_bytes(int64_t index) const;  // of the row's JSON: about how long it is, without parsing it
+  std::string where(int64_t index) const;   // "rows.jsonl:17"
   const std::vector<BrokenRow>& broken() const;
   /// Whole and broken rows in the order of the files: `whole` gets an index, `broken` an entry of broken().
   void in_file_order(const std::function<void(int64_t index)>& whole,

@@ -30,9 +30,7 @@ class Rehearsal {
   Rehearsal(const Model& model, const Plan& plan, const RehearsalOptions& options)
       : plan_(plan),
         options_(options),
-        devices_(Devices::rehearsed(plan.options.placement.num_devices,
-                                    {.rounding = options.on_cpu ? 64 : 512, .row_kernels = options.on_cpu},
-                                    options.on_cpu && !options.virtual_devices)),
+        devices_(make_devices(plan, options)),
         host_(devices_.host),
         comm_(World{.rank = 0, .size = plan.options.world, .local_size = plan.options.world},
               make_rehearsal_backend(plan.options.world, options.transport)),
@@ -40,6 +38,15 @@ class Rehearsal {
         executor_(model, plan, store_, comm_),
         adamw_(store_, comm_, {}) {}
 
+  static Devices make_devices(const Plan& plan, const RehearsalOptions& options) {
+    Devices devices = Devices::rehearsed(plan.options.placement.num_devices,
+                                         {.rounding = options.on_cpu ? 64 : 512, .row_kernels = options.on_cpu},
+                                         options.on_cpu && !options.virtual_devices);
+    // Blocks on "cpu" stand on a device behind those that the rank drives: the host.
+    const size_t driven = options.device_names.size();
+    if (driven > 0 && devices.blocks.size() > driven) devices.blocks.back() = devices.host;
+    return devices;
+  }
   const Devices& devices() const { return devices_; }
   Executor& executor() { return executor_; }
 
@@ -58,8 +65,8 @@ class Rehearsal {
 
   void step() { adamw_.step(1e-3, 1.0); }
 
-  void evaluate(const RowsOfWindow& window) {
-    TrainInput input = input_of(window.front());
+  void evaluate(const std::vector<Features>& rows) {
+    TrainInput input = input_of(rows);
     executor_.forward(std::move(input.flow), input.context, input.here, input.anywhere);
   }
 
@@ -123,13 +130,16 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow
     rehearsal.step();
     if (options.save) rehearsal.save();
   }
-  if (options.evaluate || !plan.options.training) rehearsal.evaluate(window);
+  if (options.evaluate || !plan.options.training)
+    rehearsal.evaluate(options.evaluation.empty() ? window.front() : options.evaluation);
   MemoryForecast forecast;
   const Devices& devices = rehearsal.devices();
   for (size_t i = 0; i < devices.blocks.size(); ++i) {
     forecast.devices.push_back(forecast_of(*devices.blocks[i], options, i));
   }
-  if (devices.blocks.front() != devices.host) forecast.host = forecast_of(*devices.host, {}, 0);
+  const bool host_computes = std::ranges::find(devices.blocks, devices.host) != devices.blocks.end();
+  if (!host_computes) forecast.host = forecast_of(*devices.host, {}, 0);
+  if (host_computes && forecast.devices.back().name == "host") forecast.devices.back().name = "cpu";
   forecast.batch = describe(window);
   forecast.context_bytes = options.context_bytes;
   return forecast;
@@ -190,7 +200,7 @@ std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_o
   if (alone.training) {
     rehearsal.train({window.front()});
   } else {
-    rehearsal.evaluate(window);
+    rehearsal.evaluate(window.front());
   }
   ended(device.figures().by_use[static_cast<size_t>(MemoryUse::kActivations)]);
   return costs;

@@ -26,9 +26,10 @@ struct RehearsalOptions {
   bool virtual_devices = false;   // on_cpu, but devices are parts of the host's memory
   std::string transport = "shm";  // between ranks: "shm", "gloo", "nccl"
   int64_t loss_chunk = 512;
-  bool alike = false;                 // the micro-batches: those behind the ones that make the peak only wait
-  bool save = true, evaluate = true;  // phases besides
-  int64_t context_bytes = 0;          // of each device, that the process's runtime takes beside tensors
+  bool alike = false;                  // the micro-batches: those behind the ones that make the peak only wait
+  std::vector<Features> evaluation{};  // rows that are evaluated at once; empty: the first micro-batch
+  bool save = true, evaluate = true;   // phases besides
+  int64_t context_bytes = 0;           // of each device, that the process's runtime takes beside tensors
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -224,7 +225,9 @@ MapKind map_kind(std::string_view word) {
     if (spelling == word) return kind;
     words.emplace_back(spelling);
   }
-  const std::string near = nearest_name(word, words);
+  std::string lower(word);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string near = nearest_name(lower, words);
   throw usage_error(
       fmt::format("--device_map {}: expected auto, balanced, balanced_low_0, sequential or a JSON file", word),
       near.empty() ? "" : "did you mean " + near + "?");

@@ -115,6 +115,7 @@ TEST(DeviceMap, RefusesADeviceThatIsNotThereAndANameThatStandsTwice) {
             "--virtual_devices N makes N of them");
   EXPECT_EQ(refusal(R"({"model": 0, "visual": 1, "model": 1})"),
             "--device_map: \"model\" stands there twice; hint: keep one of the two lines");
+  EXPECT_EQ(refusal(R"({"": 0, "": 1})"), "--device_map: \"\" stands there twice; hint: keep one of the two lines");
   for (const char* bad : {R"({"": -1})", R"({"": 0.5})", R"({"": null})", R"({"": "cuda:"})", R"({"": "disk"})",
                           R"({"": {"model": 0}})", R"({"": "cuda:1x"})"}) {
     EXPECT_NE(refusal(bad).find("expected a device"), std::string::npos) << bad << " " << refusal(bad);
@@ -132,6 +133,15 @@ TEST(DeviceMap, ReadsAFileAndNamesIt) {
   }
   EXPECT_THROW(read_device_map(named_model(false), path.string() + ".missing", 4), UserError);
   std::filesystem::remove(path);
+}
+
+TEST(DeviceMap, TextMayBeginWithBlanksAndABreakIsShown) {
+  EXPECT_EQ(devices(" \n{\"\": 3}"), Devices(10, 3));
+  EXPECT_TRUE(refusal("{model: 0}")
+                  .starts_with("--device_map: line 1 column 2: not valid JSON (10 bytes read); hint: "
+                               "for example '{\"model\": 0, \"lm_head\": 1}'"))
+      << refusal("{model: 0}");
+  EXPECT_TRUE(refusal("absent.json").starts_with("--device_map absent.json: no such file")) << refusal("absent.json");
 }
 
 TEST(DeviceMap, ReadsBackWhatItWrites) {

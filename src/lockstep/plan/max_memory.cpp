@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/plan/flag_json.h"
 
 namespace lockstep {
 namespace {
@@ -38,10 +38,8 @@ std::string_view trimmed(std::string_view text) {
 /// (device, size) as they stand in the text.
 std::vector<std::pair<std::string, std::string>> entries_of(const std::string& text) {
   std::vector<std::pair<std::string, std::string>> entries;
-  const bool inline_json = trimmed(text).starts_with("{");
-  if (inline_json || text.ends_with(".json")) {
-    const Json json = inline_json ? parse_json(text, kFlag) : read_json(text);
-    if (!json.is_object()) throw usage_error(kFlag + " " + text + ": expected an object of devices and sizes");
+  if (is_inline_object(text) || text.ends_with(".json")) {
+    const Json json = object_of_flag(kFlag, text, R"({"0": "10GiB", "cpu": "64GiB"})");
     for (const auto& [device, size] : json.items()) {
       entries.emplace_back(device, size.is_string() ? size.get<std::string>() : size.dump());
     }

@@ -43,11 +43,20 @@ TEST(MaxMemory, ReadsOneSizeForEveryDevice) {
 TEST(MaxMemory, RefusesWhatIsNotThereOrTwice) {
   EXPECT_NE(refusal("2:1GiB").find("device 2 is not there: this rank has 2 devices, 0 to 1"), std::string::npos);
   EXPECT_NE(refusal("0:1GiB,0:2GiB").find("device 0 is named twice"), std::string::npos);
+  EXPECT_NE(refusal(R"({"0": "1MB", "0": "10GiB"})").find("--max_memory: \"0\" stands there twice"), std::string::npos);
+  EXPECT_NE(refusal(R"({"0": "1MB", "cuda:0": "10GiB"})").find("device 0 is named twice"), std::string::npos);
   EXPECT_NE(refusal("gpu:1GiB").find("found \"gpu\""), std::string::npos);
   EXPECT_NE(refusal("0:much").find("found \"much\""), std::string::npos);
   EXPECT_NE(refusal("0:1GiB,7GiB").find("expected DEVICE:SIZE"), std::string::npos);
   EXPECT_NE(refusal("disk:1GiB").find("use cpu"), std::string::npos);
   EXPECT_NE(refusal("").find("expected DEVICE:SIZE"), std::string::npos);
+}
+
+TEST(MaxMemory, SaysWhereJsonIsBrokenAndWhichFileIsMissing) {
+  EXPECT_EQ(refusal(" {\"0\": 1GiB}"),
+            "--max_memory: line 1 column 9: not valid JSON (12 bytes read); hint: for example "
+            "'{\"0\": \"10GiB\", \"cpu\": \"64GiB\"}', in single quotes for a shell");
+  EXPECT_NE(refusal("absent.json").find("--max_memory absent.json: no such file"), std::string::npos);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -180,6 +181,45 @@ TEST(ZeroStage, ReadsWordsAndDeepSpeedFiles) {
   const std::string path = testing::TempDir() + "ds_zero.json";
   std::ofstream(path) << R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "none"}}})";
   EXPECT_EQ(ZeroStage::from_flag(path).stage, 1);
+}
+
+TEST(ZeroStage, UnderstandsDeepSpeedsOlderWordsForOffloading) {
+  const auto old = DeepSpeedChoice::from_flag(R"( {"zero_optimization": {"stage": 2, "cpu_offload": true}})");
+  EXPECT_EQ(old.zero.stage, 2);
+  EXPECT_TRUE(old.offload_optimizer);
+  EXPECT_FALSE(old.offload_params);
+  for (const char* key : {"cpu_offload_params", "cpu_offload_param"}) {
+    const auto params = DeepSpeedChoice::from_flag(fmt::format(R"({{"zero_optimization": {{"{}": true}}}})", key));
+    EXPECT_TRUE(params.offload_params) << key;
+    EXPECT_FALSE(params.offload_optimizer) << key;
+  }
+  EXPECT_FALSE(DeepSpeedChoice::from_flag(R"({"zero_optimization": {"cpu_offload": false}})").offload_optimizer);
+  EXPECT_THROW(DeepSpeedChoice::from_flag(R"({"zero_optimization": {"cpu_offload": "yes"}})"), UserError);
+}
+
+TEST(ZeroStage, NamesKeysThatAskForWhatIsNotReadThere) {
+  const auto choice = DeepSpeedChoice::from_flag(R"({
+      "gradient_accumulation_steps": 4, "train_batch_size": "auto", "bf16": {"enabled": true},
+      "fp16": {"enabled": "auto", "loss_scale": 0}, "gradient_clipping": 1.0, "prescale_gradients": false,
+      "amp": {"enabled": false}, "steps_per_print": 10, "zero_optimization": {"stage": 3}})");
+  EXPECT_EQ(choice.ignored,
+            (std::vector<std::string>{"gradient_accumulation_steps (--gradient_accumulation_steps says it)",
+                                      "bf16 (--torch_dtype bfloat16 says it)",
+                                      "gradient_clipping (--max_grad_norm says it)", "steps_per_print"}));
+  EXPECT_TRUE(DeepSpeedChoice::from_flag("zero2").ignored.empty());
+}
+
+TEST(ZeroStage, ValuesOfTheWrongKindAreUsageErrors) {
+  for (const char* bad : {R"({"zero_optimization": 3})", R"({"zero_optimization": {"offload_optimizer": "cpu"}})",
+                          R"({"zero_optimization": {"offload_param": {"device": 0}}})", R"({"zero_optimization": )",
+                          R"({"zero_optimization": {"stage": 1}, "zero_optimization": {"stage": 3}})"}) {
+    try {
+      DeepSpeedChoice::from_flag(bad);
+      ADD_FAILURE() << bad;
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.code(), ExitCode::kUsage) << e.what();
+    }
+  }
 }
 
 TEST(ZeroStage, RefusesWhatItWouldHaveToDrop) {

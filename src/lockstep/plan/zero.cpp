@@ -1,36 +1,84 @@
 #include "lockstep/plan/zero.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/json.h"
+#include "lockstep/plan/flag_json.h"
 
 namespace lockstep {
 namespace {
 
+/// What other keys say, and the flags that say it here.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kFlagOfKey{
+    {{"train_batch_size", "--per_device_train_batch_size with --gradient_accumulation_steps"},
+     {"train_micro_batch_size_per_gpu", "--per_device_train_batch_size"},
+     {"gradient_accumulation_steps", "--gradient_accumulation_steps"},
+     {"gradient_clipping", "--max_grad_norm"},
+     {"bf16", "--torch_dtype bfloat16"},
+     {"fp16", "--torch_dtype float16"},
+     {"optimizer", "--learning_rate, --weight_decay or --adam_beta1"},
+     {"scheduler", "--lr_scheduler_type"},
+     {"activation_checkpointing", "--gradient_checkpointing"}}};
+
+/// "auto" leaves it to the flags, and what is off asks for nothing.
+bool asks_for_something(const Json& value) {
+  if (value.is_object() && value.contains("enabled")) return asks_for_something(value.at("enabled"));
+  return !value.is_null() && value != Json("auto") && value != Json(false);
+}
+
+std::vector<std::string> ignored_keys(const Json& config) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : config.items()) {
+    if (key == "zero_optimization" || !asks_for_something(value)) continue;
+    const auto* const known = std::ranges::find(kFlagOfKey, key, &decltype(kFlagOfKey)::value_type::first);
+    out.push_back(known == kFlagOfKey.end() ? key : fmt::format("{} ({} says it)", key, known->second));
+  }
+  return out;
+}
+
+/// DeepSpeed's older key, which is true or false.
+bool offloads_by_word(const Json& zero, const char* key, const std::string& where) {
+  const Json value = zero.value(key, Json(false));
+  if (value.is_boolean()) return value.get<bool>();
+  throw usage_error(
+      fmt::format("{}: zero_optimization.{}: expected true or false, found {}", where, key, value.dump()));
+}
+
 /// Whether a DeepSpeed file wants `key` ("offload_optimizer", "offload_param") in host memory.
 bool offloads(const Json& zero, const char* key, const std::string& where) {
-  if (!zero.contains(key)) return false;
-  const auto device = zero.at(key).value("device", "none");
-  if (device == "none" || device == "cpu") return device == "cpu";
+  if (!zero.contains(key) || zero.at(key).is_null()) return false;
+  if (!zero.at(key).is_object()) {
+    throw usage_error(
+        fmt::format("{}: zero_optimization.{}: expected an object, found {}", where, key, zero.at(key).dump()),
+        R"({"device": "cpu"} keeps it in host memory)");
+  }
+  const Json device = zero.at(key).value("device", Json("none"));
+  if (device == Json("none") || device == Json("cpu")) return device == Json("cpu");
   throw usage_error(
-      fmt::format("{}: zero_optimization.{}.device: expected \"none\" or \"cpu\", found \"{}\"", where, key, device),
+      fmt::format("{}: zero_optimization.{}.device: expected \"none\" or \"cpu\", found {}", where, key, device.dump()),
       "nothing is offloaded to files here; cpu keeps it in host memory");
 }
 
 DeepSpeedChoice from_json(const Json& config, const std::string& where) {
-  if (!config.is_object()) throw usage_error(fmt::format("{}: expected a JSON object", where));
   const Json zero = config.value("zero_optimization", Json::object());
+  if (!zero.is_object()) throw usage_error(fmt::format("{}: zero_optimization: expected an object", where));
   const Json stage = zero.value("stage", Json(0));
   if (!stage.is_number() || stage.get<double>() < 0 || stage.get<double>() > 3) {
     throw usage_error(fmt::format("{}: zero_optimization.stage: expected 0, 1, 2 or 3, found {}", where, stage.dump()));
   }
-  return {.zero = {stage.get<int>()},
-          .offload_optimizer = offloads(zero, "offload_optimizer", where),
-          .offload_params = offloads(zero, "offload_param", where)};
+  return {
+      .zero = {stage.get<int>()},
+      .offload_optimizer = offloads(zero, "offload_optimizer", where) || offloads_by_word(zero, "cpu_offload", where),
+      .offload_params = offloads(zero, "offload_param", where) || offloads_by_word(zero, "cpu_offload_param", where) ||
+                        offloads_by_word(zero, "cpu_offload_params", where),
+      .ignored = ignored_keys(config)};
 }
 
 }  // namespace
@@ -41,12 +89,9 @@ DeepSpeedChoice DeepSpeedChoice::from_flag(const std::string& flag) {
   }
   if (flag == "zero2_offload") return {.zero = {2}, .offload_optimizer = true};
   if (flag == "zero3_offload") return {.zero = {3}, .offload_optimizer = true, .offload_params = true};
-  try {
-    if (flag.starts_with("{")) return from_json(parse_json(flag, "--deepspeed"), "--deepspeed");
-    if (std::filesystem::is_regular_file(flag)) return from_json(read_json(flag), flag);
-  } catch (const Error& e) {
-    if (e.code() == ExitCode::kUsage) throw;
-    throw usage_error(e.message(), e.hint());
+  if (is_inline_object(flag) || std::filesystem::is_regular_file(flag)) {
+    return from_json(object_of_flag("--deepspeed", flag, R"({"zero_optimization": {"stage": 3}})"),
+                     where_of_flag("--deepspeed", flag));
   }
   throw usage_error(fmt::format(
       "--deepspeed \"{}\": expected zero0, zero1, zero2, zero3, zero2_offload, zero3_offload or a DeepSpeed "

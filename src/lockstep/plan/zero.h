@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -25,10 +26,13 @@ struct ZeroStage {
 struct DeepSpeedChoice {
   ZeroStage zero;
   bool offload_optimizer = false, offload_params = false;  // to host memory
+  /// Keys of the JSON that ask for something and are not read, with the flag that says it here where there is one:
+  /// "bf16 (--torch_dtype bfloat16 says it)".
+  std::vector<std::string> ignored = {};
 
   /// "zero0" … "zero3", "0" … "3", "zero2_offload" (the optimizer), "zero3_offload" (weights too; ms-swift's words), or
   /// DeepSpeed JSON (a file's path or the text itself) with zero_optimization.stage. What such a file asks for and this
-  /// build does not do is refused by key. Throws UserError(kUsage).
+  /// build does not do is refused by key. DeepSpeed's older cpu_offload is understood. Throws UserError(kUsage).
   static DeepSpeedChoice from_flag(const std::string& flag);
 };
 

@@ -1,0 +1,76 @@
+#include "lockstep/cli/plan_flags.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string refusal(Words words) {
+  words.insert(words.begin(), {"--model", "m"});
+  try {
+    parse_plan_flags(words);
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage) << e.what();
+    return e.what();
+  }
+  return "accepted";
+}
+
+void expect_refused(const Words& words, const std::string& expected) {
+  const std::string said = refusal(words);
+  EXPECT_NE(said.find(expected), std::string::npos) << said;
+}
+
+TEST(PlanFlags, ContradictionsAreRefusedWithACure) {
+  expect_refused({"--nproc", "8", "--world", "4"}, "--world 8, or --nproc 4");
+  expect_refused({"--gpus", "4"}, "--device_memory 80GiB beside it");
+  expect_refused({"--inference", "--offload", "optimizer"}, "leave one of them out, or --offload params");
+  expect_refused({"--device_memory", "80GiB", "--device", "cpu"}, "leave one of them out");
+  for (const Words& good : std::vector<Words>{{"--nproc", "4", "--world", "8"},
+                                              {"--gpus", "4", "--device_memory", "80GiB"},
+                                              {"--gpus", "4", "--device", "cuda"},
+                                              {"--inference", "--offload", "params"},
+                                              {"--inference", "--deepspeed", "zero3_offload"}}) {
+    EXPECT_EQ(refusal(good), "accepted");
+  }
+}
+
+TEST(PlanFlags, NumbersThatCanOnlyBeASlipAreRefused) {
+  expect_refused({"--batch_size", "1000000000"}, "expected a number from 1 to 65536 or auto, found \"1000000000\"");
+  expect_refused({"--batch_size", "99999999999999999999"}, "expected a number from 1 to 65536 or auto");
+  expect_refused({"--batch_size", "0"}, "expected a number from 1 to 65536 or auto");
+  expect_refused({"--gradient_accumulation_steps", "1000000000"}, "[1 - 65536]");
+  expect_refused({"--memory_limit", "0"}, "--memory_limit 0: expected more than 0 bytes");
+  expect_refused({"--device_memory", "0GiB"}, "--device_memory 0GiB: expected more than 0 bytes");
+  EXPECT_EQ(refusal({"--batch_size", "auto", "--gradient_accumulation_steps", "65536"}), "accepted");
+  EXPECT_EQ(refusal({"--batch_size", "65536"}), "accepted");
+}
+
+TEST(PlanFlags, ASlipInTheWordOfADeviceMapIsMetWithTheNearest) {
+  for (const char* word : {"autoo", "Auto", "AUTO"}) expect_refused({"--device_map", word}, "did you mean auto?");
+  expect_refused({"--device_map", "autoo", "--max_memory", "1GiB"}, "did you mean auto?");
+  EXPECT_EQ(refusal({"--device_map", " {\"\": 0}"}), "accepted");
+}
+
+TEST(PlanFlags, WhatADeepSpeedFileSaysInVainIsANotice) {
+  const std::string file = (std::filesystem::path(testing::TempDir()) / "ds_in_vain.json").string();
+  write_text(file, R"({"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}})");
+  const auto flags = parse_plan_flags({"--model", "m", "--deepspeed", file});
+  std::filesystem::remove(file);
+  ASSERT_TRUE(flags);
+  EXPECT_EQ(flags->sft.notices, Words{"--deepspeed " + file +
+                                      ": only zero_optimization is read; without effect: gradient_accumulation_steps "
+                                      "(--gradient_accumulation_steps says it)"});
+}
+
+}  // namespace
+}  // namespace lockstep
