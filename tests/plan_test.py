@@ -86,7 +86,7 @@ class Plan(Story):
         for words, expected in [(["--device_memory", "80 apples"], "80 apples"),
                                 (["--device_memory", "80GiB", "--device", "cpu"], "--device cpu"),
                                 (["--world", "0"], "--world"),
-                                (["--batch_size", "0"], "above 0"),
+                                (["--batch_size", "0"], "from 1 to 65536"),
                                 (["--deepspeed", "zero7"], "zero7"),
                                 (["--train", "vision"], "vision"),
                                 (["--memory_limit", "-1"], "-1")]:

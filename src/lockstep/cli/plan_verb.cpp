@@ -134,7 +134,6 @@ int run_plan(const std::vector<std::string>& args, const Env& env) {
   const RehearsedRows rows = rows_of(flags, folder, world, env);
   use_threads(job, env);
   PlannedJob planned{folder.model, scene_of(flags, job), rows, {.options = options}, job.world.local_size};
-  planned.scene.evaluate = !flags.sft.val_dataset.empty() || flags.sft.split_dataset_ratio > 0;
   planned.scene.evaluation = evaluated_rows(flags, folder, world, env);
   JobShape& shape = planned.shape;
   shape.batch = batch_of(flags, planned);

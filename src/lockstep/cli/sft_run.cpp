@@ -133,7 +133,6 @@ RowsOfWindow SftRun::planned_rows(const Processor& processor) {
 /// How the devices of this rank are rehearsed, evaluation with the longest rows that it has.
 RehearsalOptions SftRun::scene() const {
   RehearsalOptions scene = rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk);
-  scene.evaluate = val_rows_.has_value();
   scene.evaluation = longest_evaluated_;
   return scene;
 }
