@@ -25,6 +25,7 @@ std::vector<DeviceLimit> limits_of(const RehearsalOptions& scene, const Placemen
   const auto count = static_cast<int>(scene.device_names.size());
   if (!flags.max_memory.empty()) return parse_max_memory(flags.max_memory, count);
   std::vector<DeviceLimit> limits;
+  limits.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) limits.push_back({i, kNoLimit});  // --memory_limit splits batches, not models
   return limits;
 }
@@ -34,6 +35,7 @@ std::vector<OptimizerShare> shares_of(const std::vector<Piece>& pieces, const Bl
   const bool with_block = pieces.empty() || (pieces.size() == 1 && pieces[0].device == device);
   if (with_block || cost.movable == 0) return {};
   std::vector<OptimizerShare> shares;
+  shares.reserve(pieces.size());
   for (const auto& piece : pieces) {
     shares.push_back({piece.device, static_cast<double>(piece.begin) / static_cast<double>(cost.movable),
                       static_cast<double>(piece.end) / static_cast<double>(cost.movable)});

@@ -51,7 +51,8 @@ Features text_row(int64_t tokens) {
 
 }  // namespace
 
-Session::Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows)
+Session::Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options,
+                 const RowsMaker& rows)
     : job_(job), flags_(flags) {
   std::string fingerprint;
   PlanOptions wanted;

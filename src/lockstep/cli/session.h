@@ -47,7 +47,8 @@ class Session {
 
   /// Opens the folder, matches names and shapes, makes the plan and compares it with the other ranks. `flags` say in
   /// which dtype and without which components. Collective; what fails on one rank is thrown on all.
-  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options, RowsMaker rows = {});
+  Session(Job& job, const std::string& dir, const RunFlags& flags, const PlanMaker& options,
+          const RowsMaker& rows = {});
 
   /// Reads this rank's slices of the weights. Collective.
   void load();
