@@ -7,7 +7,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/test_refusal.h"
 #include "lockstep/model/leave_out.h"
+#include "lockstep/model/test_block.h"
 
 namespace lockstep {
 namespace {
@@ -25,33 +27,13 @@ ComponentFlags parse(const std::vector<std::string>& args) {
 
 Components frozen(const std::vector<std::string>& args) { return parse(args).frozen(); }
 
-std::string refusal(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kUsage);
-    return e.what();
-  }
-  return "none";
-}
-
-class Part final : public Block {
- public:
-  Part(std::string name, Component component, std::vector<std::string> in, std::vector<std::string> out)
-      : Block(std::move(name), component, component == kLlm ? Modality::kText : Modality::kImage) {
-    reads(std::move(in));
-    writes(std::move(out));
-  }
-  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
-};
-
 Model model_of(bool sees) {
   Model model{.family = sees ? "llava" : "qwen2"};
-  if (sees)
-    model.add<Part>("tower", kVision, std::vector<std::string>{"pixel_values"}, std::vector<std::string>{"seen"});
-  if (sees)
-    model.add<Part>("projector", kProjector, std::vector<std::string>{"seen"}, std::vector<std::string>{"hidden"});
-  model.add<Part>("head", kLlm, std::vector<std::string>{"hidden"}, std::vector<std::string>{"loss", "hidden"});
+  if (sees) {
+    add_fake(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"});
+    add_fake(model, "projector", kProjector, Modality::kImage, {"seen"}, {"hidden"});
+  }
+  add_fake(model, "head", kLlm, Modality::kText, {"hidden"}, {"loss", "hidden"});
   return model;
 }
 

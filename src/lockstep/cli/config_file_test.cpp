@@ -9,22 +9,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/cli/stage_record.h"
+#include "lockstep/cli/test_refusal.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
 using Words = std::vector<std::string>;
-
-std::string refusal(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kUsage);
-    return e.what();
-  }
-  return "none";
-}
 
 class ConfigFile : public testing::Test {
  protected:

@@ -56,14 +56,12 @@ void limit_gpus(const Devices& devices, int64_t limit) {
 }
 
 /// Blocks on "cpu" are computed there: the host is then one more device, behind the others.
-void place_on_host(Placement& placement, int count, bool host_is_device) {
-  placement.num_devices = count;
+void place_on_host(Placement& placement, const RehearsalOptions& scene) {
+  const auto driven = static_cast<int>(scene.device_names.size());
+  placement.num_devices = driven;
   for (int& device : placement.device_of_block) {
-    if (device < 0) device = host_is_device ? 0 : count;
+    if (device < 0) device = scene.host_is_device() ? 0 : driven;
     placement.num_devices = std::max(placement.num_devices, device + 1);
-  }
-  for (auto& shares : placement.optimizer_shares) {
-    for (auto& share : shares) share.device = share.device < 0 ? Plan::kHost : share.device;
   }
 }
 
@@ -77,7 +75,8 @@ std::string name_of_device(const Job& job, const RunFlags& flags, int index) {
 }
 
 /// Blocks as a map has them, and pieces of what may move as levelling has them.
-Placement placed(const std::vector<BlockCost>& costs, const AutoMap& map, const PlanOptions& options) {
+Placement placed(const std::vector<BlockCost>& costs, const AutoMap& map, const PlanOptions& options,
+                 const RehearsalOptions& scene) {
   Placement placement = options.placement;
   placement.device_of_block = map.devices;
   bool shared = false;
@@ -86,6 +85,7 @@ Placement placed(const std::vector<BlockCost>& costs, const AutoMap& map, const 
     shared = shared || !placement.optimizer_shares.back().empty();
   }
   if (!shared) placement.optimizer_shares.clear();
+  place_on_host(placement, scene);
   return placement;
 }
 
@@ -108,20 +108,18 @@ std::vector<std::string> over_limits(const MemoryForecast& forecast, const std::
 /// Costs add up to what a device needs but for what blocks on it do to each other: the map is rehearsed, what it
 /// differs by is charged to a block of each device, and what may move is levelled once more.
 ChosenPlacement made_map(const RehearsalOptions& scene, const PlacementFlags& flags, const Model& model,
-                         const PlanOptions& options, const RowsOfWindow& rows, int count, bool host_is_device) {
+                         const PlanOptions& options, const RowsOfWindow& rows) {
   auto costs = block_costs(model, options, rows, scene);
   const bool moves = options.training && !options.placement.offload_optimizer;
   const int micro_batches = options.training ? static_cast<int>(rows.size()) : 1;
   const auto limits = limits_of(scene, flags);
   AutoMap map = make_auto_map(costs, limits,
                               {.kind = map_kind(flags.device_map), .micro_batches = micro_batches, .level = moves});
-  Placement placement = placed(costs, map, options);
-  place_on_host(placement, count, host_is_device);
   PlanOptions tried = options;
-  tried.placement = placement;
+  tried.placement = placed(costs, map, options, scene);
   const MemoryForecast forecast = rehearse(model, make_plan(model, tried), rows, scene);
   if (!moves || map_kind(flags.device_map) != MapKind::kBalanced || !flags.max_memory.empty()) {
-    return {std::move(placement), over_limits(forecast, limits, flags)};
+    return {std::move(tried.placement), over_limits(forecast, limits, flags)};
   }
   for (const auto& load : map.loads) {
     const auto first = std::find(map.devices.begin(), map.devices.end(), load.device);
@@ -130,9 +128,7 @@ ChosenPlacement made_map(const RehearsalOptions& scene, const PlacementFlags& fl
     costs[static_cast<size_t>(first - map.devices.begin())].state += found - load.peak();
   }
   map.pieces = level_movable(costs, map.devices, limits, {.micro_batches = micro_batches});
-  placement = placed(costs, map, options);
-  place_on_host(placement, count, host_is_device);
-  return {std::move(placement), {}};
+  return {placed(costs, map, options, scene), {}};
 }
 
 }  // namespace
@@ -144,28 +140,24 @@ ChosenPlacement choose_placement(const RehearsalOptions& scene, const RunFlags& 
   PlanOptions with = options;
   with.placement.offload_optimizer = run.offloads_optimizer() && options.training;
   with.placement.offload_params = run.offloads_params();
-  const bool host_is_device = scene.on_cpu && !scene.virtual_devices;
-  if (host_is_device && (with.placement.offload_optimizer || with.placement.offload_params)) {
+  if (scene.host_is_device() && (with.placement.offload_optimizer || with.placement.offload_params)) {
     throw usage_error("offloading to host memory (--offload, --deepspeed): the device is the CPU, whose memory that is",
                       "it is for GPUs; --virtual_devices 1 tries it without one");
   }
-  ChosenPlacement chosen;
+  if (is_map_word(flags.device_map)) return made_map(scene, flags, model, with, rows());
+  ChosenPlacement chosen{.placement = with.placement, .notices = {}};
   if (flags.device_map.empty()) {
     if (count > 1) {
       throw usage_error(
           fmt::format("--virtual_devices {} and no --device_map: nothing would stand on {} of them", count, count - 1),
           "--device_map auto");
     }
-  } else if (is_map_word(flags.device_map)) {
-    chosen = made_map(scene, flags, model, with, rows(), count, host_is_device);
   } else {
     DeviceMap map = read_device_map(model, flags.device_map, count);
     chosen.placement.device_of_block = std::move(map.devices);
     chosen.notices = std::move(map.notices);
   }
-  place_on_host(chosen.placement, count, host_is_device);
-  chosen.placement.offload_optimizer = with.placement.offload_optimizer;
-  chosen.placement.offload_params = with.placement.offload_params;
+  place_on_host(chosen.placement, scene);
   return chosen;
 }
 

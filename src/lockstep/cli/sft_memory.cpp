@@ -47,13 +47,13 @@ void SftRun::predict() {
 /// Whether rows fit in what --memory_limit leaves; nobody is asked without a limit.
 Admission::Fits SftRun::admission() const {
   if (flags_.run.placement.memory_limit.empty()) return {};
-  RehearsalOptions scene = rehearsal_scene(job_, flags_.run, flags_.train.loss_chunk);
-  scene.save = scene.evaluate = false;
+  RehearsalOptions in_steps = scene();
+  in_steps.save = in_steps.evaluate = false;
   // Parts of a batch are micro-batches too: a pipeline may have as many under way as it has stages.
   const size_t waiting =
       std::max(static_cast<size_t>(flags_.accumulation(job_.world.size)), stages_of(session_->plan()).size() + 1);
-  return [this, scene, waiting](const auto& rows) {
-    return rehearse(session_->model(), session_->plan(), RowsOfWindow(waiting, rows), scene).fits();
+  return [this, in_steps, waiting](const auto& rows) {
+    return rehearse(session_->model(), session_->plan(), RowsOfWindow(waiting, rows), in_steps).fits();
   };
 }
 
@@ -78,8 +78,7 @@ void SftRun::check_fits() {
                       flags_.run.placement.memory_limit, flags_.per_device_eval_batch_size, forecast.print()),
           "a smaller --per_device_eval_batch_size");
     }
-    const auto rows =
-        RehearsedRows::of(*train_rows_, session_->processor(), flags_.rows.process(), job_.world.size).looked_at();
+    const std::vector<Features>& rows = longest_->looked_at();
     Admission alone(admission());
     const auto too_long = static_cast<size_t>(std::count_if(
         rows.begin(), rows.end(), [&](const Features& row) { return !alone.admit({row}).refused.empty(); }));

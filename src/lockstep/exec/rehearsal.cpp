@@ -41,7 +41,7 @@ class Rehearsal {
   static Devices make_devices(const Plan& plan, const RehearsalOptions& options) {
     Devices devices = Devices::rehearsed(plan.options.placement.num_devices,
                                          {.rounding = options.on_cpu ? 64 : 512, .row_kernels = options.on_cpu},
-                                         options.on_cpu && !options.virtual_devices);
+                                         options.host_is_device());
     // Blocks on "cpu" stand on a device behind those that the rank drives: the host.
     const size_t driven = options.device_names.size();
     if (driven > 0 && devices.blocks.size() > driven) devices.blocks.back() = devices.host;
@@ -145,64 +145,96 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow
   return forecast;
 }
 
+namespace {
+
+/// Of the plan alone: what stays, what may stand elsewhere, what is read of others.
+std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
+  const PlanOptions& options = plan.options;
+  const int64_t width = dtype_bytes(options.compute);
+  const int64_t optimizer_width = options.compute == Dtype::kF32 ? 8 : 12;
+  std::vector<BlockCost> costs(model.blocks.size());
+  std::vector<int> owner(plan.units.size(), -1);
+  for (const Step& step : plan.steps) {
+    BlockCost& cost = costs[static_cast<size_t>(step.block)];
+    cost.block = model.blocks[static_cast<size_t>(step.block)]->name();
+    for (const int u : step.units) {
+      const Unit& unit = plan.units[static_cast<size_t>(u)];
+      int& owned_by = owner[static_cast<size_t>(u)];
+      if (owned_by >= 0) {
+        cost.tied_to = owned_by;
+        cost.tied += unit.padded * width;
+        continue;
+      }
+      owned_by = step.block;
+      const int64_t kept = plan.gathers() ? unit.shard : unit.padded;
+      if (!options.placement.offload_params) cost.state += kept * width;
+      if (!unit.trainable) continue;
+      cost.state += unit.shard * 4;
+      if (!options.placement.offload_optimizer) cost.movable += plan.optimised(unit) * optimizer_width;
+    }
+  }
+  return costs;
+}
+
+/// Listens to the executor: what each block leaves behind for the way back, and the most that is alive while it runs.
+class CostMeter {
+ public:
+  CostMeter(const Plan& plan, DeviceMemory& device, std::vector<BlockCost>& costs)
+      : plan_(plan), device_(device), costs_(costs), state_(device.alive_bytes()) {}
+
+  void begins(const Step& step, MemoryPhase phase) {
+    ends();
+    running_ = &step;
+    on_way_back_ = phase == MemoryPhase::kBackward;
+    device_.reset_peaks();
+  }
+
+  void ends() {
+    if (running_ == nullptr) return;
+    BlockCost& cost = costs_[static_cast<size_t>(running_->block)];
+    const MemoryFigures figures = device_.figures();
+    if (!on_way_back_) {
+      const int64_t alive = figures.by_use[static_cast<size_t>(MemoryUse::kActivations)];
+      cost.saved = std::max<int64_t>(0, alive - saved_before());
+    }
+    cost.work = std::max(cost.work, figures.peak().bytes - state_ - saved_before() - cost.saved);
+  }
+
+ private:
+  int64_t saved_before() const {
+    int64_t saved = 0;
+    for (const Step* step = plan_.steps.data(); step != running_; ++step) {
+      saved += costs_[static_cast<size_t>(step->block)].saved;
+    }
+    return saved;
+  }
+
+  const Plan& plan_;
+  DeviceMemory& device_;
+  std::vector<BlockCost>& costs_;
+  int64_t state_;
+  const Step* running_ = nullptr;
+  bool on_way_back_ = false;
+};
+
+}  // namespace
+
 std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options, const RowsOfWindow& window,
                                    const RehearsalOptions& options) {
   PlanOptions alone = plan_options;
   alone.placement = {.offload_params = plan_options.placement.offload_params,
                      .offload_optimizer = plan_options.placement.offload_optimizer};
   const Plan plan = make_plan(model, alone);
+  std::vector<BlockCost> costs = costs_of_state(model, plan);
   Rehearsal rehearsal(model, plan, options);
-  const DeviceMemory& device = *rehearsal.devices().blocks.front();
-  std::vector<BlockCost> costs(model.blocks.size());
-  std::vector<int64_t> owner(plan.units.size(), -1);
-  for (size_t b = 0; b < model.blocks.size(); ++b) costs[b].block = model.blocks[b]->name();
-  for (const Step& step : plan.steps) {
-    auto& cost = costs[static_cast<size_t>(step.block)];
-    for (const int u : step.units) {
-      const Unit& unit = plan.units[static_cast<size_t>(u)];
-      const int64_t width = dtype_bytes(alone.compute), kept = plan.gathers() ? unit.shard : unit.padded;
-      int64_t& block = owner[static_cast<size_t>(u)];
-      if (block >= 0) {  // owned by an earlier block
-        cost.tied_to = static_cast<int>(block);
-        cost.tied += unit.padded * width;
-        continue;
-      }
-      block = step.block;
-      cost.state += (alone.placement.offload_params ? 0 : kept * width) + (unit.trainable ? unit.shard * 4 : 0);
-      if (unit.trainable && !alone.placement.offload_optimizer)
-        cost.movable += plan.optimised(unit) * (alone.compute == Dtype::kF32 ? 8 : 12);
-    }
-  }
-  // What is alive above the state when a step begins, and the most until the next does.
-  const int64_t state = device.alive_bytes();
-  std::vector<int64_t> kept(plan.steps.size() + 1, 0);
-  int64_t last = -1, peak = 0;
-  bool on_way_back = false;
-  const auto ended = [&](int64_t alive_activations) {
-    peak = std::max(peak, device.figures().peak().bytes - state);
-    if (last < 0) return;
-    auto& cost = costs[static_cast<size_t>(plan.steps[static_cast<size_t>(last)].block)];
-    int64_t before = 0;
-    for (int64_t i = 0; i < last; ++i) before += std::max<int64_t>(0, kept[static_cast<size_t>(i)]);
-    if (!on_way_back) {
-      cost.saved = kept[static_cast<size_t>(last)] = std::max<int64_t>(0, alive_activations - before);
-    }
-    cost.work = std::max(cost.work, peak - before - std::max<int64_t>(0, kept[static_cast<size_t>(last)]));
-  };
-  rehearsal.executor().watch({.stands = [&](const Step& step, MemoryPhase phase) {
-    const auto figures = device.figures();
-    ended(figures.by_use[static_cast<size_t>(MemoryUse::kActivations)]);
-    on_way_back = phase == MemoryPhase::kBackward;
-    last = &step - plan.steps.data();
-    peak = 0;
-    rehearsal.devices().blocks.front()->reset_peaks();
-  }});
+  CostMeter meter(plan, *rehearsal.devices().blocks.front(), costs);
+  rehearsal.executor().watch({.stands = [&](const Step& step, MemoryPhase phase) { meter.begins(step, phase); }});
   if (alone.training) {
     rehearsal.train({window.front()});
   } else {
     rehearsal.evaluate(window.front());
   }
-  ended(device.figures().by_use[static_cast<size_t>(MemoryUse::kActivations)]);
+  meter.ends();
   return costs;
 }
 

@@ -32,6 +32,8 @@ struct RehearsalOptions {
   int64_t context_bytes = 0;           // of each device, that the process's runtime takes beside tensors
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
+
+  bool host_is_device() const { return on_cpu && !virtual_devices; }
 };
 
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow& window,

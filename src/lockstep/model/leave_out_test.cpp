@@ -3,47 +3,23 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/model/test_block.h"
 
 namespace lockstep {
 namespace {
-
-class Part final : public Block {
- public:
-  Part(std::string name, Component component, Modality modality, std::vector<std::string> in,
-       std::vector<std::string> out)
-      : Block(std::move(name), component, modality) {
-    reads(std::move(in));
-    writes(std::move(out));
-  }
-  Part& with(std::string local, Shape shape) {
-    param(std::move(local), std::move(shape));
-    return *this;
-  }
-  Part& tied_to(std::string key, Shape shape) {
-    param_at("tied", std::move(key), std::move(shape), true);
-    return *this;
-  }
-  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
-};
-
-Part& add(Model& model, const char* name, Component component, Modality modality, std::vector<std::string> in,
-          std::vector<std::string> out) {
-  auto block = std::make_unique<Part>(name, component, modality, std::move(in), std::move(out));
-  auto& reference = *block;
-  model.blocks.push_back(std::move(block));
-  return reference;
-}
 
 /// embed -> tower -> projector -> merge -> head.
 Model small_model() {
   using enum Component;
   Model model{.family = "fake"};
-  add(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {10, 4});
-  add(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"}).with("weight", {6, 6}).with("bias", {6});
-  add(model, "projector", kProjector, Modality::kImage, {"seen"}, {"media"}).with("weight", {4, 6});
-  add(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
+  add_fake(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {10, 4});
+  add_fake(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"})
+      .with("weight", {6, 6})
+      .with("bias", {6});
+  add_fake(model, "projector", kProjector, Modality::kImage, {"seen"}, {"media"}).with("weight", {4, 6});
+  add_fake(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
   model.input_blocks = 4;
-  add(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {10, 4});
+  add_fake(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {10, 4});
   model.unused = {{"tower.last.weight", {6}}};
   return model;
 }
@@ -100,18 +76,19 @@ TEST(LeaveOut, RefusesWhatWouldNotRun) {
       << alone;
   EXPECT_NE(alone.find("--no_build vision,projector leaves out both"), std::string::npos) << alone;
   Model text{.family = "text"};
-  add(text, "embed", Component::kLlm, Modality::kText, {"input_ids"}, {"loss"}).with("weight", {10, 4});
+  add_fake(text, "embed", Component::kLlm, Modality::kText, {"input_ids"}, {"loss"}).with("weight", {10, 4});
   const std::string absent = refusal(std::move(text), {Component::kVision});
   EXPECT_NE(absent.find("expected components of this text model (llm), found vision"), std::string::npos) << absent;
 }
 
 TEST(LeaveOut, RefusesWhatTheLanguageModelNeeds) {
   Model reads = small_model();
-  add(reads, "late", Component::kLlm, Modality::kText, {"hidden", "media"}, {"logits"});
+  add_fake(reads, "late", Component::kLlm, Modality::kText, {"hidden", "media"}, {"logits"});
   EXPECT_NE(refusal(std::move(reads), {Component::kVision}).find("block late of the language model reads"),
             std::string::npos);
   Model shares = small_model();
-  add(shares, "late", Component::kLlm, Modality::kText, {"hidden"}, {"logits"}).tied_to("tower.weight", {6, 6});
+  add_fake(shares, "late", Component::kLlm, Modality::kText, {"hidden"}, {"logits"})
+      .with_key("tied", "tower.weight", {6, 6}, true);
   EXPECT_NE(refusal(std::move(shares), {Component::kVision}).find("block late shares tower.weight with tower"),
             std::string::npos);
 }

@@ -5,44 +5,21 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/model/leave_out.h"
+#include "lockstep/model/test_block.h"
 
 namespace lockstep {
 namespace {
-
-class Part final : public Block {
- public:
-  Part(std::string name, Component component, Modality modality, std::vector<std::string> in,
-       std::vector<std::string> out)
-      : Block(std::move(name), component, modality) {
-    reads(std::move(in));
-    writes(std::move(out));
-  }
-  Part& with(std::string local, Shape shape) {
-    param(std::move(local), std::move(shape));
-    return *this;
-  }
-  Part& tied_to(std::string key, Shape shape) {
-    param_at("tied", std::move(key), std::move(shape), true);
-    return *this;
-  }
-  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
-};
 
 /// embed [128,64] -> tower [64,64] -> projector (tied to the tower when `shared`) -> head [128,64].
 Model small_model(bool shared = false) {
   using enum Component;
   Model model{.family = "fake"};
-  const auto add = [&](const char* name, Component component, Modality modality, std::vector<std::string> in,
-                       std::vector<std::string> out) -> Part& {
-    model.add<Part>(name, component, modality, std::move(in), std::move(out));
-    return static_cast<Part&>(*model.blocks.back());
-  };
-  add("embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {128, 64});
-  add("tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"}).with("weight", {64, 64});
-  Part& projector =
-      add("projector", kProjector, Modality::kImage, {"hidden", "seen"}, {"hidden"}).with("weight", {64, 64});
-  if (shared) projector.tied_to("tower.weight", {64, 64});
-  add("head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {128, 64});
+  add_fake(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {128, 64});
+  add_fake(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"seen"}).with("weight", {64, 64});
+  FakeBlock& projector = add_fake(model, "projector", kProjector, Modality::kImage, {"hidden", "seen"}, {"hidden"})
+                             .with("weight", {64, 64});
+  if (shared) projector.with_key("tied", "tower.weight", {64, 64}, true);
+  add_fake(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {128, 64});
   return model;
 }
 

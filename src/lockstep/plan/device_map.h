@@ -43,7 +43,4 @@ DeviceMap resolve_device_map(const Model& model, const std::vector<DeviceEntry>&
 /// Throws UserError(kUsage) as above, and for a name that stands there twice or a device that is not there.
 DeviceMap read_device_map(const Model& model, const std::string& text_or_path, int num_devices);
 
-/// A map that read_device_map() reads back: a line for each block with parameters.
-std::string device_map_json(const Model& model, const std::vector<int>& devices);
-
 }  // namespace lockstep

@@ -28,18 +28,4 @@ DeviceMap read_device_map(const Model& model, const std::string& text_or_path, i
   return resolve_device_map(model, entries, where);
 }
 
-std::string device_map_json(const Model& model, const std::vector<int>& devices) {
-  check(devices.size() == model.blocks.size(), "a device for every block");
-  Json json = Json::object();
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (model.blocks[i]->params().empty()) continue;
-    if (devices[i] == kCpuDevice) {
-      json[model.blocks[i]->name()] = "cpu";
-    } else {
-      json[model.blocks[i]->name()] = devices[i];
-    }
-  }
-  return json.dump(1);
-}
-
 }  // namespace lockstep

@@ -115,8 +115,8 @@ void grow(Model& model, std::mt19937_64& random, const std::string& at, int dept
   }
   auto& block = add_block(model, at);
   const auto params = random() % 4;
-  for (size_t p = 0; p < params; ++p) block.with(fmt::format("{}.{}.weight", p % 2, p));
-  if (random() % 5 == 0) block.with_key("far", fmt::format("{}x.far", at.substr(0, at.size() - 1)));
+  for (size_t p = 0; p < params; ++p) block.with(fmt::format("{}.{}.weight", p % 2, p), {2, 2});
+  if (random() % 5 == 0) block.with_key("far", fmt::format("{}x.far", at.substr(0, at.size() - 1)), {2, 2});
 }
 
 std::vector<DeviceEntry> random_map(const Model& model, std::mt19937_64& random) {

@@ -144,11 +144,5 @@ TEST(DeviceMap, TextMayBeginWithBlanksAndABreakIsShown) {
   EXPECT_TRUE(refusal("absent.json").starts_with("--device_map absent.json: no such file")) << refusal("absent.json");
 }
 
-TEST(DeviceMap, ReadsBackWhatItWrites) {
-  const Model model = named_model(false);
-  const Devices placed{0, 1, 1, kCpuDevice, 2, 2, 2, 2, 0, 3};
-  EXPECT_EQ(read_device_map(model, device_map_json(model, placed), 4).devices, placed);
-}
-
 }  // namespace
 }  // namespace lockstep

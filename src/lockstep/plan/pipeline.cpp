@@ -82,12 +82,4 @@ std::vector<PipelineOp> one_f_one_b(int stages, int micro_batches) {
   return Rounds(std::move(queues)).run();
 }
 
-std::vector<PipelineOp> forwards_only(int stages, int micro_batches) {
-  std::vector<std::vector<PipelineOp>> queues(static_cast<size_t>(stages));
-  for (int s = 0; s < stages; ++s) {
-    for (int m = 0; m < micro_batches; ++m) queues[static_cast<size_t>(s)].push_back({s, m, Pass::kForward});
-  }
-  return Rounds(std::move(queues)).run();
-}
-
 }  // namespace lockstep

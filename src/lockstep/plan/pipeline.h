@@ -29,7 +29,4 @@ int micro_batches_in_flight(int stage, int stages, int micro_batches);
 /// stages first. Source: PipeDream-Flush (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training").
 std::vector<PipelineOp> one_f_one_b(int stages, int micro_batches);
 
-/// The same for what has no way back (evaluation, inference).
-std::vector<PipelineOp> forwards_only(int stages, int micro_batches);
-
 }  // namespace lockstep

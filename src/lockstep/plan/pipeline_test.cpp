@@ -85,18 +85,5 @@ TEST(Pipeline, KeepsItsPromisesForAllSmallSizes) {
   }
 }
 
-TEST(Pipeline, ForwardsAloneRunAsAWave) {
-  for (int stages = 1; stages <= 4; ++stages) {
-    const auto order = forwards_only(stages, 3);
-    ASSERT_EQ(order.size(), static_cast<size_t>(stages * 3));
-    for (int s = 0; s < stages; ++s) EXPECT_EQ(of_stage(order, s), "F0 F1 F2");
-    for (size_t i = 0; i < order.size(); ++i) {
-      const PipelineOp before{order[i].stage - 1, order[i].micro_batch, Pass::kForward};
-      if (order[i].stage == 0) continue;
-      EXPECT_LT(std::ranges::find(order, before) - order.begin(), static_cast<std::ptrdiff_t>(i));
-    }
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

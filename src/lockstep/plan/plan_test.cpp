@@ -6,53 +6,25 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/model/test_block.h"
 
 namespace lockstep {
 namespace {
-
-class FakeBlock final : public Block {
- public:
-  FakeBlock(std::string name, Component component, Modality modality, std::vector<std::string> in,
-            std::vector<std::string> out)
-      : Block(std::move(name), component, modality) {
-    reads(std::move(in));
-    writes(std::move(out));
-  }
-  FakeBlock& with(std::string local, Shape shape) {
-    param(std::move(local), std::move(shape));
-    return *this;
-  }
-  FakeBlock& with_tied(std::string local, std::string key, Shape shape) {
-    param_at(std::move(local), std::move(key), std::move(shape), true);
-    return *this;
-  }
-  FakeBlock& keeps() {
-    never_recompute();
-    return *this;
-  }
-  Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
-};
-
-FakeBlock& add(Model& model, const char* name, Component component, Modality modality, std::vector<std::string> in,
-               std::vector<std::string> out) {
-  auto block = std::make_unique<FakeBlock>(name, component, modality, std::move(in), std::move(out));
-  auto& reference = *block;
-  model.blocks.push_back(std::move(block));
-  return reference;
-}
 
 /// embed -> tower -> projector -> merge -> layer -> tied head.
 Model small_model() {
   using enum Component;
   Model model{.family = "fake"};
-  add(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {10, 4});
-  add(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"media"}).with("weight", {6, 6}).with("bias", {6});
-  add(model, "projector", kProjector, Modality::kImage, {"media"}, {"media"}).with("weight", {4, 6});
-  add(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
-  add(model, "layer", kLlm, Modality::kText, {"hidden"}, {"hidden"}).with("norm", {4}).with("weight", {4, 4});
-  add(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss", "correct"})
+  add_fake(model, "embed", kLlm, Modality::kText, {"input_ids"}, {"hidden"}).with("weight", {10, 4});
+  add_fake(model, "tower", kVision, Modality::kImage, {"pixel_values"}, {"media"})
+      .with("weight", {6, 6})
+      .with("bias", {6});
+  add_fake(model, "projector", kProjector, Modality::kImage, {"media"}, {"media"}).with("weight", {4, 6});
+  add_fake(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
+  add_fake(model, "layer", kLlm, Modality::kText, {"hidden"}, {"hidden"}).with("norm", {4}).with("weight", {4, 4});
+  add_fake(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss", "correct"})
       .with("norm", {4})
-      .with_tied("weight", "embed.weight", {10, 4})
+      .with_key("weight", "embed.weight", {10, 4}, true)
       .keeps();
   return model;
 }
@@ -143,8 +115,8 @@ TEST(Plan, InferenceTrainsNothing) {
 
 TEST(Plan, CountsBytesByStage) {
   Model model{.family = "fake"};
-  add(model, "a", Component::kLlm, Modality::kText, {"x"}, {"hidden"}).with("weight", {1024, 64});
-  add(model, "b", Component::kLlm, Modality::kText, {"hidden"}, {"loss"}).with("weight", {512, 64});
+  add_fake(model, "a", Component::kLlm, Modality::kText, {"x"}, {"hidden"}).with("weight", {1024, 64});
+  add_fake(model, "b", Component::kLlm, Modality::kText, {"hidden"}, {"loss"}).with("weight", {512, 64});
   const int64_t a = 65536, b = 32768;
   const auto bytes = [&](int stage, Dtype dtype) {
     return make_plan(model, {.world = 4, .zero = {stage}, .compute = dtype}).state_bytes();

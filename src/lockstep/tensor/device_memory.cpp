@@ -56,7 +56,9 @@ void* map_block(size_t bytes) {
 /// million in 12 steps of a small model, 0.27 million with it).
 class BlockCache {
  public:
-  ~BlockCache() { trim(); }
+  ~BlockCache() {
+    while (!free_.empty()) unmap(free_.begin());
+  }
 
   struct Mapped {
     void* data;
@@ -76,10 +78,6 @@ class BlockCache {
   }
 
   void give(Mapped block) { free_.emplace(block.bytes, block.data); }
-
-  void trim() {
-    while (!free_.empty()) unmap(free_.begin());
-  }
 
  private:
   void unmap(std::multimap<size_t, void*>::iterator at) {
@@ -282,11 +280,13 @@ void DeviceMemory::refuse(size_t bytes) const {
     uses += fmt::format("{}{} {}", uses.empty() ? "" : ", ", memory_use_name(static_cast<MemoryUse>(use)),
                         format_bytes(held.by_use.at(use)));
   }
+  // Without a limit of its own it is the system that gives no more.
+  const std::string has = options_.limit == kNoLimit ? "" : fmt::format(" of {}", format_bytes(options_.limit));
   throw UserError(ExitCode::kMemory,
-                  fmt::format("{} is full: {} more for {}{} ({}), while {} of {} are in use ({})", name_,
+                  fmt::format("{} is full: {} more for {}{} ({}), while {}{} are in use ({})", name_,
                               format_bytes(static_cast<int64_t>(bytes)), memory_use_name(at.use),
                               at.block.empty() ? "" : fmt::format(" of {}", at.block), memory_phase_name(at.phase),
-                              format_bytes(held.alive), format_bytes(options_.limit), uses),
+                              format_bytes(held.alive), has, uses),
                   "`lockstep plan` with the same flags shows what is needed and the cheapest changes that make it fit");
 }
 
@@ -342,11 +342,6 @@ void DeviceMemory::reset_peaks() {
 }
 
 bool DeviceMemory::keeps_freed_blocks() { return kKeepsFreedBlocks; }
-
-void DeviceMemory::trim() {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->cache.trim();
-}
 
 OnDevice::OnDevice(std::shared_ptr<DeviceMemory> device)
     : before_(std::exchange(standing().device, std::move(device))) {}

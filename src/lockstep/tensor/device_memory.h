@@ -94,7 +94,6 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   void look();                       // what is alive counts as needed where this thread stands
   void reset_peaks();                // every phase begins anew at what is alive
   static bool keeps_freed_blocks();  // for the next taker; not under the address sanitizer
-  void trim();                       // gives freed blocks back to the system
 
  private:
   struct Impl;
