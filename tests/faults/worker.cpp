@@ -5,7 +5,6 @@
 //   --steps N, --pause DATA_SECONDS,FORWARD_SECONDS,SLOW_FACTOR     a job without a fault (--fault none)
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/process.h"
 #include "lockstep/comm/launcher.h"
 
 namespace lockstep::faults {
@@ -110,7 +110,7 @@ JudgeOptions judge_of(const Options& options, const Fault& fault) {
 }
 
 int launch(const std::vector<std::string>& words, const Options& options, const Fault& fault, const Env& env) {
-  std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  std::vector<std::string> argv = {own_executable().string()};
   argv.insert(argv.end(), words.begin(), words.end());
   return launch_ranks(argv, env,
                       {.num_processes = options.nproc,

@@ -4,9 +4,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
@@ -16,11 +18,23 @@ namespace {
 
 constexpr const char* kLibrary = "liblockstep_cuda.so";
 
+/// The file that holds this code: our program, or a shared object that another has loaded, as Python does.
+std::filesystem::path own_file() {
+  Dl_info info{};
+  link_map* object = nullptr;
+  const auto* here = reinterpret_cast<const void*>(&own_file);
+  if (::dladdr1(here, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return {};
+  // The program itself has no name there, and dladdr's is what it was called by: "lockstep", where PATH has found it.
+  const std::string name = object->l_name;
+  return name.empty() ? own_executable() : std::filesystem::path(name);
+}
+
 }  // namespace
 
 std::filesystem::path cuda_library_path() {
   std::error_code unknown;
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+  const auto folder = own_file().parent_path();
+  if (folder.empty()) return {};
   for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
     if (std::filesystem::exists(place, unknown)) return place;
   }

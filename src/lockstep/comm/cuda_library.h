@@ -1,5 +1,5 @@
-// Opens liblockstep_cuda.so: beside the program or in ../lib. Before the first CUDA tensor is made, or LibTorch decides
-// that there is no CUDA.
+// Opens liblockstep_cuda.so: beside the program, or the shared object, that holds this code, or in its ../lib. Before
+// the first CUDA tensor is made, or LibTorch decides that there is no CUDA.
 //
 // Example:
 //   std::string why;
@@ -27,6 +27,9 @@ const CudaApi* open_cuda_library(std::string& why);
 
 /// As above; throws UserError(kUsage) with the reason and what to do.
 const CudaApi& require_cuda_library();
+
+/// The most that one reduction over NCCL stages at once: larger pieces are no faster and cost the GPU's memory.
+inline constexpr int64_t kNcclStagingBytes = int64_t{64} << 20;
 
 /// NCCL between the ranks' GPUs; `name` is unique for job and group. Collective.
 std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -23,6 +22,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/machine.h"
+#include "lockstep/base/process.h"
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/guard/agent.h"
@@ -72,30 +72,16 @@ Variables rank_variables(const Env& env, const World& world, int local, int proc
   return all;
 }
 
-/// Pointers for exec, made before fork: between fork and exec only calls that need no memory are safe.
-class ExecStrings {
- public:
-  explicit ExecStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
-    for (auto& text : strings_) pointers_.push_back(text.data());
-    pointers_.push_back(nullptr);
-  }
-  char** get() { return pointers_.data(); }
-
- private:
-  std::vector<std::string> strings_;
-  std::vector<char*> pointers_;
-};
-
-ExecStrings exec_environment(const Variables& variables) {
+std::vector<std::string> exec_environment(const Variables& variables) {
   std::vector<std::string> strings;
   for (const auto& [name, value] : variables) strings.push_back(fmt::format("{}={}", name, value));
-  return ExecStrings(std::move(strings));
+  return strings;
 }
 
-struct Child {
+struct RankProcess {
   int rank;
-  pid_t pid;
-  std::optional<int> code;  // once it has ended
+  Child child;
+  bool has_ended = false;
 };
 
 /// The signals that the launcher reads from a descriptor instead of being interrupted by them.
@@ -153,9 +139,7 @@ class Launch {
       : options_(options), agent_(agent), signals_(signals) {}
   ~Launch() {  // an exception on the way: no orphans
     signal_all(SIGKILL);
-    for (auto& child : children_) {
-      if (!child.code) ::waitpid(child.pid, nullptr, 0);
-    }
+    ranks_.clear();
     end_orphans();
   }
   Launch(const Launch&) = delete;
@@ -166,14 +150,11 @@ class Launch {
   bool interrupted() const { return requests_ > 0; }
 
  private:
-  [[noreturn]] void become_rank(char** argv, char** variables, const int* out, const int* err, pid_t launcher) const;
   bool all_ended() const {
-    return std::all_of(children_.begin(), children_.end(), [](const Child& child) { return child.code.has_value(); });
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.has_ended; });
   }
   void signal_all(int signal) const {
-    for (const auto& child : children_) {
-      if (!child.code) ::kill(child.pid, signal);
-    }
+    for (const auto& rank : ranks_) rank.child.signal(signal);
   }
   void poll_once();
   void take_signals();
@@ -182,47 +163,32 @@ class Launch {
   LaunchOptions options_;
   Agent& agent_;
   Signals& signals_;
-  std::vector<Child> children_;
+  std::vector<RankProcess> ranks_;
   std::vector<RankOutput> outputs_;
   int requests_ = 0;                  // signals that asked us to end
   std::optional<Deadline> deadline_;  // SIGKILL after it
   int result_ = 0;
 };
 
-void Launch::become_rank(char** argv, char** variables, const int* out, const int* err, pid_t launcher) const {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(1);  // it died before we asked to be told
-  ::sigprocmask(SIG_SETMASK, &signals_.before(), nullptr);
-  if (out != nullptr) {
-    ::dup2(out[1], STDOUT_FILENO);
-    ::dup2(err[1], STDERR_FILENO);
-  }
-  ::execvpe(argv[0], argv, variables);
-  const char text[] = "lockstep: this program could not be started again for a rank\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, sizeof text - 1);
-  ::_exit(127);
-}
-
 void Launch::start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables) {
+  SpawnOptions options{.argv = argv,
+                       .what = "starting ranks: fork",
+                       .environment = exec_environment(variables),
+                       .ends_with_thread = true,
+                       .signal_mask = signals_.before(),
+                       .last_words = "lockstep: this program could not be started again for a rank\n"};
   const bool owns_terminal = local == 0;
-  ExecStrings arguments(argv);
-  ExecStrings environment = exec_environment(variables);
-  int out[2] = {-1, -1}, err[2] = {-1, -1};
-  if (!owns_terminal && (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0)) system_error("pipe");
-  const pid_t launcher = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) system_error("fork");
-  if (pid == 0) {
-    become_rank(arguments.get(), environment.get(), owns_terminal ? nullptr : out, owns_terminal ? nullptr : err,
-                launcher);
+  std::optional<Pipe> out, err;
+  if (!owns_terminal) {
+    for (auto* pipe : {&out, &err}) pipe->emplace("starting ranks: pipe");
+    options.out = out->write.get();
+    options.err = err->write.get();
   }
-  children_.push_back({rank, pid, std::nullopt});
-  agent_.started(rank, local, pid);
+  ranks_.push_back({rank, spawn(options)});
+  agent_.started(rank, local, ranks_.back().child.pid());
   if (owns_terminal) return;
-  ::close(out[1]);
-  ::close(err[1]);
-  outputs_.emplace_back(rank, out[0], STDOUT_FILENO);
-  outputs_.emplace_back(rank, err[0], STDERR_FILENO);
+  outputs_.emplace_back(rank, out->read.release(), STDOUT_FILENO);
+  outputs_.emplace_back(rank, err->read.release(), STDERR_FILENO);
 }
 
 int Launch::wait() {
@@ -265,14 +231,13 @@ void Launch::take_signals() {
 }
 
 void Launch::collect() {
-  for (auto& child : children_) {
-    int status = 0;
-    if (child.code || ::waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
-    child.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    agent_.process_ended(child.rank, {.known = true,
-                                      .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
-                                      .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0});
-    if (result_ == 0) result_ = *child.code;
+  for (auto& rank : ranks_) {
+    if (rank.has_ended) continue;
+    const auto status = rank.child.poll();
+    if (!status) continue;
+    rank.has_ended = true;
+    agent_.process_ended(rank.rank, {.known = true, .exit_code = status->exit_code, .signal = status->signal});
+    if (result_ == 0) result_ = status->shell_code();
   }
 }
 

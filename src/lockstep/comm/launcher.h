@@ -28,11 +28,12 @@ struct LaunchOptions {
   bool* interrupted = nullptr;  // set to whether a signal asked the ranks to stop, however they have ended
 };
 
-/// Runs `argv` num_processes times with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-/// OMP_NUM_THREADS (cores / ranks when unset), LOCKSTEP_AGENT and LOCKSTEP_LAUNCHED=1. Children die with the launcher
-/// (PR_SET_PDEATHSIG). Rank 0 keeps the terminal; other ranks' lines carry "[rank N]". The node's agent watches the
-/// ranks from here; when it ends the job, its diagnosis is the last thing printed and its code is returned. Otherwise
-/// returns 0 when all succeeded, else the code of the first rank that did not. No process of the ranks stays behind.
+/// Runs `argv`, which begins with the path of a program, num_processes times with RANK, LOCAL_RANK, WORLD_SIZE,
+/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS (cores / ranks when unset), LOCKSTEP_AGENT and
+/// LOCKSTEP_LAUNCHED=1. Children die with the thread that calls this (PR_SET_PDEATHSIG). Rank 0 keeps the terminal;
+/// other ranks' lines carry "[rank N]". The node's agent watches the ranks from here; when it ends the job, its
+/// diagnosis is the last thing printed and its code is returned. Otherwise returns 0 when all succeeded, else the code
+/// of the first rank that did not. No process of the ranks stays behind.
 int launch_ranks(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options);
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "lockstep/metric/program.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -45,12 +44,11 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-/// In this folder, or along PATH; empty when it is nowhere.
-std::string located(const std::string& name) {
+/// In this folder, or along the search path; empty when it is nowhere.
+std::string located(const std::string& name, const std::string& search_path) {
   if (name.find('/') != std::string::npos) return fs::exists(name) ? name : "";
   if (is_file(name)) return "./" + name;
-  const char* path = std::getenv("PATH");
-  for (const auto& folder : split(path == nullptr ? "" : path, ':')) {
+  for (const auto& folder : split(search_path, ':')) {
     const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     if (is_file(candidate) && ::access(candidate.c_str(), X_OK) == 0) return candidate.string();
   }
@@ -73,12 +71,12 @@ UserError nothing_there(const std::string& text, const std::string& name) {
 
 std::string Program::stem() const { return fs::path(argv.front()).stem().string(); }
 
-Program find_program(const std::string& text) {
+Program find_program(const std::string& text, const std::string& search_path) {
   Program program{.text = text, .path = {}, .argv = words_of_command(text)};
   if (is_file(text)) program.argv = {text};  // a path with blanks in it
   if (program.argv.empty()) throw usage_error("--metric: expected a program, found no word", "--metric ./my_metric.py");
   const std::string& name = program.argv.front();
-  program.path = located(name);
+  program.path = located(name, search_path);
   if (program.path.empty()) throw nothing_there(text, name);
   if (!is_file(program.path)) {
     throw usage_error(fmt::format("--metric {}: expected a program, found a folder", text), "--metric ./my_metric.py");

@@ -1,7 +1,7 @@
 // A program that a person names on the command line, with its arguments.
 //
 // Example:
-//   const Program program = find_program("./my_metric.py --lang en");
+//   const Program program = find_program("./my_metric.py --lang en", env.text("PATH").value_or(""));
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct Program {
 };
 
 /// Words are parted by blanks; '…', "…" and a backslash keep them together. A name without a slash is a file of this
-/// folder, else one of PATH. Throws UserError(kUsage): nothing there (with the nearest name of the folder), a folder,
-/// not executable, quotes that do not end.
-Program find_program(const std::string& text);
+/// folder, else one of `search_path`, which is as PATH: folders with colons between. Throws UserError(kUsage): nothing
+/// there (with the nearest name of the folder), a folder, not executable, quotes that do not end.
+Program find_program(const std::string& text, const std::string& search_path);
 
 }  // namespace lockstep

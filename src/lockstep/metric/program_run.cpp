@@ -5,15 +5,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -26,22 +23,6 @@ constexpr size_t kLongestOutput = size_t{64} << 20, kErrorsKept = size_t{64} << 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ExitCode::kInternal, fmt::format("{}: {}", what, std::strerror(errno)));
 }
-
-struct Pipe {
-  int read = -1, write = -1;
-  Pipe() {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
-    read = ends[0];
-    write = ends[1];
-  }
-  ~Pipe() {
-    if (read >= 0) ::close(read);
-    if (write >= 0) ::close(write);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-};
 
 /// What tells a library that it is one of several ranks would make a metric wait for the others.
 std::vector<std::string> own_environment() {
@@ -59,33 +40,6 @@ std::vector<std::string> own_environment() {
   return kept;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> out;
-  out.reserve(words.size() + 1);
-  for (auto& word : words) out.push_back(word.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-/// After fork: calls that are safe there alone. A failure of exec goes through `report`, which exec closes.
-[[noreturn]] void become(const char* path, char* const* argv, char* const* env, const std::array<int, 3>& fds,
-                         int report) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::signal(signal, SIG_DFL);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int i = 0; i < 3; ++i) ::dup2(fds[static_cast<size_t>(i)], i);
-  // Sockets of other ranks must not live on in the program.
-  if (report > 3) ::close_range(3, static_cast<unsigned>(report) - 1, 0);
-  ::close_range(static_cast<unsigned>(report) + 1, ~0U, 0);
-  ::execve(path, argv, env);
-  const int error = errno;
-  [[maybe_unused]] const auto written = ::write(report, &error, sizeof error);
-  ::_exit(127);
-}
-
 UserError cannot_execute(const Program& program, int error) {
   const std::string why = error == ENOEXEC  ? "it begins with no #! line and is no binary"
                           : error == ENOENT ? "the interpreter that its first line names is not there"
@@ -94,64 +48,53 @@ UserError cannot_execute(const Program& program, int error) {
                      "begin it with a line such as #!/usr/bin/env python3, without a carriage return at its end");
 }
 
+/// A process group of its own, for what it may start itself.
+Child start(const Program& program, int in, int out, int err) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  try {
+    return spawn({.argv = program.argv,
+                  .program = program.path,
+                  .what = "starting " + program.path,
+                  .environment = own_environment(),
+                  .in = in,
+                  .out = out,
+                  .err = err,
+                  .group = ProcessGroup::kOwn,
+                  .ends_with_thread = true,
+                  .close_others = true,  // sockets of other ranks must not live on in the program
+                  .default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD},
+                  .signal_mask = none});
+  } catch (const ExecError& error) {
+    throw cannot_execute(program, error.number());
+  }
+}
+
 }  // namespace
 
 InputFile::InputFile() : fd_(::memfd_create("lockstep-rows", MFD_CLOEXEC)) {
-  if (fd_ < 0) fail("a file of memory for a program's input");
+  if (!fd_.is_open()) fail("a file of memory for a program's input");
 }
-
-InputFile::~InputFile() { ::close(fd_); }
 
 void InputFile::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) fail("writing a program's input");
     if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
   }
 }
 
-int InputFile::reopened() const {
-  const int fd = ::open(fmt::format("/proc/self/fd/{}", fd_).c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("opening a program's input");
-  return fd;
+Descriptor InputFile::reopened() const {
+  Descriptor again(::open(fmt::format("/proc/self/fd/{}", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!again.is_open()) fail("opening a program's input");
+  return again;
 }
 
-ProgramRun::ProgramRun(const Program& program, const InputFile& input, Clock::duration patience) : deadline_(patience) {
-  Pipe out, err, report;
-  auto words = program.argv, environment = own_environment();
-  const auto argv = pointers(words), env = pointers(environment);
-  const int in = input.reopened();
-  pid_ = ::fork();
-  if (pid_ == 0) become(program.path.c_str(), argv.data(), env.data(), {in, out.write, err.write}, report.write);
-  ::close(in);
-  if (pid_ < 0) fail("starting " + program.path);
-  for (Pipe* pipe : {&out, &err, &report}) ::close(std::exchange(pipe->write, -1));
-  int error = 0;
-  ssize_t size = 0;
-  while ((size = ::read(report.read, &error, sizeof error)) < 0 && errno == EINTR) {
-  }
-  if (size > 0) {
-    ::waitpid(pid_, nullptr, 0);
-    throw cannot_execute(program, error);
-  }
-  out_ = std::exchange(out.read, -1);
-  err_ = std::exchange(err.read, -1);
-  for (const int fd : {out_, err_}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
-}
-
-ProgramRun::~ProgramRun() {
-  if (!ended_) {
-    kill_all();
-    ::waitpid(pid_, nullptr, 0);
-  }
-  close_all();
-}
-
-void ProgramRun::kill_all() const { ::kill(-pid_, SIGKILL); }
-
-void ProgramRun::close_all() {
-  for (int* fd : {&out_, &err_}) {
-    if (*fd >= 0) ::close(std::exchange(*fd, -1));
+ProgramRun::ProgramRun(const Program& program, const InputFile& input, Clock::duration patience)
+    : deadline_(patience), child_(start(program, input.reopened().get(), out_.write.get(), err_.write.get())) {
+  for (Pipe* pipe : {&out_, &err_}) {
+    pipe->write.close();
+    ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);
   }
 }
 
@@ -167,23 +110,23 @@ bool ProgramRun::advance(Clock::duration at_most) {
 
 /// True when something came.
 bool ProgramRun::read_outputs(Clock::duration at_most) {
-  std::array<pollfd, 2> fds = {{{out_, POLLIN, 0}, {err_, POLLIN, 0}}};
+  std::array<pollfd, 2> fds = {{{out_.read.get(), POLLIN, 0}, {err_.read.get(), POLLIN, 0}}};
   const auto wait = std::chrono::duration_cast<Milliseconds>(at_most).count();
   if (::poll(fds.data(), fds.size(), static_cast<int>(wait)) <= 0) return false;
   const bool came = fds[0].revents != 0 || fds[1].revents != 0;
-  if (fds[0].revents != 0) take(out_, result_.output);
-  if (fds[1].revents != 0) take(err_, result_.errors);
+  if (fds[0].revents != 0) take(out_.read, result_.output);
+  if (fds[1].revents != 0) take(err_.read, result_.errors);
   if (result_.errors.size() > 2 * kErrorsKept) result_.errors.erase(0, result_.errors.size() - kErrorsKept);
   return came;
 }
 
-void ProgramRun::take(int& fd, std::string& into) {
+void ProgramRun::take(Descriptor& from, std::string& into) {
   std::array<char, 65536> buffer;
-  const ssize_t size = ::read(fd, buffer.data(), buffer.size());
+  const ssize_t size = ::read(from.get(), buffer.data(), buffer.size());
   if (size > 0) {
     into.append(buffer.data(), static_cast<size_t>(size));
   } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
-    ::close(std::exchange(fd, -1));
+    from.close();
   }
 }
 
@@ -192,29 +135,23 @@ void ProgramRun::look_for_end() {
   result_.endless = result_.output.size() > kLongestOutput;
   result_.late = deadline_.passed() && !result_.endless;
   const bool killed = result_.late || result_.endless;
-  if (killed) kill_all();
-  siginfo_t info{};
-  // Not yet taken from the system's table, so that its group's number cannot be another's when we kill that.
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | (killed ? 0 : WNOHANG)) != 0) {
-    if (errno == EINTR) return;
-    fail("waiting for a program");
+  if (killed) {
+    child_.signal(SIGKILL);
+    child_.await_end();
   }
-  if (info.si_pid == 0) return;
-  kill_all();
+  if (!child_.ended()) return;
+  // Its group too, and not yet taken from the system's table: so that its number cannot be another's.
+  child_.signal(SIGKILL);
   constexpr int kMostLeft = 64;  // reads; a pipe holds no more
   for (int i = 0; i < kMostLeft && read_outputs(Clock::duration::zero()); ++i) {
   }
-  int status = 0;
-  ::waitpid(pid_, &status, 0);
+  const ExitStatus status = child_.wait();
   ended_ = true;
-  result_.late = result_.late && WIFSIGNALED(status);  // it may have come to its end by itself just then
-  if (WIFSIGNALED(status)) {
-    result_.signal = WTERMSIG(status);
-  } else {
-    result_.exit_code = WEXITSTATUS(status);
-  }
+  result_.late = result_.late && status.signal != 0;  // it may have come to its end by itself just then
+  result_.signal = status.signal;
+  result_.exit_code = status.exit_code;
   result_.seconds = seconds();
-  close_all();
+  for (Pipe* pipe : {&out_, &err_}) pipe->read.close();
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/process.h"
 #include "lockstep/metric/program.h"
 
 namespace lockstep {
@@ -21,16 +22,13 @@ namespace lockstep {
 class InputFile {
  public:
   InputFile();
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   void write(std::string_view bytes);
-  /// A descriptor that begins at the first byte, which the caller closes.
-  int reopened() const;
+  /// A descriptor that begins at the first byte.
+  Descriptor reopened() const;
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 struct ProgramResult {
@@ -47,7 +45,6 @@ class ProgramRun {
  public:
   /// Throws UserError(kUsage) when the file cannot be executed (no #! line, no such interpreter).
   ProgramRun(const Program& program, const InputFile& input, Clock::duration patience);
-  ~ProgramRun();
   ProgramRun(const ProgramRun&) = delete;
   ProgramRun& operator=(const ProgramRun&) = delete;
 
@@ -58,15 +55,14 @@ class ProgramRun {
 
  private:
   bool read_outputs(Clock::duration at_most);
-  void take(int& fd, std::string& into);
+  static void take(Descriptor& from, std::string& into);
   void look_for_end();
-  void kill_all() const;
-  void close_all();
 
-  int pid_ = -1, out_ = -1, err_ = -1;
-  bool ended_ = false;
   Clock::time_point begun_ = Clock::now();
   Deadline deadline_;
+  Pipe out_, err_;
+  Child child_;
+  bool ended_ = false;
   ProgramResult result_;
 };
 

@@ -15,6 +15,8 @@ namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
+constexpr const char* kSearchPath = "/usr/bin:/bin";
+
 class Programs : public testing::Test {
  protected:
   Programs() {
@@ -35,7 +37,7 @@ class Programs : public testing::Test {
                     Clock::duration patience = std::chrono::seconds(60)) const {
     InputFile rows;
     rows.write(input);
-    ProgramRun running(find_program(text), rows, patience);
+    ProgramRun running(find_program(text, kSearchPath), rows, patience);
     while (!running.advance(std::chrono::seconds(1))) {
     }
     return running.result();
@@ -43,7 +45,7 @@ class Programs : public testing::Test {
   /// The error's message and hint when this program measures.
   std::string complaint(const std::string& text, Clock::duration patience = std::chrono::seconds(60)) const {
     try {
-      const Program program = find_program(text);
+      const Program program = find_program(text, kSearchPath);
       printed_values(program, run(text, "rows\n", patience));
     } catch (const UserError& error) {
       return error.message() + " | " + error.hint();
@@ -64,12 +66,21 @@ testing::AssertionResult has(const std::string& text, const std::vector<std::str
 
 TEST_F(Programs, AreFoundWithTheirArguments) {
   const std::string path = shell("true");
-  const Program program = find_program(path + " --lang 'zh CN' \"a b\" c\\ d ''");
+  const Program program = find_program(path + " --lang 'zh CN' \"a b\" c\\ d ''", "");
   EXPECT_EQ(program.argv, (std::vector<std::string>{path, "--lang", "zh CN", "a b", "c d", ""}));
   EXPECT_EQ(program.stem(), "metric");
-  EXPECT_EQ(find_program("cat").argv, std::vector<std::string>{"cat"});
-  EXPECT_TRUE(find_program("cat").path.ends_with("/cat"));
-  EXPECT_EQ(find_program(script("with blank.sh", "#!/bin/sh\n")).stem(), "with blank");
+  EXPECT_EQ(find_program("cat", kSearchPath).argv, std::vector<std::string>{"cat"});
+  EXPECT_TRUE(find_program("cat", kSearchPath).path.ends_with("/cat"));
+  EXPECT_EQ(find_program(script("with blank.sh", "#!/bin/sh\n"), "").stem(), "with blank");
+}
+
+TEST_F(Programs, AreLookedForAlongTheSearchPathAlone) {
+  script("plain", "print(1)\n", /*executable=*/false);
+  const std::string path = shell("true");
+  EXPECT_EQ(find_program("metric.sh", "/nowhere::" + folder_.string()).path, path);
+  EXPECT_THROW(find_program("metric.sh", "/nowhere"), UserError);
+  EXPECT_THROW(find_program("metric.sh", ""), UserError);
+  EXPECT_THROW(find_program("plain", folder_.string()), UserError) << "no program stands there";
 }
 
 TEST_F(Programs, ThatCannotBeStartedAreNamedWithTheCure) {
@@ -104,7 +115,7 @@ TEST_F(Programs, EachReadItsInputFromTheStart) {
   InputFile rows;
   rows.write("one\n");
   for (int i = 0; i < 2; ++i) {
-    ProgramRun running(find_program("cat"), rows, std::chrono::seconds(60));
+    ProgramRun running(find_program("cat", kSearchPath), rows, std::chrono::seconds(60));
     while (!running.advance(std::chrono::seconds(1))) {
     }
     EXPECT_EQ(running.result().output, "one\n");
@@ -135,7 +146,7 @@ TEST_F(Programs, MustPrintOneObject) {
   EXPECT_TRUE(has(complaint(shell("echo '{\"a\": NaN}'")), {"NaN is not JSON"}));
   EXPECT_TRUE(has(complaint(shell("echo word >&2")), {"found nothing", "word"}));
   EXPECT_TRUE(has(complaint(shell("head -c 500 /dev/zero")), {R"(\u0000)", "..."}));
-  const Program program = find_program(shell(R"(echo '{"b": 1, "a": {"x": [1, null]}}')"));
+  const Program program = find_program(shell(R"(echo '{"b": 1, "a": {"x": [1, null]}}')"), "");
   EXPECT_EQ(printed_values(program, run(program.text)).dump(), R"({"b":1,"a":{"x":[1,null]}})");
 }
 

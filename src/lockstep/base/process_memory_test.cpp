@@ -1,0 +1,39 @@
+#include "lockstep/base/process_memory.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(MemoryWatch, ReadsTheKernelsTextInBytes) {
+  const auto memory =
+      parse_memory("Name:\tlockstep\nVmPeak:\t  900 kB\nVmHWM:\t    2048 kB\nVmRSS:\t     512 kB\nRssAnon:\t 256 kB\n");
+  EXPECT_EQ(memory.peak_bytes, 2097152);
+  EXPECT_EQ(memory.resident_bytes, 524288);
+  EXPECT_EQ(memory.anonymous_bytes, 262144);
+}
+
+TEST(MemoryWatch, GivesZerosForATextWithoutTheFields) {
+  EXPECT_EQ(parse_memory("").peak_bytes, 0);
+  EXPECT_EQ(parse_memory("VmRSS:").resident_bytes, 0);
+}
+
+TEST(MemoryWatch, SeesThisProcessGrowAndItsPeakStartOver) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const auto before = read_memory();
+  ASSERT_GT(before.resident_bytes, 0);
+  {
+    std::vector<char> touched(static_cast<size_t>(kBytes), 1);
+    EXPECT_EQ(touched.back(), 1);
+  }
+  const auto after = read_memory();
+  EXPECT_GE(after.peak_bytes, before.resident_bytes + kBytes / 2);
+  if (reset_peak()) {
+    EXPECT_LT(read_memory().peak_bytes, after.peak_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
