@@ -70,7 +70,6 @@ Json as_json(const MemoryAccount& account);
 Json as_json(const RankMemory& rank);
 
 /// Keys that are not there, and what is no object, read as empty.
-DeviceAccount device_account_from(const Json& value);
 MemoryAccount memory_account_from(const Json& value);
 RankMemory rank_memory_from(const Json& value);
 

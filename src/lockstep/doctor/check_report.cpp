@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/failure.h"
+#include "lockstep/base/json_fields.h"
 
 namespace lockstep {
 namespace {
@@ -49,32 +50,21 @@ std::string as_line(const CheckResult& result) {
   return out;
 }
 
-Json as_json(const CheckResult& result) {
-  Json json = {{"check", result.check},
-               {"name", result.name},
-               {"level", level_name(result.level)},
-               {"text", result.text},
-               {"cure", result.cure.empty() ? Json() : Json(result.cure)},
-               {"exit_code", static_cast<int>(result.code)}};
-  if (!result.where.empty()) json["where"] = result.where;
-  if (!result.table.empty()) json["table"] = result.table;
-  return json;
+static void describe(CheckResult& result, JsonFields& f) {
+  int code = static_cast<int>(result.code);
+  f("check", result.check);
+  f("name", result.name);
+  f.named("level", result.level, level_name, Level::kFailure);
+  f("text", result.text);
+  f.nullable("cure", result.cure, !result.cure.empty());
+  f("exit_code", code);
+  f.optional("where", result.where, !result.where.empty());
+  f.optional("table", result.table, !result.table.empty());
+  result.code = static_cast<ExitCode>(code);
 }
 
-CheckResult result_from(const Json& json) {
-  const std::string level = json.at("level").get<std::string>();
-  CheckResult result{.name = json.at("name").get<std::string>(),
-                     .level = level == "ok"        ? Level::kOk
-                              : level == "warning" ? Level::kWarning
-                                                   : Level::kFailure,
-                     .text = json.at("text").get<std::string>(),
-                     .cure = json.at("cure").is_null() ? "" : json.at("cure").get<std::string>(),
-                     .code = static_cast<ExitCode>(json.at("exit_code").get<int>()),
-                     .check = json.at("check").get<std::string>(),
-                     .where = json.value("where", "")};
-  if (json.contains("table")) result.table = json.at("table").get<std::vector<std::string>>();
-  return result;
-}
+Json as_json(const CheckResult& result) { return json_of(result); }
+CheckResult result_from(const Json& json) { return record_of<CheckResult>(json, JsonReading::kStrict); }
 
 CheckReport::CheckReport(std::function<void(const CheckResult&)> told) : told_(std::move(told)) {}
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_fields.h"
+
 namespace lockstep {
 namespace {
 
@@ -148,12 +150,18 @@ CheckResults judge_links(int ranks, const std::string& transport, const std::vec
   return out;
 }
 
-Json as_json(const Link& link) {
+static void describe(Link& link, JsonFields& f) {
+  std::vector<int> ranks{link.a, link.b};
   const bool whole = link.error.empty();
-  return {{"ranks", {link.a, link.b}},
-          {"bytes_per_second", whole ? Json(link.bytes_per_second) : Json()},
-          {"latency_seconds", whole ? Json(link.latency_seconds) : Json()},
-          {"error", whole ? Json() : Json(link.error)}};
+  f("ranks", ranks);
+  f.nullable("bytes_per_second", link.bytes_per_second, whole);
+  f.nullable("latency_seconds", link.latency_seconds, whole);
+  f.nullable("error", link.error, !whole);
+  link.a = ranks.at(0);
+  link.b = ranks.at(1);
 }
+
+Json as_json(const Link& link) { return json_of(link); }
+Link link_from(const Json& json) { return record_of<Link>(json, JsonReading::kStrict); }
 
 }  // namespace lockstep

@@ -32,6 +32,7 @@ std::vector<Link> slow_links(const std::vector<Link>& links);
 /// The table, and what is slow or broken.
 CheckResults judge_links(int ranks, const std::string& transport, const std::vector<Link>& links);
 Json as_json(const Link& link);
+Link link_from(const Json& json);
 
 struct LinkOptions {
   PairOptions pair;

@@ -71,17 +71,6 @@ int partner_in(const LinkRound& round, int rank) {
   return -1;
 }
 
-Link link_from(const Json& json) {
-  Link link{.a = json.at("ranks").at(0).get<int>(), .b = json.at("ranks").at(1).get<int>()};
-  if (!json.at("error").is_null()) {
-    link.error = json.at("error").get<std::string>();
-    return link;
-  }
-  link.bytes_per_second = json.at("bytes_per_second").get<double>();
-  link.latency_seconds = json.at("latency_seconds").get<double>();
-  return link;
-}
-
 /// The links of all rounds, in the order of their ranks. Collective.
 std::vector<Link> measure_rounds(const std::vector<LinkRound>& rounds, const World& world, Rendezvous& meeting_point,
                                  Communicator& control, const LinkOptions& options) {

@@ -1,114 +1,92 @@
 #include "lockstep/state/trainer_state.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_fields.h"
 
 namespace lockstep {
-namespace {
 
-Json optional_text(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
-
-Json lockstep_part(const TrainerState& s) {
-  return {{"updates", s.updates},
-          {"tokens_seen", s.tokens_seen},
-          {"samples_seen", s.samples_seen},
-          {"skipped_rows", s.skipped_rows},
-          {"total_loss", s.total_loss},
-          {"cursor", {{"epoch", s.cursor.epoch}, {"rows", s.cursor.rows}}},
-          {"loss_scale",
-           {{"scale", s.loss_scale.scale},
-            {"steps", s.loss_scale.steps},
-            {"last_overflow", s.loss_scale.last_overflow},
-            {"hysteresis", s.loss_scale.hysteresis}}},
-          {"since_log",
-           {{"loss", s.since_log.loss},
-            {"steps", s.since_log.steps},
-            {"correct_tokens", s.since_log.correct_tokens},
-            {"target_tokens", s.since_log.target_tokens}}},
-          {"seed", s.seed},
-          {"world", s.world},
-          {"zero_stage", s.zero_stage},
-          {"dataset_fingerprint", s.dataset_fingerprint}};
+static void describe(LoaderCursor& cursor, JsonFields& f) {
+  f("epoch", cursor.epoch);
+  f("rows", cursor.rows);
 }
 
-void read_lockstep_part(const Json& own, TrainerState& s) {
-  own.at("updates").get_to(s.updates);
-  own.at("tokens_seen").get_to(s.tokens_seen);
-  own.at("samples_seen").get_to(s.samples_seen);
-  own.at("skipped_rows").get_to(s.skipped_rows);
-  own.at("total_loss").get_to(s.total_loss);
-  own.at("cursor").at("epoch").get_to(s.cursor.epoch);
-  own.at("cursor").at("rows").get_to(s.cursor.rows);
-  const Json& scale = own.at("loss_scale");
-  scale.at("scale").get_to(s.loss_scale.scale);
-  scale.at("steps").get_to(s.loss_scale.steps);
-  scale.at("last_overflow").get_to(s.loss_scale.last_overflow);
-  scale.at("hysteresis").get_to(s.loss_scale.hysteresis);
-  const Json& log = own.at("since_log");
-  log.at("loss").get_to(s.since_log.loss);
-  log.at("steps").get_to(s.since_log.steps);
-  log.at("correct_tokens").get_to(s.since_log.correct_tokens);
-  log.at("target_tokens").get_to(s.since_log.target_tokens);
-  own.at("seed").get_to(s.seed);
-  own.at("world").get_to(s.world);
-  own.at("zero_stage").get_to(s.zero_stage);
-  own.at("dataset_fingerprint").get_to(s.dataset_fingerprint);
+static void describe(LossScaleState& scale, JsonFields& f) {
+  f("scale", scale.scale);
+  f("steps", scale.steps);
+  f("last_overflow", scale.last_overflow);
+  f("hysteresis", scale.hysteresis);
+}
+
+static void describe(LogSums& sums, JsonFields& f) {
+  f("loss", sums.loss);
+  f("steps", sums.steps);
+  f("correct_tokens", sums.correct_tokens);
+  f("target_tokens", sums.target_tokens);
+}
+
+namespace {
+
+/// What the Hugging Face Trainer does not know.
+struct LockstepPart {
+  TrainerState& state;
+};
+
+void describe(LockstepPart& part, JsonFields& f) {
+  TrainerState& s = part.state;
+  f("updates", s.updates);
+  f("tokens_seen", s.tokens_seen);
+  f("samples_seen", s.samples_seen);
+  f("skipped_rows", s.skipped_rows);
+  f("total_loss", s.total_loss);
+  f("cursor", s.cursor);
+  f("loss_scale", s.loss_scale);
+  f("since_log", s.since_log);
+  f("seed", s.seed);
+  f("world", s.world);
+  f("zero_stage", s.zero_stage);
+  f("dataset_fingerprint", s.dataset_fingerprint);
 }
 
 }  // namespace
 
-Json to_json(const TrainerState& s) {
-  Json history = Json::array();
+static void describe(TrainerState& s, JsonFields& f) {
+  std::vector<Json> history;
   for (const auto& entry : s.log_history) history.push_back(Json::parse(entry));
-  return {{"best_global_step", s.best_metric ? Json(s.best_global_step) : Json(nullptr)},
-          {"best_metric", s.best_metric ? Json(*s.best_metric) : Json(nullptr)},
-          {"best_model_checkpoint", optional_text(s.best_model_checkpoint)},
-          {"epoch", s.epoch},
-          {"eval_steps", s.eval_steps},
-          {"global_step", s.global_step},
-          {"is_hyper_param_search", false},
-          {"is_local_process_zero", true},
-          {"is_world_process_zero", true},
-          {"log_history", history},
-          {"logging_steps", s.logging_steps},
-          {"max_steps", s.max_steps},
-          {"num_input_tokens_seen", s.tokens_seen},
-          {"num_train_epochs", s.num_train_epochs},
-          {"save_steps", s.save_steps},
-          {"train_batch_size", s.train_batch_size},
-          {"trial_name", nullptr},
-          {"trial_params", nullptr},
-          {"lockstep", lockstep_part(s)}};
+  LockstepPart own{s};
+  f.derived("best_global_step", s.best_metric ? Json(s.best_global_step) : Json());
+  f("best_metric", s.best_metric);
+  f.nullable("best_model_checkpoint", s.best_model_checkpoint, !s.best_model_checkpoint.empty());
+  f("epoch", s.epoch);
+  f("eval_steps", s.eval_steps);
+  f("global_step", s.global_step);
+  f.derived("is_hyper_param_search", false);
+  f.derived("is_local_process_zero", true);
+  f.derived("is_world_process_zero", true);
+  f("log_history", history);
+  f("logging_steps", s.logging_steps);
+  f("max_steps", s.max_steps);
+  f.derived("num_input_tokens_seen", s.tokens_seen);
+  f("num_train_epochs", s.num_train_epochs);
+  f("save_steps", s.save_steps);
+  f("train_batch_size", s.train_batch_size);
+  f.derived("trial_name", Json());
+  f.derived("trial_params", Json());
+  f("lockstep", own);
+  if (f.writing()) return;
+  if (s.best_metric) f("best_global_step", s.best_global_step);
+  for (const auto& entry : history) s.log_history.push_back(entry.dump());
 }
 
+Json to_json(const TrainerState& state) { return json_of(state); }
+
 TrainerState trainer_state_from_json(const Json& json, const std::string& where) {
-  TrainerState s;
-  try {
-    if (!json.contains("lockstep")) {
-      throw checkpoint_error(where + ": expected the part \"lockstep\", found a file without it",
-                             "only checkpoints that lockstep wrote can be resumed; take the folder as --model instead");
-    }
-    json.at("global_step").get_to(s.global_step);
-    json.at("max_steps").get_to(s.max_steps);
-    json.at("epoch").get_to(s.epoch);
-    json.at("num_train_epochs").get_to(s.num_train_epochs);
-    json.at("logging_steps").get_to(s.logging_steps);
-    json.at("save_steps").get_to(s.save_steps);
-    json.at("eval_steps").get_to(s.eval_steps);
-    json.at("train_batch_size").get_to(s.train_batch_size);
-    for (const auto& entry : json.at("log_history")) s.log_history.push_back(entry.dump());
-    if (!json.at("best_metric").is_null()) {
-      s.best_metric = json.at("best_metric").get<double>();
-      json.at("best_global_step").get_to(s.best_global_step);
-    }
-    if (json.at("best_model_checkpoint").is_string()) json.at("best_model_checkpoint").get_to(s.best_model_checkpoint);
-    read_lockstep_part(json.at("lockstep"), s);
-  } catch (const Json::exception& error) {
-    throw checkpoint_error(fmt::format("{}: {}", where, error.what()), "was it edited by hand?");
+  if (!json.contains("lockstep")) {
+    throw checkpoint_error(where + ": expected the part \"lockstep\", found a file without it",
+                           "only checkpoints that lockstep wrote can be resumed; take the folder as --model instead");
   }
-  return s;
+  return record_of<TrainerState>(json, JsonReading::kStrict, where);
 }
 
 }  // namespace lockstep

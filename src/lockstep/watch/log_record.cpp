@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_fields.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/watch/memory_summary.h"
 
@@ -24,26 +24,6 @@ double rounded(double value, int digits) {
   return std::round(value * scale) / scale;
 }
 
-// A number that is not finite was written as null.
-double number(const Json& record, const char* key, double missing) {
-  const auto it = record.find(key);
-  if (it == record.end()) return missing;
-  return it->is_number() ? it->get<double>() : std::nan("");
-}
-
-int64_t integer(const Json& record, const char* key) {
-  const auto it = record.find(key);
-  return it != record.end() && it->is_number() ? it->get<int64_t>() : 0;
-}
-
-std::vector<int64_t> integers(const Json& record, const char* key) {
-  std::vector<int64_t> out;
-  if (const auto it = record.find(key); it != record.end() && it->is_array()) {
-    for (const auto& item : *it) out.push_back(item.is_number() ? item.get<int64_t>() : 0);
-  }
-  return out;
-}
-
 std::optional<std::pair<int64_t, int64_t>> step_of(const Json& record) {
   if (!record.is_object()) return std::nullopt;
   const auto it = record.find(kStepKey);
@@ -52,6 +32,22 @@ std::optional<std::pair<int64_t, int64_t>> step_of(const Json& record) {
   char* rest = nullptr;
   const int64_t step = std::strtoll(text.c_str(), &rest, 10);
   return std::pair{step, *rest == '/' ? std::strtoll(rest + 1, nullptr, 10) : 0};
+}
+
+/// Numbers are shortened when they are written.
+void shortened(JsonFields& f, const char* key, double& value) {
+  if (f.writing()) value = nine_digits(value);
+  f(key, value);
+}
+
+void shortened(JsonFields& f, const char* key, double& value, int digits) {
+  if (f.writing()) value = rounded(value, digits);
+  f(key, value);
+}
+
+/// A fraction, -1 where it was not measured.
+void measured(JsonFields& f, const char* key, double& value) {
+  if (f.writing() ? value >= 0 : f.has(key)) shortened(f, key, value);
 }
 
 }  // namespace
@@ -70,51 +66,54 @@ double nine_digits(double value) {
   return std::isfinite(value) ? std::strtod(fmt::format("{:.9g}", value).c_str(), nullptr) : value;
 }
 
-Json to_record(const StepDone& step) {
-  Json out;
-  out["loss"] = nine_digits(step.loss);
-  out["grad_norm"] = nine_digits(step.grad_norm);
-  out["learning_rate"] = nine_digits(step.learning_rate);
-  for (const auto& [name, rate] : step.component_rates) out[kRateOf + name] = nine_digits(rate);
-  if (step.token_accuracy >= 0) out["token_acc"] = nine_digits(step.token_accuracy);
-  out["epoch"] = nine_digits(step.epoch);
-  out[kStepKey] = fmt::format("{}/{}", step.step, step.max_steps);
-  out["elapsed_time"] = swift_duration(step.elapsed_seconds);
-  out["remaining_time"] = swift_duration(step.remaining_seconds);
-  if (!step.peak_bytes.empty()) {
-    const auto peak = *std::max_element(step.peak_bytes.begin(), step.peak_bytes.end());
-    out["memory(GiB)"] = rounded(static_cast<double>(peak) / (1 << 30), 2);
-  }
-  out["train_speed(s/it)"] = rounded(step.seconds_per_step, 6);
-  out["cpu_seconds_per_step"] = rounded(step.cpu_seconds_per_step, 6);
-  out["tokens_per_second"] = rounded(step.tokens_per_second, 2);
-  out["elapsed_seconds"] = rounded(step.elapsed_seconds, 3);
-  out["remaining_seconds"] = rounded(step.remaining_seconds, 3);
-  if (!step.peak_bytes.empty()) out["peak_bytes"] = step.peak_bytes;
-  if (!step.predicted_bytes.empty()) out["predicted_bytes"] = step.predicted_bytes;
-  out["tokens_seen"] = step.tokens_seen;
-  out["samples_seen"] = step.samples_seen;
-  if (step.skipped_rows > 0) out["skipped_rows"] = step.skipped_rows;
-  if (step.loss_scale > 0) out["loss_scale"] = step.loss_scale;
-  out["gather_wait_seconds"] = rounded(step.gather_wait_seconds, 6);
-  out["reduce_wait_seconds"] = rounded(step.reduce_wait_seconds, 6);
-  out["gather_bytes"] = step.gather_bytes;
-  out["reduce_bytes"] = step.reduce_bytes;
-  return out;
+static void describe(StepDone& s, JsonFields& f) {
+  const bool has_peaks = !s.peak_bytes.empty();
+  shortened(f, "loss", s.loss);
+  shortened(f, "grad_norm", s.grad_norm);
+  shortened(f, "learning_rate", s.learning_rate);
+  for (auto& [name, rate] : s.component_rates) shortened(f, (kRateOf + name).c_str(), rate);
+  measured(f, "token_acc", s.token_accuracy);
+  shortened(f, "epoch", s.epoch);
+  f.derived(kStepKey, fmt::format("{}/{}", s.step, s.max_steps));
+  f.derived("elapsed_time", swift_duration(s.elapsed_seconds));
+  f.derived("remaining_time", swift_duration(s.remaining_seconds));
+  if (has_peaks) f.derived("memory(GiB)", rounded(static_cast<double>(std::ranges::max(s.peak_bytes)) / (1 << 30), 2));
+  shortened(f, "train_speed(s/it)", s.seconds_per_step, 6);
+  f.derived("cpu_seconds_per_step", rounded(s.cpu_seconds_per_step, 6));
+  shortened(f, "tokens_per_second", s.tokens_per_second, 2);
+  shortened(f, "elapsed_seconds", s.elapsed_seconds, 3);
+  shortened(f, "remaining_seconds", s.remaining_seconds, 3);
+  f.optional("peak_bytes", s.peak_bytes, has_peaks);
+  f.optional("predicted_bytes", s.predicted_bytes, !s.predicted_bytes.empty());
+  f("tokens_seen", s.tokens_seen);
+  f("samples_seen", s.samples_seen);
+  f.optional("skipped_rows", s.skipped_rows, s.skipped_rows > 0);
+  f.optional("loss_scale", s.loss_scale, s.loss_scale > 0);
+  shortened(f, "gather_wait_seconds", s.gather_wait_seconds, 6);
+  shortened(f, "reduce_wait_seconds", s.reduce_wait_seconds, 6);
+  f("gather_bytes", s.gather_bytes);
+  f("reduce_bytes", s.reduce_bytes);
 }
 
-Json to_record(const EvalDone& eval, double epoch, int64_t max_steps) {
-  Json out;
-  out["eval_loss"] = nine_digits(eval.loss);
-  if (eval.token_accuracy >= 0) out["eval_token_acc"] = nine_digits(eval.token_accuracy);
-  if (eval.exact_match >= 0) out["eval_exact_match"] = nine_digits(eval.exact_match);
-  for (const auto& [name, value] : eval.metrics) out["eval_" + name] = nine_digits(value);
-  out["eval_runtime"] = rounded(eval.seconds, 4);
-  if (eval.seconds > 0) {
-    out["eval_samples_per_second"] = rounded(static_cast<double>(eval.num_samples) / eval.seconds, 3);
+static void describe(EvalDone& eval, JsonFields& f) {
+  const double seconds = eval.seconds;
+  shortened(f, "eval_loss", eval.loss);
+  measured(f, "eval_token_acc", eval.token_accuracy);
+  measured(f, "eval_exact_match", eval.exact_match);
+  for (auto& [name, value] : eval.metrics) shortened(f, ("eval_" + name).c_str(), value);
+  shortened(f, "eval_runtime", eval.seconds, 4);
+  if (seconds > 0) {
+    f.derived("eval_samples_per_second", rounded(static_cast<double>(eval.num_samples) / seconds, 3));
   }
-  out["eval_samples"] = eval.num_samples;
-  for (const auto& [name, share] : eval.groups) out["eval_groups"][name] = nine_digits(share);
+  f("eval_samples", eval.num_samples);
+  for (auto& [name, share] : eval.groups) share = nine_digits(share);
+  f.optional("eval_groups", eval.groups, !eval.groups.empty());
+}
+
+Json to_record(const StepDone& step) { return json_of(step); }
+
+Json to_record(const EvalDone& eval, double epoch, int64_t max_steps) {
+  Json out = json_of(eval);
   out["epoch"] = nine_digits(epoch);
   out[kStepKey] = fmt::format("{}/{}", eval.step, max_steps);
   return out;
@@ -123,54 +122,23 @@ Json to_record(const EvalDone& eval, double epoch, int64_t max_steps) {
 std::optional<StepDone> read_step_record(const Json& record) {
   const auto at = step_of(record);
   if (!at || !record.contains("loss")) return std::nullopt;
-  StepDone out;
+  auto out = record_of<StepDone>(record, JsonReading::kLenient);
   std::tie(out.step, out.max_steps) = *at;
-  out.loss = number(record, "loss", 0);
-  out.grad_norm = number(record, "grad_norm", 0);
-  out.learning_rate = number(record, "learning_rate", 0);
   for (const auto& [key, value] : record.items()) {
     if (key.starts_with(kRateOf)) out.component_rates.emplace_back(key.substr(kRateOf.size()), value.get<double>());
   }
-  out.token_accuracy = number(record, "token_acc", -1);
-  out.epoch = number(record, "epoch", 0);
-  out.seconds_per_step = number(record, "train_speed(s/it)", 0);
-  out.tokens_per_second = number(record, "tokens_per_second", 0);
-  out.elapsed_seconds = number(record, "elapsed_seconds", 0);
-  out.remaining_seconds = number(record, "remaining_seconds", 0);
-  out.loss_scale = number(record, "loss_scale", 0);
-  out.gather_wait_seconds = number(record, "gather_wait_seconds", 0);
-  out.reduce_wait_seconds = number(record, "reduce_wait_seconds", 0);
-  out.peak_bytes = integers(record, "peak_bytes");
-  out.predicted_bytes = integers(record, "predicted_bytes");
-  out.tokens_seen = integer(record, "tokens_seen");
-  out.samples_seen = integer(record, "samples_seen");
-  out.skipped_rows = integer(record, "skipped_rows");
-  out.gather_bytes = integer(record, "gather_bytes");
-  out.reduce_bytes = integer(record, "reduce_bytes");
   return out;
 }
 
 std::optional<EvalDone> read_eval_record(const Json& record) {
   const auto at = step_of(record);
   if (!at || !record.contains("eval_loss")) return std::nullopt;
-  EvalDone out;
+  auto out = record_of<EvalDone>(record, JsonReading::kLenient);
   out.step = at->first;
-  out.num_samples = integer(record, "eval_samples");
-  out.loss = number(record, "eval_loss", 0);
-  out.token_accuracy = number(record, "eval_token_acc", -1);
-  out.exact_match = number(record, "eval_exact_match", -1);
-  out.seconds = number(record, "eval_runtime", 0);
-  if (const auto groups = record.find("eval_groups"); groups != record.end() && groups->is_object()) {
-    for (const auto& [name, share] : groups->items()) {
-      if (share.is_number()) out.groups.emplace_back(name, share.get<double>());
-    }
-  }
-  const std::set<std::string> known = {"eval_loss",    "eval_token_acc",          "eval_exact_match",
-                                       "eval_runtime", "eval_samples_per_second", "eval_samples"};
-  for (const auto& item : record.items()) {
-    const std::string& key = item.key();
-    if (!key.starts_with("eval_") || known.contains(key) || !item.value().is_number()) continue;
-    out.metrics.emplace_back(key.substr(5), item.value().get<double>());
+  const Json known = json_of(EvalDone{.token_accuracy = 0, .exact_match = 0, .seconds = 1});  // all but metrics
+  for (const auto& [key, value] : record.items()) {
+    if (!key.starts_with("eval_") || known.contains(key) || !value.is_number()) continue;
+    out.metrics.emplace_back(key.substr(5), value.get<double>());
   }
   return out;
 }
