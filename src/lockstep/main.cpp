@@ -1,15 +1,14 @@
 #include <cstdio>
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include <unistd.h>
 
-#include "lockstep/base/env.h"
+#include "lockstep/base/process.h"
 #include "lockstep/cli/commands.h"
 
 int main(int argc, char** argv) {
-  const int code = lockstep::run_command({argv + 1, argv + argc}, lockstep::Env::process());
+  const lockstep::Host host{.env = lockstep::Env::process(), .executable = lockstep::own_executable()};
+  const int code = lockstep::run_command({argv + 1, argv + argc}, host);
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);

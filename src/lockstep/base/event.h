@@ -73,6 +73,23 @@ struct Progress {
   int64_t done = 0, total = 0;
 };
 
+/// A batch size of auto was settled: what was tried, in order, and what was chosen.
+struct BatchTry {
+  int64_t rows = 0, bytes = 0;  // of the rank that needed most; 0: out of memory
+  bool fits = false;
+};
+struct BatchSized {
+  std::vector<BatchTry> tries;
+  int64_t rows = 0, limit_bytes = 0;
+  double memory_fraction = 0;
+};
+
+/// A run that was cut short goes on: so many of its rows are `how` ("done", "answered") already.
+struct RowsKept {
+  std::string how;
+  int64_t kept = 0, total = 0;
+};
+
 struct RunEnded {
   std::string outcome;  // "done", "interrupted", or the error's text
   int exit_code = 0;
@@ -82,7 +99,8 @@ struct RunEnded {
   CommunicationFigures communication;         // of all ranks; empty when there is one
 };
 
-using Event = std::variant<RunStarted, StepDone, MemoryMeasured, EvalDone, CheckpointSaved, Notice, Progress, RunEnded>;
+using Event = std::variant<RunStarted, StepDone, MemoryMeasured, EvalDone, CheckpointSaved, Notice, Progress,
+                           BatchSized, RowsKept, RunEnded>;
 
 /// One of the seams: console, JSONL, TensorBoard, report. Called on one thread, only on the rank that reports.
 class EventSink {

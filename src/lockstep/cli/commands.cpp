@@ -5,22 +5,10 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cli/agent_verb.h"
+#include "lockstep/base/version.h"
 #include "lockstep/cli/config_file.h"
-#include "lockstep/cli/demo.h"
-#include "lockstep/cli/doctor.h"
-#include "lockstep/cli/embed.h"
-#include "lockstep/cli/eval.h"
-#include "lockstep/cli/failure.h"
-#include "lockstep/cli/infer.h"
-#include "lockstep/cli/init.h"
-#include "lockstep/cli/inspect.h"
-#include "lockstep/cli/plan_verb.h"
-#include "lockstep/cli/report.h"
-#include "lockstep/cli/sft.h"
-#include "lockstep/cli/stages.h"
-#include "lockstep/cli/verify.h"
-#include "lockstep/cli/version.h"
+#include "lockstep/cli/verbs.h"
+#include "lockstep/session/rank_main.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +16,7 @@ namespace {
 struct Verb {
   const char* name;
   const char* summary;
-  int (*run)(const std::vector<std::string>& args, const Env& env);
+  int (*run)(const Words& args, const Host& host);
 };
 
 const std::vector<Verb>& verbs() {
@@ -51,8 +39,11 @@ void print_help() {
                "6 communication, 7 numbers that are not finite, 130 interrupted with a checkpoint saved.\n";
 }
 
+/// Verbs with a second name.
+std::string canonical(const std::string& word) { return word == "train" ? "sft" : word; }
+
 const Verb& find_verb(const std::string& word) {
-  const std::string name = word == "train" ? "sft" : word;
+  const std::string name = canonical(word);
   std::vector<std::string> names = {"train"};
   for (const auto& verb : verbs()) {
     if (name == verb.name) return verb;
@@ -70,42 +61,43 @@ Env with_defaults(const Env& env, std::map<std::string, std::string> variables) 
   return Env(std::move(all));
 }
 
-/// The last comparison of the calls of all ranks: an error there is the result.
-int closed_well(int code) {
-  Recorder& recorder = *process_recorder();
-  if (!recorder.watched()) return code;
-  recorder.finish(code);
-  return recorder.has_ending() ? static_cast<int>(recorder.board().ending.read_any().exit_code) : code;
+int run_verb(const Verb& verb, const Words& args, const Host& host) {
+  Expanded expanded = expand_config_file(args);
+  const Host with_file{.env = with_defaults(host.env, std::move(expanded.variables)),
+                       .executable = host.executable,
+                       .recorder = host.recorder};
+  if (!expanded.staged) return verb.run(expanded.args, with_file);
+  if (verb.name == std::string_view("sft")) return run_staged_sft(*expanded.staged, args, with_file);
+  throw usage_error(fmt::format("{}: stages are for lockstep sft", expanded.staged->file),
+                    std::string("give the flags of one stage to ") + verb.name);
+}
+
+int run_words(const Words& words, const Host& host) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help();
+    return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
+  }
+  if (words[0] == "--version") {
+    std::cout << "lockstep " << kVersion << "\n";
+    return 0;
+  }
+  const Words args(words.begin() + 1, words.end());
+  if (words[0] == "agent") return run_agent(args);  // started by ranks
+  return run_verb(find_verb(words[0]), args, host);
+}
+
+/// How messages begin: "lockstep sft", or "lockstep" while no verb is known.
+std::string program_of(const Words& words) {
+  for (const auto& verb : verbs()) {
+    if (!words.empty() && canonical(words[0]) == verb.name) return std::string("lockstep ") + verb.name;
+  }
+  return "lockstep";
 }
 
 }  // namespace
 
-int run_command(const std::vector<std::string>& words, const Env& env) {
-  std::string verb_name;
-  try {
-    if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-      print_help();
-      return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
-    }
-    if (words[0] == "--version") {
-      std::cout << "lockstep " << kVersion << "\n";
-      return 0;
-    }
-    if (words[0] == "agent") return run_agent({words.begin() + 1, words.end()}, env);  // started by ranks
-    const Verb& verb = find_verb(words[0]);
-    verb_name = verb.name;
-    const std::vector<std::string> args(words.begin() + 1, words.end());
-    Expanded expanded = expand_config_file(args);
-    const Env all = with_defaults(env, std::move(expanded.variables));
-    if (expanded.staged && verb_name != "sft") {
-      throw usage_error(fmt::format("{}: stages are for lockstep sft", expanded.staged->file),
-                        "give the flags of one stage to " + verb_name);
-    }
-    if (expanded.staged) return run_stages(*expanded.staged, args, all);
-    return closed_well(verb.run(expanded.args, all));
-  } catch (const std::exception& error) {
-    return report_failure(verb_name, error, env);
-  }
+int run_command(const Words& words, const Host& host) {
+  return rank_main(program_of(words), host.env, *host.recorder, [&] { return run_words(words, host); });
 }
 
 }  // namespace lockstep

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/env.h"
+#include "lockstep/cli/host.h"
 
 namespace lockstep {
 
 /// `words`: the command line without the program. Prints what there is to print, errors included, and returns the exit
 /// code. Nothing is thrown.
-int run_command(const std::vector<std::string>& words, const Env& env);
+int run_command(const std::vector<std::string>& words, const Host& host);
 
 }  // namespace lockstep

@@ -17,8 +17,8 @@ namespace {
 using enum Component;
 using Components = std::set<Component>;
 
-ComponentFlags parse(const std::vector<std::string>& args) {
-  ComponentFlags flags;
+ComponentChoice parse(const std::vector<std::string>& args) {
+  ComponentChoice flags;
   CLI::App app("a verb", "lockstep verb");
   add_component_flags(app, flags, /*rates=*/true);
   EXPECT_TRUE(parse_flags(app, args));

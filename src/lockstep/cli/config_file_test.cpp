@@ -8,8 +8,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
-#include "lockstep/cli/stage_record.h"
 #include "lockstep/cli/test_refusal.h"
+#include "lockstep/tasks/stage_record.h"
 
 namespace lockstep {
 namespace {

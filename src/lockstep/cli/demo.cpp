@@ -1,5 +1,3 @@
-#include "lockstep/cli/demo.h"
-
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -12,10 +10,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/self_process.h"
+#include "lockstep/cli/verbs.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/shapes.h"
+#include "lockstep/tasks/run_folder.h"
 
 namespace lockstep {
 
@@ -36,11 +35,11 @@ struct DemoFlags {
 std::string text_of(int64_t number) { return std::to_string(number); }
 
 /// A verb as a person would type it, shown and run.
-void run_step(const std::vector<std::string>& words) {
+void run_step(const fs::path& executable, const std::vector<std::string>& words) {
   std::vector<std::string> shown = {"lockstep"};
   shown.insert(shown.end(), words.begin(), words.end());
   std::cout << "\n$ " << shell_command(shown) << std::endl;
-  const int code = run_self(words);
+  const int code = run_self(executable, words);
   if (code == 0) return;
   throw Error(static_cast<ExitCode>(code),
               fmt::format("the step `lockstep {}` ended with exit code {}", words[0], code),
@@ -49,7 +48,8 @@ void run_step(const std::vector<std::string>& words) {
 
 class Demo {
  public:
-  explicit Demo(DemoFlags flags) : flags_(std::move(flags)), dir_(flags_.output_dir) {}
+  Demo(DemoFlags flags, fs::path executable)
+      : flags_(std::move(flags)), dir_(flags_.output_dir), executable_(std::move(executable)) {}
   int run();
 
  private:
@@ -62,7 +62,7 @@ class Demo {
   }
 
   DemoFlags flags_;
-  fs::path dir_;
+  fs::path dir_, executable_;
   ShapesFigures figures_;
 };
 
@@ -99,52 +99,53 @@ void Demo::make_data() {
       "{:.2f}, of each question {:.2f}\n",
       flags_.train_rows, flags_.eval_rows, (dir_ / "shapes").string(), figures_.uniform, figures_.majority,
       figures_.blind);
-  run_step({"init", "--family", "llava", "--size", "demo", "--corpus", (dir_ / "shapes" / "train.jsonl").string(),
-            "--output_dir", (dir_ / "model").string()});
+  run_step(executable_, {"init", "--family", "llava", "--size", "demo", "--corpus",
+                         (dir_ / "shapes" / "train.jsonl").string(), "--output_dir", (dir_ / "model").string()});
 }
 
 void Demo::train(const std::string& data, const std::string& out, int64_t steps) {
-  run_step({"sft",
-            "--model",
-            (dir_ / "model").string(),
-            "--dataset",
-            (dir_ / "shapes" / data).string(),
-            "--output_dir",
-            (dir_ / out).string(),
-            "--add_version",
-            "false",
-            "--nproc",
-            text_of(flags_.nproc),
-            "--deepspeed",
-            "zero3",
-            "--torch_dtype",
-            "bfloat16",
-            "--freeze_vit",
-            "false",
-            "--freeze_aligner",
-            "false",
-            "--max_steps",
-            text_of(steps),
-            "--per_device_train_batch_size",
-            "16",
-            "--gradient_accumulation_steps",
-            "1",
-            "--learning_rate",
-            "1e-3",
-            "--warmup_ratio",
-            "0.05",
-            "--gradient_checkpointing",
-            "false",
-            "--save_steps",
-            text_of(steps),
-            "--logging_steps",
-            "50"});
+  run_step(executable_, {"sft",
+                         "--model",
+                         (dir_ / "model").string(),
+                         "--dataset",
+                         (dir_ / "shapes" / data).string(),
+                         "--output_dir",
+                         (dir_ / out).string(),
+                         "--add_version",
+                         "false",
+                         "--nproc",
+                         text_of(flags_.nproc),
+                         "--deepspeed",
+                         "zero3",
+                         "--torch_dtype",
+                         "bfloat16",
+                         "--freeze_vit",
+                         "false",
+                         "--freeze_aligner",
+                         "false",
+                         "--max_steps",
+                         text_of(steps),
+                         "--per_device_train_batch_size",
+                         "16",
+                         "--gradient_accumulation_steps",
+                         "1",
+                         "--learning_rate",
+                         "1e-3",
+                         "--warmup_ratio",
+                         "0.05",
+                         "--gradient_checkpointing",
+                         "false",
+                         "--save_steps",
+                         text_of(steps),
+                         "--logging_steps",
+                         "50"});
 }
 
 double Demo::exact_of(const std::string& run, const std::string& data) {
-  const Captured done = capture_self({"eval", "--model", run, "--val_dataset", (dir_ / "shapes" / data).string(),
-                                      "--nproc", text_of(flags_.nproc), "--per_device_eval_batch_size", "32",
-                                      "--max_new_tokens", "8", "--show", "0", "--json"});
+  const Captured done =
+      capture_self(executable_, {"eval", "--model", run, "--val_dataset", (dir_ / "shapes" / data).string(), "--nproc",
+                                 text_of(flags_.nproc), "--per_device_eval_batch_size", "32", "--max_new_tokens", "8",
+                                 "--show", "0", "--json"});
   if (done.code != 0)
     throw Error(static_cast<ExitCode>(done.code),
                 fmt::format("the step `lockstep eval` ended with exit code {}", done.code));
@@ -170,8 +171,8 @@ void Demo::ask() {
   for (const auto& question : questions) {
     const fs::path image = dir_ / "shapes" / fmt::format("fresh_{}.png", question.name);
     write_text(image, encode_png(draw_shapes(question.shapes, 48, {115, 115, 115})));
-    run_step(
-        {"infer", "--model", checkpoint("run", flags_.steps), "--image", image.string(), "--prompt", question.text});
+    run_step(executable_, {"infer", "--model", checkpoint("run", flags_.steps), "--image", image.string(), "--prompt",
+                           question.text});
   }
 }
 
@@ -194,7 +195,7 @@ int Demo::run() {
 
 }  // namespace
 
-int run_demo(const std::vector<std::string>& args, const Env&) {
+int run_demo(const Words& args, const Host& host) {
   DemoFlags flags;
   CLI::App app(demo_summary, "lockstep demo");
   app.footer("It ends with one line of figures, and exit code 1 when they are not as good as they should be.");
@@ -214,7 +215,7 @@ int run_demo(const std::vector<std::string>& args, const Env&) {
     flags.eval_rows = 30;
     flags.steps = flags.blind_steps = 8;
   }
-  return Demo(flags).run();
+  return Demo(flags, host.executable).run();
 }
 
 }  // namespace lockstep

@@ -2,15 +2,16 @@
 
 #include <CLI/CLI.hpp>
 
-#include "lockstep/cli/doctor.h"
+#include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/verbs.h"
 
 namespace lockstep {
 
 std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& args) {
   DoctorFlags flags;
-  flags.job.output_dir = "output";
-  flags.job.run.soft_patience = 60;  // the first rank alone looks at the data, and says itself how far it has come
+  flags.given.job.output_dir = "output";
+  flags.run.soft_patience = 60;  // the first rank alone looks at the data, and says itself how far it has come
   CLI::App app(doctor_summary, "lockstep doctor");
   app.footer(
       "Looks at: versions (program, LibTorch, CUDA, driver, NCCL, processor), machine (/dev/shm, disk, open files,\n"
@@ -24,19 +25,27 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
       "  lockstep doctor --nproc 4                                   and the links between four ranks\n"
       "  lockstep doctor --model DIR --dataset train.jsonl --deepspeed zero3 --nproc 8 --output_dir /data/run\n"
       "  torchrun --nnodes 2 … --no-python lockstep doctor --json    every pair over the network, for programs");
-  add_run_flags(app, flags.job.run);
+  add_run_flags(app, flags.run);
   app.get_option("--model")->required(false);
-  app.add_option("--dataset,--val_dataset", flags.job.dataset, "JSONL or JSON files")->group("Data");
-  add_row_flags(app, flags.job.rows);
-  add_component_flags(app, flags.job.components, /*rates=*/false);
-  app.add_flag("--inference", flags.inference, "the job trains nothing")->group("Training");
-  app.add_option("--output_dir", flags.job.output_dir, "where the run would write")
+  app.add_option("--dataset,--val_dataset", flags.given.job.dataset, "JSONL or JSON files")->group("Data");
+  add_row_flags(app, flags.rows);
+  add_component_flags(app, flags.given.job.components, /*rates=*/false);
+  app.add_flag("--inference", flags.given.inference, "the job trains nothing")->group("Training");
+  app.add_option("--output_dir", flags.given.job.output_dir, "where the run would write")
       ->capture_default_str()
       ->group("Output");
   app.add_flag("--json", flags.json, "for programs: {checks, links, ok, warnings, failures, exit_code}")
       ->group("Output");
   if (!parse_flags(app, args)) return std::nullopt;
+  (void)flags.options(Env());
   return flags;
+}
+
+ExamineOptions DoctorFlags::options(const Env& env) const {
+  ExamineOptions out = given;
+  out.job.run = run.options();
+  out.job.rows = rows.options(env);
+  return out;
 }
 
 }  // namespace lockstep

@@ -5,13 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/cli/train_flags.h"
+#include "lockstep/cli/row_flags.h"
+#include "lockstep/cli/run_flags.h"
+#include "lockstep/tasks/examine.h"
 
 namespace lockstep {
 
 struct DoctorFlags {
-  SftFlags job;  // its model, ranks, rows and components; the rest stays at its defaults
-  bool inference = false, json = false;
+  RunFlags run;
+  RowFlags rows;
+  ExamineOptions given;  // the rest of the job stays at its defaults
+  bool json = false;
+
+  ExamineOptions options(const Env& env) const;  // throws UserError(kUsage)
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

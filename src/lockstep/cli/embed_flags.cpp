@@ -3,8 +3,9 @@
 #include <CLI/CLI.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cli/embed.h"
+#include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/verbs.h"
 
 namespace lockstep {
 
@@ -22,7 +23,7 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
       "into "
       "the text embeddings");
   add_run_flags(app, f.run);
-  app.add_option("--dataset,--val_dataset", f.dataset, "rows to embed, JSONL or JSON")->required()->group("Data");
+  app.add_option("--dataset,--val_dataset", f.given.dataset, "rows to embed, JSONL or JSON")->required()->group("Data");
   add_row_flags(app, f.rows);
   const char* group = "Embedding";
   app.add_option(
@@ -36,16 +37,18 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
       ->check(CLI::IsMember({"mean", "last", "cls"}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--normalize", f.normalize, "scale each vector to length 1")->capture_default_str()->group(group);
+  app.add_option("--normalize", f.given.embedding.normalize, "scale each vector to length 1")
+      ->capture_default_str()
+      ->group(group);
   add_batch_flags(app, "--batch_size",
                   "rows on one rank at a time; the last bits of a vector depend on it, never on the number of ranks",
-                  group, f.batch);
-  app.add_option("--output,--output_dir", f.output, "folder for the embeddings")->required()->group("Output");
+                  group, f.given.batch);
+  app.add_option("--output,--output_dir", f.given.output, "folder for the embeddings")->required()->group("Output");
   app.add_option("--format", f.format, "jsonl, or safetensors with rows.jsonl beside it")
       ->check(CLI::IsMember({"jsonl", "safetensors"}))
       ->capture_default_str()
       ->group("Output");
-  app.add_option("--overwrite", f.overwrite, "begin anew where the folder holds embeddings already")
+  app.add_option("--overwrite", f.given.overwrite, "begin anew where the folder holds embeddings already")
       ->capture_default_str()
       ->group("Output");
   if (!parse_flags(app, args)) return std::nullopt;
@@ -53,16 +56,19 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
     throw usage_error("lockstep embed: --pooling makes one vector of a row, and --stage inputs gives one a token",
                       "leave out --pooling, or take --stage hidden");
   }
-  f.run.dtype();
-  f.run.zero();
+  (void)f.options(Env());
   return f;
 }
 
-EmbedOptions EmbedFlags::options() const {
-  EmbedOptions options{.extent = stage == "inputs" ? Extent::kInputs : Extent::kWhole, .normalize = normalize};
-  if (pooling == "last") options.pooling = Pooling::kLast;
-  if (pooling == "cls") options.pooling = Pooling::kCls;
-  return options;
+EmbeddingOptions EmbedFlags::options(const Env& env) const {
+  EmbeddingOptions out = given;
+  out.run = run.options();
+  out.rows = rows.options(env);
+  if (stage == "inputs") out.embedding.extent = Extent::kInputs;
+  if (pooling == "last") out.embedding.pooling = Pooling::kLast;
+  if (pooling == "cls") out.embedding.pooling = Pooling::kCls;
+  out.safetensors = format == "safetensors";
+  return out;
 }
 
 }  // namespace lockstep

@@ -1,27 +1,23 @@
 // The flags of `lockstep embed`.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "lockstep/cli/batch_search.h"
+#include "lockstep/cli/row_flags.h"
 #include "lockstep/cli/run_flags.h"
-#include "lockstep/infer/embedder.h"
+#include "lockstep/tasks/embed.h"
 
 namespace lockstep {
 
 struct EmbedFlags {
   RunFlags run;
   RowFlags rows;
-  std::vector<std::string> dataset;
-  std::filesystem::path output;
-  BatchFlags batch;
+  EmbeddingOptions given;  // what a flag says as it is
   std::string pooling = "mean", stage = "hidden", format = "jsonl";
-  bool normalize = false, overwrite = false;
 
-  EmbedOptions options() const;
+  EmbeddingOptions options(const Env& env) const;  // throws UserError(kUsage)
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

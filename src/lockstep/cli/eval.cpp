@@ -1,25 +1,20 @@
-#include "lockstep/cli/eval.h"
-
+// lockstep eval: loss, and metrics of generated answers, built in and a person's own (docs/evaluate.md).
 #include <iostream>
 #include <optional>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
-#include "lockstep/base/json.h"
-#include "lockstep/base/text_format.h"
-#include "lockstep/cli/answers.h"
-#include "lockstep/cli/batch_search.h"
+#include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/media_flags.h"
 #include "lockstep/cli/metric_flags.h"
-#include "lockstep/cli/unbuilt_rows.h"
-#include "lockstep/comm/together.h"
-#include "lockstep/train/evaluator.h"
+#include "lockstep/cli/row_flags.h"
+#include "lockstep/cli/run_flags.h"
+#include "lockstep/cli/verb_job.h"
+#include "lockstep/cli/verbs.h"
+#include "lockstep/tasks/answer_rows.h"
+#include "lockstep/tasks/evaluate.h"
 #include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
@@ -31,13 +26,16 @@ namespace {
 struct EvalFlags {
   RunFlags run;
   RowFlags rows;
-  std::vector<std::string> val_dataset;
-  int64_t max_new_tokens = 64, show = 8;
-  BatchFlags batch;
-  bool generate = true, json = false;
-  MetricFlags metric;
-  std::vector<AnswerMetric> metrics;  // chosen
-  std::string output;
+  EvaluationOptions given;  // what a flag says as it is
+  bool json = false;
+
+  EvaluationOptions options(const Env& env) const {
+    EvaluationOptions out = given;
+    out.run = run.options();
+    out.rows = rows.options(env);
+    out.metric.search_path = env.text("PATH").value_or("");
+    return out;
+  }
 };
 
 std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
@@ -47,37 +45,35 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
       "Example:\n  lockstep eval --model output/v0-20260101-120000/checkpoint-300 --val_dataset eval.jsonl --nproc 2\n"
       "  lockstep eval --model my-model --val_dataset eval.jsonl --metric ./my_metric.py --output predictions.jsonl");
   add_run_flags(app, flags.run);
-  app.add_option("--val_dataset,--dataset", flags.val_dataset, "JSONL or JSON files")->required()->group("Data");
+  app.add_option("--val_dataset,--dataset", flags.given.dataset, "JSONL or JSON files")->required()->group("Data");
   add_row_flags(app, flags.rows);
   add_batch_flags(app, "--per_device_eval_batch_size,--batch_size", "rows on one rank at a time", "Evaluation",
-                  flags.batch);
-  app.add_option("--predict_with_generate", flags.generate, "generate answers and measure them")
+                  flags.given.batch);
+  app.add_option("--predict_with_generate", flags.given.generate, "generate answers and measure them")
       ->capture_default_str()
       ->group("Evaluation");
-  app.add_option("--max_new_tokens", flags.max_new_tokens, "of a generated answer")
+  app.add_option("--max_new_tokens", flags.given.max_new_tokens, "of a generated answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group("Evaluation");
-  add_metric_flags(app, flags.metric, "Evaluation");
-  app.add_option("--output", flags.output, "write all rows with their answers here, as JSON lines")->group("Output");
-  app.add_option("--show", flags.show, "answers to print")
+  add_metric_flags(app, flags.given.metric, "Evaluation");
+  app.add_option("--output", flags.given.output, "write all rows with their answers here, as JSON lines")
+      ->group("Output");
+  app.add_option("--show", flags.given.show, "answers to print")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group("Output");
   app.add_flag("--json", flags.json, "one JSON object instead of a table")->group("Output");
   if (!parse_flags(app, args)) return std::nullopt;
-  flags.run.dtype();
-  flags.run.zero();
-  flags.metrics = flags.metric.chosen(flags.generate);
-  if (!flags.output.empty() && !flags.generate)
-    throw usage_error("--output holds answers, and none are generated", "--predict_with_generate true");
+  flags.options(Env()).check();
   return flags;
 }
 
 /// A mean over nothing is null.
 Json number_or_null(bool there, double value) { return there ? Json(value) : Json(); }
 
-Json as_json(const LossFigures& loss, const AnswerFigures& answers, double seconds) {
+Json as_json(const Evaluation& found) {
+  const auto& [loss, answers, communication, seconds] = found;
   const bool targets = loss.target_tokens > 0;
   Json groups = Json::object(), samples = Json::array();
   for (const auto& [name, share] : answers.groups) groups[name] = share;
@@ -103,10 +99,12 @@ Json as_json(const LossFigures& loss, const AnswerFigures& answers, double secon
   json["groups"] = groups;
   json["samples"] = samples;
   json["seconds"] = seconds;
+  if (!communication.empty()) json["communication"] = communication_json(communication, communication.every_label);
   return json;
 }
 
-void print_table(const LossFigures& loss, const AnswerFigures& answers, double seconds) {
+void print_table(const Evaluation& found) {
+  const auto& [loss, answers, communication, seconds] = found;
   const auto line = [](const std::string& name, const std::string& value) {
     std::cout << fmt::format("{:<16} {}\n", name, value);
   };
@@ -130,108 +128,24 @@ void print_table(const LossFigures& loss, const AnswerFigures& answers, double s
     std::cout << fmt::format("{} {}\n    expected {} | answered {}\n", sample.exact ? "+" : "-", sample.prompt,
                              sample.expected, sample.predicted);
   }
-}
-
-AnswerOptions answer_options(const Session& session, const EvalFlags& flags, std::vector<Program> programs) {
-  return {.generate = generate_options(session, flags.batch.size, flags.max_new_tokens),
-          .process = flags.rows.process(),
-          .strict = flags.rows.strict,
-          .num_workers = flags.rows.num_workers,
-          .patience_s = flags.run.data_patience_s(),
-          .show = flags.show,
-          .metrics = flags.metrics,
-          .programs = std::move(programs),
-          .metric_timeout_s = flags.metric.timeout_s,
-          .output = flags.output,
-          .notice = [](const std::string& text) { std::cerr << "note: " << text << std::endl; }};
-}
-
-/// Why rows are missing, from the first rank that knows.
-std::string first_reason(Communicator& control, const Loader& loader) {
-  const auto mine = loader.skipped_reasons();
-  for (const auto& text : control.all_gather_bytes(mine.empty() ? "" : mine.front(), "rows left out")) {
-    if (!text.empty()) return text;
-  }
-  return {};
-}
-
-/// Metrics of nothing are no result. Throws the same on all ranks: the figures are the same.
-void refuse_nothing(const LossFigures& loss, const AnswerFigures& answers, const std::string& data,
-                    const std::string& first_skipped) {
-  if (loss.rows > 0 || answers.answered > 0) return;
-  throw SharedError(
-      ExitCode::kData,
-      fmt::format("{}: none of the {} rows could be used; the first: {}", data, loss.skipped, first_skipped),
-      "--strict true stops at such a row");
-}
-
-/// As many copies of the longest row as fit while their loss is computed.
-int64_t find_batch_size(Session& session, const EvalFlags& flags, const Dataset& rows) {
-  const auto row = longest_row(
-      rows, [&](const Sample& sample) { return session.processor().train_features(sample, flags.rows.process()); });
-  if (!row) return 1;  // nothing to try it with: every row will be named
-  return agree_batch_size(session.job(), flags.batch.memory_fraction, rows.size(), [&](int64_t batch) {
-    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), session.collate());
-    const Presence everywhere{.rows = true, .image = trial.has_image};
-    session.executor().forward(std::move(trial.flow), {.training = true}, everywhere, everywhere);
-    return int64_t{0};
-  });
+  for (const auto& text : communication_table(communication)) std::cout << text << "\n";
 }
 
 }  // namespace
 
-int run_eval(const std::vector<std::string>& args, const Env& env) {
-  auto flags = parse(args);
+int run_eval(const Words& args, const Host& host) {
+  const auto flags = parse(args);
   if (!flags) return 0;
-  read_media_environment(env, flags->rows.media);
-  if (const auto code = launch_if_asked("eval", args, flags->run, env)) return *code;
-  Job job = start_job("eval", flags->run, env);
-  const auto begun = Clock::now();
-  std::vector<Program> programs;
-  together(job.control(), "finding metric programs", [&] {
-    if (job.reports()) programs = flags->metric.found();
-  });
-  Session session(job, flags->run.model, flags->run, Session::inference(job, flags->run));
-  std::optional<Dataset> rows;
-  together(job.control(), "opening the data set", [&] { rows.emplace(flags->val_dataset, flags->rows.dataset(env)); });
-  agree_on(job.control(), {{"data set", rows->fingerprint()}});
-  const std::string media = rows_with_media(job, session.model(), *rows);
-  if (!media.empty() && job.reports()) std::cerr << "note: " << media << std::endl;
-  session.load();
-  if (flags->batch.size == kAutoBatch) flags->batch.size = find_batch_size(session, *flags, *rows);
-  Loader loader(*rows, session.processor(),
-                {.batch_size = flags->batch.size,
-                 .rank = job.world.rank,
-                 .world = job.world.size,
-                 .shuffle = false,
-                 .strict = flags->rows.strict,
-                 .num_workers = flags->rows.num_workers,
-                 .patience_s = flags->run.data_patience_s(),
-                 .process = flags->rows.process()});
-  const auto broken = static_cast<int64_t>(rows->broken().size());
-  LossFigures loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control());
-  loss.skipped += broken;
-  AnswerFigures answers;
-  if (flags->generate) answers = answer_rows(session, *rows, answer_options(session, *flags, std::move(programs)));
-  std::string first_skipped = answers.first_skipped;
-  if (first_skipped.empty()) first_skipped = first_reason(job.control(), loader);
-  refuse_nothing(loss, answers, join(flags->val_dataset, ", "), first_skipped);
-  const CommunicationFigures communication = communication_of(job, flags->run);
+  const EvaluationOptions options = flags->options(host.env);
+  if (const auto code = launch_verb("eval", args, options.run, host)) return *code;
+  Job job = start_verb("eval", options.run, host);
+  const Console console(std::cerr, job, host);
+  const Evaluation found = evaluate(job, options, console.events());
   if (!job.reports()) return 0;
-  const int64_t unusable = flags->generate ? answers.skipped : loss.skipped;
-  if (unusable > 0) {
-    std::cerr << fmt::format("note: {} of the rows could not be used, the first: {}\n", unusable, first_skipped);
-  } else if (loss.skipped > 0) {
-    std::cerr << fmt::format("note: {} of the rows have no loss, the first: {}\n", loss.skipped, first_skipped);
-  }
-  const double seconds = seconds_since(begun);
   if (flags->json) {
-    Json json = as_json(loss, answers, seconds);
-    if (!communication.empty()) json["communication"] = communication_json(communication, communication.every_label);
-    std::cout << json.dump(2) << "\n";
+    std::cout << as_json(found).dump(2) << "\n";
   } else {
-    print_table(loss, answers, seconds);
-    for (const auto& line : communication_table(communication)) std::cout << line << "\n";
+    print_table(found);
   }
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 
@@ -34,6 +35,12 @@ UserError unknown_flag(const CLI::App& app) {
                      nearest.empty() ? help : fmt::format("did you mean {}? {}", nearest, help));
 }
 
+/// A flag's text as the JSON value it spells.
+Json typed(const std::string& text) {
+  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_boolean() || parsed.is_number() ? parsed : Json(text);
+}
+
 }  // namespace
 
 bool parse_flags(CLI::App& app, const std::vector<std::string>& args) {
@@ -52,6 +59,24 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args) {
     throw usage_error(fmt::format("{}: {}", app.get_name(), e.what()), fmt::format("{} --help", app.get_name()));
   }
   return true;
+}
+
+Json flags_as_json(const CLI::App& app) {
+  Json json = Json::object();
+  for (const auto* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_group().empty()) continue;
+    const std::string& name = option->get_lnames()[0];
+    const auto values = option->count() > 0 ? option->results() : std::vector<std::string>{};
+    const bool list = option->get_items_expected_max() > 1;
+    if (list) {
+      json[name] = values;
+    } else if (!values.empty()) {
+      json[name] = typed(values.back());
+    } else {
+      json[name] = option->get_default_str().empty() ? Json(nullptr) : typed(option->get_default_str());
+    }
+  }
+  return json;
 }
 
 }  // namespace lockstep

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/json.h"
+
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's name
 class App;
 }  // namespace CLI
@@ -20,5 +22,8 @@ namespace lockstep {
 /// False when --help was asked for and printed. Throws UserError(kUsage): an unknown flag (with the nearest), a value
 /// of the wrong kind, a required flag that is missing.
 bool parse_flags(CLI::App& app, const std::vector<std::string>& args);
+
+/// What every flag of the app is now, given or default, as args.json keeps it.
+Json flags_as_json(const CLI::App& app);
 
 }  // namespace lockstep

@@ -1,31 +1,120 @@
-#include "lockstep/cli/infer.h"
-
+// lockstep infer: a conversation in the terminal, one question, or answers to a file of prompts.
+#include <algorithm>
 #include <iostream>
 
-#include "lockstep/cli/answer_file.h"
-#include "lockstep/cli/chat.h"
-#include "lockstep/cli/media_flags.h"
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/failure.h"
+#include "lockstep/cli/infer_flags.h"
+#include "lockstep/cli/verb_job.h"
+#include "lockstep/cli/verbs.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/tasks/conversation.h"
 
 namespace lockstep {
+namespace {
+
+constexpr const char* kHelp = "exit ends, /clear forgets what was said, <image>path shows a picture\n";
+
+void print(const Answered& done, const std::string& output) {
+  const double rate = static_cast<double>(done.tokens) / std::max(done.seconds, 1e-6);
+  std::cout << fmt::format("{} answers, {} tokens in {:.1f} s{} -> {}\n", done.answered, done.tokens, done.seconds,
+                           done.from_nothing ? fmt::format(" ({:.1f} tokens/s)", rate) : "", output);
+  if (done.failed == 0) return;
+  std::cout << fmt::format(
+      "notice: {} rows could not be used and have an \"error\" (--strict true stops at the first): {}\n", done.failed,
+      done.first_failure);
+}
+
+/// Rank 0 reads and prints; the others lend their shards.
+class Terminal {
+ public:
+  Terminal(Session& session, const InferFlags& flags, const AnswerFileOptions& options)
+      : job_(session.job()),
+        streams_(flags.stream),
+        images_(flags.images),
+        talk_(session, {.system = flags.system,
+                        .max_new_tokens = options.max_new_tokens,
+                        .sampling = options.sampling,
+                        .process = options.rows.process()}) {
+    if (streams_) talk_.on_text = [](const std::string& text) { std::cout << text << std::flush; };
+  }
+
+  /// The pictures of the flags come with the first question.
+  void ask(const std::string& question) {
+    const std::string text = talk_.ask(question, images_);
+    images_.clear();
+    if (job_.reports()) std::cout << (streams_ ? "" : text) << std::endl;
+  }
+
+  /// Until end of input, or "exit".
+  void converse() {
+    const bool terminal = ::isatty(STDIN_FILENO) != 0;
+    if (job_.reports() && terminal) std::cout << kHelp;
+    for (std::string line = question(terminal); line != "exit" && line != "quit"; line = question(terminal)) {
+      if (line.empty()) continue;
+      if (line == "/clear") {
+        talk_.clear();
+        continue;
+      }
+      try {
+        ask(line);
+      } catch (const UserError& error) {  // a path that is not there: the conversation goes on
+        if (job_.reports()) std::cout << error.what() << std::endl;
+      } catch (const SharedError& error) {
+        if (job_.reports()) std::cout << error.what() << std::endl;
+      }
+    }
+  }
+
+ private:
+  std::string question(bool terminal) {
+    std::string line = "exit";
+    if (job_.reports()) {
+      if (terminal) std::cout << "> " << std::flush;
+      if (!std::getline(std::cin, line)) line = "exit";
+    }
+    return from_rank_0(job_.control(), line, "question");
+  }
+
+  Job& job_;
+  bool streams_;
+  std::vector<std::string> images_;
+  Conversation talk_;
+};
+
+void talk(Job& job, const InferFlags& flags, const AnswerFileOptions& options) {
+  Session session(job, options.run);
+  session.decide(session.inference());
+  session.load();
+  Terminal terminal(session, flags, options);
+  if (flags.prompt.empty()) {
+    terminal.converse();
+  } else {
+    terminal.ask(flags.prompt);
+  }
+}
+
+}  // namespace
 
 const char* const infer_summary = "chat with a model, or answer a file of prompts";
 
-int run_infer(const std::vector<std::string>& args, const Env& env) {
-  auto flags = parse_infer_flags(args);
+int run_infer(const Words& args, const Host& host) {
+  const auto flags = parse_infer_flags(args);
   if (!flags) return 0;
-  read_media_environment(env, flags->rows.media);
-  if (const auto code = launch_if_asked("infer", args, flags->run, env)) return *code;
-  Job job = start_job("infer", flags->run, env);
-  Session session(job, flags->run.model, flags->run, Session::inference(job, flags->run));
-  session.load();
-  if (!flags->input.empty()) {
-    answer_file(session, *flags, env);
-  } else if (!flags->prompt.empty()) {
-    Chat(session, *flags).ask_once(flags->prompt);
+  const AnswerFileOptions options = flags->options(host.env);
+  if (const auto code = launch_verb("infer", args, options.run, host)) return *code;
+  Job job = start_verb("infer", options.run, host);
+  if (options.input.empty()) {
+    talk(job, *flags, options);
   } else {
-    Chat(session, *flags).converse();
+    const Console console(std::cerr, job, host);
+    const Answered done = answer_file(job, options, console.events());
+    if (job.reports()) print(done, options.output.string());
   }
-  tell_communication(job, flags->run, std::cerr);  // answers alone stand on stdout
+  print_communication(job, options.run, std::cerr);  // answers alone stand on stdout
   return 0;
 }
 

@@ -3,8 +3,9 @@
 #include <CLI/CLI.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/infer.h"
+#include "lockstep/cli/verbs.h"
 
 namespace lockstep {
 
@@ -17,9 +18,10 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       "  lockstep infer --model my-model --prompt 'What is this?' --image a.png  one answer\n"
       "  lockstep infer --model my-model --val_dataset rows.jsonl --result_path answers.jsonl --nproc 2");
   add_run_flags(app, f.run);
-  app.add_option("--val_dataset,--input,--dataset", f.input, "rows to answer, JSONL or JSON")->group("Prompts");
-  app.add_option("--result_path,--output", f.output, "answers, JSONL, in the order of the rows")->group("Prompts");
-  app.add_option("--overwrite", f.overwrite, "begin anew where an earlier run of other flags was cut short")
+  app.add_option("--val_dataset,--input,--dataset", f.given.input, "rows to answer, JSONL or JSON")->group("Prompts");
+  app.add_option("--result_path,--output", f.given.output, "answers, JSONL, in the order of the rows")
+      ->group("Prompts");
+  app.add_option("--overwrite", f.given.overwrite, "begin anew where an earlier run of other flags was cut short")
       ->capture_default_str()
       ->group("Prompts");
   app.add_option("--prompt", f.prompt, "one question instead of a chat")->group("Prompts");
@@ -27,34 +29,44 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
   add_row_flags(app, f.rows);
   const char* group = "Generation";
-  app.add_option("--max_new_tokens", f.max_new_tokens, "")
+  app.add_option("--max_new_tokens", f.given.max_new_tokens, "")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--temperature", f.sampling.temperature, "0: greedy")
+  app.add_option("--temperature", f.given.sampling.temperature, "0: greedy")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--top_k", f.sampling.top_k, "0: off")
+  app.add_option("--top_k", f.given.sampling.top_k, "0: off")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
-  app.add_option("--top_p", f.sampling.top_p, "")->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(group);
-  app.add_option("--repetition_penalty", f.sampling.repetition_penalty, "1: off")
+  app.add_option("--top_p", f.given.sampling.top_p, "")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--repetition_penalty", f.given.sampling.repetition_penalty, "1: off")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
-  add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group, f.batch);
+  add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
+                  f.given.batch);
   app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
   if (!parse_flags(app, args)) return std::nullopt;
-  if (f.input.empty() != f.output.empty()) {
+  if (f.given.input.empty() != f.given.output.empty()) {
     throw usage_error("lockstep infer: --val_dataset and --result_path belong together",
                       "give both, or neither for a chat");
   }
-  f.sampling.seed = f.rows.seed;
-  f.run.dtype();
-  f.run.zero();
+  (void)f.options(Env());
   return f;
+}
+
+AnswerFileOptions InferFlags::options(const Env& env) const {
+  AnswerFileOptions out = given;
+  out.run = run.options();
+  out.rows = rows.options(env);
+  out.sampling.seed = out.rows.seed;
+  return out;
 }
 
 }  // namespace lockstep

@@ -5,21 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/cli/batch_search.h"
+#include "lockstep/cli/row_flags.h"
 #include "lockstep/cli/run_flags.h"
-#include "lockstep/infer/decode_slots.h"
+#include "lockstep/tasks/answer_file.h"
 
 namespace lockstep {
 
 struct InferFlags {
   RunFlags run;
   RowFlags rows;
-  std::string input, output, prompt, system;
+  AnswerFileOptions given;  // what a flag says as it is
+  std::string prompt, system;
   std::vector<std::string> images;
-  int64_t max_new_tokens = 256;
-  BatchFlags batch;
-  bool stream = true, overwrite = false;
-  SamplingOptions sampling;
+  bool stream = true;
+
+  AnswerFileOptions options(const Env& env) const;  // throws UserError(kUsage)
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

@@ -1,5 +1,3 @@
-#include "lockstep/cli/init.h"
-
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -8,7 +6,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/init_checkpoint.h"
+#include "lockstep/cli/verbs.h"
+#include "lockstep/zoo/fresh_checkpoint.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
@@ -16,7 +15,7 @@ namespace lockstep {
 const char* const init_summary =
     "write a complete checkpoint with random weights: config, weights, tokenizer, processor";
 
-int run_init(const std::vector<std::string>& args, const Env&) {
+int run_init(const Words& args, const Host& /*host*/) {
   InitOptions options;
   std::string dtype = "bfloat16";
   std::vector<std::string> names;

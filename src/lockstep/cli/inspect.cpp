@@ -1,4 +1,4 @@
-#include "lockstep/cli/inspect.h"
+#include "lockstep/doctor/inspect.h"
 
 #include <iostream>
 
@@ -8,13 +8,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/inspect_checkpoint.h"
+#include "lockstep/cli/verbs.h"
 
 namespace lockstep {
 
 const char* const inspect_summary = "say what a checkpoint folder holds and whether all of it can be used";
 
-int run_inspect(const std::vector<std::string>& args, const Env&) {
+int run_inspect(const Words& args, const Host& /*host*/) {
   std::string dir;
   std::vector<std::string> no_build;
   bool as_json = false;

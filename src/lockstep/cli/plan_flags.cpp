@@ -9,33 +9,22 @@
 
 namespace lockstep {
 
-int64_t PlanFlags::device_bytes() const {
-  return device_memory.empty() ? 0 : parse_bytes(device_memory, "--device_memory");
-}
-
-void PlanFlags::check() const {
-  sft.run.placement.check();
-  if (!device_memory.empty() && sft.run.device == "cpu") {
-    throw usage_error(fmt::format("--device_memory {} is of GPUs, and --device cpu asks for none", device_memory),
-                      "leave one of them out");
+JobPlanOptions PlanFlags::options(const Env& env) const {
+  JobPlanOptions out = given;
+  out.job = sft.options(env);
+  if (!device_memory.empty()) {
+    out.device_bytes = parse_bytes(device_memory, "--device_memory");
+    if (out.device_bytes <= 0) {
+      throw usage_error(fmt::format("--device_memory {}: expected more than 0 bytes", device_memory),
+                        "for example --device_memory 80GiB");
+    }
   }
-  if (!device_memory.empty() && device_bytes() <= 0) {
-    throw usage_error(fmt::format("--device_memory {}: expected more than 0 bytes", device_memory),
-                      "for example --device_memory 80GiB");
-  }
-  if (gpus > 0 && device_memory.empty() && sft.run.device != "cuda") {
-    throw usage_error(fmt::format("--gpus {} is of GPUs that are not here, and nothing says what they are", gpus),
-                      "--device_memory 80GiB beside it, or --device cuda");
-  }
-  if (world > 0 && sft.run.nproc > world) {
-    throw usage_error(fmt::format("--nproc {} are the ranks of one machine, and --world {} those of all: fewer",
-                                  sft.run.nproc, world),
-                      fmt::format("--world {0}, or --nproc {1}", sft.run.nproc, world));
-  }
-  if (inference && sft.run.placement.offloads("optimizer")) {
+  if (out.inference && sft.run.offloads("optimizer")) {
     throw usage_error("--inference: nothing is trained, so --offload optimizer has nothing to move",
                       "leave one of them out, or --offload params");
   }
+  out.check();
+  return out;
 }
 
 std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) {
@@ -48,21 +37,22 @@ std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) 
       "Example:\n  lockstep plan --model my-model --dataset rows.jsonl --nproc 8 --device_memory 80GiB --deepspeed "
       "zero3");
   sft.add_to(app, SftParser::Verb::kPlan);
-  app.add_option("--world", flags.world, "ranks in all (default: those of one machine)")
+  app.add_option("--world", flags.given.world, "ranks in all (default: those of one machine)")
       ->check(CLI::PositiveNumber)
       ->group("Ranks");
   app.add_option("--device_memory", flags.device_memory,
                  "of each GPU, as 80GiB: for GPUs that are not here (default: what this machine has)")
       ->group("Ranks");
-  app.add_option("--gpus", flags.gpus, "of each machine, beside --device_memory (default: one for each local rank)")
+  app.add_option("--gpus", flags.given.gpus,
+                 "of each machine, beside --device_memory (default: one for each local rank)")
       ->check(CLI::Range(1, 1024))
       ->group("Ranks");
-  app.add_flag("--inference", flags.inference, "nothing is trained")->group("Training");
+  app.add_flag("--inference", flags.given.inference, "nothing is trained")->group("Training");
   app.add_flag("--json", flags.json, "as plan.json")->group("Output");
   app.add_option("--report", flags.report, "a picture of the memory, as an HTML file")->group("Output");
   if (!parse_flags(app, args)) return std::nullopt;
   sft.check();
-  flags.check();
+  (void)flags.options(Env());
   return flags;
 }
 

@@ -1,25 +1,23 @@
 // The flags of `lockstep plan`: those of sft, and for which machines.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/cli/train_flags.h"
+#include "lockstep/tasks/plan_job.h"
 
 namespace lockstep {
 
 struct PlanFlags {
   SftFlags sft;
-  int world = 0;  // 0: those of this machine
+  JobPlanOptions given;  // what a flag says as it is
   std::string device_memory, report;
-  int gpus = 0;  // of a machine, with --device_memory; 0: one a rank
-  bool inference = false, json = false;
+  bool json = false;
 
-  int64_t device_bytes() const;  // of --device_memory; 0: not given. Throws UserError(kUsage)
-  /// Of flags that contradict each other. Throws UserError(kUsage).
-  void check() const;
+  /// All of it. Throws UserError(kUsage), also where flags contradict each other.
+  JobPlanOptions options(const Env& env) const;
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

@@ -1,5 +1,3 @@
-#include "lockstep/cli/report.h"
-
 #include <filesystem>
 #include <iostream>
 
@@ -9,9 +7,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/cli/report_text.h"
+#include "lockstep/cli/verbs.h"
 #include "lockstep/guard/post_mortem.h"
 #include "lockstep/watch/post_mortem_page.h"
+#include "lockstep/watch/post_mortem_text.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +47,7 @@ fs::path post_mortem_of(const fs::path& run) {
 
 const char* const report_summary = "tell what ended a job, and draw the timeline of its ranks";
 
-int run_report(const std::vector<std::string>& args, const Env&) {
+int run_report(const Words& args, const Host& /*host*/) {
   std::string run, folder, output;
   bool as_json = false;
   CLI::App app(report_summary, "lockstep report");

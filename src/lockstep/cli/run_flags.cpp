@@ -5,46 +5,67 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
-#include "lockstep/cli/component_flags.h"
-#include "lockstep/cli/media_flags.h"
+#include "lockstep/plan/component_choice.h"
+#include "lockstep/plan/max_memory.h"
 
 namespace lockstep {
 namespace {
 
-/// A flag's text as the JSON value it spells.
-Json typed(const std::string& text) {
-  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return parsed.is_boolean() || parsed.is_number() ? parsed : Json(text);
+Dtype compute_dtype(const std::string& flag) {
+  const Dtype dtype = dtype_from_flag(flag);
+  if (dtype == Dtype::kBF16 || dtype == Dtype::kF16 || dtype == Dtype::kF32) return dtype;
+  throw usage_error(fmt::format("--torch_dtype: expected bfloat16, float16 or float32, found {}", flag));
+}
+
+CommFigures comm_figures_from(const std::string& word) {
+  if (word == "off") return CommFigures::kOff;
+  return word == "full" ? CommFigures::kFull : CommFigures::kKind;
+}
+
+Guard guard_from(const std::string& word) {
+  if (word == "off") return Guard::kOff;
+  return word == "strict" ? Guard::kStrict : Guard::kDefault;
+}
+
+void add_placement_flags(CLI::App& app, RunFlags& flags) {
+  const std::string group = "Devices and memory";
+  app.add_option("--device_map", flags.given.placement.device_map,
+                 "blocks over the devices that a rank drives: a JSON file {\"model.layers.0\": 0, …} as Accelerate "
+                 "writes it, or auto | balanced | balanced_low_0 | sequential")
+      ->group(group);
+  app.add_option("--max_memory", flags.given.placement.max_memory,
+                 "what blocks may take of each device: 0:10GiB,1:20GiB,cpu:64GiB, or 10GiB for each")
+      ->group(group);
+  app.add_option("--virtual_devices", flags.given.placement.virtual_devices,
+                 "parts of the host's memory as devices, each with a limit and counters of its own: to try device maps "
+                 "and offloading without a GPU")
+      ->check(CLI::Range(0, 64))
+      ->group(group);
+  app.add_option("--offload", flags.offload,
+                 "optimizer, params: masters and AdamW's moments, or weights, stay in host memory; weights come to the "
+                 "device a block ahead")
+      ->delimiter(',')
+      ->group(group);
+  app.add_option("--memory_limit", flags.memory_limit,
+                 "of each device, for one rank: 10GiB. A batch that would need more is split, a job that cannot fit is "
+                 "refused with a table")
+      ->group(group);
+  app.add_flag("--debug_sync", flags.given.placement.debug_sync,
+               "wait for the device after every block, so that its errors show at the block that made them (slow)")
+      ->group(group);
+  app.add_option("--device_log", flags.device_log,
+                 "file for every tensor that crosses from device to device: name, bytes, from, to, time (one JSON "
+                 "object a line; .rank-N is added for several ranks)")
+      ->group(group);
 }
 
 }  // namespace
 
-ZeroStage RunFlags::zero() const { return deepspeed.empty() ? ZeroStage{3} : ZeroStage::from_flag(deepspeed); }
-
-std::set<Component> RunFlags::without() const { return components_from("--no_build", no_build); }
-
-bool RunFlags::offloads_optimizer() const {
-  return placement.offloads("optimizer") ||
-         (!deepspeed.empty() && DeepSpeedChoice::from_flag(deepspeed).offload_optimizer);
-}
-
-bool RunFlags::offloads_params() const {
-  return placement.offloads("params") || (!deepspeed.empty() && DeepSpeedChoice::from_flag(deepspeed).offload_params);
-}
-
-std::optional<Dtype> RunFlags::dtype() const {
-  if (torch_dtype.empty()) return std::nullopt;
-  const Dtype dtype = dtype_from_flag(torch_dtype);
-  if (dtype == Dtype::kBF16 || dtype == Dtype::kF16 || dtype == Dtype::kF32) return dtype;
-  throw usage_error(fmt::format("--torch_dtype: expected bfloat16, float16 or float32, found {}", torch_dtype));
-}
-
 void add_run_flags(CLI::App& app, RunFlags& flags) {
-  app.add_option("--model,--model_id_or_path", flags.model, "checkpoint folder")->required()->group("Model");
+  app.add_option("--model,--model_id_or_path", flags.given.model, "checkpoint folder")->required()->group("Model");
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")
       ->group("Model");
@@ -55,11 +76,11 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--deepspeed", flags.deepspeed,
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
-  app.add_option("--nproc", flags.nproc, "local ranks to start (default: NPROC_PER_NODE, else one a GPU, else 1)")
+  app.add_option("--nproc", flags.given.nproc, "local ranks to start (default: NPROC_PER_NODE, else one a GPU, else 1)")
       ->check(CLI::Range(0, 4096))
       ->group("Ranks");
   app.add_option("--transport", flags.transport, "auto | gloo | shm | nccl")->capture_default_str()->group("Ranks");
-  app.add_option("--device", flags.device, "auto | cpu | cuda")
+  app.add_option("--device", flags.given.device, "auto | cpu | cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str()
       ->group("Ranks");
@@ -79,7 +100,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"default", "strict", "off"}))
       ->capture_default_str()
       ->group("Ranks");
-  app.add_option("--max_restarts", flags.max_restarts,
+  app.add_option("--max_restarts", flags.given.max_restarts,
                  "start the ranks again after a failure, from the last checkpoint, so many times")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str()
@@ -90,7 +111,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"kind", "full", "off"}))
       ->capture_default_str()
       ->group("Ranks");
-  add_placement_flags(app, flags.placement);
+  add_placement_flags(app, flags);
 }
 
 JudgeOptions RunFlags::judge() const {
@@ -124,70 +145,43 @@ JudgeOptions RunFlags::judge() const {
   return options;
 }
 
-int64_t RunFlags::data_patience_s() const {
-  constexpr int64_t kAfterRollCall = 10;
-  return static_cast<int64_t>(judge().hard_seconds[static_cast<size_t>(Phase::kData)]) + kAfterRollCall;
+bool RunFlags::offloads(const std::string& what) const {
+  return std::find(offload.begin(), offload.end(), what) != offload.end();
 }
 
-DatasetOptions RowFlags::dataset(const Env& env) const {
-  return {.strict = strict, .root_image_dir = env.text("ROOT_IMAGE_DIR").value_or("")};
-}
-
-Json RowFlags::as_json() const {
-  return {{"strict", strict},
-          {"max_length", max_length},
-          {"truncation_strategy", truncation_strategy},
-          {"seed", seed},
-          {"pixels",
-           {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
-            media.video_total_pixels}},
-          {"fps", media.fps}};
-}
-
-ProcessOptions RowFlags::process() const {
-  ProcessOptions options{.max_length = max_length, .media = media};
-  if (truncation_strategy == "right") options.truncation = Truncation::kRight;
-  if (truncation_strategy == "left") options.truncation = Truncation::kLeft;
-  return options;
-}
-
-void add_row_flags(CLI::App& app, RowFlags& flags) {
-  app.add_option("--max_length", flags.max_length, "tokens of a row; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str()
-      ->group("Data");
-  app.add_option("--truncation_strategy", flags.truncation_strategy,
-                 "of longer rows: delete | right | left; images are never cut")
-      ->check(CLI::IsMember({"delete", "right", "left"}))
-      ->capture_default_str()
-      ->group("Data");
-  add_media_flags(app, flags.media);
-  app.add_option("--strict", flags.strict, "stop at the first row that cannot be used, instead of skipping it")
-      ->capture_default_str()
-      ->group("Data");
-  app.add_option("--seed", flags.seed, "of the data order and of sampling")->capture_default_str()->group("Data");
-  app.add_option("--dataloader_num_workers", flags.num_workers, "threads that prepare rows; 0: none")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->group("Data");
-}
-
-Json flags_as_json(const CLI::App& app) {
-  Json json = Json::object();
-  for (const auto* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_group().empty()) continue;
-    const std::string& name = option->get_lnames()[0];
-    const auto values = option->count() > 0 ? option->results() : std::vector<std::string>{};
-    const bool list = option->get_items_expected_max() > 1;
-    if (list) {
-      json[name] = values;
-    } else if (!values.empty()) {
-      json[name] = typed(values.back());
-    } else {
-      json[name] = option->get_default_str().empty() ? Json(nullptr) : typed(option->get_default_str());
-    }
+PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
+  for (const auto& word : offload) {
+    if (word == "optimizer" || word == "params" || word == "none") continue;
+    const std::string near = nearest_name(word, {"optimizer", "params", "none"});
+    throw usage_error(fmt::format("--offload {}: expected optimizer, params or none", word),
+                      near.empty() ? "--offload optimizer" : "did you mean " + near + "?");
   }
-  return json;
+  if (offloads("none") && offload.size() > 1) throw usage_error("--offload: none, and something besides");
+  PlacementOptions out = given.placement;
+  out.offload_optimizer = offloads("optimizer") || choice.offload_optimizer;
+  out.offload_params = offloads("params") || choice.offload_params;
+  out.device_log = device_log;
+  if (!memory_limit.empty()) out.memory_limit = parse_bytes(memory_limit, "--memory_limit");
+  if (out.memory_limit <= 0) {
+    throw usage_error(fmt::format("--memory_limit {}: expected more than 0 bytes", memory_limit),
+                      "for example --memory_limit 10GiB, or leave it out");
+  }
+  out.check();
+  return out;
+}
+
+RunOptions RunFlags::options() const {
+  RunOptions out = given;
+  if (!torch_dtype.empty()) out.dtype = compute_dtype(torch_dtype);
+  const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
+  out.zero = choice.zero;
+  out.without = components_from("--no_build", no_build);
+  out.transport = transport_from_flag(transport);
+  out.judge = judge();
+  out.guard = guard_from(guard);
+  out.comm_figures = comm_figures_from(comm_figures);
+  out.placement = placement(choice);
+  return out;
 }
 
 }  // namespace lockstep

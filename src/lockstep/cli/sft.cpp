@@ -1,21 +1,35 @@
-#include "lockstep/cli/sft.h"
+// lockstep sft: fine-tune a model on one or many ranks.
+#include <iostream>
 
-#include "lockstep/cli/media_flags.h"
-#include "lockstep/cli/sft_run.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cli/stop_signals.h"
+#include "lockstep/cli/train_flags.h"
+#include "lockstep/cli/verb_job.h"
+#include "lockstep/cli/verbs.h"
+#include "lockstep/tasks/fine_tune.h"
+#include "lockstep/tasks/run_folder.h"
 
 namespace lockstep {
 
 const char* const sft_summary = "fine-tune a model on your rows";
 
-int run_sft(const std::vector<std::string>& args, const Env& env) {
-  auto flags = parse_sft_flags(args);
+int run_sft(const Words& args, const Host& host) {
+  const auto flags = parse_sft_flags(args);
   if (!flags) return 0;
-  read_media_environment(env, flags->rows.media);
-  if (const auto code = launch_if_asked("sft", args, flags->run, env)) return *code;
-  StopSignals signals;  // before any other thread
-  Job job = start_job("sft", flags->run, env);
-  SftRun run(job, *flags, args, env, signals);
-  return run.run();
+  FineTuneOptions options = flags->options(host.env);
+  if (const auto code = launch_verb("sft", args, options.run, host)) return *code;
+  const StopSignals signals;  // before any other thread
+  Job job = start_verb("sft", options.run, host);
+  const Console console(std::cout, job, host);
+  for (const auto& text : flags->notices) console.events().emit(Notice{text});
+  options.stop_wanted = [&] { return signals.received() != 0; };
+  // A stage of several is resumed with them: its launcher knows how.
+  const auto of_stages = host.env.text("LOCKSTEP_RESUME_COMMAND");
+  options.resume_command = [&](const std::string& checkpoint) {
+    return of_stages ? *of_stages : resume_command(args, checkpoint);
+  };
+  const FineTuned done = fine_tune(job, options, console.events());
+  return static_cast<int>(done.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
 }
 
 }  // namespace lockstep

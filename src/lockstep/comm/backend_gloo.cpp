@@ -140,7 +140,7 @@ class GlooBackend final : public Backend {
   Tensor staging(int64_t numel, int scalar_type) override {
     return at::detail::empty_cpu({numel}, at::TensorOptions().dtype(static_cast<at::ScalarType>(scalar_type)));
   }
-  int64_t max_staging_bytes() const override { return int64_t{64} << 20; }
+  int64_t max_staging_bytes() const override { return kGlooStagingBytes; }
   std::string name() const override { return "gloo"; }
   void abort() override { state_->aborted = true; }
 

@@ -1,6 +1,7 @@
 // Collectives between processes over TCP, by c10d's Gloo.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,9 @@ namespace lockstep {
 
 class Rendezvous;
 struct World;
+
+/// The most that one reduction stages at once.
+inline constexpr int64_t kGlooStagingBytes = int64_t{64} << 20;
 
 struct GlooPatience {
   Clock::duration connecting, calls;

@@ -40,7 +40,7 @@ char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.data_ptr
 class ShmWork;
 
 /// A stretch of a call that fits a slot: how to fill the slot, and what to do when all slots of its number are there.
-struct Piece {
+struct Chunk {
   uint64_t seq = 0;
   std::function<void(char* slot)> fill;  // empty: the slot is filled already
   std::function<void()> take;
@@ -81,7 +81,7 @@ class ShmBackend final : public Backend {
     check(full.is_contiguous() && shard.is_contiguous(), "shared memory gathers contiguous tensors");
     const int64_t part = static_cast<int64_t>(shard.nbytes());
     return launch(part, slot_bytes_, [&](int64_t begin, int64_t size) {
-      return Piece{.fill = [=](char* slot) { copy_bytes(slot, bytes_of(shard) + begin, size); },
+      return Chunk{.fill = [=](char* slot) { copy_bytes(slot, bytes_of(shard) + begin, size); },
                    .take =
                        [=, this, seq = next_] {
                          for (int r = 0; r < world(); ++r) {
@@ -100,12 +100,12 @@ class ShmBackend final : public Backend {
     if (staged_.defined() && staged.data_ptr() == staged_.data_ptr()) {
       staged_ = Tensor();
       return launch(part, part, [&](int64_t, int64_t) {
-        return Piece{.fill = {}, .take = [=, this, seq = next_] { add(sum, seq, dtype, accumulate); }};
+        return Chunk{.fill = {}, .take = [=, this, seq = next_] { add(sum, seq, dtype, accumulate); }};
       });
     }
     const int64_t most = slot_bytes_ / (width * world());
     return launch(part, most, [&](int64_t begin, int64_t size) {
-      return Piece{.fill =
+      return Chunk{.fill =
                        [=, this](char* slot) {
                          for (int r = 0; r < world(); ++r) {
                            if (r == rank_) continue;  // added from where it is
@@ -126,7 +126,7 @@ class ShmBackend final : public Backend {
     const Dtype dtype = dtype_of(value);
     const int64_t width = dtype_bytes(dtype);
     return launch(flat.numel(), slot_bytes_ / width, [&](int64_t begin, int64_t size) {
-      return Piece{.fill = [=](char* slot) { copy_bytes(slot, bytes_of(flat) + begin * width, size * width); },
+      return Chunk{.fill = [=](char* slot) { copy_bytes(slot, bytes_of(flat) + begin * width, size * width); },
                    .take =
                        [=, this, seq = next_] {
                          reduce_in_rank_order(bytes_of(flat) + begin * width, parts(seq, 0), dtype, size, maximum);
@@ -137,7 +137,7 @@ class ShmBackend final : public Backend {
   std::unique_ptr<Work> broadcast(const Tensor& value, int root) override {
     const int64_t total = static_cast<int64_t>(value.nbytes());
     return launch(total, slot_bytes_, [&](int64_t begin, int64_t size) {
-      return Piece{.fill =
+      return Chunk{.fill =
                        [=, this](char* slot) {
                          if (rank_ == root) copy_bytes(slot, bytes_of(value) + begin, size);
                        },
@@ -171,8 +171,8 @@ class ShmBackend final : public Backend {
   }
 
   void forget(const ShmWork* work) {
-    for (auto& piece : pending_) {
-      if (piece.work == work) piece.work = nullptr;
+    for (auto& chunk : pending_) {
+      if (chunk.work == work) chunk.work = nullptr;
     }
   }
 
@@ -196,19 +196,19 @@ class ShmBackend final : public Backend {
     sum_in_rank_order(static_cast<float*>(sum.data_ptr()), all, dtype, size, accumulate);
   }
 
-  /// Cuts [0, total) into pieces, enters them, and sends as many as need no waiting.
+  /// Cuts [0, total) into chunks, enters them, and sends as many as need no waiting.
   template <typename MakePiece>
   std::unique_ptr<Work> launch(int64_t total, int64_t most, MakePiece&& make_piece) {
     check(!staged_.defined(), "a call between staging() and its reduce_scatter()");
     auto work = std::make_unique<ShmWork>(*this);
     for (int64_t begin = 0; begin == 0 || begin < total; begin += std::max<int64_t>(most, 1)) {
-      Piece piece = make_piece(begin, std::min(most, total - begin));
-      piece.seq = next_++;
-      piece.work = work.get();
-      pending_.push_back(std::move(piece));
+      Chunk chunk = make_piece(begin, std::min(most, total - begin));
+      chunk.seq = next_++;
+      chunk.work = work.get();
+      pending_.push_back(std::move(chunk));
     }
-    for (auto& piece : pending_) {
-      if (!piece.posted && !post(piece)) break;
+    for (auto& chunk : pending_) {
+      if (!chunk.posted && !post(chunk)) break;
     }
     work->ends_with(next_ - 1);
     return work;
@@ -221,17 +221,17 @@ class ShmBackend final : public Backend {
     });
   }
 
-  /// Sends a piece if its slot is free. A piece that was staged is in its slot already.
-  bool post(Piece& piece) {
-    if (!has_room(piece.seq)) return false;
-    if (piece.fill) piece.fill(slot(rank_, piece.seq));
-    segment(rank_).control().posted.store(piece.seq, std::memory_order_release);
+  /// Sends a chunk if its slot is free. A chunk that was staged is in its slot already.
+  bool post(Chunk& chunk) {
+    if (!has_room(chunk.seq)) return false;
+    if (chunk.fill) chunk.fill(slot(rank_, chunk.seq));
+    segment(rank_).control().posted.store(chunk.seq, std::memory_order_release);
     segment(rank_).signal();
-    piece.posted = true;
+    chunk.posted = true;
     return true;
   }
 
-  /// Frees the slot of `seq`: completes this rank's own earlier pieces, then waits for the peers'.
+  /// Frees the slot of `seq`: completes this rank's own earlier chunks, then waits for the peers'.
   void make_room(uint64_t seq, const Deadline& deadline) {
     while (!pending_.empty() && (!pending_.back().posted || pending_.front().seq + kSlots <= seq))
       complete_front(deadline);
@@ -242,21 +242,21 @@ class ShmBackend final : public Backend {
   }
 
   void complete_front(const Deadline& deadline) {
-    Piece& piece = pending_.front();
+    Chunk& chunk = pending_.front();
     const auto begun = Clock::now();
-    if (!piece.posted) {
+    if (!chunk.posted) {
       for (int r = 0; r < world(); ++r) {
-        segment(r).wait_for(segment(r).control().consumed, piece.seq - kSlots, deadline, aborted_, r);
+        segment(r).wait_for(segment(r).control().consumed, chunk.seq - kSlots, deadline, aborted_, r);
       }
-      post(piece);
+      post(chunk);
     }
     for (int r = 0; r < world(); ++r)
-      segment(r).wait_for(segment(r).control().posted, piece.seq, deadline, aborted_, r);
+      segment(r).wait_for(segment(r).control().posted, chunk.seq, deadline, aborted_, r);
     const auto all_there = Clock::now();
-    piece.take();
-    segment(rank_).control().consumed.store(piece.seq, std::memory_order_release);
+    chunk.take();
+    segment(rank_).control().consumed.store(chunk.seq, std::memory_order_release);
     segment(rank_).signal();
-    if (piece.work != nullptr) piece.work->took(all_there - begun, Clock::now() - begun);
+    if (chunk.work != nullptr) chunk.work->took(all_there - begun, Clock::now() - begun);
     pending_.pop_front();
     for (auto& next : pending_) {  // what waited for this slot
       if (!next.posted && !post(next)) break;
@@ -273,7 +273,7 @@ class ShmBackend final : public Backend {
   int64_t slot_bytes_;
   Clock::duration patience_;
   uint64_t next_ = 1;
-  std::deque<Piece> pending_;
+  std::deque<Chunk> pending_;
   Tensor staged_;
   std::atomic<bool> aborted_{false};
 };

@@ -1,9 +1,9 @@
 // Collectives between ranks of one host through shared memory: 3-10 times Gloo's speed and a fraction of its CPU time.
 //
-// Each rank owns a segment in /dev/shm: a control page and a ring of slots. A call is cut into pieces of at most a
-// slot. To send piece s, a rank writes it into slot s mod kSlots and posts s; whoever needs it copies or adds straight
-// from there and marks s consumed. A slot is reused when all have consumed what was in it. Pieces complete in order,
-// and posting piece s completes this rank's own piece s - kSlots first; that depends only on posts that come earlier in
+// Each rank owns a segment in /dev/shm: a control page and a ring of slots. A call is cut into chunks of at most a
+// slot. To send chunk s, a rank writes it into slot s mod kSlots and posts s; whoever needs it copies or adds straight
+// from there and marks s consumed. A slot is reused when all have consumed what was in it. Chunks complete in order,
+// and posting chunk s completes this rank's own chunk s - kSlots first; that depends only on posts that come earlier in
 // every rank's program, so any number of calls may be in flight without a deadlock.
 #pragma once
 

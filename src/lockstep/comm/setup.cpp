@@ -21,14 +21,28 @@
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/tree_link.h"
+#include "lockstep/tensor/devices.h"
 
 namespace lockstep {
 
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Transport>, 4> kTransports = {
+    {{"auto", Transport::kAuto}, {"gloo", Transport::kGloo}, {"shm", Transport::kShm}, {"nccl", Transport::kNccl}}};
+
+}  // namespace
+
+std::string transport_name(Transport transport) {
+  for (const auto& [name, value] : kTransports) {
+    if (value == transport) return std::string(name);
+  }
+  return "auto";
+}
+
 Transport transport_from_flag(const std::string& name) {
-  if (name == "auto") return Transport::kAuto;
-  if (name == "gloo") return Transport::kGloo;
-  if (name == "shm") return Transport::kShm;
-  if (name == "nccl") return Transport::kNccl;
+  for (const auto& [known, transport] : kTransports) {
+    if (known == name) return transport;
+  }
   throw usage_error(fmt::format("--transport \"{}\": expected auto, gloo, shm or nccl", name));
 }
 
@@ -55,12 +69,6 @@ std::unique_ptr<Backend> make_host_backend(const World& world, Rendezvous& rende
 
 namespace {
 
-/// The index in "cuda:0"; nothing for the CPU.
-std::optional<int> gpu_of(const std::string& device) {
-  if (device.rfind("cuda", 0) != 0) return std::nullopt;
-  return device == "cuda" ? 0 : std::stoi(device.substr(device.find(':') + 1));
-}
-
 /// Opens the CUDA library and takes the GPU, before anything makes a tensor there; refuses transports that do not fit.
 void prepare_device(const ConnectOptions& options) {
   const auto gpu = gpu_of(options.device);
@@ -71,7 +79,7 @@ void prepare_device(const ConnectOptions& options) {
   }
   if (options.transport == Transport::kGloo || options.transport == Transport::kShm) {
     throw usage_error(fmt::format("--transport {}: the parameters are on {}, which NCCL connects",
-                                  options.transport == Transport::kGloo ? "gloo" : "shm", options.device),
+                                  transport_name(options.transport), options.device),
                       "use --transport auto, or --device cpu");
   }
   require_cuda_library().set_device(*gpu);

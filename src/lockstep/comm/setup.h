@@ -21,6 +21,7 @@ class Rendezvous;
 /// else Gloo.
 enum class Transport { kAuto, kGloo, kShm, kNccl };
 Transport transport_from_flag(const std::string& name);  // "auto", "gloo", "shm", "nccl"; throws UserError(kUsage)
+std::string transport_name(Transport transport);
 
 struct ConnectOptions {
   std::string device = "cpu";  // "cpu" or "cuda:0"

@@ -16,6 +16,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "lockstep/comm/cuda_library.h"  // kNcclStagingBytes
+
 namespace lockstep {
 namespace {
 
@@ -154,7 +156,7 @@ class NcclBackend final : public Backend {
   Tensor staging(int64_t numel, int scalar_type) override {
     return at::empty({numel}, at::TensorOptions().dtype(static_cast<at::ScalarType>(scalar_type)).device(device_));
   }
-  int64_t max_staging_bytes() const override { return int64_t{1} << 30; }
+  int64_t max_staging_bytes() const override { return kNcclStagingBytes; }
   std::string name() const override { return "nccl"; }
   void abort() override { watcher_.abort(); }
 

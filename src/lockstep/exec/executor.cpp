@@ -103,12 +103,12 @@ Flow Executor::forward(Flow inputs, const Context& context, Presence here, Prese
     forward({}, anywhere);
     return {};
   }
-  std::array<Part, 1> part{{{std::move(inputs), context, here.image}}};
+  std::array<SubBatch, 1> part{{{std::move(inputs), context, here.image}}};
   forward(part, anywhere);
   return std::move(part[0].flow);
 }
 
-void Executor::forward(std::span<Part> parts, Presence anywhere, Extent extent) {
+void Executor::forward(std::span<SubBatch> parts, Presence anywhere, Extent extent) {
   auto steps = active_steps(anywhere, 0, plan_.steps.size());
   if (extent == Extent::kInputs) std::erase_if(steps, [&](const Step* s) { return s->block >= model_.input_blocks; });
   for (size_t k = 0; k < steps.size(); ++k) {

@@ -45,7 +45,7 @@ struct TrainInput {
 };
 
 /// A batch on its way through a pass that it shares with others: its tensors never meet theirs.
-struct Part {
+struct SubBatch {
   Flow flow;  // inputs before the pass, outputs after it
   Context context;
   bool image = false;
@@ -71,7 +71,7 @@ class Executor {
   Flow forward(Flow inputs, const Context& context, Presence here, Presence anywhere);
 
   /// The same for several parts at once, or none: this rank then only lends its shards. Collective.
-  void forward(std::span<Part> parts, Presence anywhere, Extent extent = Extent::kWhole);
+  void forward(std::span<SubBatch> parts, Presence anywhere, Extent extent = Extent::kWhole);
 
   GradReducer& grads() { return grads_; }
 

@@ -22,7 +22,7 @@ Outcome run(const Model& model, JobOptions options, int world, int micro_batches
     Job job(model, options, rank.data());
     std::vector<double> losses;
     for (int step = 0; step < 2; ++step) {
-      RowsOfWindow window;
+      RowsOfStep window;
       for (int m = 0; m < micro_batches; ++m) {
         std::mt19937_64 random(static_cast<uint64_t>(100 * step + 10 * m + rank.id()));
         window.push_back({make_row(random, true), make_row(random, m % 2 == 0)});

@@ -54,7 +54,7 @@ class Rehearsal {
     store_.fill([](const ParamSource&, int64_t, const Tensor&) {});
   }
 
-  void train(const RowsOfWindow& window) {
+  void train(const RowsOfStep& window) {
     std::vector<TrainInput> inputs, waiting;
     const size_t stages = stages_of(plan_).size();
     const size_t run = !options_.alike ? window.size() : stages == 1 ? 1 : stages + 1;
@@ -99,7 +99,7 @@ class Rehearsal {
   ShardedAdamW adamw_;
 };
 
-std::string describe(const RowsOfWindow& window) {
+std::string describe(const RowsOfStep& window) {
   int64_t rows = 0, longest = 0, media = 0;
   for (const auto& micro : window) {
     rows = std::max(rows, static_cast<int64_t>(micro.size()));
@@ -121,7 +121,7 @@ DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& o
 
 }  // namespace
 
-MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow& window,
+MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& window,
                         const RehearsalOptions& options) {
   Rehearsal rehearsal(model, plan, options);
   rehearsal.load();
@@ -219,7 +219,7 @@ class CostMeter {
 
 }  // namespace
 
-std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options, const RowsOfWindow& window,
+std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options, const RowsOfStep& window,
                                    const RehearsalOptions& options) {
   PlanOptions alone = plan_options;
   alone.placement = {.offload_params = plan_options.placement.offload_params,

@@ -3,8 +3,8 @@
 // formulas that could fall behind it.
 //
 // Example:
-//   const MemoryForecast forecast = rehearse(model, plan, window, {.transport = "shm"});
-//   const std::vector<BlockCost> costs = block_costs(model, options, window, {});     // what device maps are made from
+//   const MemoryForecast forecast = rehearse(model, plan, step_rows, {.transport = "shm"});
+//   const std::vector<BlockCost> costs = block_costs(model, options, step_rows, {});     // what device maps are made from
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@
 namespace lockstep {
 
 /// The rows of one rank, by micro-batch of a step. Media need a shape and facts, no values.
-using RowsOfWindow = std::vector<std::vector<Features>>;
+using RowsOfStep = std::vector<std::vector<Features>>;
 
 struct RehearsalOptions {
   bool on_cpu = true;             // the device is this machine's CPU, whose memory is the host's
@@ -36,11 +36,11 @@ struct RehearsalOptions {
   bool host_is_device() const { return on_cpu && !virtual_devices; }
 };
 
-MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfWindow& window,
+MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& step_rows,
                         const RehearsalOptions& options);
 
 /// What each block costs, were all on one device.
-std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& options, const RowsOfWindow& window,
+std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& options, const RowsOfStep& step_rows,
                                    const RehearsalOptions& rehearsal);
 
 }  // namespace lockstep

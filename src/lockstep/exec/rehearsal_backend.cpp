@@ -5,6 +5,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include "lockstep/comm/backend_gloo.h"
+#include "lockstep/comm/backend_shm.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/state/buffer_pool.h"
 #include "lockstep/tensor/make.h"
 
@@ -42,8 +45,8 @@ class RehearsalBackend final : public Backend {
     return BufferPool(DeviceMemory::current()).hollow(numel, dtype_of(like));
   }
   int64_t max_staging_bytes() const override {
-    constexpr int64_t kSlot = int64_t{4} << 20, kGloo = int64_t{64} << 20;
-    return transport_ == "shm" ? kSlot : kGloo;
+    if (transport_ == "shm") return kDataSlotBytes;
+    return transport_ == "nccl" ? kNcclStagingBytes : kGlooStagingBytes;
   }
   std::string name() const override { return "rehearsal of " + transport_ + " over " + std::to_string(size_); }
   void abort() override {}

@@ -39,7 +39,7 @@ TEST(RehearsalOfRealSizes, Zero3NeverNeedsMoreThanZero2) {
   for (const auto& [name, config] : configs()) {
     const Family& family = family_of(config);
     const Model model = family.build(config);
-    const RowsOfWindow window{{family.typical_row ? family.typical_row(config, 1024) : typical_text_row(1024)}};
+    const RowsOfStep window{{family.typical_row ? family.typical_row(config, 1024) : typical_text_row(1024)}};
     for (const bool on_cpu : {true, false}) {
       for (const bool recompute : {true, false}) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", name, on_cpu ? "CPU" : "GPU", recompute ? "recompute" : "keep"));

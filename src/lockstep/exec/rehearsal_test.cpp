@@ -66,7 +66,7 @@ struct Shapes {
   int micro_batches;
 };
 
-void compare(const Model& model, const PlanOptions& plan_options, const RowsOfWindow& window, const std::string& name) {
+void compare(const Model& model, const PlanOptions& plan_options, const RowsOfStep& window, const std::string& name) {
   JobOptions options{.plan = plan_options, .virtual_devices = true};
   const Plan plan = make_plan(model, options.plan);
   const MemoryForecast forecast =
@@ -99,7 +99,7 @@ TEST(Rehearsal, SaysWhatAStepNeeds) {
         for (const bool recompute : {true, false}) {
           for (const auto& shape : {Shapes{1, 96, 1}, Shapes{4, 133, 2}, Shapes{2, 500, 1}}) {
             std::mt19937_64 random(stage + 7);
-            RowsOfWindow window;
+            RowsOfStep window;
             for (int m = 0; m < shape.micro_batches; ++m) {
               std::vector<Features> rows;
               for (int64_t r = 0; r < shape.rows; ++r)
@@ -125,7 +125,7 @@ TEST(Rehearsal, SaysWhatAStepNeeds) {
 TEST(Rehearsal, SaysWhatEveryDeviceNeeds) {
   const Model model = build(wide_llava_config());
   std::mt19937_64 random(5);
-  RowsOfWindow window;
+  RowsOfStep window;
   for (int m = 0; m < 5; ++m) window.push_back({row_of(random, 150, true), row_of(random, 120, m % 2 == 0)});
   for (const int devices : {2, 3}) {
     for (const bool offload_params : {false, true}) {

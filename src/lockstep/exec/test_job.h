@@ -211,7 +211,7 @@ class Job {
   }
 
   /// A window of this rank's rows, as a trainer runs it: pipelined where the plan has several devices.
-  double train(const RowsOfWindow& window, int64_t loss_chunk = 512) {
+  double train(const RowsOfStep& window, int64_t loss_chunk = 512) {
     int64_t targets = 0;
     std::vector<TrainInput> inputs;
     for (const auto& rows : window) {

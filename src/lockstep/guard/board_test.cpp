@@ -154,7 +154,7 @@ TEST(Board, AnyBytesAreReadWithoutHarm) {
   std::vector<uint64_t> words(sizeof(Board) / sizeof(uint64_t));
   for (uint64_t& word : words) word = random();
   for (int board = 0; board < 2000; ++board) {
-    // New bytes for a random stretch, all of one kind for some: zeros, ones, small numbers.
+    // New bytes for a random range, all of one kind for some: zeros, ones, small numbers.
     const size_t from = random() % words.size(), count = random() % 4096;
     const uint64_t kind = random() % 6;
     for (size_t i = from; i < std::min(words.size(), from + count); ++i) {

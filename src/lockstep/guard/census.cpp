@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxClasses = 4096, kMaxStretches = 1 << 16;
+constexpr size_t kMaxClasses = 4096, kMaxRanges = 1 << 16;
 constexpr size_t kManyClasses = 64;     // from here on ranks need not stand quite alike to be told as one
 constexpr size_t kManyCalls = 1 << 13;  // calls that a message may hold of each group, all classes together
 
@@ -110,7 +110,7 @@ Json to_json(const Census& census) {
       if (group.tail.size() > most)
         group.tail.erase(group.tail.begin(), group.tail.end() - static_cast<std::ptrdiff_t>(most));
     }
-    classes.push_back({{"ranks", one.ranks.stretches()}, {"sample", to_json(sample, Calls::kPacked)}});
+    classes.push_back({{"ranks", one.ranks.ranges()}, {"sample", to_json(sample, Calls::kPacked)}});
   }
   return classes;
 }
@@ -121,15 +121,14 @@ Census census_from_json(const Json& json) {
   Census census;
   for (const auto& entry : json) {
     if (!entry.is_object() || !entry.contains("ranks") || !entry.contains("sample")) throw malformed();
-    const Json& stretches = entry["ranks"];
-    if (!stretches.is_array() || stretches.empty() || stretches.size() > kMaxStretches) throw malformed();
+    const Json& ranges = entry["ranks"];
+    if (!ranges.is_array() || ranges.empty() || ranges.size() > kMaxRanges) throw malformed();
     RankClass one{.sample = report_from_json(entry["sample"])};
-    for (const auto& stretch : stretches) {
-      if (!stretch.is_array() || stretch.size() != 2 || !stretch[0].is_number_integer() ||
-          !stretch[1].is_number_integer()) {
+    for (const auto& range : ranges) {
+      if (!range.is_array() || range.size() != 2 || !range[0].is_number_integer() || !range[1].is_number_integer()) {
         throw malformed();
       }
-      const auto first = stretch[0].get<int64_t>(), last = stretch[1].get<int64_t>();
+      const auto first = range[0].get<int64_t>(), last = range[1].get<int64_t>();
       if (first < 0 || last < first || last > kMaxRanks) throw malformed();
       one.ranks.add_stretch(static_cast<int>(first), static_cast<int>(last));
     }

@@ -204,8 +204,8 @@ TEST(RankSet, KeepsStretchesApart) {
       count += plain[static_cast<size_t>(rank)] ? 1 : 0;
     }
     EXPECT_EQ(set.size(), count);
-    for (size_t i = 1; i < set.stretches().size(); ++i) {
-      EXPECT_GT(set.stretches()[i].first, set.stretches()[i - 1].second + 1);
+    for (size_t i = 1; i < set.ranges().size(); ++i) {
+      EXPECT_GT(set.ranges()[i].first, set.ranges()[i - 1].second + 1);
     }
   }
   EXPECT_EQ(RankSet({5}).phrase(), "rank 5");

@@ -144,12 +144,12 @@ Score score_of(uint64_t seed, Moment moment, int least, int most, int jobs) {
 }
 
 TEST(JudgeProperty, FindsTheCulpritOfARandomFault) {
-  constexpr uint64_t kSeed = 20261121;
-  const Score stuck = score_of(kSeed, Moment::kAllStuck, 3, 8, test_rounds(1000));
-  const Score going_on = score_of(kSeed + 1, Moment::kGoingOn, 3, 8, test_rounds(1000));
-  const Score late = score_of(kSeed + 2, Moment::kSomeAreLate, 3, 8, test_rounds(1000));
-  const Score two = score_of(kSeed + 3, Moment::kAllStuck, 2, 2, test_rounds(1000));
-  fmt::print("seed {}\n{}\n{}\n{}\n{}\n", kSeed, stuck.text("3 to 8 ranks, all stuck"),
+  const uint64_t seed = test_seed(20261121);
+  const Score stuck = score_of(seed, Moment::kAllStuck, 3, 8, test_rounds(1000));
+  const Score going_on = score_of(seed + 1, Moment::kGoingOn, 3, 8, test_rounds(1000));
+  const Score late = score_of(seed + 2, Moment::kSomeAreLate, 3, 8, test_rounds(1000));
+  const Score two = score_of(seed + 3, Moment::kAllStuck, 2, 2, test_rounds(1000));
+  fmt::print("seed {}\n{}\n{}\n{}\n{}\n", seed, stuck.text("3 to 8 ranks, all stuck"),
              going_on.text("3 to 8 ranks, nobody blocked"), late.text("3 to 8 ranks, some are late"),
              two.text("2 ranks, no majority"));
   EXPECT_EQ(stuck.culprit, stuck.jobs);
@@ -163,8 +163,8 @@ TEST(JudgeProperty, FindsTheCulpritOfARandomFault) {
 }
 
 TEST(JudgeProperty, AccusesNobodyWithoutAFault) {
-  constexpr uint64_t kSeed = 7;
-  Random random(kSeed);
+  const uint64_t seed = test_seed(7);
+  Random random(seed);
   const int rounds = test_rounds(1000);
   for (int job = 0; job < rounds; ++job) {
     const TestCalls calls = random_program(random, 600);
@@ -179,8 +179,8 @@ TEST(JudgeProperty, AccusesNobodyWithoutAFault) {
       if (pick(random, 0, 1) == 0) wait_in_last(group, 0.5);
     }
     const Census census = census_of(reports);
-    EXPECT_EQ(judge_mismatch(census).verdict, Verdict::kFine) << "seed " << kSeed << ", job " << job;
-    EXPECT_EQ(judge(census).verdict, Verdict::kFine) << "seed " << kSeed << ", job " << job;
+    EXPECT_EQ(judge_mismatch(census).verdict, Verdict::kFine) << "seed " << seed << ", job " << job;
+    EXPECT_EQ(judge(census).verdict, Verdict::kFine) << "seed " << seed << ", job " << job;
   }
 }
 

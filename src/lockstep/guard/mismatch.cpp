@@ -55,7 +55,7 @@ uint64_t first_divergence(const std::vector<Track>& tracks) {
   return found;
 }
 
-/// What used to follow: the call after the latest stretch that is most like the one before `seq`. Training repeats
+/// What used to follow: the call after the latest range that is most like the one before `seq`. Training repeats
 /// itself, so this tells who left the path where there is no majority.
 const FlightRecord* habit(const GroupReport& group, uint64_t seq) {
   constexpr size_t kContext = 16;

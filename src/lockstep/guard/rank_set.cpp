@@ -12,7 +12,7 @@ RankSet::RankSet(std::initializer_list<int> ranks) {
 
 void RankSet::add_stretch(int first, int last) {
   auto at = std::lower_bound(stretches_.begin(), stretches_.end(), first,
-                             [](const auto& stretch, int rank) { return stretch.second < rank - 1; });
+                             [](const auto& range, int rank) { return range.second < rank - 1; });
   auto end = at;
   for (; end != stretches_.end() && end->first <= last + 1; ++end) {
     first = std::min(first, end->first);
@@ -34,7 +34,7 @@ int RankSet::size() const {
 
 bool RankSet::contains(int rank) const {
   const auto at = std::lower_bound(stretches_.begin(), stretches_.end(), rank,
-                                   [](const auto& stretch, int wanted) { return stretch.second < wanted; });
+                                   [](const auto& range, int wanted) { return range.second < wanted; });
   return at != stretches_.end() && at->first <= rank;
 }
 

@@ -1,4 +1,4 @@
-// A set of ranks as sorted stretches: ten thousand ranks that do the same are one of them.
+// A set of ranks as sorted ranges: ten thousand ranks that do the same are one of them.
 //
 // Example:
 //   RankSet ranks{0, 1, 2, 5};
@@ -26,7 +26,7 @@ class RankSet {
   bool contains(int rank) const;
   int first() const { return stretches_.front().first; }
   std::vector<int> ranks() const;
-  const std::vector<std::pair<int, int>>& stretches() const { return stretches_; }
+  const std::vector<std::pair<int, int>>& ranges() const { return stretches_; }
 
   std::string text() const;    // "0-2, 5"
   std::string phrase() const;  // "rank 5", "ranks 0-2, 5"

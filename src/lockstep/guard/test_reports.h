@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -77,6 +78,12 @@ inline void wait_in_last(GroupReport& group, double seconds) {
 inline int test_rounds(int usual) {
   const char* scale = std::getenv("LOCKSTEP_TEST_SCALE");
   return scale == nullptr ? usual : std::max(1, static_cast<int>(usual * std::atof(scale)));
+}
+
+/// Where to start what is random: LOCKSTEP_FUZZ_SEED moves it (tools/fuzz.sh).
+inline uint64_t test_seed(uint64_t usual) {
+  const char* seed = std::getenv("LOCKSTEP_FUZZ_SEED");
+  return seed == nullptr ? usual : usual + std::strtoull(seed, nullptr, 10) * 1000;
 }
 
 inline Census census_of(const std::vector<RankReport>& reports) {

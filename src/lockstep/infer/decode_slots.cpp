@@ -15,7 +15,7 @@ constexpr int64_t kEverySlot = -1;
 constexpr int64_t kRoomAtFirst = 64;  // tokens of an answer for which memory is taken at once
 
 /// The last position's logits of each row, f32 on the host.
-Tensor last_logits(const Part& part) {
+Tensor last_logits(const SubBatch& part) {
   const Tensor& logits = part.flow["logits"];
   return to_dtype(logits.select(1, logits.size(1) - 1), Dtype::kF32).cpu().contiguous();
 }
@@ -39,8 +39,8 @@ void DecodeSlots::admit(Prompt prompt) {
   ++rows_;
 }
 
-std::vector<Part> DecodeSlots::parts() {
-  std::vector<Part> parts;
+std::vector<SubBatch> DecodeSlots::parts() {
+  std::vector<SubBatch> parts;
   if (std::any_of(slots_.begin(), slots_.end(), [](const auto& row) { return row && row->started; })) {
     parts.push_back(token_part());
   }
@@ -51,7 +51,7 @@ std::vector<Part> DecodeSlots::parts() {
   return parts;
 }
 
-Part DecodeSlots::prompt_part(int64_t slot, Row& row) {
+SubBatch DecodeSlots::prompt_part(int64_t slot, Row& row) {
   Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
   row.next_position = batch.next_positions.at(0);
   return {.flow = std::move(batch.flow),
@@ -59,7 +59,7 @@ Part DecodeSlots::prompt_part(int64_t slot, Row& row) {
           .image = batch.has_image};
 }
 
-Part DecodeSlots::token_part() {
+SubBatch DecodeSlots::token_part() {
   std::vector<int64_t> ids, positions;
   for (const auto& row : slots_) {
     const bool goes_on = row && row->started;
@@ -71,7 +71,7 @@ Part DecodeSlots::token_part() {
           .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = kEverySlot}};
 }
 
-std::vector<Generated> DecodeSlots::take(std::span<const Part> parts) {
+std::vector<Generated> DecodeSlots::take(std::span<const SubBatch> parts) {
   std::vector<Generated> ended;
   const auto hear = [&](int64_t slot, const Tensor& logits_V) {
     Row& row = *slots_[static_cast<size_t>(slot)];

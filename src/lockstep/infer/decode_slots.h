@@ -50,9 +50,9 @@ class DecodeSlots {
   void admit(Prompt prompt);  // needs a free slot
 
   /// Of the next pass, one at least unless empty: one token more for every row that goes on, and the new prompts.
-  std::vector<Part> parts();
+  std::vector<SubBatch> parts();
   /// The same parts after the pass. Returns the rows that ended with it; their slots are free.
-  std::vector<Generated> take(std::span<const Part> parts);
+  std::vector<Generated> take(std::span<const SubBatch> parts);
 
  private:
   struct Row {
@@ -62,8 +62,8 @@ class DecodeSlots {
     int64_t next_position = 0;  // of the next token; media may take fewer places than tokens
     bool started = false;
   };
-  Part prompt_part(int64_t slot, Row& row);
-  Part token_part();
+  SubBatch prompt_part(int64_t slot, Row& row);
+  SubBatch token_part();
   bool accept(Row& row, std::span<float> logits) const;
 
   const ModelDims& dims_;

@@ -75,7 +75,7 @@ void Embedder::run(Loader& loader, const EmbedOptions& options, const Sinks& sin
 void Embedder::run_batch(const LoadedBatch& loaded, Batch batch, const EmbedOptions& options, const Sinks& sinks,
                          Presence anywhere) {
   for (const auto& row : loaded.skipped) sinks.skipped(row);
-  std::vector<Part> parts;
+  std::vector<SubBatch> parts;
   if (batch.rows > 0) parts.push_back({.flow = std::move(batch.flow), .context = {}, .image = batch.has_image});
   if (!anywhere.rows) return;
   executor_.forward(parts, anywhere, options.extent);

@@ -59,7 +59,7 @@ void Generator::run(const PromptSource& next, const GenerateOptions& options, co
     }
   };
   while (true) {
-    std::vector<Part> parts;
+    std::vector<SubBatch> parts;
     guarded([&] {
       while (more && !slots.full()) {
         auto prompt = next();
@@ -68,7 +68,7 @@ void Generator::run(const PromptSource& next, const GenerateOptions& options, co
       }
       parts = slots.parts();
     });
-    const bool image = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.image; });
+    const bool image = std::any_of(parts.begin(), parts.end(), [](const SubBatch& part) { return part.image; });
     const Agreement agreed = meet({.rows = !parts.empty(), .image = image}, failure.has_value());
     if (agreed.stop || !agreed.any_rows) break;
     ++passes_;

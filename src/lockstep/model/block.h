@@ -4,8 +4,9 @@
 // blocks the Executor is the chain rule.
 //
 // Example:
-//   class Projector final : public Block { … Flow forward(const Params& p, const Flow& in, const Context&) const
-//   override; };
+//   class Projector final : public Block {
+//     Flow forward(const Params& p, const Flow& in, const Context&) const override;
+//   };
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 // together multiply). What keeps the training as it is stands before what changes it.
 //
 //   higher stage, up to zero2        1.00   the wires carry the same; only the update is shared
-//   micro-batches of half the rows   1.05   each time; 1.10 in zero3, which gathers weights for each. As many rows a
-//   step zero3                            1.10   weights are gathered for the way there and back recompute 1.33 forward
-//   once more; 1.05 when the towers alone do not yet
+//   micro-batches of half the rows   1.05   each time; 1.10 in zero3, which gathers weights for each. As many rows a step
+//   zero3                            1.10   weights are gathered for the way there and back
+//   recompute                        1.33   forward once more; 1.05 when the towers alone do not yet
 //   --offload optimizer              1.30   the update runs in host memory
 //   a device map over d devices      1 + (d - 1) / micro-batches: who waits for the first and after the last
 //   --offload params                 1.60   weights cross the bus for the way there and back

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/plan/block_ranges.h"
 #include "lockstep/plan/level.h"
 #include "lockstep/plan/pipeline.h"
 #include "lockstep/plan/split.h"
-#include "lockstep/plan/stretches.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, MapKind>, 4> kWords{{{"balanced
 
 using Limits = std::vector<DeviceLimit>;
 
-/// A fixed stretch of blocks before and behind those that are balanced.
+/// A fixed range of blocks before and behind those that are balanced.
 struct Ends {
   int front = 0;  // blocks on the first device (balanced_low_0)
   int back = 0;   // blocks on the CPU
@@ -58,10 +58,10 @@ class MapMaker {
   int blocks() const { return static_cast<int>(costs_.size()); }
   std::string name() const { return fmt::format("--device_map {}", map_name(options_.kind)); }
 
-  AutoMap judged(std::vector<int> devices, std::vector<std::vector<Piece>> pieces) const {
-    AutoMap map{.devices = std::move(devices), .pieces = std::move(pieces), .loads = {}};
-    if (map.pieces.empty()) map.pieces = level_movable(costs_, map.devices, {}, {});
-    map.loads = device_loads(costs_, map.devices, limits_, options_.micro_batches, map.pieces);
+  AutoMap judged(std::vector<int> devices, std::vector<std::vector<StateSlice>> slices) const {
+    AutoMap map{.devices = std::move(devices), .slices = std::move(slices), .loads = {}};
+    if (map.slices.empty()) map.slices = level_movable(costs_, map.devices, {}, {});
+    map.loads = device_loads(costs_, map.devices, limits_, options_.micro_batches, map.slices);
     return map;
   }
 
@@ -101,9 +101,9 @@ class MapMaker {
       std::fill(placed.begin() + begin, placed.begin() + (*cuts)[d], devices[d].device);
       begin = (*cuts)[d];
     }
-    auto pieces = options_.level ? level_movable(costs_, placed, devices, {.micro_batches = options_.micro_batches})
-                                 : std::vector<std::vector<Piece>>();
-    return judged(std::move(placed), std::move(pieces));
+    auto slices = options_.level ? level_movable(costs_, placed, devices, {.micro_batches = options_.micro_batches})
+                                 : std::vector<std::vector<StateSlice>>();
+    return judged(std::move(placed), std::move(slices));
   }
 
   /// Over these devices, or over fewer when they do not fit otherwise. What does not fit at all is the first try.
@@ -176,7 +176,7 @@ class MapMaker {
   }
 
   /// Each device as full as it may be when the pipeline has so many stages; what is left over stands on the last one.
-  AutoMap filled(const Limits& order, const Stretches& stretches, int stages) const {
+  AutoMap filled(const Limits& order, const BlockRanges& ranges, int stages) const {
     std::vector<int> placed(costs_.size(), order.back().device);
     size_t begin = 0;
     int stage = 0;
@@ -184,7 +184,7 @@ class MapMaker {
       size_t end = begin;
       while (end < costs_.size() && stage < stages) {
         const int in_flight = micro_batches_in_flight(stage, stages, options_.micro_batches);
-        if (stretches.bytes(begin, end + 1, in_flight) > limit.bytes) break;
+        if (ranges.bytes(begin, end + 1, in_flight) > limit.bytes) break;
         placed[end++] = limit.device;
       }
       stage += end > begin ? 1 : 0;
@@ -197,12 +197,12 @@ class MapMaker {
   AutoMap sequential() const {
     Limits order = accelerators_;
     if (cpu_) order.push_back(*cpu_);
-    const Stretches stretches(costs_, 0, blocks(), true);
+    const BlockRanges ranges(costs_, 0, blocks(), true);
     for (int stages = 1; stages < static_cast<int>(order.size()); ++stages) {
-      AutoMap map = filled(order, stretches, stages);
+      AutoMap map = filled(order, ranges, stages);
       if (!map.devices.empty() && fits(map.loads, limits_)) return map;
     }
-    return required(filled(order, stretches, static_cast<int>(order.size())));
+    return required(filled(order, ranges, static_cast<int>(order.size())));
   }
 
   static constexpr double kClearlyLower = 0.999;  // else the split that moves less

@@ -29,12 +29,12 @@ struct AutoMapOptions {
 };
 
 struct AutoMap {
-  std::vector<int> devices;                // of each block
-  std::vector<std::vector<Piece>> pieces;  // of each block's movable bytes
-  std::vector<DeviceLoad> loads;           // of each limit, in their order
+  std::vector<int> devices;                     // of each block
+  std::vector<std::vector<StateSlice>> slices;  // of each block's movable bytes
+  std::vector<DeviceLoad> loads;                // of each limit, in their order
 };
 
-/// Blocks go to devices in the order of `limits`, each device a contiguous stretch; the CPU, when it is among them,
+/// Blocks go to devices in the order of `limits`, each device a contiguous range; the CPU, when it is among them,
 /// comes last and takes as few blocks as it must.
 ///
 /// balanced: the split whose largest peak (in parts of the limit, where limits differ) is least, then levelled. Where

@@ -49,7 +49,7 @@ TEST(AutoMap, LevelsWhatMayMove) {
   EXPECT_EQ(map.devices, (Devices{0, 0, 1, 1, 1}));
   EXPECT_EQ(map.loads[0].peak(), 15 * unit);
   EXPECT_EQ(map.loads[1].peak(), 15 * unit);
-  EXPECT_EQ(map.pieces[2], (std::vector<Piece>{{1, 0, unit}, {0, unit, 4 * unit}}));
+  EXPECT_EQ(map.slices[2], (std::vector<StateSlice>{{1, 0, unit}, {0, unit, 4 * unit}}));
   const auto plain = make_auto_map(costs, equal(2), {.level = false});
   EXPECT_EQ(plain.loads[1].peak(), 18 * unit);
 }
@@ -126,7 +126,7 @@ TEST(AutoMap, SaysWhatEveryDeviceNeedsAndHas) {
   }
 }
 
-/// The least `largest peak` over all maps of contiguous stretches on up to `count` devices in order.
+/// The least `largest peak` over all maps of contiguous ranges on up to `count` devices in order.
 double least_by_exhaustion(const std::vector<BlockCost>& costs, int count, int micro_batches) {
   double least = 1e300;
   Devices devices(costs.size(), 0);

@@ -89,7 +89,7 @@ void find_stateless(const Plan& plan, ComponentRow& row) {
   for (const auto& unit : plan.units) {
     if (unit.component != row.component || !unit.trainable) continue;
     int64_t placed = 0;
-    for (const auto& piece : unit.optimizer) placed += piece.end - piece.begin;
+    for (const auto& slice : unit.optimizer) placed += slice.end - slice.begin;
     if (placed == plan.optimised(unit)) continue;
     refuse(row, fmt::format("block {}: expected optimizer state of {} elements, found a place for {}", unit.name,
                             plan.optimised(unit), placed));

@@ -66,9 +66,9 @@ std::vector<int> stages_of(std::span<const int> devices) {
 
 std::vector<DeviceLoad> device_loads(std::span<const BlockCost> costs, std::span<const int> devices,
                                      std::span<const DeviceLimit> limits, int micro_batches,
-                                     std::span<const std::vector<Piece>> pieces) {
+                                     std::span<const std::vector<StateSlice>> slices) {
   check(costs.size() == devices.size(), "a device for every block");
-  check(pieces.empty() || pieces.size() == costs.size(), "pieces for every block, or for none");
+  check(slices.empty() || slices.size() == costs.size(), "slices for every block, or for none");
   Loads loads(limits);
   const std::vector<int> stages = stages_of(devices);
   for (size_t i = 0; i < costs.size(); ++i) {
@@ -76,10 +76,10 @@ std::vector<DeviceLoad> device_loads(std::span<const BlockCost> costs, std::span
     if (costs[i].tied_to >= 0 && devices[static_cast<size_t>(costs[i].tied_to)] != devices[i]) {
       loads.add_tied(devices[i], costs[i].tied_to, costs[i].tied);
     }
-    if (pieces.empty()) loads.at(devices[i]).movable += costs[i].movable;
+    if (slices.empty()) loads.at(devices[i]).movable += costs[i].movable;
   }
-  for (const auto& block : pieces) {
-    for (const Piece& piece : block) loads.at(piece.device).movable += piece.end - piece.begin;
+  for (const auto& block : slices) {
+    for (const StateSlice& slice : block) loads.at(slice.device).movable += slice.end - slice.begin;
   }
   return loads.finish();
 }

@@ -21,11 +21,11 @@ struct DeviceLimit {
   bool operator==(const DeviceLimit&) const = default;
 };
 
-/// A stretch of a block's movable bytes and where it stands.
-struct Piece {
+/// A range of a block's movable bytes and where it stands.
+struct StateSlice {
   int device = 0;
   int64_t begin = 0, end = 0;
-  bool operator==(const Piece&) const = default;
+  bool operator==(const StateSlice&) const = default;
 };
 
 /// Bytes of one device when it holds most.
@@ -42,10 +42,10 @@ std::vector<int> stages_of(std::span<const int> devices);
 
 /// One load for each of `limits`, in their order, and behind them one for each other device that the blocks use. Each
 /// stage holds the micro-batches that the pipeline keeps in flight there (plan/pipeline.h; inference: give 1).
-/// `pieces`: as level_movable() gives them; empty: all movable bytes stand with their blocks.
+/// `slices`: as level_movable() gives them; empty: all movable bytes stand with their blocks.
 std::vector<DeviceLoad> device_loads(std::span<const BlockCost> costs, std::span<const int> devices,
                                      std::span<const DeviceLimit> limits, int micro_batches,
-                                     std::span<const std::vector<Piece>> pieces = {});
+                                     std::span<const std::vector<StateSlice>> slices = {});
 
 /// Whether every device has what it needs.
 bool fits(std::span<const DeviceLoad> loads, std::span<const DeviceLimit> limits);

@@ -54,8 +54,8 @@ TEST(DeviceLoad, ATiedWeightCostsOnceWhereItIsAwayFromItsOwner) {
 TEST(DeviceLoad, CountsMovableBytesWhereTheirPiecesStand) {
   const std::vector<BlockCost> costs{{.block = "a", .state = 1, .movable = 10},
                                      {.block = "b", .state = 2, .movable = 4}};
-  const std::vector<std::vector<Piece>> pieces{{{0, 0, 7}, {1, 7, 10}}, {{1, 0, 4}}};
-  EXPECT_EQ(device_loads(costs, std::vector<int>{0, 1}, kTwo, 1, pieces),
+  const std::vector<std::vector<StateSlice>> slices{{{0, 0, 7}, {1, 7, 10}}, {{1, 0, 4}}};
+  EXPECT_EQ(device_loads(costs, std::vector<int>{0, 1}, kTwo, 1, slices),
             (std::vector<DeviceLoad>{{0, 1, 7}, {1, 2, 7}}));
 }
 

@@ -40,11 +40,11 @@ std::vector<int64_t> targets(std::span<const DeviceLoad> loads, std::span<const 
   return out;
 }
 
-/// Moves stretches of movable bytes from devices that hold too much to those that hold too little.
+/// Moves ranges of movable bytes from devices that hold too much to those that hold too little.
 class Leveller {
  public:
   Leveller(std::span<const BlockCost> costs, std::span<const int> devices, int64_t quantum)
-      : costs_(costs), devices_(devices), quantum_(quantum), left_(costs.size()), pieces_(costs.size()) {
+      : costs_(costs), devices_(devices), quantum_(quantum), left_(costs.size()), slices_(costs.size()) {
     for (size_t i = 0; i < costs.size(); ++i) left_[i] = costs[i].movable;
   }
 
@@ -63,12 +63,12 @@ class Leveller {
     }
   }
 
-  std::vector<std::vector<Piece>> finish() {
+  std::vector<std::vector<StateSlice>> finish() {
     for (size_t i = 0; i < costs_.size(); ++i) {
-      if (left_[i] > 0) pieces_[i].insert(pieces_[i].begin(), {devices_[i], 0, left_[i]});
-      std::ranges::reverse(pieces_[i].begin() + (left_[i] > 0 ? 1 : 0), pieces_[i].end());
+      if (left_[i] > 0) slices_[i].insert(slices_[i].begin(), {devices_[i], 0, left_[i]});
+      std::ranges::reverse(slices_[i].begin() + (left_[i] > 0 ? 1 : 0), slices_[i].end());
     }
-    return std::move(pieces_);
+    return std::move(slices_);
   }
 
  private:
@@ -84,7 +84,7 @@ class Leveller {
       bytes -= taken;
       taker.movable =
           wanted == taker.movable ? 0 : taker.movable - taken;  // less than a quantum is not asked for again
-      pieces_[block].push_back({taker.device, left, left + taken});
+      slices_[block].push_back({taker.device, left, left + taken});
       if (bytes == 0 || left == 0) break;
     }
     return before - left;
@@ -96,7 +96,7 @@ class Leveller {
   std::span<const int> devices_;
   int64_t quantum_;
   std::vector<int64_t> left_;
-  std::vector<std::vector<Piece>> pieces_;
+  std::vector<std::vector<StateSlice>> slices_;
 };
 
 }  // namespace
@@ -108,9 +108,9 @@ std::vector<double> capacities_of(std::span<const DeviceLimit> limits) {
   return out;
 }
 
-std::vector<std::vector<Piece>> level_movable(std::span<const BlockCost> costs, std::span<const int> devices,
-                                              std::span<const DeviceLimit> limits, const LevelOptions& options) {
-  check(options.quantum > 0, "pieces of at least a byte");
+std::vector<std::vector<StateSlice>> level_movable(std::span<const BlockCost> costs, std::span<const int> devices,
+                                                   std::span<const DeviceLimit> limits, const LevelOptions& options) {
+  check(options.quantum > 0, "slices of at least a byte");
   std::vector<DeviceLoad> loads = device_loads(costs, devices, limits, options.micro_batches);
   loads.resize(limits.size());  // others keep what they have
   const std::vector<int64_t> wanted = targets(loads, limits);

@@ -50,7 +50,7 @@ void check_prefixes(const Model& model, const std::vector<std::string>& prefixes
   }
 }
 
-/// Matrices first, so that what decays is one stretch; every parameter begins at a cache line.
+/// Matrices first, so that what decays is one range; every parameter begins at a cache line.
 void place_params(Unit& unit, int world) {
   std::stable_partition(unit.params.begin(), unit.params.end(), [](const auto& p) { return p.spec.decays(); });
   int64_t end = 0;

@@ -50,7 +50,7 @@ struct PlacedParam {
 };
 
 /// Elements [begin, end) of what this rank optimises of a unit, on one device; kHost: in host memory.
-struct OptimizerPiece {
+struct OptimizerSlice {
   int device = 0;
   int64_t begin = 0, end = 0;
 };
@@ -67,7 +67,7 @@ struct Unit {
   int64_t padded = 0;                     // a multiple of world * kAlign
   int64_t shard = 0;                      // padded / world
   int device = 0;                         // where it is computed with and its gradient stands
-  std::vector<OptimizerPiece> optimizer;  // behind one another, all of what a rank optimises; empty: not trained
+  std::vector<OptimizerSlice> optimizer;  // behind one another, all of what a rank optimises; empty: not trained
   int64_t used_numel() const;             // parameters alone
 };
 

@@ -34,8 +34,8 @@ Json units_json(const std::vector<Unit>& units) {
       for (const auto& source : placed.spec.sources) keys.push_back(source.key);
       params.push_back({{"keys", keys}, {"shape", placed.spec.shape}, {"offset", placed.offset}});
     }
-    Json pieces = Json::array();
-    for (const auto& piece : unit.optimizer) pieces.push_back({piece.device, piece.begin, piece.end});
+    Json slices = Json::array();
+    for (const auto& slice : unit.optimizer) slices.push_back({slice.device, slice.begin, slice.end});
     list.push_back({{"name", unit.name},
                     {"trainable", unit.trainable},
                     {"uses", unit.uses},
@@ -43,7 +43,7 @@ Json units_json(const std::vector<Unit>& units) {
                     {"decay_numel", unit.decay_numel},
                     {"padded", unit.padded},
                     {"device", unit.device},
-                    {"optimizer", pieces},
+                    {"optimizer", slices},
                     {"params", params}});
   }
   return list;

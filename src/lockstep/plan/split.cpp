@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "lockstep/plan/block_ranges.h"
 #include "lockstep/plan/pipeline.h"
-#include "lockstep/plan/stretches.h"
 
 namespace lockstep {
 namespace {
@@ -12,8 +12,8 @@ namespace {
 /// Tables over (stages that remain, first block that they take), filled from the last stage to the first.
 class Search {
  public:
-  Search(const SplitProblem& problem, const Stretches& stretches)
-      : problem_(problem), stretches_(stretches), stages_(problem.capacities.size()), blocks_(stretches.size()) {}
+  Search(const SplitProblem& problem, const BlockRanges& ranges)
+      : problem_(problem), stretches_(ranges), stages_(problem.capacities.size()), blocks_(ranges.size()) {}
 
   std::vector<int> run() {
     Table largest = table(kInfinite);
@@ -64,7 +64,7 @@ class Search {
   }
 
   const SplitProblem& problem_;
-  const Stretches& stretches_;
+  const BlockRanges& stretches_;
   size_t stages_, blocks_;
 };
 
@@ -73,8 +73,8 @@ class Search {
 std::optional<std::vector<int>> best_split(const SplitProblem& problem) {
   const int blocks = problem.end - problem.begin;
   if (problem.capacities.empty() || blocks < static_cast<int>(problem.capacities.size())) return std::nullopt;
-  const Stretches stretches(problem.costs, problem.begin, problem.end, problem.count_movable);
-  return Search(problem, stretches).run();
+  const BlockRanges ranges(problem.costs, problem.begin, problem.end, problem.count_movable);
+  return Search(problem, ranges).run();
 }
 
 }  // namespace lockstep

@@ -44,13 +44,13 @@ bool is_stored(const Plan& plan, const Slot& slot) {
 }
 
 /// The part of a unit that one file holds.
-struct Piece {
+struct Slice {
   Range range;
   size_t file;
 };
 struct StoredUnit {
   int64_t numel = 0, updates = 0;
-  std::vector<Piece> pieces;
+  std::vector<Slice> slices;
 };
 struct Shards {
   std::vector<Weights> files;
@@ -79,7 +79,7 @@ void add_file(const fs::path& path, Shards& shards) {
     stored.numel = unit.at("numel").get<int64_t>();
     stored.updates = unit.at("updates").get<int64_t>();
     const Range range{unit.at("begin").get<int64_t>(), unit.at("end").get<int64_t>()};
-    if (!range.empty()) stored.pieces.push_back({range, shards.files.size() - 1});
+    if (!range.empty()) stored.slices.push_back({range, shards.files.size() - 1});
   }
 }
 
@@ -100,15 +100,15 @@ Shards open_shards(const fs::path& dir) {
   return shards;
 }
 
-/// out := elements [begin, begin + out.numel()) of the unit; pieces cover all of it up to numel.
+/// out := elements [begin, begin + out.numel()) of the unit; slices cover all of it up to numel.
 void read_range(const Shards& shards, const StoredUnit& stored, const std::string& key, int64_t begin,
                 const Tensor& out) {
   const Range wanted = intersect({begin, begin + out.numel()}, {0, stored.numel});
   int64_t found = 0;
-  for (const auto& piece : stored.pieces) {
-    const Range both = intersect(piece.range, wanted);
+  for (const auto& slice : stored.slices) {
+    const Range both = intersect(slice.range, wanted);
     if (both.empty()) continue;
-    shards.files[piece.file].read_flat(key, both.begin - piece.range.begin,
+    shards.files[slice.file].read_flat(key, both.begin - slice.range.begin,
                                        out.narrow(0, both.begin - begin, both.size()));
     found += both.size();
   }
@@ -125,11 +125,11 @@ void read_unit(const Shards& shards, const StoredUnit& stored, const Unit& plann
   state.updates = stored.updates;
   for (const auto& slot : kSlots) {
     const std::string key = key_of(planned.name, slot);
-    if (stored.pieces.empty() || shards.files[stored.pieces[0].file].find(key) == nullptr) continue;
-    for (const auto& piece : state.optimizer) {
-      const Tensor host = zeros({piece.range.size()}, Dtype::kF32);
-      read_range(shards, stored, key, piece.range.begin, host);
-      (piece.*slot.tensor).copy_(host);
+    if (stored.slices.empty() || shards.files[stored.slices[0].file].find(key) == nullptr) continue;
+    for (const auto& slice : state.optimizer) {
+      const Tensor host = zeros({slice.range.size()}, Dtype::kF32);
+      read_range(shards, stored, key, slice.range.begin, host);
+      (slice.*slot.tensor).copy_(host);
     }
   }
 }
@@ -173,11 +173,11 @@ void write_optimizer_shard(const ParamStore& store, int world, const fs::path& d
     const UnitState& state = store.unit(i);
     for (const auto& slot : kSlots) {
       if (!is_stored(plan, slot)) continue;
-      for (const auto& piece : state.optimizer) {
-        const Range both = intersect(piece.range, range);
+      for (const auto& slice : state.optimizer) {
+        const Range both = intersect(slice.range, range);
         if (both.empty()) continue;
         out.write_flat(key_of(planned.name, slot), both.begin - range.begin,
-                       (piece.*slot.tensor).narrow(0, both.begin - piece.range.begin, both.size()).cpu());
+                       (slice.*slot.tensor).narrow(0, both.begin - slice.range.begin, both.size()).cpu());
       }
     }
   }

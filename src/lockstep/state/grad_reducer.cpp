@@ -36,60 +36,60 @@ void GradReducer::add(int unit, std::span<const Tensor> grads, size_t micro_batc
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   const OnDevice scope(store_.devices().at(planned.device));
   const UsedFor use(MemoryUse::kGradients);
-  const auto pieces = pieces_of(unit, grads);
+  const auto slices = slices_of(unit, grads);
   // Uses on several devices lie a pipeline apart: a sum for each micro-batch in between would be held for long.
   if (planned.uses > 1 && store_.unit(unit).views.size() == 1) {
-    add_tied(unit, pieces, micro_batch);
+    add_tied(unit, slices, micro_batch);
   } else {
-    reduce(unit, pieces, store_.plan().options.compute);
+    reduce(unit, slices, store_.plan().options.compute);
   }
 }
 
-std::vector<GradReducer::Piece> GradReducer::pieces_of(int unit, std::span<const Tensor> grads) {
+std::vector<GradReducer::Slice> GradReducer::slices_of(int unit, std::span<const Tensor> grads) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
-  std::vector<Piece> pieces;
+  std::vector<Slice> slices;
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     const Tensor here = move_to(grads[i].contiguous(), store_.devices().at(planned.device));  // of a tied reader
-    pieces.push_back({planned.params[i].offset, here.view({-1})});
-    look_at(unit, i, pieces.back().flat);
+    slices.push_back({planned.params[i].offset, here.view({-1})});
+    look_at(unit, i, slices.back().flat);
   }
-  return pieces;
+  return slices;
 }
 
-void GradReducer::add_tied(int unit, const std::vector<Piece>& pieces, size_t micro_batch) {
+void GradReducer::add_tied(int unit, const std::vector<Slice>& slices, size_t micro_batch) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   Local& local = local_[{micro_batch, unit}];
   if (!local.sum.defined()) {
     local.sum = store_.pool(planned.device).take_zeros(planned.padded, Dtype::kF32, MemoryUse::kGradients);
   }
-  for (const auto& piece : pieces) local.sum.narrow(0, piece.offset, piece.flat.numel()).add_(piece.flat);
+  for (const auto& slice : slices) local.sum.narrow(0, slice.offset, slice.flat.numel()).add_(slice.flat);
   if (++local.seen < planned.uses) return;
   reduce(unit, {{0, local.sum}}, Dtype::kF32);
   drain(0);
   local_.erase({micro_batch, unit});
 }
 
-void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces) {
+void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector<Slice>& slices) {
   const Range wanted{begin, begin + part.numel()};
-  const auto overlap = [&](const Piece& piece) {
-    return intersect(wanted, {piece.offset, piece.offset + piece.flat.numel()});
+  const auto overlap = [&](const Slice& slice) {
+    return intersect(wanted, {slice.offset, slice.offset + slice.flat.numel()});
   };
   int64_t covered = 0;
-  for (const auto& piece : pieces) covered += overlap(piece).size();
+  for (const auto& slice : slices) covered += overlap(slice).size();
   if (covered < part.numel()) part.zero_();  // alignment holes, padding, parameters without a gradient
-  for (const auto& piece : pieces) {
-    const Range both = overlap(piece);
+  for (const auto& slice : slices) {
+    const Range both = overlap(slice);
     if (both.empty()) continue;
     copy_flat(part.narrow(0, both.begin - begin, both.size()),
-              piece.flat.narrow(0, both.begin - piece.offset, both.size()));
+              slice.flat.narrow(0, both.begin - slice.offset, both.size()));
   }
 }
 
-void GradReducer::reduce(int unit, const std::vector<Piece>& pieces, Dtype staging_dtype) {
+void GradReducer::reduce(int unit, const std::vector<Slice>& slices, Dtype staging_dtype) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   UnitState& state = store_.unit(unit);
-  if (comm_.size() == 1) return reduce_alone(unit, pieces);
+  if (comm_.size() == 1) return reduce_alone(unit, slices);
   const int64_t world = comm_.size();
   const int64_t budget = std::min(kSegmentBytes * world, comm_.max_staging_bytes());
   const int64_t segment =
@@ -100,7 +100,7 @@ void GradReducer::reduce(int unit, const std::vector<Piece>& pieces, Dtype stagi
     const UsedFor staging_memory(MemoryUse::kCommunication);
     const Tensor staged = comm_.staging(world * size, scalar_type_of(staging_dtype));
     for (int64_t r = 0; r < world && !staged.is_meta(); ++r) {  // of a rehearsal: nothing to fill
-      fill_part(staged.narrow(0, r * size, size), r * planned.shard + begin, pieces);
+      fill_part(staged.narrow(0, r * size, size), r * planned.shard + begin, slices);
     }
     auto pending =
         comm_.reduce_scatter(state.grad.narrow(0, begin, size), staged, state.touched, planned.name + " grad");
@@ -109,10 +109,10 @@ void GradReducer::reduce(int unit, const std::vector<Piece>& pieces, Dtype stagi
   state.touched = true;
 }
 
-void GradReducer::reduce_alone(int unit, const std::vector<Piece>& pieces) {
+void GradReducer::reduce_alone(int unit, const std::vector<Slice>& slices) {
   UnitState& state = store_.unit(unit);
   if (!state.touched) state.grad.zero_();
-  for (const auto& piece : pieces) state.grad.narrow(0, piece.offset, piece.flat.numel()).add_(piece.flat);
+  for (const auto& slice : slices) state.grad.narrow(0, slice.offset, slice.flat.numel()).add_(slice.flat);
   state.touched = true;
 }
 

@@ -39,8 +39,8 @@ class GradReducer {
   std::string first_not_finite() const;
 
  private:
-  /// A stretch of the unit's flat gradient; what no piece covers is zero.
-  struct Piece {
+  /// A stretch of the unit's flat gradient; what no slice covers is zero.
+  struct Slice {
     int64_t offset;
     Tensor flat;
   };
@@ -59,12 +59,12 @@ class GradReducer {
   };
   void look_at(int unit, size_t param, const Tensor& flat);
   std::string name_of(int unit, size_t param) const;
-  std::vector<Piece> pieces_of(int unit, std::span<const Tensor> grads);
+  std::vector<Slice> slices_of(int unit, std::span<const Tensor> grads);
   /// part := elements [begin, begin + part.numel()) of the unit's flat gradient.
-  static void fill_part(const Tensor& part, int64_t begin, const std::vector<Piece>& pieces);
-  void add_tied(int unit, const std::vector<Piece>& pieces, size_t micro_batch);
-  void reduce(int unit, const std::vector<Piece>& pieces, Dtype staging_dtype);
-  void reduce_alone(int unit, const std::vector<Piece>& pieces);
+  static void fill_part(const Tensor& part, int64_t begin, const std::vector<Slice>& slices);
+  void add_tied(int unit, const std::vector<Slice>& slices, size_t micro_batch);
+  void reduce(int unit, const std::vector<Slice>& slices, Dtype staging_dtype);
+  void reduce_alone(int unit, const std::vector<Slice>& slices);
   void drain(size_t keep);
 
   ParamStore& store_;

@@ -35,6 +35,12 @@ Devices Devices::rehearsed(int count, const DeviceMemory::Options& like, bool ho
   return devices;
 }
 
+std::optional<int> gpu_of(const std::string& torch_device) {
+  if (!torch_device.starts_with("cuda")) return std::nullopt;
+  const size_t colon = torch_device.find(':');
+  return colon == std::string::npos ? 0 : std::stoi(torch_device.substr(colon + 1));
+}
+
 Tensor move_to(const Tensor& tensor, const std::shared_ptr<DeviceMemory>& device) {
   if (!tensor.defined() || DeviceMemory::of(tensor) == device) return tensor;
   const OnDevice scope(device);

@@ -30,8 +30,8 @@ struct AddedToken {
 /// Reads one entry of `added_tokens` (all keys) or of `added_tokens_decoder` (no "id").
 AddedToken read_added_token(const Json& entry, const std::string& where);
 
-/// A stretch of a text: an added token (id >= 0), or text between them.
-struct Stretch {
+/// A span of a text: an added token (id >= 0), or text between them.
+struct TextSpan {
   size_t begin = 0, end = 0;
   int32_t id = -1;
 };
@@ -41,8 +41,8 @@ class WordFinder {
  public:
   void add(std::string_view pattern, AddedToken token);
   bool empty() const { return tokens_.empty(); }
-  /// Cuts the whole text into stretches; none is empty.
-  std::vector<Stretch> cut(std::string_view text) const;
+  /// Cuts the whole text into spans; none is empty.
+  std::vector<TextSpan> cut(std::string_view text) const;
 
  private:
   /// The longest pattern that starts at `at`: its token, or nothing.

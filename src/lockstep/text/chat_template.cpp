@@ -9,8 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/text/chat_spans.h"
-#include "lockstep/text/jinja_interpreter.h"
-#include "lockstep/text/jinja_parser.h"
+#include "lockstep/text/jinja/interpreter.h"
+#include "lockstep/text/jinja/parser.h"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,8 @@
 // tags).
 //
 // Example:
-//   const ChatTemplate chat = ChatTemplate::load(dir);   // chat_template.jinja | chat_template.json |
-//   tokenizer_config.json const std::string prompt = chat.render(messages, {.add_generation_prompt = true});
+//   const ChatTemplate chat = ChatTemplate::load(dir);   // chat_template.jinja, .json or tokenizer_config.json
+//   const std::string prompt = chat.render(messages, {.add_generation_prompt = true});
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-/// A stretch of rendered text; `trained` where a model should learn to write it.
+/// A span of rendered text; `trained` where a model should learn to write it.
 struct TextSpan {
   std::string text;
   bool trained = false;

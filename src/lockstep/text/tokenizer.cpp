@@ -72,19 +72,19 @@ void Tokenizer::Impl::add_tokens(const Json& entries, const std::string& where) 
   }
 }
 
-void Tokenizer::Impl::encode_stretch(std::string_view text, bool at_start, bool continues,
-                                     std::vector<int32_t>& out) const {
+void Tokenizer::Impl::encode_span(std::string_view text, bool at_start, bool continues,
+                                  std::vector<int32_t>& out) const {
   const std::string normal =
       normalizer.empty() ? std::string() : normalizer.apply(std::string(text), !(continues && at_start));
   if (!normalizer.empty()) text = normal;
-  for (const Stretch& stretch : normalized_finder.cut(text)) {
-    if (stretch.id >= 0) {
-      out.push_back(stretch.id);
+  for (const TextSpan& span : normalized_finder.cut(text)) {
+    if (span.id >= 0) {
+      out.push_back(span.id);
       continue;
     }
     Pieces pieces;
     pieces.continues = continues;
-    pieces.list.push_back({text.substr(stretch.begin, stretch.end - stretch.begin), at_start && stretch.begin == 0});
+    pieces.list.push_back({text.substr(span.begin, span.end - span.begin), at_start && span.begin == 0});
     pre_tokenizer.apply(pieces);
     for (const Piece& piece : pieces.list) model.tokenize(piece.text, out);
   }
@@ -118,12 +118,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
   if (!is_valid_utf8(text)) text = repaired = repair_utf8(text);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
-  for (const Stretch& stretch : impl_->raw_finder.cut(text)) {
-    if (stretch.id >= 0) {
-      ids.push_back(stretch.id);
+  for (const TextSpan& span : impl_->raw_finder.cut(text)) {
+    if (span.id >= 0) {
+      ids.push_back(span.id);
     } else {
-      impl_->encode_stretch(text.substr(stretch.begin, stretch.end - stretch.begin), stretch.begin == 0,
-                            options.continues, ids);
+      impl_->encode_span(text.substr(span.begin, span.end - span.begin), span.begin == 0, options.continues, ids);
     }
   }
   return options.add_special_tokens ? impl_->post_processor.apply(std::move(ids)) : ids;

@@ -22,7 +22,7 @@ struct Tokenizer::Impl {
 
   /// The tokens of ids, in order, without those that do not exist and, if asked, without the special ones.
   std::vector<std::string> tokens(std::span<const int32_t> ids, bool skip_special_tokens) const;
-  void encode_stretch(std::string_view text, bool at_start, bool continues, std::vector<int32_t>& out) const;
+  void encode_span(std::string_view text, bool at_start, bool continues, std::vector<int32_t>& out) const;
 
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;

@@ -1,8 +1,11 @@
 // UTF-8 by hand: stepping, repairing, and code points to bytes.
 //
 // Example:
-//   for (size_t i = 0; i < text.size();) { const Utf8Step step = utf8_step(text, i); use(step.code_point); i +=
-//   step.size; }
+//   for (size_t i = 0; i < text.size();) {
+//     const Utf8Step step = utf8_step(text, i);
+//     use(step.code_point);
+//     i += step.size;
+//   }
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // The learning rate of each step, as the Hugging Face Trainer's schedules give it.
 //
 // Example:
-//   const Schedule schedule{.kind = ScheduleKind::kCosine, .learning_rate = 1e-4, .warmup_steps = 10, .total_steps =
-//   200}; schedule.at(0);   // of the first update: 0 with warm-up, 1e-4 without
+//   const Schedule schedule{
+//       .kind = ScheduleKind::kCosine, .learning_rate = 1e-4, .warmup_steps = 10, .total_steps = 200};
+//   schedule.at(0);   // of the first update: 0 with warm-up, 1e-4 without
 #pragma once
 
 #include <cstdint>

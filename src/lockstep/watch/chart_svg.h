@@ -35,7 +35,7 @@ struct Chart {
 /// A <figure> with title, legend (when there is more than one line) and the drawing; "" when there is nothing finite.
 std::string render_chart(const Chart& chart);
 
-/// At most about `limit` indices of `y` that keep each stretch's lowest and highest value, ascending.
+/// At most about `limit` indices of `y` that keep each range's lowest and highest value, ascending.
 std::vector<size_t> thin(const std::vector<double>& y, size_t limit);
 
 /// Round numbers that cover [low, high], about `count` of them.

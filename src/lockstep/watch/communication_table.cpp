@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMostRows = 12;
+constexpr size_t kMostKinds = 12;
 
 std::string seconds_text(double seconds) { return seconds < 0 ? "-" : fmt::format("{:.3f}", seconds); }
 
@@ -82,9 +82,9 @@ CommunicationCells communication_cells(const CommunicationLine& line, const Comm
 std::vector<CommunicationLine> communication_rows(const CommunicationFigures& figures) {
   if (figures.every_label) return figures.labels;
   const auto& kinds = figures.kinds;
-  auto room = static_cast<std::ptrdiff_t>(kMostRows) -
+  auto room = static_cast<std::ptrdiff_t>(kMostKinds) -
               std::count_if(kinds.begin(), kinds.end(), [](const auto& line) { return line.of_parameters; });
-  if (kinds.size() > kMostRows) --room;  // for the rest
+  if (kinds.size() > kMostKinds) --room;  // for the rest
   std::vector<CommunicationLine> rows, rest;
   for (const auto& line : kinds) {
     (line.of_parameters || room-- > 0 ? rows : rest).push_back(line);

@@ -168,6 +168,19 @@ void ConsoleSink::show(const Progress& progress) {
   options_.tty ? redraw(text, closes) : line(text);
 }
 
+void ConsoleSink::show(const BatchSized& batch) {
+  for (const auto& one : batch.tries) {
+    const std::string need = one.bytes > 0 ? fmt::format("{:.2f} GiB", gib(one.bytes)) : "out of memory";
+    line(fmt::format("batch size {:>5}: {} at the peak{}", one.rows, need, one.fits ? "" : ", too much"));
+  }
+  line(fmt::format("batch size {} on a rank ({:.2f} GiB may be used: --memory_fraction {})", batch.rows,
+                   gib(batch.limit_bytes), batch.memory_fraction));
+}
+
+void ConsoleSink::show(const RowsKept& rows) {
+  line(fmt::format("going on: {} of {} rows are {}", rows.kept, rows.total, rows.how));
+}
+
 void ConsoleSink::show(const RunEnded& run) {
   for (const auto& text : communication_table(run.communication)) line(text);
   const bool done = run.exit_code == 0;

@@ -44,6 +44,8 @@ class ConsoleSink final : public EventSink {
   void show(const CheckpointSaved& saved);
   void show(const Notice& notice);
   void show(const Progress& progress);
+  void show(const BatchSized& batch);
+  void show(const RowsKept& rows);
   void show(const RunEnded& run);
   void redraw(const std::string& text, bool closes);
   void line(std::string_view text, std::string_view style = {});

@@ -52,7 +52,7 @@ std::string sides(const Diagnosis& diagnosis) {
   std::string out = "<table>";
   for (const auto& side : diagnosis.sides) {
     bool odd = false;
-    for (const auto& [first, last] : side.ranks.stretches()) odd |= diagnosis.culprits.contains(first);
+    for (const auto& [first, last] : side.ranks.ranges()) odd |= diagnosis.culprits.contains(first);
     out += fmt::format(R"(<tr class="{}"><td>{}</td><td>{}</td><td>{}</td></tr>)", odd ? "odd" : "",
                        side.ranks.empty() ? "" : side.ranks.phrase(), escape_html(side.call), escape_html(side.site));
   }

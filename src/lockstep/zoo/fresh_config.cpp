@@ -137,4 +137,8 @@ std::string_view vicuna_template() {
 )";
 }
 
+double text_spread(const HfConfig& config) {
+  return config.at("text_config").number("initializer_range", config.number("initializer_range", 0.02));
+}
+
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/model/hf_config.h"
 
 namespace lockstep {
 
@@ -34,5 +35,8 @@ std::string_view llama3_template();
 std::string_view qwen2_vl_template();
 /// USER: … ASSISTANT: …, images before the text, an answer ends with the end-of-sequence token.
 std::string_view vicuna_template();
+
+/// initializer_range of the text: the standard deviation of fresh matrices.
+double text_spread(const HfConfig& config);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // LLaVA 1.5: a CLIP tower -> two linear layers -> Llama, Qwen2 or Mistral. Source: transformers 5.23 models/llava.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <ATen/core/Tensor.h>
@@ -152,6 +153,21 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
                                     .drops_class_token = drops_class_token(config)});
 }
 
+/// Source: transformers CLIPPreTrainedModel._init_weights.
+double fresh_spread(const HfConfig& config, const std::string& key) {
+  if (!key.starts_with("vision_tower.")) return text_spread(config);
+  const HfConfig vision = config.at("vision_config");
+  const auto width = static_cast<double>(vision.integer("hidden_size", 768));
+  const double deep = 1.0 / std::sqrt(2.0 * static_cast<double>(vision.integer("num_hidden_layers", 12)));
+  const auto ends = [&](std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [&](const char* name) { return key.ends_with(name); });
+  };
+  if (ends({"class_embedding", "out_proj.weight"})) return 1.0 / std::sqrt(width);
+  if (ends({"q_proj.weight", "k_proj.weight", "v_proj.weight", "fc2.weight"})) return deep / std::sqrt(width);
+  if (ends({"fc1.weight"})) return 1.0 / std::sqrt(2.0 * width);
+  return vision.number("initializer_range", 0.02);
+}
+
 std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, int64_t vocab) {
   struct Sizes {
     TextSize text;
@@ -193,7 +209,8 @@ Family llava_family() {
           .processor = load_processor,
           .rows_of_hf = rows_of,
           .fresh_files = fresh_files,
-          .typical_row = typical_row};
+          .typical_row = typical_row,
+          .fresh_spread = fresh_spread};
 }
 
 }  // namespace lockstep

@@ -32,6 +32,8 @@ struct Family {
   /// A row of so many tokens with a picture of the usual size, from config.json alone (zoo/typical_row.h); empty: the
   /// family takes text alone.
   std::function<Features(const HfConfig&, int64_t tokens)> typical_row = {};
+  /// The standard deviation of a fresh matrix, where it is not the text's initializer_range for all of them.
+  std::function<double(const HfConfig&, const std::string& key)> fresh_spread = {};
 };
 
 const std::vector<Family>& families();

@@ -1,0 +1,58 @@
+#include "lockstep/guard/agent.h"
+
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "lockstep/cli/flags.h"
+#include "lockstep/cli/run_flags.h"
+#include "lockstep/cli/verbs.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kNobodySeconds = 60;  // a node whose ranks never join has died before
+constexpr auto kLook = std::chrono::milliseconds(50);
+
+void print_now(const std::string& text) { fmt::print(stderr, "{}\n", text); }
+
+}  // namespace
+
+int run_agent(const Words& args) {
+  AgentOptions options{.say = print_now};
+  RunFlags flags;
+  CLI::App app("the watcher of one node's ranks; started by them", "lockstep agent");
+  app.add_option("--program", options.program);
+  app.add_option("--node", options.node);
+  app.add_option("--num_nodes", options.num_nodes);
+  app.add_option("--first_rank", options.first_rank);
+  app.add_option("--local_ranks", options.local_ranks);
+  app.add_option("--world_size", options.world_size);
+  app.add_option("--patience", flags.patience);
+  app.add_option("--soft_patience", flags.soft_patience);
+  app.add_option("--guard", flags.guard);
+  if (!parse_flags(app, args)) return 0;
+  options.judge = flags.judge();
+  options.strict = flags.guard == "strict";
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);  // it ends with its ranks
+  Agent agent(options);
+  std::cout << agent.address() << std::endl;
+  const auto begun = Clock::now();
+  bool told = false;
+  while (!agent.all_gone()) {
+    std::this_thread::sleep_for(kLook);
+    const auto conclusion = agent.conclusion();
+    if (conclusion && !told) print_now(conclusion->text);
+    told = conclusion.has_value();
+    if (seconds_since(begun) > kNobodySeconds && !agent.any_joined()) return 0;
+  }
+  const auto conclusion = agent.close();
+  if (conclusion && !told) print_now(conclusion->text);
+  return conclusion ? conclusion->exit_code : 0;
+}
+
+}  // namespace lockstep

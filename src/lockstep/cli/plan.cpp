@@ -1,0 +1,27 @@
+// lockstep plan: what a run would hold and do on each rank, from config.json and flags alone.
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/cli/plan_flags.h"
+#include "lockstep/cli/verbs.h"
+
+namespace lockstep {
+
+const char* const plan_summary =
+    "say what each rank would hold and do, and what memory that needs, before any weight is loaded";
+
+int run_plan(const Words& args, const Host& host) {
+  const auto flags = parse_plan_flags(args);
+  if (!flags) return 0;
+  for (const auto& text : flags->sft.notices) std::cerr << "note: " << text << "\n";
+  const JobPlan found = plan_job(flags->options(host.env), host.env);
+  for (const auto& text : found.notices) std::cerr << "note: " << text << "\n";
+  std::cout << (flags->json ? found.json().dump(1) + "\n" : found.text());
+  if (!flags->report.empty()) write_text(flags->report, found.page());
+  found.components.require();
+  return 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#include "lockstep/cli/row_flags.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(MediaFlags, TheEnvironmentSetsWhatItNamesAndNothingElse) {
+  MediaOptions media{.shrink_to_pixels = 9};
+  read_media_environment(Env({{"MAX_PIXELS", "1003520"}, {"VIDEO_TOTAL_PIXELS", "500"}, {"FPS", "1.5"}}), media);
+  EXPECT_EQ(media.max_pixels, 1003520);
+  EXPECT_EQ(media.video_total_pixels, 500);
+  EXPECT_EQ(media.fps, 1.5);
+  EXPECT_EQ(media.min_pixels, 0);
+  EXPECT_EQ(media.shrink_to_pixels, 9);
+}
+
+TEST(MediaFlags, RefusesWhatIsNoSizeOrSpeed) {
+  MediaOptions media;
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"MAX_PIXELS", "0"},
+                                                                                    {"MIN_PIXELS", "-1"},
+                                                                                    {"VIDEO_MAX_PIXELS", "many"},
+                                                                                    {"FPS", "2x"},
+                                                                                    {"FPS", "0"},
+                                                                                    {"FPS", "nan"}}) {
+    EXPECT_THROW(read_media_environment(Env(std::map<std::string, std::string>{{name, value}}), media), UserError)
+        << name << "=" << value;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

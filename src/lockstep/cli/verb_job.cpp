@@ -1,0 +1,68 @@
+#include "lockstep/cli/verb_job.h"
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include <unistd.h>
+
+#include "lockstep/watch/communication_table.h"
+
+namespace lockstep {
+namespace {
+
+/// The run goes on from its last whole checkpoint, or begins afresh when there is none. A checkpoint that was named
+/// stays named.
+std::vector<std::string> resuming(const std::vector<std::string>& argv) {
+  const std::string flag = "--resume_from_checkpoint";
+  const bool named = std::ranges::any_of(argv, [&](const std::string& word) { return word.starts_with(flag); });
+  std::vector<std::string> words = argv;
+  if (!named) words.insert(words.end(), {flag, "auto"});
+  return words;
+}
+
+int descriptor_of(const std::ostream& out) { return &out == &std::cout ? STDOUT_FILENO : STDERR_FILENO; }
+
+}  // namespace
+
+LaunchRequest launch_request(const std::string& verb, const std::vector<std::string>& args, const Host& host) {
+  LaunchRequest request{.argv = {host.executable.string(), verb}, .program = "lockstep " + verb};
+  request.argv.insert(request.argv.end(), args.begin(), args.end());
+  if (verb == "sft") request.restart_argv = resuming;
+  request.notice = [](const std::string& text) { std::cout << text << "\n"; };
+  return request;
+}
+
+std::optional<int> launch_verb(const std::string& verb, const std::vector<std::string>& args, const RunOptions& run,
+                               const Host& host) {
+  std::cout.flush();
+  return launch_if_asked(launch_request(verb, args, host), run, host.env);
+}
+
+JobOptions job_options(const std::string& verb, const Host& host) {
+  return {
+      .program = "lockstep " + verb, .recorder = host.recorder, .agent_command = {host.executable.string(), "agent"}};
+}
+
+Job start_verb(const std::string& verb, const RunOptions& run, const Host& host) {
+  return start_job(run, host.env, job_options(verb, host));
+}
+
+Console::Console(std::ostream& out, const Job& job, const Host& host)
+    : out_(out, console_options(host.env, descriptor_of(out), /*quiet=*/false)),
+      err_(std::cerr, console_options(host.env, STDERR_FILENO, /*quiet=*/false)) {
+  if (job.reports()) events_.add(*this);
+}
+
+void Console::on(const Event& event) {
+  ConsoleSink& sink = std::holds_alternative<BatchSized>(event) ? err_ : out_;
+  sink.on(event);
+}
+
+void print_communication(Job& job, const RunOptions& run, std::ostream& out) {
+  const CommunicationFigures figures = communication_of(job, run.comm_figures);
+  if (!job.reports()) return;
+  for (const auto& line : communication_table(figures)) out << line << "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// A verb that runs on ranks: it starts them, or is one of them.
+//
+// Example:
+//   if (const auto code = launch_verb("eval", args, options.run, host)) return *code;   // this was the launcher
+//   Job job = start_verb("eval", options.run, host);
+//   Console console(std::cerr, job, host);
+//   const Evaluation found = evaluate(job, options, console.events());
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/event.h"
+#include "lockstep/cli/host.h"
+#include "lockstep/session/job.h"
+#include "lockstep/session/launch.h"
+#include "lockstep/watch/console_sink.h"
+
+namespace lockstep {
+
+/// This verb again, once for each rank.
+LaunchRequest launch_request(const std::string& verb, const std::vector<std::string>& args, const Host& host);
+std::optional<int> launch_verb(const std::string& verb, const std::vector<std::string>& args, const RunOptions& run,
+                               const Host& host);
+
+JobOptions job_options(const std::string& verb, const Host& host);
+Job start_verb(const std::string& verb, const RunOptions& run, const Host& host);
+
+/// What a task tells while it runs, on the rank that reports: to `out`, which is std::cout or std::cerr. What a batch
+/// size was tried with goes to standard error in any case.
+class Console final : public EventSink {
+ public:
+  Console(std::ostream& out, const Job& job, const Host& host);
+  void on(const Event& event) override;
+  const EventBus& events() const { return events_; }
+
+ private:
+  ConsoleSink out_, err_;
+  EventBus events_;
+};
+
+/// The table of it, where there is one. Collective.
+void print_communication(Job& job, const RunOptions& run, std::ostream& out);
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include "lockstep/model/fingerprint.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelFingerprint : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("lockstep_fingerprint_" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    write("config.json", "{}");
+    write("model.safetensors", std::string(3 << 20, 'w'));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void write(const std::string& name, const std::string& content) {
+    std::ofstream(folder_ / name, std::ios::binary) << content;
+  }
+  fs::path folder_;
+};
+
+TEST_F(ModelFingerprint, SeesOneByteOfTheWeightsAndOfTheConfig) {
+  const std::string before = model_fingerprint(folder_);
+  EXPECT_EQ(before.size(), 16U);
+  EXPECT_EQ(model_fingerprint(folder_), before);
+  std::string weights(3 << 20, 'w');
+  weights[(2 << 20) + 17] = 'x';
+  write("model.safetensors", weights);
+  const std::string other = model_fingerprint(folder_);
+  EXPECT_NE(other, before);
+  write("config.json", "{\"a\": 1}");
+  EXPECT_NE(model_fingerprint(folder_), other);
+}
+
+TEST_F(ModelFingerprint, LooksAtWeightsAndConfigAlone) {
+  const std::string before = model_fingerprint(folder_);
+  write("README.md", "hello");
+  EXPECT_EQ(model_fingerprint(folder_), before);
+  write("model-2.safetensors", "");
+  EXPECT_NE(model_fingerprint(folder_), before);
+}
+
+TEST_F(ModelFingerprint, ReadsSamplesOfALargeFile) {
+  const auto path = folder_ / "model.safetensors";
+  fs::resize_file(path, uintmax_t{5} << 30);  // sparse
+  const std::string before = model_fingerprint(folder_);
+  fs::resize_file(path, (uintmax_t{5} << 30) + 1);
+  EXPECT_NE(model_fingerprint(folder_), before);
+}
+
+}  // namespace
+}  // namespace lockstep

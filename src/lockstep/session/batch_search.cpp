@@ -1,0 +1,139 @@
+#include "lockstep/session/batch_search.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/failure.h"
+#include "lockstep/base/machine.h"
+#include "lockstep/base/process_memory.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/session/gpu_memory.h"
+#include "lockstep/session/rehearsed_rows.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+std::string gib(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB); }
+
+int64_t peak_of(const Job& job) {
+  return job.on_cpu() ? read_memory().peak_bytes : gpu_memory(job.device).peak_reserved_bytes;
+}
+
+void begin_peak(const Job& job) {
+  if (job.on_cpu()) {
+    reset_peak();
+  } else {
+    reset_gpu_peak(job.device);
+  }
+}
+
+/// What this rank may use at its peak, of all that it has now and all that is free, shared by the node's ranks.
+int64_t limit_of(const Job& job, double fraction) {
+  if (!job.on_cpu()) {
+    const GpuMemory memory = gpu_memory(job.device);
+    return static_cast<int64_t>(fraction * static_cast<double>(memory.free_bytes + memory.reserved_bytes));
+  }
+  const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);
+  return static_cast<int64_t>(fraction * (share + static_cast<double>(read_memory().resident_bytes)));
+}
+
+/// Least and largest of a number over the ranks.
+std::pair<int64_t, int64_t> extremes(Communicator& control, int64_t mine, const Label& label) {
+  const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
+  int64_t least = INT64_MAX, most = INT64_MIN;
+  for (const auto& other : control.all_gather_bytes(bytes, label)) {
+    int64_t value = 0;
+    std::memcpy(&value, other.data(), sizeof value);
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  return {least, most};
+}
+
+/// How far the tries that fitted promise to reach, at most fourfold.
+int64_t promised(const std::vector<BatchTry>& fitted, int64_t limit) {
+  const BatchTry &first = fitted.front(), &last = fitted.back();
+  if (fitted.size() < 2) return 2 * last.rows;
+  const double a_row = static_cast<double>(last.bytes - first.bytes) / static_cast<double>(last.rows - first.rows);
+  const double most = 3.0 * static_cast<double>(last.rows);
+  const double more = a_row > 0 ? static_cast<double>(limit - last.bytes) / a_row : most;
+  return last.rows + static_cast<int64_t>(std::min(more, most));
+}
+
+}  // namespace
+
+BatchChoice search_batch_size(const BatchLimits& limits,
+                              const std::function<std::optional<int64_t>(int64_t batch)>& attempt) {
+  BatchChoice choice;
+  std::vector<BatchTry> fitted;
+  int64_t too_large = limits.largest + 1;  // the least that is known not to do
+  const auto try_one = [&](int64_t batch) {
+    const auto bytes = attempt(batch);
+    const BatchTry one{.rows = batch, .bytes = bytes.value_or(0), .fits = bytes && *bytes <= limits.limit_bytes};
+    choice.tries.push_back(one);
+    if (one.fits) {
+      fitted.push_back(one);
+    } else {
+      too_large = std::min(too_large, batch);
+    }
+    return one.fits;
+  };
+  if (!try_one(1)) {
+    throw UserError(
+        ExitCode::kMemory,
+        fmt::format("batch size auto: one row needs {}, and {} may be used on a rank",
+                    choice.tries[0].bytes > 0 ? gib(choice.tries[0].bytes) : "more than there is",
+                    gib(limits.limit_bytes)),
+        "shorten rows (--max_length, --max_pixels), share the model (--deepspeed zero3, more ranks), or raise "
+        "--memory_fraction");
+  }
+  while (fitted.back().rows + 1 < too_large) {
+    const int64_t here = fitted.back().rows;
+    const bool failed = too_large <= limits.largest;
+    if (failed && too_large - here <= std::max<int64_t>(1, here / 16)) break;
+    int64_t next = std::min(promised(fitted, limits.limit_bytes), too_large - 1);
+    if (failed) next = std::clamp(next, here + 1, here + (too_large - here) / 2);
+    if (next <= here) break;
+    if (try_one(next) && next - here <= here / 16) break;  // what is left is less than that
+  }
+  choice.batch = fitted.back().rows;
+  return choice;
+}
+
+std::optional<Features> longest_row(const Dataset& rows, const std::function<Features(const Sample&)>& features_of) {
+  auto longest = longest_rows(rows, features_of, 1);
+  return longest.empty() ? std::nullopt : std::optional(std::move(longest.front()));
+}
+
+int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
+                         const std::function<int64_t(int64_t batch)>& work) {
+  Communicator& control = job.control();
+  if (!job.on_cpu()) limit_gpu(job.device, fraction);
+  const int64_t limit = extremes(control, limit_of(job, fraction), "memory of the ranks").first;
+  const BatchChoice choice =
+      search_batch_size({.limit_bytes = limit, .largest = largest}, [&](int64_t batch) -> std::optional<int64_t> {
+        int64_t mine = 0;
+        try {
+          begin_peak(job);
+          const int64_t reserved = work(batch);
+          mine = peak_of(job) + reserved;
+        } catch (const std::exception& error) {
+          if (describe_failure(error).code != ExitCode::kMemory) throw;
+          mine = -1;
+        }
+        const auto [least, most] = extremes(control, mine, "peak of a batch size");
+        return least < 0 ? std::nullopt : std::optional(most);
+      });
+  if (job.reports()) {
+    events.emit(
+        BatchSized{.tries = choice.tries, .rows = choice.batch, .limit_bytes = limit, .memory_fraction = fraction});
+  }
+  return choice.batch;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "lockstep/session/forecast.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/plan/auto_map.h"
+
+namespace lockstep {
+namespace {
+
+/// Peaks that a map over several devices was made with, as a forecast.
+MemoryForecast forecast_of_map(const PlannedJob& job, const JobShape& shape) {
+  const auto micro_batches = static_cast<int>(shape.options.training ? shape.accumulation : 1);
+  const auto costs = block_costs(job.model, shape.options, job.rows.step(shape.batch, 1), job.devices);
+  const int64_t capacity = job.devices.capacities.empty() ? 0 : job.devices.capacities.front();
+  std::vector<DeviceLimit> limits;
+  limits.reserve(static_cast<size_t>(shape.devices));
+  for (int i = 0; i < shape.devices; ++i) {
+    limits.push_back({i, capacity == 0 ? kNoLimit : std::max<int64_t>(0, capacity - job.devices.context_bytes)});
+  }
+  const AutoMap map = make_auto_map(costs, limits, {.micro_batches = micro_batches});
+  MemoryForecast forecast;
+  for (const auto& load : map.loads) {
+    DeviceForecast device{.name = device_name(load.device), .capacity = capacity, .figures = {}};
+    device.figures.phases.at(static_cast<size_t>(MemoryPhase::kBackward)).bytes = load.peak();
+    forecast.devices.push_back(std::move(device));
+  }
+  forecast.context_bytes = job.devices.context_bytes;
+  const StateBytes state = make_plan(job.model, shape.options).state_bytes();
+  const Placement& placement = shape.options.placement;
+  forecast.host.figures.phases.at(static_cast<size_t>(MemoryPhase::kStep)).bytes =
+      (placement.offload_optimizer ? state.master + state.optimizer : 0) +
+      (placement.offload_params ? state.params : 0);
+  return forecast;
+}
+
+}  // namespace
+
+MemoryForecast predict_memory(const PlannedJob& job, const JobShape& shape) {
+  if (shape.devices > 1) return forecast_of_map(job, shape);
+  return rehearse(job.model, make_plan(job.model, shape.options), job.rows.step(shape.batch, shape.accumulation),
+                  job.devices);
+}
+
+Advice advice_for(const PlannedJob& job, const MemoryForecast& now) {
+  AdviceQuestion question{.job = job.shape,
+                          .host_apart = !job.devices.on_cpu || job.devices.virtual_devices,
+                          .local_ranks = job.devices.on_cpu ? 1 : job.local_ranks,
+                          .components = {}};
+  for (const auto& block : job.model.blocks) {
+    if (!block->params().empty()) question.components.insert(block->component());
+  }
+  if (job.rows.most() > 0) question.most_rows = std::min(question.most_rows, job.rows.most());
+  PlannedJob trial = job;  // an evaluation needs less than the way there in training
+  trial.devices.evaluate = false;
+  return advise(question, now, [&](const JobShape& shape) { return predict_memory(trial, shape); });
+}
+
+Json plan_json(const Plan& plan, const Compatibility& components, const MemoryForecast& memory, const Advice& advice) {
+  Json out = parse_json(plan.json(), "the plan");
+  out["components"] = components.json();
+  out["memory"] = memory.as_json();
+  out["advice"] = advice.json();
+  return out;
+}
+
+}  // namespace lockstep

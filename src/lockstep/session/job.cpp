@@ -1,0 +1,86 @@
+#include "lockstep/session/job.h"
+
+#include <algorithm>
+
+#include <torch/version.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/version.h"
+#include "lockstep/comm/agent_process.h"
+#include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/error_file.h"
+#include "lockstep/comm/gpus.h"
+#include "lockstep/comm/run_figures.h"
+#include "lockstep/session/launch.h"
+
+namespace lockstep {
+namespace {
+
+/// One, unless blocks are to stand on several: then an equal part of the machine's GPUs.
+int devices_of_rank(const RunOptions& run, const World& world, const Env& env) {
+  const PlacementOptions& placement = run.placement;
+  if (placement.virtual_devices > 0) {
+    if (run.device == "cuda") {
+      throw usage_error("--virtual_devices: they are parts of the host's memory, and --device says cuda",
+                        "leave one of them out");
+    }
+    return placement.virtual_devices;
+  }
+  if (placement.device_map.empty() || device_of(run.device, 0, env) == "cpu") return 1;
+  return std::max(1, visible_gpus(env) / std::max(1, world.local_size));
+}
+
+ConnectOptions connect_options(const Job& job, const RunOptions& run, const Env& env, const JobOptions& options) {
+  const double longest = *std::ranges::max_element(run.judge.hard_seconds);
+  // Where an agent watches, it ends the job in time and says why; the transport's own limit is for when it does not.
+  constexpr double kAfterAgent = 10;
+  const auto duration = [](double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  ConnectOptions out{
+      .device = job.device,
+      .transport = run.transport,
+      .patience = duration(longest + kAfterAgent),
+      .rendezvous_patience = duration(run.judge.hard_seconds[static_cast<size_t>(Phase::kStart)] + kAfterAgent),
+      .recorder = options.recorder ? options.recorder : std::make_shared<Recorder>(),
+      .agent = env.text("LOCKSTEP_AGENT").value_or(""),
+      .keep_meeting_point = options.keep_meeting_point};
+  if (run.guard != Guard::kOff && !options.agent_command.empty()) {
+    out.spawn_agent = [&options, &run, &job] {
+      return spawn_agent({.argv = options.agent_command,
+                          .program = options.program,
+                          .judge = run.judge,
+                          .strict = run.guard == Guard::kStrict},
+                         job.world);
+    };
+  }
+  out.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE"), also = options.before_exit](const Ending& end) {
+    if (also) also(end);
+    if (error_file) write_error_file(*error_file, std::string(end.message.view()));
+  };
+  return out;
+}
+
+}  // namespace
+
+Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) {
+  Job job{.world = World::from_env(env)};
+  job.num_devices = devices_of_rank(run, job.world, env);
+  job.device = device_of(run.device, job.world.local_rank * job.num_devices, env);
+  check_guard(run.guard, job.world);
+  const ConnectOptions connection = connect_options(job, run, env, options);
+  connection.recorder->add_fact("version", kVersion);
+  connection.recorder->add_fact("libtorch", TORCH_VERSION);
+  if (!job.on_cpu()) connection.recorder->add_fact("CUDA libraries", require_cuda_library().versions());
+  job.comm = connect(job.world, connection);
+  return job;
+}
+
+CommunicationFigures communication_of(Job& job, CommFigures wanted) {
+  if (job.world.size == 1 || wanted == CommFigures::kOff) return {};
+  CommunicationFigures figures = collect_figures(job.data(), job.control());
+  figures.every_label = wanted == CommFigures::kFull;
+  return figures;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#include "lockstep/session/model_folder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/data/text_only_processor.h"
+#include "lockstep/model/leave_out.h"
+#include "lockstep/plan/compatibility.h"
+
+namespace lockstep {
+
+ModelFolder::ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without)
+    : path(dir), config(HfConfig::load(dir)), family(family_of(config)), model(family.build(config)) {
+  leave_out(model, without);
+}
+
+bool ModelFolder::sees() const {
+  return std::ranges::any_of(model.blocks, [](const auto& b) { return b->modality() == Modality::kImage; });
+}
+
+std::unique_ptr<Processor> ModelFolder::processor() const {
+  auto whole = family.processor(path);
+  if (model.left_out.empty() || sees()) return whole;
+  return text_only_processor(std::move(whole), left_out_reason(model));
+}
+
+Dtype ModelFolder::dtype_of_config() const {
+  const std::string named = config.text("torch_dtype", config.text("dtype", ""));
+  const std::string inner =
+      config.at("text_config").text("torch_dtype", config.at("text_config").text("dtype", "float32"));
+  return dtype_from_flag(named.empty() ? inner : named);
+}
+
+}  // namespace lockstep

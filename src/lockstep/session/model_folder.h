@@ -1,0 +1,28 @@
+// What is known of a model folder without its weights: config, family, blocks.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "lockstep/data/processor.h"
+#include "lockstep/model/hf_config.h"
+#include "lockstep/model/model.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+
+struct ModelFolder {
+  /// `without`: components that are not built. Throws UserError(kCheckpoint, kUsage).
+  explicit ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without = {});
+
+  std::filesystem::path path;
+  HfConfig config;
+  const Family& family;
+  Model model;
+  Dtype dtype_of_config() const;
+  bool sees() const;                             // a tower for pictures is built
+  std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
+};
+
+}  // namespace lockstep

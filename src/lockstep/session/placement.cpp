@@ -1,0 +1,186 @@
+#include "lockstep/session/placement.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/plan/auto_map.h"
+#include "lockstep/plan/device_map.h"
+#include "lockstep/plan/level.h"
+#include "lockstep/plan/max_memory.h"
+#include "lockstep/session/gpu_memory.h"
+
+namespace lockstep {
+namespace {
+
+/// What a process takes of a GPU beside tensors: CUDA's context with the kernels that were loaded, and NCCL's buffers.
+/// 0.5 to 0.7 GiB on recent GPUs.
+constexpr int64_t kGpuContextBytes = int64_t{614} << 20;
+
+std::vector<DeviceLimit> limits_of(const RehearsalOptions& devices, const PlacementOptions& wanted) {
+  const auto count = static_cast<int>(devices.device_names.size());
+  if (!wanted.max_memory.empty()) return parse_max_memory(wanted.max_memory, count);
+  std::vector<DeviceLimit> limits;
+  limits.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) limits.push_back({i, kNoLimit});  // --memory_limit splits batches, not models
+  return limits;
+}
+
+/// Slices in bytes of what may move -> shares in parts of it.
+std::vector<OptimizerShare> shares_of(const std::vector<StateSlice>& slices, const BlockCost& cost, int device) {
+  const bool with_block = slices.empty() || (slices.size() == 1 && slices[0].device == device);
+  if (with_block || cost.movable == 0) return {};
+  std::vector<OptimizerShare> shares;
+  shares.reserve(slices.size());
+  for (const auto& slice : slices) {
+    shares.push_back({slice.device, static_cast<double>(slice.begin) / static_cast<double>(cost.movable),
+                      static_cast<double>(slice.end) / static_cast<double>(cost.movable)});
+  }
+  return shares;
+}
+
+/// LibTorch keeps a GPU's tensors itself, and takes its limit as a part of the GPU.
+void limit_gpus(const Devices& devices, int64_t limit) {
+  for (const auto& device : devices.blocks) {
+    const auto total = static_cast<double>(gpu_memory(device->torch_device()).total_bytes);
+    limit_gpu(device->torch_device(), std::min(1.0, static_cast<double>(limit) / std::max(total, 1.0)));
+  }
+}
+
+/// Blocks on "cpu" are computed there: the host is then one more device, behind the others.
+void place_on_host(Placement& placement, const RehearsalOptions& devices) {
+  const auto driven = static_cast<int>(devices.device_names.size());
+  placement.num_devices = driven;
+  for (int& device : placement.device_of_block) {
+    if (device < 0) device = devices.host_is_device() ? 0 : driven;
+    placement.num_devices = std::max(placement.num_devices, device + 1);
+  }
+}
+
+std::string name_of_device(const Job& job, const PlacementOptions& wanted, int index) {
+  if (wanted.virtual_devices > 0) return fmt::format("virtual:{}", index);
+  if (job.on_cpu()) return "cpu";
+  return fmt::format("cuda:{}", gpu_of(job.device).value() + index);
+}
+
+/// Blocks as a map has them, and slices of what may move as levelling has them.
+Placement placed(const std::vector<BlockCost>& costs, const AutoMap& map, const PlanOptions& options,
+                 const RehearsalOptions& devices) {
+  Placement placement = options.placement;
+  placement.device_of_block = map.devices;
+  bool shared = false;
+  for (size_t b = 0; b < costs.size() && !map.slices.empty(); ++b) {
+    placement.optimizer_shares.push_back(shares_of(map.slices[b], costs[b], map.devices[b]));
+    shared = shared || !placement.optimizer_shares.back().empty();
+  }
+  if (!shared) placement.optimizer_shares.clear();
+  place_on_host(placement, devices);
+  return placement;
+}
+
+/// What a rehearsal of the map needs beyond what blocks were allowed: it is said, since costs are a little less exact.
+std::vector<std::string> over_limits(const MemoryForecast& forecast, const std::vector<DeviceLimit>& limits,
+                                     const PlacementOptions& wanted) {
+  std::vector<std::string> notices;
+  for (const auto& limit : limits) {
+    if (limit.device < 0 || limit.bytes == kNoLimit) continue;
+    const DeviceForecast& device = forecast.devices.at(static_cast<size_t>(limit.device));
+    if (device.peak() <= limit.bytes) continue;
+    notices.push_back(
+        fmt::format("--max_memory gives {} {}, and its blocks need {} at their peak (--device_map {}): a "
+                    "smaller value, or --memory_limit, keeps to it",
+                    device.name, format_bytes(limit.bytes), format_bytes(device.peak()), wanted.device_map));
+  }
+  return notices;
+}
+
+/// Costs add up to what a device needs but for what blocks on it do to each other: the map is rehearsed, what it
+/// differs by is charged to a block of each device, and what may move is levelled once more.
+ChosenPlacement made_map(const RehearsalOptions& devices, const PlacementOptions& wanted, const Model& model,
+                         const PlanOptions& options, const RowsOfStep& rows) {
+  auto costs = block_costs(model, options, rows, devices);
+  const bool moves = options.training && !options.placement.offload_optimizer;
+  const int micro_batches = options.training ? static_cast<int>(rows.size()) : 1;
+  const auto limits = limits_of(devices, wanted);
+  AutoMap map = make_auto_map(costs, limits,
+                              {.kind = map_kind(wanted.device_map), .micro_batches = micro_batches, .level = moves});
+  PlanOptions tried = options;
+  tried.placement = placed(costs, map, options, devices);
+  const MemoryForecast forecast = rehearse(model, make_plan(model, tried), rows, devices);
+  if (!moves || map_kind(wanted.device_map) != MapKind::kBalanced || !wanted.max_memory.empty()) {
+    return {std::move(tried.placement), over_limits(forecast, limits, wanted)};
+  }
+  for (const auto& load : map.loads) {
+    const auto first = std::find(map.devices.begin(), map.devices.end(), load.device);
+    if (load.device < 0 || first == map.devices.end()) continue;
+    const int64_t found = forecast.devices[static_cast<size_t>(load.device)].peak();
+    costs[static_cast<size_t>(first - map.devices.begin())].state += found - load.peak();
+  }
+  map.slices = level_movable(costs, map.devices, limits, {.micro_batches = micro_batches});
+  return {placed(costs, map, options, devices), {}};
+}
+
+}  // namespace
+
+ChosenPlacement choose_placement(const RehearsalOptions& devices, const PlacementOptions& wanted, const Model& model,
+                                 const PlanOptions& options, const RowsOfStep& rows) {
+  const auto count = static_cast<int>(devices.device_names.size());
+  PlanOptions with = options;
+  with.placement.offload_optimizer = wanted.offload_optimizer && options.training;
+  with.placement.offload_params = wanted.offload_params;
+  if (devices.host_is_device() && (with.placement.offload_optimizer || with.placement.offload_params)) {
+    throw usage_error("offloading to host memory (--offload, --deepspeed): the device is the CPU, whose memory that is",
+                      "it is for GPUs; --virtual_devices 1 tries it without one");
+  }
+  if (is_map_word(wanted.device_map)) return made_map(devices, wanted, model, with, rows);
+  ChosenPlacement chosen{.placement = with.placement, .notices = {}};
+  if (wanted.device_map.empty()) {
+    if (count > 1) {
+      throw usage_error(
+          fmt::format("--virtual_devices {} and no --device_map: nothing would stand on {} of them", count, count - 1),
+          "--device_map auto");
+    }
+  } else {
+    DeviceMap map = read_device_map(model, wanted.device_map, count);
+    chosen.placement.device_of_block = std::move(map.devices);
+    chosen.notices = std::move(map.notices);
+  }
+  place_on_host(chosen.placement, devices);
+  return chosen;
+}
+
+RehearsalOptions devices_for_rehearsal(const Job& job, const PlacementOptions& wanted, int64_t loss_chunk) {
+  const std::string backend = job.comm.data ? job.comm.data->backend_name() : "solo";
+  RehearsalOptions out{.on_cpu = job.on_cpu(),
+                       .virtual_devices = wanted.virtual_devices > 0,
+                       .transport = backend == "gloo" || backend == "nccl" ? backend : "shm",
+                       .loss_chunk = loss_chunk,
+                       .alike = true,
+                       .context_bytes = job.on_cpu() ? 0 : kGpuContextBytes};
+  for (int i = 0; i < job.num_devices; ++i) {
+    out.device_names.push_back(name_of_device(job, wanted, i));
+    out.capacities.push_back(wanted.limited() ? wanted.memory_limit : 0);
+  }
+  return out;
+}
+
+Devices make_devices(const Job& job, const PlacementOptions& wanted, const Plan& plan) {
+  const int planned = plan.options.placement.num_devices;
+  Devices devices;
+  if (wanted.virtual_devices > 0) {
+    devices = Devices::virtual_ones(job.num_devices, wanted.memory_limit);
+  } else {
+    devices = Devices::one(job.device);
+    for (int i = 1; i < job.num_devices; ++i) {
+      devices.blocks.push_back(Devices::one(name_of_device(job, wanted, i)).blocks.front());
+    }
+    if (job.on_cpu()) devices.host->set_limit(wanted.memory_limit);
+    if (!job.on_cpu() && wanted.limited()) limit_gpus(devices, wanted.memory_limit);
+  }
+  if (planned > job.num_devices) devices.blocks.push_back(devices.host);  // blocks that are computed there
+  return devices;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "lockstep/session/rehearsed_rows.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/zoo/typical_row.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kLooked = 64;
+constexpr int64_t kTypicalTokens = 2048;
+
+/// How much a row asks for: tokens, and what a tower reads.
+int64_t weight_of(const Features& row) {
+  constexpr int64_t kValuesAToken = 64;
+  auto weight = static_cast<int64_t>(row.input_ids.size());
+  for (const auto& block : row.media) weight += numel_of(block.shape) / kValuesAToken;
+  return weight;
+}
+
+/// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. In the
+/// order of the data; the same on every machine.
+std::vector<int64_t> rows_to_look_at(const Dataset& rows) {
+  std::vector<int64_t> order(static_cast<size_t>(rows.size()));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (rows.size() <= kLooked) return order;
+  const auto half = order.begin() + kLooked / 2;
+  std::partial_sort(order.begin(), half, order.end(), [&](int64_t a, int64_t b) {
+    const int64_t bytes_a = rows.text_bytes(a), bytes_b = rows.text_bytes(b);
+    return bytes_a != bytes_b ? bytes_a > bytes_b : a < b;
+  });
+  std::mt19937_64 random(1);
+  for (auto place = half; place != order.begin() + kLooked; ++place) {
+    std::swap(*place, *(place + static_cast<std::ptrdiff_t>(random() % static_cast<uint64_t>(order.end() - place))));
+  }
+  order.resize(kLooked);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+Features without_values(Features row) {
+  for (auto& block : row.media) block.values = {};
+  row.sample = {};
+  return row;
+}
+
+}  // namespace
+
+std::vector<Features> longest_rows(const Dataset& rows, const std::function<Features(const Sample&)>& features_of,
+                                   size_t count) {
+  const auto longer = [](const Features& a, const Features& b) { return weight_of(a) > weight_of(b); };
+  std::vector<Features> longest;
+  for (const int64_t row : rows_to_look_at(rows)) {
+    try {
+      Features features = features_of(rows.sample(row));
+      longest.insert(std::upper_bound(longest.begin(), longest.end(), features, longer), std::move(features));
+      if (longest.size() > count) longest.pop_back();
+    } catch (const UserError&) {  // the run itself will name it
+    }
+  }
+  return longest;
+}
+
+RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor, const ProcessOptions& options,
+                                int world) {
+  RehearsedRows made;
+  std::optional<UserError> first;
+  made.rows_ = longest_rows(
+      rows,
+      [&](const Sample& sample) {
+        try {
+          return without_values(processor.train_features(sample, options));
+        } catch (const UserError& error) {
+          if (!first) first = error;
+          throw;
+        }
+      },
+      kLooked);
+  if (made.rows_.empty() && first) throw UserError(*first);
+  made.most_ = (rows.size() + world - 1) / world;
+  made.source_ =
+      rows.size() <= kLooked
+          ? fmt::format("the longest of the data set's {} rows", rows.size())
+          : fmt::format("the longest of {} rows: those with the most text, and others drawn from all", kLooked);
+  return made;
+}
+
+RehearsedRows RehearsedRows::typical(const ModelFolder& folder, int64_t tokens) {
+  const int64_t positions = folder.model.dims.max_positions;
+  if (tokens == 0) tokens = positions > 0 ? std::min(kTypicalTokens, positions) : kTypicalTokens;
+  const bool pictures = folder.sees() && folder.family.typical_row;
+  RehearsedRows made;
+  made.rows_ = {pictures ? folder.family.typical_row(folder.config, tokens) : typical_text_row(tokens)};
+  made.source_ = fmt::format("typical rows{}: give --dataset for those of your data",
+                             made.rows_.front().media.empty() ? "" : " with a picture each");
+  return made;
+}
+
+RowsOfStep RehearsedRows::step(int64_t batch, int64_t micro_batches) const {
+  if (most_ > 0) batch = std::min(batch, most_);
+  std::vector<Features> rows;
+  for (int64_t i = 0; i < batch; ++i) rows.push_back(rows_[static_cast<size_t>(i) % rows_.size()]);
+  return RowsOfStep(static_cast<size_t>(micro_batches), rows);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// The rows that memory is predicted for: the longest of the data, or typical ones where there is none. Their media have
+// shapes and no values.
+//
+// Example:
+//   const auto rows = RehearsedRows::of(data, processor, options, world);
+//   const MemoryForecast forecast = rehearse(model, plan, rows.step(batch, 2), {});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/exec/rehearsal.h"
+#include "lockstep/session/model_folder.h"
+
+namespace lockstep {
+
+/// Up to `count` of 64 rows (those with the most text, and others drawn from all), the longest first; those that
+/// `features_of` refuses with a UserError are left out.
+std::vector<Features> longest_rows(const Dataset& rows, const std::function<Features(const Sample&)>& features_of,
+                                   size_t count);
+
+class RehearsedRows {
+ public:
+  /// Of a data set that `world` ranks share. Throws UserError(kData) when none of the rows looked at can be used.
+  static RehearsedRows of(const Dataset& rows, const Processor& processor, const ProcessOptions& options, int world);
+  /// Rows of `tokens` tokens (0: 2048, or as many as the model has positions), with a picture where the model sees.
+  static RehearsedRows typical(const ModelFolder& folder, int64_t tokens);
+
+  /// Micro-batches that are all alike: the longest rows, again from the first where there are fewer.
+  RowsOfStep step(int64_t batch, int64_t micro_batches) const;
+  int64_t most() const { return most_; }                            // rows that a rank can get at once; 0: any number
+  const std::vector<Features>& looked_at() const { return rows_; }  // the longest first
+  const std::string& source() const { return source_; }             // "the longest of 64 rows of the data set"
+
+ private:
+  std::vector<Features> rows_;  // the longest first
+  int64_t most_ = 0;
+  std::string source_;
+};
+
+}  // namespace lockstep

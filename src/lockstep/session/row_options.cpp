@@ -1,0 +1,51 @@
+#include "lockstep/session/row_options.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+const char* word_of(Truncation truncation) {
+  switch (truncation) {
+    case Truncation::kRight:
+      return "right";
+    case Truncation::kLeft:
+      return "left";
+    case Truncation::kDelete:
+      break;
+  }
+  return "delete";
+}
+
+}  // namespace
+
+DatasetOptions RowOptions::dataset() const { return {.strict = strict, .root_image_dir = root_image_dir}; }
+
+ProcessOptions RowOptions::process() const {
+  return {.max_length = max_length, .truncation = truncation, .media = media};
+}
+
+LoaderOptions RowOptions::loader(const Job& job, const RunOptions& run, int64_t batch_size) const {
+  return {.batch_size = batch_size,
+          .rank = job.world.rank,
+          .world = job.world.size,
+          .seed = seed,
+          .shuffle = false,
+          .strict = strict,
+          .num_workers = num_workers,
+          .patience_s = run.data_patience_s(),
+          .process = process()};
+}
+
+Json RowOptions::as_json() const {
+  return {{"strict", strict},
+          {"max_length", max_length},
+          {"truncation_strategy", word_of(truncation)},
+          {"seed", seed},
+          {"pixels",
+           {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
+            media.video_total_pixels}},
+          {"fps", media.fps}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// How the rows of a data set are read and prepared: what training, evaluation, generation and embedding share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/base/json.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/session/job.h"
+#include "lockstep/session/run_options.h"
+
+namespace lockstep {
+
+struct RowOptions {
+  int64_t max_length = 0;  // tokens of a row; 0: no limit
+  Truncation truncation = Truncation::kDelete;
+  bool strict = false;  // stop at the first row that cannot be used, instead of skipping it
+  uint64_t seed = 42;   // of the order of rows and of sampling
+  int num_workers = 1;  // threads that prepare rows; 0: none
+  MediaOptions media;
+  std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
+
+  DatasetOptions dataset() const;
+  ProcessOptions process() const;
+  /// This rank's loader; order and kind of features are the caller's to set.
+  LoaderOptions loader(const Job& job, const RunOptions& run, int64_t batch_size) const;
+  Json as_json() const;  // what rows become depends on it: for comparing runs
+};
+
+}  // namespace lockstep

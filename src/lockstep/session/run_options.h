@@ -1,0 +1,60 @@
+// What every task needs to know to open a model and to run it on its ranks: plain data, whoever fills it in.
+//
+// Example:
+//   const RunOptions options{.model = "my-model", .zero = {2}, .dtype = Dtype::kBF16};
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "lockstep/comm/launcher.h"  // Guard
+#include "lockstep/comm/setup.h"     // Transport
+#include "lockstep/guard/diagnosis.h"
+#include "lockstep/model/block.h"
+#include "lockstep/plan/zero.h"
+#include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/spec.h"
+
+namespace lockstep {
+
+/// Where blocks, weights and optimizer state stand, and how much memory they may take.
+struct PlacementOptions {
+  std::string device_map;  // auto | balanced | balanced_low_0 | sequential, JSON text, or a file; empty: one device
+  std::string max_memory;  // what blocks may take of each device, of a map that is made: "0:10GiB,1:20GiB"
+  int64_t memory_limit = DeviceMemory::kNoLimit;  // bytes that one rank may take of each device
+  bool offload_optimizer = false, offload_params = false;
+  int virtual_devices = 0;           // parts of the host's memory as devices; 0: none
+  bool debug_sync = false;           // wait for the device after every block
+  std::filesystem::path device_log;  // of every tensor that crosses between devices; empty: none
+
+  bool limited() const { return memory_limit != DeviceMemory::kNoLimit; }
+  /// Throws UserError(kUsage): what contradicts each other, and words with a slip in them.
+  void check() const;
+};
+
+/// What is told of communication at the end of a job of several ranks: nothing, each kind of call, or each label.
+enum class CommFigures { kOff, kKind, kFull };
+
+struct RunOptions {
+  std::filesystem::path model;
+  ZeroStage zero;               // zero3: alone it costs nothing, among several ranks it needs the least memory
+  std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
+  std::set<Component> without;  // components that are not built
+  PlacementOptions placement;
+
+  std::string device = "auto";  // auto | cpu | cuda
+  int nproc = 0;                // local ranks; 0: NPROC_PER_NODE, else one a GPU, else one
+  Transport transport = Transport::kAuto;
+  JudgeOptions judge;
+  Guard guard = Guard::kDefault;
+  int max_restarts = 0;
+  CommFigures comm_figures = CommFigures::kKind;
+
+  /// For one that waits for data itself: longer than the roll call, which speaks first.
+  int64_t data_patience_s() const;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "lockstep/session/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/base/version.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/model/fingerprint.h"
+#include "lockstep/plan/compatibility.h"
+#include "lockstep/plan/placement_json.h"
+#include "lockstep/session/placement.h"
+
+namespace lockstep {
+namespace {
+
+/// For planning where no rows are known: a row of text, all of it to be learnt.
+RowsOfStep text_row(int64_t tokens) {
+  Features row;
+  row.input_ids.assign(static_cast<size_t>(tokens), 0);
+  row.labels = row.input_ids;
+  return {{row}};
+}
+
+}  // namespace
+
+Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(options)) {
+  together(job.control(), "opening the model", [&] {
+    folder_ = std::make_unique<ModelFolder>(options_.model, options_.without);
+    weights_ = std::make_unique<Weights>(Weights::open(options_.model));
+    keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
+    processor_ = folder_->processor();
+    dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
+    fingerprint_ = model_fingerprint(options_.model);
+  });
+}
+
+PlanOptions Session::inference() const {
+  return {.world = job_.world.size, .zero = options_.zero, .compute = dtype_, .training = false};
+}
+
+void Session::decide(PlanOptions options, const RowsOfStep& rows) {
+  place(options, rows);
+  together(job_.control(), "making the plan", [&] {
+    plan_ = make_plan(folder_->model, options);
+    compatibility(folder_->model, plan_).require();
+  });
+  agree_on(job_.control(),
+           {{"version", kVersion}, {"plan", fmt::format("{:016x}", plan_.hash())}, {"model", fingerprint_}});
+}
+
+/// Where the blocks stand; one rank chooses, so that all hold to the same.
+void Session::place(PlanOptions& options, const RowsOfStep& rows) {
+  const RehearsalOptions devices = devices_for_rehearsal(job_, options_.placement);
+  std::string chosen;
+  together(job_.control(), "placing blocks", [&] {
+    options_.placement.check();
+    if (!job_.reports()) return;
+    const RowsOfStep planned =
+        rows.empty() ? text_row(std::min<int64_t>(512, folder_->model.dims.max_positions)) : rows;
+    ChosenPlacement made = choose_placement(devices, options_.placement, folder_->model, options, planned);
+    notices_ = std::move(made.notices);
+    chosen = placement_json(made.placement).dump();
+  });
+  options.placement =
+      placement_from_json(parse_json(from_rank_0(job_.control(), chosen, "placement"), "the placement"));
+}
+
+void Session::load() {
+  together(job_.control(), "loading weights", [&] {
+    store_ = std::make_unique<ParamStore>(plan_, job_.world.rank, make_devices(job_, options_.placement, plan_));
+    store_->load(*weights_, *keys_);
+    executor_ = std::make_unique<Executor>(folder_->model, plan_, *store_, job_.data());
+    executor_->watch(hooks());
+  });
+}
+
+ExecutorHooks Session::hooks() {
+  ExecutorHooks hooks;
+  const PlacementOptions& placement = options_.placement;
+  if (placement.debug_sync && !job_.on_cpu()) hooks.synchronize = require_cuda_library().synchronize;
+  if (!placement.device_log.empty()) {
+    const std::string rank = job_.world.size > 1 ? fmt::format(".rank-{}", job_.world.rank) : "";
+    device_log_ = std::make_unique<DeviceLog>(placement.device_log.string() + rank);
+    hooks.crossed = [this](const Crossing& crossing) { device_log_->write(crossing); };
+  }
+  return hooks;
+}
+
+CollateOptions Session::collate() const { return {.pad_token = processor_->pad_token()}; }
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// A model opened for work: config, family, processor, weights, plan, and what holds and runs it on this rank. Three
+// steps, so that whatever is wrong shows before anything costly is done: open, decide, load.
+//
+// Example:
+//   Session session(job, options);                    // the folder is read, names and shapes match
+//   session.decide(session.inference());              // placed, planned, compared with the other ranks
+//   session.load();                                   // this rank's weights are in memory
+//   session.executor().forward(…);
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/exec/device_log.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/exec/rehearsal.h"
+#include "lockstep/model/batch.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/session/job.h"
+#include "lockstep/session/model_folder.h"
+#include "lockstep/state/checkpoint_model.h"
+
+namespace lockstep {
+
+class Session {
+ public:
+  /// Opens the folder and matches names and shapes. Borrows `job`. Collective; what fails on one rank is thrown on all.
+  Session(Job& job, RunOptions options);
+
+  /// Of a run that trains nothing, for decide().
+  PlanOptions inference() const;
+
+  /// Places blocks, makes the plan and compares it with the other ranks. `rows`: of a step, which a device map is made
+  /// for; looked at on rank 0, empty: a row of text. Collective.
+  void decide(PlanOptions options, const RowsOfStep& rows = {});
+
+  /// Reads this rank's slices of the weights. Collective.
+  void load();
+
+  Job& job() { return job_; }
+  const RunOptions& options() const { return options_; }
+  const ModelFolder& folder() const { return *folder_; }
+  const Model& model() const { return folder_->model; }
+  const Processor& processor() const { return *processor_; }
+  const Plan& plan() const { return plan_; }
+  const std::vector<std::string>& notices() const { return notices_; }  // of decide(), on the rank that reports
+  Dtype dtype() const { return dtype_; }                                // of the computation
+  const std::string& fingerprint() const { return fingerprint_; }       // of the folder's files
+  const Weights& weights() const { return *weights_; }
+  const KeyMap& keys() const { return *keys_; }
+  ParamStore& store() { return *store_; }
+  Executor& executor() { return *executor_; }
+  CollateOptions collate() const;
+
+ private:
+  void place(PlanOptions& options, const RowsOfStep& rows);
+  ExecutorHooks hooks();
+
+  Job& job_;
+  const RunOptions options_;
+  std::unique_ptr<ModelFolder> folder_;
+  std::unique_ptr<Processor> processor_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<KeyMap> keys_;
+  Dtype dtype_ = Dtype::kF32;
+  std::string fingerprint_;
+  Plan plan_;
+  std::vector<std::string> notices_;
+  std::unique_ptr<ParamStore> store_;
+  std::unique_ptr<DeviceLog> device_log_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace lockstep

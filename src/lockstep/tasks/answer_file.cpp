@@ -1,0 +1,191 @@
+#include "lockstep/tasks/answer_file.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/new_file.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/infer/dataset_prompts.h"
+#include "lockstep/infer/row_journal.h"
+#include "lockstep/plan/compatibility.h"
+#include "lockstep/session/session.h"
+#include "lockstep/tasks/answer_rows.h"
+#include "lockstep/text/tokenizer.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+/// A list of frames, as the row may have had it.
+Json video_json(const Video& video) {
+  if (video.fps == 0) return video.frames;
+  return {{"frames", video.frames}, {"fps", video.fps}};
+}
+
+/// A line of the answers' file, under ms-swift's names.
+Json answer_row(const Sample& sample, const std::string& response) {
+  Json messages = Json::array();
+  const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
+  for (size_t i = 0; i + (answered ? 1 : 0) < sample.messages.size(); ++i) {
+    messages.push_back({{"role", sample.messages[i].role}, {"content", sample.messages[i].content}});
+  }
+  messages.push_back({{"role", "assistant"}, {"content", response}});
+  const std::string expected = expected_response(sample);
+  Json row = {
+      {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};
+  if (!sample.images.empty()) row["images"] = sample.images;
+  for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
+  return row;
+}
+
+/// All that the answers depend on.
+Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Session& session, const Dataset& rows) {
+  const SamplingOptions& sampling = options.sampling;
+  Json identity = {{"model", session.fingerprint()},
+                   {"data", rows.fingerprint()},
+                   {"dtype", std::string(dtype_name(session.dtype()))},
+                   {"batch_size", batch_size},
+                   {"max_new_tokens", options.max_new_tokens},
+                   {"rows", options.rows.as_json()},
+                   {"temperature", sampling.temperature},
+                   {"top_k", sampling.top_k},
+                   {"top_p", sampling.top_p},
+                   {"repetition_penalty", sampling.repetition_penalty}};
+  const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
+  if (!left_out.empty()) identity["left_out"] = left_out;
+  return identity;
+}
+
+fs::path journal_of(const AnswerFileOptions& options) { return options.output.string() + ".unfinished"; }
+
+/// One line for each row of the file; the file gets its name when it is whole.
+void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& journal, Answered& figures) {
+  NewFile out(path);
+  const auto line = [&](const Json& row) { out.line(row.dump(-1, ' ', false, Json::error_handler_t::replace)); };
+  const auto failed = [&](const std::string& where, const std::string& why) {
+    if (figures.failed++ == 0) figures.first_failure = why;
+    line({{"response", nullptr}, {"where", where}, {"error", why}});
+  };
+  rows.in_file_order(
+      [&](int64_t row) {
+        const Json record = Json::parse(journal.read(row));
+        if (record.contains("error")) {
+          failed(rows.where(row), record["error"].get<std::string>());
+          return;
+        }
+        ++figures.answered;
+        figures.tokens += record["tokens"].get<int64_t>();
+        line(answer_row(rows.sample(row), record["response"].get<std::string>()));
+      },
+      [&](const BrokenRow& row) { failed(row.where, row.where + ": " + row.why); });
+  out.finish();
+}
+
+void answer_missing(Session& session, const AnswerFileOptions& options, int64_t batch_size, const Dataset& rows,
+                    RowJournal& journal, const EventBus& events) {
+  Job& job = session.job();
+  std::vector<int64_t> order;
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    if (!journal.holds(row)) order.push_back(row);
+  }
+  const auto total = static_cast<int64_t>(order.size());
+  if (job.reports() && total < rows.size()) {
+    events.emit(RowsKept{.how = "answered", .kept = rows.size() - total, .total = rows.size()});
+  }
+  const int64_t slots = std::min(batch_size, std::max<int64_t>(1, rows.size()));
+  GenerateOptions generate = generate_options(session, slots, options.max_new_tokens);
+  generate.sampling = options.sampling;
+  LoaderOptions loading = options.rows.loader(job, options.run, 1);
+  loading.order = order;
+  DatasetPrompts prompts(rows, session.processor(), loading, job.control().recorder());
+  int64_t mine = 0, shown = 0;
+  const auto keep = [&](int64_t row, const Json& record) {
+    journal.append(row, record.dump(-1, ' ', false, Json::error_handler_t::replace));
+    ++mine;  // the other ranks are about as far
+    const int64_t done = std::min(mine * job.world.size, total);
+    if (job.reports() && done != shown) events.emit(Progress{.phase = "infer", .done = done, .total = total});
+    shown = done;
+  };
+  size_t told = 0;
+  const auto next = [&] {
+    auto prompt = prompts.next();
+    for (; told < prompts.skipped().size(); ++told) {
+      keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
+    }
+    return prompt;
+  };
+  const Tokenizer& tokenizer = session.processor().tokenizer();
+  Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
+  job.control().recorder().confessing([&] {
+    generator.run(next, generate, [&](const Generated& answer) {
+      keep(answer.row, {{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}});
+    });
+  });
+  journal.seal(job.control());
+}
+
+/// With a batch size of auto: what the run that was cut short has found, else auto still.
+int64_t slots_before(const AnswerFileOptions& options) {
+  const fs::path there = journal_of(options) / "run.json";
+  return options.overwrite || !fs::exists(there) ? kAutoBatch : read_json(there).value("batch_size", kAutoBatch);
+}
+
+/// As many slots as fit when all of them hold the longest prompt and a whole answer.
+int64_t find_slots(Session& session, const AnswerFileOptions& options, const Dataset& rows, const EventBus& events) {
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  const ModelDims& dims = session.model().dims;
+  const int64_t a_token = 2 * dims.layers * dims.kv_heads * dims.head_dim * dtype_bytes(session.dtype());
+  const auto run_batch = [&](int64_t batch) {
+    const GenerateOptions generate = generate_options(session, batch, options.max_new_tokens);
+    DecodeSlots slots(dims, generate);
+    for (int64_t i = 0; i < batch; ++i) slots.admit({i, *row});
+    for (int pass = 0; pass < 2 && !slots.empty(); ++pass) {
+      auto parts = slots.parts();
+      session.executor().forward(parts, {.rows = true, .image = pass == 0 && !row->media.empty()});
+      slots.take(parts);
+    }
+    return batch * options.max_new_tokens * a_token;  // what the answers will hold besides
+  };
+  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+}
+
+}  // namespace
+
+Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus& events) {
+  Session session(job, options.run);
+  session.decide(session.inference());
+  session.load();
+  std::optional<Dataset> rows;
+  int64_t batch = options.batch.rows;
+  together(job.control(), "opening the prompts", [&] {
+    DatasetOptions reading = options.rows.dataset();
+    reading.may_be_empty = true;
+    rows.emplace(std::vector<std::string>{options.input}, reading);
+    if (batch == kAutoBatch) batch = slots_before(options);
+  });
+  agree_on(job.control(), {{"prompts", rows->fingerprint()}, {"batch size", std::to_string(batch)}});
+  if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);
+  const Json identity = identity_of(options, batch, session, *rows);
+  RowJournal journal(journal_of(options), identity, options.overwrite, job.control());
+  Answered out{.from_nothing = journal.size() == 0};
+  const auto begun = Clock::now();
+  answer_missing(session, options, batch, *rows, journal, events);
+  out.seconds = seconds_since(begun);
+  together(job.control(), "writing answers", [&] {
+    if (!job.reports()) return;
+    write_answers(options.output, *rows, journal, out);
+    journal.remove();
+  });
+  return out;
+}
+
+}  // namespace lockstep

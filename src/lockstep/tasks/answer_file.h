@@ -1,0 +1,40 @@
+// Answers to a file of prompts: every row once, in input order, under ms-swift's names; a run that was cut short goes
+// on where it stopped.
+//
+// Example:
+//   const Answered done = answer_file(job, {.run = {.model = "m"}, .input = "rows.jsonl", .output = "out.jsonl"}, events);
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "lockstep/base/event.h"
+#include "lockstep/infer/decode_slots.h"
+#include "lockstep/session/batch_search.h"
+#include "lockstep/session/row_options.h"
+
+namespace lockstep {
+
+struct AnswerFileOptions {
+  RunOptions run;
+  RowOptions rows;
+  std::string input;             // JSONL or JSON
+  std::filesystem::path output;  // JSONL
+  int64_t max_new_tokens = 256;
+  SamplingOptions sampling;
+  BatchSize batch;         // rows that one rank answers side by side
+  bool overwrite = false;  // begin anew where an earlier run of other options was cut short
+};
+
+struct Answered {
+  int64_t answered = 0, failed = 0, tokens = 0;
+  std::string first_failure;
+  double seconds = 0;
+  bool from_nothing = true;  // no earlier run had answered some
+};
+
+/// Figures are those of the reporting rank. `events` has sinks there only. Throws UserError, the same on all ranks.
+/// Collective.
+Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus& events);
+
+}  // namespace lockstep

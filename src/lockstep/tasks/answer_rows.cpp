@@ -1,0 +1,152 @@
+#include "lockstep/tasks/answer_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/infer/dataset_prompts.h"
+#include "lockstep/metric/program_values.h"
+#include "lockstep/tasks/metric_programs.h"
+
+namespace lockstep {
+namespace {
+
+using Skipped = std::map<int64_t, std::string>;
+
+/// What eval and sft print beside the metrics: a program's value of such a name gets the program in front.
+std::vector<std::string> taken_names() {
+  std::vector<std::string> names = {"loss",
+                                    "perplexity",
+                                    "token_acc",
+                                    "target_tokens",
+                                    "rows",
+                                    "skipped",
+                                    "seconds",
+                                    "samples",
+                                    "groups",
+                                    "exact_rows",
+                                    "runtime",
+                                    "step",
+                                    "samples_per_second",
+                                    "answered_rows",
+                                    "epoch"};
+  for (const auto& metric : answer_metrics()) names.emplace_back(metric.name);
+  return names;
+}
+
+/// Why rows were left out, of all ranks.
+Skipped gathered(Communicator& control, const Skipped& mine) {
+  Json json = Json::array();
+  for (const auto& [row, why] : mine) json.push_back({row, why});
+  Skipped all;
+  for (const auto& text : control.all_gather_bytes(
+           json.empty() ? "" : json.dump(-1, ' ', false, Json::error_handler_t::replace), "rows left out")) {
+    if (text.empty()) continue;
+    for (const auto& entry : Json::parse(text)) all[entry[0].get<int64_t>()] = entry[1].get<std::string>();
+  }
+  return all;
+}
+
+/// The row's place stands in front of most reasons, and apart from them.
+std::string without_place(const std::string& why, const std::string& where) {
+  return why.starts_with(where + ": ") ? why.substr(where.size() + 2) : why;
+}
+
+std::pair<std::vector<Generated>, Skipped> generate(Session& session, const Dataset& dataset,
+                                                    const AnswerOptions& options) {
+  Job& job = session.job();
+  DatasetPrompts prompts(dataset, session.processor(), options.rows.loader(job, session.options(), 1),
+                         job.control().recorder());
+  GenerateOptions generate = options.generate;  // no more slots than there are rows for
+  generate.batch_size = std::clamp<int64_t>(dataset.size(), 1, generate.batch_size);
+  Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
+  auto answers =
+      job.control().recorder().confessing([&] { return generator.run([&] { return prompts.next(); }, generate); });
+  Skipped skipped;
+  for (const auto& row : prompts.skipped()) skipped[row.row] = without_place(row.why, dataset.where(row.row));
+  return {std::move(answers), gathered(job.control(), skipped)};
+}
+
+/// Rank 0's figures on every rank, without groups and samples.
+void share(Communicator& control, AnswerFigures& figures) {
+  Json metrics = Json::array();
+  for (const auto& metric : figures.metrics) metrics.push_back({metric.name, metric.mean, metric.rows});
+  const Json mine = {{"counts", {figures.rows, figures.exact, figures.answered, figures.skipped}},
+                     {"first_skipped", figures.first_skipped},
+                     {"metrics", metrics},
+                     {"values", figures.values}};
+  const Json json = Json::parse(
+      from_rank_0(control, mine.dump(-1, ' ', false, Json::error_handler_t::replace), "evaluation figures"));
+  if (control.rank() == 0) return;
+  const auto counts = json.at("counts").get<std::vector<int64_t>>();
+  std::tie(figures.rows, figures.exact, figures.answered, figures.skipped) =
+      std::tie(counts.at(0), counts.at(1), counts.at(2), counts.at(3));
+  figures.first_skipped = json.at("first_skipped").get<std::string>();
+  for (const auto& metric : json.at("metrics")) {
+    figures.metrics.push_back({metric[0].get<std::string>(), metric[1].get<double>(), metric[2].get<int64_t>()});
+  }
+  figures.values = json.at("values").get<std::string>();
+}
+
+}  // namespace
+
+GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens) {
+  GenerateOptions options{.max_new_tokens = max_new_tokens, .batch_size = batch_size};
+  options.stop_tokens = session.processor().stop_tokens();
+  options.collate = session.collate();
+  return options;
+}
+
+AnswerFigures answer_rows(Session& session, const Dataset& dataset, const AnswerOptions& options,
+                          const EventBus& events) {
+  Communicator& control = session.job().control();
+  const auto generated = generate(session, dataset, options);
+  const std::vector<Generated>& answers = generated.first;
+  const Skipped& skipped = generated.second;
+  AnswerFigures figures;
+  std::optional<InputFile> rows;
+  together(control, "scoring answers", [&] {
+    rows.emplace();
+    if (control.rank() != 0) return;
+    const PhaseScope scope(control.recorder(), Phase::kEvaluate, "scoring answers");
+    Predictions predictions(dataset, session.processor().tokenizer(),
+                            {.metrics = options.metrics,
+                             .show = options.show,
+                             .keep_text = !options.output.empty(),
+                             .rows = options.programs.empty() ? nullptr : &*rows});
+    predictions.add_all(answers, skipped);
+    figures = predictions.figures();
+    if (!options.output.empty()) write_text(options.output, predictions.text());
+  });
+  const auto& programs = answers.empty() ? std::vector<Program>{} : options.programs;
+  const auto values = run_metric_programs(control, programs, *rows, options.metric_timeout_s, events);
+  figures.values = merged_values(values, taken_names()).dump(-1, ' ', false, Json::error_handler_t::replace);
+  share(control, figures);
+  return figures;
+}
+
+NamedValues named_values(const AnswerFigures& figures) {
+  NamedValues out;
+  for (const auto& metric : figures.metrics) out.numbers.emplace_back(metric.name, metric.mean);
+  const Json values = Json::parse(figures.values);
+  for (const auto& item : values.items()) {
+    if (item.value().is_number()) {
+      out.numbers.emplace_back(item.key(), item.value().get<double>());
+    } else {
+      out.others.emplace_back(item.key(), item.value().dump());
+    }
+  }
+  return out;
+}
+
+double perplexity(double loss) { return std::exp(loss); }
+
+}  // namespace lockstep

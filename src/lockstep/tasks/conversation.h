@@ -1,0 +1,54 @@
+// A conversation with a model: questions with pictures, each answered after all that was said before.
+//
+// Example:
+//   Conversation talk(session, {.max_new_tokens = 64}, processing);
+//   talk.on_text = [](const std::string& text) { std::cout << text << std::flush; };
+//   const std::string answer = talk.ask("<image>cat.png What is this?");
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/sample.h"
+#include "lockstep/infer/decode_slots.h"
+#include "lockstep/session/session.h"
+
+namespace lockstep {
+
+struct ConversationOptions {
+  std::string system;  // message before the first question; empty: none
+  int64_t max_new_tokens = 256;
+  SamplingOptions sampling;
+  ProcessOptions process;
+};
+
+class Conversation {
+ public:
+  /// Borrows `session`, which is loaded.
+  Conversation(Session& session, ConversationOptions options);
+
+  /// The answer as it grows, on the reporting rank; empty: nobody wants it.
+  std::function<void(const std::string& text)> on_text{};
+
+  /// "<image>path" in a question shows a picture (the path ends at white space); `images` come with it besides. What
+  /// fails leaves the conversation as it was before. Throws UserError, SharedError. Collective.
+  std::string ask(const std::string& question, const std::vector<std::string>& images = {});
+
+  /// Forgets what was said.
+  void clear();
+
+ private:
+  void add_question(const std::string& text, std::vector<std::string> images);
+  std::string answer();
+
+  Session& session_;
+  ConversationOptions options_;
+  Sample history_;
+  int64_t turn_ = 0;  // so that a repeated question is sampled anew
+};
+
+/// Takes "<image>path" marks out of a line: the marks stay, the paths go to `images`.
+std::string take_image_paths(const std::string& line, std::vector<std::string>& images);
+
+}  // namespace lockstep

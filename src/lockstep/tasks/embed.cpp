@@ -1,0 +1,189 @@
+#include "lockstep/tasks/embed.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/infer/row_journal.h"
+#include "lockstep/plan/compatibility.h"
+#include "lockstep/session/session.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char* kDone = "embed.json";        // what a finished folder says of itself
+constexpr const char* kUnfinished = "unfinished";  // the journal, in the output folder
+
+const char* word_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kLast:
+      return "last";
+    case Pooling::kCls:
+      return "cls";
+    case Pooling::kMean:
+      break;
+  }
+  return "mean";
+}
+
+const char* format_of(const EmbeddingOptions& options) { return options.safetensors ? "safetensors" : "jsonl"; }
+
+/// All that the numbers depend on.
+Json identity_of(const EmbeddingOptions& options, int64_t batch_size, const Session& session, const Dataset& rows) {
+  const bool inputs = options.embedding.extent == Extent::kInputs;
+  Json identity = {{"model", session.fingerprint()},
+                   {"data", rows.fingerprint()},
+                   {"dtype", std::string(dtype_name(session.dtype()))},
+                   {"stage", inputs ? "inputs" : "hidden"},
+                   {"pooling", inputs ? "" : word_of(options.embedding.pooling)},
+                   {"normalize", options.embedding.normalize},
+                   {"batch_size", batch_size},
+                   {"rows", options.rows.as_json()}};
+  const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
+  if (!left_out.empty()) identity["left_out"] = left_out;
+  return identity;
+}
+
+/// With a batch size of auto: what an earlier run of this folder has found, else auto still.
+int64_t batch_size_before(const EmbeddingOptions& options) {
+  if (options.overwrite) return kAutoBatch;
+  for (const auto& path : {options.output / kDone, options.output / kUnfinished / "run.json"}) {
+    if (!fs::exists(path)) continue;
+    const Json there = read_json(path);
+    return there.value("identity", there).value("batch_size", kAutoBatch);
+  }
+  return kAutoBatch;
+}
+
+/// As many copies of the longest row as fit.
+int64_t find_batch_size(Session& session, const EmbeddingOptions& options, const Dataset& rows,
+                        const EventBus& events) {
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  CollateOptions collate_options = session.collate();
+  collate_options.layout = RowLayout::kPacked;
+  const auto run_batch = [&](int64_t batch) {
+    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), collate_options);
+    std::vector<SubBatch> parts{{.flow = std::move(trial.flow), .context = {}, .image = trial.has_image}};
+    session.executor().forward(parts, {.rows = true, .image = trial.has_image}, options.embedding.extent);
+    return int64_t{0};
+  };
+  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+}
+
+/// Whether the folder holds exactly these embeddings, finished. Throws UserError(kUsage) when it holds others.
+bool is_finished(const EmbeddingOptions& options, const Json& identity) {
+  const fs::path done = options.output / kDone;
+  if (options.overwrite || !fs::exists(done)) return false;
+  const Json there = read_json(done);
+  if (there.value("identity", Json()) == identity && there.value("format", "") == format_of(options)) return true;
+  throw UserError(
+      ExitCode::kUsage,
+      fmt::format("{} holds finished embeddings of another run (its {} says which)", options.output.string(), kDone),
+      "name another --output, or give --overwrite true to replace them");
+}
+
+/// Rows of all batches in which one is missing: a batch is run whole, so that its bits are the same.
+std::vector<int64_t> rows_to_do(int64_t count, int64_t batch_size, const RowJournal& journal) {
+  std::vector<int64_t> order;
+  for (int64_t begin = 0; begin < count; begin += batch_size) {
+    const int64_t end = std::min(count, begin + batch_size);
+    bool whole = true;
+    for (int64_t row = begin; row < end; ++row) whole = whole && journal.holds(row);
+    for (int64_t row = begin; row < end && !whole; ++row) order.push_back(row);
+  }
+  return order;
+}
+
+void embed_missing(Session& session, const EmbeddingOptions& options, int64_t batch_size, const Dataset& rows,
+                   RowJournal& journal, const EventBus& events) {
+  Job& job = session.job();
+  const auto order = rows_to_do(rows.size(), batch_size, journal);
+  const auto total = static_cast<int64_t>(order.size());
+  if (job.reports() && journal.size() > 0) {
+    events.emit(RowsKept{.how = "done", .kept = rows.size() - total, .total = rows.size()});
+  }
+  LoaderOptions loading = options.rows.loader(job, options.run, batch_size);
+  loading.prompts = true;
+  loading.order = order;
+  Loader loader(rows, session.processor(), loading);
+  int64_t told = 0;
+  const auto keep = [&](int64_t row, const std::string& record) {
+    if (!journal.holds(row)) journal.append(row, record);
+    const int64_t done = loader.cursor().rows;
+    if (job.reports() && done != told) events.emit(Progress{.phase = "embed", .done = done, .total = total});
+    told = done;
+  };
+  EmbedOptions embedding = options.embedding;
+  embedding.collate = session.collate();
+  Embedder embedder(session.model(), session.executor(), job.control(), session.plan().gathers());
+  job.control().recorder().confessing([&] {
+    embedder.run(loader, embedding,
+                 {.embedded = [&](const RowEmbedding& row) { keep(row.row, record_of(row)); },
+                  .skipped = [&](const SkippedRow& row) { keep(row.row, record_of(row)); }});
+  });
+  journal.seal(job.control());
+}
+
+/// The files that a person gets, and what the folder says of itself.
+EmbeddingCounts finish(const EmbeddingOptions& options, const Json& identity, const Dataset& rows, RowJournal& journal,
+                       double seconds) {
+  const EmbeddingCounts counts = write_embeddings(options.output, rows, journal, options.safetensors);
+  write_json(options.output / kDone, {{"identity", identity},
+                                      {"format", format_of(options)},
+                                      {"rows", counts.rows},
+                                      {"failed", counts.failed},
+                                      {"tokens", counts.tokens},
+                                      {"width", counts.width},
+                                      {"seconds", seconds}});
+  journal.remove();
+  return counts;
+}
+
+}  // namespace
+
+Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events) {
+  Session session(job, options.run);
+  session.decide(session.inference());
+  Embedded out{.file = options.output / fmt::format("embeddings.{}", format_of(options))};
+  std::optional<Dataset> rows;
+  int64_t batch = options.batch.rows;
+  together(job.control(), "opening the rows", [&] {
+    DatasetOptions reading = options.rows.dataset();
+    reading.may_be_empty = true;
+    rows.emplace(options.dataset, reading);
+    if (batch == kAutoBatch) batch = batch_size_before(options);
+    out.was_finished = batch != kAutoBatch && is_finished(options, identity_of(options, batch, session, *rows));
+  });
+  agree_on(job.control(), {{"rows", rows->fingerprint()},
+                           {"finished", out.was_finished ? "yes" : "no"},
+                           {"batch size", std::to_string(batch)}});
+  if (out.was_finished) return out;
+  session.load();
+  if (batch == kAutoBatch) batch = find_batch_size(session, options, *rows, events);
+  const Json identity = identity_of(options, batch, session, *rows);
+  together(job.control(), "clearing the output", [&] {
+    if (job.reports()) fs::remove(options.output / kDone);
+  });
+  RowJournal journal(options.output / kUnfinished, identity, options.overwrite, job.control());
+  const bool from_nothing = journal.size() == 0;
+  const auto begun = Clock::now();
+  embed_missing(session, options, batch, *rows, journal, events);
+  out.seconds = from_nothing ? seconds_since(begun) : 0;
+  together(job.control(), "writing embeddings", [&] {
+    if (job.reports()) out.counts = finish(options, identity, *rows, journal, out.seconds);
+  });
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+#include "lockstep/tasks/evaluate.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/unbuilt_rows.h"
+#include "lockstep/tasks/answer_rows.h"
+
+namespace lockstep {
+namespace {
+
+/// Why rows are missing, from the first rank that knows.
+std::string first_reason(Communicator& control, const Loader& loader) {
+  const auto mine = loader.skipped_reasons();
+  for (const auto& text : control.all_gather_bytes(mine.empty() ? "" : mine.front(), "rows left out")) {
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+/// Metrics of nothing are no result. Throws the same on all ranks: the figures are the same.
+void refuse_nothing(const Evaluation& found, const std::string& data, const std::string& first_skipped) {
+  if (found.loss.rows > 0 || found.answers.answered > 0) return;
+  throw SharedError(
+      ExitCode::kData,
+      fmt::format("{}: none of the {} rows could be used; the first: {}", data, found.loss.skipped, first_skipped),
+      "--strict true stops at such a row");
+}
+
+/// As many copies of the longest row as fit while their loss is computed.
+int64_t find_batch_size(Session& session, const EvaluationOptions& options, const Dataset& rows,
+                        const EventBus& events) {
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().train_features(sample, options.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  const auto run_batch = [&](int64_t batch) {
+    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), session.collate());
+    const Presence everywhere{.rows = true, .image = trial.has_image};
+    session.executor().forward(std::move(trial.flow), {.training = true}, everywhere, everywhere);
+    return int64_t{0};
+  };
+  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+}
+
+void tell_unusable(const Evaluation& found, bool generated, const std::string& first, const EventBus& events) {
+  const int64_t unusable = generated ? found.answers.skipped : found.loss.skipped;
+  if (unusable > 0) {
+    events.emit(Notice{fmt::format("{} of the rows could not be used, the first: {}", unusable, first)});
+  } else if (found.loss.skipped > 0) {
+    events.emit(Notice{fmt::format("{} of the rows have no loss, the first: {}", found.loss.skipped, first)});
+  }
+}
+
+}  // namespace
+
+void EvaluationOptions::check() const {
+  (void)metric.chosen(generate);
+  if (!output.empty() && !generate)
+    throw usage_error("--output holds answers, and none are generated", "--predict_with_generate true");
+}
+
+Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& events) {
+  options.check();
+  const auto begun = Clock::now();
+  std::vector<Program> programs;
+  together(job.control(), "finding metric programs", [&] {
+    if (job.reports()) programs = options.metric.found();
+  });
+  Session session(job, options.run);
+  session.decide(session.inference());
+  std::optional<Dataset> rows;
+  together(job.control(), "opening the data set", [&] { rows.emplace(options.dataset, options.rows.dataset()); });
+  agree_on(job.control(), {{"data set", rows->fingerprint()}});
+  const std::string media = rows_with_media(job, session.model(), *rows);
+  if (!media.empty() && job.reports()) events.emit(Notice{media});
+  session.load();
+  const int64_t batch = options.batch.is_auto() ? find_batch_size(session, options, *rows, events) : options.batch.rows;
+  Loader loader(*rows, session.processor(), options.rows.loader(job, options.run, batch));
+  Evaluation found;
+  found.loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control());
+  found.loss.skipped += static_cast<int64_t>(rows->broken().size());
+  if (options.generate) {
+    found.answers = answer_rows(session, *rows,
+                                {.generate = generate_options(session, batch, options.max_new_tokens),
+                                 .rows = options.rows,
+                                 .show = options.show,
+                                 .metrics = options.metric.chosen(true),
+                                 .programs = std::move(programs),
+                                 .metric_timeout_s = options.metric.timeout_s,
+                                 .output = options.output},
+                                events);
+  }
+  std::string first_skipped = found.answers.first_skipped;
+  if (first_skipped.empty()) first_skipped = first_reason(job.control(), loader);
+  refuse_nothing(found, join(options.dataset, ", "), first_skipped);
+  found.communication = communication_of(job, options.run.comm_figures);
+  if (job.reports()) tell_unusable(found, options.generate, first_skipped, events);
+  found.seconds = seconds_since(begun);
+  return found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,358 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/base/process_memory.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/data/sample_view.h"
+#include "lockstep/plan/compatibility.h"
+#include "lockstep/session/unbuilt_rows.h"
+#include "lockstep/tasks/answer_rows.h"
+#include "lockstep/tasks/fine_tune_run.h"
+#include "lockstep/train/evaluator.h"
+#include "lockstep/watch/communication_table.h"
+#include "lockstep/watch/jsonl_sink.h"
+#include "lockstep/watch/memory_sink.h"
+#include "lockstep/watch/report_sink.h"
+#include "lockstep/watch/tensorboard_sink.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+FineTuneRun::FineTuneRun(Job& job, FineTuneOptions options, const EventBus& events)
+    : job_(job), options_(std::move(options)), caller_(events) {
+  events_.add(caller_);
+}
+
+FineTuneRun::~FineTuneRun() = default;
+
+FineTuned FineTuneRun::run() {
+  try {
+    options_.check();
+    options_.require_dataset();
+    find_programs();
+    choose_folder();
+    open_rows();
+    RunOptions run = options_.run;
+    if (!folder_.checkpoint.empty()) run.model = folder_.checkpoint;
+    session_ = std::make_unique<Session>(job_, run);
+    decide();
+    predict();
+    for (const auto& text : session_->notices()) notice(text);
+    tell_rows();
+    check_first_sample();
+    check_fits();
+    job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
+    const int64_t idle_bytes = read_memory().resident_bytes;
+    session_->load();
+    make_trainer();
+    meter_.emplace(job_, session_->store().devices(), idle_bytes, forecast_.account());
+    announce();
+    return finish(trainer_->run());
+  } catch (const Error& error) {
+    tell_failure(error);
+    throw;
+  }
+}
+
+/// What is trained, where it stands, and what memory is planned for.
+void FineTuneRun::decide() {
+  PlanOptions wanted;
+  RowsOfStep rows;
+  together(job_.control(), "deciding what is trained", [&] {
+    options_.components.check_against(session_->model());
+    wanted = options_.plan_options(job_.world.size, session_->dtype());
+    if (job_.reports()) rows = planned_rows();
+  });
+  session_->decide(wanted, rows);
+}
+
+/// A slip in a program's name must not show at the first evaluation.
+void FineTuneRun::find_programs() {
+  together(job_.control(), "finding metric programs", [&] {
+    if (job_.reports()) programs_ = options_.metric.found();
+  });
+}
+
+void FineTuneRun::choose_folder() {
+  together(job_.control(), "choosing the run folder", [&] {
+    if (!job_.reports()) return;
+    folder_ = choose_run_folder({.output_dir = options_.output_dir.string(),
+                                 .model = options_.run.model.string(),
+                                 .resume_from_checkpoint = options_.resume_from_checkpoint,
+                                 .add_version = options_.add_version});
+  });
+  folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
+  folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
+  for (const auto& text : folder_.notices) notice(text);
+}
+
+void FineTuneRun::open_rows() {
+  const DatasetOptions options = options_.rows.dataset();
+  std::string fingerprint;
+  together(job_.control(), "opening data sets", [&] {
+    train_rows_.emplace(options_.dataset, options);
+    fingerprint = train_rows_->fingerprint();
+    if (!options_.val_dataset.empty()) val_rows_.emplace(options_.val_dataset, options);
+    if (val_rows_ || options_.split_dataset_ratio <= 0) return;
+    auto [rest, kept] = Dataset::split(std::move(*train_rows_), options_.split_dataset_ratio, data_seed());
+    train_rows_.emplace(std::move(rest));
+    val_rows_.emplace(std::move(kept));
+  });
+  agree_on(job_.control(),
+           {{"data set", fingerprint}, {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
+}
+
+void FineTuneRun::tell_rows() {
+  const std::string left_out = left_out_reason(session_->model());
+  if (!left_out.empty()) notice(left_out + ": checkpoints keep their tensors as they are");
+  for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
+    if (rows == nullptr) continue;
+    const std::string media = rows_with_media(job_, session_->model(), *rows);
+    if (!media.empty()) notice(media);
+    if (rows->broken().empty()) continue;
+    const auto& first = rows->broken().front();
+    notice(fmt::format("{} rows cannot be read and are skipped (--strict true stops at the first): {}: {}",
+                       rows->broken().size(), first.where, first.why));
+  }
+}
+
+/// Template and label mistakes show here, before anything is trained.
+void FineTuneRun::check_first_sample() {
+  together(job_.control(), "encoding the first row", [&] {
+    if (!job_.reports()) return;
+    try {
+      const Features features = session_->processor().train_features(train_rows_->sample(0), options_.rows.process());
+      const auto trained =
+          std::count_if(features.labels.begin(), features.labels.end(), [](int32_t id) { return id >= 0; });
+      notice(fmt::format("first row, {} tokens, {} trained in [[ ]]: {}", features.input_ids.size(), trained,
+                         view_sample(features, session_->processor().tokenizer())));
+    } catch (const UserError& error) {
+      if (options_.rows.strict || error.code() != ExitCode::kData) throw;
+      notice("the first row cannot be used: " + std::string(error.what()));
+    }
+  });
+}
+
+LoaderOptions FineTuneRun::loader_options(int64_t batch_size, bool shuffle) const {
+  LoaderOptions loader = options_.rows.loader(job_, options_.run, batch_size);
+  loader.seed = data_seed();
+  loader.shuffle = shuffle;
+  return loader;
+}
+
+/// As many copies of the longest row as fit in a forward and a backward pass.
+int64_t FineTuneRun::find_batch_size() {
+  Session& s = *session_;
+  const auto row = longest_row(*train_rows_, [&](const Sample& sample) {
+    return s.processor().train_features(sample, options_.rows.process());
+  });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  const int64_t not_yet_written = s.plan().state_bytes().optimizer;
+  const int64_t rows_of_a_rank = (train_rows_->size() + job_.world.size - 1) / job_.world.size;
+  return agree_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_, [&](int64_t batch) {
+    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), s.collate());
+    const Presence everywhere{.rows = true, .image = trial.has_image};
+    const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
+    s.executor().train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
+    s.executor().grads().clear();
+    return not_yet_written;
+  });
+}
+
+TrainerState FineTuneRun::fresh_state() const {
+  TrainerState state;
+  state.seed = options_.rows.seed;
+  state.world = job_.world.size;
+  state.zero_stage = session_->plan().options.zero.stage;
+  state.dataset_fingerprint = train_rows_->fingerprint();
+  return state;
+}
+
+void FineTuneRun::make_trainer() {
+  Session& s = *session_;
+  AdamWOptions adamw = options_.adamw;
+  adamw.rate_ratios = options_.components.rate_ratios(options_.train.learning_rate);
+  adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), adamw);
+  if (options_.batch.is_auto()) {
+    options_.batch.rows = find_batch_size();
+    planned_.batch = options_.batch.rows;
+    planned_.accumulation = options_.accumulation(job_.world.size);
+    predict();
+  }
+  train_loader_ = std::make_unique<Loader>(*train_rows_, s.processor(),
+                                           loader_options(options_.batch.rows, options_.dataset_shuffle));
+  if (val_rows_) {
+    val_loader_ =
+        std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(options_.per_device_eval_batch_size, false));
+  }
+  source_ = std::make_unique<ModelSource>(ModelSource{s.model(), s.weights(), s.keys()});
+  together(job_.control(), "reading the model's files", [&] {
+    if (job_.reports()) side_files_ = read_side_files(s.folder().path);
+  });
+  train_options_ = options_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
+  TrainerHooks hooks{.stop_wanted = options_.stop_wanted,
+                     .save = [this](const TrainerState& state) { return save(state); },
+                     .fits = admission(),
+                     .measure_memory = [this](const std::string& batch) { return meter_->measure(batch); }};
+  if (val_rows_) hooks.evaluate = [this](int64_t step) { return evaluate(step); };
+  trainer_ = std::make_unique<Trainer>(
+      TrainerParts{s.plan(), s.store(), s.executor(), *adamw_, job_.data(), job_.control(), *train_loader_, events_},
+      train_options_, std::move(hooks), s.collate(), train_rows_->size(), fresh_state());
+  if (folder_.checkpoint.empty()) return;
+  const TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
+  if (state.dataset_fingerprint != train_rows_->fingerprint()) {
+    throw SharedError(ExitCode::kData,
+                      fmt::format("{} was trained on another data set: expected fingerprint {}, found {}",
+                                  folder_.checkpoint.string(), state.dataset_fingerprint, train_rows_->fingerprint()),
+                      "give the same --dataset files; to go on with others, take the checkpoint as --model");
+  }
+  trainer_->restore(state);
+}
+
+/// The run folder comes into being here, when everything that a person can get wrong has been looked at.
+void FineTuneRun::announce() {
+  const Plan& plan = session_->plan();
+  together(job_.control(), "making the run folder", [&] {
+    if (!job_.reports()) return;
+    std::error_code failed;
+    fs::create_directories(folder_.dir, failed);
+    if (failed) {
+      throw usage_error(fmt::format("--output_dir: {} cannot be made ({})", folder_.dir.string(), failed.message()),
+                        "name a folder that can be written");
+    }
+    write_text(folder_.dir / "args.json", options_.args_json);
+    const std::string plan_json = whole_plan().dump(1);
+    write_text(folder_.dir / "plan.json", plan_json);
+    const fs::path log = folder_.dir / "logging.jsonl";
+    std::vector<std::unique_ptr<EventSink>> files;
+    files.push_back(std::make_unique<ReportSink>(ReportOptions{.page = folder_.dir / "report.html", .log = log}));
+    files.push_back(std::make_unique<JsonlSink>(log));
+    files.push_back(std::make_unique<MemorySink>(folder_.dir / "memory.json", events_));
+    if (options_.tensorboard) files.push_back(std::make_unique<TensorBoardSink>(folder_.dir / "runs"));
+    for (auto& sink : files) {
+      events_.add(*sink);
+      files_.add(*sink);
+      sinks_.push_back(std::move(sink));
+    }
+    events_.emit(RunStarted{.verb = "sft",
+                            .output_dir = folder_.dir.string(),
+                            .model_family = session_->model().family,
+                            .args_json = options_.args_json,
+                            .plan_json = plan_json,
+                            .plan_text = plan.print(session_->model()) + "\n" + forecast_.print(),
+                            .world_size = job_.world.size,
+                            .start_step = trainer_->state().global_step,
+                            .max_steps = trainer_->state().max_steps,
+                            .num_params = plan.num_params(),
+                            .num_trainable_params = plan.num_trainable()});
+    announced_ = true;
+  });
+}
+
+CheckpointSaved FineTuneRun::save(const TrainerState& state) {
+  return save_checkpoint({*source_, side_files_, options_.args_json, session_->store(), state},
+                         {.output_dir = folder_.dir,
+                          .save_only_model = options_.save_only_model,
+                          .save_total_limit = options_.save_total_limit},
+                         job_.data(), job_.control());
+}
+
+EvalDone FineTuneRun::evaluate(int64_t step) {
+  const auto begun = Clock::now();
+  const int64_t total = val_rows_->size();
+  const EvaluateOptions options{.loss_chunk = train_options_.loss_chunk, .progress = [&](int64_t rows) {
+                                  events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total});
+                                }};
+  const LossFigures figures =
+      evaluate_loss(session_->executor(), *val_loader_, session_->collate(), job_.data(), job_.control(), options);
+  EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
+  if (figures.target_tokens > 0) {
+    done.loss = figures.loss;
+    done.token_accuracy = figures.token_accuracy;
+    done.metrics.emplace_back("perplexity", perplexity(figures.loss));
+  } else {
+    notice(
+        fmt::format("the evaluation has no loss: none of its {} rows could be used (lockstep eval says why)", total));
+  }
+  if (options_.predict_with_generate) evaluate_answers(done);
+  done.seconds = seconds_since(begun);
+  return done;
+}
+
+void FineTuneRun::evaluate_answers(EvalDone& done) {
+  AnswerFigures answers = answer_rows(
+      *session_, *val_rows_,
+      {.generate = generate_options(*session_, options_.per_device_eval_batch_size, options_.max_new_tokens),
+       .rows = options_.rows,
+       .metrics = options_.metric.chosen(true),
+       .programs = programs_,
+       .metric_timeout_s = options_.metric.timeout_s},
+      events_);
+  const NamedValues values = named_values(answers);
+  for (const auto& [name, value] : values.numbers) {
+    if (name == "exact_match") {
+      done.exact_match = value;
+    } else {
+      done.metrics.emplace_back(name, value);
+    }
+  }
+  for (const auto& [name, text] : values.others) {
+    notice(fmt::format("the metric {} is no number and is not logged: {}", name, text));
+  }
+  done.groups = std::move(answers.groups);
+  done.samples = std::move(answers.samples);
+}
+
+FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
+  const TrainerState& state = trainer_->state();
+  RunEnded ended{.outcome = outcome.interrupted ? "interrupted" : "done",
+                 .exit_code = static_cast<int>(outcome.interrupted ? ExitCode::kInterrupted : ExitCode::kOk),
+                 .seconds = outcome.seconds,
+                 .train_loss = outcome.train_loss,
+                 .samples_per_second = static_cast<double>(outcome.samples) / std::max(outcome.seconds, 1e-9),
+                 .steps_per_second = static_cast<double>(outcome.steps) / std::max(outcome.seconds, 1e-9),
+                 .step = state.global_step,
+                 .last_checkpoint = outcome.last_checkpoint};
+  if (outcome.interrupted) {
+    if (options_.resume_command) ended.next_command = options_.resume_command(outcome.last_checkpoint);
+  } else if (!outcome.last_checkpoint.empty()) {
+    ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
+  }
+  MemoryMeasured memory = meter_->measure(trainer_->largest_batch());
+  memory.step = ended.step;
+  memory.max_steps = state.max_steps;
+  memory.last = true;
+  if (announced_) events_.emit(memory);
+  ended.communication = communication_of(job_, options_.run.comm_figures);
+  if (announced_ && !ended.communication.empty()) {
+    write_json(folder_.dir / "communication.json", communication_json(ended.communication, /*labels=*/true));
+  }
+  if (job_.reports()) events_.emit(ended);
+  return {.interrupted = outcome.interrupted,
+          .dir = folder_.dir,
+          .last_checkpoint = outcome.last_checkpoint,
+          .steps = state.global_step,
+          .train_loss = outcome.train_loss,
+          .seconds = outcome.seconds};
+}
+
+void FineTuneRun::tell_failure(const Error& error) {
+  if (!announced_) return;
+  files_.emit(RunEnded{.outcome = error.what(),
+                       .exit_code = static_cast<int>(error.code()),
+                       .seconds = seconds_since(started_),
+                       .step = trainer_->state().global_step});
+}
+
+FineTuned fine_tune(Job& job, const FineTuneOptions& options, const EventBus& events) {
+  return FineTuneRun(job, options, events).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+// What a training run says of its memory before it begins, and whether it keeps to a limit.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/plan/compatibility.h"
+#include "lockstep/session/forecast.h"
+#include "lockstep/session/placement.h"
+#include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/tasks/fine_tune_run.h"
+
+namespace lockstep {
+
+/// The longest rows at once: what memory is predicted for.
+RowsOfStep FineTuneRun::planned_rows() {
+  if (!longest_) {
+    longest_ = RehearsedRows::of(*train_rows_, session_->processor(), options_.rows.process(), job_.world.size);
+    planned_.batch = options_.batch.is_auto() ? 1 : options_.batch.rows;
+    planned_.accumulation = options_.accumulation(job_.world.size);
+  }
+  return longest_->step(planned_.batch, planned_.accumulation);
+}
+
+/// How the devices of this rank are rehearsed, evaluation with the longest rows that it has.
+RehearsalOptions FineTuneRun::rehearsed_devices() const {
+  RehearsalOptions devices = devices_for_rehearsal(job_, options_.run.placement, options_.train.loss_chunk);
+  devices.evaluation = longest_evaluated_;
+  return devices;
+}
+
+void FineTuneRun::predict() {
+  together(job_.control(), "predicting memory", [&] {
+    if (!job_.reports()) return;
+    const RowsOfStep rows_of_step = planned_rows();
+    if (val_rows_ && longest_evaluated_.empty()) {
+      longest_evaluated_ =
+          RehearsedRows::of(*val_rows_, session_->processor(), options_.rows.process(), job_.world.size)
+              .step(options_.per_device_eval_batch_size, 1)
+              .front();
+    }
+    forecast_ = rehearse(session_->model(), session_->plan(), rows_of_step, rehearsed_devices());
+  });
+}
+
+/// Whether rows fit in what --memory_limit leaves; nobody is asked without a limit.
+Admission::Fits FineTuneRun::admission() const {
+  if (!options_.run.placement.limited()) return {};
+  RehearsalOptions in_steps = rehearsed_devices();
+  in_steps.save = in_steps.evaluate = false;
+  // Parts of a batch are micro-batches too: a pipeline may have as many under way as it has stages.
+  const size_t waiting =
+      std::max(static_cast<size_t>(options_.accumulation(job_.world.size)), stages_of(session_->plan()).size() + 1);
+  return [this, in_steps, waiting](const auto& rows) {
+    return rehearse(session_->model(), session_->plan(), RowsOfStep(waiting, rows), in_steps).fits();
+  };
+}
+
+/// Batches of an evaluation are not split.
+bool FineTuneRun::fits_in_evaluation(const MemoryForecast& forecast) {
+  return std::ranges::all_of(forecast.devices, [](const DeviceForecast& device) {
+    return device.capacity == 0 ||
+           device.figures.phases.at(static_cast<size_t>(MemoryPhase::kEvaluate)).bytes <= device.capacity;
+  });
+}
+
+/// A job that no split of its batches makes fit is refused before anything is loaded.
+void FineTuneRun::check_fits() {
+  std::string split;
+  together(job_.control(), "comparing memory with its limit", [&] {
+    const MemoryForecast& forecast = forecast_;
+    if (!job_.reports() || forecast.fits()) return;
+    if (val_rows_ && !fits_in_evaluation(forecast)) {
+      throw UserError(
+          ExitCode::kMemory,
+          fmt::format("--memory_limit {}: an evaluation with --per_device_eval_batch_size {} does not fit:\n{}",
+                      format_bytes(options_.run.placement.memory_limit), options_.per_device_eval_batch_size,
+                      forecast.print()),
+          "a smaller --per_device_eval_batch_size");
+    }
+    const std::vector<Features>& rows = longest_->looked_at();
+    Admission alone(admission());
+    const auto too_long = static_cast<size_t>(std::count_if(
+        rows.begin(), rows.end(), [&](const Features& row) { return !alone.admit({row}).refused.empty(); }));
+    if (too_long < rows.size() && (too_long == 0 || !options_.rows.strict)) {
+      split = fmt::format("{} would need {} of {}: such batches are run in parts", forecast.batch,
+                          format_bytes(forecast.peak()), format_bytes(options_.run.placement.memory_limit));
+      if (too_long > 0) split += fmt::format("; {} of {} rows do not fit alone and are skipped", too_long, rows.size());
+      return;
+    }
+    throw UserError(
+        ExitCode::kMemory,
+        fmt::format("--memory_limit {}: {} of the {} rows that were looked at do not fit, one by one; with "
+                    "batches as asked:\n{}",
+                    format_bytes(options_.run.placement.memory_limit), too_long, rows.size(), forecast.print()),
+        "`lockstep plan` with the same flags shows the cheapest changes that make it fit");
+  });
+  if (!split.empty()) notice(split);
+}
+
+Json FineTuneRun::whole_plan() const {
+  const Plan& plan = session_->plan();
+  PlannedJob job{session_->model(), rehearsed_devices(), *longest_, planned_, job_.world.local_size};
+  job.shape.options = plan.options;
+  return plan_json(plan, compatibility(session_->model(), plan), forecast_, advice_for(job, forecast_));
+}
+
+}  // namespace lockstep

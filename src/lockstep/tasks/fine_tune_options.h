@@ -1,0 +1,67 @@
+// What a fine-tuning run is asked for: plain data under ms-swift's names and with its defaults.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/metric/answer_metrics.h"
+#include "lockstep/plan/component_choice.h"
+#include "lockstep/plan/plan.h"
+#include "lockstep/session/batch_search.h"
+#include "lockstep/session/row_options.h"
+#include "lockstep/session/run_options.h"
+#include "lockstep/state/sharded_adamw.h"
+#include "lockstep/tasks/metric_options.h"
+#include "lockstep/train/train_options.h"
+
+namespace lockstep {
+
+struct FineTuneOptions {
+  RunOptions run;
+  RowOptions rows;
+  ComponentChoice components;
+  std::vector<std::string> dataset, val_dataset;  // JSONL or JSON files; file#N takes N rows
+  double split_dataset_ratio = 0;                 // part of `dataset` kept for evaluation
+  std::optional<uint64_t> data_seed;              // of the order of rows; nullopt: rows.seed
+  bool dataset_shuffle = true;
+
+  TrainOptions train;  // rates, epochs, logging; steps of strategies and of batches are worked out below
+  AdamWOptions adamw;  // rates of components are worked out from `components`
+  BatchSize batch{.rows = 1};
+  std::optional<int64_t> gradient_accumulation_steps;  // nullopt: so that a step has 16 rows
+  bool gradient_checkpointing = true;
+  std::optional<bool> vit_gradient_checkpointing;  // nullopt: as above
+
+  std::filesystem::path output_dir;                         // empty: output/<name of the model's folder>
+  bool add_version = true;                                  // a folder vN-<time> of its own for each run
+  std::string resume_from_checkpoint;                       // a checkpoint-N folder, true, auto, or nothing
+  std::string save_strategy = "steps", eval_strategy = "";  // steps | epoch | no; empty: as save_strategy
+  std::optional<int64_t> eval_steps;                        // nullopt: train.save_steps
+  int64_t save_total_limit = 0;                             // checkpoints kept; 0: all
+  bool save_only_model = false;
+  bool tensorboard = true;
+
+  int64_t per_device_eval_batch_size = 1, max_new_tokens = 64;
+  bool predict_with_generate = false;  // evaluation also generates answers and measures them
+  MetricOptions metric;
+
+  std::string args_json = "{}\n";       // what args.json keeps: for people, and to run again
+  std::function<bool()> stop_wanted{};  // asked at the end of each step: save, and end
+  /// The command that goes on from a checkpoint, for a run that was stopped; empty: none is told.
+  std::function<std::string(const std::string& checkpoint)> resume_command{};
+
+  /// Throws UserError(kUsage): what contradicts each other or can only be a slip.
+  void check() const;
+  void require_dataset() const;
+  PlanOptions plan_options(int world, Dtype compute) const;
+  /// Micro-batches of a step: as asked, else enough for 16 rows.
+  int64_t accumulation(int world) const;
+  /// With strategies turned into steps (0: never). `batch` is a number by then.
+  TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
+};
+
+}  // namespace lockstep

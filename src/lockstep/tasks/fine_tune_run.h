@@ -1,0 +1,91 @@
+// What fine_tune() works with while it runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/session/forecast.h"
+#include "lockstep/session/memory_meter.h"
+#include "lockstep/session/session.h"
+#include "lockstep/state/checkpoint.h"
+#include "lockstep/tasks/fine_tune.h"
+#include "lockstep/tasks/run_folder.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+class FineTuneRun {
+ public:
+  FineTuneRun(Job& job, FineTuneOptions options, const EventBus& events);
+  ~FineTuneRun();
+
+  FineTuned run();
+
+ private:
+  /// Sends events on to the caller's sinks.
+  class Caller final : public EventSink {
+   public:
+    explicit Caller(const EventBus& bus) : bus_(bus) {}
+    void on(const Event& event) override { bus_.emit(event); }
+
+   private:
+    const EventBus& bus_;
+  };
+
+  void find_programs();
+  void choose_folder();
+  void open_rows();
+  void decide();
+  void tell_rows();
+  RowsOfStep planned_rows();
+  Admission::Fits admission() const;
+  RehearsalOptions rehearsed_devices() const;
+  void predict();
+  static bool fits_in_evaluation(const MemoryForecast& forecast);
+  void check_fits();
+  void check_first_sample();
+  void make_trainer();
+  void announce();
+  Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it
+  FineTuned finish(const TrainOutcome& outcome);
+  void tell_failure(const Error& error);
+
+  uint64_t data_seed() const { return options_.data_seed.value_or(options_.rows.seed); }
+  int64_t find_batch_size();
+  TrainerState fresh_state() const;
+  LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
+  CheckpointSaved save(const TrainerState& state);
+  EvalDone evaluate(int64_t step);
+  void evaluate_answers(EvalDone& done);
+  void notice(const std::string& text) const { events_.emit(Notice{text}); }
+
+  Job& job_;
+  FineTuneOptions options_;
+  Caller caller_;
+  Clock::time_point started_ = Clock::now();
+
+  std::vector<std::unique_ptr<EventSink>> sinks_;  // of the run folder's files
+  EventBus events_, files_;  // files_: without the caller's, whom an error's text reaches by itself
+  bool announced_ = false;
+  RunFolder folder_;
+  std::unique_ptr<Session> session_;
+  MemoryForecast forecast_;  // of the rank that reports
+  std::unique_ptr<ModelSource> source_;
+  SideFiles side_files_;
+  std::optional<Dataset> train_rows_, val_rows_;
+  std::vector<Program> programs_;  // rank 0
+  std::unique_ptr<Loader> train_loader_, val_loader_;
+  std::unique_ptr<ShardedAdamW> adamw_;
+  std::unique_ptr<Trainer> trainer_;
+  std::optional<RehearsedRows> longest_;  // of the data, on the rank that plans
+  std::vector<Features> longest_evaluated_;
+  JobShape planned_;  // as its forecast was made
+  std::optional<MemoryMeter> meter_;
+  TrainOptions train_options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,171 @@
+#include "lockstep/tasks/plan_job.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/machine.h"
+#include "lockstep/comm/gpus.h"
+#include "lockstep/session/launch.h"
+#include "lockstep/session/placement.h"
+#include "lockstep/watch/plan_page.h"
+
+namespace lockstep {
+namespace {
+
+int local_ranks_of(const JobPlanOptions& options, const Env& env) {
+  RunOptions run = options.job.run;
+  if (run.nproc == 0 && options.world > 0) return options.world;
+  if (options.device_bytes > 0) run.device = "cpu";  // GPUs that are here do not count
+  return local_ranks(run, env);
+}
+
+/// The first rank of the job, as it would stand on its machine; nothing is connected.
+Job first_rank(const JobPlanOptions& options, const Env& env) {
+  const RunOptions& run = options.job.run;
+  const bool other_gpus = options.device_bytes > 0;
+  const int local = local_ranks_of(options, env);
+  Job job;
+  job.world = {.rank = 0, .size = options.world > 0 ? options.world : local};
+  job.world.local_size = std::min(local, job.world.size);
+  job.device = other_gpus || run.device == "cuda" ? "cuda:0" : device_of(run.device, 0, env);
+  if (run.placement.virtual_devices > 0) {
+    job.device = "cpu";
+    job.num_devices = run.placement.virtual_devices;
+  } else if (!job.on_cpu() && !run.placement.device_map.empty()) {
+    const int gpus = other_gpus || options.gpus > 0 ? std::max(options.gpus, job.world.local_size) : visible_gpus(env);
+    job.num_devices = std::max(1, gpus / job.world.local_size);
+  }
+  return job;
+}
+
+RehearsalOptions devices_of(const JobPlanOptions& options, const Job& job) {
+  RehearsalOptions devices = devices_for_rehearsal(job, options.job.run.placement, options.job.train.loss_chunk);
+  const Transport transport = options.job.run.transport;
+  if (transport != Transport::kAuto) devices.transport = transport_name(transport);
+  if (transport == Transport::kAuto && !devices.on_cpu) devices.transport = transport_name(Transport::kNccl);
+  if (options.device_bytes == 0) return devices;
+  for (int64_t& capacity : devices.capacities) {  // the limit, where one was given
+    capacity = capacity == 0 ? options.device_bytes : std::min(capacity, options.device_bytes);
+  }
+  return devices;
+}
+
+/// As many as the launcher gives a rank: on the CPU, ops take working memory for each. For GPUs there is no work.
+void use_threads(const Job& job, const Env& env) {
+  const int share = std::max(1, usable_cores() / job.world.local_size);
+  at::set_num_threads(job.on_cpu() ? static_cast<int>(env.integer("OMP_NUM_THREADS").value_or(share)) : 1);
+}
+
+RehearsedRows longest_of(const std::vector<std::string>& dataset, const RowOptions& rows, const ModelFolder& folder,
+                         int world) {
+  const Dataset data(dataset, rows.dataset());
+  return RehearsedRows::of(data, *folder.processor(), rows.process(), world);
+}
+
+RehearsedRows rows_of(const FineTuneOptions& job, const ModelFolder& folder, int world) {
+  if (job.dataset.empty()) return RehearsedRows::typical(folder, job.rows.max_length);
+  return longest_of(job.dataset, job.rows, folder, world);
+}
+
+int64_t accumulation_of(const JobPlanOptions& options, int64_t batch, int world) {
+  FineTuneOptions job = options.job;
+  job.batch.rows = batch;
+  return options.inference ? 1 : job.accumulation(world);
+}
+
+/// A batch size of auto: what is predicted to fit, where a run would try.
+int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
+  const BatchSize& batch = options.job.batch;
+  if (!batch.is_auto()) return batch.rows;
+  int64_t capacity = 0;
+  for (const int64_t bytes : job.devices.capacities) capacity = std::max(capacity, bytes);
+  if (capacity == 0) return 1;
+  const auto usable = static_cast<int64_t>(batch.memory_fraction * static_cast<double>(capacity));
+  const int64_t largest = job.rows.most() > 0 ? job.rows.most() : 1024;
+  return search_batch_size({.limit_bytes = usable, .largest = largest},
+                           [&](int64_t rows) -> std::optional<int64_t> {
+                             JobShape shape = job.shape;
+                             shape.batch = rows;
+                             const MemoryForecast forecast = predict_memory(job, shape);
+                             return forecast.peak() + forecast.context_bytes;
+                           })
+      .batch;
+}
+
+}  // namespace
+
+void JobPlanOptions::check() const {
+  job.run.placement.check();
+  if (device_bytes > 0 && job.run.device == "cpu") {
+    throw usage_error("--device_memory is of GPUs, and --device cpu asks for none", "leave one of them out");
+  }
+  if (gpus > 0 && device_bytes == 0 && job.run.device != "cuda") {
+    throw usage_error(fmt::format("--gpus {} is of GPUs that are not here, and nothing says what they are", gpus),
+                      "--device_memory 80GiB beside it, or --device cuda");
+  }
+  if (world > 0 && job.run.nproc > world) {
+    throw usage_error(fmt::format("--nproc {} are the ranks of one machine, and --world {} those of all: fewer",
+                                  job.run.nproc, world),
+                      fmt::format("--world {0}, or --nproc {1}", job.run.nproc, world));
+  }
+}
+
+JobPlan plan_job(const JobPlanOptions& options, const Env& env) {
+  options.check();
+  const FineTuneOptions& sft = options.job;
+  JobPlan out{.folder = ModelFolder(sft.run.model, sft.run.without),
+              .plan = {},
+              .components = {},
+              .memory = {},
+              .advice = {},
+              .rows = "",
+              .notices = {}};
+  const Model& model = out.folder.model;
+  sft.components.check_against(model);
+  const Job job = first_rank(options, env);
+  out.world = job.world.size;
+  PlanOptions wanted = sft.plan_options(out.world, sft.run.dtype.value_or(out.folder.dtype_of_config()));
+  wanted.training = !options.inference;
+  const RehearsedRows rows = rows_of(sft, out.folder, out.world);
+  out.rows = rows.source();
+  use_threads(job, env);
+  PlannedJob planned{model, devices_of(options, job), rows, {.options = wanted}, job.world.local_size};
+  if (!sft.val_dataset.empty()) {
+    planned.devices.evaluation =
+        longest_of(sft.val_dataset, sft.rows, out.folder, out.world).step(sft.per_device_eval_batch_size, 1).front();
+  }
+  JobShape& shape = planned.shape;
+  shape.batch = batch_of(options, planned);
+  shape.accumulation = accumulation_of(options, shape.batch, out.world);
+  ChosenPlacement chosen =
+      choose_placement(planned.devices, sft.run.placement, model, wanted, rows.step(shape.batch, shape.accumulation));
+  out.notices = std::move(chosen.notices);
+  shape.options.placement = chosen.placement;
+  out.plan = make_plan(model, shape.options);
+  out.components = compatibility(model, out.plan);
+  out.memory = predict_memory(planned, shape);
+  out.advice = advice_for(planned, out.memory);
+  return out;
+}
+
+std::string JobPlan::text() const {
+  const std::string said = advice.print();
+  return plan.print(folder.model) + "\n" + components.print() + "\n" + memory.print() + "  rows: " + rows + "\n" +
+         (said.empty() ? "" : "\n" + said);
+}
+
+Json JobPlan::json() const { return plan_json(plan, components, memory, advice); }
+
+std::string JobPlan::page() const {
+  const std::string name = (folder.path / "").parent_path().filename().string();
+  const std::string title = fmt::format("Plan of {} for {} rank{}", name, world, world == 1 ? "" : "s");
+  return plan_page(title, memory.as_json(), text());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#include "lockstep/tasks/run_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <optional>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/state/checkpoint.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+/// N of "vN-<time>"; -1 for any other name.
+int version_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  int version = -1;
+  if (!name.starts_with("v") || name.find('-') == std::string::npos) return -1;
+  const auto parsed = std::from_chars(name.data() + 1, name.data() + name.size(), version);
+  return parsed.ec == std::errc{} && *parsed.ptr == '-' ? version : -1;
+}
+
+/// Run folders under `base`, newest first, then `base` itself.
+std::vector<fs::path> run_folders(const fs::path& base) {
+  std::vector<std::pair<int, fs::path>> versions;
+  if (fs::is_directory(base)) {
+    for (const auto& entry : fs::directory_iterator(base)) {
+      if (entry.is_directory() && version_of(entry.path()) >= 0)
+        versions.emplace_back(version_of(entry.path()), entry.path());
+    }
+  }
+  std::sort(versions.rbegin(), versions.rend());
+  std::vector<fs::path> folders;
+  folders.reserve(versions.size() + 1);
+  for (const auto& [version, path] : versions) folders.push_back(path);
+  folders.push_back(base);
+  return folders;
+}
+
+std::optional<fs::path> newest_checkpoint(const fs::path& base, std::vector<std::string>& notices) {
+  for (const auto& folder : run_folders(base)) {
+    if (const auto found = latest_whole(folder, notices)) return found;
+  }
+  return std::nullopt;
+}
+
+fs::path fresh_folder(const fs::path& base, bool add_version) {
+  if (!add_version) return base;
+  const int newest = version_of(run_folders(base).front());  // -1 when there is none
+  std::tm now{};
+  const std::time_t seconds = std::time(nullptr);
+  ::localtime_r(&seconds, &now);
+  return base / fmt::format("v{}-{:%Y%m%d-%H%M%S}", newest + 1, now);
+}
+
+fs::path without_slash(const std::string& text) {
+  const fs::path path = fs::path(text).lexically_normal();
+  return path.filename().empty() ? path.parent_path() : path;
+}
+
+}  // namespace
+
+RunFolder choose_run_folder(const RunFolderRequest& request) {
+  RunFolder out;
+  const fs::path model = without_slash(request.model);
+  const fs::path base =
+      request.output_dir.empty() ? fs::path("output") / model.filename() : without_slash(request.output_dir);
+  const std::string& resume = request.resume_from_checkpoint;
+  if (resume.empty() || resume == "false") {
+    out.dir = fresh_folder(base, request.add_version);
+    return out;
+  }
+  if (resume != "true" && resume != "auto") {
+    out.checkpoint = without_slash(resume);
+    if (!checkpoint_step(out.checkpoint) || !fs::is_directory(out.checkpoint)) {
+      throw checkpoint_error(fmt::format("--resume_from_checkpoint {}: expected a folder checkpoint-N, found {}",
+                                         resume, fs::exists(out.checkpoint) ? "something else" : "nothing"),
+                             "true takes the newest whole checkpoint in --output_dir");
+    }
+    out.dir = out.checkpoint.has_parent_path() ? out.checkpoint.parent_path() : fs::path(".");
+    return out;
+  }
+  if (const auto found = newest_checkpoint(base, out.notices)) {
+    out.checkpoint = *found;
+    out.dir = found->parent_path();
+    return out;
+  }
+  if (resume == "true") {
+    throw checkpoint_error(fmt::format("--resume_from_checkpoint true: no whole checkpoint in {}", base.string()),
+                           "auto begins afresh where there is none");
+  }
+  out.notices.push_back(fmt::format("no whole checkpoint in {}: this run begins afresh", base.string()));
+  out.dir = fresh_folder(base, request.add_version);
+  return out;
+}
+
+std::string shell_command(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) {
+    if (!out.empty()) out += ' ';
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789_-./=,:#+@%") == std::string::npos;
+    if (plain) {
+      out += word;
+      continue;
+    }
+    out += '\'';
+    for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
+
+std::string resume_command(const std::vector<std::string>& args, const std::string& checkpoint) {
+  std::vector<std::string> words = {"lockstep", "sft"};
+  const std::string flag = "--resume_from_checkpoint";
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].starts_with(flag + "=")) continue;
+    if (args[i] == flag) {
+      ++i;
+      continue;
+    }
+    words.push_back(args[i]);
+  }
+  words.push_back(flag);
+  words.push_back(checkpoint);
+  return shell_command(words);
+}
+
+}  // namespace lockstep

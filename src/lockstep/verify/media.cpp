@@ -1,0 +1,137 @@
+// Media files through a family's own processor, against the pixels that transformers made of them.
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/image_keys.h"
+#include "lockstep/model/batch.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/verify/model.h"
+#include "lockstep/verify/parts.h"
+#include "lockstep/zoo/chat_processor.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+struct Media {
+  std::vector<std::string> images;  // file names
+  std::vector<Video> videos;        // frames as paths
+};
+
+/// "media" of reference.json: file names, or an object with images and the frames of one video.
+Media media_of(const fs::path& folder, const Json& meta) {
+  Media media;
+  const Json& said = meta.at("media");
+  media.images = (said.is_array() ? said : said.value("images", Json::array())).get<std::vector<std::string>>();
+  if (!said.is_object() || !said.contains("video_frames")) return media;
+  const std::string range = said["video_frames"].get<std::string>();  // first..last
+  const size_t dots = range.find("..");
+  Video video{.frames = {}, .fps = said.value("video_fps", 0.0)};
+  for (const auto& entry : fs::directory_iterator(folder / "media")) {
+    const std::string name = entry.path().filename().string();
+    if (name >= range.substr(0, dots) && name <= range.substr(dots + 2)) video.frames.push_back(entry.path().string());
+  }
+  std::sort(video.frames.begin(), video.frames.end());
+  media.videos.push_back(std::move(video));
+  return media;
+}
+
+/// All files as one question, images first.
+std::vector<PixelBlock> prepared(const fs::path& folder, const Family& family, const Media& media) {
+  Sample sample;
+  sample.where = (folder / "media").string();
+  std::string text;
+  for (const auto& name : media.images) {
+    text += "<image>";
+    sample.images.push_back((folder / "media" / name).string());
+  }
+  for (size_t i = 0; i < media.videos.size(); ++i) text += "<video>";
+  sample.videos = media.videos;
+  sample.messages = {{.role = "user", .content = text + "?"}};
+  return family.processor(folder / "checkpoint")->prompt_features(sample, {}).media;
+}
+
+Tensor tensor_of(const PixelBlock& block) { return from_values(std::span<const float>(block.values), block.shape); }
+
+/// The recorded media of one kind, if they are as many as the files.
+void compare_kind(const std::string& name, const char* kind, const std::vector<PixelBlock>& recorded,
+                  std::span<const PixelBlock> files, const std::vector<std::string>& names, const Tolerance& tolerance,
+                  VerifyReport& report) {
+  if (recorded.empty()) return;
+  if (recorded.size() != files.size()) {
+    report.not_compared(name, fmt::format("{} from media", kind), "the JSON does not say which files these are");
+    return;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    report.compare(name, fmt::format("{} from {}", kind, names[i]), tensor_of(recorded[i]), tensor_of(files[i]),
+                   tolerance);
+    if (recorded[i].facts.empty()) continue;
+    report.measured(name, fmt::format("facts of {}", names[i]), recorded[i].facts == files[i].facts ? 0 : 1, 0);
+  }
+}
+
+double smallest_std(const fs::path& checkpoint) {
+  const HfConfig file = picture_config(checkpoint, {"preprocessor_config.json"}, "image_processor");
+  PixelScale scale;
+  scale.read_scale(ImageKeys(file.json(), file.where()));
+  return *std::min_element(scale.std.begin(), scale.std.end());
+}
+
+/// The rows that a case was made of, from JSON to the tensors that enter the model.
+void compare_rows(const std::string& name, const fs::path& folder, const Json& rows, const Family& family,
+                  const Named& inputs, const Tolerance& tolerance, VerifyReport& report) {
+  const HfConfig config = HfConfig::load(folder / "checkpoint");
+  const auto processor = family.processor(folder / "checkpoint");
+  std::vector<Features> ours, theirs = family.rows_of_hf(config, inputs);
+  for (const auto& row : rows) {
+    const Sample sample = sample_from_row(row, fmt::format("{} row {}", name, ours.size()), folder / "media");
+    ours.push_back(processor->prompt_features(sample, {}));
+  }
+  for (auto* all : {&ours, &theirs}) {
+    for (auto& row : *all) row.labels.clear();
+  }
+  const CollateOptions options{.layout = layout_of(inputs)};
+  const Batch found = collate(ours, options), expected = collate(theirs, options);
+  for (const auto& [slot, value] : expected.flow.entries()) {
+    const Tensor* at = found.flow.find(slot);
+    if (at == nullptr) {
+      report.fails(name, slot + " from rows", "not made of the rows");
+    } else {
+      report.compare(name, slot + " from rows", value, *at, slot == "pixel_values" ? tolerance : Tolerance{.max = 0});
+    }
+  }
+}
+
+}  // namespace
+
+Tolerance pixel_tolerance(double std) { return {.max = 5.01 / 255 / std, .mean = 0.3 / 255 / std}; }
+
+void verify_media(const fs::path& folder, const Json& meta, const Reference& reference, VerifyReport& report) {
+  if (!meta.contains("media")) return;
+  const HfConfig config = HfConfig::load(folder / "checkpoint");
+  const Family& family = family_of(config);
+  const Media media = media_of(folder, meta);
+  const std::vector<PixelBlock> files = prepared(folder, family, media);
+  const Tolerance tolerance = pixel_tolerance(smallest_std(folder / "checkpoint"));
+  for (const auto& [name, inputs] : reference.inputs) {
+    if (meta.contains("rows") && meta["rows"].contains(name)) {
+      compare_rows(name, folder, meta["rows"][name], family, inputs, tolerance, report);
+      continue;
+    }
+    std::vector<PixelBlock> images, videos;
+    for (auto& row : family.rows_of_hf(config, inputs)) {
+      for (auto& block : row.media) (block.step_seconds > 0 ? videos : images).push_back(std::move(block));
+    }
+    const auto all = std::span<const PixelBlock>(files);
+    compare_kind(name, "image", images, all.first(media.images.size()), media.images, tolerance, report);
+    const std::vector<std::string> films(media.videos.size(), "the frames");
+    compare_kind(name, "video", videos, all.subspan(media.images.size()), films, tolerance, report);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+#include "lockstep/verify/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backend_solo.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/infer/decode_slots.h"
+#include "lockstep/model/batch.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/state/sharded_adamw.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/zoo/hf_outputs.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+namespace {
+
+using Taps = std::vector<std::pair<std::string, Tensor>>;
+
+Tensor pooled(const Tensor& hidden_BTD, const Tensor& mask_BT) {
+  const Tensor weight_BT1 = to_dtype(mask_BT, Dtype::kF32).unsqueeze(2);
+  return hidden_BTD.mul(weight_BT1).sum(1).div(weight_BT1.sum(1).clamp_min(1));
+}
+
+Tensor mask_of(const Named& inputs) {
+  const auto mask = inputs.find("attention_mask");
+  return mask != inputs.end() ? mask->second : inputs.at("input_ids").new_ones(inputs.at("input_ids").sizes());
+}
+
+double repetition_penalty_of(const std::filesystem::path& dir) {
+  const auto path = dir / "generation_config.json";
+  if (!std::filesystem::exists(path)) return 1.0;
+  return HfConfig(read_json(path), path.string()).number("repetition_penalty", 1.0);
+}
+
+}  // namespace
+
+const Family* family_built(const HfConfig& config) {
+  const auto architectures = config.texts("architectures");
+  for (const auto& family : families()) {
+    for (const auto& name : family.architectures) {
+      if (std::find(architectures.begin(), architectures.end(), name) != architectures.end()) return &family;
+    }
+    if (architectures.empty() && family.name == config.text("model_type", "")) return &family;
+  }
+  return nullptr;
+}
+
+struct VerifyModel::Impl {
+  HfConfig config;
+  double repetition_penalty;  // which transformers' generate() takes from the checkpoint even when asked to be greedy
+  const Family& family;
+  Model model;
+  Plan plan;
+  Communicator comm{World{}, make_solo_backend("cpu")};
+  ParamStore store;
+  Executor executor;
+  ShardedAdamW adamw;
+
+  Impl(const std::filesystem::path& dir, const PlanOptions& options, const AdamWOptions& adamw_options)
+      : config(HfConfig::load(dir)),
+        repetition_penalty(repetition_penalty_of(dir)),
+        family(family_of(config)),
+        model(family.build(config)),
+        plan(make_plan(model, options)),
+        store(plan, 0, Devices::one("cpu")),
+        executor(model, plan, store, comm),
+        adamw(store, comm, adamw_options) {
+    const Weights weights = Weights::open(dir);
+    store.load(weights, KeyMap::match(model, weights));
+  }
+
+  Batch batch_of(const Named& inputs, bool labelled) const {
+    std::vector<Features> rows = family.rows_of_hf(config, inputs);
+    for (auto& row : rows) {
+      if (!labelled) row.labels.clear();
+    }
+    return collate(rows, {.layout = layout_of(inputs)});
+  }
+};
+
+VerifyModel::VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw) {
+  impl_ = std::make_unique<Impl>(checkpoint, plan, adamw);
+}
+
+VerifyModel::~VerifyModel() = default;
+
+Named VerifyModel::forward(const Named& inputs) {
+  Taps taps;
+  Context context{.logits = LogitsWanted::kAll};
+  context.tap = [&](const std::string& name, const Tensor& value) {
+    taps.emplace_back(name, to_dtype(value.detach(), Dtype::kF32).clone());
+  };
+  Batch batch = impl_->batch_of(inputs, false);
+  const Presence here{.rows = true, .image = batch.has_image};
+  const Tensor* positions = batch.flow.find("positions");
+  Named out;
+  if (positions != nullptr && positions->dim() == 3) {
+    out["position_ids"] = *positions;
+    const auto rows = static_cast<int64_t>(batch.lengths.size());
+    const Tensor furthest_B1 = positions->amax({0, 2}).unsqueeze(1);  // 0 at padding
+    out["rope_deltas"] = furthest_B1.add(1).sub(from_values(std::span<const int64_t>(batch.lengths), {rows, 1}));
+  }
+  const Flow flow = impl_->executor.forward(std::move(batch.flow), context, here, here);
+  out.merge(outputs_of_taps(taps));
+  out["logits"] = to_dtype(flow["logits"], Dtype::kF32);
+  if (out.contains("last_hidden_state")) out["pooled"] = pooled(out["last_hidden_state"], mask_of(inputs));
+  return out;
+}
+
+double VerifyModel::backward(const Named& inputs, double loss_weight) {
+  Batch batch = impl_->batch_of(inputs, true);
+  const Presence here{.rows = true, .image = batch.has_image};
+  const Context context{.training = true, .loss_weight = loss_weight};
+  return impl_->executor.train(std::move(batch.flow), context, here, here).loss.item<double>();
+}
+
+Named VerifyModel::gradients() {
+  Named out;
+  impl_->store.visit_gradients(
+      impl_->comm, 0, [&](const ParamSource& source, const Tensor& value) { out[source.key] = value.clone(); });
+  for (const auto& source : impl_->model.unused) out[source.key] = zeros(source.shape, Dtype::kF32);
+  return out;
+}
+
+Named VerifyModel::weights() {
+  Named out;
+  impl_->store.visit_full(impl_->comm, 0, Dtype::kF32,
+                          [&](const ParamSource& source, const Tensor& value) { out[source.key] = value.clone(); });
+  return out;
+}
+
+Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
+  std::vector<Prompt> prompts;
+  for (auto& row : impl_->family.rows_of_hf(impl_->config, inputs)) {
+    row.labels.clear();
+    prompts.push_back({static_cast<int64_t>(prompts.size()), std::move(row)});
+  }
+  const auto rows = static_cast<int64_t>(prompts.size());
+  GenerateOptions options;
+  options.max_new_tokens = steps;
+  options.sampling.repetition_penalty = impl_->repetition_penalty;
+  options.batch_size = rows;
+  DecodeSlots slots(impl_->model.dims, options);
+  for (auto& prompt : prompts) slots.admit(std::move(prompt));
+  std::vector<int64_t> tokens(static_cast<size_t>(rows * steps));
+  while (!slots.empty()) {
+    auto parts = slots.parts();
+    const bool image = std::any_of(parts.begin(), parts.end(), [](const SubBatch& part) { return part.image; });
+    impl_->executor.forward(parts, {.rows = true, .image = image});
+    for (const auto& row : slots.take(parts)) {
+      std::copy(row.tokens.begin(), row.tokens.end(), tokens.begin() + row.row * steps);
+    }
+  }
+  return from_values(std::span<const int64_t>(tokens), {rows, steps});
+}
+
+void VerifyModel::clear_gradients() { impl_->executor.grads().clear(); }
+double VerifyModel::gradient_norm() { return std::sqrt(impl_->executor.grads().local_sum_of_squares()); }
+void VerifyModel::update(double learning_rate, double divisor) { impl_->adamw.step(learning_rate, divisor); }
+
+int64_t count_targets(const Tensor& labels) {
+  return labels.narrow(1, 1, labels.size(1) - 1).ne(-100).sum().item<int64_t>();
+}
+
+}  // namespace lockstep

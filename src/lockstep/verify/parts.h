@@ -1,0 +1,46 @@
+// The parts of `lockstep verify`: each reads one kind of oracle folder and adds rows to the report.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "lockstep/base/json.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/tensor/spec.h"
+#include "lockstep/verify/report.h"
+
+namespace lockstep {
+
+using Named = std::map<std::string, Tensor>;
+
+/// reference.safetensors + reference.json, by case: "<case>/in/<name>" and "<case>/out/<name>".
+struct Reference {
+  std::map<std::string, Named> inputs, outputs;
+  Named others;  // names without in or out
+};
+Reference read_reference(const std::filesystem::path& folder);
+
+/// checkpoint/ + reference.*: logits, intermediates, loss, gradients, greedy tokens; ids from prompts, pixels from
+/// media.
+void verify_family(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
+/// Pixels, ids and positions of a family's folder from its media files, and from its "rows" where it has some.
+void verify_media(const std::filesystem::path& folder, const Json& meta, const Reference& reference,
+                  VerifyReport& report);
+/// checkpoint/ + batches + per-step figures and final weights.
+void verify_training(const std::filesystem::path& folder, VerifyReport& report);
+/// A folder with tokenizer.json, fuzz.jsonl and decode.jsonl.
+void verify_tokenizer(const std::filesystem::path& folder, VerifyReport& report);
+/// <family>.jinja + <family>.jsonl.
+void verify_chat_templates(const std::filesystem::path& folder, VerifyReport& report);
+/// images/ + reference.*.
+void verify_images(const std::filesystem::path& folder, VerifyReport& report);
+
+/// Any of the folders above, or a folder of them. What cannot be read at all becomes a row that fails.
+void verify_any(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
+
+/// Pixels may differ by five levels of 255, and by a third of one on average: so much lies between transformers' own
+/// two resizers (image_preprocess holds ours to one of them exactly). `std`: the smallest that was divided by.
+Tolerance pixel_tolerance(double std);
+
+}  // namespace lockstep
