@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Room arrows, banned and costly headers, file and function sizes.
+"""Room arrows, banned and costly headers, what belongs to a process alone, file and function sizes.
 
 Which room may see which is read from src/lockstep/CMakeLists.txt (DEPENDS, followed through), so that it is written
 once. A test may also see what its room's TEST_LINK names.
@@ -21,6 +21,15 @@ BANNED = [
     (r"torch/csrc/autograd/", r"exec/|tensor/|testing/|\w+/\w+_test\.cpp", "autograd belongs to exec/ and tensor/"),
     (r"torch/csrc/distributed/|gloo/|c10d/", r"comm/|cuda/|testing/", "the network has one door: comm/communicator.h"),
     (r"c10/cuda/|ATen/cuda/|cuda_runtime|cuda\.h|nccl\.h", r"cuda/", "CUDA lives in the library that is loaded at run time"),
+]
+# What belongs to the border of a process: a pattern in code (comments apart), where it is allowed, what to do elsewhere.
+BORDER = [
+    (r"std::c(out|err|in)\b|<iostream>|<CLI/", r"cli/|main\.cpp|session/rank_main\.cpp|testing/|\w+/\w+_test\.cpp",
+     "printing and flags are for cli/: return a value, or emit an event"),
+    (r"\bgetenv\(|\benviron\b", r"base/(env|process)\.cpp|metric/program_run\.cpp|\w+/(test_\w+\.h|\w+_test\.cpp)",
+     "the environment is read once, in main: take an Env or a value"),
+    (r"(?<![\w.])_?exit\(", r"main\.cpp|base/process\.cpp|guard/member\.cpp|cli/stop_signals\.cpp|\w+/\w+_test\.cpp|cuda/",
+     "a process ends in main: throw an Error"),
 ]
 # Header files stay cheap to include; one whose members need a complete Tensor includes lockstep/tensor/tensor.h and
 # nothing else of torch. Exempt by name: the headers that exist for that, and for .cpp files. Exempt by kind: headers
@@ -68,6 +77,9 @@ def check_file(path, text, rooms):
     if path.endswith(".h") and "#pragma once" not in text:
         yield 1, "a header without #pragma once"
     for number, line in enumerate(lines, 1):
+        for pattern, allowed, why in BORDER:
+            if re.search(pattern, line.split("//")[0]) and not re.match(allowed, path):
+                yield number, f"{line.strip()[:60]}: {why}"
         match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
         if not match:
             continue

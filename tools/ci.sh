@@ -1,21 +1,47 @@
 #!/usr/bin/env bash
-# Everything that CI runs, cheapest first; the first failure stops it. The release tests come last, so that the last
+# tools/ci.sh test|check     cheapest first; the first failure stops it. The release tests come last, so that the last
 # lines are ctest's summary.
+#
+# `test` is what CI runs at every change. `check` adds what takes long and seldom finds anything, and the tests that
+# compare with transformers. What of the former was clean is remembered by content (tools/once.py, tools/clang_tidy.py),
+# so that a part whose inputs did not change is not run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case "${1:-}" in test | check) ;; *) echo "tools/ci.sh: expected test or check, found \"${1:-}\"" >&2; exit 2 ;; esac
 started=$SECONDS
 step() { printf '\n\033[1m== %s\033[0m  (%s s so far)\n' "$1" "$((SECONDS - started))"; }
+common=(CMakeLists.txt cmake src/lockstep/CMakeLists.txt tools/setup.sh tools/build.sh tools/run_tests.sh)
+rooms() { printf 'src/lockstep/%s\n' "$@"; }
 
 step "set-up"
-tools/setup.sh
+if [ "$1" = check ]; then tools/setup.sh bench; else tools/setup.sh; fi
 step "lint"
 tools/lint.sh
 step "release build"
 tools/build.sh release all
-python3 tools/slowest_files.py build/release
+python3 -B tools/slowest_files.py build/release
+step "what a change compiles anew"
+python3 -B tools/check_rebuild.py build/release
 step "address and undefined-behaviour sanitizers"
 tools/sanitize.sh address,undefined
-step "thread sanitizer"
-tools/sanitize.sh thread
+
+if [ "$1" = check ]; then
+  step "clang-tidy"
+  tools/build.sh tidy configure
+  python3 -B tools/clang_tidy.py
+  step "thread sanitizer"
+  mapfile -t files < <(rooms base guard metric tensor comm text data testing)
+  python3 -B tools/once.py tsan "${common[@]}" "${files[@]}" tools/sanitize.sh tools/tsan.supp -- tools/sanitize.sh thread
+  step "fuzzing"
+  mapfile -t files < <(rooms base guard metric tensor comm text data testing model plan zoo state exec)
+  for seed in 1 2 3; do
+    python3 -B tools/once.py "fuzz-$seed" "${common[@]}" "${files[@]}" tools/fuzz.sh -- tools/fuzz.sh "$seed"
+  done
+  if ! tools/run_tests.sh release -N -L transformers | grep -q '^Total Tests: [1-9]'; then
+    echo "check: no test against transformers is configured, although tools/setup.sh bench has run; see build/release/configure.log" >&2
+    exit 1
+  fi
+fi
+
 step "all tests"
 tools/run_tests.sh release

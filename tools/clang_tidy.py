@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build" / "release"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep-tidy"
+BUILD = ROOT / "build" / "tidy"   # configured only: there every file is compiled by itself (tools/build.sh)
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep" / "tidy"
 SHIM = ROOT / "tools" / "tidy_shim.h"
 NOT_FOR_CLANG = re.compile(r"tensor/kernels_\w+\.cpp$")   # written with gcc's vector builtins
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"(lockstep/[^"]+)"', re.M)

@@ -12,7 +12,7 @@ def main():
             took[output] = (int(end) - int(start)) / 1000
     print("slowest to compile:")
     for output, seconds in sorted(took.items(), key=lambda item: -item[1])[:10]:
-        print(f"  {seconds:6.1f} s  {output.split('.dir/')[-1].removesuffix('.o')}")
+        print(f"  {seconds:6.1f} s  {output.split('.dir/')[-1].removeprefix('__/__/').removesuffix('.o')}")
 
 
 if __name__ == "__main__":
