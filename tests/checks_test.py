@@ -45,6 +45,15 @@ class Includes(Story):
     def test_headers_do_not_include_torch(self):
         self.assertEqual(len(self.findings("tensor/a.h", "#pragma once\n#include <ATen/core/Tensor.h>\n")), 1)
 
+    def test_what_belongs_to_the_border_of_a_process(self):
+        for line in ("#include <iostream>", 'void f() { std::cerr << 1; }', 'const char* a = std::getenv("A");', "void f() { ::_exit(1); }",
+                     "#include <CLI/CLI.hpp>"):
+            with self.subTest(line):
+                self.folder = self.folder / "next"
+                self.assertEqual(len(self.findings("base/a.cpp", line + "\n")), 1)
+        self.folder = self.folder / "next"
+        self.assertEqual(self.findings("base/a.cpp", "// std::cout << table;  exit(1)\nvoid f() { recorder.before_exit(1); }\n"), [])
+
     def test_a_long_file_and_a_long_function(self):
         self.assertIn("401 lines", self.findings("base/a.cpp", "// x\n" * 401)[0])
         self.folder = self.folder / "next"
@@ -77,9 +86,35 @@ class Repository(Story):
         self.assertEqual(self.findings("Makefile", b"a:\n\ttrue\n"), [])
 
 
+class Dockerfile(Story):
+    def findings(self, old="", new=""):
+        """What is said when `old` stands in the Dockerfile as `new`; each line without its place."""
+        for name in ("README.md", "Makefile", "Dockerfile"):
+            (self.folder / name).write_text((ROOT / name).read_text().replace(old, new) if name == "Dockerfile"
+                                            else (ROOT / name).read_text())
+        done = subprocess.run([sys.executable, ROOT / "tools" / "check_dockerfile.py", self.folder], capture_output=True,
+                              text=True, check=False)
+        lines = [line.split(": ", 1)[1] for line in done.stdout.splitlines()[:-1]]
+        self.assertEqual(done.returncode, 1 if lines else 0, done.stdout + done.stderr)
+        return lines
+
+    def test_the_commands_of_the_readme_pass(self):
+        self.assertEqual(self.findings(), [])
+
+    def test_other_commands_do_not(self):
+        self.assertEqual(self.findings("RUN make build", "RUN make release"),
+                         ["RUN make release, README.md says make demo and make test"])
+        self.assertEqual(self.findings('"demo"', '"quicktest"'), ["CMD make quicktest, README.md says make demo"])
+        self.assertEqual(self.findings('CMD ["make", "demo"]', ""), ["no CMD make demo"])
+
+    def test_another_system_and_other_packages_do_not(self):
+        self.assertEqual(self.findings("FROM debian:12", "FROM debian:13"), ["FROM debian:13, README.md says debian:12"])
+        self.assertEqual(len(self.findings("git make python3", "git make python3 cmake")), 1)
+
+
 class ThisTree(unittest.TestCase):
-    def test_it_passes_both(self):
-        for name in ("check_includes.py", "check_repo.py"):
+    def test_it_passes_all(self):
+        for name in ("check_includes.py", "check_repo.py", "check_dockerfile.py"):
             done = subprocess.run([sys.executable, ROOT / "tools" / name], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 

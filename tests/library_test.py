@@ -1,0 +1,75 @@
+"""The library as a program of one's own finds it: installed, found by CMake, and giving the numbers of the binary."""
+import json
+import subprocess
+
+from small_job import make_model, make_rows
+from story import BINARY, ROOT, Story, environment, main
+
+BUILD = BINARY.parent.parent
+
+
+def checked(*words):
+    done = subprocess.run([str(word) for word in words], env=environment(), capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+class Library(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.examples = BUILD / "bin"
+
+    def example(self, name, *words):
+        return subprocess.run([str(self.examples / name), *map(str, words)], env=environment(), capture_output=True, text=True,
+                              timeout=120)
+
+    def test_it_embeds_as_the_binary_does_on_one_rank_and_on_two(self):
+        model, rows = make_model(self.folder), make_rows(self.folder)
+        self.lockstep("embed", "--model", model, "--dataset", rows, "--output", self.folder / "binary", "--normalize", "true",
+                      expect=0)
+        expected = (self.folder / "binary" / "embeddings.jsonl").read_text()
+        for ranks in (1, 2):
+            done = self.example("embed_rows", model, rows, self.folder / f"own{ranks}", ranks)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("24 of 24 rows", done.stderr)
+            self.assertEqual(done.stdout.splitlines()[-1], f"24 rows -> {self.folder}/own{ranks}/embeddings.jsonl")
+            self.assertEqual((self.folder / f"own{ranks}" / "embeddings.jsonl").read_text(), expected, ranks)
+
+    def test_it_trains_tells_of_each_step_and_stops_when_it_is_asked_to(self):
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, count=80, images=False)
+        done = self.example("fine_tune", model, rows, self.folder / "out", 100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        steps = [line for line in done.stdout.splitlines() if line.startswith("step ")]
+        # Any loss is low enough: what is wished after the first of five steps is agreed before the second or third.
+        self.assertIn("step 1 of 5: loss ", steps[0])
+        self.assertIn(len(steps), (1, 2), done.stdout)
+        self.assertIn(f"{len(steps)} steps -> ", done.stdout)
+        checkpoint = done.stdout.strip().rsplit(" -> ", 1)[1]
+        self.lockstep("inspect", checkpoint, expect=0)
+
+    def test_an_error_is_reported_once_with_its_code(self):
+        for ranks in (1, 2):
+            done = self.example("embed_rows", self.folder / "gone", self.folder / "gone.jsonl", self.folder / "out", ranks)
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+            self.assertIn("gone", done.stderr)
+            self.assertIn("embed_rows", done.stderr)
+
+    def test_it_is_installed_and_found_by_another_project(self):
+        prefix, build = self.folder / "prefix", self.folder / "build"
+        checked("cmake", "--install", BUILD, "--prefix", prefix)
+        checked("cmake", "-S", ROOT / "examples", "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+        checked("cmake", "--build", build)
+        model, rows = make_model(self.folder), make_rows(self.folder, count=4)
+        done = checked(build / "embed_rows", model, rows, self.folder / "vectors")
+        self.assertIn("4 rows -> ", done.stdout)
+        installed = checked(prefix / "bin" / "lockstep", "--version")
+        version = [line for line in (ROOT / "CMakeLists.txt").read_text().splitlines() if line.startswith("project(lockstep")]
+        self.assertIn(installed.stdout.split()[1], version[0])
+        lines = (self.folder / "vectors" / "embeddings.jsonl").read_text().splitlines()
+        self.assertEqual(len(json.loads(lines[0])["embedding"]), 128)
+
+
+if __name__ == "__main__":
+    main()
