@@ -75,4 +75,14 @@ double cpu_quota() {
                          text_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
 }
 
+bool multiplies_bfloat16(std::string_view cpuinfo) {
+  std::istringstream in{std::string(cpuinfo)};
+  for (std::string word; in >> word;) {
+    if (word == "avx512_bf16" || word == "amx_bf16") return true;
+  }
+  return false;
+}
+
+bool multiplies_bfloat16() { return multiplies_bfloat16(text_of("/proc/cpuinfo")); }
+
 }  // namespace lockstep

@@ -31,4 +31,9 @@ double cpu_quota();
 /// "max 100000" or "150000 100000", as cpu.max has it, in cores; 0: no limit.
 double parse_cpu_quota(std::string_view text);
 
+/// Whether the processor multiplies bfloat16 by itself; where it does not, float32 is faster. `cpuinfo`: the text of
+/// /proc/cpuinfo.
+bool multiplies_bfloat16();
+bool multiplies_bfloat16(std::string_view cpuinfo);
+
 }  // namespace lockstep

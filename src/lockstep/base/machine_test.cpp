@@ -41,5 +41,12 @@ TEST(CpuQuota, IsReadInCores) {
 
 TEST(UsableCores, AreAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
 
+TEST(Machine, TellsFromTheFlagsWhetherBfloat16IsMultiplied) {
+  EXPECT_TRUE(multiplies_bfloat16("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 sha_ni\nbugs\t\t: none\n"));
+  EXPECT_TRUE(multiplies_bfloat16("flags\t\t: fpu avx512f amx_bf16 amx_tile\n"));
+  EXPECT_FALSE(multiplies_bfloat16("flags\t\t: fpu avx2 avx512f avx512_vnni\n"));
+  EXPECT_FALSE(multiplies_bfloat16(""));
+}
+
 }  // namespace
 }  // namespace lockstep

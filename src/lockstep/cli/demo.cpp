@@ -9,6 +9,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/self_process.h"
 #include "lockstep/cli/verbs.h"
@@ -118,7 +119,7 @@ void Demo::train(const std::string& data, const std::string& out, int64_t steps)
                          "--deepspeed",
                          "zero3",
                          "--torch_dtype",
-                         "bfloat16",
+                         multiplies_bfloat16() ? "bfloat16" : "float32",
                          "--freeze_vit",
                          "false",
                          "--freeze_aligner",
