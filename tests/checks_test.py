@@ -54,6 +54,13 @@ class Includes(Story):
         self.folder = self.folder / "next"
         self.assertEqual(self.findings("base/a.cpp", "// std::cout << table;  exit(1)\nvoid f() { recorder.before_exit(1); }\n"), [])
 
+    def test_a_type_that_two_headers_define(self):
+        header = "#pragma once\nnamespace lockstep {\nstruct Span {\n  int a = 0;\n};\n}  // namespace lockstep\n"
+        (self.folder / "src" / "lockstep" / "tensor").mkdir(parents=True)
+        (self.folder / "src" / "lockstep" / "tensor" / "b.h").write_text(header)
+        self.assertEqual(self.findings("base/a.h", header), ["src/lockstep/tensor/b.h:3: lockstep::Span is defined in base/a.h too: "
+                                                             "one of them needs another name"])
+
     def test_a_long_file_and_a_long_function(self):
         self.assertIn("401 lines", self.findings("base/a.cpp", "// x\n" * 401)[0])
         self.folder = self.folder / "next"

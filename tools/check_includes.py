@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Room arrows, banned and costly headers, what belongs to a process alone, file and function sizes.
+"""Room arrows, banned and costly headers, what belongs to a process alone, types defined twice, file and
+function sizes.
 
 Which room may see which is read from src/lockstep/CMakeLists.txt (DEPENDS, followed through), so that it is written
 once. A test may also see what its room's TEST_LINK names.
@@ -101,6 +102,22 @@ def check_file(path, text, rooms):
         yield from long_functions(lines)
 
 
+TYPE = re.compile(r"^(?:struct|class|enum(?: class)?|union) (\w+)(?: final)?(?: : [^{;]*)? \{", re.M)
+
+
+def defined_twice(headers):
+    """Types of one name in two headers of one namespace: whoever links both has undefined behaviour, and no word of it.
+    `headers`: (path, text) of each; findings (path, line, message)."""
+    seen = {}
+    for path, text in headers:
+        namespace = re.search(r"^namespace ([\w:]+) \{", text, re.M)
+        for match in TYPE.finditer(text):
+            name = f"{namespace[1] if namespace else ''}::{match[1]}"
+            first = seen.setdefault(name, path)
+            if first != path:
+                yield path, text.count("\n", 0, match.start()) + 1, f"{name} is defined in {first} too: one of them needs another name"
+
+
 def long_functions(lines):
     """Functions are found by layout (clang-format is obeyed): a line that ends in "{" and its closing brace at the
     same indentation; namespaces, types and tables of values do not count."""
@@ -128,6 +145,10 @@ def main():
         for line, message in check_file(str(path.relative_to(source)), path.read_text(), rooms):
             print(f"{path.relative_to(root)}:{line}: {message}")
             count += 1
+    headers = [(path, path.read_text()) for path in sorted(source.rglob("*.h")) if not path.name.startswith("test_")]
+    for path, line, message in defined_twice((str(path.relative_to(source)), text) for path, text in headers):
+        print(f"{(source / path).relative_to(root)}:{line}: {message}")
+        count += 1
     print(f"{files} files, {len(rooms)} rooms, {count} findings")
     return 1 if count else 0
 

@@ -4,16 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <sstream>
 #include <system_error>
-#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/new_file.h"
 
 namespace lockstep {
 
@@ -53,23 +51,9 @@ Json read_json(const std::filesystem::path& path) {
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
-  // Ranks may be threads of one process, so the process id alone does not make the name unique.
-  const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
-  const std::string temporary = fmt::format("{}.tmp-{}-{:x}", path.string(), getpid(), thread & 0xffffff);
-  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  std::error_code failure;
-  if (!out) {
-    failure = std::error_code(errno, std::generic_category());
-  } else {
-    std::filesystem::rename(temporary, path, failure);
-  }
-  if (!failure) return;
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  throw checkpoint_error(fmt::format("{}: cannot be written ({})", path.string(), failure.message()),
-                         "is the disk full, or the folder missing or read-only?");
+  NewFile file(path);
+  file.write(text);
+  file.finish();
 }
 
 void write_json(const std::filesystem::path& path, const Json& value, int indent) {

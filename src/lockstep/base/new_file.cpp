@@ -2,15 +2,42 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-
-#include "lockstep/base/error.h"
+#include <unistd.h>
 
 namespace lockstep {
+namespace {
 
-NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)), out_(part(), std::ios::binary) {
+/// Ranks may be threads of one process, so the process id alone does not make the name unique.
+std::filesystem::path part_of(const std::filesystem::path& path) {
+  const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
+  return fmt::format("{}.tmp-{}-{:x}", path.string(), ::getpid(), thread & 0xffffff);
+}
+
+}  // namespace
+
+NewFile::NewFile(std::filesystem::path path, Refused refused)
+    : path_(std::move(path)),
+      part_(part_of(path_)),
+      refused_(std::move(refused)),
+      out_(part_, std::ios::binary | std::ios::trunc) {
+  check_stream();
+}
+
+NewFile::~NewFile() {
+  if (part_.empty()) return;
+  out_.close();
+  std::error_code ignored;
+  std::filesystem::remove(part_, ignored);
+}
+
+void NewFile::write(std::string_view bytes) {
+  out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   check_stream();
 }
 
@@ -22,13 +49,18 @@ void NewFile::line(std::string_view text) {
 void NewFile::finish() {
   out_.close();
   check_stream();
-  std::filesystem::rename(part(), path_);
+  std::error_code failure;
+  std::filesystem::rename(part_, path_, failure);
+  if (failure) refuse(failure.message());
+  part_.clear();
 }
 
 void NewFile::check_stream() const {
-  if (out_.good()) return;
-  throw data_error(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)),
-                   "make room and give the same command again: no row is computed twice");
+  if (!out_.good()) refuse(std::strerror(errno));
+}
+
+void NewFile::refuse(const std::string& reason) const {
+  throw UserError(refused_.code, fmt::format("{}: cannot be written ({})", path_.string(), reason), refused_.cure);
 }
 
 }  // namespace lockstep

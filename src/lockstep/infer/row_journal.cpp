@@ -154,4 +154,8 @@ void RowJournal::remove() {
   fs::remove_all(dir_, ignored);
 }
 
+NewFile::Refused journal_keeps_rows() {
+  return {.code = ExitCode::kData, .cure = "make room and give the same command again: no row is computed twice"};
+}
+
 }  // namespace lockstep

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/communicator.h"
 
 namespace lockstep {
@@ -57,5 +58,8 @@ class RowJournal {
   std::map<int64_t, Place> places_;
   std::unique_ptr<Output> output_;
 };
+
+/// For the files that are written from a journal: UserError(kData), and that nothing is lost.
+NewFile::Refused journal_keeps_rows();
 
 }  // namespace lockstep

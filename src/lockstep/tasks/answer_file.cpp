@@ -9,7 +9,6 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/new_file.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/dataset_prompts.h"
@@ -67,7 +66,7 @@ fs::path journal_of(const AnswerFileOptions& options) { return options.output.st
 
 /// One line for each row of the file; the file gets its name when it is whole.
 void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& journal, Answered& figures) {
-  NewFile out(path);
+  NewFile out(path, journal_keeps_rows());
   const auto line = [&](const Json& row) { out.line(row.dump(-1, ' ', false, Json::error_handler_t::replace)); };
   const auto failed = [&](const std::string& where, const std::string& why) {
     if (figures.failed++ == 0) figures.first_failure = why;

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/new_file.h"
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/tensor/make.h"
 
@@ -115,7 +114,7 @@ class RowWalk {
 };
 
 EmbeddingCounts write_jsonl(const fs::path& dir, const RowWalk& walk) {
-  NewFile file(dir / "embeddings.jsonl");
+  NewFile file(dir / "embeddings.jsonl", journal_keeps_rows());
   const auto counts = walk.walk([&](std::string line, const Record& record) {
     if (record.tokens != kFailed) append_embedding(line, record);
     file.line(line + '}');
@@ -129,7 +128,7 @@ EmbeddingCounts write_jsonl(const fs::path& dir, const RowWalk& walk) {
 EmbeddingCounts write_safetensors(const fs::path& dir, const RowWalk& walk) {
   std::vector<int64_t> rows, ends;
   int64_t row = 0, vectors = 0;
-  NewFile list(dir / "rows.jsonl");
+  NewFile list(dir / "rows.jsonl", journal_keeps_rows());
   const auto counts = walk.walk([&](std::string line, const Record& record) {
     if (record.tokens != kFailed) {
       line += fmt::format(",\"index\":{}", rows.size());

@@ -49,8 +49,8 @@ const AddedToken* WordFinder::longest_at(std::string_view text, size_t at, size_
   return found;
 }
 
-std::vector<TextSpan> WordFinder::cut(std::string_view text) const {
-  std::vector<TextSpan> out;
+std::vector<TokenSpan> WordFinder::cut(std::string_view text) const {
+  std::vector<TokenSpan> out;
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     size_t match_end = at;

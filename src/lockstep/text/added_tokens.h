@@ -31,7 +31,7 @@ struct AddedToken {
 AddedToken read_added_token(const Json& entry, const std::string& where);
 
 /// A span of a text: an added token (id >= 0), or text between them.
-struct TextSpan {
+struct TokenSpan {
   size_t begin = 0, end = 0;
   int32_t id = -1;
 };
@@ -42,7 +42,7 @@ class WordFinder {
   void add(std::string_view pattern, AddedToken token);
   bool empty() const { return tokens_.empty(); }
   /// Cuts the whole text into spans; none is empty.
-  std::vector<TextSpan> cut(std::string_view text) const;
+  std::vector<TokenSpan> cut(std::string_view text) const;
 
  private:
   /// The longest pattern that starts at `at`: its token, or nothing.

@@ -77,7 +77,7 @@ void Tokenizer::Impl::encode_span(std::string_view text, bool at_start, bool con
   const std::string normal =
       normalizer.empty() ? std::string() : normalizer.apply(std::string(text), !(continues && at_start));
   if (!normalizer.empty()) text = normal;
-  for (const TextSpan& span : normalized_finder.cut(text)) {
+  for (const TokenSpan& span : normalized_finder.cut(text)) {
     if (span.id >= 0) {
       out.push_back(span.id);
       continue;
@@ -118,7 +118,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
   if (!is_valid_utf8(text)) text = repaired = repair_utf8(text);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
-  for (const TextSpan& span : impl_->raw_finder.cut(text)) {
+  for (const TokenSpan& span : impl_->raw_finder.cut(text)) {
     if (span.id >= 0) {
       ids.push_back(span.id);
     } else {

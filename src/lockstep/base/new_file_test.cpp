@@ -1,0 +1,57 @@
+#include "lockstep/base/new_file.h"
+
+#include <iterator>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class NewFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  int64_t files() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
+
+  fs::path folder_ = fs::path(testing::TempDir()) / "new_file_test";
+};
+
+TEST_F(NewFileTest, GetsItsNameWhenItIsWhole) {
+  write_text(folder_ / "a", "before");
+  NewFile file(folder_ / "a");
+  file.line("one");
+  file.write("two");
+  EXPECT_EQ(read_text(folder_ / "a"), "before");
+  file.finish();
+  EXPECT_EQ(read_text(folder_ / "a"), "one\ntwo");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(NewFileTest, WhatIsGivenUpLeavesNothing) {
+  {
+    NewFile file(folder_ / "a");
+    file.line("one");
+    EXPECT_EQ(files(), 1);
+  }
+  EXPECT_EQ(files(), 0);
+}
+
+TEST_F(NewFileTest, ARefusalSaysWhatItsUserWantsToBeTold) {
+  try {
+    NewFile file(folder_ / "gone" / "a", {.code = ExitCode::kData, .cure = "make room"});
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    EXPECT_EQ(error.hint(), "make room");
+    EXPECT_EQ(error.message(), (folder_ / "gone" / "a").string() + ": cannot be written (No such file or directory)");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
