@@ -1,4 +1,5 @@
 """Interrupted runs go on as if nothing had happened."""
+import json
 import os
 import shlex
 import shutil
@@ -46,6 +47,88 @@ class Resume(Story):
             out, _ = self.resume(f"{ranks}{stage}", ["--nproc", ranks, "--per_device_train_batch_size", rows, "--deepspeed", stage])
             for step, loss in losses(out).items():
                 self.assertAlmostEqual(loss, losses(self.whole)[step], delta=1e-5, msg=f"{ranks} ranks {stage}, step {step}")
+
+    def test_rows_are_neither_lost_nor_repeated_by_another_shape(self):
+        """Two epochs of 24 rows, cut after 10 of them at 2 ranks, end at exactly two epochs at any other shape."""
+        rows = make_rows(self.folder, name="epochs.jsonl", count=24)
+        out = self.folder / "epochs"
+        words = sft_words(self.model, rows, out, steps=-1, save_steps=1, save_total_limit=30, nproc=2, num_train_epochs=2,
+                          per_device_train_batch_size=5, gradient_accumulation_steps=1)
+        self.lockstep(*words, expect=0)
+        for ranks, batch, accumulation in ((1, 4, 1), (3, 2, 2), (2, 1, 3)):
+            name = f"epochs{ranks}{batch}{accumulation}"
+            shutil.copytree(out, self.folder / name)
+            for checkpoint in (self.folder / name).glob("checkpoint-*"):
+                if checkpoint.name != "checkpoint-1":
+                    shutil.rmtree(checkpoint)
+            flags = dict(zip(words[1::2], words[2::2]))
+            flags.update({"--output_dir": self.folder / name, "--resume_from_checkpoint": "true", "--nproc": ranks,
+                          "--per_device_train_batch_size": batch, "--gradient_accumulation_steps": accumulation})
+            done = self.lockstep("sft", *(word for pair in flags.items() for word in pair), expect=0)
+            self.assertIn("rows a step (was 10)", done.stdout)
+            last = max((self.folder / name).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+            state = json.loads((last / "trainer_state.json").read_text())
+            self.assertEqual((state["epoch"], state["lockstep"]["samples_seen"]), (2.0, 48), done.text)
+
+    def test_another_order_of_rows_is_refused_with_both_values(self):
+        for flag, value, words in (("--seed", 7, ("shuffled by seed 42", "shuffled by seed 7")),
+                                   ("--data_seed", 8, ("seed 42", "seed 8")),
+                                   ("--dataset_shuffle", "false", ("shuffled by seed 42", "in the order of the files"))):
+            _, done = self.resume("order" + flag, [flag, value], expect=2)
+            for word in words:
+                self.assertIn(word, done.stderr)
+
+    def test_an_edit_of_the_rows_that_keeps_their_size_is_seen(self):
+        before = self.rows.read_text()
+        self.rows.write_text(before.replace("1", "2", 1) if "1" in before else before.replace("e", "a", 1))
+        self.assertEqual(len(before), self.rows.stat().st_size)
+        _, done = self.resume("edited", expect=3)
+        self.assertIn("trained on other rows", done.stderr)
+
+    def test_another_folder_and_another_model_beside_a_checkpoint_count(self):
+        kept = {path: path.stat().st_mtime_ns for path in self.whole.rglob("*")}
+        new = self.folder / "new"
+        flags = dict(zip(self.words[1::2], self.words[2::2]))
+        flags.update({"--output_dir": new, "--resume_from_checkpoint": self.whole / "checkpoint-5"})
+        self.lockstep("sft", *(word for pair in flags.items() for word in pair), expect=0)
+        self.assertEqual(sorted(path.name for path in new.glob("checkpoint-*")), ["checkpoint-10"])
+        self.assertEqual({path: path.stat().st_mtime_ns for path in self.whole.rglob("*") if path.name != ".lock"},
+                         {path: time for path, time in kept.items() if path.name != ".lock"})
+        other = make_model(self.folder, family="llama")
+        flags.update({"--model": other, "--output_dir": self.folder / "newer"})
+        done = self.lockstep("sft", *(word for pair in flags.items() for word in pair), expect=2)
+        self.assertIn("is of another model than --model", done.stderr)
+
+    def test_a_run_does_not_begin_among_the_checkpoints_of_another(self):
+        done = self.lockstep(*self.words, expect=2)
+        self.assertIn("holds checkpoint-10 of an earlier run", done.stderr)
+        self.assertTrue((self.whole / "checkpoint-10").is_dir())
+        words = [*self.words, "--overwrite_output_dir", "true"]
+        words[words.index("--max_steps") + 1] = 2
+        self.lockstep(*words, expect=0)
+        self.assertEqual([path.name for path in self.whole.glob("checkpoint-*")], ["checkpoint-2"])
+
+    def test_a_run_folder_has_one_owner_at_a_time(self):
+        out = self.folder / "owned"
+        words = sft_words(self.model, self.rows, out, steps=100000, save_steps=90000, nproc=1)
+        process = start(*words)
+        line = ""
+        while not line.startswith("step "):
+            line = process.stdout.readline()
+            self.assertNotEqual(line, "", "the run ended before its first step")
+        done = self.lockstep(*words, expect=2)
+        self.assertIn("another run writes in", done.stderr)
+        os.killpg(process.pid, signal.SIGKILL)
+        finish(process)
+        words[words.index("--max_steps") + 1] = 2
+        self.lockstep(*words, expect=0)
+
+    def test_the_best_checkpoint_names_itself(self):
+        words = sft_words(self.model, self.rows, self.folder / "best", steps=2, save_steps=2, nproc=1,
+                          val_dataset=self.rows, eval_steps=2)
+        self.lockstep(*words, expect=0)
+        saved = self.folder / "best" / "checkpoint-2"
+        self.assertEqual(json.loads((saved / "trainer_state.json").read_text())["best_model_checkpoint"], str(saved))
 
     def test_bf16_masters_and_moments_are_kept(self):
         words = sft_words(self.model, self.rows, self.folder / "bf16", steps=6, save_steps=3, nproc=2, torch_dtype="bfloat16")

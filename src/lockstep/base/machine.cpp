@@ -1,11 +1,13 @@
 #include "lockstep/base/machine.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
 #include <sched.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace {
@@ -54,6 +56,11 @@ MachineMemory machine_memory() {
     used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes");
   }
   return machine_memory_from(text_of("/proc/meminfo"), limit, used);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != 0 ? name.data() : "localhost";
 }
 
 int usable_cores() {

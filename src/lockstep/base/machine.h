@@ -22,6 +22,9 @@ MachineMemory machine_memory();
 /// The same from texts: /proc/meminfo, and the group's limit and use in bytes (-1: no limit).
 MachineMemory machine_memory_from(std::string_view meminfo, int64_t group_limit, int64_t group_used);
 
+/// As this machine calls itself; "localhost" where it has no name.
+std::string host_name();
+
 /// Cores that this process may run on; at least 1.
 int usable_cores();
 

@@ -83,6 +83,10 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--add_version", f.given.add_version, "a folder vN-<time> of its own for each run")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--overwrite_output_dir", f.given.overwrite_output_dir,
+                 "begin in a folder that holds checkpoints of an earlier run: they go")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--resume_from_checkpoint", f.given.resume_from_checkpoint,
                  "a checkpoint folder, or true: the newest whole one in --output_dir")
       ->group(group);

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
@@ -124,9 +125,7 @@ Identity identity_of(const World& world) {
                     .main_thread = static_cast<int64_t>(::syscall(SYS_gettid))};
   const auto real = std::chrono::system_clock::now().time_since_epoch();
   identity.realtime_offset_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - steady_ns();
-  std::array<char, 64> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  identity.host = FixedText<64>(host.data());
+  identity.host = FixedText<64>(host_name());
   return identity;
 }
 

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <xxhash.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mapped_file.h"
@@ -147,6 +148,8 @@ DataFile open_file(const std::string& name, const std::string& root_image_dir) {
           .rows = {}};
 }
 
+std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
+
 /// FNV-1a, 64 bits.
 void mix_in(uint64_t& hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3;
@@ -168,6 +171,7 @@ struct Dataset::Impl {
     std::string problem;
     file.rows = file.is_array ? index_array(file.bytes(), problem) : index_lines(file.bytes());
     Verdict verdict = judge_file(file);
+    const std::string content = hash_of(file.bytes());
     if (!problem.empty()) verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
     file.map.forget(0, file.bytes().size());
     if (!verdict.broken.empty() && (options.strict || (verdict.whole.empty() && !options.may_be_empty))) {
@@ -186,7 +190,7 @@ struct Dataset::Impl {
                         static_cast<uint32_t>(verdict.whole[i % verdict.whole.size()]));
     }
     mix_in(hash, std::filesystem::path(name).filename().string());
-    mix_in(hash, fmt::format("{} {} {}", file.bytes().size(), verdict.whole.size(), wanted));
+    mix_in(hash, fmt::format("{} {} {}", content, verdict.whole.size(), wanted));
     std::move(verdict.broken.begin(), verdict.broken.end(), std::back_inserter(broken));
     files.push_back(std::move(file));
   }
@@ -243,6 +247,26 @@ std::string Dataset::fingerprint() const {
   uint64_t hash = impl_->hash;
   for (const int64_t row : rows_) hash = (hash ^ static_cast<uint64_t>(row)) * 0x100000001B3;
   return fmt::format("{:016x}", hash);
+}
+
+std::string Dataset::media_fingerprint() const {
+  constexpr int64_t kRowsLookedAt = 256;
+  std::string all;
+  for (const auto& file : impl_->files) all += file.base_dir.string() + "\n";
+  const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
+  for (int64_t row = 0; row < size(); row += stride) {
+    const Sample sample = this->sample(row);
+    std::vector<std::string> media = sample.images;
+    for (const auto& video : sample.videos) media.insert(media.end(), video.frames.begin(), video.frames.end());
+    for (const auto& name : media) {
+      if (name.starts_with("data:")) continue;  // its bytes are the row's
+      std::error_code missing;
+      const auto bytes = std::filesystem::file_size(name, missing);
+      const auto changed = std::filesystem::last_write_time(name, missing).time_since_epoch().count();
+      all += missing ? fmt::format("{} -\n", name) : fmt::format("{} {} {}\n", name, bytes, changed);
+    }
+  }
+  return hash_of(all);
 }
 
 std::pair<Dataset, Dataset> Dataset::split(Dataset whole, double ratio, uint64_t seed) {

@@ -48,7 +48,11 @@ class Dataset {
   /// Whole and broken rows in the order of the files: `whole` gets an index, `broken` an entry of broken().
   void in_file_order(const std::function<void(int64_t index)>& whole,
                      const std::function<void(const BrokenRow& row)>& broken) const;
-  std::string fingerprint() const;  // names, sizes and row counts, hashed: compared on resume and between ranks
+  /// Of the files' names and every byte in them, and of the rows taken: compared on resume and between ranks.
+  std::string fingerprint() const;
+  /// Of where relative media are looked for, and of sizes and times of change of some hundred of them: what work that
+  /// was cut short depends on besides. Reads these rows; media that are not there count as such.
+  std::string media_fingerprint() const;
   /// Moves the last `ratio` of rows, chosen by `seed`, to the second.
   static std::pair<Dataset, Dataset> split(Dataset whole, double ratio, uint64_t seed);
 

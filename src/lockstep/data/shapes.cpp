@@ -95,6 +95,26 @@ std::vector<DrawnShape> draw_scene(SplitMix64& random, int count) {
   return scene;
 }
 
+/// What stands where, in the order of the cells: two pictures of one scene differ at most in size, paper and file type.
+std::string describe(std::vector<DrawnShape> scene) {
+  std::sort(scene.begin(), scene.end(), [](const auto& a, const auto& b) { return a.cell < b.cell; });
+  std::string text;
+  for (const auto& shape : scene) {
+    text +=
+        fmt::format("{}{} {} at {}", text.empty() ? "" : ", ", kShapeColours.at(static_cast<size_t>(shape.colour)),
+                    kShapeKinds.at(static_cast<size_t>(shape.kind)), kShapePlaces.at(static_cast<size_t>(shape.cell)));
+  }
+  return text;
+}
+
+/// One scene in eight is kept for the evaluation. With one shape there are 216 scenes in all: drawn freely, nearly
+/// every one of the evaluation would have been trained too.
+bool is_held_out(const std::string& scene, uint64_t seed) {
+  uint64_t hash = seed;
+  for (const char letter : scene) hash = SplitMix64(hash ^ static_cast<uint8_t>(letter)).next();
+  return hash % 8 == 0;
+}
+
 /// About the first shape, which is as random as any.
 Question ask(Topic topic, const std::vector<DrawnShape>& scene) {
   const auto& shape = scene.front();
@@ -116,7 +136,7 @@ Question ask(Topic topic, const std::vector<DrawnShape>& scene) {
 }
 
 /// The row in one of the three forms; `image` may be empty.
-Json make_row(const Question& question, const std::string& image, int64_t form) {
+Json make_row(const Question& question, const std::string& image, const std::string& scene, int64_t form) {
   Json row;
   const std::string mark = image.empty() ? "" : "<image>";
   if (form == 0) {
@@ -133,6 +153,7 @@ Json make_row(const Question& question, const std::string& image, int64_t form) 
     if (!image.empty()) row["images"] = Json::array({image});
   }
   row["group"] = question.group;
+  if (!scene.empty()) row["metadata"] = {{"scene", scene}};
   return row;
 }
 
@@ -152,6 +173,7 @@ struct Part {
   std::string name;  // "train", "eval"
   int64_t rows = 0;
   uint64_t stream = 0;
+  bool held_out = false;  // scenes of the evaluation
   bool mixed_forms = false;
 };
 
@@ -160,11 +182,16 @@ std::vector<Question> write_part(const std::filesystem::path& dir, const ShapesO
   std::vector<Question> questions;
   std::string lines;
   for (int64_t i = 0; i < part.rows; ++i) {
-    std::string image;
+    std::string image, seen;
     const bool has_image = static_cast<double>(random.below(1000)) >= options.text_share * 1000;
     if (has_image) {
       const Topic topic = draw_topic(random);
-      const auto scene = draw_scene(random, draw_count(random, topic, options.max_shapes));
+      const int count = draw_count(random, topic, options.max_shapes);
+      std::vector<DrawnShape> scene;
+      do {
+        scene = draw_scene(random, count);
+        seen = describe(scene);
+      } while (is_held_out(seen, options.seed) != part.held_out);
       questions.push_back(ask(topic, scene));
       const bool is_jpeg = random.below(4) == 0;
       image = fmt::format("images/{}_{:06}.{}", part.name, i, is_jpeg ? "jpg" : "png");
@@ -176,7 +203,7 @@ std::vector<Question> write_part(const std::filesystem::path& dir, const ShapesO
       questions.push_back({.group = "text", .text = fact[0], .answer = fact[1]});
     }
     const int64_t form = part.mixed_forms ? std::max<int64_t>(0, random.below(6) - 3) : 0;
-    lines += make_row(questions.back(), image, form).dump() + "\n";
+    lines += make_row(questions.back(), image, seen, form).dump() + "\n";
   }
   write_text(dir / (part.name + ".jsonl"), lines);
   return questions;
@@ -227,7 +254,8 @@ ShapesFigures write_shapes(const std::filesystem::path& dir, const ShapesOptions
     throw data_error(fmt::format("{}: cannot be created ({})", (dir / "images").string(), problem.message()));
   const auto train =
       write_part(dir, options, {.name = "train", .rows = options.train_rows, .stream = 1, .mixed_forms = true});
-  const auto eval = write_part(dir, options, {.name = "eval", .rows = options.eval_rows, .stream = 2});
+  const auto eval =
+      write_part(dir, options, {.name = "eval", .rows = options.eval_rows, .stream = 2, .held_out = true});
 
   ShapesFigures figures;
   for (const auto& question : eval)

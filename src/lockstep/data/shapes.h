@@ -2,7 +2,8 @@
 // image.
 //
 // One to three shapes of different kinds and colours stand in cells of a 3x3 grid, on a plain background, so that every
-// question has one answer. Groups: colour, kind, count, position, text. Training rows come in all three row forms.
+// question has one answer. Groups: colour, kind, count, position, text. Training rows come in all three row forms. A
+// row's metadata names its scene: what is drawn and where.
 //
 // Example:
 //   const ShapesFigures figures = write_shapes("shapes", {.train_rows = 4000, .eval_rows = 300, .seed = 42});
@@ -34,8 +35,8 @@ struct ShapesFigures {
       0;  // … gives each question's most frequent answer in train.jsonl: the best a model without eyes can do
 };
 
-/// Writes the data set. Evaluation rows have images of their own, from another random stream; the text questions are a
-/// closed set and occur in both. Same options, same bytes. Throws UserError when the folder cannot be written.
+/// Writes the data set. No scene of the evaluation (the shapes, their colours and cells) is in the training rows, under
+/// any question; the text questions are a closed set and occur in both. Same options, same bytes. Throws UserError when the folder cannot be written.
 ShapesFigures write_shapes(const std::filesystem::path& dir, const ShapesOptions& options);
 
 /// What is drawn: kind and colour index the lists below; the cell counts from the top left, row by row.

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/guard/frames.h"
 #include "lockstep/guard/unix_socket.h"
 
@@ -25,12 +26,6 @@ constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent i
 constexpr auto kComparisonWait = std::chrono::milliseconds(250);  // for ranks that finish before others
 
 double seconds_from(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
-
-std::string host_name() {
-  std::array<char, 65> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 }  // namespace
 

@@ -32,18 +32,6 @@ bool is_temporary(const fs::path& path) {
   return name.starts_with(kPrefix) && name.find(kTemporary) != std::string::npos;
 }
 
-/// checkpoint-N folders, newest first.
-std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& dir) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  if (!fs::is_directory(dir)) return found;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    const auto step = checkpoint_step(entry.path());
-    if (step && entry.is_directory()) found.emplace_back(*step, entry.path());
-  }
-  std::sort(found.rbegin(), found.rend());
-  return found;
-}
-
 /// What an earlier, killed save left behind: a run folder belongs to one run at a time.
 void remove_leftovers(const fs::path& dir) {
   std::vector<fs::path> stale;
@@ -105,7 +93,7 @@ std::map<std::string, ManifestEntry> gather_entries(const CheckpointContents& co
 }
 
 void write_everything(const CheckpointContents& contents, const SaveOptions& options, const fs::path& dir,
-                      Communicator& data, Communicator& control) {
+                      const fs::path& final_path, Communicator& data, Communicator& control) {
   const bool first = control.rank() == 0;
   together(control, "making the checkpoint folder", [&] {
     if (!first) return;
@@ -121,11 +109,24 @@ void write_everything(const CheckpointContents& contents, const SaveOptions& opt
     if (!first) return;
     write_side_files(contents.side_files, dtype, dir);
     write_text(dir / "args.json", contents.args_json);
-    write_json(dir / "trainer_state.json", to_json(contents.state));
+    TrainerState state = contents.state;
+    if (state.best_metric && state.best_global_step == state.global_step) state.best_model_checkpoint = final_path;
+    write_json(dir / "trainer_state.json", to_json(state));
   });
 }
 
 }  // namespace
+
+std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& dir) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  if (!fs::is_directory(dir)) return found;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const auto step = checkpoint_step(entry.path());
+    if (step && entry.is_directory()) found.emplace_back(*step, entry.path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
 
 std::optional<int64_t> checkpoint_step(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -146,7 +147,7 @@ CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOp
   const fs::path temporary = final_path.string() + kTemporary + suffix;
   std::map<std::string, ManifestEntry> entries;
   try {
-    write_everything(contents, options, temporary, data, control);
+    write_everything(contents, options, temporary, final_path, data, control);
     entries = gather_entries(contents, temporary, !options.save_only_model, control);
     together(control, "sealing the checkpoint", [&] {
       if (control.rank() != 0) return;
@@ -170,6 +171,11 @@ CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOp
   return saved;
 }
 
+TrainerState read_trainer_state(const fs::path& dir) {
+  const fs::path file = dir / "trainer_state.json";
+  return trainer_state_from_json(read_json(file), file.string());
+}
+
 TrainerState resume_state(const fs::path& dir, ParamStore& store, Communicator& data, Communicator& control) {
   TrainerState state;
   together(control, "verifying the checkpoint", [&] {
@@ -177,7 +183,7 @@ TrainerState resume_state(const fs::path& dir, ParamStore& store, Communicator& 
   });
   together(control, "reading optimizer state", [&] {
     read_optimizer_shards(store, dir);
-    state = trainer_state_from_json(read_json(dir / "trainer_state.json"), (dir / "trainer_state.json").string());
+    state = read_trainer_state(dir);
   });
   store.publish_all(data);
   return state;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/event.h"
@@ -38,6 +39,9 @@ struct SaveOptions {
 CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOptions& options, Communicator& data,
                                 Communicator& control);
 
+/// Where the run of a checkpoint stood. Throws UserError(kCheckpoint).
+TrainerState read_trainer_state(const std::filesystem::path& dir);
+
 /// Verifies the manifest, reads optimizer state into a store whose weights were loaded from the same folder, and
 /// returns where the run stood. Any world size and stage. Collective; throws UserError(kCheckpoint) on all ranks.
 TrainerState resume_state(const std::filesystem::path& dir, ParamStore& store, Communicator& data,
@@ -45,6 +49,9 @@ TrainerState resume_state(const std::filesystem::path& dir, ParamStore& store, C
 
 /// The newest checkpoint-N in `dir` whose manifest holds; what is half-written or damaged is skipped with a notice.
 std::optional<std::filesystem::path> latest_whole(const std::filesystem::path& dir, std::vector<std::string>& notices);
+
+/// checkpoint-N folders in `dir`, whole or not, newest first.
+std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& dir);
 
 /// N of "checkpoint-N"; nullopt for any other name.
 std::optional<int64_t> checkpoint_step(const std::filesystem::path& path);

@@ -26,6 +26,11 @@ static void describe(LogSums& sums, JsonFields& f) {
   f("target_tokens", sums.target_tokens);
 }
 
+static void describe(RowOrder& order, JsonFields& f) {
+  f("data_seed", order.data_seed);
+  f("shuffle", order.shuffle);
+}
+
 namespace {
 
 /// What the Hugging Face Trainer does not know.
@@ -43,6 +48,8 @@ void describe(LockstepPart& part, JsonFields& f) {
   f("cursor", s.cursor);
   f("loss_scale", s.loss_scale);
   f("since_log", s.since_log);
+  f.optional("rows_per_step", s.rows_per_step, true);
+  f.optional("order", s.order, s.order.has_value());
   f("seed", s.seed);
   f("world", s.world);
   f("zero_stage", s.zero_stage);

@@ -27,6 +27,13 @@ struct LogSums {
   bool operator==(const LogSums&) const = default;
 };
 
+/// What decides in which order an epoch's rows come: a run goes on in the same, or rows would be lost and repeated.
+struct RowOrder {
+  uint64_t data_seed = 0;
+  bool shuffle = true;
+  bool operator==(const RowOrder&) const = default;
+};
+
 struct TrainerState {
   int64_t global_step = 0, max_steps = 0;
   int64_t updates = 0;  // steps of the schedule: global_step without overflowed ones
@@ -37,6 +44,8 @@ struct TrainerState {
   LoaderCursor cursor;
   LossScaleState loss_scale;
   LogSums since_log;
+  int64_t rows_per_step = 0;      // over all ranks; 0: of a checkpoint that does not say
+  std::optional<RowOrder> order;  // nullopt: of a checkpoint that does not say
   uint64_t seed = 0;
   int world = 1, zero_stage = 0;
   std::string dataset_fingerprint;

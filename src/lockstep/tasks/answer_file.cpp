@@ -49,6 +49,7 @@ Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Ses
   const SamplingOptions& sampling = options.sampling;
   Json identity = {{"model", session.fingerprint()},
                    {"data", rows.fingerprint()},
+                   {"media", rows.media_fingerprint()},
                    {"dtype", std::string(dtype_name(session.dtype()))},
                    {"batch_size", batch_size},
                    {"max_new_tokens", options.max_new_tokens},

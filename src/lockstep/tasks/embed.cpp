@@ -42,6 +42,7 @@ Json identity_of(const EmbeddingOptions& options, int64_t batch_size, const Sess
   const bool inputs = options.embedding.extent == Extent::kInputs;
   Json identity = {{"model", session.fingerprint()},
                    {"data", rows.fingerprint()},
+                   {"media", rows.media_fingerprint()},
                    {"dtype", std::string(dtype_name(session.dtype()))},
                    {"stage", inputs ? "inputs" : "hidden"},
                    {"pooling", inputs ? "" : word_of(options.embedding.pooling)},

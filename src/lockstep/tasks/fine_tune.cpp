@@ -15,6 +15,7 @@
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
+#include "lockstep/tasks/resume_check.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/jsonl_sink.h"
@@ -39,6 +40,7 @@ FineTuned FineTuneRun::run() {
     find_programs();
     choose_folder();
     open_rows();
+    check_resumed();
     RunOptions run = options_.run;
     if (!folder_.checkpoint.empty()) run.model = folder_.checkpoint;
     session_ = std::make_unique<Session>(job_, run);
@@ -86,11 +88,33 @@ void FineTuneRun::choose_folder() {
     folder_ = choose_run_folder({.output_dir = options_.output_dir.string(),
                                  .model = options_.run.model.string(),
                                  .resume_from_checkpoint = options_.resume_from_checkpoint,
-                                 .add_version = options_.add_version});
+                                 .add_version = options_.add_version,
+                                 .overwrite = options_.overwrite_output_dir});
+    if (fs::is_directory(folder_.dir)) own_folder();
   });
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
   folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
   for (const auto& text : folder_.notices) notice(text);
+}
+
+/// Two runs in one folder would overwrite each other's checkpoints.
+void FineTuneRun::own_folder() {
+  if (!folder_lock_) folder_lock_.emplace(folder_.dir / ".lock");
+  if (folder_lock_->held()) return;
+  throw usage_error(
+      fmt::format("--output_dir: another run writes in {} ({})", folder_.dir.string(), folder_lock_->owner()),
+      "wait for it, stop it, or name another folder");
+}
+
+void FineTuneRun::check_resumed() {
+  if (folder_.checkpoint.empty()) return;
+  together(job_.control(), "looking at the checkpoint to resume", [&] {
+    if (!job_.reports()) return;
+    (void)check_resume({.checkpoint = folder_.checkpoint,
+                        .model = options_.run.model,
+                        .order = row_order(),
+                        .rows = train_rows_->fingerprint()});
+  });
 }
 
 void FineTuneRun::open_rows() {
@@ -169,6 +193,7 @@ int64_t FineTuneRun::find_batch_size() {
 TrainerState FineTuneRun::fresh_state() const {
   TrainerState state;
   state.seed = options_.rows.seed;
+  state.order = row_order();
   state.world = job_.world.size;
   state.zero_stage = session_->plan().options.zero.stage;
   state.dataset_fingerprint = train_rows_->fingerprint();
@@ -207,13 +232,9 @@ void FineTuneRun::make_trainer() {
       train_options_, std::move(hooks), s.collate(), train_rows_->size(), fresh_state());
   if (folder_.checkpoint.empty()) return;
   const TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
-  if (state.dataset_fingerprint != train_rows_->fingerprint()) {
-    throw SharedError(ExitCode::kData,
-                      fmt::format("{} was trained on another data set: expected fingerprint {}, found {}",
-                                  folder_.checkpoint.string(), state.dataset_fingerprint, train_rows_->fingerprint()),
-                      "give the same --dataset files; to go on with others, take the checkpoint as --model");
-  }
   trainer_->restore(state);
+  const std::string changes = resume_changes(state, trainer_->state());
+  if (!changes.empty()) notice(changes);
 }
 
 /// The run folder comes into being here, when everything that a person can get wrong has been looked at.
@@ -227,6 +248,8 @@ void FineTuneRun::announce() {
       throw usage_error(fmt::format("--output_dir: {} cannot be made ({})", folder_.dir.string(), failed.message()),
                         "name a folder that can be written");
     }
+    own_folder();
+    for (const auto& path : folder_.overwritten) fs::remove_all(path);
     write_text(folder_.dir / "args.json", options_.args_json);
     const std::string plan_json = whole_plan().dump(1);
     write_text(folder_.dir / "plan.json", plan_json);

@@ -38,6 +38,7 @@ struct FineTuneOptions {
 
   std::filesystem::path output_dir;                         // empty: output/<name of the model's folder>
   bool add_version = true;                                  // a folder vN-<time> of its own for each run
+  bool overwrite_output_dir = false;                        // checkpoints of an earlier run there go
   std::string resume_from_checkpoint;                       // a checkpoint-N folder, true, auto, or nothing
   std::string save_strategy = "steps", eval_strategy = "";  // steps | epoch | no; empty: as save_strategy
   std::optional<int64_t> eval_steps;                        // nullopt: train.save_steps

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/file_lock.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/session/forecast.h"
 #include "lockstep/session/memory_meter.h"
@@ -38,7 +39,9 @@ class FineTuneRun {
 
   void find_programs();
   void choose_folder();
+  void own_folder();
   void open_rows();
+  void check_resumed();
   void decide();
   void tell_rows();
   RowsOfStep planned_rows();
@@ -55,6 +58,7 @@ class FineTuneRun {
   void tell_failure(const Error& error);
 
   uint64_t data_seed() const { return options_.data_seed.value_or(options_.rows.seed); }
+  RowOrder row_order() const { return {.data_seed = data_seed(), .shuffle = options_.dataset_shuffle}; }
   int64_t find_batch_size();
   TrainerState fresh_state() const;
   LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
@@ -72,6 +76,7 @@ class FineTuneRun {
   EventBus events_, files_;  // files_: without the caller's, whom an error's text reaches by itself
   bool announced_ = false;
   RunFolder folder_;
+  std::optional<FileLock> folder_lock_;  // on the rank that reports
   std::unique_ptr<Session> session_;
   MemoryForecast forecast_;  // of the rank that reports
   std::unique_ptr<ModelSource> source_;

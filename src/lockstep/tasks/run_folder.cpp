@@ -57,6 +57,29 @@ fs::path fresh_folder(const fs::path& base, bool add_version) {
   return base / fmt::format("v{}-{:%Y%m%d-%H%M%S}", newest + 1, now);
 }
 
+bool is_same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+/// Where a run goes on: beside its checkpoint, unless another place was asked for.
+fs::path folder_of(const fs::path& checkpoint, const RunFolderRequest& request, const fs::path& base) {
+  const fs::path own = checkpoint.has_parent_path() ? checkpoint.parent_path() : fs::path(".");
+  const bool stays = request.output_dir.empty() || is_same_folder(own, base) ||
+                     (version_of(own) >= 0 && is_same_folder(own / "..", base));
+  return stays ? own : fresh_folder(base, request.add_version);
+}
+
+/// A run that begins in a folder of an older one would mix its checkpoints with those, and be mistaken for it.
+void begin_alone(RunFolder& run, bool overwrite) {
+  for (auto& [step, path] : checkpoints_in(run.dir)) run.overwritten.push_back(std::move(path));
+  if (run.overwritten.empty() || overwrite) return;
+  throw usage_error(fmt::format("--output_dir {} holds {} of an earlier run", run.dir.string(),
+                                run.overwritten.front().filename().string()),
+                    "--resume_from_checkpoint true goes on with it, --overwrite_output_dir true begins anew without "
+                    "it; or name another folder");
+}
+
 fs::path without_slash(const std::string& text) {
   const fs::path path = fs::path(text).lexically_normal();
   return path.filename().empty() ? path.parent_path() : path;
@@ -72,6 +95,7 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
   const std::string& resume = request.resume_from_checkpoint;
   if (resume.empty() || resume == "false") {
     out.dir = fresh_folder(base, request.add_version);
+    begin_alone(out, request.overwrite);
     return out;
   }
   if (resume != "true" && resume != "auto") {
@@ -81,7 +105,8 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
                                          resume, fs::exists(out.checkpoint) ? "something else" : "nothing"),
                              "true takes the newest whole checkpoint in --output_dir");
     }
-    out.dir = out.checkpoint.has_parent_path() ? out.checkpoint.parent_path() : fs::path(".");
+    out.dir = folder_of(out.checkpoint, request, base);
+    if (!is_same_folder(out.dir, out.checkpoint / "..")) begin_alone(out, request.overwrite);
     return out;
   }
   if (const auto found = newest_checkpoint(base, out.notices)) {

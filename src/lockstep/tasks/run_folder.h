@@ -10,17 +10,20 @@ namespace lockstep {
 struct RunFolderRequest {
   std::string output_dir, model, resume_from_checkpoint;
   bool add_version = true;
+  bool overwrite = false;  // the checkpoints of another run go when this one begins
 };
 
 struct RunFolder {
   std::filesystem::path dir;
-  std::filesystem::path checkpoint;  // empty: from the start
+  std::filesystem::path checkpoint;                // empty: from the start
+  std::vector<std::filesystem::path> overwritten;  // checkpoints of another run
   std::vector<std::string> notices;
 };
 
 /// Decides, creates nothing. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
-/// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh. Throws
-/// UserError(kCheckpoint).
+/// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh. A
+/// checkpoint from elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and
+/// UserError(kUsage) when a run would begin among the checkpoints of another.
 RunFolder choose_run_folder(const RunFolderRequest& request);
 
 /// `words` quoted for a shell where they need it.

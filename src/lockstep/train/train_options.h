@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "lockstep/data/loader.h"
 #include "lockstep/model/block.h"
 #include "lockstep/train/schedule.h"
 
@@ -32,5 +33,10 @@ struct TrainOptions {
 /// Trainer.set_initial_training_values.
 int64_t steps_per_epoch(int64_t batches_per_epoch, int64_t gradient_accumulation_steps);
 int64_t total_steps(const TrainOptions& options, int64_t batches_per_epoch);
+
+/// Steps that remain of num_train_epochs from `cursor`, `rows` being those of an epoch and `rows_per_batch` those that
+/// all ranks take in a micro-batch: by rows, so that a run which goes on with other ranks, batches or accumulation ends
+/// where every row has had its epochs. max_steps plays no part.
+int64_t steps_left(const TrainOptions& options, const LoaderCursor& cursor, int64_t rows, int64_t rows_per_batch);
 
 }  // namespace lockstep

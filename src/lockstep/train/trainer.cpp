@@ -47,22 +47,36 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
   state_.save_steps = options.save_steps;
   state_.eval_steps = options.eval_steps;
   state_.train_batch_size = options.per_device_train_batch_size;
-  schedule_ = {.kind = options.schedule,
-               .learning_rate = options.learning_rate,
-               .warmup_steps = warmup_steps_of(state_.max_steps, options.warmup_ratio, options.warmup_steps),
+  state_.rows_per_step = rows_per_batch() * options.gradient_accumulation_steps;
+  set_schedule();
+}
+
+int64_t Trainer::rows_per_batch() const { return options_.per_device_train_batch_size * parts_.data.size(); }
+
+void Trainer::set_schedule() {
+  schedule_ = {.kind = options_.schedule,
+               .learning_rate = options_.learning_rate,
+               .warmup_steps = warmup_steps_of(state_.max_steps, options_.warmup_ratio, options_.warmup_steps),
                .total_steps = state_.max_steps,
-               .min_lr_rate = options.min_lr_rate};
+               .min_lr_rate = options_.min_lr_rate};
 }
 
 void Trainer::restore(const TrainerState& state) {
   const TrainerState fresh = std::exchange(state_, state);
-  state_.max_steps = fresh.max_steps;
+  state_.max_steps = options_.max_steps > 0
+                         ? fresh.max_steps
+                         : state.global_step + steps_left(options_, state.cursor, rows_per_epoch_, rows_per_batch());
   state_.num_train_epochs = fresh.num_train_epochs;
   state_.logging_steps = fresh.logging_steps;
   state_.save_steps = fresh.save_steps;
   state_.eval_steps = fresh.eval_steps;
+  state_.train_batch_size = fresh.train_batch_size;
+  state_.rows_per_step = fresh.rows_per_step;
+  state_.order = fresh.order;
+  state_.seed = fresh.seed;
   state_.world = fresh.world;
   state_.zero_stage = fresh.zero_stage;
+  set_schedule();
   loss_scale_.restore(state.loss_scale);
   parts_.loader.seek(state.cursor);
 }

@@ -56,7 +56,8 @@ class Trainer {
   Trainer(const TrainerParts& parts, const TrainOptions& options, TrainerHooks hooks, CollateOptions collate,
           int64_t rows_per_epoch, TrainerState initial);
 
-  /// Continues at the place of a checkpoint whose weights and optimizer are already in the store.
+  /// Continues at the place of a checkpoint whose weights and optimizer are already in the store. A run by epochs ends
+  /// when its rows have had them, however many steps that takes with today's batches.
   void restore(const TrainerState& state);
 
   /// Until the last step, or until any rank wishes to stop; then saves. Throws Error(kNumerics) on a loss or gradient
@@ -80,6 +81,8 @@ class Trainer {
     double loss = 0, grad_norm = 0, learning_rate = 0;
     int64_t correct = 0;
   };
+  int64_t rows_per_batch() const;  // of a micro-batch, over all ranks
+  void set_schedule();
   void advance(TrainOutcome& outcome);
   Figures step(Window& window);
   Sums accumulate(Window& window);

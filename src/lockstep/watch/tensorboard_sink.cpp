@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/watch/tfrecord.h"
 
 namespace lockstep {
@@ -20,11 +21,6 @@ constexpr size_t kMostRanks = 16;  // whose memory is drawn
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 && name[0] != 0 ? name : "localhost";
 }
 
 }  // namespace

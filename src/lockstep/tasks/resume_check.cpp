@@ -1,0 +1,84 @@
+#include "lockstep/tasks/resume_check.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/state/checkpoint.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+/// Without what a checkpoint writes anew: the dtype of its weights, and who wrote it.
+Json comparable(Json config) {
+  for (const char* name : {"torch_dtype", "dtype", "transformers_version", "_name_or_path"}) config.erase(name);
+  for (auto& [key, value] : config.items()) {
+    if (value.is_object()) value = comparable(std::move(value));
+  }
+  return config;
+}
+
+void check_same_model(const ResumeRequest& request) {
+  const fs::path theirs = request.model / "config.json", ours = request.checkpoint / "config.json";
+  std::error_code ignored;
+  if (!fs::exists(theirs) || fs::equivalent(request.model, request.checkpoint, ignored)) return;
+  const Json given = comparable(read_json(theirs)), saved = comparable(read_json(ours));
+  for (const auto* side : {&saved, &given}) {
+    for (const auto& [key, value] : side->items()) {
+      const Json in_given = given.value(key, Json()), in_saved = saved.value(key, Json());
+      if (in_given == in_saved) continue;
+      throw usage_error(
+          fmt::format("{} is of another model than --model {}: \"{}\" is {:.60} there and {:.60} here",
+                      request.checkpoint.string(), request.model.string(), key, in_saved.dump(), in_given.dump()),
+          "give the --model that the run began with, or no --resume_from_checkpoint");
+    }
+  }
+}
+
+std::string words_of(const RowOrder& order) {
+  return order.shuffle ? fmt::format("shuffled by seed {}", order.data_seed) : "in the order of the files";
+}
+
+}  // namespace
+
+TrainerState check_resume(const ResumeRequest& request) {
+  check_same_model(request);
+  TrainerState state = read_trainer_state(request.checkpoint);
+  if (!state.order) return state;  // of a version that did not say: its fingerprint was of less, too
+  const bool same_order = *state.order == request.order || (!state.order->shuffle && !request.order.shuffle);
+  if (!same_order) {
+    throw usage_error(fmt::format("{} has its rows {}, now they would be {}: some would be lost, others repeated",
+                                  request.checkpoint.string(), words_of(*state.order), words_of(request.order)),
+                      "give the same --seed, --data_seed and --dataset_shuffle; to begin anew with others, take the "
+                      "checkpoint as --model");
+  }
+  if (state.dataset_fingerprint != request.rows) {
+    throw data_error(
+        fmt::format("{} was trained on other rows: expected fingerprint {}, found {}", request.checkpoint.string(),
+                    state.dataset_fingerprint, request.rows),
+        "give the same --dataset files, not a byte other, and the same --split_dataset_ratio; to go on with "
+        "others, take the checkpoint as --model");
+  }
+  return state;
+}
+
+std::string resume_changes(const TrainerState& before, const TrainerState& now) {
+  std::string out;
+  const auto tell = [&](const char* what, auto was, auto is) {
+    if (was != is) out += fmt::format("{}{} {} (was {})", out.empty() ? "" : ", ", is, what, was);
+  };
+  tell("ranks", before.world, now.world);
+  if (before.rows_per_step > 0) tell("rows a step", before.rows_per_step, now.rows_per_step);
+  tell("as ZeRO stage", before.zero_stage, now.zero_stage);
+  tell("as seed", before.seed, now.seed);
+  tell("steps in all", before.max_steps, now.max_steps);
+  if (!before.order)
+    out += fmt::format("{}an old checkpoint, which does not say how its rows were drawn", out.empty() ? "" : ", ");
+  if (out.empty()) return out;
+  return fmt::format("goes on with {}: the rows of epoch {} that were not yet seen come next, {} of it are done", out,
+                     before.cursor.epoch + 1, before.cursor.rows);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// Whether a run may go on from a checkpoint: on the model, the rows and the order that it had. Whatever else is other
+// than it was, ranks, batches, stages, is no obstacle, and is told.
+//
+// Example:
+//   const TrainerState before = check_resume({.checkpoint = dir, .model = model, .order = order, .rows = rows});
+//   trainer.restore(before);
+//   notice(resume_changes(before, trainer.state()));
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "lockstep/state/trainer_state.h"
+
+namespace lockstep {
+
+struct ResumeRequest {
+  std::filesystem::path checkpoint, model;  // model: as given beside the checkpoint, whose own weights are read
+  RowOrder order;
+  std::string rows;  // fingerprint of the training rows
+};
+
+/// Reads trainer_state.json and both folders' config.json. Throws UserError(kUsage) for another model, seed or order and
+/// UserError(kData) for other rows, naming both values: rows of the epoch would be lost and others repeated.
+TrainerState check_resume(const ResumeRequest& request);
+
+/// In words, of a run that goes on with `now` where `before` stood; "": nothing that matters is other.
+std::string resume_changes(const TrainerState& before, const TrainerState& now);
+
+}  // namespace lockstep
