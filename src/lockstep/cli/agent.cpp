@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/run_flags.h"
@@ -40,7 +41,9 @@ int run_agent(const Words& args) {
   options.strict = flags.guard == "strict";
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);  // it ends with its ranks
   Agent agent(options);
-  std::cout << agent.address() << std::endl;
+  // Who started us may be gone before it has read this, or before it has joined: then nobody else knows our address.
+  const pid_t starter = ::getppid();
+  if (!(std::cout << agent.address() << std::endl)) return static_cast<int>(ExitCode::kCommunication);
   const auto begun = Clock::now();
   bool told = false;
   while (!agent.all_gone()) {
@@ -48,7 +51,7 @@ int run_agent(const Words& args) {
     const auto conclusion = agent.conclusion();
     if (conclusion && !told) print_now(conclusion->text);
     told = conclusion.has_value();
-    if (seconds_since(begun) > kNobodySeconds && !agent.any_joined()) return 0;
+    if (!agent.any_joined() && (::getppid() != starter || seconds_since(begun) > kNobodySeconds)) return 0;
   }
   const auto conclusion = agent.close();
   if (conclusion && !told) print_now(conclusion->text);

@@ -36,7 +36,7 @@ void print_help() {
                "Usage: lockstep VERB [FLAGS]      lockstep VERB --help lists a verb's flags\n\nVerbs:\n";
   for (const auto& verb : verbs()) std::cout << fmt::format("  {:<8} {}\n", verb.name, verb.summary);
   std::cout << "\n--version prints the version. Exit codes: 0 ok, 2 usage, 3 data, 4 checkpoint, 5 out of memory,\n"
-               "6 communication, 7 numbers that are not finite, 130 interrupted with a checkpoint saved.\n";
+               "6 communication, 7 numbers that are not finite, 130 interrupted.\n";
 }
 
 /// Verbs with a second name.

@@ -7,15 +7,14 @@
 
 namespace lockstep {
 
-/// Runs `executable words…` with the terminal of this process and waits. Returns its exit code (128 + signal when
-/// killed). Throws Error(kInternal) when it cannot be started.
-int run_self(const std::filesystem::path& executable, const std::vector<std::string>& words);
-
-/// The same, with standard output caught.
 struct Captured {
-  int code = 0;
-  std::string output;
+  int code = 0;        // 128 + signal when killed
+  std::string output;  // empty unless captured
 };
-Captured capture_self(const std::filesystem::path& executable, const std::vector<std::string>& words);
+
+/// Runs `executable words…` with the terminal of this process, or with standard output caught, and waits. SIGINT, SIGTERM
+/// and SIGHUP are the child's meanwhile; it ends when this process does, however that ends. Throws Error(kInternal) when it
+/// cannot be started.
+Captured run_self(const std::filesystem::path& executable, const std::vector<std::string>& words, bool capture = false);
 
 }  // namespace lockstep

@@ -18,11 +18,13 @@ int run_sft(const Words& args, const Host& host) {
   if (!flags) return 0;
   FineTuneOptions options = flags->options(host.env);
   if (const auto code = launch_verb("sft", args, options.run, host)) return *code;
-  const StopSignals signals;  // before any other thread
+  StopSignals signals("lockstep sft");  // before any other thread
+  if (World::from_env(host.env).rank == 0) signals.speak();
   Job job = start_verb("sft", options.run, host);
-  const Console console(std::cout, job, host);
+  Console console(std::cout, job, host);
+  console.outlive_reader();
   for (const auto& text : flags->notices) console.events().emit(Notice{text});
-  options.stop_wanted = [&] { return signals.received() != 0; };
+  options.stop_wanted = [&] { return signals.wish(); };
   // A stage of several is resumed with them: its launcher knows how.
   const auto of_stages = host.env.text("LOCKSTEP_RESUME_COMMAND");
   options.resume_command = [&](const std::string& checkpoint) {

@@ -1,6 +1,7 @@
 #include "lockstep/cli/stop_signals.h"
 
 #include <csignal>
+#include <utility>
 
 #include <poll.h>
 #include <pthread.h>
@@ -15,14 +16,15 @@ namespace {
 
 constexpr double kSameWishSeconds = 1.0;  // a terminal's Ctrl-C and the launcher's forwarding of it are one wish
 constexpr int kLookMs = 100;
+constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(std::string program) : program_(std::move(program)) {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
-  check(::pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0, "SIGINT and SIGTERM can be blocked");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  check(::pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0, "SIGINT, SIGTERM and SIGHUP can be blocked");
   fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   check(fd_ >= 0, "a descriptor for signals can be had");
   listener_ = std::make_unique<Worker>("stop-signals", [this](const std::stop_token& stop) { listen(stop); });
@@ -33,6 +35,18 @@ StopSignals::~StopSignals() {
   ::close(fd_);
 }
 
+bool StopSignals::wish() {
+  heeded_ = true;
+  return received_;
+}
+
+/// By write(2): the terminal may be gone, and no lock of a stream may be waited for.
+void StopSignals::say(const std::string& text) const {
+  const std::string line = program_ + ": " + text + "\n";
+  if (speaks_) [[maybe_unused]]
+    const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
 void StopSignals::listen(const std::stop_token& stop) {
   Clock::time_point first;
   while (!stop.stop_requested()) {
@@ -40,11 +54,16 @@ void StopSignals::listen(const std::stop_token& stop) {
     if (::poll(&ready, 1, kLookMs) <= 0) continue;
     signalfd_siginfo info{};
     if (::read(fd_, &info, sizeof info) != sizeof info) continue;
-    if (received_.load() == 0) {
+    if (!heeded_) {
+      say("interrupted before the first step; nothing was saved");
+      ::_exit(kInterrupted);
+    }
+    if (!received_.exchange(true)) {
       first = Clock::now();
-      received_.store(static_cast<int>(info.ssi_signo));
+      say("stopping after this step, with a checkpoint; once more to end at once, without");
     } else if (seconds_since(first) > kSameWishSeconds) {
-      ::_exit(128 + static_cast<int>(info.ssi_signo));
+      say("ended at once; what was not saved is lost");
+      ::_exit(kInterrupted);
     }
   }
 }

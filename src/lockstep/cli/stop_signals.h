@@ -1,9 +1,15 @@
-// Ctrl-C and SIGTERM as a wish that the trainer honours at the end of a step. Made before any other thread, so that
-// only its own thread sees the signals.
+// Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a wish that the trainer honours: it ends after the step that it is in,
+// and saves. Before there is anything to save they end the process. Made before any other thread, so that only its own
+// thread sees the signals.
+//
+// Example:
+//   StopSignals signals("lockstep sft");                  // from here on a signal ends the process, in words
+//   options.stop_wanted = [&] { return signals.wish(); };  // from the first call on it is a wish
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "lockstep/base/worker.h"
 
@@ -11,19 +17,24 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  StopSignals();
+  explicit StopSignals(std::string program);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The signal that came, 0: none so far. A second one, a moment later, ends the process at once.
-  int received() const { return received_.load(); }
+  /// Whether a signal came. Who asks promises to save and to end; a second signal, a moment later, ends the process at
+  /// once.
+  bool wish();
+  /// This rank is the one that speaks to people.
+  void speak() { speaks_ = true; }
 
  private:
   void listen(const std::stop_token& stop);
+  void say(const std::string& text) const;
 
+  std::string program_;
   int fd_ = -1;
-  std::atomic<int> received_{0};
+  std::atomic<bool> received_{false}, heeded_{false}, speaks_{false};
   std::unique_ptr<Worker> listener_;
 };
 

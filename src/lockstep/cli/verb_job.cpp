@@ -4,8 +4,10 @@
 #include <iostream>
 #include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include "lockstep/base/process.h"
 #include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
@@ -49,7 +51,8 @@ Job start_verb(const std::string& verb, const RunOptions& run, const Host& host)
 }
 
 Console::Console(std::ostream& out, const Job& job, const Host& host)
-    : out_(out, console_options(host.env, descriptor_of(out), /*quiet=*/false)),
+    : stream_(out),
+      out_(out, console_options(host.env, descriptor_of(out), /*quiet=*/false)),
       err_(std::cerr, console_options(host.env, STDERR_FILENO, /*quiet=*/false)) {
   if (job.reports()) events_.add(*this);
 }
@@ -57,6 +60,13 @@ Console::Console(std::ostream& out, const Job& job, const Host& host)
 void Console::on(const Event& event) {
   ConsoleSink& sink = std::holds_alternative<BatchSized>(event) ? err_ : out_;
   sink.on(event);
+  if (stream_.flush() || !outlives_reader_) return;
+  const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  ::dup2(nowhere.get(), descriptor_of(stream_));
+  stream_.clear();
+  err_.on(
+      Notice{"standard output takes no more (its reader has gone, or a disk is full): the run goes on without it; its "
+             "log is in its folder"});
 }
 
 void print_communication(Job& job, const RunOptions& run, std::ostream& out) {

@@ -35,8 +35,13 @@ class Console final : public EventSink {
   Console(std::ostream& out, const Job& job, const Host& host);
   void on(const Event& event) override;
   const EventBus& events() const { return events_; }
+  /// Work that stands in files goes on, and says so once, when what it prints is taken no more. Else that is an error at
+  /// the end.
+  void outlive_reader() { outlives_reader_ = true; }
 
  private:
+  std::ostream& stream_;
+  bool outlives_reader_ = false;
   ConsoleSink out_, err_;
   EventBus events_;
 };

@@ -12,7 +12,7 @@ namespace lockstep {
 using Words = std::vector<std::string>;
 
 /// `args`: the command line without program and verb. Each returns the exit code and throws Error.
-int run_sft(const Words& args, const Host& host);  // 130: interrupted, with a checkpoint saved
+int run_sft(const Words& args, const Host& host);  // 130: interrupted; says whether a checkpoint was saved
 int run_eval(const Words& args, const Host& host);
 int run_infer(const Words& args, const Host& host);
 int run_embed(const Words& args, const Host& host);

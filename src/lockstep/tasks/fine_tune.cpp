@@ -344,7 +344,11 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
                  .step = state.global_step,
                  .last_checkpoint = outcome.last_checkpoint};
   if (outcome.interrupted) {
-    if (options_.resume_command) ended.next_command = options_.resume_command(outcome.last_checkpoint);
+    if (outcome.last_checkpoint.empty()) {
+      notice("interrupted before a step was made: there is nothing to save");
+    } else if (options_.resume_command) {
+      ended.next_command = options_.resume_command(outcome.last_checkpoint);
+    }
   } else if (!outcome.last_checkpoint.empty()) {
     ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
   }

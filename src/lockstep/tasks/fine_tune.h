@@ -17,7 +17,7 @@ namespace lockstep {
 
 /// The same on every rank.
 struct FineTuned {
-  bool interrupted = false;            // stopped as wished, with a checkpoint saved
+  bool interrupted = false;            // stopped as wished, with a checkpoint saved if a step was made
   std::filesystem::path dir;           // the run folder
   std::string last_checkpoint;         // empty: none was saved
   int64_t steps = 0;                   // of the whole run, those before a resume too

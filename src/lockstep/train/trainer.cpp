@@ -103,6 +103,7 @@ void Trainer::advance(TrainOutcome& outcome) {
   const auto begun = Clock::now();
   const double cpu_begun = process_cpu_seconds();
   Window window = reader_.next(options_.gradient_accumulation_steps);
+  if (window.stop) return end_here(outcome);
   const Figures figures = step(window);
   count(window, figures);
   recorder_.step_done(state_.global_step);
@@ -112,8 +113,13 @@ void Trainer::advance(TrainOutcome& outcome) {
   const bool first = state_.global_step == 1 && options_.logging_first_step;
   if (first || last || is_due(options_.logging_steps)) log(figures);
   if (is_due(options_.eval_steps) || (last && options_.eval_at_end)) evaluate();
-  outcome.interrupted = window.stop && !last;
-  if (is_due(options_.save_steps) || (last && options_.save_at_end) || outcome.interrupted) save(outcome);
+  if (is_due(options_.save_steps) || (last && options_.save_at_end)) save(outcome);
+}
+
+/// A wish to stop is agreed on with the rows of a step: those are not trained, and come first when the run goes on.
+void Trainer::end_here(TrainOutcome& outcome) {
+  outcome.interrupted = true;
+  if (state_.global_step > first_step_ && saved_step_ != state_.global_step) save(outcome);
 }
 
 Trainer::Figures Trainer::step(Window& window) {
@@ -225,6 +231,7 @@ void Trainer::save(TrainOutcome& outcome) {
   const CheckpointSaved saved = hooks_.save(state_);
   if (state_.best_metric && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = saved.path;
   outcome.last_checkpoint = saved.path;
+  saved_step_ = state_.global_step;
   parts_.events.emit(saved);
 }
 

@@ -60,7 +60,7 @@ class Trainer {
   /// when its rows have had them, however many steps that takes with today's batches.
   void restore(const TrainerState& state);
 
-  /// Until the last step, or until any rank wishes to stop; then saves. Throws Error(kNumerics) on a loss or gradient
+  /// Until the last step, or until any rank wishes to stop; then saves, unless no step was made since it began. Throws Error(kNumerics) on a loss or gradient
   /// that is not finite (bf16, f32), naming the step, the block and the rank. Collective.
   TrainOutcome run();
 
@@ -84,6 +84,7 @@ class Trainer {
   int64_t rows_per_batch() const;  // of a micro-batch, over all ranks
   void set_schedule();
   void advance(TrainOutcome& outcome);
+  void end_here(TrainOutcome& outcome);
   Figures step(Window& window);
   Sums accumulate(Window& window);
   Figures update(const Sums& sums);
@@ -110,7 +111,7 @@ class Trainer {
   // Of this run, for the figures that people see.
   Clock::time_point started_ = Clock::now();
   int64_t first_step_ = 0, samples_at_log_ = 0, tokens_at_log_ = 0, reported_skipped_ = 0;
-  int64_t steps_at_log_ = 0;
+  int64_t steps_at_log_ = 0, saved_step_ = -1;
   BatchSize largest_;
   double busy_seconds_ = 0, busy_cpu_seconds_ = 0;  // in steps since the last log: without evaluation and saving
   CommCounters counters_at_log_;

@@ -26,7 +26,7 @@ struct MicroBatch {
 struct Window {
   std::vector<MicroBatch> micro_batches;
   int64_t target_tokens = 0, input_tokens = 0, rows = 0, skipped = 0;  // over all ranks
-  bool stop = false;   // some rank wishes to stop: honoured by all after this window
+  bool stop = false;   // some rank wishes to stop: honoured by all before this window is trained
   LoaderCursor after;  // where the next window begins
 };
 

@@ -1,0 +1,143 @@
+"""Signals: who stops a job stops all of it, in every phase, and is told what becomes of it."""
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from small_job import make_model, make_rows, sft_words
+from story import BINARY, Story, environment, finish, main, start
+
+
+def processes_with(words):
+    """Numbers of the processes, ranks and agents too, on whose command line all of the words stand."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace") if entry.name.isdigit() else ""
+        except OSError:
+            continue  # it ended while we looked
+        if line and all(str(word) in line for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+class Stop(Story):
+    def wait_for_line(self, process, beginning):
+        line = ""
+        while not line.startswith(beginning):
+            line = process.stdout.readline()
+            self.assertNotEqual(line, "", f"it ended before it said {beginning!r}")
+        return line
+
+    def wait_until(self, condition, seconds, what):
+        until = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), until, what)
+            time.sleep(0.05)
+
+    def test_a_stopped_demo_leaves_nothing_that_runs(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            process = start("demo", "--output_dir", self.folder, "--train_rows", 200, "--eval_rows", 20, "--steps", 100000)
+            self.wait_for_line(process, "step ")
+            self.assertGreaterEqual(len(processes_with(["sft", self.folder])), 3)  # the launcher and two ranks
+            os.kill(process.pid, number)  # the demo alone, as `kill` does
+            done = finish(process, timeout=30)
+            self.assertEqual(done.returncode, 130 if number == signal.SIGTERM else -9, done.text)
+            self.wait_until(lambda: not processes_with(["sft", self.folder]), 10, "its children go on")
+
+    def test_a_closed_terminal_and_one_rank_alone_save_before_they_end(self):
+        model, rows = make_model(self.folder), make_rows(self.folder)
+        for ranks in (1, 2):
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                out = self.folder / f"out{ranks}{number}"
+                process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, nproc=ranks))
+                self.wait_for_line(process, "step ")
+                os.kill(process.pid, number)
+                done = finish(process, timeout=30)
+                self.assertEqual(done.returncode, 130, done.text)
+                self.assertIn("stopping after this step, with a checkpoint", done.stderr)
+                saved, = out.glob("checkpoint-*")
+                self.assertIn(f"--resume_from_checkpoint {saved}", done.stdout)
+
+    def test_no_step_follows_the_one_in_which_the_wish_came(self):
+        """Steps of some seconds: the answer comes at once, and what is saved is the step that was under way."""
+        model = make_model(self.folder, "qwen2")
+        rows = make_rows(self.folder, count=200, images=False)
+        out = self.folder / "out"
+        process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, per_device_train_batch_size=50,
+                                   gradient_accumulation_steps=4))
+        step = 0
+        while step < 2:
+            line = self.wait_for_line(process, "step ")
+            step = int(re.match(r"step\s+(\d+)/", line)[1])
+        os.kill(process.pid, signal.SIGINT)
+        done = finish(process, timeout=60)
+        saved, = out.glob("checkpoint-*")
+        self.assertLessEqual(int(saved.name.split("-")[1]), step + 1, done.text)
+        self.assertEqual(done.returncode, 130, done.text)
+
+    def test_a_second_signal_ends_it_at_once(self):
+        model, rows = make_model(self.folder), make_rows(self.folder, count=600)
+        out = self.folder / "out"
+        process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, per_device_train_batch_size=300,
+                                   gradient_accumulation_steps=20))
+        self.wait_for_line(process, "sft ")
+        time.sleep(1)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(1.5)
+        os.kill(process.pid, signal.SIGINT)
+        done = finish(process, timeout=5)
+        self.assertEqual(done.returncode, 130, done.text)
+        self.assertEqual(list(out.glob("checkpoint-*")), [])
+        self.assertIn("what was not saved is lost", done.stderr)
+
+    def test_a_rank_that_waits_for_others_obeys_and_its_agent_goes(self):
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+            world = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": 21000 + os.getpid() % 9000 + number}
+            process = start(*sft_words(model, rows, self.folder / "out", steps=3), env=world)
+            session = lambda: [pid for pid in processes_with(["agent", "--world_size"]) if self.started_by(pid, process.pid)]
+            self.wait_until(session, 20, "no agent came")
+            agents = session()
+            time.sleep(0.5)
+            os.kill(process.pid, number)
+            done = finish(process, timeout=10)
+            if number != signal.SIGKILL:
+                self.assertIn("interrupted before the first step; nothing was saved", done.stderr)
+            self.assertEqual(done.returncode, -9 if number == signal.SIGKILL else 130, done.text)
+            self.wait_until(lambda: not [pid for pid in agents if Path(f"/proc/{pid}/exe").exists()], 10, "the agent stays")
+
+    def test_a_reader_that_goes_does_not_stop_a_run_in_silence(self):
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        process = start(*sft_words(model, rows, self.folder / "out", steps=30, save_steps=30))
+        self.wait_for_line(process, "step ")
+        process.stdout.close()
+        self.assertEqual(process.wait(60), 0)
+        said = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(said.count("standard output takes no more"), 1, said)
+        self.assertTrue((self.folder / "out" / "checkpoint-30").is_dir())
+
+    def test_output_that_is_lost_is_an_error(self):
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        for words in (("eval", "--model", model, "--val_dataset", rows, "--json"), ("inspect", model), ("--help",),
+                      ("eval", "--model", model, "--val_dataset", rows, "--nproc", 2)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([str(BINARY), *map(str, words)], env=environment(), stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=60)
+            self.assertEqual(done.returncode, 3, f"{words}: {done.stderr}")
+            self.assertIn("standard output took not all", done.stderr)
+
+    @staticmethod
+    def started_by(pid, parent):
+        try:
+            return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) == parent
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    main()
