@@ -44,6 +44,8 @@ Image load_image(const std::string& reference, const std::string& where);
 
 /// Bit-identical to Pillow's Image.resize of RGB, or to torchvision's resize of a uint8 tensor with antialias on a CPU
 /// with AVX2; on any CPU. torchvision has no kLanczos, kBox, kHamming: they are Pillow's in both.
+/// Its kNearest is followed as torch's source has it: compiled for AVX2, torch rounds a position exactly between two
+/// pixels to either.
 Image resize(const Image& image, int64_t width, int64_t height, Resample filter, ImageBackend backend);
 /// Cut of the given size around the centre; parts outside are zero, as transformers' center_crop pads.
 Image center_crop(const Image& image, int64_t width, int64_t height, ImageBackend backend);

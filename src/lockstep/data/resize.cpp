@@ -209,7 +209,7 @@ std::vector<int64_t> pillow_nearest(int64_t from, int64_t to) {
   return indices;
 }
 
-/// The same in single precision (torch's nearest-exact).
+/// The same in single precision (torch's nearest-exact, without fused multiply-adds).
 std::vector<int64_t> torch_nearest(int64_t from, int64_t to) {
   const float step = static_cast<float>(from) / static_cast<float>(to);
   std::vector<int64_t> indices;
