@@ -1,6 +1,7 @@
 """Oracles of a fresh seed, made by transformers, hold: `lockstep verify` computes them again.
 
-LOCKSTEP_ORACLE_SEED picks the seed (default 7); it is printed.
+LOCKSTEP_ORACLE_SEED picks the seed (default 7), LOCKSTEP_ORACLE_IMAGES how many images have random sizes (default 60); both are
+printed.
 """
 import json
 import os
@@ -42,6 +43,9 @@ class FreshOracles(Story):
 
     def test_text_and_images(self):
         self.verify(["tokenizers", "chat_templates", "image_preprocess"])
+
+    def test_images_of_random_sizes(self):
+        self.verify(["image_sizes"], "--images", os.environ.get("LOCKSTEP_ORACLE_IMAGES", "60"))
 
     def test_a_wrong_weight_is_found(self):
         """verify is only worth something if it fails: the final norm of the checkpoint is changed by one per cent."""

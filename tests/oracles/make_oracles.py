@@ -37,15 +37,15 @@ def families():
         "qwen2": "fam_text", "llama": "fam_text", "qwen3": "fam_text", "llava": "fam_llava",
         "qwen2_5_vl": "fam_qwen_vl", "qwen3_vl": "fam_qwen_vl", "internvl": "fam_internvl",
         "qwen2_5_omni": "fam_omni", "minicpm_v_2_6": "fam_minicpm", "minicpm_o_2_6": "fam_minicpm",
-        "tokenizers": "fam_tokenizers", "chat_templates": "fam_chat", "image_preprocess": "fam_images",
+        "tokenizers": "fam_tokenizers", "chat_templates": "fam_chat", "image_preprocess": "fam_images", "image_sizes": "fam_image_sizes",
         "audio_preprocess": "fam_audio", "train_qwen2": "fam_training", "train_llava": "fam_training",
     }
     return {k: (lambda mod=v: importlib.import_module("oraclelib." + mod)) for k, v in table.items()}
 
 
 class Context:
-    def __init__(self, out, seed, sizes="default", vocab=640):
-        self.out, self.seed, self.sizes = Path(out), seed, sizes
+    def __init__(self, out, seed, sizes="default", vocab=640, images=60):
+        self.out, self.seed, self.sizes, self.images = Path(out), seed, sizes, images
         self.toks = Tokenizers(seed, vocab=vocab, sp_vocab=max(672, vocab + 256))      # small vocabularies keep the checkpoints small
 
 
@@ -89,6 +89,7 @@ def main():
     ap.add_argument("--family", default="all")
     ap.add_argument("--sizes", default="default", choices=KINDS)
     ap.add_argument("--vocab", type=int, default=640, help="of the byte-level BPE; SentencePiece gets 256 more, at least 672")
+    ap.add_argument("--images", type=int, default=60, help="of image_sizes")
     ap.add_argument("--verify", action="store_true")
     ap.add_argument("--tensors", action="store_true")
     args = ap.parse_args()
@@ -99,7 +100,7 @@ def main():
     failures = 0
     if not args.verify:
         args.out.mkdir(parents=True, exist_ok=True)
-        ctx = Context(args.out, args.seed, args.sizes, args.vocab)
+        ctx = Context(args.out, args.seed, args.sizes, args.vocab, args.images)
         for name in names:
             t0 = time.time()
             deterministic(args.seed)

@@ -40,11 +40,21 @@ void read_crop_size(const ImageKeys& keys, ClipImageConfig& config) {
   }
 }
 
+/// A long thin picture would become far larger than its file.
+void check_prepared_size(int64_t width, int64_t height, const std::string& once, const Image& image,
+                         const std::string& where) {
+  if (width <= kMaxImagePixels / height) return;
+  throw data_error(fmt::format("{}: expected a picture of at most {} pixels once {}, found {}x{}", where,
+                               kMaxImagePixels, once, image.width, image.height),
+                   "cut it into parts, or leave the row out: hardly anything of it would be seen");
+}
+
 /// A square with the picture in its middle. Source: LlavaImageProcessorPil.pad_to_square; the colour is cut, not
 /// rounded.
-Image pad_to_square(const Image& image, const std::array<double, 3>& mean) {
+Image pad_to_square(const Image& image, const std::array<double, 3>& mean, const std::string& where) {
   if (image.width == image.height) return image;
   const int64_t edge = std::max(image.width, image.height);
+  check_prepared_size(edge, edge, "padded to a square", image, where);
   Image out{.width = edge, .height = edge, .pixels = std::vector<uint8_t>(static_cast<size_t>(edge * edge * 3))};
   std::array<uint8_t, 3> colour{};
   for (size_t c = 0; c < 3; ++c) colour[c] = static_cast<uint8_t>(std::clamp(mean[c] * 255, 0.0, 255.0));
@@ -57,13 +67,14 @@ Image pad_to_square(const Image& image, const std::array<double, 3>& mean) {
   return out;
 }
 
-Image resize_for(const Image& image, const ClipImageConfig& config) {
-  if (config.shortest_edge == 0) return resize(image, config.width, config.height, config.resample);
+Image resize_for(const Image& image, const ClipImageConfig& config, const std::string& where) {
+  if (config.shortest_edge == 0) return resize(image, config.width, config.height, config.resample, config.backend);
   const int64_t edge = config.shortest_edge;
   const bool upright = image.width <= image.height;
   const int64_t shorter = upright ? image.width : image.height, longer = upright ? image.height : image.width;
   const auto long_edge = static_cast<int64_t>(static_cast<double>(edge * longer) / static_cast<double>(shorter));
-  return resize(image, upright ? edge : long_edge, upright ? long_edge : edge, config.resample);
+  check_prepared_size(long_edge, edge, fmt::format("its shorter edge is {}", edge), image, where);
+  return resize(image, upright ? edge : long_edge, upright ? long_edge : edge, config.resample, config.backend);
 }
 
 }  // namespace
@@ -71,6 +82,8 @@ Image resize_for(const Image& image, const ClipImageConfig& config) {
 ClipImageConfig read_clip_image_config(const Json& json, const std::string& where) {
   const ImageKeys keys(json, where);
   ClipImageConfig config;
+  // A word of the original LLaVA alone, which prepares its images by Pillow.
+  if (keys.find("image_aspect_ratio") != nullptr) config.backend = ImageBackend::kPillow;
   keys.read("do_resize", config.do_resize);
   keys.read("do_center_crop", config.do_center_crop);
   config.read_scale(keys);
@@ -98,6 +111,7 @@ Json clip_image_config_json(const ClipImageConfig& config) {
   json["image_mean"] = config.mean;
   json["image_processor_type"] = config.do_pad ? "LlavaImageProcessor" : "CLIPImageProcessor";
   json["image_std"] = config.std;
+  if (config.backend == ImageBackend::kPillow) json["use_fast"] = false;
   json["resample"] = static_cast<int>(config.resample);
   json["rescale_factor"] = config.rescale_factor;
   if (config.shortest_edge != 0) {
@@ -108,10 +122,10 @@ Json clip_image_config_json(const ClipImageConfig& config) {
   return json;
 }
 
-PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config) {
-  Image prepared = config.do_pad ? pad_to_square(image, config.mean) : image;
-  if (config.do_resize) prepared = resize_for(prepared, config);
-  if (config.do_center_crop) prepared = center_crop(prepared, config.crop_width, config.crop_height);
+PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config, const std::string& where) {
+  Image prepared = config.do_pad ? pad_to_square(image, config.mean, where) : image;
+  if (config.do_resize) prepared = resize_for(prepared, config, where);
+  if (config.do_center_crop) prepared = center_crop(prepared, config.crop_width, config.crop_height, config.backend);
 
   const auto num_pixels = static_cast<size_t>(prepared.width * prepared.height);
   PixelBlock out{

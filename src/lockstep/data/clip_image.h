@@ -1,9 +1,9 @@
 // An image as a CLIP tower takes it: resized, cut, scaled and normalised as preprocessor_config.json says.
 //
 // Example:
-//   const auto config = read_clip_image_config(read_json(dir / "preprocessor_config.json"),
-//   "preprocessor_config.json"); PixelBlock pixels = clip_pixels(load_image(path, "train.jsonl:17"), config);   // [1,
-//   3, 336, 336]
+//   const auto config = read_clip_image_config(read_json(dir / "preprocessor_config.json"), "preprocessor_config.json");
+//   const std::string row = "train.jsonl:17";
+//   PixelBlock pixels = clip_pixels(load_image(path, row), config, row);   // [1, 3, 336, 336]
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,9 @@ struct ClipImageConfig : PixelScale {
 ClipImageConfig read_clip_image_config(const Json& json, const std::string& where);
 Json clip_image_config_json(const ClipImageConfig& config);
 
-/// float32 [1, 3, H, W]. Source: transformers 5.23 models/clip/image_processing_pil_clip.py and models/llava (do_pad).
-PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config);
+/// float32 [1, 3, H, W]. Throws UserError(kData) naming `where` when the resized picture would have too many pixels.
+/// Source: transformers 5.23 models/clip and models/llava (do_pad), image_processing_*.py, and
+/// image_processing_backends.py.
+PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config, const std::string& where);
 
 }  // namespace lockstep

@@ -16,7 +16,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr int64_t kMaxPixels = 178'956'970;
 constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
 
 /// What a file is that is no PNG, JPEG or WebP: the usual mistakes by name, else its first bytes.
@@ -52,9 +51,9 @@ std::string describe_bytes(std::string_view bytes) {
 }  // namespace
 
 void check_image_size(int64_t width, int64_t height, const std::string& where) {
-  if (width > 0 && height > 0 && width <= kMaxPixels / height) return;
+  if (width > 0 && height > 0 && width <= kMaxImagePixels / height) return;
   throw data_error(
-      fmt::format("{}: expected an image of at most {} pixels, found {}x{}", where, kMaxPixels, width, height),
+      fmt::format("{}: expected an image of at most {} pixels, found {}x{}", where, kMaxImagePixels, width, height),
       "scale it down before training; a small file that claims such a size may be hostile");
 }
 

@@ -59,7 +59,17 @@ void ImageKeys::read(const char* key, Resample& value) const {
   value = static_cast<Resample>(found->get<int>());
 }
 
+void ImageKeys::read(ImageBackend& value) const {
+  if (const Json* type = find("image_processor_type"); type != nullptr && type->is_string()) {
+    if (type->get_ref<const std::string&>().ends_with("Pil")) value = ImageBackend::kPillow;
+  }
+  bool fast = value == ImageBackend::kTorchvision;
+  read("use_fast", fast);
+  value = fast ? ImageBackend::kTorchvision : ImageBackend::kPillow;
+}
+
 void PixelScale::read_scale(const ImageKeys& keys) {
+  keys.read(backend);
   keys.read("do_rescale", do_rescale);
   keys.read("rescale_factor", rescale_factor);
   keys.read("do_normalize", do_normalize);
@@ -71,13 +81,20 @@ void PixelScale::read_scale(const ImageKeys& keys) {
 }
 
 std::array<std::array<float, 256>, 3> PixelScale::tables() const {
+  // Source: transformers 5.23 image_processing_backends.py: rescale_and_normalize, _fuse_mean_std_and_rescale_factor.
+  const bool torch = backend == ImageBackend::kTorchvision, fused = torch && do_rescale && do_normalize;
+  const float levels = fused ? static_cast<float>(1.0 / rescale_factor) : 1.0F;
   std::array<std::array<float, 256>, 3> tables{};
   for (size_t c = 0; c < tables.size(); ++c) {
+    const float middle = static_cast<float>(mean[c]) * levels, deviation = static_cast<float>(std[c]) * levels;
     for (size_t v = 0; v < tables[c].size(); ++v) {
-      const auto level = static_cast<double>(v);
       float& value = tables[c][v];
-      value = static_cast<float>(do_rescale ? level * rescale_factor : level);
-      if (do_normalize) value = (value - static_cast<float>(mean[c])) / static_cast<float>(std[c]);
+      value = static_cast<float>(v);
+      if (do_rescale && !fused) {
+        value = torch ? value * static_cast<float>(rescale_factor)
+                      : static_cast<float>(static_cast<double>(v) * rescale_factor);
+      }
+      if (do_normalize) value = (value - middle) / deviation;
     }
   }
   return tables;

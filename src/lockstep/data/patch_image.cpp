@@ -78,7 +78,7 @@ std::vector<Image> resized(const std::vector<Image>& frames, const PatchImageCon
       throw data_error(fmt::format("{}: expected frames of one size, {}x{}, found {}x{} in frame {}", where,
                                    given.width, given.height, frames[i].width, frames[i].height, i));
     }
-    out.push_back(resize(frames[i], size.width, size.height, config.resample));
+    out.push_back(resize(frames[i], size.width, size.height, config.resample, config.backend));
   }
   return out;
 }
@@ -102,10 +102,12 @@ PatchImageConfig read_patch_image_config(const Json& json, const std::string& wh
 }
 
 Json patch_image_config_json(const PatchImageConfig& config) {
-  return {{"min_pixels", config.min_pixels}, {"max_pixels", config.max_pixels},
-          {"patch_size", config.patch},      {"temporal_patch_size", config.temporal_patch},
-          {"merge_size", config.merge},      {"image_mean", config.mean},
-          {"image_std", config.std},         {"image_processor_type", "Qwen2VLImageProcessor"}};
+  Json json = {{"min_pixels", config.min_pixels}, {"max_pixels", config.max_pixels},
+               {"patch_size", config.patch},      {"temporal_patch_size", config.temporal_patch},
+               {"merge_size", config.merge},      {"image_mean", config.mean},
+               {"image_std", config.std},         {"image_processor_type", "Qwen2VLImageProcessor"}};
+  if (config.backend == ImageBackend::kPillow) json["use_fast"] = false;
+  return json;
 }
 
 PictureSize patch_size_of(PictureSize given, const PatchImageConfig& config, const std::string& where) {

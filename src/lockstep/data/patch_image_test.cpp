@@ -84,6 +84,8 @@ TEST(PatchImageConfig, ReadsBothSpellingsOfTheBudgetAndComesBack) {
   const PatchImageConfig old = read_patch_image_config({{"min_pixels", 7}, {"patch_size", 16}}, "f");
   EXPECT_EQ(old.min_pixels, 7);
   EXPECT_EQ(read_patch_image_config(patch_image_config_json(old), "f").patch, 16);
+  const PatchImageConfig slow = read_patch_image_config({{"use_fast", false}}, "f");
+  EXPECT_EQ(read_patch_image_config(patch_image_config_json(slow), "f").backend, ImageBackend::kPillow);
   EXPECT_NE(complaint([] {
               read_patch_image_config({{"size", 224}}, "preprocessor_config.json");
             }).find("preprocessor_config.json: size: expected"),

@@ -1,150 +1,207 @@
-// Pillow's separable resampling in 8-bit fixed point: a pass a dimension, rounded to 8 bits between them.
-// Source: Pillow 13.0 src/libImaging/Resample.c (filters, support, coefficient rounding, order), Geometry.c (nearest).
+// Separable resampling in 8-bit fixed point, as Pillow and torch do it: a pass an axis, rounded to 8 bits between them.
+// Source: Pillow 13.0 src/libImaging/Resample.c (order of the passes), Geometry.c (nearest); PyTorch 2.11
+// aten/src/ATen/native/cpu/UpSampleKernel.cpp; torchvision 0.26 transforms/v2/functional/_geometry.py (resize_image).
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <numbers>
+#include <cstring>
 
+#include <emmintrin.h>  // SSE2, which every x86-64 has
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
+#include "lockstep/data/resample_taps.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr int kFractionBits = 32 - 8 - 2;  // 8 bits of value, 2 bits of head room for lobes beyond 1
+constexpr size_t kLanes = 16;  // bytes that are weighted at once
 
-double sinc(double x) {
-  if (x == 0.0) return 1.0;
-  x *= std::numbers::pi;
-  return std::sin(x) / x;
-}
-
-/// How far a filter reaches, in source pixels at scale 1.
-double filter_support(Resample filter) {
-  using enum Resample;
-  switch (filter) {
-    case kBox:
-      return 0.5;
-    case kBilinear:
-    case kHamming:
-      return 1.0;
-    case kBicubic:
-      return 2.0;
-    case kLanczos:
-      return 3.0;
-    case kNearest:
-      break;
-  }
-  return 0.0;
-}
-
-double filter_value(Resample filter, double x) {
-  using enum Resample;
-  if (filter == kBox) return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
-  if (filter == kLanczos) return x >= -3.0 && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0;
-  x = std::abs(x);
-  if (filter == kBilinear) return x < 1.0 ? 1.0 - x : 0.0;
-  if (filter == kHamming) {
-    if (x == 0.0) return 1.0;
-    if (x >= 1.0) return 0.0;
-    x *= std::numbers::pi;
-    return std::sin(x) / x * (0.54F + 0.46F * std::cos(x));  // single-precision constants, as in Pillow
-  }
-  constexpr double kA = -0.5;  // bicubic
-  if (x < 1.0) return ((kA + 2.0) * x - (kA + 3.0)) * x * x + 1;
-  if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * kA;
-  return 0.0;
-}
-
-/// The source pixels of one output position: first, how many, and their fixed-point weights at `weights[index *
-/// stride]`.
-struct Taps {
-  std::vector<int64_t> first, count;
-  std::vector<int32_t> weights;
-  size_t stride = 0;
+/// What std::array can hold: the type itself has attributes that a template argument loses.
+struct Vector {
+  __m128i bits;
 };
 
-Taps make_taps(int64_t from, int64_t to, Resample filter) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to);
-  const double stretch = std::max(scale, 1.0);  // shrinking widens the filter: antialiasing
-  const double support = filter_support(filter) * stretch;
-  Taps taps;
-  taps.stride = static_cast<size_t>(std::ceil(support)) * 2 + 1;
-  taps.weights.assign(taps.stride * static_cast<size_t>(to), 0);
-  std::vector<double> exact(taps.stride);
-  for (int64_t i = 0; i < to; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(0, static_cast<int64_t>(center - support + 0.5));
-    const auto end = std::min<int64_t>(from, static_cast<int64_t>(center + support + 0.5));
-    const auto count = static_cast<size_t>(end - first);
-    double sum = 0.0;
-    for (size_t k = 0; k < count; ++k) {
-      exact[k] =
-          filter_value(filter, (static_cast<double>(k) + static_cast<double>(first) - center + 0.5) * (1.0 / stretch));
-      sum += exact[k];
-    }
-    for (size_t k = 0; k < count; ++k) {
-      const double weight = (sum != 0.0 ? exact[k] / sum : exact[k]) * (1 << kFractionBits);
-      taps.weights[static_cast<size_t>(i) * taps.stride + k] =
-          static_cast<int32_t>(weight < 0 ? weight - 0.5 : weight + 0.5);
-    }
-    taps.first.push_back(first);
-    taps.count.push_back(end - first);
-  }
-  return taps;
+__m128i load_lanes(const uint8_t* from) {
+  __m128i bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return bytes;
+}
+void store_lanes(uint8_t* to, __m128i bytes) { std::memcpy(to, &bytes, sizeof bytes); }
+
+/// Two neighbouring weights in every 32 bits.
+__m128i weight_pair(const int16_t* weights) {
+  int32_t pair = 0;
+  std::memcpy(&pair, weights, sizeof pair);
+  return _mm_set1_epi32(pair);
 }
 
-uint8_t to_byte(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kFractionBits, 0, 255)); }
+using Sums = std::array<Vector, 4>;  // 16 of 32 bits
 
-Image resample_horizontal(const Image& image, int64_t width, Resample filter) {
-  const Taps taps = make_taps(image.width, width, filter);
-  Image out{.width = width,
-            .height = image.height,
-            .pixels = std::vector<uint8_t>(static_cast<size_t>(width * image.height * 3))};
-  uint8_t* to = out.pixels.data();
-  for (int64_t y = 0; y < image.height; ++y) {
-    const uint8_t* row = image.pixels.data() + static_cast<size_t>(y * image.width * 3);
-    for (int64_t x = 0; x < width; ++x, to += 3) {
-      const auto i = static_cast<size_t>(x);
-      const int32_t* weight = &taps.weights[i * taps.stride];
-      const uint8_t* from = row + taps.first[i] * 3;
-      int32_t red = 1 << (kFractionBits - 1), green = red, blue = red;
-      for (int64_t k = 0; k < taps.count[i]; ++k, from += 3) {
-        red += from[0] * weight[k];
-        green += from[1] * weight[k];
-        blue += from[2] * weight[k];
+/// To each sum two neighbouring bytes, which stand in 16 bits each, times their weights.
+void add_weighted(Sums& sums, const Sums& pairs, __m128i weights) {
+  for (size_t p = 0; p < sums.size(); ++p)
+    sums[p].bits = _mm_add_epi32(sums[p].bits, _mm_madd_epi16(pairs[p].bits, weights));
+}
+
+/// 16 bytes of output position i: sums of source bytes `step` apart, times their weights. kWide: with the high parts.
+template <bool kWide>
+__m128i weighted_lanes(const ResampleTaps& taps, size_t i, const uint8_t* from, size_t step) {
+  const int64_t count = taps.count[i];
+  const __m128i zero = _mm_setzero_si128();
+  Sums sums, high;
+  sums.fill({_mm_set1_epi32(1 << (taps.fraction_bits - 1))});
+  high.fill({zero});
+  for (int64_t k = 0; k < count; k += 2, from += 2 * step) {
+    const __m128i one = load_lanes(from), two = k + 1 < count ? load_lanes(from + step) : zero;
+    const __m128i front = _mm_unpacklo_epi8(one, two), back = _mm_unpackhi_epi8(one, two);
+    const Sums pairs{{{_mm_unpacklo_epi8(front, zero)},
+                      {_mm_unpackhi_epi8(front, zero)},
+                      {_mm_unpacklo_epi8(back, zero)},
+                      {_mm_unpackhi_epi8(back, zero)}}};
+    const size_t at = i * taps.stride + static_cast<size_t>(k);
+    add_weighted(sums, pairs, weight_pair(&taps.low[at]));
+    if constexpr (kWide) add_weighted(high, pairs, weight_pair(&taps.high[at]));
+  }
+  const __m128i bits = _mm_cvtsi32_si128(taps.fraction_bits);
+  for (size_t p = 0; p < sums.size(); ++p) {
+    __m128i& sum = sums[p].bits;
+    if constexpr (kWide) sum = _mm_add_epi32(sum, _mm_slli_epi32(high[p].bits, ResampleTaps::kHighShift));
+    sum = _mm_sra_epi32(sum, bits);
+  }
+  return _mm_packus_epi16(_mm_packs_epi32(sums[0].bits, sums[1].bits),
+                          _mm_packs_epi32(sums[2].bits, sums[3].bits));  // held within 0..255
+}
+
+using Block = std::array<Vector, kLanes>;  // 16 rows of 16 bytes
+
+Block transposed(Block rows) {
+  // Each round interleaves row r with row r + 8; after four rounds byte (r, c) has come to (c, r).
+  for (int round = 0; round < 4; ++round) {
+    Block next;
+    for (size_t r = 0; r < kLanes / 2; ++r) {
+      next[2 * r].bits = _mm_unpacklo_epi8(rows[r].bits, rows[r + kLanes / 2].bits);
+      next[2 * r + 1].bits = _mm_unpackhi_epi8(rows[r].bits, rows[r + kLanes / 2].bits);
+    }
+    rows = next;
+  }
+  return rows;
+}
+
+/// A turned part of 16 rows: byte b of row r stands at bytes[b * 16 + r]. With room for whole blocks.
+struct Strip {
+  std::vector<uint8_t> bytes;
+
+  void make_room(size_t wide) {
+    const size_t blocks = (wide + kLanes - 1) / kLanes;
+    if (bytes.size() < blocks * kLanes * kLanes) bytes.resize(blocks * kLanes * kLanes);
+  }
+
+  void take(const std::array<const uint8_t*, kLanes>& rows, size_t wide) {
+    Block block;
+    for (size_t b = 0; b < wide; b += kLanes) {
+      for (size_t r = 0; r < kLanes; ++r) {
+        block[r].bits = _mm_setzero_si128();
+        std::memcpy(&block[r], rows[r] + b, std::min(kLanes, wide - b));
       }
-      to[0] = to_byte(red);
-      to[1] = to_byte(green);
-      to[2] = to_byte(blue);
+      block = transposed(block);
+      std::memcpy(&bytes[b * kLanes], block.data(), sizeof block);
     }
+  }
+
+  /// Into the first `count` rows, which are `row` bytes apart.
+  void give(size_t wide, uint8_t* rows, size_t row, size_t count) const {
+    Block block;
+    for (size_t b = 0; b < wide; b += kLanes) {
+      std::memcpy(block.data(), &bytes[b * kLanes], sizeof block);
+      block = transposed(block);
+      for (size_t r = 0; r < count; ++r) std::memcpy(rows + r * row + b, &block[r], std::min(kLanes, wide - b));
+    }
+  }
+};
+
+/// Output positions that are made at once, and the source positions that they need.
+struct Stretch {
+  size_t begin, end, from, to;
+};
+
+/// What fits the nearest cache; at least one output position.
+Stretch stretch_from(size_t begin, const ResampleTaps& taps) {
+  constexpr size_t kMost = 512;
+  const auto end_of = [&](size_t x) { return static_cast<size_t>(taps.first[x] + taps.count[x]); };
+  Stretch part{begin, begin + 1, static_cast<size_t>(taps.first[begin]), end_of(begin)};
+  while (part.end < taps.first.size() && part.end - begin < kMost && end_of(part.end) - part.from <= kMost)
+    part.to = std::max(part.to, end_of(part.end++));
+  return part;
+}
+
+/// 16 rows at a time, turned so that bytes of one column lie side by side.
+template <bool kWide>
+Image resample_across(const Image& image, int64_t width, const ResampleTaps& taps) {
+  constexpr size_t kPixel = 3 * kLanes;
+  const auto in_row = static_cast<size_t>(image.width * 3), out_row = static_cast<size_t>(width * 3);
+  const auto height = static_cast<size_t>(image.height);
+  Image out{.width = width, .height = image.height, .pixels = std::vector<uint8_t>(out_row * height)};
+  Strip source, made;
+  for (size_t begin = 0; begin < static_cast<size_t>(width);) {
+    const Stretch part = stretch_from(begin, taps);
+    const size_t source_bytes = (part.to - part.from) * 3, made_bytes = (part.end - part.begin) * 3;
+    source.make_room(source_bytes);
+    made.make_room(made_bytes);
+    for (size_t y = 0; y < height; y += kLanes) {
+      std::array<const uint8_t*, kLanes> rows{};
+      for (size_t r = 0; r < kLanes; ++r) rows[r] = &image.pixels[std::min(y + r, height - 1) * in_row + part.from * 3];
+      source.take(rows, source_bytes);
+      for (size_t x = part.begin; x < part.end; ++x) {
+        const uint8_t* from = &source.bytes[(static_cast<size_t>(taps.first[x]) - part.from) * kPixel];
+        uint8_t* to = &made.bytes[(x - part.begin) * kPixel];
+        for (size_t c = 0; c < kPixel; c += kLanes)
+          store_lanes(to + c, weighted_lanes<kWide>(taps, x, from + c, kPixel));
+      }
+      made.give(made_bytes, &out.pixels[y * out_row + part.begin * 3], out_row, std::min(kLanes, height - y));
+    }
+    begin = part.end;
   }
   return out;
 }
 
-Image resample_vertical(const Image& image, int64_t height, Resample filter) {
-  const Taps taps = make_taps(image.height, height, filter);
-  const auto stride = static_cast<size_t>(image.width * 3);
+template <bool kWide>
+Image resample_down(const Image& image, int64_t height, const ResampleTaps& taps) {
+  const auto bytes = static_cast<size_t>(image.width * 3), rows = static_cast<size_t>(image.height);
   Image out{
-      .width = image.width, .height = height, .pixels = std::vector<uint8_t>(stride * static_cast<size_t>(height))};
-  std::vector<int32_t> sums(stride);  // a whole row at a time: contiguous reads
-  for (int64_t y = 0; y < height; ++y) {
-    const auto i = static_cast<size_t>(y);
-    std::fill(sums.begin(), sums.end(), 1 << (kFractionBits - 1));
-    for (int64_t k = 0; k < taps.count[i]; ++k) {
-      const uint8_t* from = image.pixels.data() + static_cast<size_t>(taps.first[i] + k) * stride;
-      const int32_t weight = taps.weights[i * taps.stride + static_cast<size_t>(k)];
-      for (size_t x = 0; x < stride; ++x) sums[x] += from[x] * weight;
-    }
-    std::transform(sums.begin(), sums.end(), out.pixels.begin() + static_cast<std::ptrdiff_t>(i * stride), to_byte);
+      .width = image.width, .height = height, .pixels = std::vector<uint8_t>(bytes * static_cast<size_t>(height))};
+  const size_t rest = bytes % kLanes, whole = bytes - rest;
+  std::vector<uint8_t> margin(rows * kLanes);  // the last bytes of each row, with room to read 16
+  for (size_t y = 0; rest > 0 && y < rows; ++y)
+    std::copy_n(&image.pixels[y * bytes + whole], rest, &margin[y * kLanes]);
+  for (size_t y = 0; y < static_cast<size_t>(height); ++y) {
+    const auto first = static_cast<size_t>(taps.first[y]);
+    uint8_t* to = &out.pixels[y * bytes];
+    for (size_t x = 0; x < whole; x += kLanes)
+      store_lanes(to + x, weighted_lanes<kWide>(taps, y, &image.pixels[first * bytes + x], bytes));
+    if (rest == 0) continue;
+    const __m128i last = weighted_lanes<kWide>(taps, y, &margin[first * kLanes], kLanes);
+    std::memcpy(to + whole, &last, rest);
   }
   return out;
+}
+
+Image to_width(const Image& image, int64_t width, Resample filter, ImageBackend backend) {
+  if (width == image.width) return image;
+  const ResampleTaps taps = make_resample_taps(image.width, width, filter, backend);
+  return taps.high.empty() ? resample_across<false>(image, width, taps) : resample_across<true>(image, width, taps);
+}
+
+Image to_height(const Image& image, int64_t height, Resample filter, ImageBackend backend) {
+  if (height == image.height) return image;
+  const ResampleTaps taps = make_resample_taps(image.height, height, filter, backend);
+  return taps.high.empty() ? resample_down<false>(image, height, taps) : resample_down<true>(image, height, taps);
 }
 
 /// The source index of each output position; the coordinate is summed up, not multiplied, as in Pillow.
-std::vector<int64_t> nearest_indices(int64_t from, int64_t to) {
+std::vector<int64_t> pillow_nearest(int64_t from, int64_t to) {
   const double step = static_cast<double>(from) / static_cast<double>(to);
   std::vector<int64_t> indices;
   double at = step * 0.5;
@@ -152,9 +209,21 @@ std::vector<int64_t> nearest_indices(int64_t from, int64_t to) {
   return indices;
 }
 
-Image resize_nearest(const Image& image, int64_t width, int64_t height) {
+/// The same in single precision (torch's nearest-exact, without fused multiply-adds).
+std::vector<int64_t> torch_nearest(int64_t from, int64_t to) {
+  const float step = static_cast<float>(from) / static_cast<float>(to);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < to; ++i) {
+    const float at = std::max(0.0F, step * (static_cast<float>(i) + 0.5F) - 0.5F);
+    indices.push_back(std::min(from - 1, static_cast<int64_t>(std::floor(at + 0.5F))));
+  }
+  return indices;
+}
+
+Image resize_nearest(const Image& image, int64_t width, int64_t height, ImageBackend backend) {
   Image out{.width = width, .height = height, .pixels = std::vector<uint8_t>(static_cast<size_t>(width * height * 3))};
-  const auto columns = nearest_indices(image.width, width), rows = nearest_indices(image.height, height);
+  const auto indices = backend == ImageBackend::kPillow ? pillow_nearest : torch_nearest;
+  const auto columns = indices(image.width, width), rows = indices(image.height, height);
   uint8_t* to = out.pixels.data();
   for (const int64_t y : rows) {
     for (const int64_t x : columns) {
@@ -169,26 +238,29 @@ Image resize_nearest(const Image& image, int64_t width, int64_t height) {
 
 }  // namespace
 
-Image resize(const Image& image, int64_t width, int64_t height, Resample filter) {
+Image resize(const Image& image, int64_t width, int64_t height, Resample filter, ImageBackend backend) {
+  using enum Resample;
   check(width > 0 && height > 0 && image.width > 0 && image.height > 0,
         fmt::format("resize: {}x{} to {}x{}", image.width, image.height, width, height));
   if (width == image.width && height == image.height) return image;
-  if (filter == Resample::kNearest) return resize_nearest(image, width, height);
-  if (height == image.height) return resample_horizontal(image, width, filter);
-  if (width == image.width) return resample_vertical(image, height, filter);
-  // The order shows in the rounding. Pillow before 13 always went across first.
+  if (filter == kNearest) return resize_nearest(image, width, height, backend);
+  if (filter != kBilinear && filter != kBicubic) backend = ImageBackend::kPillow;  // torchvision has no others
+  // The order shows in the rounding. torch always goes across first, as Pillow did before 13.
   const int64_t lost_rows = image.height - height, lost_columns = image.width - width;
-  if (lost_rows > 0 && lost_rows > 2 * lost_columns) {
-    return resample_horizontal(resample_vertical(image, height, filter), width, filter);
+  if (backend == ImageBackend::kPillow && lost_rows > 0 && lost_rows > 2 * lost_columns) {
+    return to_width(to_height(image, height, filter, backend), width, filter, backend);
   }
-  return resample_vertical(resample_horizontal(image, width, filter), height, filter);
+  return to_height(to_width(image, width, filter, backend), height, filter, backend);
 }
 
-Image center_crop(const Image& image, int64_t width, int64_t height) {
+Image center_crop(const Image& image, int64_t width, int64_t height, ImageBackend backend) {
   check(width > 0 && height > 0, fmt::format("center_crop: to {}x{}", width, height));
-  // Halves round down, so that an odd rest stands right and below when cutting, left and above when padding.
-  const auto floor_half = [](int64_t rest) { return rest >= 0 ? rest / 2 : (rest - 1) / 2; };
-  const int64_t left = floor_half(image.width - width), top = floor_half(image.height - height);
+  // An odd rest stands right and below when cutting. When padding, Pillow's way has it left and above, torchvision's
+  // right and below.
+  const auto margin = [backend](int64_t rest) {
+    return rest >= 0 || backend == ImageBackend::kTorchvision ? rest / 2 : (rest - 1) / 2;
+  };
+  const int64_t left = margin(image.width - width), top = margin(image.height - height);
   Image out{.width = width, .height = height, .pixels = std::vector<uint8_t>(static_cast<size_t>(width * height * 3))};
   const int64_t begin = std::max<int64_t>(0, -left), end = std::min(width, image.width - left);
   for (int64_t y = std::max<int64_t>(0, -top); y < std::min(height, image.height - top); ++y) {

@@ -18,9 +18,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
-/// Largest and mean difference of levels.
-constexpr Tolerance kSameDecoder{.max = 2}, kLossless{.max = 0}, kOtherResizer{.max = 1, .mean = 0.02};
-
 /// What one family's processor makes of an image.
 struct Prepared {
   Tensor pixels;    // f32
@@ -28,7 +25,7 @@ struct Prepared {
   Tensor grid_thw;  // i64, where there is one
   double std = 1;   // the smallest that was divided by
 };
-using Processors = std::map<std::string, std::function<Prepared(const Image& image)>>;
+using Processors = std::map<std::string, std::function<Prepared(const Image& image, ImageBackend backend)>>;
 
 Tensor decoded(const Image& image) {
   const Tensor out = empty({image.height, image.width, 3}, Dtype::kU8);
@@ -56,14 +53,16 @@ Processors processors_of(const Json& settings) {
   if (settings.contains("llava_size")) {
     ClipImageConfig config;
     config.shortest_edge = config.crop_width = config.crop_height = settings["llava_size"].get<int64_t>();
-    all["llava"] = [config](const Image& image) {
-      const Tensor pixels = tensor_of(clip_pixels(image, config));
+    all["llava"] = [config](const Image& image, ImageBackend backend) mutable {
+      config.backend = backend;
+      const Tensor pixels = tensor_of(clip_pixels(image, config, "image"));
       return Prepared{pixels, levels_of(pixels, 1, config), Tensor(), smallest(config)};
     };
   }
   if (settings.contains("qwen2_5_vl")) {
-    const PatchImageConfig config = patch_config(settings["qwen2_5_vl"]);
-    all["qwen2_5_vl"] = [config](const Image& image) {
+    PatchImageConfig config = patch_config(settings["qwen2_5_vl"]);
+    all["qwen2_5_vl"] = [config](const Image& image, ImageBackend backend) mutable {
+      config.backend = backend;
       const PixelBlock block = patch_pixels({image}, config, "image");
       const Tensor pixels = tensor_of(block);
       const Tensor patches = pixels.view({block.shape[0], 3, config.temporal_patch, config.patch, config.patch});
@@ -75,21 +74,11 @@ Processors processors_of(const Json& settings) {
   return all;
 }
 
-/// Where the recorded resizers themselves differ by more than usual, so may we from the one that is not Pillow's.
-Tolerance other_resizer(const Json& meta, const std::string& stem) {
-  Tolerance tolerance = kOtherResizer;
-  const Json recorded = meta.value("backend_difference_u8", Json::object()).value(stem, Json());
-  if (!recorded.is_object()) return tolerance;
-  tolerance.max = std::max(tolerance.max, recorded.value("max", 0.0) + 1);
-  tolerance.mean = std::max(tolerance.mean, recorded.value("mean", 0.0) * 1.05);
-  return tolerance;
-}
-
 void verify_image(const std::string& file, const std::string& kind, const Tensor& expected, const Image& image,
-                  const Processors& processors, const Json& meta, VerifyReport& report) {
-  const bool lossless = !file.ends_with(".jpg");
+                  const Processors& processors, VerifyReport& report) {
+  constexpr double kLevel = 1.0 / 255;  // the deviation that makes the tolerance one of levels
   if (kind == "decoded") {
-    report.compare(file, kind, expected, decoded(image), lossless ? kLossless : kSameDecoder);
+    report.compare(file, kind, expected, decoded(image), pixel_tolerance({file}, kLevel));
     return;
   }
   const std::string family = kind.substr(0, kind.find('/'));
@@ -98,14 +87,14 @@ void verify_image(const std::string& file, const std::string& kind, const Tensor
     report.not_built(file, kind, "a processor of another family");
     return;
   }
-  const Prepared found = processor->second(image);
+  const bool pillow = kind.find("/pil") != std::string::npos && !kind.ends_with("/pixel_values");
+  const Prepared found = processor->second(image, pillow ? ImageBackend::kPillow : ImageBackend::kTorchvision);
   if (kind.ends_with("/grid_thw")) {
-    report.compare(file, kind, expected, found.grid_thw, kLossless);
+    report.compare(file, kind, expected, found.grid_thw, {.max = 0});
   } else if (kind.ends_with("/pixel_values")) {
-    report.compare(file, kind, expected, found.pixels, pixel_tolerance(found.std));
+    report.compare(file, kind, expected, found.pixels, pixel_tolerance({file}, found.std));
   } else {
-    const bool same = kind.ends_with("/pil") && lossless;
-    report.compare(file, kind, expected, found.levels, same ? kLossless : other_resizer(meta, file + "/" + family));
+    report.compare(file, kind, expected, found.levels, pixel_tolerance({file}, kLevel));
   }
 }
 
@@ -142,7 +131,7 @@ void verify_images(const fs::path& folder, VerifyReport& report) {
       file = name.substr(0, slash);
       image = load_image((folder / "images" / file).string(), file);
     }
-    verify_image(file, name.substr(slash + 1), stored.read(name), image, processors, meta, report);
+    verify_image(file, name.substr(slash + 1), stored.read(name), image, processors, report);
   }
   if (meta.contains("geometry")) verify_geometry(meta["geometry"], report);
 }

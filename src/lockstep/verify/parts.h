@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/json.h"
 #include "lockstep/model/weights.h"
@@ -39,8 +40,8 @@ void verify_images(const std::filesystem::path& folder, VerifyReport& report);
 /// Any of the folders above, or a folder of them. What cannot be read at all becomes a row that fails.
 void verify_any(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
 
-/// Pixels may differ by five levels of 255, and by a third of one on average: so much lies between transformers' own
-/// two resizers (image_preprocess holds ours to one of them exactly). `std`: the smallest that was divided by.
-Tolerance pixel_tolerance(double std);
+/// Pixels made of these files: none may differ, unless a file is a JPEG, of which decoders make values that differ by two
+/// levels of 255. `std`: the smallest that was divided by.
+Tolerance pixel_tolerance(const std::vector<std::string>& files, double std);
 
 }  // namespace lockstep

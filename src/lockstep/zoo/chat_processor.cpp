@@ -64,13 +64,13 @@ size_t marks_in(std::string_view content, std::string_view mark) {
   return count;
 }
 
-/// Source: ms-swift 4.6 rescale_image.
+/// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
 Image shrunk(Image image, int64_t max_pixels) {
   if (max_pixels <= 0 || image.width * image.height <= max_pixels) return image;
   const double ratio = static_cast<double>(image.width) / static_cast<double>(image.height);
   const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
   const auto edge = [](double length) { return std::max<int64_t>(1, static_cast<int64_t>(length)); };
-  return resize(image, edge(height * ratio), edge(height), Resample::kBilinear);
+  return resize(image, edge(height * ratio), edge(height), Resample::kBilinear, ImageBackend::kPillow);
 }
 
 /// One kind of medium of a row: as many marks as media, and only where the model has such media.

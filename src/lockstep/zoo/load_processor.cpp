@@ -67,8 +67,8 @@ std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir
   const bool drops = processor.text("vision_feature_select_strategy", usual) == "default";
   const int64_t extra = processor.integer("num_additional_image_tokens", rules.extra_tokens) - (drops ? 1 : 0);
   MediaRules media{.image_token = rules.token};
-  media.image = [config](const Image& image, const MediaOptions&, const std::string&) {
-    return clip_pixels(image, config);
+  media.image = [config](const Image& image, const MediaOptions&, const std::string& where) {
+    return clip_pixels(image, config, where);
   };
   media.num_tokens = [patch, extra](const PixelBlock& pixels) {
     return (pixels.shape[2] / patch) * (pixels.shape[3] / patch) + extra;

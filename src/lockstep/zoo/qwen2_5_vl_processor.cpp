@@ -91,8 +91,9 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   const HfConfig config = HfConfig::load(dir);
   const WindowVisionConfig vision = read_vision_config(config.at("vision_config"));
   const auto images = picture_config_of(dir, {"preprocessor_config.json"}, "image_processor", vision);
-  const auto videos =
+  auto videos =
       picture_config_of(dir, {"video_preprocessor_config.json", "preprocessor_config.json"}, "video_processor", vision);
+  videos.backend = ImageBackend::kTorchvision;  // whatever images follow: transformers has no other way for videos
   const Tokens tokens = tokens_of(config);
   MediaRules media{.image_token = tokens.image, .video_token = tokens.video};
   media.image = [images](const Image& image, const MediaOptions& options, const std::string& where) {
