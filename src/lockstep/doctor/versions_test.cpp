@@ -99,9 +99,9 @@ TEST(Gpus, AMachineWithoutAnyIsFineUnlessOneWasAsked) {
 }
 
 TEST(Cpu, OldOnesAreAWarning) {
-  EXPECT_EQ(judge_cpu("AVX-512", "some processor").level, Level::kOk);
-  EXPECT_EQ(judge_cpu("AVX2", "").level, Level::kOk);
-  EXPECT_EQ(judge_cpu("SSE4.2", "some processor").level, Level::kWarning);
+  EXPECT_EQ(judge_cpu("AVX-512", "some processor", true).level, Level::kOk);
+  EXPECT_EQ(judge_cpu("AVX2", "", false).level, Level::kOk);
+  EXPECT_EQ(judge_cpu("SSE4.2", "some processor", false).level, Level::kWarning);
 }
 
 }  // namespace

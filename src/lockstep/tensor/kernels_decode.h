@@ -1,4 +1,5 @@
-// Attention of one query over what a row has said so far. Included only by the kernels_*.cpp files.
+// What decoding spends its time on: attention of one query over what a row has said so far, and products of few rows with
+// weights. Included only by the kernels_*.cpp files.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,16 @@
 namespace lockstep::kernels {
 namespace {
 
+/// Lane i: the sum over all lanes of sums[i].
+[[gnu::always_inline]] inline F sum_each(const F (&sums)[kLanes]) {
+  U tile[kLanes];
+  __builtin_memcpy(tile, sums, sizeof tile);
+  transpose(tile);
+  F total{};
+  for (const U& lane : tile) total += reinterpret_cast<F>(lane);
+  return total;
+}
+
 /// Products of q [dim] with keys [n, dim], n <= 16: lane i belongs to key i. All sixteen sums stay in registers, which
 /// needs a count that the compiler knows.
 template <typename T, typename Count>
@@ -18,12 +29,7 @@ template <typename T, typename Count>
     const F mine = get(q + i);
     for (int64_t s = 0; s < n; ++s) sums[s] += mine * get(keys + s * dim + i);
   });
-  U tile[kLanes];
-  __builtin_memcpy(tile, sums, sizeof tile);
-  transpose(tile);
-  F total{};
-  for (const U& lane : tile) total += reinterpret_cast<F>(lane);
-  return total;
+  return sum_each(sums);
 }
 
 /// scores [n] -> their softmax, without the division: returns 1 / sum.
@@ -70,6 +76,45 @@ void attend_one(const typename Table<T>::OneQuery& in) {
       if (s < in.length) even += get(in.values + s * in.dim + i) * weights[s];
       put(in.out + g * in.dim + i, (even + odd) * share);
     });
+  }
+}
+
+/// Products of kRows rows of x with kOutputs rows of w: lane r * kOutputs + o. The order of a sum depends on dim alone.
+template <int kRows, int kOutputs, typename T>
+[[gnu::always_inline]] inline void multiply_tile(const typename Table<T>::FewRows& in, int64_t row, int64_t output) {
+  F sums[kLanes] = {};
+  each_vector(in.dim, [&](int64_t i, auto get, auto) {
+    F weights[kOutputs];
+    for (int o = 0; o < kOutputs; ++o) weights[o] = get(in.w + (output + o) * in.w_stride + i);
+    for (int r = 0; r < kRows; ++r) {
+      const F mine = get(in.x + (row + r) * in.dim + i);
+      for (int o = 0; o < kOutputs; ++o) sums[r * kOutputs + o] += mine * weights[o];
+    }
+  });
+  float found[kLanes];
+  store(found, sum_each(sums));
+  for (int64_t r = 0; r < kRows && row + r < in.rows; ++r) {
+    for (int64_t o = 0; o < kOutputs; ++o) {
+      const float bias = in.bias == nullptr ? 0.0F : in.bias[output + o];
+      store_part(in.y + (row + r) * in.y_stride + output + o, splat(found[r * kOutputs + o] + bias), 1);
+    }
+  }
+}
+
+template <typename T>
+void multiply_rows(const typename Table<T>::FewRows& in) {
+  constexpr int kGroup = static_cast<int>(kRowsTogether);
+  int64_t o = 0;
+  if (in.rows == 1) {
+    for (; o + kLanes <= in.outputs; o += kLanes) multiply_tile<1, kLanes, T>(in, 0, o);
+    for (; o < in.outputs; ++o) multiply_tile<1, 1, T>(in, 0, o);
+    return;
+  }
+  for (; o + kGroup <= in.outputs; o += kGroup) {
+    for (int64_t r = 0; r < in.rows; r += kGroup) multiply_tile<kGroup, kGroup, T>(in, r, o);
+  }
+  for (; o < in.outputs; ++o) {
+    for (int64_t r = 0; r < in.rows; r += kGroup) multiply_tile<kGroup, 1, T>(in, r, o);
   }
 }
 
