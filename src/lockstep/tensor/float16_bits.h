@@ -8,12 +8,15 @@ namespace lockstep::kernels {
 namespace {
 
 /// Exact, also for subnormal numbers, infinities and NaN.
-[[gnu::always_inline]] inline F widen_half(H bits) {
-  const U half = __builtin_convertvector(bits, U);
-  const U body = (half & 0x7FFFU) << 13;
-  const U finite = reinterpret_cast<U>(reinterpret_cast<F>(body) * 0x1p112F);  // the exponents' biases differ by 112
-  const U wild = reinterpret_cast<U>((half & 0x7C00U) == 0x7C00U);
-  return reinterpret_cast<F>((finite & ~wild) | ((body | 0x7F800000U) & wild) | ((half & 0x8000U) << 16));
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widen_half(typename Lanes<kWidth>::H bits) {
+  using Wide = typename Lanes<kWidth>::F;
+  using Bits = typename Lanes<kWidth>::U;
+  const Bits half = __builtin_convertvector(bits, Bits);
+  const Bits body = (half & 0x7FFFU) << 13;
+  const Bits finite = reinterpret_cast<Bits>(reinterpret_cast<Wide>(body) * 0x1p112F);  // the biases differ by 112
+  const Bits wild = reinterpret_cast<Bits>((half & 0x7C00U) == 0x7C00U);
+  return reinterpret_cast<Wide>((finite & ~wild) | ((body | 0x7F800000U) & wild) | ((half & 0x8000U) << 16));
 }
 
 /// Round to nearest even; too large becomes infinite, NaN stays NaN.

@@ -9,11 +9,14 @@
 namespace lockstep::kernels {
 namespace {
 
-[[gnu::always_inline]] inline F widen_half(H bits) {
-  __m128i halves[2];
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widen_half(typename Lanes<kWidth>::H bits) {
+  constexpr int kParts = kWidth / 8;
+  __m128i halves[kParts];
   __builtin_memcpy(halves, &bits, sizeof bits);
-  const __m256 parts[2] = {_mm256_cvtph_ps(halves[0]), _mm256_cvtph_ps(halves[1])};
-  F value;
+  __m256 parts[kParts];
+  for (int i = 0; i < kParts; ++i) parts[i] = _mm256_cvtph_ps(halves[i]);
+  typename Lanes<kWidth>::F value;
   __builtin_memcpy(&value, parts, sizeof value);
   return value;
 }

@@ -117,7 +117,8 @@ void store_transposed(const float* in, int64_t in_stride, T* out, int64_t out_st
   }
 }
 
-template <typename T>
+/// kWidth: the numbers that a register holds; kSums: how many registers may hold sums beside what is added to them.
+template <typename T, int kWidth, int kSums>
 constexpr Table<T> make_table() {
   return {.rms_norm = rms_norm<T>,
           .rms_norm_backward = rms_norm_backward<T>,
@@ -127,7 +128,7 @@ constexpr Table<T> make_table() {
           .join_heads = join_heads<T>,
           .cross_entropy = cross_entropy<T>,
           .attend_one = attend_one<T>,
-          .multiply_rows = multiply_rows<T>,
+          .multiply_rows = multiply_rows<kWidth, kSums, T>,
           .all_finite = all_finite<T>,
           .transpose_words = transpose_words<T>,
           .unpair_rows = unpair_rows,

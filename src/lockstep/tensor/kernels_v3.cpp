@@ -6,17 +6,17 @@
 namespace lockstep::kernels {
 
 const Table<float>& table_v3_f32() {
-  static constexpr Table<float> kTable = make_table<float>();
+  static constexpr Table<float> kTable = make_table<float, 8, 8>();
   return kTable;
 }
 
 const Table<Bf16>& table_v3_bf16() {
-  static constexpr Table<Bf16> kTable = make_table<Bf16>();
+  static constexpr Table<Bf16> kTable = make_table<Bf16, 8, 8>();
   return kTable;
 }
 
 const Table<F16>& table_v3_f16() {
-  static constexpr Table<F16> kTable = make_table<F16>();
+  static constexpr Table<F16> kTable = make_table<F16, 8, 8>();
   return kTable;
 }
 

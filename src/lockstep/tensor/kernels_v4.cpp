@@ -6,17 +6,17 @@
 namespace lockstep::kernels {
 
 const Table<float>& table_v4_f32() {
-  static constexpr Table<float> kTable = make_table<float>();
+  static constexpr Table<float> kTable = make_table<float, 16, 16>();
   return kTable;
 }
 
 const Table<Bf16>& table_v4_bf16() {
-  static constexpr Table<Bf16> kTable = make_table<Bf16>();
+  static constexpr Table<Bf16> kTable = make_table<Bf16, 16, 16>();
   return kTable;
 }
 
 const Table<F16>& table_v4_f16() {
-  static constexpr Table<F16> kTable = make_table<F16>();
+  static constexpr Table<F16> kTable = make_table<F16, 16, 16>();
   return kTable;
 }
 

@@ -28,7 +28,7 @@ namespace {
 }
 
 [[gnu::always_inline]] inline F widened(Bf16 /*which*/, H bits) { return widen(bits); }
-[[gnu::always_inline]] inline F widened(F16 /*which*/, H bits) { return widen_half(bits); }
+[[gnu::always_inline]] inline F widened(F16 /*which*/, H bits) { return widen_half<kLanes>(bits); }
 [[gnu::always_inline]] inline H narrowed(Bf16 /*which*/, F value) { return narrow(value); }
 [[gnu::always_inline]] inline H narrowed(F16 /*which*/, F value) { return narrow_half(value); }
 
