@@ -18,7 +18,12 @@ namespace lockstep {
 namespace {
 
 constexpr int kAsMachine = -1;
-std::atomic<int> native_bfloat16 = kAsMachine;  // 0, 1: as a test wants it
+
+/// 0, 1: as a test wants it.
+std::atomic<int>& native_bfloat16() {
+  static std::atomic<int> wanted = kAsMachine;
+  return wanted;
+}
 
 }  // namespace
 
@@ -28,12 +33,12 @@ bool multiplies_natively(Dtype dtype) {
   // LibTorch's libraries read their limits from the process's environment, so that is what counts here, whatever a host
   // passes on as its own.
   static const bool machine = multiplies_bfloat16(Env::process());
-  const int wanted = native_bfloat16.load(std::memory_order_relaxed);
+  const int wanted = native_bfloat16().load(std::memory_order_relaxed);
   return wanted == kAsMachine ? machine : wanted == 1;
 }
 
-NativeProducts::NativeProducts(bool bfloat16) : before_(native_bfloat16.exchange(bfloat16 ? 1 : 0)) {}
-NativeProducts::~NativeProducts() { native_bfloat16 = before_; }
+NativeProducts::NativeProducts(bool bfloat16) : before_(native_bfloat16().exchange(bfloat16 ? 1 : 0)) {}
+NativeProducts::~NativeProducts() { native_bfloat16() = before_; }
 
 namespace fn {
 namespace {
