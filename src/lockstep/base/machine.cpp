@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -33,6 +34,20 @@ int64_t bytes_of(std::string_view meminfo, std::string_view name) {
     return rest >> kib ? kib * 1024 : 0;
   }
   return 0;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// The names are LibTorch's own; one that it does not know, it ignores.
+bool limited_below_bfloat16(const Env& env) {
+  constexpr std::array kBelow{"sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2", "avx512_core", "avx512_core_vnni"};
+  const auto one_dnn = env.has("ONEDNN_MAX_CPU_ISA") ? env.text("ONEDNN_MAX_CPU_ISA") : env.text("DNNL_MAX_CPU_ISA");
+  if (one_dnn && std::ranges::find(kBelow, lower(*one_dnn)) != kBelow.end()) return true;
+  const auto torch = env.text("ATEN_CPU_CAPABILITY");
+  return torch && (*torch == "avx2" || *torch == "default");
 }
 
 }  // namespace
@@ -82,7 +97,8 @@ double cpu_quota() {
                          text_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
 }
 
-bool multiplies_bfloat16(std::string_view cpuinfo) {
+bool multiplies_bfloat16(std::string_view cpuinfo, const Env& env) {
+  if (limited_below_bfloat16(env)) return false;
   std::istringstream in{std::string(cpuinfo)};
   for (std::string word; in >> word;) {
     if (word == "avx512_bf16" || word == "amx_bf16") return true;
@@ -90,6 +106,6 @@ bool multiplies_bfloat16(std::string_view cpuinfo) {
   return false;
 }
 
-bool multiplies_bfloat16() { return multiplies_bfloat16(text_of("/proc/cpuinfo")); }
+bool multiplies_bfloat16(const Env& env) { return multiplies_bfloat16(text_of("/proc/cpuinfo"), env); }
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/env.h"
+
 namespace lockstep {
 
 struct MachineMemory {
@@ -34,9 +36,10 @@ double cpu_quota();
 /// "max 100000" or "150000 100000", as cpu.max has it, in cores; 0: no limit.
 double parse_cpu_quota(std::string_view text);
 
-/// Whether the processor multiplies bfloat16 by itself; where it does not, float32 is faster. `cpuinfo`: the text of
+/// Whether the processor multiplies bfloat16 by itself and LibTorch may use that: ONEDNN_MAX_CPU_ISA (also DNNL_MAX_CPU_ISA)
+/// and ATEN_CPU_CAPABILITY of `env` name instructions that suffice, where they are set. `cpuinfo`: the text of
 /// /proc/cpuinfo.
-bool multiplies_bfloat16();
-bool multiplies_bfloat16(std::string_view cpuinfo);
+bool multiplies_bfloat16(const Env& env);
+bool multiplies_bfloat16(std::string_view cpuinfo, const Env& env);
 
 }  // namespace lockstep

@@ -42,10 +42,28 @@ TEST(CpuQuota, IsReadInCores) {
 TEST(UsableCores, AreAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
 
 TEST(Machine, TellsFromTheFlagsWhetherBfloat16IsMultiplied) {
-  EXPECT_TRUE(multiplies_bfloat16("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 sha_ni\nbugs\t\t: none\n"));
-  EXPECT_TRUE(multiplies_bfloat16("flags\t\t: fpu avx512f amx_bf16 amx_tile\n"));
-  EXPECT_FALSE(multiplies_bfloat16("flags\t\t: fpu avx2 avx512f avx512_vnni\n"));
-  EXPECT_FALSE(multiplies_bfloat16(""));
+  const Env env;
+  EXPECT_TRUE(multiplies_bfloat16("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 sha_ni\nbugs\t\t: none\n", env));
+  EXPECT_TRUE(multiplies_bfloat16("flags\t\t: fpu avx512f amx_bf16 amx_tile\n", env));
+  EXPECT_FALSE(multiplies_bfloat16("flags\t\t: fpu avx2 avx512f avx512_vnni\n", env));
+  EXPECT_FALSE(multiplies_bfloat16("", env));
+}
+
+TEST(Machine, DoesNotCountInstructionsThatLibTorchMayNotUse) {
+  const auto with = [](const char* name, const char* value) {
+    return multiplies_bfloat16("flags\t\t: avx512f avx512_bf16\n",
+                               Env(std::map<std::string, std::string>{{name, value}}));
+  };
+  for (const auto* isa : {"AVX2", "avx512_core", "AVX512_CORE_VNNI", "SSE41"}) {
+    EXPECT_FALSE(with("ONEDNN_MAX_CPU_ISA", isa)) << isa;
+    EXPECT_FALSE(with("DNNL_MAX_CPU_ISA", isa)) << isa;
+  }
+  for (const auto* isa : {"ALL", "AVX512_CORE_BF16", "AVX512_CORE_AMX", "", "AVX9"}) {
+    EXPECT_TRUE(with("ONEDNN_MAX_CPU_ISA", isa)) << isa;
+  }
+  EXPECT_FALSE(with("ATEN_CPU_CAPABILITY", "avx2"));
+  EXPECT_FALSE(with("ATEN_CPU_CAPABILITY", "default"));
+  EXPECT_TRUE(with("ATEN_CPU_CAPABILITY", "avx512"));
 }
 
 }  // namespace

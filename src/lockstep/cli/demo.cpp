@@ -65,8 +65,8 @@ std::string capture_step(const fs::path& executable, const std::vector<std::stri
 
 class Demo {
  public:
-  Demo(DemoFlags flags, fs::path executable)
-      : flags_(std::move(flags)), dir_(flags_.output_dir), executable_(std::move(executable)) {}
+  Demo(DemoFlags flags, const Host& host)
+      : flags_(std::move(flags)), dir_(flags_.output_dir), executable_(host.executable), env_(host.env) {}
   int run();
 
  private:
@@ -80,6 +80,7 @@ class Demo {
 
   DemoFlags flags_;
   fs::path dir_, executable_;
+  Env env_;
   ShapesFigures figures_;
 };
 
@@ -135,7 +136,7 @@ void Demo::train(const std::string& data, const std::string& out) {
                          "--deepspeed",
                          "zero3",
                          "--torch_dtype",
-                         multiplies_bfloat16() ? "bfloat16" : "float32",
+                         multiplies_bfloat16(env_) ? "bfloat16" : "float32",
                          "--freeze_vit",
                          "false",
                          "--freeze_aligner",
@@ -237,7 +238,7 @@ int run_demo(const Words& args, const Host& host) {
     flags.eval_rows = 30;
     flags.steps = 8;
   }
-  return Demo(flags, host.executable).run();
+  return Demo(flags, host).run();
 }
 
 }  // namespace lockstep

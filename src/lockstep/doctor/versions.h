@@ -36,7 +36,8 @@ std::optional<CudaPair> parse_cuda(std::string_view text);
 CheckResult judge_torch(const TorchFacts& facts);
 CheckResult judge_gpus(const GpuFacts& facts);
 /// `instruction_set` as kernels::instruction_set() names it.
-CheckResult judge_cpu(std::string_view instruction_set, std::string_view processor);
+/// `bfloat16`: whether the processor multiplies that by itself.
+CheckResult judge_cpu(std::string_view instruction_set, std::string_view processor, bool bfloat16);
 
 TorchFacts torch_facts();
 /// Opens the CUDA library where a GPU is visible: before any CUDA tensor is made.

@@ -98,10 +98,15 @@ TEST(Gpus, AMachineWithoutAnyIsFineUnlessOneWasAsked) {
   EXPECT_TRUE(contains(judge_gpus({.there = 4}).text, "hidden by CUDA_VISIBLE_DEVICES"));
 }
 
+TEST(Cpu, NamesTheDtypeThatIsFast) {
+  EXPECT_TRUE(contains(judge_cpu("AVX-512", "some processor", true).text, "fastest dtype: bfloat16"));
+  EXPECT_TRUE(contains(judge_cpu("AVX-512", "some processor", false).text, "fastest dtype: float32"));
+}
+
 TEST(Cpu, OldOnesAreAWarning) {
-  EXPECT_EQ(judge_cpu("AVX-512", "some processor").level, Level::kOk);
-  EXPECT_EQ(judge_cpu("AVX2", "").level, Level::kOk);
-  EXPECT_EQ(judge_cpu("SSE4.2", "some processor").level, Level::kWarning);
+  EXPECT_EQ(judge_cpu("AVX-512", "some processor", true).level, Level::kOk);
+  EXPECT_EQ(judge_cpu("AVX2", "", false).level, Level::kOk);
+  EXPECT_EQ(judge_cpu("SSE4.2", "some processor", false).level, Level::kWarning);
 }
 
 }  // namespace

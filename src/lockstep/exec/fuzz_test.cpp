@@ -93,7 +93,7 @@ Named trained(const Model& model, JobOptions options, const std::vector<std::vec
 TEST(PicturesOfAnySize, AllStagesAndRecomputeGiveTheSameBits) {
   const int world = 3;
   std::mt19937_64 random(31);
-  for (const Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
+  for (const Dtype compute : {Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
     const Model model = qwen_vl_model(compute == Dtype::kBF16);
     std::vector<std::vector<MicroBatch>> steps(3);
     for (auto& window : steps) {

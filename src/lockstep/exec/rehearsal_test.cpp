@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/exec/test_job.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep {
 namespace {
@@ -114,6 +115,40 @@ TEST(Rehearsal, SaysWhatAStepNeeds) {
             if (frozen) plan.frozen = {Component::kVision};
             compare(model, plan, window,
                     fmt::format("{} zero{} {}{} {}x{}", family, stage, frozen ? "frozen " : "",
+                                recompute ? "recompute" : "keep", shape.rows, shape.tokens));
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Without instructions for bfloat16, and for float16 anywhere, products take tiles in float32 besides.
+TEST(Rehearsal, SaysWhatAStepOfWidenedProductsNeeds) {
+  const NativeProducts none(false);
+  for (const auto& [family, config] : std::vector<std::pair<std::string, Json>>{
+           {"qwen2", qwen2_config(false)}, {"qwen2 tied", qwen2_config(true)}, {"llava", wide_llava_config()}}) {
+    const Model model = build(config);
+    for (const Dtype compute : {Dtype::kBF16, Dtype::kF16}) {
+      for (const int stage : {0, 3}) {
+        for (const bool recompute : {true, false}) {
+          for (const auto& shape : {Shapes{4, 133, 2}, Shapes{2, 500, 1}}) {
+            std::mt19937_64 random(stage + 9);
+            RowsOfStep window;
+            for (int m = 0; m < shape.micro_batches; ++m) {
+              std::vector<Features> rows;
+              for (int64_t r = 0; r < shape.rows; ++r)
+                rows.push_back(row_of(random, shape.tokens - 11 * r, family == "llava" && r % 2 == 0));
+              window.push_back(rows);
+            }
+            compare(model,
+                    {.world = 2,
+                     .zero = {stage},
+                     .compute = compute,
+                     .recompute = recompute,
+                     .recompute_vision = recompute},
+                    window,
+                    fmt::format("{} {} zero{} {} {}x{}", family, dtype_name(compute), stage,
                                 recompute ? "recompute" : "keep", shape.rows, shape.tokens));
           }
         }

@@ -21,6 +21,7 @@
 #include "lockstep/session/gpu_memory.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/tensor/kernels.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep {
 namespace {
@@ -103,7 +104,9 @@ void Examiner::look_at_versions() {
   if (device_failure_ && report_.code() == ExitCode::kOk) {  // else the line above has said it
     report_.run("versions", "devices", [&] { return CheckResults{*device_failure_}; });
   }
-  report_.run("versions", "CPU", [] { return CheckResults{judge_cpu(kernels::instruction_set(), processor_name())}; });
+  report_.run("versions", "CPU", [] {
+    return CheckResults{judge_cpu(kernels::instruction_set(), processor_name(), multiplies_natively(Dtype::kBF16))};
+  });
 }
 
 CheckResult Examiner::look_at_plan(const CheckpointParts& parts) {

@@ -1,16 +1,20 @@
 // T queries, S keys, H head size; Tp, Sp rounded up to whole blocks.
 #include "lockstep/tensor/attention_cpu.h"
 
+#include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 
 #include "lockstep/tensor/kernels.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 namespace {
@@ -173,15 +177,64 @@ Tensor empty_heads(const Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
 
+/// Of [B,N,..]: some heads of one row, or some rows with all their heads.
+struct Part {
+  int64_t row, rows, head, heads;
+  Tensor of(const Tensor& x) const { return x.narrow(0, row, rows).narrow(1, head, heads); }
+  Tensor wide(const Tensor& x) const { return of(x).to(at::kFloat); }
+};
+
+/// q and k cut so that a part has about 4 MiB in float32 of each, or one head.
+std::vector<Part> parts_of(const Tensor& q, const Tensor& k) {
+  constexpr int64_t kElements = int64_t{1} << 20;
+  const int64_t batch = q.size(0), heads = q.size(1);
+  const int64_t a_head = std::max<int64_t>(1, std::max(q.size(2), k.size(2)) * q.size(3));
+  const int64_t some_heads = std::clamp<int64_t>(kElements / a_head, 1, heads);
+  const int64_t some_rows = std::clamp<int64_t>(kElements / (a_head * heads), 1, batch);
+  std::vector<Part> parts;
+  for (int64_t b = 0; b < batch; b += some_rows) {
+    for (int64_t n = 0; n < heads; n += some_heads) {
+      parts.push_back({b, std::min(some_rows, batch - b), n, std::min(some_heads, heads - n)});
+    }
+  }
+  return parts;
+}
+
+std::pair<Tensor, Tensor> widened_forward(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+  const Tensor out = empty_heads(q);
+  const Tensor lse = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
+  for (const Part& part : parts_of(q, k)) {
+    const auto [out_part, lse_part] = attention_forward_cpu(part.wide(q), part.wide(k), part.wide(v), causal);
+    part.of(out).copy_(out_part);
+    part.of(lse).copy_(lse_part);
+  }
+  return {out, lse};
+}
+
+void widened_backward(const Tensor& grad, const AttentionTrace& trace, const std::array<Tensor, 3>& grads) {
+  for (const Part& part : parts_of(trace.q, trace.k)) {
+    const Tensor q = part.wide(trace.q), k = part.wide(trace.k), v = part.wide(trace.v);
+    const Tensor out = part.wide(trace.out), g = part.wide(grad), lse = part.of(trace.lse);
+    std::array<Tensor, 3> made;
+    if (q.is_meta() || has_attention_backward(q)) {
+      made = attention_backward_cpu(g, {q, k, v, out, lse, trace.causal});
+    } else {
+      std::tie(made[0], made[1], made[2]) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          g, q, k, v, out, lse, /*dropout_p=*/0.0, trace.causal);
+    }
+    for (size_t i = 0; i < 3; ++i) part.of(grads[i]).copy_(made[i]);
+  }
+}
+
 }  // namespace
 
 bool has_attention_backward(const Tensor& q) {
   if (q.scalar_type() == at::kBFloat16) return q.size(3) % 32 == 0 && at::native::cpublas::could_pack(at::kBFloat16);
-  return q.scalar_type() == at::kFloat && q.size(3) % 16 == 0 && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return q.scalar_type() == at::kFloat && q.size(3) % 16 == 0 && kernels::instruction_set() == "AVX-512";
 }
 
 std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+  if (widens(q)) return widened_forward(q, k, v, causal);
   if (!q.is_meta()) {
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal);
     return {std::move(out), std::move(lse)};
@@ -198,6 +251,10 @@ std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k
 
 std::array<Tensor, 3> attention_backward_cpu(const Tensor& grad, const AttentionTrace& trace) {
   std::array<Tensor, 3> grads{empty_heads(trace.q), empty_heads(trace.k), empty_heads(trace.v)};
+  if (widens(trace.q)) {
+    widened_backward(grad, trace, grads);
+    return grads;
+  }
   if (trace.q.is_meta()) return grads;
   if (trace.q.scalar_type() == at::kFloat) {
     backward_of<float>(grad, trace, grads);

@@ -13,6 +13,7 @@
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/make.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep {
 namespace {
@@ -72,7 +73,17 @@ TEST(Attention, EqualsTheFormulaForwardAndBackward) {
         Case{1, 2, 1, 300, 300, 128, true}, Case{1, 2, 2, 1, 1, 32, true}}) {
     expect_attention(c, at::kFloat, 5e-6, nullptr);
     expect_attention(c, at::kBFloat16, 1.5e-2, nullptr);
+    const NativeProducts none(false);
+    expect_attention(c, at::kBFloat16, 1.5e-2, nullptr);
+    expect_attention(c, at::kHalf, 2e-3, nullptr);
   }
+}
+
+/// More than is widened at once: parts of the batch, and parts of a row's heads.
+TEST(Attention, IsTheSameInPartsOfAnySize) {
+  const NativeProducts none(false);
+  expect_attention({5, 4, 2, 1100, 1100, 64, true}, at::kBFloat16, 1.5e-2, nullptr);
+  expect_attention({2, 20, 20, 1100, 1100, 64, false}, at::kHalf, 2e-3, nullptr);
 }
 
 TEST(Attention, PutsTheQueriesAtTheEndWhenThereAreMoreKeys) {
@@ -84,13 +95,17 @@ TEST(Attention, GivesZerosToARowThatMayLookNowhere) {
   Tensor mask = at::ones({2, 1, 6, 6}, at::kBool);
   mask.select(0, 1).narrow(2, 0, 3).fill_(false);  // the second row's first three keys are padding
   expect_attention({2, 4, 2, 6, 6, 16, true}, at::kFloat, 5e-6, &mask);
+  const NativeProducts none(false);
+  expect_attention({2, 4, 2, 6, 6, 16, true}, at::kBFloat16, 1.5e-2, &mask);
   const Tensor q = random_heads(2, 6, 4, 16, "q"), k = random_heads(2, 6, 2, 16, "k");
   const Tensor out = fn::attention(q, k, k, {.causal = true, .mask = &mask});
   EXPECT_EQ(out.select(0, 1).narrow(1, 0, 3).abs().max().item<float>(), 0.0F);
 }
 
 TEST(Attention, GivesTheSameBitsWithAndWithoutRecording) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [dtype, native] : std::vector<std::pair<at::ScalarType, bool>>{
+           {at::kFloat, true}, {at::kBFloat16, true}, {at::kBFloat16, false}, {at::kHalf, false}}) {
+    const NativeProducts products(native);
     const Tensor q = random_heads(1, 70, 4, 64, "q").to(dtype), k = random_heads(1, 70, 2, 64, "k").to(dtype);
     const Tensor plain = fn::attention(q, k, k, {.causal = true});
     const Tensor recorded = fn::attention(q.detach().requires_grad_(), k, k, {.causal = true});
@@ -172,6 +187,7 @@ TEST(Attention, OneQueryOverACacheDependsOnItsRowAlone) {
   expect(6, 6, 20, at::kFloat, 1e-5);
   expect(7, 1, 128, at::kFloat, 1e-5);
   expect(4, 2, 64, at::kBFloat16, 3e-2);
+  expect(4, 2, 64, at::kHalf, 4e-3);
   expect(4, 2, 16, at::kDouble, 1e-5);  // no kernels: the composed path
 }
 

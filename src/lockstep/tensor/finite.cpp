@@ -8,8 +8,7 @@
 namespace lockstep {
 
 bool all_finite(const Tensor& x) {
-  const bool has_kernel = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
-  if (!x.is_cpu() || !x.is_contiguous() || !has_kernel) return at::isfinite(x).all().item<bool>();
+  if (!x.is_cpu() || !x.is_contiguous() || !fn::is_element(x)) return at::isfinite(x).all().item<bool>();
   bool finite = true;
   fn::with_element(x, [&]<typename T>() { finite = kernels::table<T>().all_finite(fn::read_of<T>(x), x.numel()); });
   return finite;

@@ -10,11 +10,12 @@
 #include "lockstep/tensor/attention_cpu.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 namespace {
 
-/// LibTorch's flash forward with our backward.
+/// LibTorch's flash forward with our backward; in float32 throughout where 16-bit products are slow.
 class CpuAttention final : public Function<CpuAttention> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
@@ -43,6 +44,9 @@ Tensor repeat_heads(const Tensor& x, int64_t heads) {
 
 /// Rows that may look nowhere look everywhere instead, and their result is cleared: no NaN, forward or backward.
 Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask_B1TS) {
+  if (widens(q)) {
+    return masked_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask_B1TS).to(q.scalar_type());
+  }
   const Tensor blind_B1T1 = mask_B1TS.any(-1, /*keepdim=*/true).logical_not();
   const Tensor out = at::scaled_dot_product_attention(q, k, v, mask_B1TS.logical_or(blind_B1T1));
   return out.masked_fill(blind_B1T1, 0.0);
@@ -84,8 +88,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
       return at::scaled_dot_product_attention(q, k, v, {}, 0.0, triangle, {}, k.size(1) != q.size(1));
     const Tensor k_BNSH = repeat_heads(k, q.size(1)), v_BNSH = repeat_heads(v, q.size(1));
     const bool records = at::GradMode::is_enabled() && q.requires_grad();
-    if (records && (hollow || has_attention_backward(q))) return CpuAttention::apply(q, k_BNSH, v_BNSH, triangle);
-    if (hollow) return attention_forward_cpu(q, k_BNSH, v_BNSH, triangle).first;
+    if (records && (hollow || widens(q) || has_attention_backward(q)))
+      return CpuAttention::apply(q, k_BNSH, v_BNSH, triangle);
+    if (hollow || widens(q)) return attention_forward_cpu(q, k_BNSH, v_BNSH, triangle).first;
     return at::scaled_dot_product_attention(q, k_BNSH, v_BNSH, {}, 0.0, triangle);
   }
   Tensor mask;

@@ -16,10 +16,14 @@ using Tensors = torch::autograd::variable_list;
 /// Whether the program's own CPU code works on it, or is rehearsed with it.
 inline bool on_cpu(const Tensor& x) { return x.is_cpu() || (x.is_meta() && DeviceMemory::current()->row_kernels()); }
 
-/// Row kernels exist for float32 and bfloat16 on the CPU; everything else takes the composed path.
-inline bool has_kernels(const Tensor& x) {
-  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && on_cpu(x);
+/// Whether it is one of the dtypes that row kernels exist for.
+inline bool is_element(const Tensor& x) {
+  const auto dtype = x.scalar_type();
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
 }
+
+/// Row kernels exist for these dtypes on the CPU; everything else takes the composed path.
+inline bool has_kernels(const Tensor& x) { return is_element(x) && on_cpu(x); }
 
 template <typename T>
 const T* read_of(const Tensor& x) {
@@ -30,12 +34,15 @@ T* write_of(const Tensor& x) {
   return static_cast<T*>(x.mutable_data_ptr());
 }
 
-/// Calls body.template operator()<float>() or <kernels::Bf16>(), by the dtype of x; nothing when x has no bytes.
+/// Calls body.template operator()<float>(), <kernels::Bf16>() or <kernels::F16>(), by the dtype of x; nothing when x has no
+/// bytes.
 template <typename Body>
 void with_element(const Tensor& x, const Body& body) {
   if (x.is_meta()) return;
   if (x.scalar_type() == at::kFloat) {
     body.template operator()<float>();
+  } else if (x.scalar_type() == at::kHalf) {
+    body.template operator()<kernels::F16>();
   } else {
     body.template operator()<kernels::Bf16>();
   }

@@ -4,11 +4,16 @@
 #include <ATen/ops/linear.h>
 
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 
-Tensor linear(const Tensor& x, const Tensor& w) { return at::linear(x, w); }
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return at::linear(x, w, b); }
+Tensor linear(const Tensor& x, const Tensor& w) {
+  return widens(x) ? widened_linear(x, w, std::nullopt) : at::linear(x, w);
+}
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
+  return widens(x) ? widened_linear(x, w, b) : at::linear(x, w, b);
+}
 
 Tensor embedding(const Tensor& ids, const Tensor& table) { return at::embedding(table, ids); }
 
@@ -29,7 +34,7 @@ Tensor patch_embed(const Tensor& pixels, const Tensor& w, const Tensor* b) {
                              .permute({0, 2, 4, 1, 3, 5})
                              .reshape({pixels.size(0), high * wide, channels * patch * patch});
   const Tensor flat = w.reshape({dim, channels * patch * patch});
-  return b == nullptr ? at::linear(patches, flat) : at::linear(patches, flat, *b);
+  return b == nullptr ? fn::linear(patches, flat) : fn::linear(patches, flat, *b);
 }
 
 }  // namespace lockstep::fn

@@ -8,13 +8,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/log_softmax.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 namespace {
@@ -91,13 +91,13 @@ class CrossEntropy final : public Function<CrossEntropy> {
       const int64_t size = std::min(chunk, rows - begin);
       const Tensor x_CD = x_RD.narrow(0, begin, size);
       Tensor logits_CV = buffer_CV.narrow(0, 0, size);
-      at::mm_out(logits_CV, x_CD, w_VD.t());
+      product_into(logits_CV, x_CD, w_VD.t());
       const Tensor labels_C = labels_R.narrow(0, begin, size);
       const auto sums = has_kernels(x_RD) ? fused_chunk(logits_CV, labels_C, weight, grads)
                                           : composed_chunk(logits_CV, labels_C, weight, grads);
       loss.add_(sums.loss);
       hits.add_(sums.hits);
-      if (want_hidden) dx_RD.narrow(0, begin, size).copy_(logits_CV.mm(w_VD));
+      if (want_hidden) dx_RD.narrow(0, begin, size).copy_(product(logits_CV, w_VD));
       if (want_w) add_product(dw_VD, logits_CV, x_CD, rows > chunk);
     }
     const UsedFor gradient_memory(MemoryUse::kGradients);
@@ -122,7 +122,7 @@ class CrossEntropy final : public Function<CrossEntropy> {
   /// dw += g^T x: in float32 over several chunks, so that small parts are not lost.
   static void add_product(Tensor& dw_VD, const Tensor& g_CV, const Tensor& x_CD, bool several) {
     const UsedFor use(MemoryUse::kGradients);
-    const Tensor part = g_CV.t().mm(x_CD);
+    const Tensor part = product(g_CV.t(), x_CD);
     if (!dw_VD.defined()) {
       dw_VD = several ? part.to(at::kFloat) : part;
     } else {

@@ -1,6 +1,10 @@
 #include "lockstep/tensor/kernels.h"
 
+#include <algorithm>
+#include <string>
+
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 
 #include "lockstep/tensor/kernels_tables.h"
 
@@ -9,7 +13,13 @@ namespace {
 
 enum class Level { kV2, kV3, kV4 };
 
-Level level_of_machine() {
+/// What LibTorch's own kernels run with: the best that the processor has, or less where ATEN_CPU_CAPABILITY says so.
+Level level_of_torch() {
+  const std::string name = at::get_cpu_capability();
+  return name == "AVX512" ? Level::kV4 : name == "AVX2" ? Level::kV3 : Level::kV2;
+}
+
+Level level_of_processor() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
@@ -21,9 +31,14 @@ Level level_of_machine() {
   return Level::kV2;
 }
 
+Level level_of_process() {
+  static const Level level = std::min(level_of_processor(), level_of_torch());
+  return level;
+}
+
 template <typename T>
 const Table<T>& pick(const Table<T>& v2, const Table<T>& v3, const Table<T>& v4) {
-  static const Level level = level_of_machine();
+  const Level level = level_of_process();
   return level == Level::kV4 ? v4 : level == Level::kV3 ? v3 : v2;
 }
 
@@ -39,8 +54,13 @@ const Table<Bf16>& table<Bf16>() {
   return pick(table_v2_bf16(), table_v3_bf16(), table_v4_bf16());
 }
 
+template <>
+const Table<F16>& table<F16>() {
+  return pick(table_v2_f16(), table_v3_f16(), table_v4_f16());
+}
+
 std::string_view instruction_set() {
-  const Level level = level_of_machine();
+  const Level level = level_of_process();
   return level == Level::kV4 ? "AVX-512" : level == Level::kV3 ? "AVX2" : "SSE4.2";
 }
 

@@ -15,6 +15,14 @@ struct Bf16 {
   uint16_t bits;
 };
 
+/// float16 as its bits, likewise.
+struct F16 {
+  uint16_t bits;
+};
+
+/// Rows of FewRows::x stand in groups of so many.
+inline constexpr int64_t kRowsTogether = 4;
+
 /// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.
 struct HeadLayout {
   int64_t heads, kv_heads, head_dim;
@@ -50,6 +58,19 @@ struct Table {
     int64_t group, length, dim;
   };
   void (*attend_one)(const OneQuery& query);
+
+  /// y [rows, y_stride] = x [rows, dim] * w [outputs, w_stride]^T (+ bias [outputs], unless null), summed in float32 and
+  /// rounded once. Memory of x goes on to a multiple of kRowsTogether rows, unless there is one row alone. A row's result
+  /// depends on that row alone.
+  struct FewRows {
+    const float* x;
+    const T* w;
+    const float* bias;
+    T* y;
+    int64_t w_stride, y_stride;
+    int64_t rows, outputs, dim;
+  };
+  void (*multiply_rows)(const FewRows& in);
 
   /// Neither infinite nor NaN, all of x [n].
   bool (*all_finite)(const T* x, int64_t n);
@@ -87,8 +108,11 @@ template <>
 const Table<float>& table<float>();
 template <>
 const Table<Bf16>& table<Bf16>();
+template <>
+const Table<F16>& table<F16>();
 
-/// The instruction set whose kernels this machine runs: "AVX-512", "AVX2" or "SSE4.2".
+/// The instruction set whose kernels this process runs: "AVX-512", "AVX2" or "SSE4.2"; ATEN_CPU_CAPABILITY limits it as it
+/// limits LibTorch.
 std::string_view instruction_set();
 
 /// Calls fn(begin, end) for pieces of [0, n) on LibTorch's threads; a piece has at least `grain` elements.

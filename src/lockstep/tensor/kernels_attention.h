@@ -26,7 +26,8 @@ void transpose_words(const uint32_t* in, int64_t in_stride, uint32_t* out, int64
 inline void unpair_rows(const uint32_t* in, float* out, int64_t words, int64_t n) {
   __builtin_memcpy(out, in, static_cast<unsigned long>(words * n) * 4);
 }
-inline void unpair_rows(const uint32_t* in, Bf16* out, int64_t words, int64_t n) {
+template <typename T>
+void unpair_rows(const uint32_t* in, T* out, int64_t words, int64_t n) {
   for (int64_t w = 0; w < words; ++w) {
     for (int64_t i = 0; i < n; i += kLanes) {
       U pair;
@@ -44,7 +45,8 @@ inline void pair_rows(const float* in, int64_t in_stride, float* out, int64_t ro
     __builtin_memcpy(out + r * n, in + r * in_stride, static_cast<unsigned long>(n) * 4);
   }
 }
-inline void pair_rows(const Bf16* in, int64_t in_stride, Bf16* out, int64_t rows, int64_t n) {
+template <typename T>
+void pair_rows(const T* in, int64_t in_stride, T* out, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; r += 2) {
     for (int64_t i = 0; i < n; i += kLanes) {
       H even, odd;
@@ -88,7 +90,8 @@ void attention_tile(const typename Table<T>::Tile& tile) {
       const F even = row(s, t);
       const F odd = row(s + 1, t);
       if constexpr (sizeof(T) == 2) {
-        const U pair = __builtin_convertvector(narrow(even), U) | (__builtin_convertvector(narrow(odd), U) << 16);
+        const U pair =
+            __builtin_convertvector(narrowed(T{}, even), U) | (__builtin_convertvector(narrowed(T{}, odd), U) << 16);
         __builtin_memcpy(tile.dscores_paired + s * tile.queries + 2 * t, &pair, sizeof pair);
       }
     }
@@ -114,7 +117,8 @@ void store_transposed(const float* in, int64_t in_stride, T* out, int64_t out_st
   }
 }
 
-template <typename T>
+/// kWidth: the numbers that a register holds; kSums: how many registers may hold sums beside what is added to them.
+template <typename T, int kWidth, int kSums>
 constexpr Table<T> make_table() {
   return {.rms_norm = rms_norm<T>,
           .rms_norm_backward = rms_norm_backward<T>,
@@ -124,6 +128,7 @@ constexpr Table<T> make_table() {
           .join_heads = join_heads<T>,
           .cross_entropy = cross_entropy<T>,
           .attend_one = attend_one<T>,
+          .multiply_rows = multiply_rows<kWidth, kSums, T>,
           .all_finite = all_finite<T>,
           .transpose_words = transpose_words<T>,
           .unpair_rows = unpair_rows,

@@ -1,4 +1,5 @@
-// Attention of one query over what a row has said so far. Included only by the kernels_*.cpp files.
+// What decoding spends its time on: attention of one query over what a row has said so far, and products of few rows with
+// weights. Included only by the kernels_*.cpp files.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +71,85 @@ void attend_one(const typename Table<T>::OneQuery& in) {
       if (s < in.length) even += get(in.values + s * in.dim + i) * weights[s];
       put(in.out + g * in.dim + i, (even + odd) * share);
     });
+  }
+}
+
+// Products of few rows with weights: written for vectors as wide as a register, because g++ keeps wider ones in memory.
+
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(Bf16 /*which*/, typename Lanes<kWidth>::H bits) {
+  using Bits = typename Lanes<kWidth>::U;
+  return reinterpret_cast<typename Lanes<kWidth>::F>(__builtin_convertvector(bits, Bits) << 16);
+}
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(F16 /*which*/, typename Lanes<kWidth>::H bits) {
+  return widen_half<kWidth>(bits);
+}
+
+/// The first n <= kWidth elements; the rest read as zero.
+template <int kWidth, typename Count>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F read(const float* from, Count n) {
+  typename Lanes<kWidth>::F value{};
+  __builtin_memcpy(&value, from, static_cast<unsigned long>(n) * 4);
+  return value;
+}
+template <int kWidth, typename T, typename Count>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F read(const T* from, Count n) {
+  typename Lanes<kWidth>::H bits{};
+  __builtin_memcpy(&bits, from, static_cast<unsigned long>(n) * 2);
+  return widened<kWidth>(T{}, bits);
+}
+
+/// All lanes added: the halves, the halves of those, and so on.
+template <int kWidth>
+[[gnu::always_inline]] inline float fold(typename Lanes<kWidth>::F value) {
+  if constexpr (kWidth == 4) {
+    return (value[0] + value[2]) + (value[1] + value[3]);
+  } else {
+    typename Lanes<kWidth / 2>::F halves[2];
+    __builtin_memcpy(halves, &value, sizeof value);
+    return fold<kWidth / 2>(halves[0] + halves[1]);
+  }
+}
+
+/// Products of kRows rows of x with kOutputs rows of w. The order of a sum depends on dim alone.
+template <int kWidth, int kRows, int kOutputs, typename T>
+[[gnu::always_inline]] inline void multiply_tile(const typename Table<T>::FewRows& in, int64_t row, int64_t output) {
+  typename Lanes<kWidth>::F sums[kRows * kOutputs] = {};
+  const auto add = [&](int64_t i, auto n) __attribute__((always_inline)) {
+    typename Lanes<kWidth>::F weights[kOutputs];
+    for (int o = 0; o < kOutputs; ++o) weights[o] = read<kWidth>(in.w + (output + o) * in.w_stride + i, n);
+    for (int r = 0; r < kRows; ++r) {
+      const typename Lanes<kWidth>::F mine = read<kWidth>(in.x + (row + r) * in.dim + i, n);
+      for (int o = 0; o < kOutputs; ++o) sums[r * kOutputs + o] += mine * weights[o];
+    }
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= in.dim; i += kWidth) add(i, std::integral_constant<int64_t, kWidth>{});
+  if (i < in.dim) add(i, in.dim - i);
+  for (int64_t r = 0; r < kRows && row + r < in.rows; ++r) {
+    for (int64_t o = 0; o < kOutputs; ++o) {
+      const float bias = in.bias == nullptr ? 0.0F : in.bias[output + o];
+      store_part(in.y + (row + r) * in.y_stride + output + o, splat(fold<kWidth>(sums[r * kOutputs + o]) + bias), 1);
+    }
+  }
+}
+
+/// kWidth: lanes of a register; kSums: sums that stay in registers.
+template <int kWidth, int kSums, typename T>
+void multiply_rows(const typename Table<T>::FewRows& in) {
+  constexpr int kRows = static_cast<int>(kRowsTogether), kOutputs = kSums / kRows;
+  int64_t o = 0;
+  if (in.rows == 1) {
+    for (; o + kSums <= in.outputs; o += kSums) multiply_tile<kWidth, 1, kSums, T>(in, 0, o);
+    for (; o < in.outputs; ++o) multiply_tile<kWidth, 1, 1, T>(in, 0, o);
+    return;
+  }
+  for (; o + kOutputs <= in.outputs; o += kOutputs) {
+    for (int64_t r = 0; r < in.rows; r += kRows) multiply_tile<kWidth, kRows, kOutputs, T>(in, r, o);
+  }
+  for (; o < in.outputs; ++o) {
+    for (int64_t r = 0; r < in.rows; r += kRows) multiply_tile<kWidth, kRows, 1, T>(in, r, o);
   }
 }
 

@@ -143,6 +143,8 @@ void join_heads(const T* dq, const T* dk, const T* dv, const float* cos, const f
   return wide;
 }
 
+[[gnu::always_inline]] inline float as_float(F16 value) { return load_part(&value, 1)[0]; }
+
 template <typename T>
 [[gnu::always_inline]] inline float row_max(const T* row, int64_t dim) {
   F best = splat(-__builtin_inff());
@@ -200,6 +202,11 @@ inline uint32_t is_wild(float value) {
 }
 inline uint16_t is_wild(Bf16 value) {
   constexpr uint16_t kExponent = 0x7F80U;
+  return (value.bits & kExponent) == kExponent ? uint16_t{1} : uint16_t{0};
+}
+
+inline uint16_t is_wild(F16 value) {
+  constexpr uint16_t kExponent = 0x7C00U;
   return (value.bits & kExponent) == kExponent ? uint16_t{1} : uint16_t{0};
 }
 

@@ -1,4 +1,4 @@
-// The tables behind kernels::table(): one pair for each instruction set.
+// The tables behind kernels::table(): one of each element type for each instruction set.
 #pragma once
 
 #include "lockstep/tensor/kernels.h"
@@ -11,5 +11,8 @@ const Table<float>& table_v4_f32();
 const Table<Bf16>& table_v2_bf16();
 const Table<Bf16>& table_v3_bf16();
 const Table<Bf16>& table_v4_bf16();
+const Table<F16>& table_v2_f16();
+const Table<F16>& table_v3_f16();
+const Table<F16>& table_v4_f16();
 
 }  // namespace lockstep::kernels

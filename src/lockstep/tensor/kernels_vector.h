@@ -1,21 +1,16 @@
 // Sixteen floats at a time, in the compiler's vector types: the same source for every instruction set.
 //
-// Included only by the kernels_*.cpp files. All names are internal to each of them, because each is compiled with other
-// flags.
+// Included only by the kernels_*.cpp files, behind the float16_*.h that suits them. All names are internal to each of
+// them, because each is compiled with other flags.
 #pragma once
 
 #include <cstdint>
 
 #include "lockstep/tensor/kernels.h"
+#include "lockstep/tensor/kernels_lanes.h"
 
 namespace lockstep::kernels {
 namespace {
-
-constexpr int64_t kLanes = 16;
-using F = float __attribute__((vector_size(64)));
-using I = int32_t __attribute__((vector_size(64)));
-using U = uint32_t __attribute__((vector_size(64)));
-using H = uint16_t __attribute__((vector_size(32)));
 
 [[gnu::always_inline]] inline F splat(float value) { return value - F{}; }
 [[gnu::always_inline]] inline F select(I mask, F yes, F no) {
@@ -32,19 +27,26 @@ using H = uint16_t __attribute__((vector_size(32)));
   return __builtin_convertvector((rounded & ~is_nan) | (is_nan & 0x7FC0U), H);
 }
 
+[[gnu::always_inline]] inline F widened(Bf16 /*which*/, H bits) { return widen(bits); }
+[[gnu::always_inline]] inline F widened(F16 /*which*/, H bits) { return widen_half<kLanes>(bits); }
+[[gnu::always_inline]] inline H narrowed(Bf16 /*which*/, F value) { return narrow(value); }
+[[gnu::always_inline]] inline H narrowed(F16 /*which*/, F value) { return narrow_half(value); }
+
 [[gnu::always_inline]] inline F load(const float* from) {
   F value;
   __builtin_memcpy(&value, from, sizeof value);
   return value;
 }
-[[gnu::always_inline]] inline F load(const Bf16* from) {
+template <typename T>
+[[gnu::always_inline]] inline F load(const T* from) {
   H bits;
   __builtin_memcpy(&bits, from, sizeof bits);
-  return widen(bits);
+  return widened(T{}, bits);
 }
 [[gnu::always_inline]] inline void store(float* to, F value) { __builtin_memcpy(to, &value, sizeof value); }
-[[gnu::always_inline]] inline void store(Bf16* to, F value) {
-  const H bits = narrow(value);
+template <typename T>
+[[gnu::always_inline]] inline void store(T* to, F value) {
+  const H bits = narrowed(T{}, value);
   __builtin_memcpy(to, &bits, sizeof bits);
 }
 
@@ -54,16 +56,18 @@ using H = uint16_t __attribute__((vector_size(32)));
   __builtin_memcpy(&value, from, static_cast<unsigned long>(n) * 4);
   return value;
 }
-[[gnu::always_inline]] inline F load_part(const Bf16* from, int64_t n) {
+template <typename T>
+[[gnu::always_inline]] inline F load_part(const T* from, int64_t n) {
   H bits{};
   __builtin_memcpy(&bits, from, static_cast<unsigned long>(n) * 2);
-  return widen(bits);
+  return widened(T{}, bits);
 }
 [[gnu::always_inline]] inline void store_part(float* to, F value, int64_t n) {
   __builtin_memcpy(to, &value, static_cast<unsigned long>(n) * 4);
 }
-[[gnu::always_inline]] inline void store_part(Bf16* to, F value, int64_t n) {
-  const H bits = narrow(value);
+template <typename T>
+[[gnu::always_inline]] inline void store_part(T* to, F value, int64_t n) {
+  const H bits = narrowed(T{}, value);
   __builtin_memcpy(to, &bits, static_cast<unsigned long>(n) * 2);
 }
 

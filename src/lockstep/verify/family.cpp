@@ -20,20 +20,21 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
-/// Source: the oracle's README, "Recommended tolerances".
+/// Source: the oracle's README, "Recommended tolerances"; float16 has three bits more than bfloat16.
 Tolerance tolerance_of(const std::string& tensor, const Tensor& expected, Dtype compute) {
   const bool exact = compute == Dtype::kF32;
+  const double unit = compute == Dtype::kF16 ? 0.125 : 1.0;
   if (tensor.starts_with("grad:")) {
-    if (!exact) return {.cosine = 0.99};
+    if (!exact) return {.cosine = compute == Dtype::kF16 ? 0.9995 : 0.99};
     return {.max = 1e-4 * expected.abs().max().item<double>() + 1e-6};
   }
-  if (tensor == "logits") return exact ? Tolerance{.max = 2e-4} : Tolerance{.max = 0.6, .mean = 0.06};
-  if (tensor == "loss") return {.max = exact ? 2e-5 : 2e-2};
+  if (tensor == "logits") return exact ? Tolerance{.max = 2e-4} : Tolerance{.max = 0.6 * unit, .mean = 0.06 * unit};
+  if (tensor == "loss") return {.max = exact ? 2e-5 : 2e-2 * unit};
   if (!expected.is_floating_point()) return {.max = 0};
-  if (tensor == "pooled") return {.max = exact ? 5e-5 : 0.05};
+  if (tensor == "pooled") return {.max = exact ? 5e-5 : 0.05 * unit};
   if (exact) return {.max = 1e-4};
   // For activations of order one, whose largest are about 3; bf16 rounds larger ones more coarsely.
-  return {.max = 0.1 * std::max(1.0, expected.abs().max().item<double>() / 3), .mean = 0.02};
+  return {.max = 0.1 * unit * std::max(1.0, expected.abs().max().item<double>() / 3), .mean = 0.02 * unit};
 }
 
 /// How many tokens of a row were generated: a reference that stopped by itself is filled up with zeros.

@@ -40,6 +40,11 @@ TEST(VerifyTest, Bfloat16HoldsWithItsOwnTolerances) {
   EXPECT_TRUE(report.holds()) << report.table() << report.summary();
 }
 
+TEST(VerifyTest, Float16HoldsWithinAnEighthOfThem) {
+  const VerifyReport report = verified(kOracles / "seed1" / "llava", Dtype::kF16);
+  EXPECT_TRUE(report.holds()) << report.table() << report.summary();
+}
+
 TEST(VerifyTest, TensorsThatNoBlockReadsHaveZeroGradients) {
   const fs::path folder = kOracles / "seed1" / "llava";
   VerifyModel model(folder / "checkpoint", {.zero = {0}, .compute = Dtype::kF32}, {});

@@ -1,0 +1,38 @@
+// float16 to float32 and back in integer arithmetic, for processors without instructions for it. Included only by
+// kernels_v2.cpp.
+#pragma once
+
+#include "lockstep/tensor/kernels_lanes.h"
+
+namespace lockstep::kernels {
+namespace {
+
+/// Exact, also for subnormal numbers, infinities and NaN.
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widen_half(typename Lanes<kWidth>::H bits) {
+  using Wide = typename Lanes<kWidth>::F;
+  using Bits = typename Lanes<kWidth>::U;
+  const Bits half = __builtin_convertvector(bits, Bits);
+  const Bits body = (half & 0x7FFFU) << 13;
+  const Bits finite = reinterpret_cast<Bits>(reinterpret_cast<Wide>(body) * 0x1p112F);  // the biases differ by 112
+  const Bits wild = reinterpret_cast<Bits>((half & 0x7C00U) == 0x7C00U);
+  return reinterpret_cast<Wide>((finite & ~wild) | ((body | 0x7F800000U) & wild) | ((half & 0x8000U) << 16));
+}
+
+/// Round to nearest even; too large becomes infinite, NaN stays NaN.
+[[gnu::always_inline]] inline H narrow_half(F value) {
+  const U bits = reinterpret_cast<U>(value);
+  const U body = bits & 0x7FFFFFFFU;
+  const U normal = (body - (112U << 23) + 0xFFFU + ((body >> 13) & 1U)) >> 13;
+  const F shifted = reinterpret_cast<F>(body) + 0.5F;  // whose last bit is that of a subnormal float16
+  const U subnormal = reinterpret_cast<U>(shifted) - 0x3F000000U;
+  const U small = reinterpret_cast<U>(body < 0x38800000U), large = reinterpret_cast<U>(body >= 0x47800000U);
+  const U is_nan = reinterpret_cast<U>(value != value);
+  U half = (subnormal & small) | (normal & ~small);
+  half = (half & ~large) | (0x7C00U & large);
+  half = (half & ~is_nan) | (0x7E00U & is_nan);
+  return __builtin_convertvector(half | ((bits >> 16) & 0x8000U), H);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

@@ -1,0 +1,187 @@
+// M rows, K summed over, N columns; R rows of a projection, I its inputs, O its outputs.
+#include "lockstep/tensor/product.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/machine.h"
+#include "lockstep/tensor/fn_common.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kAsMachine = -1;
+
+/// 0, 1: as a test wants it.
+std::atomic<int>& native_bfloat16() {
+  static std::atomic<int> wanted = kAsMachine;
+  return wanted;
+}
+
+}  // namespace
+
+bool multiplies_natively(Dtype dtype) {
+  if (dtype == Dtype::kF16) return false;
+  if (dtype != Dtype::kBF16) return true;
+  // LibTorch's libraries read their limits from the process's environment, so that is what counts here, whatever a host
+  // passes on as its own.
+  static const bool machine = multiplies_bfloat16(Env::process());
+  const int wanted = native_bfloat16().load(std::memory_order_relaxed);
+  return wanted == kAsMachine ? machine : wanted == 1;
+}
+
+NativeProducts::NativeProducts(bool bfloat16) : before_(native_bfloat16().exchange(bfloat16 ? 1 : 0)) {}
+NativeProducts::~NativeProducts() { native_bfloat16() = before_; }
+
+namespace fn {
+namespace {
+
+// Largest tiles: 14 MiB in float32 together. Wide enough that widening, once a tile, is a few per cent of the product.
+constexpr int64_t kTileM = 512, kTileN = 1024, kTileK = 2048;
+/// Up to so many rows weights are widened in registers: in memory that would cost as much as the product.
+constexpr int64_t kFewRows = 32;
+
+at::TensorOptions wide(const Tensor& like) { return like.options().dtype(at::kFloat); }
+
+/// m in float32, laid out as it is, in `memory`.
+Tensor widened(const Tensor& m, const Tensor& memory) {
+  const int64_t rows = m.size(0), columns = m.size(1);
+  const bool turned = m.stride(0) == 1 && m.stride(1) != 1;
+  const Tensor flat = memory.narrow(0, 0, rows * columns);
+  if (!turned) return flat.view({rows, columns}).copy_(m);
+  return flat.view({columns, rows}).copy_(m.t()).t();
+}
+
+/// out = a * b (+ bias), a tile at a time.
+void multiply_tiles(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const int64_t M = a.size(0), K = a.size(1), N = b.size(1);
+  const int64_t tile_m = std::min(M, kTileM), tile_n = std::min(N, kTileN), tile_k = std::min(K, kTileK);
+  const Tensor memory_a = at::empty({tile_m * tile_k}, wide(a)), memory_b = at::empty({tile_k * tile_n}, wide(a));
+  const Tensor memory_c = at::empty({tile_m * tile_n}, wide(a));
+  if (out.is_meta()) return;
+  for (int64_t m = 0; m < M; m += tile_m) {
+    const int64_t rows = std::min(tile_m, M - m);
+    Tensor a_MK;
+    for (int64_t n = 0; n < N; n += tile_n) {
+      const int64_t columns = std::min(tile_n, N - n);
+      const Tensor c_MN = memory_c.narrow(0, 0, rows * columns).view({rows, columns});
+      for (int64_t k = 0; k < K; k += tile_k) {
+        const int64_t depth = std::min(tile_k, K - k);
+        const bool kept = a_MK.defined() && tile_k == K;  // the same for every tile of columns
+        if (!kept) a_MK = widened(a.narrow(0, m, rows).narrow(1, k, depth), memory_a);
+        const Tensor b_KN = widened(b.narrow(0, k, depth).narrow(1, n, columns), memory_b);
+        if (k == 0) {
+          Tensor first_MN = c_MN;
+          at::mm_out(first_MN, a_MK, b_KN);
+        } else {
+          c_MN.addmm_(a_MK, b_KN);
+        }
+      }
+      if (bias.defined()) c_MN.add_(bias.narrow(0, n, columns));
+      out.narrow(0, m, rows).narrow(1, n, columns).copy_(c_MN);
+    }
+  }
+}
+
+/// The same for few rows against b = w^T whose rows are contiguous: each weight is read once.
+void multiply_rows(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
+  const int64_t M = a.size(0), K = a.size(1), N = w_NK.size(0);
+  const int64_t together = M == 1 ? 1 : kernels::kRowsTogether;
+  const int64_t padded = (M + together - 1) / together * together;
+  const Tensor a_MK = at::zeros({padded, K}, wide(a));
+  a_MK.narrow(0, 0, M).copy_(a);
+  const Tensor bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
+  with_element(out, [&]<typename T>() {
+    const T* weights = read_of<T>(w_NK);
+    const float* biases = bias_N.defined() ? read_of<float>(bias_N) : nullptr;
+    T* to = write_of<T>(out);
+    kernels::parallel_rows(N, grain_of(K), [&](int64_t begin, int64_t end) {
+      for (int64_t m = 0; m < M; m += together) {
+        kernels::table<T>().multiply_rows({.x = read_of<float>(a_MK) + m * K,
+                                           .w = weights + begin * w_NK.stride(0),
+                                           .bias = biases == nullptr ? nullptr : biases + begin,
+                                           .y = to + m * out.stride(0) + begin,
+                                           .w_stride = w_NK.stride(0),
+                                           .y_stride = out.stride(0),
+                                           .rows = std::min(together, M - m),
+                                           .outputs = end - begin,
+                                           .dim = K});
+      }
+    });
+  });
+}
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  if (a.size(0) <= kFewRows && b.stride(0) == 1 && out.stride(1) == 1) {
+    multiply_rows(out, a, b.t(), bias);
+  } else {
+    multiply_tiles(out, a, b, bias);
+  }
+}
+
+class WidenedLinear final : public Function<WidenedLinear> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O,
+                        bool want_x, bool want_w, bool want_b) {
+    auto shape = x.sizes().vec();
+    const Tensor x_RI = x.reshape({-1, shape.back()});
+    shape.back() = w_OI.size(0);
+    const Tensor y_RO = at::empty({x_RI.size(0), shape.back()}, x.options());
+    multiply(y_RO, x_RI, w_OI.t(), b_O.value_or(Tensor()));
+    ctx->save_for_backward({want_w ? x : Tensor(), want_x ? w_OI : Tensor()});  // what the other's gradient needs
+    ctx->saved_data["want_b"] = want_b;
+    return y_RO.view(shape);
+  }
+
+  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &w_OI = saved[1];
+    const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)});
+    Tensor dx, dw, db;
+    if (w_OI.defined()) {
+      auto shape = grads[0].sizes().vec();
+      shape.back() = w_OI.size(1);
+      dx = product(g_RO, w_OI).view(shape);
+    }
+    if (x.defined()) dw = product(g_RO.t(), x.reshape({-1, x.size(-1)}));
+    if (ctx->saved_data["want_b"].toBool()) db = g_RO.sum(0);
+    return {dx, dw, db, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+bool widens(const Tensor& x) {
+  if (x.scalar_type() == at::kHalf) return !multiplies_natively(Dtype::kF16) && on_cpu(x);
+  return x.scalar_type() == at::kBFloat16 && !multiplies_natively(Dtype::kBF16) && on_cpu(x);
+}
+
+void product_into(const Tensor& out, const Tensor& a, const Tensor& b) {
+  if (widens(a)) return multiply(out, a, b, {});
+  Tensor to = out;
+  at::mm_out(to, a, b);
+}
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  if (!widens(a)) return a.mm(b);
+  Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+  multiply(out, a, b, {});
+  return out;
+}
+
+Tensor widened_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
+  const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& y) {
+    return recording && y.requires_grad();
+  };
+  return WidenedLinear::apply(x, w, b, wanted(x), wanted(w), b && wanted(*b));
+}
+
+}  // namespace fn
+}  // namespace lockstep

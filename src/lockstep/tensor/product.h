@@ -1,0 +1,47 @@
+// Products of 16-bit matrices on a CPU that cannot multiply 16-bit numbers by itself. LibTorch's own take 2 to 60 times as
+// long there as float32, so tiles of both factors are widened to float32, multiplied and summed there, and the result is
+// rounded once. On a CPU that can, and for every other dtype and device, nothing here is used.
+//
+// Example:
+//   const Tensor logits = product(hidden_RD, w_VD.t());   // whichever way this CPU is quick
+#pragma once
+
+#include <optional>
+
+#include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/spec.h"
+
+namespace lockstep {
+
+/// Whether LibTorch multiplies matrices of `dtype` on this CPU at least as fast as float32: bfloat16 where the processor has
+/// instructions for it and neither ONEDNN_MAX_CPU_ISA nor ATEN_CPU_CAPABILITY takes them away; float16 never (its own code
+/// is kept the same on all CPUs). The one place that decides.
+bool multiplies_natively(Dtype dtype);
+
+/// For tests: while it lives, the whole process multiplies bfloat16 as a CPU with (or without) the instructions would.
+class [[nodiscard]] NativeProducts {
+ public:
+  explicit NativeProducts(bool bfloat16);
+  ~NativeProducts();
+  NativeProducts(const NativeProducts&) = delete;
+  NativeProducts& operator=(const NativeProducts&) = delete;
+
+ private:
+  int before_;
+};
+
+namespace fn {
+
+/// Whether products with `x` are made of widened tiles: it is 16-bit, and on a CPU (or rehearsed there) that is slow at it.
+bool widens(const Tensor& x);
+
+/// a [M,K] * b [K,N] -> [M,N].
+Tensor product(const Tensor& a, const Tensor& b);
+/// The same into `out` [M,N]; its rows are contiguous.
+void product_into(const Tensor& out, const Tensor& a, const Tensor& b);
+
+/// x[..., in] * w[out, in]^T (+ b[out]) where widens(x), differentiable in all three.
+Tensor widened_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b);
+
+}  // namespace fn
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+// Products of 16-bit matrices against float64, on a CPU that multiplies them by itself and as on one that does not.
+#include "lockstep/tensor/product.h"
+
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/kernels_tables.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+Tensor random(at::IntArrayRef shape, uint64_t salt, at::ScalarType dtype) {
+  Tensor made = at::zeros(shape, at::kFloat);
+  fill_normal(made, 1.0, 11, "product" + std::to_string(salt));
+  return made.to(dtype);
+}
+
+/// Half a unit in the last place of a number in [1, 2).
+double half_unit(at::ScalarType dtype) { return dtype == at::kHalf ? 0x1p-11 : 0x1p-8; }
+
+/// Entry by entry: what is exact, rounded once, and the rounding of float32 on the way over `depth` terms.
+void expect_rounded_once(const Tensor& got, const Tensor& exact, int64_t depth) {
+  const double sums = 4e-7 * static_cast<double>(depth);
+  const Tensor bound = exact.abs().mul(half_unit(got.scalar_type()) * 1.001).add(sums + 1e-7);
+  const Tensor over = got.to(at::kDouble).sub(exact).abs().sub(bound);
+  EXPECT_LE(over.max().item<double>(), 0.0) << at::toString(got.scalar_type());
+}
+
+TEST(Product, IsRoundedOnceWhateverItsSizesAndLayouts) {
+  const NativeProducts none(false);
+  const at::NoGradGuard quiet;
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    // Few rows, one tile, and one more than a tile in each direction.
+    for (const auto& [m, k, n] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 1, 1},
+                                                                                    {1, 100, 37},
+                                                                                    {3, 17, 5},
+                                                                                    {32, 64, 48},
+                                                                                    {33, 64, 48},
+                                                                                    {40, 2049, 33},
+                                                                                    {513, 20, 70},
+                                                                                    {35, 40, 1025}}) {
+      for (const bool turn_a : {false, true}) {
+        for (const bool turn_b : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << m << " x " << k << " x " << n << (turn_a ? " a^T" : "") << (turn_b ? " b^T" : ""));
+          const Tensor a = turn_a ? random({k, m}, 1, dtype).t() : random({m, k}, 1, dtype);
+          const Tensor b = turn_b ? random({n, k}, 2, dtype).t() : random({k, n}, 2, dtype);
+          const Tensor exact = a.to(at::kDouble).matmul(b.to(at::kDouble));
+          expect_rounded_once(fn::product(a, b), exact, k);
+          const Tensor wider = at::zeros({m, n + 3}, a.options());
+          fn::product_into(wider.narrow(1, 0, n), a, b);
+          EXPECT_TRUE(wider.narrow(1, 0, n).equal(fn::product(a, b)));
+          EXPECT_EQ(wider.narrow(1, n, 3).abs().max().item<double>(), 0.0) << "written beside the result";
+        }
+      }
+    }
+  }
+}
+
+TEST(Product, OfNoRowsIsEmpty) {
+  const NativeProducts none(false);
+  const Tensor b = random({8, 5}, 2, at::kBFloat16);
+  EXPECT_EQ(fn::product(random({0, 8}, 1, at::kBFloat16), b).sizes(), at::IntArrayRef({0, 5}));
+  EXPECT_EQ(fn::linear(random({2, 0, 8}, 1, at::kBFloat16), b.t().contiguous()).sizes(), at::IntArrayRef({2, 0, 5}));
+}
+
+TEST(Product, OfFewRowsGivesEachTheSameBitsAloneAndBesideOthers) {
+  const NativeProducts none(false);
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const Tensor x = random({31, 75}, 1, dtype), w = random({53, 75}, 2, dtype), b = random({53}, 3, dtype);
+    const Tensor together = fn::linear(x, w, b);
+    for (int64_t r = 0; r < 31; ++r)
+      EXPECT_TRUE(fn::linear(x.narrow(0, r, 1), w, b).equal(together.narrow(0, r, 1))) << r;
+  }
+}
+
+std::vector<Tensor> with_gradients(const Tensor& out, const std::vector<Tensor>& leaves, const Tensor& grad) {
+  auto results = torch::autograd::grad({out}, leaves, {grad});
+  results.insert(results.begin(), out.detach());
+  return results;
+}
+
+TEST(WidenedLinear, EqualsFloat64ForwardAndBackward) {
+  const NativeProducts none(false);
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t rows : {2, 90}) {
+      std::vector<Tensor> low, exact;
+      for (const auto& x : {random({rows, 3, 40}, 1, dtype), random({70, 40}, 2, dtype), random({70}, 3, dtype)}) {
+        low.push_back(x.detach().clone().requires_grad_());
+        exact.push_back(x.to(at::kDouble).detach().requires_grad_());
+      }
+      const Tensor grad = random({rows, 3, 70}, 4, dtype);
+      const auto got = with_gradients(fn::linear(low[0], low[1], low[2]), low, grad);
+      const auto wanted = with_gradients(at::linear(exact[0], exact[1], exact[2]), exact, grad.to(at::kDouble));
+      for (size_t i = 0; i < got.size(); ++i) expect_rounded_once(got[i], wanted[i], 300);
+    }
+  }
+}
+
+TEST(WidenedLinear, GivesNoGradientToWhatIsFrozen) {
+  const NativeProducts none(false);
+  const Tensor x = random({4, 8}, 1, at::kBFloat16), w = random({6, 8}, 2, at::kBFloat16);
+  const Tensor wanting = x.detach().clone().requires_grad_();
+  const auto got = torch::autograd::grad({fn::linear(wanting, w)}, {wanting}, {random({4, 6}, 3, at::kBFloat16)});
+  EXPECT_TRUE(got[0].equal(fn::product(random({4, 6}, 3, at::kBFloat16), w)));
+  EXPECT_FALSE(fn::linear(x, w).requires_grad());
+}
+
+/// What the tiles take is known before: the same bytes on hollow tensors.
+TEST(Product, TakesAsMuchMemoryAsItsRehearsal) {
+  const NativeProducts none(false);
+  const auto peak = [](const char* device, int64_t rows) {
+    const auto memory = DeviceMemory::make(device, {.torch_device = device[0] == 'm' ? "meta" : "cpu"});
+    const OnDevice scope(memory);
+    const auto options = at::TensorOptions().dtype(at::kBFloat16).device(memory->torch_device());
+    const Tensor x = at::zeros({rows, 700}, options), w = at::zeros({900, 700}, options);
+    (void)fn::linear(x, w);
+    return memory->peak_bytes();
+  };
+  for (const int64_t rows : {1, 7, 600}) EXPECT_EQ(peak("meta", rows), peak("virtual:1", rows)) << rows;
+  EXPECT_GT(peak("meta", 600), (600 * 700 + 900 * 700 + 600 * 900) * 2 + 900 * 700 * 4);
+}
+
+TEST(Product, IsLibTorchsOwnWhereTheProcessorMultiplies) {
+  const NativeProducts own(true);
+  const Tensor x = random({40, 64}, 1, at::kBFloat16), w = random({48, 64}, 2, at::kBFloat16);
+  EXPECT_FALSE(fn::widens(x));
+  EXPECT_TRUE(fn::linear(x, w).equal(at::linear(x, w)));
+  EXPECT_FALSE(fn::widens(x.to(at::kFloat)));
+  const NativeProducts none(false);
+  EXPECT_TRUE(fn::widens(x));
+  EXPECT_TRUE(fn::widens(x.to(at::kHalf)));
+  EXPECT_FALSE(fn::widens(x.to(at::kFloat)));
+}
+
+/// All 65,536 numbers through each instruction set's kernels, there and back.
+TEST(Float16, IsWidenedAndRoundedAsLibTorchDoes) {
+  Tensor every = at::zeros({65536}, at::kHalf);
+  auto* bits = static_cast<uint16_t*>(every.mutable_data_ptr());
+  for (int i = 0; i < 65536; ++i) bits[i] = static_cast<uint16_t>(i);
+  const Tensor finite = every.masked_select(every.to(at::kFloat).isfinite()).contiguous();
+  // Halves of every step between two neighbours, and a hair to either side: where rounding decides.
+  const Tensor wide = finite.to(at::kFloat);
+  const Tensor exact = at::cat({wide, wide.mul(1.0 + 0x1p-12), wide.mul(1.0 + 0x1p-11), wide.mul(1.0 + 0x1.8p-11),
+                                wide.add(0x1p-25), wide.add(0x1.8p-25), wide.mul(1.5), wide.mul(1e-5)});
+  const int64_t n = exact.numel();
+  const float one = 1.0F;
+  for (const auto* table : {&kernels::table_v2_f16(), &kernels::table_v3_f16(), &kernels::table_v4_f16()}) {
+    if (table == &kernels::table_v3_f16() && !__builtin_cpu_supports("avx2")) break;
+    if (table == &kernels::table_v4_f16() && !__builtin_cpu_supports("avx512vl")) break;
+    Tensor rounded = at::zeros({n}, at::kHalf);
+    table->store_rows(fn::read_of<float>(exact), fn::write_of<kernels::F16>(rounded), n, 1, n);
+    EXPECT_TRUE(rounded.equal(exact.to(at::kHalf)));
+    Tensor back = at::zeros({finite.numel()}, at::kHalf);
+    table->multiply_rows({.x = &one,
+                          .w = fn::read_of<kernels::F16>(finite),
+                          .bias = nullptr,
+                          .y = fn::write_of<kernels::F16>(back),
+                          .w_stride = 1,
+                          .y_stride = finite.numel(),
+                          .rows = 1,
+                          .outputs = finite.numel(),
+                          .dim = 1});
+    EXPECT_TRUE(back.equal(finite));
+    const Tensor wild = at::full({1, 16}, std::numeric_limits<double>::infinity(), at::kHalf);
+    for (const Tensor& odd : {wild, wild.neg(), wild.sub(wild)}) {
+      EXPECT_FALSE(table->all_finite(fn::read_of<kernels::F16>(odd), 16));
+      Tensor same = at::zeros({1, 16}, at::kHalf);
+      const Tensor from = odd.to(at::kFloat);
+      table->store_rows(fn::read_of<float>(from), fn::write_of<kernels::F16>(same), 16, 1, 16);
+      EXPECT_TRUE(same.equal(odd) || (same.isnan().all().item<bool>() && odd.isnan().all().item<bool>()));
+    }
+    EXPECT_TRUE(table->all_finite(fn::read_of<kernels::F16>(finite), finite.numel()));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
