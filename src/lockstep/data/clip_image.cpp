@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/image_codecs.h"
 
 namespace lockstep {
 
@@ -45,6 +46,7 @@ void read_crop_size(const ImageKeys& keys, ClipImageConfig& config) {
 Image pad_to_square(const Image& image, const std::array<double, 3>& mean) {
   if (image.width == image.height) return image;
   const int64_t edge = std::max(image.width, image.height);
+  check_image_size(edge, edge, "the padded picture");
   Image out{.width = edge, .height = edge, .pixels = std::vector<uint8_t>(static_cast<size_t>(edge * edge * 3))};
   std::array<uint8_t, 3> colour{};
   for (size_t c = 0; c < 3; ++c) colour[c] = static_cast<uint8_t>(std::clamp(mean[c] * 255, 0.0, 255.0));

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
+#include "lockstep/data/image_codecs.h"
 
 namespace lockstep {
 
@@ -170,6 +171,7 @@ Image resize_nearest(const Image& image, int64_t width, int64_t height) {
 }  // namespace
 
 Image resize(const Image& image, int64_t width, int64_t height, Resample filter) {
+  check_image_size(width, height, "the resized picture");
   check(width > 0 && height > 0 && image.width > 0 && image.height > 0,
         fmt::format("resize: {}x{} to {}x{}", image.width, image.height, width, height));
   if (width == image.width && height == image.height) return image;
@@ -186,6 +188,7 @@ Image resize(const Image& image, int64_t width, int64_t height, Resample filter)
 
 Image center_crop(const Image& image, int64_t width, int64_t height) {
   check(width > 0 && height > 0, fmt::format("center_crop: to {}x{}", width, height));
+  check_image_size(width, height, "the cropped picture");
   // Halves round down, so that an odd rest stands right and below when cutting, left and above when padding.
   const auto floor_half = [](int64_t rest) { return rest >= 0 ? rest / 2 : (rest - 1) / 2; };
   const int64_t left = floor_half(image.width - width), top = floor_half(image.height - height);
