@@ -4,7 +4,18 @@
 #include <numeric>
 #include <utility>
 
+#include "lockstep/base/text_format.h"
+
 namespace lockstep {
+namespace {
+
+/// Whatever a file of strangers put into it, a message fits a screen.
+std::string readable(const std::string& message) {
+  constexpr size_t kMaxMessage = 3000;
+  return cut_text(message, kMaxMessage);
+}
+
+}  // namespace
 
 Error::Error(ExitCode code, std::string message, std::string hint)
     : code_(code), message_(std::move(message)), hint_(std::move(hint)) {
@@ -35,15 +46,15 @@ InternalError::InternalError(std::string message, std::source_location where)
             "this is a bug in lockstep; please report it with the command line") {}
 
 UserError usage_error(std::string message, std::string hint) {
-  return {ExitCode::kUsage, std::move(message), std::move(hint)};
+  return {ExitCode::kUsage, readable(message), readable(hint)};
 }
 
 UserError data_error(std::string message, std::string hint) {
-  return {ExitCode::kData, std::move(message), std::move(hint)};
+  return {ExitCode::kData, readable(message), readable(hint)};
 }
 
 UserError checkpoint_error(std::string message, std::string hint) {
-  return {ExitCode::kCheckpoint, std::move(message), std::move(hint)};
+  return {ExitCode::kCheckpoint, readable(message), readable(hint)};
 }
 
 void check(bool ok, std::string_view message, std::source_location where) {
@@ -55,6 +66,8 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   // Two slips in a word of three letters leave nothing to recognise it by.
   size_t best_distance = (word.size() <= 3 ? 1 : std::max<size_t>(2, word.size() / 3)) + 1;
   for (const auto& candidate : candidates) {
+    const size_t longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;
     std::vector<size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
     for (size_t i = 1; i <= word.size(); ++i) {

@@ -65,5 +65,11 @@ TEST(NearestName, AShortWordIsNotReplacedAsAWhole) {
   EXPECT_EQ(nearest_name("run", {"sft"}), "");
 }
 
+TEST(Errors, AMessageStaysReadableWhateverAFilePutsIntoIt) {
+  const std::string flood(300'000, 'x');
+  for (const UserError& error : {data_error(flood, flood), checkpoint_error(flood), usage_error(flood)})
+    EXPECT_LT(std::string(error.what()).size(), 8'000U);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -62,7 +62,66 @@ TEST(ParseJson, RefusesBytesThatAreNotUtf8AndTextAfterTheEnd) {
 
 TEST(ParseJson, ANumberThatNoDoubleHoldsIsOurError) {
   const std::string text = refusal([] { parse_json("[1e999]", "f"); });
-  EXPECT_EQ(text.substr(0, 21), "4: f: not valid JSON:") << text;
+  EXPECT_EQ(text.substr(0, 38), "4: f: line 1 column 6: not valid JSON:") << text;
+  EXPECT_LT(refusal([] { parse_json("1e9" + std::string(100'000, '9'), "f"); }).size(), 1000U);
+}
+
+TEST(ParseJson, WhatIsNestedTooDeepIsRefusedWhereItPassesTheLimit) {
+  const auto nested = [](size_t depth, const std::string& open, const std::string& close) {
+    std::string text;
+    for (size_t i = 0; i < depth; ++i) text += open;
+    text += "1";
+    for (size_t i = 0; i < depth; ++i) text += close;
+    return text;
+  };
+  EXPECT_EQ(parse_json(nested(256, "[", "]"), "f").size(), 1U);
+  EXPECT_EQ(refusal([&] { parse_json(nested(257, "[", "]"), "f"); }),
+            "4: f: line 1 column 257: not valid JSON: nested more than 256 deep");
+  for (const size_t depth : {size_t{100'000}, size_t{10'000'000}}) {
+    EXPECT_EQ(refusal([&] { parse_json(std::string(depth, '['), "f"); }),
+              "4: f: line 1 column 257: not valid JSON: nested more than 256 deep");
+    EXPECT_TRUE(parse_json_or_discard(nested(depth / 100, "{\"a\":", "}")).is_discarded());
+  }
+}
+
+TEST(ParseJson, WhatGrowsInMemoryIsRefused) {
+  std::string text = "[";
+  for (int i = 0; i < 1000; ++i) text += "[],";
+  text += "0]";
+  EXPECT_EQ(parse_json(text, "f").size(), 1001U);
+  const std::string refused = refusal([&] { parse_json(text, "f", {.memory = 64 << 10}); });
+  EXPECT_NE(refused.find("not valid JSON: needs more than 0 MiB of memory"), std::string::npos) << refused;
+}
+
+TEST(ParseJson, AKeyThatStandsTwiceKeepsItsPlaceAndTakesTheLastValue) {
+  // Few keys are looked at one by one, many by a table.
+  for (const int count : {2, 1000}) {
+    std::string text = "{\"again\": 1";
+    for (int i = 0; i < count; ++i) text += ", \"key" + std::to_string(i) + "\": " + std::to_string(i);
+    text += ", \"again\": 2}";
+    const Json value = parse_json(text, "f");
+    EXPECT_EQ(value, Json::parse(text));
+    EXPECT_EQ(value.begin().key(), "again");
+    EXPECT_EQ(value.at("again"), 2);
+    const std::string refused = refusal([&] { parse_json(text, "f", {.refuses_twice_named = true}); });
+    EXPECT_NE(refused.find("\"again\" stands there twice"), std::string::npos) << refused;
+  }
+  EXPECT_EQ(parse_json(R"({"a": {"x": 1, "x": 2}})", "f", {.refuses_twice_named = true})["a"]["x"], 2);
+}
+
+TEST(ParseJson, AMillionKeysTakeNoLongerThanAMillionItems) {  // quadratic, it would be an hour
+  std::string text = "{\"a\": 0";
+  for (int i = 0; i < 1'000'000; ++i) text += ",\"" + std::to_string(i) + "\":" + std::to_string(i);
+  EXPECT_EQ(parse_json(text + "}", "f").size(), 1'000'001U);
+}
+
+TEST(ParseCbor, RefusesWhatIsNestedOrPromisesMoreThanItHolds) {
+  std::string bytes;
+  Json::to_cbor(Json{{"a", {1, 2.5, "x", nullptr}}}, bytes);
+  EXPECT_EQ(parse_cbor_or_discard(bytes, {.depth = 3}), Json({{"a", {1, 2.5, "x", nullptr}}}));
+  EXPECT_TRUE(parse_cbor_or_discard(bytes, {.depth = 1}).is_discarded());
+  EXPECT_TRUE(parse_cbor_or_discard(std::string(100'000, '\x81'), {.depth = 32}).is_discarded());
+  EXPECT_TRUE(parse_cbor_or_discard(std::string("\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", 9), {}).is_discarded());
 }
 
 TEST_F(JsonFiles, RoundTrips) {
@@ -108,6 +167,14 @@ TEST_F(JsonFiles, MissingFilesAndFoldersAreNamed) {
   EXPECT_EQ(refusal([&] { read_json(folder_); }), "4: " + folder_.string() + ": no such file");
   EXPECT_EQ(refusal([&] { read_text(missing); }), "3: " + missing + ": cannot be read (No such file or directory)");
   EXPECT_EQ(refusal([&] { read_text(folder_); }), "3: " + folder_.string() + ": cannot be read (a folder)");
+}
+
+TEST_F(JsonFiles, AFileLargerThanTextIsIsNotReadToItsEnd) {
+  const fs::path path = folder_ / "sparse.json";
+  std::ofstream(path).put('{');
+  fs::resize_file(path, uint64_t{1} << 40);
+  EXPECT_EQ(refusal([&] { read_text(path, 1 << 20); }),
+            "3: " + path.string() + ": expected at most 1048576 bytes, found more");
 }
 
 TEST_F(JsonFiles, WhatCannotBeWrittenIsOurErrorAndLeavesNothing) {

@@ -62,6 +62,15 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::string cut_text(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  const auto is_inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
+  size_t head = most / 2, tail = text.size() - most / 4;
+  while (head > 0 && is_inside(head)) --head;
+  while (tail < text.size() && is_inside(tail)) ++tail;
+  return fmt::format("{}… ({} bytes) …{}", text.substr(0, head), text.size(), text.substr(tail));
+}
+
 bool starts_with_any(std::string_view text, std::span<const std::string> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) { return text.starts_with(prefix); });
 }

@@ -15,6 +15,12 @@ std::string format_count(int64_t count);                   // "31.5M", "960"
 std::string format_shape(std::span<const int64_t> shape);  // "[2, 58, 64]"
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);
+
+/// Of what a file or a person wrote, what a message quotes: at most this many bytes of it.
+inline constexpr size_t kMaxQuoted = 200;
+/// `text`, its middle left out where it is longer than `most` bytes: "abc… (3000 bytes) …xyz". Cuts between characters.
+std::string cut_text(std::string_view text, size_t most = kMaxQuoted);
+
 bool starts_with_any(std::string_view text, std::span<const std::string> prefixes);
 
 }  // namespace lockstep

@@ -66,6 +66,12 @@ TEST(TextFormat, SplitKeepsEmptyPartsAndJoinUndoesIt) {
   EXPECT_EQ(join(std::vector<std::string>{}, ", "), "");
 }
 
+TEST(TextFormat, ALongTextLosesItsMiddleBetweenCharacters) {
+  EXPECT_EQ(cut_text("short"), "short");
+  EXPECT_EQ(cut_text("0123456789abcdefghij", 8), "0123… (20 bytes) …ij");
+  EXPECT_EQ(cut_text("ääääääääää", 9), "ää… (20 bytes) …ä");
+}
+
 TEST(TextFormat, StartsWithAny) {
   const std::vector<std::string> prefixes = {"visual.", "audio."};
   EXPECT_TRUE(starts_with_any("audio.conv1", prefixes));

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
 #include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/metric_flags.h"
@@ -94,7 +95,7 @@ Json as_json(const Evaluation& found) {
                {"exact_rows", answers.exact},
                {"answered_rows", answers.rows}};
   for (const auto& metric : answers.metrics) json[metric.name] = metric.mean;
-  const Json values = Json::parse(answers.values);
+  const Json values = parse_json(answers.values, "evaluation figures");
   for (const auto& item : values.items()) json[item.key()] = item.value();
   json["groups"] = groups;
   json["samples"] = samples;
@@ -121,7 +122,7 @@ void print_table(const Evaluation& found) {
                : fmt::format("{:.4f} ({} rows)", metric.mean, metric.rows));
   }
   for (const auto& [name, share] : answers.groups) line("  " + name, fmt::format("{:.4f}", share));
-  const Json values = Json::parse(answers.values);
+  const Json values = parse_json(answers.values, "evaluation figures");
   for (const auto& item : values.items()) line(item.key(), item.value().dump());
   line("seconds", fmt::format("{:.1f}", seconds));
   for (const auto& sample : answers.samples) {

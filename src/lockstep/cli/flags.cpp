@@ -37,7 +37,7 @@ UserError unknown_flag(const CLI::App& app) {
 
 /// A flag's text as the JSON value it spells.
 Json typed(const std::string& text) {
-  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json parsed = parse_json_or_discard(text);
   return parsed.is_boolean() || parsed.is_number() ? parsed : Json(text);
 }
 

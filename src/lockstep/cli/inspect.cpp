@@ -9,6 +9,7 @@
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/state/checkpoint_manifest.h"
 
 namespace lockstep {
 
@@ -17,14 +18,28 @@ const char* const inspect_summary = "say what a checkpoint folder holds and whet
 int run_inspect(const Words& args, const Host& /*host*/) {
   std::string dir;
   std::vector<std::string> no_build;
-  bool as_json = false;
+  bool as_json = false, verify = true;
   CLI::App app(inspect_summary, "lockstep inspect");
-  app.footer("Example:\n  lockstep inspect my-model\nReads headers only: a 100 GB folder takes a moment.");
+  app.footer(
+      "Example:\n  lockstep inspect my-model\nReads headers only, and all bytes of "
+      "weights that have hashes beside them, as lockstep saves them (--verify false leaves that out).");
   app.add_option("DIR", dir, "folder with config.json and safetensors")->required();
   app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
+  app.add_option("--verify", verify, "compare weights with the hashes of lockstep_manifest.json, where there is one")
+      ->capture_default_str();
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
-  const Json report = inspect_checkpoint(dir, components_from("--no_build", no_build));
+  Json report = inspect_checkpoint(dir, components_from("--no_build", no_build));
+  if (verify && report.contains("files")) {
+    std::vector<std::string> names;
+    for (const auto& file : report["files"]) names.push_back(file["name"].get<std::string>());
+    try {
+      verify_files(dir, names);
+    } catch (Error& e) {
+      e.add_frame("hashes");
+      report["problems"].push_back(e.what());
+    }
+  }
   std::cout << (as_json ? report.dump(2) + "\n" : inspect_text(report));
   return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
 }

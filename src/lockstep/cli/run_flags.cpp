@@ -69,6 +69,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")
       ->group("Model");
+  app.add_option("--verify", flags.given.verify,
+                 "compare the weights with the hashes that stand beside them in a checkpoint of lockstep")
+      ->capture_default_str()
+      ->group("Model");
   app.add_option("--no_build", flags.no_build,
                  "components that are not built: they hold no byte, rows that need them are refused, and a checkpoint "
                  "keeps their tensors as they are (vision)")

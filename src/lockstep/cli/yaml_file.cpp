@@ -1,10 +1,14 @@
 #include "lockstep/cli/yaml_file.h"
 
+#include <set>
+#include <vector>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace {
@@ -17,40 +21,75 @@ std::string place(const std::filesystem::path& path, const YAML::Mark& mark) {
 Json scalar(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (node.Tag() == "!") return text;  // quoted
-  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json parsed = parse_json_or_discard(text);
   return parsed.is_boolean() || parsed.is_number() ? parsed : Json(text);
 }
 
-Json value_of(const YAML::Node& node, const std::filesystem::path& path) {
-  if (node.IsScalar()) return scalar(node);
-  if (node.IsSequence()) {
+/// Walks the document into JSON. An alias is walked again wherever it stands: nine lines of lists of the line before,
+/// twice each, would be 2 GB, and one that holds itself has no end.
+class Walk {
+ public:
+  explicit Walk(const std::filesystem::path& path) : path_(path) {}
+
+  Json value(const YAML::Node& node) {
+    pay(budget_.spend(2 * sizeof(Json)), node);
+    if (node.IsScalar()) {
+      pay(budget_.spend(node.Scalar().size()), node);
+      return scalar(node);
+    }
+    if (!node.IsSequence() && !node.IsMap()) return nullptr;
+    pay(budget_.enter(), node);
+    Json out = node.IsMap() ? map(node) : list(node);
+    budget_.leave();
+    return out;
+  }
+
+ private:
+  void pay(bool affordable, const YAML::Node& node) const {
+    if (affordable) return;
+    throw usage_error(fmt::format("{}: {}, aliases expanded", place(path_, node.Mark()), budget_.why()),
+                      "a file of flags or stages is a few lists and maps");
+  }
+
+  Json list(const YAML::Node& node) {
     Json list = Json::array();
-    for (const auto& item : node) list.push_back(value_of(item, path));
+    for (const auto& item : node) list.push_back(value(item));
     return list;
   }
-  if (!node.IsMap()) return nullptr;
-  Json map = Json::object();
-  for (const auto& entry : node) {
-    if (!entry.first.IsScalar()) {
-      throw usage_error(
-          fmt::format("{}: expected a key of text, found a list or map", place(path, entry.first.Mark())));
+
+  Json map(const YAML::Node& node) {
+    Json map = Json::object();
+    std::set<std::string> keys;  // a map of JSON looks at all earlier keys for each
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar()) {
+        throw usage_error(
+            fmt::format("{}: expected a key of text, found a list or map", place(path_, entry.first.Mark())));
+      }
+      const std::string& key = entry.first.Scalar();
+      pay(budget_.spend(key.size()), entry.first);
+      if (!keys.insert(key).second) {
+        throw usage_error(
+            fmt::format("{}: the key \"{}\" stands twice", place(path_, entry.first.Mark()), cut_text(key)),
+            "keep one of them");
+      }
+      Json below = value(entry.second);
+      static_cast<std::vector<Json::object_t::value_type>&>(map.get_ref<Json::object_t&>())
+          .emplace_back(key, std::move(below));
     }
-    const std::string key = entry.first.Scalar();
-    if (map.contains(key)) {
-      throw usage_error(fmt::format("{}: the key \"{}\" stands twice", place(path, entry.first.Mark()), key),
-                        "keep one of them");
-    }
-    map[key] = value_of(entry.second, path);
+    return map;
   }
-  return map;
-}
+
+  const std::filesystem::path& path_;
+  JsonBudget budget_{{.depth = 64, .memory = size_t{16} << 20}};
+};
 
 }  // namespace
 
 Json read_yaml(const std::filesystem::path& path) {
-  const std::string text = read_text(path);
+  constexpr size_t kMostBytes = size_t{1} << 20;  // the parser keeps hundreds of bytes for each of the file's
+  const std::string text = read_text(path, kMostBytes);
   try {
-    return value_of(YAML::Load(text), path);
+    return Walk(path).value(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     throw usage_error(fmt::format("{}: this is no YAML: {}", place(path, error.mark), error.msg),
                       "lists and maps need the same indentation throughout, by spaces");

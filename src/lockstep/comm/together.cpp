@@ -20,7 +20,7 @@ std::string packed(const std::optional<Failure>& failure) {
 }
 
 Failure unpacked(const std::string& text) {
-  const Json json = Json::parse(text);
+  const Json json = parse_json(text, "the failure of a rank");
   return {static_cast<ExitCode>(json[0].get<int>()), json[1].get<std::string>(), json[2].get<std::string>(), true};
 }
 

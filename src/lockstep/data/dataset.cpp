@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/mapped_file.h"
 #include "lockstep/base/worker.h"
 #include "lockstep/data/loader.h"  // epoch_order
@@ -38,16 +39,15 @@ struct DataFile {
 };
 
 /// The parser's words without its prefix ("[json.exception...] parse error at line 1, column 5: "), and where it stood.
-std::string describe_syntax_error(const Json::parse_error& error, std::string_view text, const RowSpan& span,
-                                  bool is_array) {
-  const size_t byte = std::min(text.size(), error.byte == 0 ? size_t{0} : error.byte - 1);
+std::string describe_fault(const JsonFault& fault, std::string_view text, const RowSpan& span, bool is_array) {
+  const size_t byte = std::min(text.size(), fault.byte);
   const std::string_view before = text.substr(0, byte);
   const auto lines = std::count(before.begin(), before.end(), '\n');
   const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   // Columns are characters: continuation bytes of UTF-8 do not count.
   const auto column = 1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(line_start), before.end(),
                                         [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
-  std::string_view what = error.what();
+  std::string_view what = fault.why;
   if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
   constexpr size_t kLongest = 160;
   std::string words(what.substr(0, kLongest));
@@ -62,12 +62,10 @@ std::string describe_syntax_error(const Json::parse_error& error, std::string_vi
 Sample parse_row(const DataFile& file, size_t row) {
   Json json;
   const std::string_view text = file.text(row);
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw data_error(
-        fmt::format("{}: {}", file.where(row), describe_syntax_error(error, text, file.rows[row], file.is_array)),
-        "a row is one JSON object; without --strict such rows are skipped");
+  JsonFault fault;
+  if (!try_parse_json(text, json, fault)) {
+    throw data_error(fmt::format("{}: {}", file.where(row), describe_fault(fault, text, file.rows[row], file.is_array)),
+                     "a row is one JSON object; without --strict such rows are skipped");
   }
   return sample_from_row(json, file.where(row), file.base_dir);
 }

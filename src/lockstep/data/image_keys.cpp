@@ -1,9 +1,12 @@
 #include "lockstep/data/image_keys.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 
@@ -17,7 +20,8 @@ const Json* ImageKeys::find(const char* key) const {
 }
 
 UserError ImageKeys::wrong(const char* key, const char* expected, const Json& found) const {
-  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", where_, key, expected, found.dump()));
+  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", where_, key, expected,
+                                      cut_text(found.dump(-1, ' ', false, Json::error_handler_t::replace))));
 }
 
 void ImageKeys::read(const char* key, bool& value) const {
@@ -75,9 +79,14 @@ void PixelScale::read_scale(const ImageKeys& keys) {
   keys.read("do_normalize", do_normalize);
   keys.read("image_mean", mean);
   keys.read("image_std", std);
-  if (std::ranges::find(std, 0.0) != std.end()) {
-    throw keys.wrong("image_std", "numbers other than 0", *keys.find("image_std"));
-  }
+  // What leaves this range is infinite in float32, or so small that every picture is the same.
+  const auto usual = [](double value) { return std::abs(value) >= 1e-6 && std::abs(value) <= 1e6; };
+  if (!std::ranges::all_of(std, usual))
+    throw keys.wrong("image_std", "numbers of 1e-6 to 1e6", *keys.find("image_std"));
+  if (std::ranges::any_of(mean, [](double value) { return std::abs(value) > 1e6; }))
+    throw keys.wrong("image_mean", "numbers up to 1e6", *keys.find("image_mean"));
+  if (do_rescale && !usual(rescale_factor))
+    throw keys.wrong("rescale_factor", "a number of 1e-6 to 1e6", *keys.find("rescale_factor"));
 }
 
 std::array<std::array<float, 256>, 3> PixelScale::tables() const {

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMostPixels = int64_t{1} << 40;
+constexpr int64_t kMostPixels = int64_t{1} << 28;  // of a picture that is made: 3 GB as float32
 constexpr int64_t kSteepest = 200;
 
 void read_pixels(const ImageKeys& keys, PatchImageConfig& config) {
@@ -98,6 +98,10 @@ PatchImageConfig read_patch_image_config(const Json& json, const std::string& wh
   edge("merge_size", config.merge);
   keys.read("resample", config.resample);
   read_pixels(keys, config);
+  if (config.min_pixels > config.max_pixels) {
+    throw checkpoint_error(fmt::format("{}: min_pixels: expected at most max_pixels {}, found {}", where,
+                                       config.max_pixels, config.min_pixels));
+  }
   return config;
 }
 

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
+#include "lockstep/data/image_codecs.h"
 #include "lockstep/data/resample_taps.h"
 
 namespace lockstep {
@@ -240,6 +241,7 @@ Image resize_nearest(const Image& image, int64_t width, int64_t height, ImageBac
 
 Image resize(const Image& image, int64_t width, int64_t height, Resample filter, ImageBackend backend) {
   using enum Resample;
+  check_image_size(width, height, "the resized picture");
   check(width > 0 && height > 0 && image.width > 0 && image.height > 0,
         fmt::format("resize: {}x{} to {}x{}", image.width, image.height, width, height));
   if (width == image.width && height == image.height) return image;
@@ -255,6 +257,7 @@ Image resize(const Image& image, int64_t width, int64_t height, Resample filter,
 
 Image center_crop(const Image& image, int64_t width, int64_t height, ImageBackend backend) {
   check(width > 0 && height > 0, fmt::format("center_crop: to {}x{}", width, height));
+  check_image_size(width, height, "the cropped picture");
   // An odd rest stands right and below when cutting. When padding, Pillow's way has it left and above, torchvision's
   // right and below.
   const auto margin = [backend](int64_t rest) {

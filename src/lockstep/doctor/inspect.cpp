@@ -84,7 +84,6 @@ void look_at_model(const HfConfig& config, const Family& family, const std::set<
   const KeyMap keys = KeyMap::match(model, weights);
   const Unmatched rest = unmatched(model, weights, keys);
   report["dialect"] = keys.dialect();
-  report["extra"] = rest.extra;
   report["derived"] = rest.derived;
   for (const auto& notice : rest.notices) report["notices"].push_back(notice);
 }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/failure.h"
+#include "lockstep/base/json.h"
 #include "lockstep/doctor/links.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/tensor.h"
@@ -86,7 +87,7 @@ std::vector<Link> measure_rounds(const std::vector<LinkRound>& rounds, const Wor
   }
   std::vector<Link> links;
   for (const auto& text : control.all_gather_bytes(mine.dump(), "links")) {
-    for (const auto& json : Json::parse(text)) links.push_back(link_from(json));
+    for (const auto& json : parse_json(text, "links")) links.push_back(link_from(json));
   }
   std::sort(links.begin(), links.end(),
             [](const Link& x, const Link& y) { return std::pair(x.a, x.b) < std::pair(y.a, y.b); });

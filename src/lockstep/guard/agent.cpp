@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <poll.h>
 
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/post_mortem.h"
 
@@ -164,11 +165,11 @@ void Agent::wait_for_news() {
 
 void Agent::turn() {
   ranks_.pump();
-  for (const auto& word : ranks_.take_words()) meet_parent(Json::parse(word, nullptr, /*allow_exceptions=*/false));
+  for (const auto& word : ranks_.take_words()) meet_parent(parse_json_or_discard(word));
   if (tree_ != nullptr) {
     const TreeNews received = tree_->pump();
-    for (const auto& order : received.from_parent) obey(Json::parse(order));
-    for (const auto& word : received.from_children) hear(Json::parse(word));
+    for (const auto& order : received.from_parent) obey(parse_json_or_discard(order));
+    for (const auto& word : received.from_children) hear(parse_json_or_discard(word));
   }
   if (conclusion_) return enforce();
   if (options_.strict) ranks_.clear_calls();
@@ -227,7 +228,7 @@ void Agent::obey(const Json& order) {
     conclusion_->diagnosis.headline = text_of(order, "headline");
     conclusion_->post_mortem = text_of(order, "post_mortem");
     write_post_mortem(conclusion_->post_mortem, ranks_.reports(FlightRing::kSize),
-                      Json::parse(text_of(order, "diagnosis"), nullptr, /*allow_exceptions=*/false));
+                      parse_json_or_discard(text_of(order, "diagnosis")));
     end_ranks({.exit_code = exit_code,
                .message = FixedText<8192>(text_of(order, "message")),
                .hint = FixedText<1024>(text_of(order, "hint"))});

@@ -18,50 +18,9 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kHead = sizeof(uint32_t);
-constexpr int kMaxDepth = 32;
+constexpr JsonLimits kLimits{.depth = 32};
 constexpr size_t kMaxTaken = size_t{1} << 20;     // read bytes that may stay before the rest moves up
 constexpr size_t kMaxWaiting = size_t{64} << 20;  // a peer that does not read loses the connection
-
-/// Whether a message can be built: the builder recurses into what is nested, and reserves what is promised.
-class ShapeCheck final : public nlohmann::json_sax<Json> {
- public:
-  explicit ShapeCheck(size_t bytes) : bytes_(bytes) {}
-  bool null() override { return true; }
-  bool boolean(bool /*value*/) override { return true; }
-  bool number_integer(int64_t /*value*/) override { return true; }
-  bool number_unsigned(uint64_t /*value*/) override { return true; }
-  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
-  bool string(std::string& /*value*/) override { return true; }
-  bool binary(Json::binary_t& /*value*/) override { return true; }
-  bool key(std::string& /*value*/) override { return true; }
-  bool start_object(size_t count) override { return enter(count); }
-  bool end_object() override { return leave(); }
-  bool start_array(size_t count) override { return enter(count); }
-  bool end_array() override { return leave(); }
-  bool parse_error(size_t /*at*/, const std::string& /*token*/, const nlohmann::detail::exception& /*why*/) override {
-    return false;
-  }
-
- private:
-  bool enter(size_t count) {
-    constexpr auto kUnknown = static_cast<size_t>(-1);
-    return ++depth_ <= kMaxDepth && (count == kUnknown || count <= bytes_);
-  }
-  bool leave() {
-    --depth_;
-    return true;
-  }
-  size_t bytes_;
-  int depth_ = 0;
-};
-
-/// Discarded when it is no message.
-Json from_bytes(const char* begin, const char* end) {
-  ShapeCheck check(static_cast<size_t>(end - begin));
-  if (!Json::sax_parse(begin, end, &check, Json::input_format_t::cbor, /*strict=*/true))
-    return Json::value_t::discarded;
-  return Json::from_cbor(begin, end, /*strict=*/true, /*allow_exceptions=*/false);
-}
 
 }  // namespace
 
@@ -136,7 +95,7 @@ std::optional<Json> FrameStream::receive() {
   }
   if (there < kHead + length) return std::nullopt;
   const char* begin = in_.data() + taken_ + kHead;
-  Json message = from_bytes(begin, begin + length);
+  Json message = parse_cbor_or_discard({begin, length}, kLimits);
   taken_ += kHead + length;
   if (taken_ == in_.size() || taken_ > kMaxTaken) {
     in_.erase(0, taken_);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/judge_rules.h"
 
@@ -84,7 +85,7 @@ std::optional<Diagnosis> differing_facts(const Census& census) {
   std::map<std::string, FactHolders> facts;
   for (const auto& one : census.classes) {
     if (one.sample.facts.empty()) continue;
-    const Json json = Json::parse(one.sample.facts, nullptr, /*allow_exceptions=*/false);
+    const Json json = parse_json_or_discard(one.sample.facts);
     if (!json.is_object()) continue;
     for (const auto& [name, value] : json.items()) {
       if (value.is_string()) facts[name].by_value[value.get<std::string>()].add(one.ranks);

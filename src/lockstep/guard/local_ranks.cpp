@@ -111,7 +111,7 @@ void LocalRanks::let_in(int socket, Packet& packet) {
     ::close(socket);
   };
   if (!own_user) return refuse("another user's process");
-  const Json greeting = Json::parse(packet.text, nullptr, /*allow_exceptions=*/false);
+  const Json greeting = parse_json_or_discard(packet.text);
   const bool whole = greeting.is_object() && greeting.contains("token") && greeting["token"].is_string() &&
                      greeting.contains("rank") && greeting["rank"].is_number_integer();
   if (!whole || !same_token(greeting["token"].get<std::string>(), token_)) return refuse("the token is wrong");

@@ -52,7 +52,7 @@ void Member::greet() {
   const auto packet = send_packet(socket_, greeting.dump(), recorder_.memory()->fd())
                           ? receive_packet(socket_, kWelcomeMs)
                           : std::nullopt;
-  const Json answer = packet ? Json::parse(packet->text, nullptr, /*allow_exceptions=*/false) : Json();
+  const Json answer = packet ? parse_json_or_discard(packet->text) : Json();
   if (!answer.is_object() || !answer.contains("welcome")) {
     ::close(socket_);
     throw no_agent(answer.is_object() ? "refused: " + answer.value("refused", std::string("no reason")) : "no answer");

@@ -63,7 +63,7 @@ Json printed_values(const Program& program, const ProgramResult& result) {
   if (result.exit_code != 0) {
     throw data_error(with_words(fmt::format("{}: ended with exit code {}", who, result.exit_code), result), again);
   }
-  Json values = Json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  Json values = parse_json_or_discard(result.output);
   if (values.is_object()) return values;
   throw data_error(
       result.output.empty()

@@ -83,6 +83,19 @@ int64_t HfConfig::integer(const std::string& key, int64_t otherwise) const {
   return *number;
 }
 
+int64_t HfConfig::size(const std::string& key, int64_t otherwise, SizeRange range) const {
+  const int64_t value = integer(key, otherwise);
+  if (value >= range.least && value <= range.most) return value;
+  throw checkpoint_error(
+      fmt::format("{}: \"{}\": expected {} to {}, found {}", where_, key, range.least, range.most, value));
+}
+
+double HfConfig::positive(const std::string& key, double otherwise) const {
+  const double value = number(key, otherwise);
+  if (value > 0) return value;
+  throw checkpoint_error(fmt::format("{}: \"{}\": expected a number above 0, found {}", where_, key, value));
+}
+
 double HfConfig::number(const std::string& key, double otherwise) const {
   const Json* found = present(*value_, key);
   if (found == nullptr) return otherwise;
@@ -124,6 +137,8 @@ std::vector<int64_t> HfConfig::integers(const std::string& key) const {
   for (const auto& item : *found) {
     const auto number = as_integer(item);
     if (!number) throw wrong_kind(where_, key, "a list of integers", *found);
+    constexpr int64_t kMost = int64_t{1} << 40;  // so that they can be added
+    if (*number < -kMost || *number > kMost) throw wrong_kind(where_, key, "a list of smaller integers", *found);
     out.push_back(*number);
   }
   return out;

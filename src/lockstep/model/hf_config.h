@@ -16,6 +16,15 @@
 
 namespace lockstep {
 
+/// What a size in a config may be. Beyond these no model exists, and sums of products stay far from overflow.
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;  // of a state, of a picture's edge in pixels
+inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
+inline constexpr int64_t kMaxLayers = 4096;  // each becomes a block before any weight is looked at
+inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
+struct SizeRange {
+  int64_t least = 1, most = kMaxWidth;
+};
+
 class HfConfig {
  public:
   static HfConfig load(const std::filesystem::path& dir);  // dir/config.json; throws UserError(kCheckpoint)
@@ -28,7 +37,9 @@ class HfConfig {
   HfConfig at(const std::string& key) const;      // a sub-object; an empty one when absent
   int64_t integer(const std::string& key) const;  // the overloads without a default throw when absent
   int64_t integer(const std::string& key, int64_t otherwise) const;
+  int64_t size(const std::string& key, int64_t otherwise, SizeRange range = {}) const;  // an integer of the range
   double number(const std::string& key, double otherwise) const;
+  double positive(const std::string& key, double otherwise) const;  // above 0
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
   std::vector<std::string> texts(const std::string& key) const;  // list of strings; empty when absent

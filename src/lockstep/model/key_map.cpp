@@ -101,6 +101,14 @@ UserError misfit(const ParamSource& source, const TensorSpec& found, const Weigh
                           hint);
 }
 
+UserError unread(const std::vector<std::string>& extra, const Weights& weights) {
+  return checkpoint_error(
+      fmt::format("{}: found in {}, expected no such tensor: no block reads it ({} of {} stored tensors)",
+                  extra.front(), weights.file_of(extra.front()), extra.size(), weights.specs().size()),
+      "a part of the model would be left out in silence: does config.json say fewer layers than there are, or belong "
+      "to another model?");
+}
+
 bool is_float(Dtype dtype) {
   return dtype == Dtype::kF32 || dtype == Dtype::kBF16 || dtype == Dtype::kF16 || dtype == Dtype::kF64;
 }
@@ -136,6 +144,7 @@ KeyMap KeyMap::match(const Model& model, const Weights& weights) {
                                        found.describe(), weights.file_of(found.name)),
                            "the checkpoint looks quantised: dequantise it and save it in bfloat16");
   }
+  if (const Unmatched rest = unmatched(model, weights, map); !rest.extra.empty()) throw unread(rest.extra, weights);
   return map;
 }
 
@@ -158,11 +167,6 @@ Unmatched unmatched(const Model& model, const Weights& weights, const KeyMap& ke
     } else {
       out.extra.push_back(spec.name);
     }
-  }
-  if (!out.extra.empty()) {
-    out.notices.push_back(
-        fmt::format("{} of {} stored tensors are used by no block and would not be saved again, the first: {}",
-                    out.extra.size(), weights.specs().size(), out.extra.front()));
   }
   return out;
 }

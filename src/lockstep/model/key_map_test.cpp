@@ -123,20 +123,28 @@ TEST_F(KeyMapTest, QuantisedCheckpointsAreNamedAsSuch) {
   EXPECT_NE(error(model_with(16), packed).find("hint: the checkpoint is quantised"), std::string::npos);
 }
 
-TEST_F(KeyMapTest, ExtraTensorsAndTiedHeadsAreNoticedNotSilentlyDropped) {
+TEST_F(KeyMapTest, ATiedHeadThatIsStoredAndDerivedBuffersAreIgnoredAloud) {
   const Model model = model_with(16);
   const Weights more = layer("language_model.model.", 16,
                              {{"language_model.lm_head.weight", Dtype::kBF16, {10, 8}},
-                              {"stray", Dtype::kF32, {1}},
                               {"language_model.model.norm2.weight", Dtype::kF32, {8}},
                               {"language_model.model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::kF32, {2}}});
   const Unmatched rest = unmatched(model, more, KeyMap::match(model, more));
-  EXPECT_EQ(rest.extra, std::vector<std::string>{"stray"});
+  EXPECT_TRUE(rest.extra.empty());
   EXPECT_EQ(rest.derived.size(), 1U);
-  ASSERT_EQ(rest.notices.size(), 2U);
+  ASSERT_EQ(rest.notices.size(), 1U);
   EXPECT_EQ(rest.notices[0],
             "language_model.lm_head.weight bf16[10, 8] is stored but config.json ties the head to the embedding: it is "
             "ignored");
+}
+
+TEST_F(KeyMapTest, TensorsThatNoBlockReadsAreRefusedByName) {
+  const std::string beyond = "language_model.model.layers.1.mlp.down_proj.weight";
+  const Weights more =
+      layer("language_model.model.", 16, {{beyond, Dtype::kF32, {8, 16}}, {"stray", Dtype::kF32, {1}}});
+  const std::string text = error(model_with(16), more);
+  EXPECT_EQ(text.find(beyond + ": found in model.safetensors, expected no such tensor: no block reads it (2 of "), 0U)
+      << text;
 }
 
 TEST(ConfigGuessTest, FindsTheKeyThatGaveADimension) {

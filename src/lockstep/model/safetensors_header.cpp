@@ -42,22 +42,7 @@ uint64_t header_length(std::span<const std::byte> file, const std::string& where
 }
 
 Json parse_header(std::string_view text, const std::string& where) {
-  std::set<std::string> seen;
-  std::string twice;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1) {
-      const auto name = parsed.get<std::string>();
-      if (!seen.insert(name).second) twice = name;
-    }
-    return true;
-  };
-  Json header;
-  try {
-    header = Json::parse(text, watch);
-  } catch (const Json::exception&) {
-    header = parse_json(text, where + " header");  // throws again, with line and column
-  }
-  if (!twice.empty()) throw checkpoint_error(fmt::format("{}: tensor {} stands twice in the header", where, twice));
+  const Json header = parse_json(text, where + " header", {.refuses_twice_named = true});
   if (!header.is_object()) {
     throw checkpoint_error(fmt::format("{}: expected an object as header, found {}", where, header.type_name()));
   }

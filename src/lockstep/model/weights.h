@@ -49,7 +49,8 @@ class Weights {
 class KeyMap {
  public:
   /// Checks every parameter of the model: throws UserError(kCheckpoint) naming the tensor, both shapes, the config key
-  /// that gave the expected one, the nearest name when missing, and how many are missing.
+  /// that gave the expected one, the nearest name when missing, and how many are missing. A tensor that no block reads
+  /// is refused as well, but for what every reader ignores (Unmatched::derived, a tied head that is stored).
   static KeyMap match(const Model& model, const Weights& weights);
   /// The identity, for checkpoints written from scratch.
   static KeyMap canonical();

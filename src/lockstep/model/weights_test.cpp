@@ -147,7 +147,7 @@ TEST_F(WeightsTest, DamagedFilesSayWhatWasExpectedAndFound) {
       file_of(
           R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
           1),
-      ": tensor a stands twice in the header");
+      " header: \"a\" stands there twice; hint: keep one of the two");
   expect(file_of(R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})", 1),
          ": tensor a: dtype F8_E4M3 (quantised); expected F32, BF16, F16 or F64; hint: dequantise first: load the "
          "model with "

@@ -28,25 +28,17 @@ std::string text_of(const std::string& flag, const std::string& value) {
 }
 
 Json parsed(const std::string& text, const std::string& where, const std::string& example) {
+  const JsonLimits limits{.refuses_twice_named = true};  // a parser keeps the last of two in silence
+  Json json;
+  JsonFault fault;
+  if (try_parse_json(text, json, fault, limits)) return json;
+  if (fault.kind == JsonFault::Kind::kTwice)
+    throw usage_error(fmt::format("{}: {}", where, fault.why), "keep one of the two lines");
   try {
-    return parse_json(text, where);
+    return parse_json(text, where, limits);  // throws, with line and column
   } catch (const Error& e) {
     throw usage_error(e.message(), fmt::format("for example '{}', in single quotes for a shell", example));
   }
-}
-
-/// A parser keeps the last of two members of one name in silence.
-void refuse_duplicates(const std::string& text, const std::string& where) {
-  std::set<std::string> seen;
-  std::optional<std::string> twice;  // "" is a name too
-  std::ignore = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::key && depth == 1 && !seen.insert(value.get<std::string>()).second) {
-      twice = value.get<std::string>();
-    }
-    return true;
-  });
-  if (twice)
-    throw usage_error(fmt::format("{}: \"{}\" stands there twice", where, *twice), "keep one of the two lines");
 }
 
 }  // namespace
@@ -65,7 +57,6 @@ Json object_of_flag(const std::string& flag, const std::string& value, const std
   const std::string text = text_of(flag, value);
   Json json = parsed(text, where, example);
   if (!json.is_object()) throw usage_error(where + ": expected a JSON object", "for example " + example);
-  refuse_duplicates(text, where);
   return json;
 }
 

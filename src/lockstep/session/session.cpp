@@ -15,6 +15,7 @@
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/placement_json.h"
 #include "lockstep/session/placement.h"
+#include "lockstep/state/checkpoint_manifest.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
   together(job.control(), "opening the model", [&] {
     folder_ = std::make_unique<ModelFolder>(options_.model, options_.without);
     weights_ = std::make_unique<Weights>(Weights::open(options_.model));
+    if (options_.verify && job_.reports()) verify_files(weights_->dir(), weights_->files());
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     processor_ = folder_->processor();
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());

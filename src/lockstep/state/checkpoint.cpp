@@ -84,7 +84,7 @@ std::map<std::string, ManifestEntry> gather_entries(const CheckpointContents& co
   });
   std::map<std::string, ManifestEntry> all;
   for (const auto& text : control.all_gather_bytes(mine.dump(), "checkpoint hashes")) {
-    const Json table = Json::parse(text);
+    const Json table = parse_json(text, "checkpoint hashes");
     for (const auto& [name, entry] : table.items()) {
       all[name] = {entry[0].get<int64_t>(), entry[1].get<std::string>()};
     }

@@ -38,11 +38,33 @@ Json read_manifest(const fs::path& dir) {
         fmt::format("{}: expected {}, found none: not a whole checkpoint of lockstep", dir.string(), kManifestName));
   }
   Json manifest = read_json(dir / kManifestName);
-  if (!manifest.is_object() || manifest.value("format", "") != kFormat || !manifest["files"].is_object()) {
+  const auto has = [&](const char* key, Json::value_t kind) {
+    return manifest.is_object() && manifest.contains(key) && manifest[key].type() == kind;
+  };
+  if (!has("format", Json::value_t::string) || manifest["format"] != kFormat || !has("files", Json::value_t::object)) {
     throw checkpoint_error(
         fmt::format("{}: expected format \"{}\" and a table \"files\"", (dir / kManifestName).string(), kFormat));
   }
   return manifest;
+}
+
+std::map<std::string, ManifestEntry> manifest_entries(const fs::path& dir) {
+  const Json manifest = read_manifest(dir);
+  std::map<std::string, ManifestEntry> entries;
+  try {
+    for (const auto& [name, entry] : manifest["files"].items()) {
+      // A name that leads out of the folder would have any file of this machine read.
+      const fs::path inside = fs::path(name).lexically_normal();
+      if (inside.is_absolute() || inside.empty() || *inside.begin() == "..") {
+        throw checkpoint_error(
+            fmt::format("{}: expected names of files in this folder, found {}", (dir / kManifestName).string(), name));
+      }
+      entries[name] = {entry.at("bytes").get<int64_t>(), entry.at("xxh64").get<std::string>()};
+    }
+  } catch (const Json::exception& error) {
+    throw checkpoint_error(fmt::format("{}: {}", (dir / kManifestName).string(), error.what()));
+  }
+  return entries;
 }
 
 void verify_file(const fs::path& path, const ManifestEntry& expected) {
@@ -54,13 +76,13 @@ void verify_file(const fs::path& path, const ManifestEntry& expected) {
   if (size != expected.bytes) {
     throw checkpoint_error(
         fmt::format("{}: expected {} bytes (manifest), found {}", path.string(), expected.bytes, size),
-        "the file was cut or changed after it was saved; resume from an earlier checkpoint");
+        "the file was cut or changed after it was saved; take an earlier checkpoint");
   }
   const ManifestEntry found = describe_file(path);
   if (found == expected) return;
   throw checkpoint_error(
       fmt::format("{}: expected xxh64 {} (manifest), found {}", path.string(), expected.xxh64, found.xxh64),
-      "the file was changed after it was saved; resume from an earlier checkpoint");
+      "the file was changed after it was saved; take an earlier checkpoint");
 }
 
 }  // namespace
@@ -102,13 +124,15 @@ void seal_folder(const fs::path& dir, int64_t step, const std::map<std::string, 
 }
 
 void verify_folder(const fs::path& dir) {
-  const Json manifest = read_manifest(dir);
-  try {
-    for (const auto& [name, entry] : manifest["files"].items()) {
-      verify_file(dir / name, {entry.at("bytes").get<int64_t>(), entry.at("xxh64").get<std::string>()});
-    }
-  } catch (const Json::exception& error) {
-    throw checkpoint_error(fmt::format("{}: {}", (dir / kManifestName).string(), error.what()));
+  for (const auto& [name, entry] : manifest_entries(dir)) verify_file(dir / name, entry);
+}
+
+void verify_files(const fs::path& dir, const std::vector<std::string>& names) {
+  if (!fs::exists(dir / kManifestName)) return;
+  const auto entries = manifest_entries(dir);
+  for (const auto& name : names) {
+    const auto found = entries.find(name);
+    if (found != entries.end()) verify_file(dir / name, found->second);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -29,6 +30,9 @@ void seal_folder(const std::filesystem::path& dir, int64_t step, const std::map<
 /// Throws UserError(kCheckpoint) naming the first file that is missing, of another size, or of another content than
 /// the manifest says, with both figures.
 void verify_folder(const std::filesystem::path& dir);
+
+/// As verify_folder, of these files alone, as far as the folder has a manifest that names them.
+void verify_files(const std::filesystem::path& dir, const std::vector<std::string>& names);
 
 /// Flushes a folder's own entries to the disk.
 void sync_folder(const std::filesystem::path& dir);

@@ -6,10 +6,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/weights.h"
+#include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -108,7 +110,13 @@ void ParamStore::build_optimizer(int index) {
 
 void ParamStore::load(const Weights& weights, const KeyMap& keys) {
   fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
-    weights.read_flat(keys.on_disk(source.key), begin, out);
+    const std::string key = keys.on_disk(source.key);
+    weights.read_flat(key, begin, out);
+    if (all_finite(out)) return;
+    throw UserError(ExitCode::kNumerics,
+                    fmt::format("{}: found NaN or infinity in {}, expected numbers", key,
+                                (weights.dir() / weights.file_of(key)).string()),
+                    "the run that saved it had diverged, or the file is damaged: take an earlier checkpoint");
   });
 }
 
@@ -127,6 +135,11 @@ void ParamStore::fill(const std::function<void(const ParamSource&, int64_t begin
       values(source, part.begin - place.begin, slice(host, shifted(part, -needed.begin)));
     });
     state.kept.copy_(host);
+    if (dtype_of(state.kept) == Dtype::kF16 && !all_finite(state.kept)) {
+      throw UserError(ExitCode::kNumerics,
+                      fmt::format("{}: a weight is larger than float16 can hold (65504)", planned.name),
+                      "--torch_dtype bfloat16 or float32");
+    }
     for (const auto& piece : state.optimizer) {
       if (!is_weight(piece, state)) piece.master.copy_(slice(host, shifted(piece.range, -needed.begin)));
     }

@@ -60,7 +60,7 @@ void describe(LockstepPart& part, JsonFields& f) {
 
 static void describe(TrainerState& s, JsonFields& f) {
   std::vector<Json> history;
-  for (const auto& entry : s.log_history) history.push_back(Json::parse(entry));
+  for (const auto& entry : s.log_history) history.push_back(parse_json(entry, "log_history"));
   LockstepPart own{s};
   f.derived("best_global_step", s.best_metric ? Json(s.best_global_step) : Json());
   f("best_metric", s.best_metric);

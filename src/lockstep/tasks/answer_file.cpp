@@ -9,6 +9,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/dataset_prompts.h"
@@ -75,7 +76,7 @@ void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& 
   };
   rows.in_file_order(
       [&](int64_t row) {
-        const Json record = Json::parse(journal.read(row));
+        const Json record = parse_json(journal.read(row), "journal");
         if (record.contains("error")) {
           failed(rows.where(row), record["error"].get<std::string>());
           return;

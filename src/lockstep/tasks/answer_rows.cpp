@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/dataset_prompts.h"
@@ -50,7 +51,8 @@ Skipped gathered(Communicator& control, const Skipped& mine) {
   for (const auto& text : control.all_gather_bytes(
            json.empty() ? "" : json.dump(-1, ' ', false, Json::error_handler_t::replace), "rows left out")) {
     if (text.empty()) continue;
-    for (const auto& entry : Json::parse(text)) all[entry[0].get<int64_t>()] = entry[1].get<std::string>();
+    for (const auto& entry : parse_json(text, "rows left out"))
+      all[entry[0].get<int64_t>()] = entry[1].get<std::string>();
   }
   return all;
 }
@@ -83,8 +85,9 @@ void share(Communicator& control, AnswerFigures& figures) {
                      {"first_skipped", figures.first_skipped},
                      {"metrics", metrics},
                      {"values", figures.values}};
-  const Json json = Json::parse(
-      from_rank_0(control, mine.dump(-1, ' ', false, Json::error_handler_t::replace), "evaluation figures"));
+  const Json json =
+      parse_json(from_rank_0(control, mine.dump(-1, ' ', false, Json::error_handler_t::replace), "evaluation figures"),
+                 "evaluation figures");
   if (control.rank() == 0) return;
   const auto counts = json.at("counts").get<std::vector<int64_t>>();
   std::tie(figures.rows, figures.exact, figures.answered, figures.skipped) =
@@ -136,7 +139,7 @@ AnswerFigures answer_rows(Session& session, const Dataset& dataset, const Answer
 NamedValues named_values(const AnswerFigures& figures) {
   NamedValues out;
   for (const auto& metric : figures.metrics) out.numbers.emplace_back(metric.name, metric.mean);
-  const Json values = Json::parse(figures.values);
+  const Json values = parse_json(figures.values, "evaluation figures");
   for (const auto& item : values.items()) {
     if (item.value().is_number()) {
       out.numbers.emplace_back(item.key(), item.value().get<double>());

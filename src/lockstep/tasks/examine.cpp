@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/base/version.h"
 #include "lockstep/comm/agree.h"
@@ -198,7 +199,7 @@ void Examiner::gather_from_nodes(Job& job) {
   if (world_.rank != 0) return;
   int64_t fine_ones = 0;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    for (const auto& json : Json::parse(all[rank])) {
+    for (const auto& json : parse_json(all[rank], "what a node has found")) {
       CheckResult result = result_from(json);
       result.where = fmt::format("the node of rank {}", rank);
       if (result.level == Level::kOk) {

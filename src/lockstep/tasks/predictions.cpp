@@ -42,7 +42,7 @@ Json prediction_row(const Sample& sample, const std::string& response) {
   if (!sample.images.empty()) row["images"] = sample.images;
   for (const auto& video : sample.videos) row["videos"].push_back({{"frames", video.frames}, {"fps", video.fps}});
   if (!sample.group.empty()) row["group"] = sample.group;
-  if (!sample.metadata.empty()) row["metadata"] = Json::parse(sample.metadata);
+  if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");
   return row;
 }
 

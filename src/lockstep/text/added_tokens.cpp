@@ -6,13 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/limits.h"
 #include "lockstep/text/white_space.h"
 
 namespace lockstep {
 
 AddedToken read_added_token(const Json& entry, const std::string& where) {
   AddedToken token;
-  token.content = text_key(entry, "content", where);
+  token.content = short_literal(text_key(entry, "content", where), "content", where);
   token.single_word = flag_key(entry, "single_word", false, where);
   token.lstrip = flag_key(entry, "lstrip", false, where);
   token.rstrip = flag_key(entry, "rstrip", false, where);

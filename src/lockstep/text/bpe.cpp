@@ -7,15 +7,18 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/text/byte_level.h"
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/limits.h"
 #include "lockstep/text/utf8.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kCachedWordBytes = 64;     // longer words seldom come again
-constexpr int32_t kLargestId = 10'000'000;  // a larger id is a broken file; the id table is dense
+constexpr size_t kCachedWordBytes = 64;  // longer words seldom come again
+// The table of ids is dense: real files have no gaps, or a few hundred.
+constexpr size_t kFreeIds = 1'000'000, kIdsPerToken = 4;
 
 std::string optional_text(const Json& model, const std::string& key, const std::string& where) {
   return model.contains(key) && !model.at(key).is_null() ? text_key(model, key, where) : std::string();
@@ -39,9 +42,10 @@ void Bpe::read_vocab(TokenizerFile& file) {
   if (file.vocab.empty()) throw checkpoint_error(fmt::format("{}: model.vocab is missing or empty", file.path));
   int32_t max_id = 0;
   for (const auto& entry : file.vocab) max_id = std::max(max_id, entry.second);
-  if (max_id > kLargestId) {
-    throw checkpoint_error(
-        fmt::format("{}: model.vocab: expected ids up to {}, found {}", file.path, kLargestId, max_id));
+  const size_t largest = kFreeIds + kIdsPerToken * file.vocab.size();
+  if (static_cast<size_t>(max_id) > largest) {
+    throw checkpoint_error(fmt::format("{}: model.vocab: expected ids up to {} of {} tokens, found {}", file.path,
+                                       largest, file.vocab.size(), max_id));
   }
   tokens_.resize(static_cast<size_t>(max_id) + 1);
   for (auto& [token, id] : file.vocab) tokens_[static_cast<size_t>(id)] = std::move(token);
@@ -56,12 +60,15 @@ void Bpe::read_settings(const Json& model, const std::string& where) {
     throw checkpoint_error(fmt::format("{}.dropout: expected null, found {}", where, model.at("dropout").get<double>()),
                            "encoding at random is not supported; set it to null");
   }
-  word_prefix_ = optional_text(model, "continuing_subword_prefix", where);
-  word_suffix_ = optional_text(model, "end_of_word_suffix", where);
+  for (const auto& [key, affix] :
+       {std::pair("continuing_subword_prefix", &word_prefix_), std::pair("end_of_word_suffix", &word_suffix_)}) {
+    *affix = short_literal(optional_text(model, key, where), key, where);
+  }
   const std::string unknown = optional_text(model, "unk_token", where);
   if (!unknown.empty()) {
     unknown_ = id_of(unknown);
-    if (!unknown_) throw checkpoint_error(fmt::format("{}.unk_token: \"{}\" is not in the vocabulary", where, unknown));
+    if (!unknown_)
+      throw checkpoint_error(fmt::format("{}.unk_token: \"{}\" is not in the vocabulary", where, cut_text(unknown)));
   }
   fuse_unknown_ = flag_key(model, "fuse_unk", false, where);
   ignore_merges_ = flag_key(model, "ignore_merges", false, where);
@@ -74,7 +81,7 @@ void Bpe::read_merges(const TokenizerFile& file) {
     const auto id = id_of(token);
     if (!id)
       throw checkpoint_error(
-          fmt::format("{}: model.merges: entry {}: \"{}\" is not in the vocabulary", file.path, rank, token));
+          fmt::format("{}: model.merges: entry {}: \"{}\" is not in the vocabulary", file.path, rank, cut_text(token)));
     return *id;
   };
   int32_t rank = 0;

@@ -40,7 +40,8 @@ class SpanFinder {
   std::optional<std::string> try_render(const Json& messages, bool add_generation_prompt) const {
     try {
       return render_(messages, add_generation_prompt);
-    } catch (const UserError&) {
+    } catch (const UserError& error) {
+      if (error.code() != ExitCode::kData) throw;  // the template itself is refused, whatever it is given
       return {};
     }
   }

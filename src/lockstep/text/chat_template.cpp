@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/text/chat_spans.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/interpreter.h"
 #include "lockstep/text/jinja/parser.h"
 
@@ -43,8 +44,9 @@ std::optional<std::string> template_in(const std::filesystem::path& path) {
   if (found->is_string()) return found->get<std::string>();
   const bool list = found->is_array();
   for (const auto& [key, entry] : found->items()) {
-    if (list && entry.is_object() && entry.value("name", "") == "default")
-      return entry.at("template").get<std::string>();
+    const bool named = list && entry.is_object() && entry.contains("name") && entry["name"] == "default";
+    if (named && entry.contains("template") && entry["template"].is_string())
+      return entry["template"].get<std::string>();
     if (!list && key == "default" && entry.is_string()) return entry.get<std::string>();
   }
   throw checkpoint_error(
@@ -56,6 +58,9 @@ std::optional<std::string> template_in(const std::filesystem::path& path) {
 struct ChatTemplate::Impl {
   std::string source, where;
   jinja::Block block;
+
+  /// Throws TemplateError.
+  std::string render(const Json& messages, const RenderOptions& options) const;
 };
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string where) : impl_(std::make_unique<Impl>()) {
@@ -82,6 +87,20 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
 }
 
 std::string ChatTemplate::render(const Json& messages, const RenderOptions& options) const {
+  // What a conversation weighs as text is what a template may spend many times over.
+  size_t input = messages.dump(-1, ' ', false, Json::error_handler_t::replace).size();
+  if (options.tools != nullptr) input += options.tools->dump(-1, ' ', false, Json::error_handler_t::replace).size();
+  const jinja::Budget budget(input);
+  try {
+    return impl_->render(messages, options);
+  } catch (const jinja::LimitError& e) {
+    throw checkpoint_error(fmt::format("{}: {}", impl_->where, e.what()), "take the template of the model's maker");
+  } catch (const jinja::TemplateError& e) {
+    throw data_error(fmt::format("{}: {}", impl_->where, e.what()), "the conversation does not suit this template");
+  }
+}
+
+std::string ChatTemplate::Impl::render(const Json& messages, const RenderOptions& options) const {
   jinja::NamedValues variables = {
       {"messages", jinja::Value::from_json(with_reasoning_names(messages))},
       {"tools", options.tools != nullptr ? jinja::Value::from_json(*options.tools) : jinja::Value()},
@@ -94,11 +113,7 @@ std::string ChatTemplate::render(const Json& messages, const RenderOptions& opti
     for (const auto& [name, value] : options.variables->items())
       variables.emplace_back(name, jinja::Value::from_json(value));
   }
-  try {
-    return jinja::Interpreter(variables).render(impl_->block);
-  } catch (const jinja::TemplateError& e) {
-    throw data_error(fmt::format("{}: {}", impl_->where, e.what()), "the conversation does not suit this template");
-  }
+  return jinja::Interpreter(variables).render(block);
 }
 
 std::vector<TextSpan> ChatTemplate::render_spans(const Json& messages, const RenderOptions& options,

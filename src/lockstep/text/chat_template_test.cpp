@@ -124,6 +124,106 @@ TEST(ChatTemplate, LoadPrefersTheRawFileThenTheProcessorsThenTheTokenizers) {
   EXPECT_THROW(ChatTemplate::load(dir), UserError);
 }
 
+std::string repeated(std::string_view part, size_t times) {
+  std::string out;
+  for (size_t i = 0; i < times; ++i) out += part;
+  return out;
+}
+
+/// The message that a template ends with, of this kind; "" when it renders.
+std::string refusal(const std::string& source, ExitCode code) {
+  try {
+    ChatTemplate(source, "t.jinja").render(kTalk);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), code) << source.substr(0, 80) << ": " << error.what();
+    EXPECT_LT(std::string(error.what()).size(), 4096U) << source.substr(0, 80);
+    return error.message();
+  }
+  return "";
+}
+
+// Each took minutes, gigabytes or the stack of a thread.
+TEST(ChatTemplate, HostileTemplatesEndWithTheirOwnError) {
+  const std::string in_a_macro = "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}";
+  const std::vector<std::string> sources = {
+      in_a_macro,
+      "{% macro f(x) %}{% call f(x) %}{{ caller() }}{% endcall %}{% endmacro %}{{ f(1) }}",
+      "{% macro f(x) %}{% for i in [1] %}{% if f(x) %}{% endif %}{% endfor %}{% endmacro %}{{ f(1) }}",
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+      "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+      "{{ 'a' * 10**12 }}",
+      "{{ 10**12 * 'a' }}",
+      "{{ [1] * 10**12 }}",
+      "{{ ((('a' * 10**4) * 10**4) * 10**4) }}",
+      "{{ '%999999999d' % 1 }}",
+      "{{ '%.999999999f' % 1.5 }}",
+      "{{ '%-999999s' % 'x' * 999 }}",
+      "{{ 'x'.ljust(10**11) }}{{ 'x'.center(10**11) }}",
+      "{{ 'x'|center(10**11) }}",
+      "{{ 'x'|indent(10**11, true) }}",
+      "{{ [1, 2]|tojson(indent=10**11) }}",
+      "{{ [1]|batch(10**11, 0)|list }}",
+      "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
+      "{{ ('a' * 10**6).replace('', 'b' * 10**6) }}",
+      "{{ (['a'] * 10**5)|join('b' * 10**6) }}",
+      "{{ ('b' * 10**6).join(['a'] * 10**5) }}",
+      "{{ ('a' * 10**6 ~ 'b') in ('a' * 10**7) }}",
+      "{{ ('a' * 10**7).count('a' * 10**6 ~ 'b') }}",
+      "{% set n = namespace(a=[]) %}{% for i in range(99999) %}{% set n.a = [n.a] %}{% endfor %}{{ n.a }}",
+      "{% set n = namespace(a=1) %}{% for i in range(99999) %}{% set n.a = {1: n.a}.items %}{% endfor %}",
+      "{% set n = namespace(a='a') %}{% for i in range(99) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
+      "{% set n = namespace(a=[1]) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a }}",
+      "{% set n = namespace(a=[1]) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a|tojson }}",
+      "{% set n = namespace(a=[1], b=[1]) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}{% set n.b = [n.b, n.b] "
+      "%}"
+      "{% endfor %}{{ n.a == n.b }}",
+      "{{ 'a'|map(" + repeated("'map',", 40'000) + "'upper')|list }}",
+      "{{ " + repeated("(", 100'000) + "1" + repeated(")", 100'000) + " }}",
+      "{{ " + repeated("[", 4000) + "1" + repeated("]", 4000) + " }}",
+      "{{ " + repeated("not ", 30'000) + "1 }}",
+      "{{ " + repeated("- ", 30'000) + "1 }}",
+      "{{ 1" + repeated("|abs", 30'000) + " }}",
+      "{{ a" + repeated(".a", 30'000) + " }}",
+      "{{ 1" + repeated(" ~ 1", 30'000) + " }}",
+      "{{ 1" + repeated(" if 1 else 1", 10'000) + " }}",
+      repeated("{% if 1 %}", 10'000) + repeated("{% endif %}", 10'000),
+      "{% if 1 %}" + repeated("{% elif 1 %}", 10'000) + "{% endif %}",
+      "{% set " + repeated("(", 100'000) + "a" + repeated(")", 100'000) + " = 1 %}",
+      repeated("x", 1 << 20),
+  };
+  for (const std::string& source : sources) {
+    EXPECT_NE(refusal(source, ExitCode::kCheckpoint), "") << source.substr(0, 80);
+  }
+  EXPECT_EQ(refusal(in_a_macro, ExitCode::kCheckpoint).find("t.jinja: RecursionError: the template nests"), 0U);
+}
+
+TEST(ChatTemplate, WrongNumbersAreErrorsOfTheTemplateAsInPython) {
+  for (const char* source : {"{{ 'x'|int(0, 1) }}", "{{ '%d' % 1e300 }}", "{{ '%+-d' % 1 }}", "{{ '%.5d' % 1 }}",
+                             "{{ (-9223372036854775807 - 1)|abs }}", "{{ 2 ** 64 }}", "{{ 1 % 0 }}"}) {
+    EXPECT_NE(refusal(source, ExitCode::kData), "") << source;
+  }
+  EXPECT_EQ(ChatTemplate("{{ 1 ** 10 ** 18 }} {{ 0 ** 99 }} {{ (-1) ** (10 ** 18 + 1) }}").render(kTalk), "1 0 -1");
+  EXPECT_EQ(ChatTemplate("{{ 'abc'[::9223372036854775807] }}{{ 'abc'[::-9223372036854775807] }}").render(kTalk), "ac");
+  EXPECT_EQ(ChatTemplate("{{ range(9223372036854775800, 9223372036854775807, 100)|length }}").render(kTalk), "1");
+  EXPECT_EQ(ChatTemplate("{{ 1e300|int }} {{ 'x'.ljust(-9223372036854775807) }}").render(kTalk), "0 x");
+}
+
+// Namespaces in a chain longer than any stack, and in a ring, are destroyed all the same.
+TEST(ChatTemplate, NamespacesMayHoldEachOther) {
+  const ChatTemplate chat(
+      "{% set n = namespace(a=1) %}{% for i in range(50000) %}{% set n.a = namespace(a=n.a) %}{% endfor %}"
+      "{% set n.me = n %}{% for i in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}");
+  EXPECT_EQ(chat.render(kTalk), "TrueTrue");
+}
+
+TEST(ChatTemplate, ALongConversationIsNoHostileTemplate) {
+  Json talk = Json::array();
+  for (int i = 0; i < 4000; ++i)
+    talk.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(2000, 'x')}});
+  const ChatTemplate chat(read_text(kFixtures / "chat" / "qwen2.jinja"));
+  EXPECT_GT(chat.render(talk).size(), 8'000'000U);
+}
+
 TEST(ChatTemplate, TodayIsKnown) {
   EXPECT_EQ(ChatTemplate("{{ strftime_now('%Y-%m-%d')|length }}").render(kTalk), "10");
 }

@@ -10,6 +10,7 @@
 
 #include "lockstep/text/byte_level.h"
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/limits.h"
 #include "lockstep/text/normalizer.h"
 #include "lockstep/text/regex.h"
 #include "lockstep/text/utf8.h"
@@ -93,6 +94,7 @@ std::string Decoder::Step::replace(const std::string& token) const {
   std::string out;
   size_t done = 0;
   for (const ByteRange& match : regex->find_all(token)) {
+    refuse_growth(out.size(), token.size());
     out.append(token, done, match.begin - done).append(content);
     done = match.end;
   }
@@ -100,6 +102,7 @@ std::string Decoder::Step::replace(const std::string& token) const {
 }
 
 std::string Decoder::Step::strip(std::string_view token, bool at_start) const {
+  if (content.empty()) return std::string(token);
   if (at_start || !fused) {
     for (int64_t i = 0; i < start && token.starts_with(content); ++i) token.remove_prefix(content.size());
   }
@@ -132,6 +135,7 @@ std::vector<std::string> Decoder::Step::apply(std::vector<std::string> tokens, b
 
 void Decoder::read(const Json& config, const std::string& where) {
   if (config.is_null()) return;
+  refuse_more_steps(steps_.size(), where);
   const std::string type = text_key(config, "type", where);
   if (type == "Sequence") {
     for (const Json& part : list_key(config, "decoders", where)) read(part, where);
@@ -147,12 +151,12 @@ void Decoder::read(const Json& config, const std::string& where) {
     step->kind = Step::Kind::kByteFallback;
   } else if (type == "Metaspace") {
     step->kind = Step::Kind::kMetaspace;
-    step->content = text_key(config, "replacement", where);
+    step->content = short_literal(text_key(config, "replacement", where), "replacement", where);
     step->drops_first = config.contains("prepend_scheme") ? text_key(config, "prepend_scheme", where) != "never"
                                                           : flag_key(config, "add_prefix_space", true, where);
   } else if (type == "Replace") {
     step->kind = Step::Kind::kReplace;
-    step->content = text_key(config, "content", where);
+    step->content = short_literal(text_key(config, "content", where), "content", where);
     const Pattern pattern = pattern_key(config, where);
     if (pattern.is_regex) {
       step->regex.emplace(pattern.text, where);
@@ -161,7 +165,7 @@ void Decoder::read(const Json& config, const std::string& where) {
     }
   } else if (type == "Strip") {
     step->kind = Step::Kind::kStrip;
-    step->content = text_key(config, "content", where);
+    step->content = short_literal(text_key(config, "content", where), "content", where);
     step->start = number_key(config, "start", where);
     step->stop = number_key(config, "stop", where);
   } else if (type != "Fuse") {
@@ -181,7 +185,16 @@ std::string Decoder::decode(std::vector<std::string> tokens, bool at_start) cons
     for (size_t i = 0; i < tokens.size(); ++i) out += (i > 0 || !at_start ? " " : "") + tokens[i];
     return out;
   }
-  for (const auto& step : steps_) tokens = step->apply(std::move(tokens), at_start);
+  const auto bytes = [&] {
+    size_t sum = 0;
+    for (const std::string& token : tokens) sum += token.size();
+    return sum;
+  };
+  const size_t given = bytes();
+  for (const auto& step : steps_) {
+    tokens = step->apply(std::move(tokens), at_start);
+    refuse_growth(bytes(), given);
+  }
   return join(tokens);
 }
 

@@ -19,6 +19,8 @@ struct Pattern {
 
 std::string text_key(const Json& object, const std::string& key, const std::string& where);
 bool flag_key(const Json& object, const std::string& key, bool fallback, const std::string& where);
+/// The id of a token. Throws UserError(kCheckpoint) naming `where` for anything else.
+int32_t id_of(const Json& value, const std::string& where);
 int64_t number_key(const Json& object, const std::string& key, const std::string& where);
 const Json& list_key(const Json& object, const std::string& key, const std::string& where);
 Pattern pattern_key(const Json& object, const std::string& where);

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/text/json_keys.h"
 
 namespace lockstep {
 namespace {
@@ -18,15 +20,10 @@ constexpr const char* kPattern =
     "\\s+(?!\\S)|\\s+";
 
 void read_vocab(const std::filesystem::path& path, TokenizerFile& file) {
-  // An unordered value: the ordered one searches all earlier keys for each key.
-  const auto vocab = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  const auto vocab = parse_json_or_discard(read_text(path));
   if (!vocab.is_object()) throw checkpoint_error(fmt::format("{}: expected an object of token to id", path.string()));
   for (const auto& [token, id] : vocab.items()) {
-    if (!id.is_number_integer()) {
-      throw checkpoint_error(
-          fmt::format("{}: \"{}\": expected a number, found {}", path.string(), token, id.type_name()));
-    }
-    file.vocab.emplace_back(token, id.get<int32_t>());
+    file.vocab.emplace_back(token, id_of(id, fmt::format("{}: \"{}\"", path.string(), cut_text(token))));
   }
 }
 
@@ -35,17 +32,21 @@ void read_merges(const std::filesystem::path& path, TokenizerFile& file) {
     if (line.empty() || line.starts_with("#version")) continue;
     const size_t space = line.find(' ');
     if (space == std::string::npos) {
-      throw checkpoint_error(fmt::format("{}: expected \"a b\", found \"{}\"", path.string(), line));
+      throw checkpoint_error(fmt::format("{}: expected \"a b\", found \"{}\"", path.string(), cut_text(line)));
     }
     file.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
 }
 
-Json added_tokens(const Json& config) {
+Json added_tokens(const Json& config, const std::string& where) {
   Json out = Json::array();
   const auto found = config.find("added_tokens_decoder");
-  if (found == config.end()) return out;
+  if (found == config.end() || !found->is_object()) return out;
   for (const auto& [id, token] : found->items()) {
+    if (!token.is_object()) {
+      throw checkpoint_error(fmt::format("{}: added_tokens_decoder: \"{}\": expected an object, found {}", where,
+                                         cut_text(id), token.type_name()));
+    }
     Json entry = token;
     int64_t number = 0;
     std::from_chars(id.data(), id.data() + id.size(), number);
@@ -62,7 +63,9 @@ bool is_legacy_qwen2(const std::filesystem::path& dir) {
   if (!std::filesystem::exists(dir / "vocab.json") || !std::filesystem::exists(dir / "merges.txt")) return false;
   if (!std::filesystem::exists(dir / "tokenizer_config.json")) return false;
   const Json config = read_json(dir / "tokenizer_config.json");
-  const std::string name = config.value("tokenizer_class", "");
+  const auto found = config.is_object() ? config.find("tokenizer_class") : config.end();
+  if (found == config.end() || !found->is_string()) return false;
+  const std::string name = found->get<std::string>();
   return name.find("Qwen2") != std::string::npos || name.find("MiniCPM") != std::string::npos;
 }
 
@@ -72,7 +75,8 @@ TokenizerFile read_legacy_qwen2(const std::filesystem::path& dir) {
   read_vocab(dir / "vocab.json", file);
   read_merges(dir / "merges.txt", file);
   Json rest;
-  rest["added_tokens"] = added_tokens(read_json(dir / "tokenizer_config.json"));
+  rest["added_tokens"] =
+      added_tokens(read_json(dir / "tokenizer_config.json"), (dir / "tokenizer_config.json").string());
   rest["normalizer"] = {{"type", "NFC"}};
   rest["pre_tokenizer"] = {
       {"type", "Sequence"},

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/limits.h"
 #include "lockstep/text/regex.h"
 #include "lockstep/text/utf8.h"
 #include "lockstep/text/white_space.h"
@@ -62,6 +63,7 @@ std::string replace_matches(std::string_view text, const Regex& regex, std::stri
   std::string out;
   size_t done = 0;
   for (const ByteRange& match : regex.find_all(text)) {
+    refuse_growth(out.size(), text.size());
     out.append(text.substr(done, match.begin - done)).append(content);
     done = match.end;
   }
@@ -79,6 +81,7 @@ std::unique_ptr<Step> unicode_step(bool composes, bool compatible) {
 
 void read_steps(const Json& config, const std::string& where, std::vector<std::unique_ptr<Step>>& steps) {
   if (config.is_null()) return;
+  refuse_more_steps(steps.size(), where);
   const std::string type = text_key(config, "type", where);
   if (type == "Sequence") {
     for (const Json& part : list_key(config, "normalizers", where)) read_steps(part, where, steps);
@@ -91,10 +94,10 @@ void read_steps(const Json& config, const std::string& where, std::vector<std::u
   auto step = std::make_unique<Step>();
   if (type == "Prepend") {
     step->kind = Step::Kind::kPrepend;
-    step->content = text_key(config, "prepend", where);
+    step->content = short_literal(text_key(config, "prepend", where), "prepend", where);
   } else if (type == "Replace") {
     step->kind = Step::Kind::kReplace;
-    step->content = text_key(config, "content", where);
+    step->content = short_literal(text_key(config, "content", where), "content", where);
     const Pattern pattern = pattern_key(config, where);
     if (pattern.is_regex) {
       step->regex.emplace(pattern.text, where);
@@ -137,8 +140,10 @@ Normalizer::Normalizer(Normalizer&&) noexcept = default;
 Normalizer& Normalizer::operator=(Normalizer&&) noexcept = default;
 
 std::string Normalizer::apply(std::string text, bool prepends) const {
+  const size_t given = text.size();
   for (const auto& step : steps_) {
     if (step->kind != Step::Kind::kPrepend || prepends) text = step->apply(std::move(text));
+    refuse_growth(text.size(), given);
   }
   return text;
 }
@@ -149,6 +154,7 @@ std::string replace_all(std::string_view text, std::string_view literal, std::st
   out.reserve(text.size());
   size_t done = 0;
   for (size_t at = text.find(literal); at != std::string_view::npos; at = text.find(literal, done)) {
+    refuse_growth(out.size(), text.size());
     out.append(text.substr(done, at - done)).append(replacement);
     done = at + literal.size();
   }

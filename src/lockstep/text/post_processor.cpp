@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/text/json_keys.h"
 
 namespace lockstep {
@@ -16,17 +17,18 @@ std::vector<int32_t> special_ids(const Json& config, const std::string& name, co
   }
   std::vector<int32_t> ids;
   for (const Json& id : list_key(specials->at(name), "ids", where + ": special_tokens"))
-    ids.push_back(id.get<int32_t>());
+    ids.push_back(id_of(id, where + ": special_tokens"));
   return ids;
 }
 
 // ["<s>", 0], the form of BertProcessing's sep and cls.
 int32_t pair_id(const Json& config, const std::string& key, const std::string& where) {
   const Json& pair = list_key(config, key, where);
-  if (pair.size() != 2 || !pair[1].is_number_integer()) {
-    throw checkpoint_error(fmt::format("{}: \"{}\": expected [token, id], found {}", where, key, pair.dump()));
+  if (pair.size() != 2) {
+    throw checkpoint_error(
+        fmt::format("{}: \"{}\": expected [token, id], found {}", where, key, cut_text(pair.dump())));
   }
-  return pair[1].get<int32_t>();
+  return id_of(pair[1], where + ": " + key);
 }
 
 }  // namespace
@@ -58,7 +60,7 @@ void PostProcessor::read_template(const Json& config, const std::string& where) 
     }
     if (!piece.is_object() || !piece.contains("SpecialToken")) {
       throw checkpoint_error(
-          fmt::format("{}: single: expected Sequence or SpecialToken, found {}", where, piece.dump()));
+          fmt::format("{}: single: expected Sequence or SpecialToken, found {}", where, cut_text(piece.dump())));
     }
     const auto ids = special_ids(config, text_key(piece.at("SpecialToken"), "id", where + ": single"), where);
     auto& side = sequences == 0 ? before : after_;
@@ -69,6 +71,14 @@ void PostProcessor::read_template(const Json& config, const std::string& where) 
         fmt::format("{}: single: expected the text (Sequence) once, found it {} times", where, sequences));
   }
   before_.insert(before_.begin(), before.begin(), before.end());
+}
+
+int32_t PostProcessor::max_id() const {
+  int32_t most = -1;
+  for (const auto* side : {&before_, &after_}) {
+    for (const int32_t id : *side) most = std::max(most, id);
+  }
+  return most;
 }
 
 std::vector<int32_t> PostProcessor::apply(std::vector<int32_t> ids) const {

@@ -18,6 +18,8 @@ class PostProcessor {
   PostProcessor(const Json& config, const std::string& where);
 
   std::vector<int32_t> apply(std::vector<int32_t> ids) const;
+  /// The largest that `apply` puts in; -1: none.
+  int32_t max_id() const;
 
  private:
   void read(const Json& config, const std::string& where);

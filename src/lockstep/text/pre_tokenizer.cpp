@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/limits.h"
 #include "lockstep/text/normalizer.h"
 #include "lockstep/text/split_behavior.h"
 #include "lockstep/text/utf8.h"
@@ -73,10 +74,14 @@ std::string_view PreTokenizer::Step::prepare(const Piece& piece, Pieces& pieces)
 }
 
 void PreTokenizer::apply(Pieces& pieces) const {
+  size_t given = 0;
+  for (const Piece& piece : pieces.list) given += piece.text.size();
   for (const auto& step : steps_) {
     std::vector<Piece> out;
+    size_t made = 0;
     for (const Piece& piece : pieces.list) {
       const std::string_view text = step->prepare(piece, pieces);
+      refuse_growth(made += text.size(), given);
       if (!step->splits()) {
         out.push_back({text, piece.at_start});
         continue;
@@ -95,7 +100,7 @@ using Step = PreTokenizer::Step;
 
 Step read_metaspace(const Json& config, const std::string& where) {
   Step step;
-  step.space = step.prefix = text_key(config, "replacement", where);
+  step.space = step.prefix = short_literal(text_key(config, "replacement", where), "replacement", where);
   const std::string scheme = config.contains("prepend_scheme") ? text_key(config, "prepend_scheme", where)
                              : flag_key(config, "add_prefix_space", true, where) ? "always"
                                                                                  : "never";
@@ -159,6 +164,7 @@ Step read_simple(const Json& config, const std::string& type, const std::string&
 
 void PreTokenizer::read(const Json& config, const std::string& where) {
   if (config.is_null()) return;
+  refuse_more_steps(steps_.size(), where);
   const std::string type = text_key(config, "type", where);
   if (type == "Sequence") {
     for (const Json& part : list_key(config, "pretokenizers", where)) read(part, where);

@@ -1,12 +1,16 @@
 #include "lockstep/text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8  // which of the library's three interfaces the header declares
+#include <ctime>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <pcre2.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/limits.h"
 #include "lockstep/text/utf8.h"
 
 namespace lockstep {
@@ -27,7 +31,7 @@ std::string translate_escape(char letter, bool in_class, const std::string& wher
     case 'W':
       if (!in_class) return fmt::format("[^{}]", kWordInside);
       throw checkpoint_error(
-          fmt::format("{}: \\W inside a character class is not supported, found in \"{}\"", where, pattern));
+          fmt::format("{}: \\W inside a character class is not supported, found in \"{}\"", where, cut_text(pattern)));
     case 'h':
       return in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";  // Oniguruma: a hexadecimal digit; PCRE2: a horizontal space
     default:
@@ -46,7 +50,7 @@ std::string translate(std::string_view pattern, const std::string& where) {
     }
     if (class_depth > 0 && pattern.substr(i, 2) == "&&") {
       throw checkpoint_error(
-          fmt::format("{}: class intersection (&&) is not supported, found in \"{}\"", where, pattern));
+          fmt::format("{}: class intersection (&&) is not supported, found in \"{}\"", where, cut_text(pattern)));
     }
     if (c == '[' && (class_depth == 0 || pattern.substr(i, 2) == "[:")) ++class_depth;
     if (c == ']' && class_depth > 0) --class_depth;
@@ -57,6 +61,21 @@ std::string translate(std::string_view pattern, const std::string& where) {
 
 using Code = std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)>;
 using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)>;
+using MatchContext = std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)>;
+
+// An expression may try every way to cut a text in pieces, at every place of the text: "(a+)+b". The library counts the
+// tries at one place only. So it looks at some places at a time, and between them the clock is read.
+constexpr uint32_t kTriesPerPlace = 1'000'000;  // "\\s+x" tries once a character: runs of a million spaces are fine
+constexpr uint32_t kHeapKiB = 64 << 10;         // of the interpreter, where compiled code has too little stack
+constexpr size_t kPlaces = 1024;
+constexpr double kSecondsOfMatching = 10, kSecondsPerByte = 2e-6;  // real tokenizers: 0.05e-6
+constexpr int kMatchesPerLook = 4096;
+
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 std::string error_text(int code) {
   PCRE2_UCHAR buffer[256];
@@ -71,20 +90,28 @@ struct Regex::Impl {
   Code code;
   bool jit = false;
 
-  /// The next match at or after `from`, or false. A subject that needs more stack than the compiled code has is
+  /// The next match that begins in the kPlaces bytes at and after `from`, or false. A subject that needs more stack than the compiled code has is
   /// interpreted instead.
-  bool match(std::string_view subject, size_t from, pcre2_match_data* data, ByteRange& found) const {
+  bool match(std::string_view subject, size_t from, pcre2_match_data* data, pcre2_match_context* limits,
+             ByteRange& found) const {
     const auto* bytes = reinterpret_cast<PCRE2_SPTR>(subject.data());
+    pcre2_set_offset_limit(limits, from + kPlaces);
     int rc =
-        jit ? pcre2_jit_match(code.get(), bytes, subject.size(), from, 0, data, nullptr) : PCRE2_ERROR_JIT_STACKLIMIT;
+        jit ? pcre2_jit_match(code.get(), bytes, subject.size(), from, 0, data, limits) : PCRE2_ERROR_JIT_STACKLIMIT;
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(code.get(), bytes, subject.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, nullptr);
+      rc = pcre2_match(code.get(), bytes, subject.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, limits);
     }
     if (rc == PCRE2_ERROR_NOMATCH) return false;
-    if (rc < 0) throw data_error(fmt::format("regular expression \"{}\" gave up: {}", pattern, error_text(rc)));
+    if (rc < 0) give_up(error_text(rc));
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);
     found = {ends[0], ends[1]};
     return true;
+  }
+
+  [[noreturn]] void give_up(const std::string& why) const {
+    throw checkpoint_error(
+        fmt::format("tokenizer.json: the regular expression \"{}\" gave up: {}", cut_text(pattern), why),
+        "take the tokenizer of the model's maker");
   }
 };
 
@@ -93,15 +120,17 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
   const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_set_max_pattern_length(context.get(), kMaxPattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, context.get()),
-            &pcre2_code_free);
+  Code code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT, &error, &offset, context.get()),
+      &pcre2_code_free);
   if (code == nullptr) {
     throw checkpoint_error(
-        fmt::format("{}: the regular expression \"{}\" does not compile: {} (at offset {} of \"{}\")", where, pattern,
-                    error_text(error), offset, translated));
+        fmt::format("{}: the regular expression \"{}\" does not compile: {} (at offset {} of \"{}\")", where,
+                    cut_text(pattern), error_text(error), offset, cut_text(translated)));
   }
   const bool jit = pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE) == 0;
   impl_ = std::make_unique<Impl>(Impl{std::string(pattern), std::move(code), jit});
@@ -114,9 +143,28 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 std::vector<ByteRange> Regex::find_all(std::string_view subject) const {
   std::vector<ByteRange> found;
   const MatchData data(pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
+  const MatchContext limits(pcre2_match_context_create(nullptr), &pcre2_match_context_free);
+  pcre2_set_match_limit(limits.get(), kTriesPerPlace);
+  pcre2_set_heap_limit(limits.get(), kHeapKiB);
+  std::optional<double> deadline;
+  int until_look = kMatchesPerLook;
+  const auto look = [&] {
+    until_look = kMatchesPerLook;
+    const double now = thread_seconds();
+    if (!deadline) deadline = now + kSecondsOfMatching + kSecondsPerByte * static_cast<double>(subject.size());
+    if (now > *deadline) impl_->give_up(fmt::format("{} bytes take too long", subject.size()));
+  };
   ByteRange match;
   size_t from = 0;
-  while (from <= subject.size() && impl_->match(subject, from, data.get(), match)) {
+  while (from <= subject.size()) {
+    if (!impl_->match(subject, from, data.get(), limits.get(), match)) {
+      if (subject.size() - from <= kPlaces) break;
+      from += kPlaces + 1;  // the limit is a place that was looked at
+      while (from < subject.size() && (static_cast<unsigned char>(subject[from]) & 0xC0) == 0x80) ++from;
+      look();
+      continue;
+    }
+    if (--until_look == 0) look();
     found.push_back(match);
     from = match.end;
     if (match.end == match.begin) from += from < subject.size() ? utf8_size(subject[from]) : 1;

@@ -46,6 +46,10 @@ Tokenizer::Impl::Impl(TokenizerFile file)
   if (file.rest->contains("added_tokens")) {
     add_tokens(list_key(*file.rest, "added_tokens", file.path), place(file, "added_tokens"));
   }
+  if (post_processor.max_id() > max_id) {
+    throw checkpoint_error(fmt::format("{}: expected ids up to {} (the tokens that the file has), found {}",
+                                       place(file, "post_processor"), max_id, post_processor.max_id()));
+  }
 }
 
 // The id in the file is not read: as in Hugging Face, a word of the vocabulary keeps its id there and a new one gets

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/text/json_keys.h"
 #include "lockstep/text/legacy_tokenizer.h"
 
@@ -38,6 +39,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool start_object(std::size_t) override {
+    if (!budget_.enter()) return too_costly();
     if (table_ != Table::kNone) return refuse("an object");
     if (open_.size() == 1 && key_ == "model") in_model_ = true;
     if (open_.size() == 2 && in_model_ && key_ == "vocab") {
@@ -47,6 +49,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return open(Json::object());
   }
   bool end_object() override {
+    budget_.leave();
     if (table_ == Table::kVocab) {
       table_ = Table::kNone;
       return true;
@@ -56,6 +59,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool start_array(std::size_t) override {
+    if (!budget_.enter()) return too_costly();
     if (table_ == Table::kVocab) return refuse("a list");
     if (table_ == Table::kMerges) {
       ++table_depth_;
@@ -70,6 +74,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return open(Json::array());
   }
   bool end_array() override {
+    budget_.leave();
     if (table_ != Table::kMerges) {
       open_.pop_back();
       return true;
@@ -83,7 +88,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    error_ = fmt::format("byte {}: {}", position, e.what());
+    error_ = fmt::format("byte {}: {}", position, cut_text(e.what()));
     return false;
   }
 
@@ -94,15 +99,17 @@ class Reader final : public nlohmann::json_sax<Json> {
   enum class Table { kNone, kVocab, kMerges };
 
   bool refuse(std::string_view found) {
-    error_ = table_ == Table::kVocab
-                 ? fmt::format("model.vocab: \"{}\": expected a number (a BPE vocabulary), found {}", key_, found)
-                 : fmt::format("model.merges: entry {}: expected \"a b\" or [\"a\", \"b\"], found {}",
-                               out_.merges.size(), found);
+    error_ =
+        table_ == Table::kVocab
+            ? fmt::format("model.vocab: \"{}\": expected a number (a BPE vocabulary), found {}", cut_text(key_), found)
+            : fmt::format("model.merges: entry {}: expected \"a b\" or [\"a\", \"b\"], found {}", out_.merges.size(),
+                          found);
     return false;
   }
   bool split_merge(const std::string& merge) {
     const size_t space = merge.find(' ');
-    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) return refuse('"' + merge + '"');
+    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos)
+      return refuse('"' + cut_text(merge) + '"');
     out_.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
     return true;
   }
@@ -113,13 +120,19 @@ class Reader final : public nlohmann::json_sax<Json> {
     out_.vocab.emplace_back(std::move(key_), static_cast<int32_t>(v));
     return true;
   }
+  bool too_costly() {
+    error_ = budget_.why();
+    return false;
+  }
   bool value(Json v) {
     if (table_ != Table::kNone) return refuse(v.type_name());
+    if (!budget_.spend(2 * sizeof(Json::object_t::value_type))) return too_costly();
     return place(std::move(v)) != nullptr;
   }
   bool open(Json v) {
-    open_.push_back(place(std::move(v)));
-    return true;
+    Json* const placed = place(std::move(v));
+    if (placed != nullptr) open_.push_back(placed);
+    return placed != nullptr;
   }
   Json* place(Json v) {
     if (open_.empty()) return &(root_ = std::move(v));
@@ -128,10 +141,16 @@ class Reader final : public nlohmann::json_sax<Json> {
       parent.push_back(std::move(v));
       return &parent.back();
     }
+    if (parent.size() == kMaxKeys) {  // every key is compared with all before it
+      error_ = fmt::format("an object of more than {} keys that is no vocabulary", kMaxKeys);
+      return nullptr;
+    }
     return &(parent[key_] = std::move(v));
   }
 
+  static constexpr size_t kMaxKeys = 4096;
   TokenizerFile& out_;
+  JsonBudget budget_{JsonLimits{}};
   Json root_;
   std::vector<Json*> open_;  // the values being filled; a parent does not grow while its child is open
   std::string key_, error_;
@@ -157,6 +176,8 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
     throw checkpoint_error(fmt::format("{}: {}", file.path, reader.error()), "is the file complete?");
   }
   file.rest = std::make_unique<Json>(reader.take());
+  if (!file.rest->is_object())
+    throw checkpoint_error(fmt::format("{}: expected an object, found {}", file.path, file.rest->type_name()));
   return file;
 }
 

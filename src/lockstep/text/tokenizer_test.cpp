@@ -191,5 +191,137 @@ TEST(StreamDecoder, HoldsBackPartsOfACharacter) {
   EXPECT_EQ(decoder.finish(), "\xEF\xBF\xBD");
 }
 
+/// What loading a tokenizer and encoding and decoding `text` ends with; "" when it does not.
+std::string refusal(const Json& file, const std::string& text) {
+  const Folder folder(file);
+  try {
+    const Tokenizer tokenizer = Tokenizer::load(folder.path());
+    tokenizer.decode(tokenizer.encode(text), false);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint) << error.what();
+    EXPECT_LT(std::string(error.what()).size(), 4096U);
+    return error.message();
+  }
+  return "";
+}
+
+Json with(const std::string& key, const Json& value) {
+  Json file = small({{"a", 0}, {"b", 1}, {"ab", 2}}, Json::array({"a b"}));
+  file[key] = value;
+  return file;
+}
+
+Json split(const std::string& regex) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}};
+}
+
+Json replace(const std::string& from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+TEST(Tokenizer, AnExpressionThatTriesEveryWayGivesUp) {
+  const std::string many = std::string(30'000, 'a') + "cb";  // the b lest its lack is seen at once
+  EXPECT_EQ(refusal(with("pre_tokenizer", split("a+")), many), "");
+  for (const char* regex : {"(a+)+b", "(a|aa)+b", "(a*)*b", "(?:a?){60}a{60}b", "(?:a(?R)?)+b", "a*a*a*a*b"}) {
+    const std::string why = refusal(with("pre_tokenizer", split(regex)), many);
+    EXPECT_NE(why.find("gave up"), std::string::npos) << regex << ": " << why;
+  }
+  EXPECT_NE(refusal(with("pre_tokenizer", split(std::string(100'000, 'a'))), "a").find("does not compile"),
+            std::string::npos);
+}
+
+TEST(Tokenizer, ALongRunThatMatchesNothingIsFoundBehindTheFirstPlaces) {
+  // 1024 places are looked at in one go; what stands behind them, and on the border, is found all the same.
+  for (const size_t before : {size_t{0}, size_t{1023}, size_t{1024}, size_t{1025}, size_t{5000}}) {
+    for (const std::string unit : {"b", "ä"}) {
+      std::string text;
+      while (text.size() < before) text += unit;
+      Json file = small({{"a", 0}, {"b", 1}, {"ä", 2}, {"aa", 3}}, Json::array({"a a"}));
+      file["pre_tokenizer"] = split("a(?=ab)");  // without the cut "aa" would be one token
+      const Folder folder(file);
+      const auto ids = Tokenizer::load(folder.path()).encode(text + "aab");
+      ASSERT_EQ(ids.size(), text.size() / unit.size() + 3) << before;
+      EXPECT_EQ(std::vector<int32_t>(ids.end() - 3, ids.end()), (std::vector<int32_t>{0, 0, 1})) << before;
+    }
+  }
+}
+
+TEST(Tokenizer, StepsThatMakeATextGrowAreRefused) {
+  Json doubling = Json::array();
+  for (int i = 0; i < 40; ++i) doubling.push_back(replace("a", "aa"));
+  const std::string growth = "bytes of a text of";
+  const std::string text(2000, 'a');
+  EXPECT_NE(refusal(with("normalizer", {{"type", "Sequence"}, {"normalizers", doubling}}), text).find(growth),
+            std::string::npos);
+  EXPECT_NE(refusal(with("decoder", {{"type", "Sequence"}, {"decoders", doubling}}), text).find(growth),
+            std::string::npos);
+  EXPECT_NE(refusal(with("normalizer", replace("a", std::string(1000, 'a'))), text).find(growth), std::string::npos);
+  Json spaces = Json::array();
+  for (int i = 0; i < 40; ++i)
+    spaces.push_back({{"type", "Metaspace"}, {"replacement", "  "}, {"prepend_scheme", "never"}, {"split", false}});
+  EXPECT_NE(refusal(with("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", spaces}}), "a b a b").find(growth),
+            std::string::npos);
+  Json steps = Json::array();
+  for (int i = 0; i < 65; ++i) steps.push_back(replace("x", "y"));
+  EXPECT_NE(refusal(with("normalizer", {{"type", "Sequence"}, {"normalizers", steps}}), "a").find("at most 64 steps"),
+            std::string::npos);
+  EXPECT_NE(refusal(with("normalizer", {{"type", "Prepend"}, {"prepend", std::string(1 << 20, 'a')}}), "a")
+                .find("at most 1024 bytes"),
+            std::string::npos);
+}
+
+TEST(Tokenizer, IdsThatNoTokenHasAreRefused) {
+  EXPECT_NE(refusal(small({{"a", 2'000'000'000}}, Json::array()), "a").find("expected ids up to"), std::string::npos);
+  EXPECT_NE(refusal(small({{"a", -1}}, Json::array()), "a").find("found -1"), std::string::npos);
+  EXPECT_NE(refusal(small({{"a", 1e300}}, Json::array()), "a"), "");
+  EXPECT_NE(refusal(small({{"a", 18446744073709551615ULL}}, Json::array()), "a"), "");
+  for (const Json& id : {Json(-1), Json(3), Json(2'000'000'000), Json(1ULL << 40), Json("x"), Json(1.5)}) {
+    EXPECT_NE(refusal(with("post_processor", {{"type", "BertProcessing"}, {"cls", {"a", id}}, {"sep", {"b", 1}}}), "a"),
+              "")
+        << id;
+  }
+}
+
+TEST(Tokenizer, AStripOfNothingEnds) {
+  const Json step = {{"type", "Strip"}, {"content", ""}, {"start", INT64_MAX}, {"stop", INT64_MAX}};
+  EXPECT_EQ(refusal(with("decoder", step), "ab"), "");
+}
+
+TEST(Tokenizer, FilesThatAreNoTokenizerAreRefused) {
+  for (const char* text : {"null", "[]", "1", "\"x\"", "{}", "{\"model\": []}"}) {
+    EXPECT_NE(refusal(Json::parse(text), "a"), "") << text;
+  }
+  Json deep = "a";
+  for (int i = 0; i < 250; ++i) deep = {{"type", "Sequence"}, {"normalizers", Json::array({deep})}};
+  EXPECT_NE(refusal(with("normalizer", deep), "a").find("nested more than 256 deep"), std::string::npos);
+  Json many = Json::object();
+  for (int i = 0; i < 5000; ++i) many[std::to_string(i)] = i;
+  EXPECT_NE(refusal(with("other", many), "a").find("more than 4096 keys"), std::string::npos);
+}
+
+TEST(LegacyTokenizer, WrongKindsAndIdsAreRefused) {
+  const auto refused = [](const std::string& vocab, const std::string& config) {
+    const Folder folder(Json::object());
+    std::filesystem::remove(folder.path() / "tokenizer.json");
+    write_text(folder.path() / "vocab.json", vocab);
+    write_text(folder.path() / "merges.txt", "a b\n");
+    write_text(folder.path() / "tokenizer_config.json", config);
+    try {
+      Tokenizer::load(folder.path());
+    } catch (const UserError& error) {
+      return error.code() == ExitCode::kCheckpoint;
+    }
+    return false;
+  };
+  const std::string config = R"({"tokenizer_class": "Qwen2Tokenizer"})", vocab = R"({"a": 0, "b": 1, "ab": 2})";
+  EXPECT_FALSE(refused(vocab, config));
+  EXPECT_TRUE(refused(R"({"a": -1, "b": 1, "ab": 2})", config));
+  EXPECT_TRUE(refused(R"({"a": 1e9, "b": 1, "ab": 2})", config));
+  EXPECT_TRUE(refused(R"({"a": 4294967296, "b": 1, "ab": 2})", config));
+  EXPECT_TRUE(refused(vocab, R"({"tokenizer_class": 1})"));
+  EXPECT_TRUE(refused(vocab, R"([])"));
+  EXPECT_TRUE(refused(vocab, R"({"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"9": "x"}})"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -147,7 +147,7 @@ std::vector<Json> read_records(const std::filesystem::path& path, int64_t last_s
   std::vector<Json> out;
   if (!std::filesystem::is_regular_file(path)) return out;
   for (const std::string& line : split(read_text(path), '\n')) {
-    auto record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    auto record = parse_json_or_discard(line);
     const auto at = step_of(record);
     if (!at || at->first > last_step) continue;
     const bool kept = std::ranges::any_of(std::array{"loss", "eval_loss", kMemoryRecordKey},

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/watch/post_mortem_view.h"
 
@@ -174,7 +175,7 @@ std::string post_mortem_text(const PostMortem& found) {
 std::string post_mortem_json(const PostMortem& found) {
   Json ranks = Json::array();
   for (const auto& report : found.ranks) ranks.push_back(rank_json(report));
-  const Json diagnosis = Json::parse(found.diagnosis_json, nullptr, /*allow_exceptions=*/false);
+  const Json diagnosis = parse_json_or_discard(found.diagnosis_json);
   const Json all{{"folder", found.folder.string()},
                  {"diagnosis", diagnosis.is_discarded() ? Json(nullptr) : diagnosis},
                  {"ranks", std::move(ranks)}};

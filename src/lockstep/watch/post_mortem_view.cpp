@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/census.h"
 
@@ -128,7 +129,7 @@ const RankReport* usual_rank(const std::vector<RankReport>& reports, const Diagn
 }  // namespace
 
 Diagnosis diagnosis_of(const PostMortem& found) {
-  const Json json = Json::parse(found.diagnosis_json, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json_or_discard(found.diagnosis_json);
   if (!json.is_object()) return {.headline = found.text};
   Diagnosis out{.fault = fault_in(json), .culprits = ranks_in(json, "culprits")};
   out.between_two = json.contains("between_two") && json["between_two"] == true;

@@ -38,7 +38,7 @@ std::string paces(const Pace& pace) {
 }
 
 std::string facts(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json_or_discard(text);
   if (!json.is_object()) return escape_html(text);
   std::string out;
   for (const auto& [name, value] : json.items()) {

@@ -26,7 +26,7 @@ std::string as_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json lenient(const std::string& text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+Json lenient(const std::string& text) { return parse_json_or_discard(text); }
 
 // "done" is good, a person's interruption a warning, anything else an error whose text stands in a banner.
 std::string outcome_class(const RunHistory& history) {

@@ -30,16 +30,16 @@ ClipConfig read_clip_config(const HfConfig& config) {
         fmt::format("{}: \"model_type\": expected clip_vision_model, found \"{}\"", config.where(), type));
   }
   ClipConfig clip;
-  clip.hidden = config.integer("hidden_size", 768);
-  clip.mlp = config.integer("intermediate_size", 3072);
-  clip.layers = config.integer("num_hidden_layers", 12);
-  clip.heads = config.integer("num_attention_heads", 12);
-  clip.channels = config.integer("num_channels", 3);
-  clip.image_size = config.integer("image_size", 224);
-  clip.patch = config.integer("patch_size", 32);
-  clip.norm_eps = config.number("layer_norm_eps", 1e-5);
+  clip.hidden = config.size("hidden_size", 768);
+  clip.mlp = config.size("intermediate_size", 3072);
+  clip.layers = config.size("num_hidden_layers", 12, {.most = kMaxLayers});
+  clip.heads = config.size("num_attention_heads", 12);
+  clip.channels = config.size("num_channels", 3, {.least = 3, .most = 3});
+  clip.image_size = config.size("image_size", 224);
+  clip.patch = config.size("patch_size", 32, {.most = clip.image_size});
+  clip.norm_eps = config.positive("layer_norm_eps", 1e-5);
   clip.activation = config.text("hidden_act", "quick_gelu");
-  if (clip.heads <= 0 || clip.hidden % clip.heads != 0) {
+  if (clip.hidden % clip.heads != 0) {
     throw checkpoint_error(fmt::format("{}: hidden_size: expected a multiple of num_attention_heads {}, found {}",
                                        config.where(), clip.heads, clip.hidden));
   }
@@ -49,6 +49,10 @@ ClipConfig read_clip_config(const HfConfig& config) {
 /// Which hidden states of the tower are taken: 0 is what enters the first layer, i what layer i - 1 gives.
 std::vector<int64_t> selected_states(const HfConfig& config, int64_t layers) {
   auto states = config.has("vision_feature_layer") ? config.integers("vision_feature_layer") : std::vector<int64_t>{-2};
+  if (states.empty() || states.size() > static_cast<size_t>(layers) + 1) {
+    throw checkpoint_error(fmt::format("{}: vision_feature_layer: expected 1 to {} states, found {}", config.where(),
+                                       layers + 1, states.size()));
+  }
   for (int64_t& state : states) {
     const int64_t named = state;
     if (state < 0) state += layers + 1;
@@ -108,7 +112,15 @@ std::vector<Dialect> dialects() {
             {"multi_modal_projector.", "model.multi_modal_projector."}}}};
 }
 
+/// A picture stands where this token is. Outside the vocabulary no prompt holds it, and pictures would be ignored.
+int32_t media_token(const HfConfig& config) {
+  const char* const key = config.has("image_token_index") ? "image_token_index" : "image_token_id";
+  const int64_t vocab = read_text_config(config.at("text_config"), "llama").vocab;
+  return static_cast<int32_t>(config.size(key, 32000, {.least = 0, .most = vocab - 1}));
+}
+
 Model build(const HfConfig& config) {
+  (void)media_token(config);
   const HfConfig text_config = config.at("text_config");
   TextConfig text = read_text_config(text_config, "llama");
   text.tied = text.tied || config.flag("tie_word_embeddings", false);
@@ -128,10 +140,6 @@ Model build(const HfConfig& config) {
   add_decoder(model, kText, text);
   model.dialects = dialects();
   return model;
-}
-
-int32_t media_token(const HfConfig& config) {
-  return static_cast<int32_t>(config.integer("image_token_index", config.integer("image_token_id", 32000)));
 }
 
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs) {

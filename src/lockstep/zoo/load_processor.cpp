@@ -20,7 +20,12 @@ std::vector<int32_t> stop_tokens_of(const std::filesystem::path& dir) {
   for (const char* file : {"generation_config.json", "config.json"}) {
     const HfConfig config = optional_file(dir, file);
     if (!config.has("eos_token_id")) continue;
-    for (const int64_t id : config.integers("eos_token_id")) ids.push_back(static_cast<int32_t>(id));
+    for (const int64_t id : config.integers("eos_token_id")) {
+      if (id < -1 || id > INT32_MAX) {
+        throw checkpoint_error(fmt::format("{}: eos_token_id: expected ids of tokens, found {}", config.where(), id));
+      }
+      ids.push_back(static_cast<int32_t>(id));
+    }
     break;
   }
   return ids;
@@ -62,16 +67,21 @@ std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir
   const HfConfig picture = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
   const ClipImageConfig config = read_clip_image_config(picture.json(), picture.where());
   const HfConfig processor = optional_file(dir, "processor_config.json");
-  const int64_t patch = processor.integer("patch_size", rules.patch);
+  const int64_t patch = processor.size("patch_size", rules.patch);
   const std::string usual = rules.drops_class_token ? "default" : "full";
   const bool drops = processor.text("vision_feature_select_strategy", usual) == "default";
-  const int64_t extra = processor.integer("num_additional_image_tokens", rules.extra_tokens) - (drops ? 1 : 0);
+  const int64_t extra =
+      processor.size("num_additional_image_tokens", rules.extra_tokens, {.least = 0}) - (drops ? 1 : 0);
   MediaRules media{.image_token = rules.token};
   media.image = [config](const Image& image, const MediaOptions&, const std::string& where) {
     return clip_pixels(image, config, where);
   };
-  media.num_tokens = [patch, extra](const PixelBlock& pixels) {
-    return (pixels.shape[2] / patch) * (pixels.shape[3] / patch) + extra;
+  media.num_tokens = [patch, extra, where = picture.where()](const PixelBlock& pixels) {
+    const int64_t tokens = (pixels.shape[2] / patch) * (pixels.shape[3] / patch) + extra;
+    if (tokens > 0) return tokens;
+    throw checkpoint_error(fmt::format("{}: pictures of {}x{} pixels have no patch of {}x{}", where, pixels.shape[3],
+                                       pixels.shape[2], patch, patch),
+                           "crop_size must be the image_size of config.json's vision_config");
   };
   return std::make_unique<ChatProcessor>(load_chat_parts(dir, std::move(media)));
 }

@@ -42,7 +42,7 @@ RopeConfig vision_rope(const HfConfig& config, int64_t head_dim) {
   if (type != "axial") {
     throw checkpoint_error(fmt::format("{}: rope_type: expected axial, found \"{}\"", rope.where(), type));
   }
-  const auto theta = static_cast<float>(rope.number("rope_theta", 10000.0));
+  const auto theta = static_cast<float>(rope.positive("rope_theta", 10000.0));
   const int64_t half = head_dim / 2;
   RopeConfig made{.inverse_frequencies = {}, .sections = {half / 2, half / 2}};
   for (int axis = 0; axis < 2; ++axis) {
@@ -58,13 +58,11 @@ void check_vision(const HfConfig& config, const WindowVisionConfig& vision) {
     if (holds) return;
     throw checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), key, expected, found));
   };
-  expect(vision.heads > 0 && vision.hidden % vision.heads == 0, "hidden_size",
-         fmt::format("a multiple of num_heads {}", vision.heads), vision.hidden);
+  expect(vision.hidden % vision.heads == 0, "hidden_size", fmt::format("a multiple of num_heads {}", vision.heads),
+         vision.hidden);
   const int64_t head = vision.hidden / vision.heads;
   expect(head % 4 == 0, "hidden_size / num_heads", "a multiple of 4 (pairs of rows and of columns)", head);
   expect(vision.channels == 3, "in_channels", "3", vision.channels);
-  expect(vision.patch > 0 && vision.merge > 0 && vision.temporal_patch > 0, "patch_size", "sizes above 0",
-         vision.patch);
   expect(vision.window > 0, "window_size", fmt::format("at least {} (one token)", vision.patch * vision.merge),
          config.integer("window_size", 112));
   for (const int64_t layer : vision.whole_frame_layers) {
@@ -82,7 +80,8 @@ TextConfig read_text(const HfConfig& config) {
   text.tied = text.tied || config.flag("tie_word_embeddings", false);
   if (text.rope.sections.empty()) text.rope.sections = {16, 24, 24};
   const int64_t pairs = std::accumulate(text.rope.sections.begin(), text.rope.sections.end(), int64_t{0});
-  if (pairs != text.head_dim / 2 || text.rope.sections.size() % 3 != 0) {
+  const bool negative = std::ranges::any_of(text.rope.sections, [](int64_t size) { return size < 0; });
+  if (negative || pairs != text.head_dim / 2 || text.rope.sections.size() % 3 != 0) {
     throw checkpoint_error(
         fmt::format("{}: mrope_section: expected sections for three axes that sum up to {} (half a head), "
                     "found a sum of {} in {}",
@@ -93,6 +92,7 @@ TextConfig read_text(const HfConfig& config) {
 
 Model build(const HfConfig& config) {
   const TextConfig text = read_text(config);
+  (void)read_media_tokens(config);
   const WindowVisionConfig vision = read_vision_config(config.at("vision_config"));
   if (vision.text_hidden != text.hidden) {
     throw checkpoint_error(
@@ -117,23 +117,27 @@ Model build(const HfConfig& config) {
 
 }  // namespace
 
+MediaTokens read_media_tokens(const HfConfig& config) {
+  const SizeRange vocabulary{.least = 0, .most = read_text(config).vocab - 1};
+  return {static_cast<int32_t>(config.size("image_token_id", 151655, vocabulary)),
+          static_cast<int32_t>(config.size("video_token_id", 151656, vocabulary))};
+}
+
 WindowVisionConfig read_vision_config(const HfConfig& config) {
   WindowVisionConfig vision;
-  vision.hidden = config.integer("hidden_size", 3584);
-  vision.mlp = config.integer("intermediate_size", 3420);
-  vision.layers = config.integer("depth", 32);
-  vision.heads = config.integer("num_heads", 16);
+  vision.hidden = config.size("hidden_size", 3584);
+  vision.mlp = config.size("intermediate_size", 3420);
+  vision.layers = config.size("depth", 32, {.most = kMaxLayers});
+  vision.heads = config.size("num_heads", 16);
   vision.channels = config.integer("in_channels", config.integer("in_chans", 3));
-  vision.text_hidden = config.integer("out_hidden_size", 3584);
-  vision.patch = config.integer("patch_size", 14);
-  vision.temporal_patch = config.integer("temporal_patch_size", 2);
-  vision.merge = config.integer("spatial_merge_size", 2);
+  vision.text_hidden = config.size("out_hidden_size", 3584);
+  vision.patch = config.size("patch_size", 14, {.most = 1024});
+  vision.temporal_patch = config.size("temporal_patch_size", 2, {.most = 1024});
+  vision.merge = config.size("spatial_merge_size", 2, {.most = 1024});
   vision.activation = config.text("hidden_act", "silu");
   vision.whole_frame_layers = config.has("fullatt_block_indexes") ? config.integers("fullatt_block_indexes")
                                                                   : std::vector<int64_t>{7, 15, 23, 31};
-  if (vision.patch > 0 && vision.merge > 0) {
-    vision.window = config.integer("window_size", 112) / vision.merge / vision.patch;
-  }
+  vision.window = config.size("window_size", 112) / vision.merge / vision.patch;
   check_vision(config, vision);
   vision.rope = vision_rope(config, vision.hidden / vision.heads);
   return vision;

@@ -14,6 +14,12 @@
 
 namespace lockstep::qwen2_5_vl {
 
+/// Where pictures and videos stand. Throws UserError(kCheckpoint) for one outside the vocabulary: no prompt holds it.
+struct MediaTokens {
+  int32_t image, video;
+};
+MediaTokens read_media_tokens(const HfConfig& config);
+
 WindowVisionConfig read_vision_config(const HfConfig& config);
 
 std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);

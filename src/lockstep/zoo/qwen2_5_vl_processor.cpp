@@ -17,18 +17,10 @@
 namespace lockstep::qwen2_5_vl {
 namespace {
 
-struct Tokens {
-  int32_t image, video;
-};
-
-Tokens tokens_of(const HfConfig& config) {
-  return {static_cast<int32_t>(config.integer("image_token_id", 151655)),
-          static_cast<int32_t>(config.integer("video_token_id", 151656))};
-}
-
 MropeRules mrope_rules(const HfConfig& config) {
   const HfConfig vision = config.at("vision_config");
-  return {.merge = vision.integer("spatial_merge_size", 2), .tokens_per_second = vision.number("tokens_per_second", 4)};
+  return {.merge = vision.size("spatial_merge_size", 2, {.most = 1024}),
+          .tokens_per_second = vision.positive("tokens_per_second", 4)};
 }
 
 PatchImageConfig limited(PatchImageConfig config, int64_t min_pixels, int64_t max_pixels) {
@@ -94,7 +86,7 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   auto videos =
       picture_config_of(dir, {"video_preprocessor_config.json", "preprocessor_config.json"}, "video_processor", vision);
   videos.backend = ImageBackend::kTorchvision;  // whatever images follow: transformers has no other way for videos
-  const Tokens tokens = tokens_of(config);
+  const MediaTokens tokens = read_media_tokens(config);
   MediaRules media{.image_token = tokens.image, .video_token = tokens.video};
   media.image = [images](const Image& image, const MediaOptions& options, const std::string& where) {
     return patch_pixels({image}, limited(images, options.min_pixels, options.max_pixels), where);
@@ -123,7 +115,7 @@ Features typical_row(const HfConfig& config, int64_t tokens) {
 }
 
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs) {
-  const Tokens tokens = tokens_of(config);
+  const MediaTokens tokens = read_media_tokens(config);
   const MropeRules rules = mrope_rules(config);
   Recorded images{inputs, "pixel_values", recorded_grids(inputs, "image_grid_thw")};
   Recorded videos{inputs, "pixel_values_videos", recorded_grids(inputs, "video_grid_thw")};

@@ -17,10 +17,10 @@ struct Spelling {
 };
 
 Spelling spelling_of(const HfConfig& config, double usual_theta) {
-  const double theta = config.number("rope_theta", usual_theta);
+  const double theta = config.positive("rope_theta", usual_theta);
   if (config.has("rope_parameters")) {
     const HfConfig values = config.at("rope_parameters");
-    return {values, values.text("rope_type", values.text("type", "default")), values.number("rope_theta", theta)};
+    return {values, values.text("rope_type", values.text("type", "default")), values.positive("rope_theta", theta)};
   }
   const HfConfig values = config.at("rope_scaling");
   return {values, values.text("rope_type", values.text("type", "default")), theta};
@@ -28,9 +28,14 @@ Spelling spelling_of(const HfConfig& config, double usual_theta) {
 
 /// Low frequencies are stretched, high ones kept, those between blended.
 void scale_as_llama3(std::vector<float>& frequencies, const HfConfig& values, int64_t max_positions) {
-  const double factor = values.number("factor", 8.0);
-  const double low = values.number("low_freq_factor", 1.0), high = values.number("high_freq_factor", 4.0);
-  const auto old = static_cast<double>(values.integer("original_max_position_embeddings", max_positions));
+  const double factor = values.positive("factor", 8.0);
+  const double low = values.positive("low_freq_factor", 1.0), high = values.positive("high_freq_factor", 4.0);
+  if (high <= low) {
+    throw checkpoint_error(fmt::format("{}: high_freq_factor: expected more than low_freq_factor {}, found {}",
+                                       values.where(), low, high));
+  }
+  const auto old =
+      static_cast<double>(values.size("original_max_position_embeddings", max_positions, {.most = kMaxPositions}));
   for (float& frequency : frequencies) {
     const double length = 2.0 * std::numbers::pi / static_cast<double>(frequency);
     if (length < old / high) continue;
@@ -59,7 +64,7 @@ RopeConfig read_rope_config(const HfConfig& config, int64_t head_dim, int64_t ma
     made.inverse_frequencies.push_back(1.0F / std::pow(static_cast<float>(rope.theta), exponent));
   }
   if (rope.type == "linear") {
-    const auto factor = static_cast<float>(rope.values.number("factor", 1.0));
+    const auto factor = static_cast<float>(rope.values.positive("factor", 1.0));
     for (float& frequency : made.inverse_frequencies) frequency /= factor;
   } else if (rope.type == "llama3") {
     scale_as_llama3(made.inverse_frequencies, rope.values, max_positions);

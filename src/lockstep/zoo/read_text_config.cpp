@@ -50,7 +50,7 @@ void refuse_sliding_window(const HfConfig& config, const TextDefaults& defaults,
 }
 
 void check_heads(const HfConfig& config, const TextConfig& text) {
-  if (text.heads <= 0 || text.kv_heads <= 0 || text.heads % text.kv_heads != 0) {
+  if (text.heads % text.kv_heads != 0) {
     throw checkpoint_error(
         fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads {}, found {}", config.where(),
                     text.kv_heads, text.heads));
@@ -78,17 +78,17 @@ TextConfig read_text_config(const HfConfig& config, const std::string& otherwise
 
 TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults) {
   TextConfig text;
-  text.vocab = config.integer("vocab_size", defaults.vocab);
-  text.hidden = config.integer("hidden_size", defaults.hidden);
-  text.mlp = config.integer("intermediate_size", defaults.mlp);
-  text.layers = config.integer("num_hidden_layers", defaults.layers);
-  text.heads = config.integer("num_attention_heads", defaults.heads);
+  text.vocab = config.size("vocab_size", defaults.vocab, {.most = kMaxVocab});
+  text.hidden = config.size("hidden_size", defaults.hidden);
+  text.mlp = config.size("intermediate_size", defaults.mlp);
+  text.layers = config.size("num_hidden_layers", defaults.layers, {.most = kMaxLayers});
+  text.heads = config.size("num_attention_heads", defaults.heads);
   const bool says_null = is_null(config, "num_key_value_heads");
   text.kv_heads =
-      config.integer("num_key_value_heads", says_null || defaults.kv_heads == 0 ? text.heads : defaults.kv_heads);
-  text.head_dim = config.integer("head_dim", text.heads > 0 ? text.hidden / text.heads : 0);
-  text.max_positions = config.integer("max_position_embeddings", defaults.max_positions);
-  text.norm_eps = config.number("rms_norm_eps", defaults.norm_eps);
+      config.size("num_key_value_heads", says_null || defaults.kv_heads == 0 ? text.heads : defaults.kv_heads);
+  text.head_dim = config.size("head_dim", text.hidden / text.heads);
+  text.max_positions = config.size("max_position_embeddings", defaults.max_positions, {.most = kMaxPositions});
+  text.norm_eps = config.positive("rms_norm_eps", defaults.norm_eps);
   const bool attention_bias = defaults.bias_flags && config.flag("attention_bias", false);
   text.qkv_bias = defaults.qkv_bias || attention_bias;
   text.output_bias = attention_bias;

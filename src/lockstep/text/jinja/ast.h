@@ -33,6 +33,7 @@ struct Expr {
     kCondition,  // items[1] if items[0] else items[2]; items[2] may be null
   };
   Kind kind = Kind::kConstant;
+  int height = 1;  // of the tree below
   Place place;
   std::string name;
   Value constant;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/interpreter.h"
 #include "lockstep/text/jinja/library.h"
 
@@ -9,7 +11,10 @@ namespace lockstep::jinja {
 
 Value Interpreter::eval(const Expr& expr, const Scope& scope) {
   try {
-    return eval_unplaced(expr, scope);
+    const Deeper deeper;
+    Value value = eval_unplaced(expr, scope);
+    if (value.is_string()) spend_copy(value.string());
+    return value;
   } catch (TemplateError& e) {
     e.set_place(expr.place.line, expr.place.column);
     throw;
@@ -60,7 +65,7 @@ Value Interpreter::eval_unplaced(const Expr& expr, const Scope& scope) {
 
 Value Interpreter::eval_name(const std::string& name, const Scope& scope) {
   const Value* found = scope.find(name);
-  return found != nullptr ? *found : Value(Undefined{fmt::format("'{}' is undefined", name)});
+  return found != nullptr ? *found : Value(Undefined{fmt::format("'{}' is undefined", cut_text(name))});
 }
 
 Values Interpreter::eval_items(const Expr& expr, const Scope& scope, size_t first) {

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/parser.h"
 #include "lockstep/text/jinja/strings.h"
 
@@ -17,24 +19,52 @@ ExprPtr ExprParser::make(Kind kind) const {
   return expr;
 }
 
+// Everything that walks a tree recurses: its height is bounded where it grows.
+void ExprParser::adopt(Expr& parent, ExprPtr child) {
+  if (child != nullptr) {
+    parent.height = std::max(parent.height, child->height + 1);
+    if (parent.height > kMaxTree) too_deep();
+  }
+  parent.items.push_back(std::move(child));
+}
+
+void ExprParser::too_deep() const {
+  syntax_error(in_.where(), in_.peek().place, fmt::format("an expression of more than {} levels", kMaxTree));
+}
+
+/// One level of the parser's own recursion.
+class ExprParser::Level {
+ public:
+  explicit Level(ExprParser& parser) : parser_(parser) {
+    if (++parser_.levels_ > kMaxTree) parser_.too_deep();
+  }
+  ~Level() { --parser_.levels_; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+ private:
+  ExprParser& parser_;
+};
+
 ExprPtr ExprParser::binary(std::string op, ExprPtr left, ExprPtr right) {
   auto expr = make(Kind::kBinary);
   expr->place = left->place;
   expr->name = std::move(op);
-  expr->items.push_back(std::move(left));
-  expr->items.push_back(std::move(right));
+  adopt(*expr, std::move(left));
+  adopt(*expr, std::move(right));
   return expr;
 }
 
 ExprPtr ExprParser::expression(bool with_condition) { return with_condition ? condition() : either(); }
 
 ExprPtr ExprParser::condition() {
+  const Level level(*this);
   ExprPtr value = either();
   while (in_.skip_name("if")) {
     auto expr = make(Kind::kCondition);
-    expr->items.push_back(either());
-    expr->items.push_back(std::move(value));
-    expr->items.push_back(in_.skip_name("else") ? condition() : nullptr);
+    adopt(*expr, either());
+    adopt(*expr, std::move(value));
+    adopt(*expr, in_.skip_name("else") ? condition() : nullptr);
     value = std::move(expr);
   }
   return value;
@@ -47,6 +77,7 @@ ExprPtr ExprParser::either() {
 }
 
 ExprPtr ExprParser::both() {
+  const Level level(*this);
   ExprPtr left = negation();
   while (in_.skip_name("and")) left = binary("and", std::move(left), negation());
   return left;
@@ -54,17 +85,18 @@ ExprPtr ExprParser::both() {
 
 ExprPtr ExprParser::negation() {
   if (!in_.at_name("not")) return comparison();
+  const Level level(*this);
   auto expr = make(Kind::kUnary);
   in_.next();
   expr->name = "not";
-  expr->items.push_back(negation());
+  adopt(*expr, negation());
   return expr;
 }
 
 ExprPtr ExprParser::comparison() {
   static constexpr std::array<std::string_view, 6> kOperators = {"==", "!=", "<=", ">=", "<", ">"};
   auto expr = make(Kind::kCompare);
-  expr->items.push_back(sum());
+  adopt(*expr, sum());
   while (true) {
     std::string op;
     for (const std::string_view candidate : kOperators) {
@@ -78,7 +110,7 @@ ExprPtr ExprParser::comparison() {
     }
     if (op.empty()) break;
     expr->names.push_back(std::move(op));
-    expr->items.push_back(sum());
+    adopt(*expr, sum());
   }
   return expr->names.empty() ? std::move(expr->items[0]) : std::move(expr);
 }
@@ -114,11 +146,12 @@ ExprPtr ExprParser::power() {
 }
 
 ExprPtr ExprParser::unary(bool with_filter) {
+  const Level level(*this);
   ExprPtr expr;
   if (in_.at_operator("-") || in_.at_operator("+")) {
     expr = make(Kind::kUnary);
     expr->name = in_.next().text;
-    expr->items.push_back(unary(false));
+    adopt(*expr, unary(false));
   } else {
     expr = primary();
   }
@@ -175,7 +208,7 @@ ExprPtr ExprParser::list_literal() {
   auto expr = make(Kind::kList);
   in_.next();
   while (!in_.at_operator("]")) {
-    expr->items.push_back(expression());
+    adopt(*expr, expression());
     if (!in_.skip_operator(",")) break;
   }
   in_.expect_operator("]");
@@ -186,9 +219,9 @@ ExprPtr ExprParser::dict_literal() {
   auto expr = make(Kind::kDict);
   in_.next();
   while (!in_.at_operator("}")) {
-    expr->items.push_back(expression());
+    adopt(*expr, expression());
     in_.expect_operator(":");
-    expr->items.push_back(expression());
+    adopt(*expr, expression());
     if (!in_.skip_operator(",")) break;
   }
   in_.expect_operator("}");
@@ -202,13 +235,14 @@ bool ExprParser::at_tuple_end() const {
 
 ExprPtr ExprParser::tuple(bool with_condition) {
   auto expr = make(Kind::kTuple);
-  expr->items.push_back(expression(with_condition));
+  adopt(*expr, expression(with_condition));
   if (!in_.at_operator(",")) return std::move(expr->items[0]);
-  while (in_.skip_operator(",") && !at_tuple_end()) expr->items.push_back(expression(with_condition));
+  while (in_.skip_operator(",") && !at_tuple_end()) adopt(*expr, expression(with_condition));
   return expr;
 }
 
 ExprPtr ExprParser::target() {
+  const Level level(*this);
   const auto one = [this] {
     if (in_.skip_operator("(")) {
       ExprPtr inner = target();
@@ -220,13 +254,13 @@ ExprPtr ExprParser::target() {
     if (!in_.skip_operator(".")) return expr;
     auto attribute = make(Kind::kAttribute);
     attribute->name = in_.expect_name();
-    attribute->items.push_back(std::move(expr));
+    adopt(*attribute, std::move(expr));
     return attribute;
   };
   auto expr = make(Kind::kTuple);
-  expr->items.push_back(one());
+  adopt(*expr, one());
   if (!in_.at_operator(",")) return std::move(expr->items[0]);
-  while (in_.skip_operator(",") && in_.at(Token::Kind::kName) && !in_.at_name("in")) expr->items.push_back(one());
+  while (in_.skip_operator(",") && in_.at(Token::Kind::kName) && !in_.at_name("in")) adopt(*expr, one());
   return expr;
 }
 
@@ -238,7 +272,7 @@ ExprPtr ExprParser::postfix(ExprPtr expr) {
       expr = subscript(std::move(expr));
     } else if (in_.at_operator("(")) {
       auto call = make(Kind::kCall);
-      call->items.push_back(std::move(expr));
+      adopt(*call, std::move(expr));
       arguments(*call);
       expr = std::move(call);
     } else {
@@ -266,25 +300,25 @@ ExprPtr ExprParser::member(ExprPtr expr) {
   in_.next();
   if (in_.at(Token::Kind::kInteger)) {
     attribute->kind = Kind::kSubscript;
-    attribute->items.push_back(std::move(expr));
-    attribute->items.push_back(primary());
+    adopt(*attribute, std::move(expr));
+    adopt(*attribute, primary());
     return attribute;
   }
   attribute->name = in_.expect_name();
-  attribute->items.push_back(std::move(expr));
+  adopt(*attribute, std::move(expr));
   return attribute;
 }
 
 ExprPtr ExprParser::subscript(ExprPtr expr) {
   auto node = make(Kind::kSubscript);
   in_.next();
-  node->items.push_back(std::move(expr));
+  adopt(*node, std::move(expr));
   const auto part = [this]() -> ExprPtr {
     return in_.at_operator(":") || in_.at_operator("]") ? nullptr : expression();
   };
-  node->items.push_back(part());
+  adopt(*node, part());
   if (in_.at_operator(":")) node->kind = Kind::kSlice;
-  while (in_.skip_operator(":") && node->items.size() < 4) node->items.push_back(part());
+  while (in_.skip_operator(":") && node->items.size() < 4) adopt(*node, part());
   if (node->kind == Kind::kSlice) node->items.resize(4);
   if (node->kind == Kind::kSubscript && node->items[1] == nullptr) in_.fail("an index");
   in_.expect_operator("]");
@@ -297,7 +331,7 @@ ExprPtr ExprParser::filters(ExprPtr subject, bool first_bar) {
     auto filter = make(Kind::kFilter);
     filter->name = in_.expect_name();
     while (in_.skip_operator(".")) filter->name += "." + in_.expect_name();
-    filter->items.push_back(std::move(subject));
+    adopt(*filter, std::move(subject));
     if (in_.at_operator("(")) arguments(*filter);
     subject = std::move(filter);
   }
@@ -309,19 +343,19 @@ ExprPtr ExprParser::test(ExprPtr expr) {
   in_.next();
   const bool negated = in_.skip_name("not");
   node->name = in_.expect_name();
-  node->items.push_back(std::move(expr));
+  adopt(*node, std::move(expr));
   const bool value = in_.at(Token::Kind::kString) || in_.at(Token::Kind::kInteger) || in_.at(Token::Kind::kFloat) ||
                      in_.at(Token::Kind::kName) || in_.at_operator("[") || in_.at_operator("{");
   if (in_.at_operator("(")) {
     arguments(*node);
   } else if (value && !in_.at_name("else") && !in_.at_name("or") && !in_.at_name("and") && !in_.at_name("is")) {
-    node->items.push_back(postfix(primary()));
+    adopt(*node, postfix(primary()));
   }
   if (!negated) return node;
   auto inverse = make(Kind::kUnary);
   inverse->place = node->place;
   inverse->name = "not";
-  inverse->items.push_back(std::move(node));
+  adopt(*inverse, std::move(node));
   return inverse;
 }
 
@@ -333,10 +367,12 @@ void ExprParser::arguments(Expr& call) {
     if (named) {
       std::string name = in_.next().text;
       in_.next();
-      call.named.emplace_back(std::move(name), expression());
+      ExprPtr value = expression();
+      call.height = std::max(call.height, value->height + 1);
+      call.named.emplace_back(std::move(name), std::move(value));
     } else {
       if (in_.at_operator("*") || in_.at_operator("**")) in_.fail("an argument (* and ** are not supported)");
-      call.items.push_back(expression());
+      adopt(call, expression());
     }
     if (!in_.skip_operator(",")) break;
   }

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/library.h"
 #include "lockstep/text/jinja/strings.h"
 
@@ -22,14 +24,19 @@ Value trim(const Value& value, const Arguments& arguments) {
   return strip_left(strip_right(text, to_text(set)), to_text(set));
 }
 
+bool fits_int(double value) { return value >= -9.2233720368547758e18 && value < 9.2233720368547758e18; }
+
 Value int_filter(const Value& value, const Arguments& arguments) {
   if (value.is_string()) {
-    if (const auto whole = parse_int(value.string(), static_cast<int>(int_argument(arguments, 1, "base", 10))))
-      return *whole;
-    if (const auto number = parse_float(value.string()); number && std::isfinite(*number))
+    const int64_t base = int_argument(arguments, 1, "base", 10);
+    if (base < 2 || base > 36) throw TemplateError("ValueError: int() base must be >= 2 and <= 36");
+    if (const auto whole = parse_int(value.string(), static_cast<int>(base))) return *whole;
+    if (const auto number = parse_float(value.string()); number && fits_int(*number))
       return static_cast<int64_t>(*number);
-  } else if (value.is_number() && std::isfinite(value.to_double())) {
-    return value.is_float() ? static_cast<int64_t>(value.to_double()) : value.to_int();
+  } else if (value.is_number() && !value.is_float()) {
+    return value.to_int();
+  } else if (value.is_number() && fits_int(value.to_double())) {
+    return static_cast<int64_t>(value.to_double());
   } else if (value.is_undefined()) {
     throw TemplateError(value.undefined().what);
   }
@@ -61,17 +68,23 @@ Value replace_filter(const Value& value, const Arguments& arguments) {
   return replace(to_text(value), text(0, "old"), text(1, "new"), count.is_none() ? -1 : count.to_int());
 }
 
+/// A width in spaces, or the text itself.
+std::string margin(const Value& width) {
+  return width.is_string() ? width.string() : binary_operator("*", " ", width.to_int()).string();
+}
+
 Value indent(const Value& value, const Arguments& arguments) {
-  const Value width = argument_or(arguments, 0, "width", 4);
-  const std::string space =
-      width.is_string() ? width.string() : std::string(static_cast<size_t>(std::max<int64_t>(0, width.to_int())), ' ');
+  const std::string space = margin(argument_or(arguments, 0, "width", 4));
   const bool blank = flag_argument(arguments, 2, "blank", false);
   std::string out;
   if (flag_argument(arguments, 1, "first", false)) out = space;
   bool first = true;
   for (const std::string& line : split_lines(to_text(value) + "\n")) {
     if (!first) out += '\n';
-    if (!first && (blank || !line.empty())) out += space;
+    if (!first && (blank || !line.empty())) {
+      spend_bytes(space.size());
+      out += space;
+    }
     out += line;
     first = false;
   }
@@ -84,8 +97,7 @@ Value tojson(const Value& value, const Arguments& arguments) {
   const Value width = argument_or(arguments, 1, "indent", Value());
   style.has_indent = !width.is_none();
   if (style.has_indent) {
-    style.indent = width.is_string() ? width.string()
-                                     : std::string(static_cast<size_t>(std::max<int64_t>(0, width.to_int())), ' ');
+    style.indent = margin(width);
     style.item_separator.pop_back();  // the newline stands for the space
   }
   const Value separators = argument_or(arguments, 2, "separators", Value());
@@ -112,7 +124,8 @@ Value title_filter(const Value& value, const Arguments&) {
 }
 
 Value abs_filter(const Value& value, const Arguments&) {
-  return value.is_float() ? Value(std::fabs(value.to_double())) : Value(std::abs(value.to_int()));
+  if (value.is_float()) return std::fabs(value.to_double());
+  return value.to_int() < 0 ? negate(value) : Value(value.to_int());
 }
 
 Value attr_filter(const Value& value, const Arguments& arguments) {
@@ -160,8 +173,9 @@ Filter find_filter(std::string_view name) {
 }  // namespace
 
 Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments) {
+  const Deeper deeper;
   const Filter filter = find_filter(name);
-  if (filter == nullptr) throw TemplateError(fmt::format("the filter \"{}\" is not supported", name));
+  if (filter == nullptr) throw TemplateError(fmt::format("the filter \"{}\" is not supported", cut_text(name)));
   return filter(value, arguments);
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/strings.h"
 #include "lockstep/text/utf8.h"
 #include "lockstep/text/white_space.h"
@@ -71,11 +72,15 @@ class Lexer {
     return std::string::npos;
   }
 
+  // Counts on from the token before, so that all places together are one walk.
   Place place(size_t at) const {
-    const auto end = source_.begin() + static_cast<std::ptrdiff_t>(at);
-    const size_t newline = at == 0 ? std::string::npos : source_.rfind('\n', at - 1);
-    return {1 + static_cast<size_t>(std::count(source_.begin(), end, '\n')),
-            newline == std::string::npos ? at + 1 : at - newline};
+    if (at < counted_) counted_ = line_start_ = 0, line_ = 1;
+    for (; counted_ < at; ++counted_) {
+      if (source_[counted_] != '\n') continue;
+      ++line_;
+      line_start_ = counted_ + 1;
+    }
+    return {line_, 1 + at - line_start_};
   }
 
   void push(Kind kind, std::string text, size_t at) { tokens_.push_back({kind, std::move(text), place(at)}); }
@@ -249,12 +254,17 @@ class Lexer {
   std::string source_;
   const std::string& where_;
   size_t at_ = 0;
+  mutable size_t counted_ = 0, line_ = 1, line_start_ = 0;  // how far lines are counted
   std::vector<Token> tokens_;
 };
 
 }  // namespace
 
 std::vector<Token> tokenize_template(std::string_view source, const std::string& where) {
+  if (source.size() > kMaxSource) {
+    throw checkpoint_error(fmt::format("{}: expected a template of at most {} KiB, found {}", where, kMaxSource >> 10,
+                                       source.size() >> 10));
+  }
   return Lexer(source, where).run();
 }
 

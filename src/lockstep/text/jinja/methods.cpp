@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/library.h"
 #include "lockstep/text/jinja/strings.h"
 #include "lockstep/text/utf8.h"
@@ -36,6 +38,7 @@ bool flag_argument(const Arguments& arguments, size_t index, std::string_view na
 
 Arguments arguments_after(const Arguments& arguments, size_t count) {
   Arguments out;
+  spend_steps(arguments.positional.size());
   for (size_t i = count; i < arguments.positional.size(); ++i) out.positional.push_back(arguments.positional[i]);
   out.named = arguments.named;
   return out;
@@ -63,6 +66,7 @@ Value any_affix(const Arguments& arguments, const Matches& matches) {
 
 Value find_text(Text text, const Arguments& arguments, bool from_right) {
   const std::string needle = text_argument(arguments, 0, "sub", "");
+  spend_search(text, needle);
   const size_t at = from_right ? text.rfind(needle) : text.find(needle);
   if (at == std::string::npos) return -1;
   return Value(std::string_view(text).substr(0, at)).length();  // in characters
@@ -75,16 +79,17 @@ Value join(Text separator, const Arguments& arguments) {
     if (!item.is_string())
       throw TemplateError(fmt::format("TypeError: join: expected str, found {}", item.type_name()));
     if (!std::exchange(first, false)) out += separator;
+    spend_bytes(separator.size() + item.bytes());
     out += item.string();
   }
   return out;
 }
 
 Value pad(Text text, const Arguments& arguments, bool left, bool right) {
-  const int64_t missing = int_argument(arguments, 0, "width", 0) - Value(text).length();
+  const int64_t width = std::max<int64_t>(0, int_argument(arguments, 0, "width", 0));
+  const int64_t missing = width - Value(text).length();
   if (missing <= 0) return text;
   const std::string fill = text_argument(arguments, 1, "fillchar", " ");
-  const int64_t width = int_argument(arguments, 0, "width", 0);
   const int64_t before = left && right ? missing / 2 + (missing & width & 1) : left ? missing : 0;
   const Value head = binary_operator("*", fill, before), tail = binary_operator("*", fill, missing - before);
   return head.string() + text + tail.string();
@@ -92,6 +97,7 @@ Value pad(Text text, const Arguments& arguments, bool left, bool right) {
 
 Value partition(Text text, const Arguments& arguments, bool from_right) {
   const std::string separator = text_argument(arguments, 0, "sep", " ");
+  spend_search(text, separator);
   const size_t at = from_right ? text.rfind(separator) : text.find(separator);
   Values parts = {text, "", ""};
   if (at == std::string::npos && from_right) parts = {"", "", text};
@@ -115,7 +121,8 @@ Value brace_format(Text text, const Arguments& arguments) {
     const std::string field = text.substr(i + 1, end - i - 1);
     const auto index = field.empty() ? std::optional(static_cast<int64_t>(used++)) : parse_int(field);
     const Value* value = index ? arguments.find(static_cast<size_t>(*index), "") : arguments.find(SIZE_MAX, field);
-    if (value == nullptr) throw TemplateError(fmt::format("format: nothing for field \"{{{}}}\"", field));
+    if (value == nullptr) throw TemplateError(fmt::format("format: nothing for field \"{{{}}}\"", cut_text(field)));
+    spend_bytes(value->bytes());
     out += to_text(*value);
     i = end;
   }
@@ -143,6 +150,7 @@ bool is_letter(std::string_view c) {
 
 int64_t count_text(Text text, std::string_view part) {
   if (part.empty()) return Value(text).length() + 1;
+  spend_search(text, part);
   int64_t count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
   return count;
@@ -220,36 +228,42 @@ Values dict_items(const Dict& dict) {
 }
 
 Value dict_method(const Value& value, std::string_view name) {
-  if (name == "items") return Function([value](const Arguments&) -> Value { return dict_items(value.dict()); });
-  if (name == "keys") return Function([value](const Arguments&) -> Value { return value.iterate(); });
+  const int holds = value.depth();
+  if (name == "items")
+    return {Function([value](const Arguments&) -> Value { return dict_items(value.dict()); }), holds};
+  if (name == "keys") return {Function([value](const Arguments&) -> Value { return value.iterate(); }), holds};
   if (name == "values") {
-    return Function([value](const Arguments&) -> Value {
-      Values out;
-      for (const auto& entry : value.dict().items) out.push_back(entry.second);
-      return out;
-    });
+    return {Function([value](const Arguments&) -> Value {
+              Values out;
+              for (const auto& entry : value.dict().items) out.push_back(entry.second);
+              return out;
+            }),
+            holds};
   }
-  if (name == "copy") return Function([value](const Arguments&) { return value; });
+  if (name == "copy") return {Function([value](const Arguments&) { return value; }), holds};
   if (name == "get") {
-    return Function([value](const Arguments& arguments) {
-      const Value* found = value.dict().find(argument_or(arguments, 0, "key", Value()));
-      return found != nullptr ? *found : argument_or(arguments, 1, "default", Value());
-    });
+    return {Function([value](const Arguments& arguments) {
+              const Value* found = value.dict().find(argument_or(arguments, 0, "key", Value()));
+              return found != nullptr ? *found : argument_or(arguments, 1, "default", Value());
+            }),
+            holds};
   }
   return Undefined{};
 }
 
 Value list_method(const Value& value, std::string_view name) {
   if (name != "index" && name != "count") return Undefined{};
-  return Function([value, name = std::string(name)](const Arguments& arguments) -> Value {
+  Function method = [value, name = std::string(name)](const Arguments& arguments) -> Value {
     const Values& items = value.list().items;
     const Value wanted = argument_or(arguments, 0, "value", Value());
     const auto same = [&](const Value& item) { return equal(item, wanted); };
     if (name == "count") return static_cast<int64_t>(std::count_if(items.begin(), items.end(), same));
     const auto found = std::find_if(items.begin(), items.end(), same);
-    if (found == items.end()) throw TemplateError(fmt::format("ValueError: {} is not in list", to_repr(wanted)));
+    if (found == items.end())
+      throw TemplateError(fmt::format("ValueError: {} is not in list", cut_text(to_repr(wanted))));
     return static_cast<int64_t>(found - items.begin());
-  });
+  };
+  return {std::move(method), value.depth()};
 }
 
 }  // namespace
@@ -260,6 +274,7 @@ Value find_method(const Value& value, std::string_view name) {
   if (!value.is_string()) return Undefined{};
   const auto found = string_methods().find(name);
   if (found == string_methods().end()) return Undefined{};
+  spend_bytes(value.bytes());
   return Function(
       [text = value.string(), method = found->second](const Arguments& arguments) { return method(text, arguments); });
 }

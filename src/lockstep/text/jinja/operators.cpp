@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/library.h"
 #include "lockstep/text/jinja/strings.h"
 
@@ -16,9 +19,18 @@ TemplateError no_operator(std::string_view op, const Value& left, const Value& r
                                    right.type_name()));
 }
 
+/// int() of a float: throws where Python's has more digits than 64 bits.
+int64_t whole(double value) {
+  constexpr double kEdge = 9223372036854775808.0;  // 2^63
+  if (!(value >= -kEdge && value < kEdge)) throw TemplateError("OverflowError: a float exceeds 64 bits");
+  return static_cast<int64_t>(value);
+}
+
 Value int_power(int64_t base, int64_t exponent) {
+  if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
+  if (base == -1) return exponent % 2 == 0 ? 1 : -1;
   int64_t out = 1;
-  for (int64_t i = 0; i < exponent; ++i) {
+  for (int64_t i = 0; i < exponent; ++i) {  // at most 63 times
     if (__builtin_mul_overflow(out, base, &out)) throw TemplateError("OverflowError: ** exceeds 64 bits");
   }
   return out;
@@ -52,15 +64,48 @@ Value float_operator(std::string_view op, double a, double b) {
   return op == "//" ? down : a - down * b;
 }
 
+/// Before it is made: one operation multiplies.
+void spend_repeat(const Value& value, int64_t times) {
+  size_t bytes = 0;
+  if (value.is_string()) {
+    bytes = value.string().size();
+  } else {
+    for (const Value& item : value.list().items) bytes += item.bytes();
+  }
+  if (times <= 0 || bytes == 0) return;
+  size_t all = 0;
+  spend_bytes(__builtin_mul_overflow(bytes, static_cast<size_t>(times), &all) ? SIZE_MAX : all);
+  spend_steps(static_cast<size_t>(times) / 16);
+}
+
 Value repeat(const Value& value, int64_t times) {
+  spend_repeat(value, times);
   if (value.is_string()) {
     std::string out;
-    for (int64_t i = 0; i < times; ++i) out += value.string();
+    for (int64_t i = 0; i < times && !value.string().empty(); ++i) out += value.string();
     return out;
   }
   Values out;
-  for (int64_t i = 0; i < times; ++i) out.insert(out.end(), value.list().items.begin(), value.list().items.end());
+  for (int64_t i = 0; i < times && !value.list().items.empty(); ++i)
+    out.insert(out.end(), value.list().items.begin(), value.list().items.end());
   return {std::move(out), value.list().kind};
+}
+
+/// fmt pads and prints digits before anything could be counted.
+void spend_width(std::string_view width) {
+  constexpr size_t kMostDigits = 7;
+  size_t digits = 0;
+  for (const char c : width) {
+    digits = std::isdigit(static_cast<unsigned char>(c)) != 0 ? digits + 1 : 0;
+    if (digits > kMostDigits) throw LimitError(fmt::format("a width or precision of more than {} digits", kMostDigits));
+  }
+  size_t number = 0, bytes = 0;
+  for (const char c : width) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    number = digit ? number * 10 + static_cast<size_t>(c - '0') : 0;
+    bytes = std::max(bytes, number);
+  }
+  spend_bytes(2 * bytes);
 }
 
 // "%s is %d" % (name, age): the conversions s, r, d, i, f with a precision.
@@ -77,6 +122,7 @@ std::string percent_format(const std::string& pattern, const Value& value) {
     size_t end = pattern.find_first_not_of("0123456789.-+ ", i + 1);
     if (end == std::string::npos) throw TemplateError("ValueError: incomplete format");
     const std::string width = pattern.substr(i + 1, end - i - 1);
+    spend_width(width);
     i = end;
     if (pattern[end] == '%') {
       out += '%';
@@ -95,7 +141,7 @@ std::string percent_format(const std::string& pattern, const Value& value) {
       case 'd':
       case 'i':
         out += fmt::format(fmt::runtime(fmt::format("{{:{}{}}}", left ? "<" : "", align)),
-                           item.is_float() ? static_cast<int64_t>(item.to_double()) : item.to_int());
+                           item.is_float() ? whole(item.to_double()) : item.to_int());
         break;
       case 'f':
         out += fmt::format(fmt::runtime(fmt::format("{{:{}{}f}}", left ? "<" : "", align)), item.to_double());
@@ -122,6 +168,8 @@ Value binary_operator(std::string_view op, const Value& left, const Value& right
   if (op == "+" && left.is_string() && right.is_string()) return left.string() + right.string();
   const bool lists = left.is_list() && right.is_list() && !left.is_generator() && left.list().kind == right.list().kind;
   if (op == "+" && lists) {
+    spend_repeat(left, 1);
+    spend_repeat(right, 1);
     Values out = left.list().items;
     out.insert(out.end(), right.list().items.begin(), right.list().items.end());
     return {std::move(out), left.list().kind};
@@ -129,7 +177,13 @@ Value binary_operator(std::string_view op, const Value& left, const Value& right
   const auto repeats = [](const Value& v) { return v.is_string() || (v.is_list() && !v.is_generator()); };
   if (op == "*" && repeats(left) && right.is_int()) return repeat(left, right.to_int());
   if (op == "*" && repeats(right) && left.is_int()) return repeat(right, left.to_int());
-  if (op == "%" && left.is_string() && !right.is_undefined()) return percent_format(left.string(), right);
+  if (op == "%" && left.is_string() && !right.is_undefined()) {
+    try {
+      return percent_format(left.string(), right);
+    } catch (const fmt::format_error& e) {
+      throw TemplateError(fmt::format("ValueError: unsupported format: {}", e.what()));
+    }
+  }
   throw no_operator(op, left, right);
 }
 
@@ -145,7 +199,7 @@ Value get_attribute(const Value& value, const std::string& name) {
                        : value.is_namespace() ? value.space().attributes.find_name(name)
                                               : nullptr;
   if (found != nullptr) return *found;
-  return Undefined{fmt::format("'{} object' has no attribute '{}'", value.type_name(), name)};
+  return Undefined{fmt::format("'{} object' has no attribute '{}'", value.type_name(), cut_text(name))};
 }
 
 Value get_item(const Value& value, const Value& key) {
@@ -165,7 +219,7 @@ Value get_item(const Value& value, const Value& key) {
   if (key.is_string()) {
     if (Value method = find_method(value, key.string()); !method.is_undefined()) return method;
   }
-  return Undefined{fmt::format("'{} object' has no element {}", value.type_name(), to_repr(key))};
+  return Undefined{fmt::format("'{} object' has no element {}", value.type_name(), cut_text(to_repr(key)))};
 }
 
 Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
@@ -173,7 +227,7 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
   if (!value.is_string() && (!value.is_list() || value.is_generator())) {
     return Undefined{fmt::format("'{} object' cannot be sliced", value.type_name())};
   }
-  const int64_t size = value.length(), by = step.is_none() ? 1 : step.to_int();
+  const int64_t size = value.length(), by = step.is_none() ? 1 : std::clamp(step.to_int(), -size - 1, size + 1);
   if (by == 0) throw TemplateError("ValueError: slice step cannot be zero");
   const int64_t lowest = by > 0 ? 0 : -1, highest = by > 0 ? size : size - 1;
   const auto bound = [&](const Value& given, int64_t fallback) {

@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
+
 namespace lockstep::jinja {
 
 TokenReader::TokenReader(std::vector<Token> tokens, const std::string& where)
@@ -50,7 +53,7 @@ void TokenReader::expect(Token::Kind kind, std::string_view what) {
 
 void TokenReader::fail(const std::string& expected) const {
   const Token& token = peek();
-  std::string found = '"' + token.text + '"';
+  std::string found = '"' + cut_text(token.text) + '"';
   if (token.kind == Token::Kind::kEnd) found = "the end of the template";
   if (token.kind == Token::Kind::kBlockEnd) found = "\"%}\"";
   if (token.kind == Token::Kind::kPrintEnd) found = "\"}}\"";
@@ -73,8 +76,23 @@ class Parser {
   using Kind = Stmt::Kind;
   using Names = std::initializer_list<std::string_view>;
 
+  /// A block in a block, an elif behind an elif: both recurse, here and wherever the tree is walked.
+  class Level {
+   public:
+    explicit Level(Parser& parser) : parser_(parser) {
+      if (++parser_.levels_ > kMaxBlocks) parser_.in_.fail(fmt::format("at most {} nested blocks", kMaxBlocks));
+    }
+    ~Level() { --parser_.levels_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    Parser& parser_;
+  };
+
   // Statements up to a block that starts with one of `ends`, whose "{%" is read and whose name is not.
   Block until(Names ends) {
+    const Level level(*this);
     Block block;
     while (!in_.at(Token::Kind::kEnd)) {
       const Token token = in_.peek();
@@ -141,6 +159,7 @@ class Parser {
   }
 
   std::unique_ptr<Stmt> if_statement() {
+    const Level level(*this);
     auto statement = make(Kind::kIf);
     statement->expr = exprs_.tuple(/*with_condition=*/false);
     end_block();
@@ -238,6 +257,7 @@ class Parser {
 
   TokenReader in_;
   ExprParser exprs_;
+  int levels_ = 0;
 };
 
 }  // namespace

@@ -73,9 +73,13 @@ class ExprParser {
   void arguments(Expr& call);
   ExprPtr binary(std::string op, ExprPtr left, ExprPtr right);
   ExprPtr make(Expr::Kind kind) const;
+  void adopt(Expr& parent, ExprPtr child);
+  [[noreturn]] void too_deep() const;
   bool at_tuple_end() const;
 
+  class Level;
   TokenReader& in_;
+  int levels_ = 0;
 };
 
 }  // namespace lockstep::jinja

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/value.h"
 #include "lockstep/text/utf8.h"
 
@@ -103,6 +104,8 @@ class JsonWriter {
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void write(const Value& value) {
+    spend_steps(1);
+    spend_bytes(value.bytes());
     if (value.is_string()) {
       out += json_string(value.string(), style_.ensure_ascii);
     } else if (value.is_none() || value.is_bool()) {
@@ -125,6 +128,7 @@ class JsonWriter {
 
  private:
   void write_dict(const Dict& dict) {
+    spend_bytes(dict.items.size() * sizeof(dict.items[0]));
     auto items = dict.items;
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(),
@@ -134,6 +138,7 @@ class JsonWriter {
       const Value& key = items[i].first;
       JsonWriter name(style_);
       name.write(key);
+      spend_bytes(style_.key_separator.size());
       out += (key.is_string() ? name.out : "\"" + name.out + "\"") + style_.key_separator;
       write(items[i].second);
     });
@@ -144,6 +149,7 @@ class JsonWriter {
     out += open;
     ++depth_;
     for (size_t i = 0; i < size; ++i) {
+      spend_bytes(style_.item_separator.size());
       if (i > 0) out += style_.item_separator;
       new_line();
       write_item(i);
@@ -155,6 +161,7 @@ class JsonWriter {
 
   void new_line() {
     if (!style_.has_indent) return;
+    spend_bytes(style_.indent.size() * static_cast<size_t>(depth_));
     out += '\n';
     for (int i = 0; i < depth_; ++i) out += style_.indent;
   }
@@ -171,6 +178,9 @@ std::string to_text(const Value& value) {
 }
 
 std::string to_repr(const Value& value) {
+  // Before the text is: lists that hold each other many times have many more characters than values.
+  spend_steps(1);
+  spend_bytes(value.bytes());
   if (value.is_string()) return quote(value.string());
   if (value.is_undefined()) return "Undefined";
   if (value.is_none()) return "None";

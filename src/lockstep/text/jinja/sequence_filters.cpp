@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/library.h"
 #include "lockstep/text/jinja/strings.h"
 
@@ -20,6 +21,7 @@ Value at_path(Value item, const Value& path) {
   if (path.is_none()) return item;
   if (path.is_int()) return get_item(item, path);
   for (const std::string& part : split(to_text(path), ".")) {
+    spend_steps(1 + item.bytes() / 256);
     const auto index = part.find_first_not_of("0123456789") == std::string::npos ? parse_int(part) : std::nullopt;
     item = get_item(item, index ? Value(*index) : Value(part));
   }
@@ -37,6 +39,7 @@ Value join(const Value& value, const Arguments& arguments) {
   bool first = true;
   for (const Value& item : value.iterate()) {
     if (!std::exchange(first, false)) out += separator;
+    spend_bytes(separator.size() + item.bytes());
     out += to_text(at_path(item, path));
   }
   return out;
@@ -152,7 +155,10 @@ Value batch(const Value& value, const Arguments& arguments) {
     if (row.size() == size) out.emplace_back(std::exchange(row, {}));
     row.push_back(item);
   }
-  while (!fill.is_none() && !row.empty() && row.size() < size) row.push_back(fill);
+  while (!fill.is_none() && !row.empty() && row.size() < size) {
+    spend_bytes(fill.bytes());
+    row.push_back(fill);
+  }
   if (!row.empty()) out.emplace_back(std::move(row));
   return generator(std::move(out));
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/interpreter.h"
 #include "lockstep/text/jinja/library.h"
 
@@ -41,20 +43,35 @@ Value loop_value(const Values& items, size_t i, int64_t depth, const std::shared
   return loop;
 }
 
+/// What `loop.changed` was given may hold the loop, and so itself.
+struct Forgetting {
+  Value& memory;
+  ~Forgetting() { memory = Value(); }
+};
+
+void write(std::string_view text, std::string& out) {
+  spend_bytes(text.size());
+  out += text;
+}
+
 }  // namespace
 
 void Scope::set(const std::string& name, Value value) {
+  spend_steps(names_.size() / 16);
   for (auto& [known, old] : names_) {
     if (known == name) {
       old = std::move(value);
       return;
     }
   }
+  spend_bytes(name.size() + value.bytes());
   names_.emplace_back(name, std::move(value));
 }
 
 const Value* Scope::find(const std::string& name) const {
+  spend_copy(name);
   for (const Scope* scope = this; scope != nullptr; scope = scope->outside_) {
+    spend_steps(scope->names_.size() / 16);
     for (const auto& [known, value] : scope->names_) {
       if (known == name) return &value;
     }
@@ -68,7 +85,10 @@ Interpreter::Interpreter(const NamedValues& variables) {
   for (const auto& [name, value] : variables) globals.set(name, value);
 }
 
-Scope& Interpreter::inside(const Scope& outside) { return scopes_.emplace_back(&outside); }
+Scope& Interpreter::inside(const Scope& outside) {
+  spend_bytes(sizeof(Scope) + 4 * sizeof(NamedValues::value_type));
+  return scopes_.emplace_back(&outside);
+}
 
 std::string Interpreter::render(const Block& block) { return run_inside(block, scopes_.front()); }
 
@@ -87,13 +107,14 @@ Interpreter::Flow Interpreter::run(const Block& block, Scope& scope, std::string
 }
 
 Interpreter::Flow Interpreter::run(const Stmt& statement, Scope& scope, std::string& out) {
+  const Deeper deeper;
   using enum Stmt::Kind;
   switch (statement.kind) {
     case kText:
-      out += statement.text;
+      write(statement.text, out);
       break;
     case kPrint:
-      out += to_text(eval(*statement.expr, scope));
+      write(to_text(eval(*statement.expr, scope)), out);
       break;
     case kIf:
       return run(eval(*statement.expr, scope).truth() ? statement.body : statement.other, scope, out);
@@ -113,17 +134,17 @@ Interpreter::Flow Interpreter::run(const Stmt& statement, Scope& scope, std::str
       break;
     case kCallBlock: {
       const Value caller = make_macro(statement, scope);
-      out += to_text(eval_call(*statement.expr, scope, &caller));
+      write(to_text(eval_call(*statement.expr, scope, &caller)), out);
       break;
     }
     case kFilterBlock:
-      out += to_text(filter_text(*statement.expr, run_inside(statement.body, scope), scope));
+      write(to_text(filter_text(*statement.expr, run_inside(statement.body, scope), scope)), out);
       break;
     case kWith:
       run_with(statement, scope, out);
       break;
     case kScope:
-      out += run_inside(statement.body, scope);
+      write(run_inside(statement.body, scope), out);
       break;
     case kBreak:
       return Flow::kBreak;
@@ -144,6 +165,7 @@ Interpreter::Flow Interpreter::run_for(const Stmt& statement, Scope& scope, std:
   }
   if (items.empty()) return run(statement.other, inside(scope), out);
   const auto memory = std::make_shared<Value>();
+  const Forgetting forgetting{*memory};
   const Value* outer = scope.find("loop");
   const Value* depth = outer != nullptr && outer->is_dict() ? outer->dict().find_name("depth") : nullptr;
   const int64_t own_depth = 1 + (depth != nullptr && depth->is_int() ? depth->to_int() : 0);
@@ -171,6 +193,7 @@ void Interpreter::assign(const Expr& target, Value value, Scope& scope) {
     const Value space = eval(*target.items[0], scope);
     if (!space.is_namespace())
       throw TemplateError(fmt::format("cannot assign attribute \"{}\" on a non-namespace object", target.name));
+    spend_steps(space.space().attributes.items.size() / 16);
     space.space().attributes.set(target.name, std::move(value));
     return;
   }
@@ -194,9 +217,10 @@ std::string Interpreter::call_macro(const Stmt& statement, const Scope& defined_
   for (size_t i = 0; i < statement.params.size(); ++i) {
     const auto& [name, fallback] = statement.params[i];
     const Value* given = arguments.find(i, name);
-    body.set(name, given != nullptr      ? *given
-                   : fallback != nullptr ? eval(*fallback, body)
-                                         : Value(Undefined{fmt::format("parameter '{}' was not provided", name)}));
+    body.set(name, given != nullptr ? *given
+                   : fallback != nullptr
+                       ? eval(*fallback, body)
+                       : Value(Undefined{fmt::format("parameter '{}' was not provided", cut_text(name))}));
   }
   for (size_t i = statement.params.size(); i < arguments.positional.size(); ++i)
     extra.push_back(arguments.positional[i]);

@@ -5,6 +5,7 @@
 
 #include <utf8proc.h>
 
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/utf8.h"
 #include "lockstep/text/white_space.h"
 
@@ -78,12 +79,14 @@ std::string_view strip_right(std::string_view text) {
 }
 
 std::string_view strip_left(std::string_view text, std::string_view set) {
+  spend_search(text, set);
   while (!text.empty() && has(set, text.substr(0, utf8_step(text, 0).size)))
     text.remove_prefix(utf8_step(text, 0).size);
   return text;
 }
 
 std::string_view strip_right(std::string_view text, std::string_view set) {
+  spend_search(text, set);
   while (!text.empty() && has(set, last_character(text))) text.remove_suffix(last_character(text).size());
   return text;
 }
@@ -121,6 +124,7 @@ std::string title(std::string_view text) {
 }
 
 std::vector<std::string> split(std::string_view text, std::string_view separator, int64_t limit) {
+  spend_search(text, separator);
   if (separator.empty()) return split_at_space(text, limit);
   std::vector<std::string> out;
   while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
@@ -135,6 +139,7 @@ std::vector<std::string> split(std::string_view text, std::string_view separator
 
 std::vector<std::string> split_from_right(std::string_view text, std::string_view separator, int64_t limit) {
   if (limit < 0) return split(text, separator);
+  spend_search(text, separator);
   std::vector<std::string> out;
   if (separator.empty()) text = strip_right(text);
   while (!text.empty() && static_cast<int64_t>(out.size()) < limit) {
@@ -172,15 +177,18 @@ std::string replace(std::string_view text, std::string_view old, std::string_vie
   std::string out;
   if (old.empty()) {  // before every character and at the end
     for (const std::string_view c : characters(text)) {
+      spend_bytes(fresh.size());
       if (limit != 0) out += fresh;
       if (limit > 0) --limit;
       out += c;
     }
     return limit == 0 ? out : out += fresh;
   }
+  spend_search(text, old);
   for (; limit != 0; --limit) {
     const size_t at = text.find(old);
     if (at == std::string_view::npos) break;
+    spend_bytes(fresh.size());
     out.append(text.substr(0, at)).append(fresh);
     text.remove_prefix(at + old.size());
   }
@@ -188,6 +196,8 @@ std::string replace(std::string_view text, std::string_view old, std::string_vie
 }
 
 std::vector<std::string_view> characters(std::string_view text) {
+  spend_bytes(text.size() * sizeof(std::string_view));
+  spend_steps(text.size() / 16);
   std::vector<std::string_view> out;
   for (size_t i = 0; i < text.size(); i += out.back().size()) out.push_back(text.substr(i, utf8_step(text, i).size));
   return out;

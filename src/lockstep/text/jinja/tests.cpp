@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/jinja/library.h"
 #include "lockstep/text/jinja/strings.h"
 
@@ -83,9 +85,10 @@ Value range(const Arguments& arguments) {
   if (step == 0) throw TemplateError("ValueError: range() arg 3 must not be zero");
   constexpr size_t kMostItems = 100'000;  // as Jinja's sandbox limits it
   Values out;
-  for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step) {
+  for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
     if (out.size() == kMostItems) throw TemplateError("OverflowError: range is longer than 100000");
     out.emplace_back(i);
+    if (__builtin_add_overflow(i, step, &i)) break;
   }
   return out;
 }
@@ -106,6 +109,7 @@ Value strftime_now(const Arguments& arguments) {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   localtime_r(&now, &parts);
+  spend_bytes(256 + 4 * format.size());
   std::string text(256 + 4 * format.size(), '\0');
   text.resize(std::strftime(text.data(), text.size(), format.c_str(), &parts));
   return text;
@@ -114,19 +118,24 @@ Value strftime_now(const Arguments& arguments) {
 }  // namespace
 
 bool apply_test(std::string_view name, const Value& value, const Arguments& arguments) {
+  const Deeper deeper;
   for (const auto* tests : {&type_tests(), &comparison_tests()}) {
     const auto found = tests->find(name);
     if (found != tests->end()) return found->second(value, arguments);
   }
-  throw TemplateError(fmt::format("the test \"{}\" is not supported", name));
+  throw TemplateError(fmt::format("the test \"{}\" is not supported", cut_text(name)));
 }
 
 NamedValues global_functions() {
   return {
       {"range", Function(range)},
       {"dict", Function([](const Arguments& a) -> Value { return make_dict(a); })},
-      {"namespace",
-       Function([](const Arguments& a) -> Value { return std::make_shared<Namespace>(Namespace{make_dict(a)}); })},
+      {"namespace", Function([](const Arguments& a) -> Value {
+         auto space = std::make_shared<Namespace>(Namespace{make_dict(a)});
+         spend_bytes(sizeof(Namespace));
+         if (Budget* budget = Budget::current()) budget->keep(space);
+         return space;
+       })},
       {"raise_exception",
        Function([](const Arguments& a) -> Value { throw TemplateError(to_text(argument_or(a, 0, "message", ""))); })},
       {"strftime_now", Function(strftime_now)},

@@ -6,12 +6,44 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/text/jinja/budget.h"
 #include "lockstep/text/utf8.h"
 
 namespace lockstep::jinja {
 namespace {
 
 TemplateError type_error(std::string message) { return TemplateError("TypeError: " + std::move(message)); }
+
+int deeper(int depth) {
+  if (depth < kMaxValueDepth) return depth + 1;
+  throw LimitError(fmt::format("a value nested more than {} deep", kMaxValueDepth));
+}
+
+/// A list's depth; its bytes are paid for.
+int counted(const Values& items) {
+  size_t bytes = sizeof(List);
+  int depth = 0;
+  for (const Value& item : items) {
+    bytes += item.bytes();
+    depth = std::max(depth, item.depth());
+  }
+  spend_steps(items.size() / 16);
+  spend_bytes(bytes);
+  return deeper(depth);
+}
+
+Dict counted(Dict dict) {
+  size_t bytes = sizeof(Dict);
+  dict.depth = 0;
+  for (const auto& [key, value] : dict.items) {
+    bytes += key.bytes() + value.bytes();
+    dict.depth = std::max({dict.depth, key.depth(), value.depth()});
+  }
+  spend_steps(dict.items.size() / 16);
+  spend_bytes(bytes);
+  dict.depth = deeper(dict.depth);
+  return dict;
+}
 
 }  // namespace
 
@@ -41,6 +73,7 @@ void Dict::set(Value key, Value value) {
       return;
     }
   }
+  spend_bytes(key.bytes() + value.bytes());
   items.emplace_back(std::move(key), std::move(value));
 }
 
@@ -52,10 +85,14 @@ const Value* Arguments::find(size_t index, std::string_view name) const {
   return nullptr;
 }
 
-Value::Value(Values items, List::Kind kind)
-    : data_(std::make_shared<List>(List{.items = std::move(items), .kind = kind})) {}
-Value::Value(Dict dict) : data_(std::make_shared<const Dict>(std::move(dict))) {}
-Value::Value(Function function) : data_(std::make_shared<const Function>(std::move(function))) {}
+Value::Value(std::string value) : data_(std::move(value)) { spend_bytes(string().size()); }
+Value::Value(Values items, List::Kind kind) {
+  const int depth = counted(items);
+  data_ = std::make_shared<List>(List{.items = std::move(items), .kind = kind, .depth = depth});
+}
+Value::Value(Dict dict) : data_(std::make_shared<const Dict>(counted(std::move(dict)))) {}
+Value::Value(Function function, int holds)
+    : data_(std::make_shared<const Callable>(Callable{std::move(function), deeper(holds)})) {}
 
 Value Value::from_json(const Json& json) {
   switch (json.type()) {
@@ -82,6 +119,14 @@ Value Value::from_json(const Json& json) {
       return {};
   }
 }
+
+int Value::depth() const {
+  if (is_list()) return list().depth;
+  if (is_dict()) return dict().depth;
+  return is_function() ? std::get<std::shared_ptr<const Callable>>(data_)->depth : 0;
+}
+
+size_t Value::bytes() const { return sizeof(Value) + (is_string() ? string().size() : 0); }
 
 const void* Value::identity() const {
   if (is_list()) return &list();
@@ -121,14 +166,18 @@ Values Value::iterate() const {
   if (is_undefined()) return {};
   if (is_list()) {
     if (is_generator() && std::exchange(list().spent, true)) return {};
+    counted(list().items);
     return list().items;
   }
   Values out;
   if (is_dict()) {
+    spend_steps(dict().items.size());
     for (const auto& entry : dict().items) out.push_back(entry.first);
     return out;
   }
   if (!is_string()) throw type_error(fmt::format("'{}' object is not iterable", type_name()));
+  spend_bytes(string().size() * sizeof(Value));
+  spend_steps(string().size() / 16);
   for (size_t i = 0; i < string().size();) {
     const size_t size = utf8_step(string(), i).size;
     out.emplace_back(string().substr(i, size));
@@ -142,15 +191,20 @@ int64_t Value::length() const {
   if (is_dict()) return static_cast<int64_t>(dict().items.size());
   if (is_list() && !is_generator()) return static_cast<int64_t>(list().items.size());
   if (!is_string()) throw type_error(fmt::format("object of type '{}' has no len()", type_name()));
+  spend_copy(string());
   return std::count_if(string().begin(), string().end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 bool equal(const Value& a, const Value& b) {
+  spend_steps(1);
   if (a.is_number() && b.is_number()) {
     return a.is_float() || b.is_float() ? a.to_double() == b.to_double() : a.to_int() == b.to_int();
   }
-  if (a.is_string() && b.is_string()) return a.string() == b.string();
+  if (a.is_string() && b.is_string()) {
+    spend_copy(a.string());
+    return a.string() == b.string();
+  }
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_list() && b.is_list()) {
@@ -168,13 +222,17 @@ bool equal(const Value& a, const Value& b) {
 }
 
 int compare(const Value& a, const Value& b) {
+  spend_steps(1);
   if (a.is_undefined()) throw TemplateError(a.undefined().what);
   if (b.is_undefined()) throw TemplateError(b.undefined().what);
   if (a.is_number() && b.is_number()) {
     const double left = a.to_double(), right = b.to_double();
     return left < right ? -1 : left > right ? 1 : 0;
   }
-  if (a.is_string() && b.is_string()) return a.string().compare(b.string());
+  if (a.is_string() && b.is_string()) {
+    spend_copy(a.string());
+    return a.string().compare(b.string());
+  }
   if (a.is_list() && b.is_list()) {
     const Values &left = a.list().items, &right = b.list().items;
     for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
@@ -191,6 +249,7 @@ bool contains(const Value& container, const Value& item) {
     if (!item.is_string()) {
       throw type_error(fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
     }
+    spend_search(container.string(), item.string());
     return container.string().find(item.string()) != std::string::npos;
   }
   if (container.is_dict()) return container.dict().find(item) != nullptr;

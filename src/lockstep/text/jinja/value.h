@@ -47,10 +47,12 @@ struct List {
   Values items;
   Kind kind = Kind::kList;
   bool spent = false;  // a generator yields its items once
+  int depth = 1;       // of lists in lists; as in Dict and Callable, bounded because values are walked by recursion
 };
 
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
+  int depth = 1;
   const Value* find(const Value& key) const;
   const Value* find_name(std::string_view name) const;
   void set(Value key, Value value);
@@ -69,6 +71,10 @@ struct Arguments {
   const Value* find(size_t index, std::string_view name) const;
 };
 using Function = std::function<Value(const Arguments&)>;
+struct Callable {
+  Function call;
+  int depth = 1;  // with what it holds on to
+};
 
 class Value {
  public:
@@ -79,12 +85,14 @@ class Value {
   Value(int64_t value) : data_(value) {}
   Value(size_t value) : data_(static_cast<int64_t>(value)) {}
   Value(double value) : data_(value) {}
-  Value(std::string value) : data_(std::move(value)) {}
-  Value(std::string_view value) : data_(std::string(value)) {}
-  Value(const char* value) : data_(std::string(value)) {}
+  Value(std::string value);
+  Value(std::string_view value) : Value(std::string(value)) {}
+  Value(const char* value) : Value(std::string(value)) {}
+  // These throw LimitError where the rendering has made too much, or a value is nested too deep.
   Value(Values items, List::Kind kind = List::Kind::kList);
   Value(Dict dict);
-  Value(Function function);
+  /// `holds`: the depth of the deepest value that the function captures.
+  Value(Function function, int holds = 0);
   Value(std::shared_ptr<Namespace> space) : data_(std::move(space)) {}
 
   static Value from_json(const Json& json);
@@ -99,15 +107,17 @@ class Value {
   bool is_list() const { return std::holds_alternative<std::shared_ptr<List>>(data_); }
   bool is_generator() const { return is_list() && list().kind == List::Kind::kGenerator; }
   bool is_dict() const { return std::holds_alternative<std::shared_ptr<const Dict>>(data_); }
-  bool is_function() const { return std::holds_alternative<std::shared_ptr<const Function>>(data_); }
+  bool is_function() const { return std::holds_alternative<std::shared_ptr<const Callable>>(data_); }
   bool is_namespace() const { return std::holds_alternative<std::shared_ptr<Namespace>>(data_); }
 
   const Undefined& undefined() const { return std::get<Undefined>(data_); }
   const std::string& string() const { return std::get<std::string>(data_); }
   List& list() const { return *std::get<std::shared_ptr<List>>(data_); }
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
-  const Function& function() const { return *std::get<std::shared_ptr<const Function>>(data_); }
+  const Function& function() const { return std::get<std::shared_ptr<const Callable>>(data_)->call; }
   Namespace& space() const { return *std::get<std::shared_ptr<Namespace>>(data_); }
+  int depth() const;             // 0: holds no other value
+  size_t bytes() const;          // of a copy, without what it shares
   const void* identity() const;  // for `is sameas`; null for what has none
 
   bool truth() const;
@@ -122,7 +132,7 @@ class Value {
 
  private:
   std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>, std::shared_ptr<const Dict>,
-               std::shared_ptr<const Function>, std::shared_ptr<Namespace>>
+               std::shared_ptr<const Callable>, std::shared_ptr<Namespace>>
       data_;
 };
 

@@ -1,0 +1,167 @@
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+
+#include "targets.h"
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/data/clip_image.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/patch_image.h"
+#include "lockstep/data/sample.h"
+#include "lockstep/guard/frames.h"
+#include "lockstep/model/hf_config.h"
+#include "lockstep/model/safetensors_header.h"
+#include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/state/trainer_state.h"
+#include "lockstep/text/chat_template.h"
+#include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/read_text_config.h"
+
+namespace lockstep::fuzz {
+namespace fs = std::filesystem;
+namespace {
+
+void write(const fs::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+void row(std::string_view bytes) {
+  Json json;
+  JsonFault fault;
+  if (!try_parse_json(bytes, json, fault)) return;
+  const Sample sample = sample_from_row(json, "rows.jsonl:1", "/nowhere");
+  if (!sample.metadata.empty()) (void)parse_json(sample.metadata, "metadata");
+}
+
+void safetensors(std::string_view bytes) {
+  const auto header = parse_safetensors_header(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.safetensors");
+  if (header.data_begin > bytes.size()) std::abort();
+}
+
+void tokenizer(std::string_view bytes) {
+  const fs::path folder = fresh_folder();
+  write(folder / "tokenizer.json", bytes);
+  const Tokenizer made = Tokenizer::load(folder);
+  const auto ids = made.encode(" Hello w\u00f6rld 123\n\n  <s>\xff aaaaaaaa", {.add_special_tokens = true});
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= made.vocab_size()) std::abort();  // would be looked up outside the embedding
+  }
+  (void)made.decode(ids, false);
+  StreamDecoder stream(made, true);
+  for (const int32_t id : ids) (void)stream.push(id);
+  (void)stream.finish();
+}
+
+void chat_template(std::string_view bytes) {
+  static const Json talk = Json::parse(
+      R"([{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]},
+          {"role": "assistant", "content": "b", "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, 2.5, null]}}}]},
+          {"role": "user", "content": "c\u00e9"}, {"role": "assistant", "content": "d"}])");
+  const ChatTemplate chat(bytes, "chat_template.jinja");
+  (void)chat.render(talk, {.add_generation_prompt = true, .bos_token = "<s>", .eos_token = "</s>"});
+  (void)chat.render_spans(talk);
+}
+
+void image(std::string_view bytes) {
+  const Image made = decode_image(bytes, "picture");
+  if (made.width <= 0 || made.height <= 0 || made.pixels.size() != static_cast<size_t>(made.width * made.height * 3))
+    std::abort();
+}
+
+void picture_config(std::string_view bytes) {
+  const Json json = parse_json(bytes, "preprocessor_config.json");
+  const Image grey{.width = 40, .height = 30, .pixels = std::vector<uint8_t>(40 * 30 * 3, 90)};
+  try {
+    ClipImageConfig clip = read_clip_image_config(json, "preprocessor_config.json");
+    // Sizes that are allowed and only slow are another matter than what is refused.
+    if (clip.shortest_edge < 500 && clip.height < 500 && clip.width < 500 && clip.crop_height < 500 &&
+        clip.crop_width < 500)
+      (void)clip_pixels(grey, clip);
+  } catch (const UserError&) {
+  }
+  const PatchImageConfig patch = read_patch_image_config(json, "preprocessor_config.json");
+  if (patch.min_pixels < 1 << 20 && patch.patch * patch.merge < 200 && patch.temporal_patch < 8)
+    (void)patch_pixels({grey}, patch, "picture");
+}
+
+void text_config(std::string_view bytes) {
+  const HfConfig config(parse_json(bytes, "config.json"), "config.json");
+  const TextConfig text = read_text_config(config, "llama");
+  if (text.heads <= 0 || text.layers <= 0 || text.head_dim <= 0) std::abort();
+}
+
+void trainer_state(std::string_view bytes) {
+  (void)trainer_state_from_json(parse_json(bytes, "trainer_state.json"), "trainer_state.json");
+}
+
+void manifest(std::string_view bytes) {
+  const fs::path folder = fresh_folder();
+  write(folder / kManifestName, bytes);
+  write(folder / "a", "abc");
+  verify_folder(folder);
+}
+
+void frame(std::string_view bytes) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return;
+  bytes = bytes.substr(0, 60'000);  // what a socket holds
+  (void)!::write(ends[1], bytes.data(), bytes.size());
+  ::close(ends[1]);
+  FrameStream stream(ends[0]);
+  stream.pump();
+  while (const auto message = stream.receive()) (void)message->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string fresh_folder() {
+  static const std::string folder = [] {
+    const char* const base = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    return std::string(base) + "/lockstep_fuzz_" + std::to_string(::getpid());
+  }();
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  static const int at_end = std::atexit([] { fs::remove_all(folder); });
+  (void)at_end;
+  return folder;
+}
+
+std::vector<Target> reading_targets() {
+  return {{"row", row},
+          {"safetensors", safetensors},
+          {"tokenizer", tokenizer},
+          {"template", chat_template},
+          {"image", image},
+          {"picture_config", picture_config},
+          {"text_config", text_config},
+          {"trainer_state", trainer_state},
+          {"manifest", manifest},
+          {"frame", frame}};
+}
+
+void run_one(const Target& target, std::string_view bytes) {
+  try {
+    target.run(bytes);
+    return;
+  } catch (const InternalError& error) {
+    std::fprintf(stderr, "%s: a bug: %s\n", target.name.c_str(), error.what());
+  } catch (const UserError& error) {
+    constexpr size_t kLongest = 8000;
+    if (std::string_view(error.what()).size() <= kLongest) return;
+    std::fprintf(stderr, "%s: a message of %zu bytes\n", target.name.c_str(), std::string_view(error.what()).size());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: not told as a user's error: %s\n", target.name.c_str(), error.what());
+  }
+  std::abort();
+}
+
+}  // namespace lockstep::fuzz

@@ -1,0 +1,296 @@
+"""Checkpoints and data of strangers: whatever stands in them, a run ends in time and memory with one documented message."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+
+from small_job import make_model, make_rows, png
+from story import BINARY, Story, environment, finish, main
+
+MEMORY_KIB = 6 << 20  # of addresses; LibTorch alone takes a third
+CPU_SECONDS = 30      # the whole of a case; each takes less than one, but for the few that reach a budget of steps
+DOCUMENTED = {0, 2, 3, 4, 5, 6, 7}
+MAX_MESSAGE = 4096
+DEEP = 100_000
+
+
+def nested(open_, close, depth=DEEP):
+    return open_ * depth + "1" + close * depth
+
+
+DEEP_LIST, DEEP_OBJECT = nested("[", "]"), nested('{"a":', "}")
+
+
+def rewrite(path, change):
+    """Applies `change` to the JSON of a file, which may return another value."""
+    value = json.loads(path.read_text())
+    changed = change(value)
+    path.unlink()  # a link to the model that all cases share
+    path.write_text(json.dumps(value if changed is None else changed))
+
+
+def replace(path, text):
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+
+
+def with_key(path, text):
+    """Puts `"hostile": text` first into the object of a JSON file, as raw text."""
+    whole = path.read_text()
+    replace(path, '{"hostile": ' + text + "," + whole[whole.index("{") + 1:])
+
+
+def edit_weights(path, edit):
+    """Calls edit(header, data) with the parsed header and the bytes of a safetensors file, and writes both."""
+    raw = path.read_bytes()
+    length = struct.unpack("<Q", raw[:8])[0]
+    header, data = json.loads(raw[8:8 + length]), bytearray(raw[8 + length:])
+    edit(header, data)
+    text = json.dumps(header).encode()
+    path.unlink()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def poke(name, values):
+    def edit(header, data):
+        begin = header[name]["data_offsets"][0]
+        data[begin:begin + 4 * len(values)] = struct.pack(f"<{len(values)}f", *values)
+    return edit
+
+
+class HostileFiles(Story):
+    @classmethod
+    def setUpClass(cls):
+        import tempfile
+        from pathlib import Path
+        cls.shared = Path(tempfile.mkdtemp(prefix="lockstep_hostile_"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "qwen2", "llama")}
+        cls.rows = make_rows(cls.shared, count=3)
+
+    def model(self, family="llava"):
+        """A copy whose files are links: what a case changes, it replaces."""
+        folder = self.folder / f"{family}_{len(list(self.folder.iterdir()))}"
+        shutil.copytree(self.models[family], folder, copy_function=os.link)
+        return folder
+
+    def limited(self, *words):
+        command = f'ulimit -v {MEMORY_KIB} -t {CPU_SECONDS}; exec "$0" "$@"'
+        process = subprocess.Popen(["bash", "-c", command, str(BINARY), *map(str, words)], env=environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   errors="replace", start_new_session=True)
+        return finish(process)
+
+    def refused(self, code, words, *parts):
+        done = self.limited(*words)
+        shown = done.text[:6000]
+        self.assertIn(done.returncode, DOCUMENTED, shown)  # a signal is negative, a bug 70
+        self.assertEqual(done.returncode, code, shown)
+        self.assertLessEqual(len(done.stderr.encode()), MAX_MESSAGE, shown)
+        for text in (done.stdout, done.stderr):
+            self.assertNotIn("bug in lockstep", text, shown)
+        for part in parts:
+            self.assertIn(part, done.stderr + done.stdout, shown)
+        return done
+
+    def infer(self, model, *words):
+        return ["infer", "--model", model, "--prompt", "Say " + "a" * 40 + " 1!", "--max_new_tokens", 1, *words]
+
+    def test_json_that_is_nested_or_endless(self):
+        for file in ("config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json",
+                     "processor_config.json", "generation_config.json"):
+            for text in (DEEP_LIST, DEEP_OBJECT):
+                model = self.model()
+                if not (model / file).exists():
+                    continue
+                with_key(model / file, text)
+                with self.subTest(file=file, text=text[:2]):
+                    self.refused(4, ["inspect", model], "nested more than 256 deep", file)
+        model = self.model("qwen2")
+        with_key(model / "config.json", "1e400")
+        self.refused(4, self.infer(model), "config.json", "1e400")
+
+    def test_an_index_that_is_nested(self):
+        model = self.model("qwen2")
+        os.rename(model / "model.safetensors", model / "model-00001-of-00001.safetensors")
+        (model / "model.safetensors.index.json").write_text('{"weight_map": ' + DEEP_OBJECT + "}")
+        self.refused(4, ["inspect", model], "nested more than 256 deep", "index.json")
+
+    def test_flags_and_files_of_flags(self):
+        base = ["sft", "--model", self.models["qwen2"], "--dataset", self.rows, "--output_dir", self.folder / "out"]
+        (self.folder / "deep.json").write_text(DEEP_OBJECT)
+        (self.folder / "args.json").write_text('{"model": ' + DEEP_LIST + "}")
+        self.refused(2, [*base, "--deepspeed", self.folder / "deep.json"], "nested")
+        self.refused(2, [*base, "--device_map", self.folder / "deep.json"], "nested")
+        self.refused(4, ["sft", self.folder / "args.json"], "nested")
+        doubled = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
+        for name, text in {"doubled": doubled, "ring": "a: &a [*a]\n", "deep": "a: " + "[" * 5000 + "]" * 5000,
+                           "deep_block": "".join(" " * i + "a:\n" for i in range(700)),
+                           "large": "a: " + "x" * (2 << 20)}.items():
+            (self.folder / f"{name}.yaml").write_text(text)
+            with self.subTest(name):
+                done = self.limited("sft", self.folder / f"{name}.yaml")
+                self.assertIn(done.returncode, (2, 3), done.text[:3000])
+                self.assertLessEqual(len(done.stderr), MAX_MESSAGE)
+
+    def test_headers_of_weights(self):
+        for name, header in {"deep": '{"a": ' + DEEP_LIST + "}", "many": "{" + '"a":[],' * 300_000 + '"b":[]}',
+                             "shape": '{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}',
+                             "negative": '{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,0]}}'}.items():
+            model = self.model("qwen2")
+            (model / "model.safetensors").unlink()
+            (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode())
+            with self.subTest(name):
+                self.refused(4, ["inspect", model], "model.safetensors")
+
+    def test_rows(self):
+        bad = ['{"messages": ' + DEEP_LIST + "}", '{"query": "x", "response": "y", "metadata": ' + DEEP_OBJECT + "}",
+               '{"query": 1e400, "response": "y"}', "[" * DEEP, '{"query": {"a": 1}, "response": []}', "null", '"' + "x" * 100_000,
+               '{"images": ["' + "y" * 100_000 + '"], "query": "<image>?", "response": "a"}']
+        # The picture's size is a claim in its header, or a shape that padding to a square would make 12 GB.
+        (self.folder / "claims.png").write_bytes(png(8, 8, (1, 2, 3))[:16] + struct.pack(">II", 2**31 - 1, 2**31 - 1) + png(8, 8, (1, 2, 3))[24:])
+        (self.folder / "thin.png").write_bytes(png(60_000, 1, (1, 2, 3)))
+        pictures = [json.dumps({"query": "<image>?", "response": "a", "images": [name]}) for name in ("claims.png", "thin.png")]
+        good = '{"query": "Say 1.", "response": "number 1"}'
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("\n".join([good, *bad, *pictures, good]) + "\n")
+        out = self.folder / "answers.jsonl"
+        for family in ("llava", "qwen2_5_vl"):
+            done = self.refused(0, ["infer", "--model", self.models[family], "--val_dataset", rows, "--result_path", out,
+                                    "--max_new_tokens", 1])
+            answers = [json.loads(line) for line in out.read_text().splitlines()]
+            out.unlink()
+            self.assertGreaterEqual(sum("error" not in row for row in answers), 2, done.text[:3000])
+            self.assertLess(max(len(row.get("error", "")) for row in answers), MAX_MESSAGE)
+        self.refused(0, ["embed", "--model", self.models["llava"], "--dataset", rows, "--output", self.folder / "embedded"])
+        self.refused(0, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--max_new_tokens", 1])
+        # One rank, one step, over the same rows: skipped, and counted.
+        self.refused(0, ["sft", "--model", self.models["qwen2"], "--dataset", rows, "--output_dir", self.folder / "out", "--max_steps", 1,
+                         "--report_to", "none", "--per_device_train_batch_size", 1], "rows.jsonl:2", "nested")
+        self.refused(3, ["eval", "--model", self.models["qwen2"], "--val_dataset", rows, "--strict", "true"], "rows.jsonl:2", "nested")
+
+    def test_templates(self):
+        for name, text in {"macro": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+                           "parentheses": "{{ " + "(" * DEEP + ")" * DEEP + " }}",
+                           "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+                           "width": "{{ '%999999999d' % 1 }}", "product": "{{ 'a' * 10**12 }}",
+                           "large": "x" * (2 << 20), "name": "{{ " + "x" * 200_000 + " + 1 }}",
+                           "not_utf8": "{{ '\udcff' }}"}.items():
+            model = self.model("qwen2")
+            (model / "chat_template.jinja").unlink(missing_ok=True)
+            (model / "chat_template.jinja").write_bytes(text.encode(errors="surrogateescape"))
+            with self.subTest(name):
+                done = self.limited(*self.infer(model))
+                self.assertIn(done.returncode, (0,) if name == "not_utf8" else (3, 4), done.text[:3000])
+                self.assertLessEqual(len(done.stderr.encode()), MAX_MESSAGE)
+                self.assertNotIn("bug in lockstep", done.text)
+
+    def test_tokenizers(self):
+        replacing = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+        for name, change in {
+                "catastrophe": lambda t: t.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+1"}, "behavior": "Isolated"}),
+                "grows": lambda t: t.update(normalizer={"type": "Sequence", "normalizers": [replacing] * 40}),
+                "prepends": lambda t: t.update(normalizer={"type": "Prepend", "prepend": "a" * 10**6}),
+                "huge id": lambda t: t["model"]["vocab"].update(hostile=2 * 10**9),
+                "negative id": lambda t: t["model"]["vocab"].update(hostile=-5),
+                "strange merge": lambda t: t["model"]["merges"].append("zz qq xx"),
+                "merges unknown": lambda t: t["model"].update(merges=["\u0000 \u0001"]),
+                "no model": lambda t: t.pop("model"),
+                "unk": lambda t: t["model"].update(unk_token="y" * 10**6),
+                "added": lambda t: t.update(added_tokens=[{"id": 2 * 10**9, "content": 5}]),
+                "outside": lambda t: t.update(post_processor={"type": "BertProcessing", "sep": ["a", 10**9], "cls": ["b", 0]})}.items():
+            model = self.model("qwen2")
+            rewrite(model / "tokenizer.json", change)
+            with self.subTest(name):
+                self.refused(4, self.infer(model), "tokenizer.json")
+
+    def test_sizes(self):
+        text, vision = ("text_config",), ("vision_config",)
+        for family, part, key, values in (
+                ("qwen2", (), "num_hidden_layers", (0, -1, 10**9, 2, 2**63, "x")),
+                ("qwen2", (), "hidden_size", (0, -128, 10**15)), ("qwen2", (), "vocab_size", (0, 10**18)),
+                ("qwen2", (), "num_attention_heads", (0, 3)), ("qwen2", (), "num_key_value_heads", (0, -2)),
+                ("llama", (), "head_dim", (0, 10**9)), ("llama", (), "intermediate_size", (0,)), ("llama", (), "rope_theta", (0,)),
+                ("llava", vision, "patch_size", (0, -1, 10**6)), ("llava", vision, "image_size", (0, 10**12)),
+                ("llava", vision, "num_hidden_layers", (-1, 10**9)), ("llava", vision, "num_attention_heads", (0,)),
+                ("llava", text, "max_position_embeddings", (0,)), ("llava", (), "image_token_index", (10**9, -1)),
+                ("llava", (), "vision_feature_layer", (99, [])),
+                ("qwen2_5_vl", vision, "patch_size", (0,)), ("qwen2_5_vl", vision, "spatial_merge_size", (0,)),
+                ("qwen2_5_vl", vision, "window_size", (0, 2**62)), ("qwen2_5_vl", vision, "depth", (10**9,)),
+                ("qwen2_5_vl", (), "image_token_id", (10**9,))):
+            for value in values:
+                model = self.model(family)
+
+                def change(config):
+                    for name in part:
+                        config = config[name]
+                    config[key] = value
+
+                rewrite(model / "config.json", change)
+                with self.subTest(family=family, key=key, value=value):
+                    self.refused(4, ["inspect", model])
+        # The same through the verbs that would run, train or plan with it.
+        model = self.model("llava")
+        rewrite(model / "config.json", lambda config: config["vision_config"].update(patch_size=0))
+        for words in (self.infer(model), ["plan", "--model", model], ["embed", "--model", model, "--dataset", self.rows, "--output", self.folder / "e"],
+                      ["sft", "--model", model, "--dataset", self.rows, "--output_dir", self.folder / "out", "--max_steps", 1],
+                      ["eval", "--model", model, "--val_dataset", self.rows]):
+            with self.subTest(words[0]):
+                self.refused(4, words, "patch_size")
+
+    def test_processors(self):
+        for family, keys in (("llava", {"image_std": [0, 1, 1]}), ("llava", {"image_mean": [1]}), ("llava", {"size": 0}),
+                             ("llava", {"size": {"height": 65536, "width": 65536}}), ("llava", {"crop_size": {"height": 1, "width": 1}}),
+                             ("llava", {"crop_size": 10**18}), ("llava", {"rescale_factor": 1e300}),
+                             ("qwen2_5_vl", {"min_pixels": 10**6, "max_pixels": 10}), ("qwen2_5_vl", {"min_pixels": 10**18}),
+                             ("qwen2_5_vl", {"max_pixels": 0}), ("qwen2_5_vl", {"patch_size": 0})):
+            model = self.model(family)
+            rewrite(model / "preprocessor_config.json", lambda config: config.update(keys))
+            (self.folder / "p.png").write_bytes(png(30, 20, (9, 9, 9)))
+            with self.subTest(family=family, keys=keys):
+                done = self.limited(*self.infer(model, "--image", self.folder / "p.png"))
+                self.assertIn(done.returncode, (3, 4), done.text[:3000])
+                self.assertLessEqual(len(done.stderr), MAX_MESSAGE)
+                self.assertNotIn("bug in lockstep", done.text)
+
+    def test_weights_that_are_no_numbers(self):
+        name = "model.layers.1.mlp.down_proj.weight"
+        for value in (float("nan"), float("inf"), float("-inf")):
+            model = self.model("qwen2")
+            edit_weights(model / "model.safetensors", poke(name, [1.0, value]))
+            with self.subTest(value):
+                self.refused(7, self.infer(model), name, "model.safetensors")
+        self.refused(7, ["sft", "--model", model, "--dataset", self.rows, "--output_dir", self.folder / "out", "--max_steps", 1], name)
+
+    def test_layers_that_nobody_reads(self):
+        model = self.model("qwen2")
+        rewrite(model / "config.json", lambda config: config.update(num_hidden_layers=config["num_hidden_layers"] - 1))
+        for words in (["inspect", model], self.infer(model)):
+            self.refused(4, words, "model.layers.3.", "no block reads it")
+
+    def test_one_flipped_bit_of_a_checkpoint_with_hashes(self):
+        out = self.folder / "out"
+        self.refused(0, ["sft", "--model", self.models["qwen2"], "--dataset", self.rows, "--output_dir", out, "--max_steps", 1, "--report_to", "none",
+                         "--add_version", "false"])
+        saved = next(out.glob("checkpoint-1"))
+        self.refused(0, ["inspect", saved])
+        weights = saved / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-100] ^= 1
+        weights.write_bytes(data)
+        for words in (["inspect", saved], self.infer(saved)):
+            self.refused(4, words, "model.safetensors", "xxh64")
+            self.refused(0, [*words, "--verify", "false"])
+        for text in (DEEP_LIST, "[]", '{"format": 1}', '{"format": "lockstep checkpoint 1", "files": {"../x": {}}}'):
+            (saved / "lockstep_manifest.json").write_text(text)
+            self.refused(4, ["inspect", saved], "lockstep_manifest.json")
+        (saved / "trainer_state.json").write_text(DEEP_LIST)
+        (saved / "lockstep_manifest.json").write_text('{"format": "lockstep checkpoint 1", "files": {}}')
+        self.refused(4, ["sft", "--model", self.models["qwen2"], "--dataset", self.rows, "--output_dir", out, "--max_steps", 2,
+                         "--report_to", "none", "--add_version", "false", "--resume_from_checkpoint", saved], "trainer_state.json", "nested")
+
+
+if __name__ == "__main__":
+    main()
