@@ -69,6 +69,7 @@ static void describe(DeviceAccount& device, JsonFields& f) {
   }
   f("alive", device.alive);
   f("alive_by_use", device.alive_by_use);
+  f("held", device.held);
   f.table("phases", device.phases, &PhaseMemory::phase);
 }
 

@@ -29,6 +29,7 @@ struct DeviceAccount {
   int64_t capacity = 0;  // bytes it has; 0: not known
   int64_t alive = 0;     // when the account was drawn up
   BytesOfUses alive_by_use;
+  int64_t held = 0;  // the most that the process held for them: freed blocks that wait for the next taker too
   std::vector<PhaseMemory> phases;  // those that were there, in their order
 
   const PhaseMemory* find(std::string_view phase) const;  // nullptr: it was not there
@@ -54,7 +55,7 @@ struct MemoryAccount {
 struct RankMemory {
   MemoryAccount since_start, since_last;  // peaks since the run began, and since it was last measured
   bool own_memory = false;                // devices are GPUs: theirs is not this process's resident memory
-  int64_t idle_bytes = 0;                 // resident beside tensors when the first steps are done
+  int64_t idle_bytes = 0;                 // resident before there was a weight, and pages of libraries
   int64_t resident_bytes = 0, resident_peak_bytes = 0;
   int64_t uncounted_bytes = 0;  // resident, neither of files nor of tensors (at the most there were)
   int64_t available_bytes = 0;  // this rank's share of what the machine can still give; 0: not known

@@ -28,6 +28,7 @@ int64_t kib_field(std::string_view status, std::string_view name) {
 ProcessMemory parse_memory(std::string_view status) {
   return {.resident_bytes = kib_field(status, "VmRSS:"),
           .anonymous_bytes = kib_field(status, "RssAnon:"),
+          .file_bytes = kib_field(status, "RssFile:"),
           .peak_bytes = kib_field(status, "VmHWM:")};
 }
 

@@ -294,7 +294,9 @@ int64_t affordable_slot(int64_t wanted, int world) {
 
 ShmNeed shm_need(int ranks, int64_t slot_bytes) {
   const auto slots = static_cast<int64_t>(kSlots) * ranks;
-  return {.wanted = kHeadroom * slots * slot_bytes, .least = kHeadroom * slots * std::min(slot_bytes, kLeastSlotBytes)};
+  return {.wanted = kHeadroom * slots * slot_bytes,
+          .least = kHeadroom * slots * std::min(slot_bytes, kLeastSlotBytes),
+          .rings = slots * slot_bytes};
 }
 
 namespace {

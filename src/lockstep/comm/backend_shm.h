@@ -31,6 +31,7 @@ struct ShmOptions {
 /// `least` the group goes over Gloo, in between its slots are smaller.
 struct ShmNeed {
   int64_t wanted = 0, least = 0;
+  int64_t rings = 0;  // of it what is used, and stands in the memory of each rank: the rest is headroom
 };
 ShmNeed shm_need(int ranks, int64_t slot_bytes);
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
+#include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/exec/executor.h"
@@ -121,6 +122,15 @@ DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& o
 
 }  // namespace
 
+namespace {
+
+/// The rings of all ranks are in the memory of each.
+int64_t bytes_of_rings(int world, const std::string& transport) {
+  return transport == "shm" && world > 1 ? shm_need(world, kDataSlotBytes).rings : 0;
+}
+
+}  // namespace
+
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& window,
                         const RehearsalOptions& options) {
   Rehearsal rehearsal(model, plan, options);
@@ -140,6 +150,9 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& 
   const bool host_computes = std::ranges::find(devices.blocks, devices.host) != devices.blocks.end();
   if (!host_computes) forecast.host = forecast_of(*devices.host, {}, 0);
   if (host_computes && forecast.devices.back().name == "host") forecast.devices.back().name = "cpu";
+  if (options.host_is_device()) {
+    forecast.devices.front().figures.most_held += bytes_of_rings(plan.options.world, options.transport);
+  }
   forecast.batch = describe(window);
   forecast.context_bytes = options.context_bytes;
   return forecast;

@@ -209,9 +209,13 @@ void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out
   const auto size = static_cast<size_t>(dtype_bytes(spec.dtype));
   const std::byte* source =
       file.map.bytes().data() + file.header.data_begin + first + static_cast<size_t>(begin) * size;
+  // What has been read is the page cache's again: else a process would hold its weights twice.
+  const auto forget = [&] {
+    file.map.forget(static_cast<size_t>(source - file.map.bytes().data()), static_cast<size_t>(count) * size);
+  };
   if (dtype_of(out) == spec.dtype) {
     std::memcpy(out.data_ptr(), source, static_cast<size_t>(count) * size);
-    return;
+    return forget();
   }
   // Through a small aligned buffer: other writers do not align the data, and whole copies would double the memory.
   constexpr int64_t kChunk = 1 << 16;
@@ -223,6 +227,7 @@ void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out
     std::memcpy(buffer.data(), source + static_cast<size_t>(done) * size, static_cast<size_t>(now) * size);
     flat.narrow(0, done, now).copy_(view_memory(buffer.data(), {now}, spec.dtype));
   }
+  forget();
 }
 
 Tensor Weights::read(const std::string& key) const {

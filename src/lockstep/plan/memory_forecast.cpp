@@ -113,6 +113,7 @@ DeviceAccount account_of(std::string name, int64_t capacity, const MemoryFigures
                     .capacity = capacity,
                     .alive = figures.alive,
                     .alive_by_use = named(figures.by_use),
+                    .held = figures.most_held,
                     .phases = {}};
   for (size_t phase = 0; phase < kMemoryPhases; ++phase) {
     const MemoryPeak& peak = figures.phases.at(phase);

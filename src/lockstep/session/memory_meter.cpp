@@ -81,12 +81,12 @@ RankMemory MemoryMeter::of_this_rank(const std::string& largest_batch) {
     since_start_[i].raise_to(recent[i].phases);
     since_start_[i].alive = recent[i].alive;
     since_start_[i].alive_by_use = recent[i].alive_by_use;
+    since_start_[i].held = std::max(since_start_[i].held, recent[i].held);
     if (!is_gpu(*all[i])) counted += since_start_[i].peak_bytes();
   }
   out.uncounted_bytes -= counted;
-  // Libraries come into memory when they are first used: what is idle is known after the first steps.
-  if (!std::exchange(warm_, true)) idle_bytes_ = std::max(idle_bytes_, process.resident_bytes - counted);
-  out.idle_bytes = idle_bytes_;
+  // Pages of libraries come when they are first used, and go when the kernel needs them: those of now are idle too.
+  out.idle_bytes = idle_bytes_ + process.file_bytes;
   out.since_start = account_of_rank(since_start_, devices_.blocks.size(), largest_batch);
   out.since_last = account_of_rank(std::move(recent), devices_.blocks.size(), largest_batch);
   begin_anew();

@@ -18,7 +18,7 @@ namespace lockstep {
 class MemoryMeter {
  public:
   /// Of what has been so far only the loading counts: not trials that looked for a batch size. `idle_bytes`: resident
-  /// before there was a weight. `predicted`: of the reporting rank; may be empty. `devices` must outlive it.
+  /// before there was a weight, files apart. `predicted`: of the reporting rank; may be empty. `devices` must outlive it.
   MemoryMeter(Job& job, const Devices& devices, int64_t idle_bytes, MemoryAccount predicted);
 
   /// Peaks of devices begin anew. `ranks` is filled on the reporting rank only. Collective.
@@ -34,7 +34,6 @@ class MemoryMeter {
   Job& job_;
   const Devices& devices_;
   int64_t idle_bytes_;
-  bool warm_ = false;
   MemoryAccount predicted_;
   std::vector<DeviceAccount> since_start_;
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_memory.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/device_map.h"
@@ -164,6 +165,21 @@ RehearsalOptions devices_for_rehearsal(const Job& job, const PlacementOptions& w
     out.capacities.push_back(wanted.limited() ? wanted.memory_limit : 0);
   }
   return out;
+}
+
+PlacementOptions limits_of_tensors(const Job& job, PlacementOptions wanted) {
+  if (!wanted.limited() || !job.on_cpu() || wanted.virtual_devices > 0) return wanted;
+  const int64_t own = read_memory().resident_bytes;
+  if (wanted.memory_limit <= own) {
+    throw UserError(
+        ExitCode::kMemory,
+        fmt::format("--memory_limit {}: the process holds {} before there is a weight (libraries, the model's "
+                    "files, the rows' index)",
+                    format_bytes(wanted.memory_limit), format_bytes(own)),
+        "a larger one; --virtual_devices 1 limits tensors alone");
+  }
+  wanted.memory_limit -= own;
+  return wanted;
 }
 
 Devices make_devices(const Job& job, const PlacementOptions& wanted, const Plan& plan) {

@@ -28,6 +28,10 @@ ChosenPlacement choose_placement(const RehearsalOptions& devices, const Placemen
 /// The devices that this rank drives, for a rehearsal.
 RehearsalOptions devices_for_rehearsal(const Job& job, const PlacementOptions& wanted, int64_t loss_chunk = 512);
 
+/// `wanted` with what --memory_limit leaves for tensors: on the host it bounds the process, which holds libraries and its
+/// own data already. Throws UserError(kMemory) when that alone is more.
+PlacementOptions limits_of_tensors(const Job& job, PlacementOptions wanted);
+
 /// The host, or virtual devices, or GPUs; the limit applies to each. Those that the plan wants.
 Devices make_devices(const Job& job, const PlacementOptions& wanted, const Plan& plan);
 

@@ -1,12 +1,14 @@
 #include "lockstep/session/session.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/base/version.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/cuda_library.h"
@@ -32,6 +34,12 @@ RowsOfStep text_row(int64_t tokens) {
 
 Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(options)) {
   together(job.control(), "opening the model", [&] {
+    const int64_t asked = options_.placement.memory_limit;
+    options_.placement = limits_of_tensors(job_, options_.placement);
+    if (options_.placement.memory_limit != asked) {
+      notices_.push_back(fmt::format("--memory_limit {} leaves {} for tensors: the process holds the rest already",
+                                     format_bytes(asked), format_bytes(options_.placement.memory_limit)));
+    }
     folder_ = std::make_unique<ModelFolder>(options_.model, options_.without);
     weights_ = std::make_unique<Weights>(Weights::open(options_.model));
     if (options_.verify && job_.reports()) verify_files(weights_->dir(), weights_->files());
@@ -66,7 +74,7 @@ void Session::place(PlanOptions& options, const RowsOfStep& rows) {
     const RowsOfStep planned =
         rows.empty() ? text_row(std::min<int64_t>(512, folder_->model.dims.max_positions)) : rows;
     ChosenPlacement made = choose_placement(devices, options_.placement, folder_->model, options, planned);
-    notices_ = std::move(made.notices);
+    std::ranges::move(made.notices, std::back_inserter(notices_));
     chosen = placement_json(made.placement).dump();
   });
   options.placement =

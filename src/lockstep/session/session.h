@@ -59,7 +59,7 @@ class Session {
   ExecutorHooks hooks();
 
   Job& job_;
-  const RunOptions options_;
+  RunOptions options_;
   std::unique_ptr<ModelFolder> folder_;
   std::unique_ptr<Processor> processor_;
   std::unique_ptr<Weights> weights_;

@@ -51,10 +51,10 @@ FineTuned FineTuneRun::run() {
     check_first_sample();
     check_fits();
     job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
-    const int64_t idle_bytes = read_memory().resident_bytes;
+    const ProcessMemory idle = read_memory();
     session_->load();
     make_trainer();
-    meter_.emplace(job_, session_->store().devices(), idle_bytes, forecast_.account());
+    meter_.emplace(job_, session_->store().devices(), idle.resident_bytes - idle.file_bytes, forecast_.account());
     announce();
     return finish(trainer_->run());
   } catch (const Error& error) {

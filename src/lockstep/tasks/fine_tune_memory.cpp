@@ -27,7 +27,7 @@ RowsOfStep FineTuneRun::planned_rows() {
 
 /// How the devices of this rank are rehearsed, evaluation with the longest rows that it has.
 RehearsalOptions FineTuneRun::rehearsed_devices() const {
-  RehearsalOptions devices = devices_for_rehearsal(job_, options_.run.placement, options_.train.loss_chunk);
+  RehearsalOptions devices = devices_for_rehearsal(job_, session_->options().placement, options_.train.loss_chunk);
   devices.evaluation = longest_evaluated_;
   return devices;
 }

@@ -49,6 +49,7 @@ struct MemoryFigures {
   int64_t alive = 0;
   BytesByUse by_use{};
   std::array<MemoryPeak, kMemoryPhases> phases;  // since the device was made, or since reset_peaks()
+  int64_t most_held = 0;  // with freed blocks that wait for the next taker: what the process has of the system
 
   const MemoryPeak& peak() const;
   MemoryPhase peak_phase() const;
@@ -59,7 +60,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   struct Options {
     std::string torch_device = "cpu";  // what LibTorch calls the place of its tensors; "meta": rehearsed
-    int64_t limit = kNoLimit;          // more than this is refused
+    int64_t limit = kNoLimit;          // more than this is refused, and no freed block is kept beyond it
     int64_t rounding = 64;             // a tensor's bytes count in multiples of it, of pages when it is large
     bool row_kernels = true;           // rehearsed: as if computed by this program's CPU kernels, not LibTorch's ops
   };
