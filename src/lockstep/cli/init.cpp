@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/zoo/fresh_checkpoint.h"
 #include "lockstep/zoo/registry.h"
@@ -33,12 +34,13 @@ int run_init(const Words& args, const Host& /*host*/) {
       ->capture_default_str()
       ->group("Model");
   app.add_option("--seed", options.seed, "the same seed gives the same bytes on every machine")
+      ->check(seed_number())
       ->capture_default_str()
       ->group("Model");
   app.add_option("--corpus", options.corpus, "text, .jsonl or .json that the tokenizer learns from (default: built in)")
       ->group("Tokenizer");
   app.add_option("--vocab_size", options.vocab_size, "tokens at most (default: 2048 for small, else 512)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostTokens))
       ->group("Tokenizer");
   app.add_option("--output_dir", options.output_dir, "a new or empty folder")->required()->group("Output");
   if (!parse_flags(app, args)) return 0;

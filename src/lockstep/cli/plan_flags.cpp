@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/max_memory.h"
 
 namespace lockstep {
@@ -38,19 +39,34 @@ std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) 
       "zero3");
   sft.add_to(app, SftParser::Verb::kPlan);
   app.add_option("--world", flags.given.world, "ranks in all (default: those of one machine)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostRanks))
       ->group("Ranks");
   app.add_option("--device_memory", flags.device_memory,
                  "of each GPU, as 80GiB: for GPUs that are not here (default: what this machine has)")
       ->group("Ranks");
   app.add_option("--gpus", flags.given.gpus,
                  "of each machine, beside --device_memory (default: one for each local rank)")
-      ->check(CLI::Range(1, 1024))
+      ->check(whole_number(1, 1024))
       ->group("Ranks");
   app.add_flag("--inference", flags.given.inference, "nothing is trained")->group("Training");
   app.add_flag("--json", flags.json, "as plan.json")->group("Output");
   app.add_option("--report", flags.report, "a picture of the memory, as an HTML file")->group("Output");
-  if (!parse_flags(app, args)) return std::nullopt;
+  const UsualFlags usual = {"model",
+                            "dataset",
+                            "nproc",
+                            "world",
+                            "deepspeed",
+                            "device_memory",
+                            "torch_dtype",
+                            "batch_size",
+                            "gradient_accumulation_steps",
+                            "gradient_checkpointing",
+                            "max_length",
+                            "train",
+                            "inference",
+                            "json",
+                            "report"};
+  if (!parse_flags(app, args, usual)) return std::nullopt;
   sft.check();
   (void)flags.options(Env());
   return flags;
