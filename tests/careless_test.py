@@ -208,6 +208,23 @@ class Careless(Story):
             self.skipTest("nothing may be mounted here: " + done.stderr)
         return done
 
+    def test_other_slips(self):
+        model = ["--model", self.model]
+        for code, said, words in ((2, "did you mean sft?", ["finetune"]), (2, "did you mean infer?", ["chat"]), (2, "did you mean sft?", ["SFT"]),
+                                  (2, "--prompt: expected a question", ["infer", *model, "--prompt", ""]),
+                                  (2, "--image: expected a file", ["infer", *model, "--prompt", "x", "--image", ""]),
+                                  (2, "leave one of them out", ["infer", *model, "--prompt", "x", "--val_dataset", self.rows, "--result_path", self.out]),
+                                  (2, "--device_memory 80GiB", ["plan", *model, "--device_memory", 80]),
+                                  (2, "did you mean jsonl?", ["embed", *model, "--dataset", self.rows, "--output", self.out, "--format", "json"]),
+                                  (3, "a number from 1 to", ["eval", *model, "--val_dataset", f"{self.rows}#99999999999"]),
+                                  (3, "--corpus /dev/zero", ["init", "--family", "qwen2", "--output_dir", self.out, "--corpus", "/dev/zero"])):
+            with self.subTest(words):
+                self.refused(code, said, words=words, timeout=30)
+        self.assertIn("--learning_rate", self.lockstep("help", "sft", expect=0).stdout)
+        self.assertIn("lockstep 0", self.lockstep("-v", expect=0).stdout)
+        done = self.lockstep("plan", *model, "--json", "true", expect=0)
+        self.assertIn("memory", json.loads(done.stdout))
+
     def test_help_fits_a_screen_and_says_where_the_rest_is(self):
         for verb in ("sft", "eval", "infer", "embed", "plan", "doctor"):
             with self.subTest(verb):

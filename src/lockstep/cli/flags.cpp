@@ -148,12 +148,11 @@ UserError unknown_flag(const CLI::App& app) {
       std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word.starts_with('-'); });
   const std::string help = fmt::format("{} --help all lists all", app.get_name());
   if (flag == rest.end()) {
-    return usage_error(fmt::format("{}: \"{}\" is not expected here", app.get_name(), rest.empty() ? "" : rest.front()),
-                       help);
+    return usage_error(fmt::format("\"{}\" is not expected here", rest.empty() ? "" : rest.front()), help);
   }
   const std::string name = flag->substr(0, flag->find('='));
   const std::string nearest = meant_flag(app, name);
-  return usage_error(fmt::format("{}: unknown flag {}", app.get_name(), name),
+  return usage_error(fmt::format("unknown flag {}", name),
                      nearest.empty() ? help : fmt::format("did you mean {}? {}", nearest, help));
 }
 
@@ -162,15 +161,45 @@ UserError wrong_count(const CLI::App& app, const std::string& said) {
   const std::string name = said.substr(0, said.find_first_of(": "));
   const auto* option = app.get_option_no_throw(name);
   if (option != nullptr && said.find("At Most") != std::string::npos) {
-    return usage_error(fmt::format("{}: {} stands there {} times: {}", app.get_name(), name, option->count(),
-                                   join(option->results(), ", ")),
-                       "leave all but one out");
+    return usage_error(
+        fmt::format("{} stands there {} times: {}", name, option->count(), join(option->results(), ", ")),
+        "leave all but one out");
   }
   if (said.find("override") != std::string::npos) {
-    return usage_error(fmt::format("{}: {} takes no value", app.get_name(), name), name);
+    return usage_error(fmt::format("{} takes no value", name), name);
   }
-  return usage_error(fmt::format("{}: {}: expected a value, found none", app.get_name(), name),
-                     fmt::format("{} --help", app.get_name()));
+  return usage_error(fmt::format("{}: expected a value, found none", name), fmt::format("{} --help", app.get_name()));
+}
+
+/// CLI11's "--flag: npy not in {jsonl,safetensors}" as a sentence, with the nearest word.
+UserError wrong_value(const CLI::App& app, const std::string& said) {
+  constexpr std::string_view kNotIn = " not in {";
+  const size_t flag = said.find(": "), at = said.find(kNotIn);
+  const std::string help = fmt::format("{} --help", app.get_name());
+  if (flag == std::string::npos || at == std::string::npos || at < flag + 2 || !said.ends_with('}')) {
+    return usage_error(said, help);
+  }
+  const size_t words = at + kNotIn.size();
+  const std::string found = said.substr(flag + 2, at - flag - 2);
+  const std::vector<std::string> known = split(said.substr(words, said.size() - 1 - words), ',');
+  const std::string near = nearest_name(found, known);
+  return usage_error(
+      fmt::format("{}: expected one of {}, found \"{}\"", said.substr(0, flag), join(known, ", "), found),
+      near.empty() ? help : fmt::format("did you mean {}?", near));
+}
+
+/// Flags are values here ("--strict true"), and so may those be that need none ("--json true").
+std::vector<std::string> with_values_joined(const CLI::App& app, const std::vector<std::string>& args) {
+  std::vector<std::string> out;
+  for (const auto& word : args) {
+    const auto* option = out.empty() || !out.back().starts_with("--") ? nullptr : app.get_option_no_throw(out.back());
+    if (option != nullptr && option->get_items_expected_max() == 0 && (word == "true" || word == "false")) {
+      out.back() += "=" + word;
+    } else {
+      out.push_back(word);
+    }
+  }
+  return out;
 }
 
 /// A flag's text as the JSON value it spells.
@@ -246,7 +275,8 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const Usua
     print_help(app, all, usual);
     return false;
   }
-  std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed = with_values_joined(app, args);
+  std::ranges::reverse(reversed);  // as CLI11 wants them
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::CallForHelp&) {
@@ -256,11 +286,11 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const Usua
     throw unknown_flag(app);
   } catch (const CLI::RequiredError& e) {
     if (!app.remaining().empty()) throw unknown_flag(app);  // a slip in the name of the very flag that is missed
-    throw usage_error(fmt::format("{}: {}", app.get_name(), e.what()), fmt::format("{} --help", app.get_name()));
+    throw usage_error(e.what(), fmt::format("{} --help", app.get_name()));
   } catch (const CLI::ArgumentMismatch& e) {
     throw wrong_count(app, e.what());
   } catch (const CLI::ParseError& e) {
-    throw usage_error(fmt::format("{}: {}", app.get_name(), e.what()), fmt::format("{} --help", app.get_name()));
+    throw wrong_value(app, e.what());
   }
   return true;
 }

@@ -45,16 +45,16 @@ TEST(FlagsTest, ReadsValuesInBothSpellingsAndBooleansAsValues) {
 
 TEST(FlagsTest, AnUnknownFlagIsMetWithTheNearest) {
   EXPECT_EQ(error_of({"--output_dir", "x", "--sed", "3"}),
-            "lockstep verb: unknown flag --sed; hint: did you mean --seed? lockstep verb --help all lists all");
+            "unknown flag --sed; hint: did you mean --seed? lockstep verb --help all lists all");
   EXPECT_EQ(error_of({"--output_dir", "x", "--zzzzzz=3"}),
-            "lockstep verb: unknown flag --zzzzzz; hint: lockstep verb --help all lists all");
+            "unknown flag --zzzzzz; hint: lockstep verb --help all lists all");
 }
 
 TEST(FlagsTest, WrongValuesMissingFlagsAndStrayWordsAreUsageErrors) {
   EXPECT_NE(error_of({"--output_dir", "x", "--seed", "abc"}).find("--seed"), std::string::npos);
   EXPECT_NE(error_of({"--seed", "1"}).find("--output_dir is required"), std::string::npos);
   EXPECT_EQ(error_of({"--output_dir", "x", "stray"}),
-            "lockstep verb: \"stray\" is not expected here; hint: lockstep verb --help all lists all");
+            "\"stray\" is not expected here; hint: lockstep verb --help all lists all");
 }
 
 struct Asked {
@@ -93,6 +93,22 @@ TEST(Flags, HintsNameNoFlagThatIsOnlyTakenForOthersSake) {
               parse_flags(app, {"--model_name_or_path", "x"});
             }).find("did you mean --model?"),
             std::string::npos);
+}
+
+TEST(Flags, ValuesAreMetWithTheWordsThatAreTaken) {
+  CLI::App app("a verb", "lockstep verb");
+  std::string format;
+  bool json = true;
+  app.add_option("--format", format)->check(CLI::IsMember({"jsonl", "safetensors"}));
+  app.add_flag("--json", json);
+  EXPECT_EQ(refusal([&] {
+              parse_flags(app, {"--format", "jsonnl"});
+            }),
+            "--format: expected one of jsonl, safetensors, found \"jsonnl\"; hint: did you mean jsonl?");
+  EXPECT_TRUE(parse_flags(app, {"--json", "false", "--format", "jsonl"}));
+  EXPECT_FALSE(json);
+  EXPECT_TRUE(parse_flags(app, {"--json", "true"}));
+  EXPECT_TRUE(json);
 }
 
 TEST(Flags, ASlipInARequiredFlagIsNamedAsTheSlip) {

@@ -1,5 +1,7 @@
 #include "lockstep/cli/infer_flags.h"
 
+#include <algorithm>
+
 #include <CLI/CLI.hpp>
 
 #include "lockstep/base/error.h"
@@ -56,9 +58,16 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
                             "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};
   if (!parse_flags(app, args, usual)) return std::nullopt;
+  if (app.count("--prompt") > 0 && f.prompt.empty()) {
+    throw usage_error("--prompt: expected a question, found nothing", "leave the flag out for a chat");
+  }
+  if (std::ranges::find(f.images, "") != f.images.end()) throw usage_error("--image: expected a file, found nothing");
+  if (!f.given.input.empty() && !(f.prompt.empty() && f.images.empty())) {
+    throw usage_error("--prompt and --image ask one question, and --val_dataset those of a file",
+                      "leave one of them out");
+  }
   if (f.given.input.empty() != f.given.output.empty()) {
-    throw usage_error("lockstep infer: --val_dataset and --result_path belong together",
-                      "give both, or neither for a chat");
+    throw usage_error("--val_dataset and --result_path belong together", "give both, or neither for a chat");
   }
   (void)f.options(Env());
   return f;

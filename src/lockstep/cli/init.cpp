@@ -1,4 +1,6 @@
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -46,6 +48,11 @@ int run_init(const Words& args, const Host& /*host*/) {
   if (!parse_flags(app, args)) return 0;
 
   options.dtype = dtype_from_flag(dtype);
+  std::error_code unknown;
+  if (!options.corpus.empty() && !std::filesystem::is_regular_file(options.corpus, unknown)) {
+    throw data_error(fmt::format("--corpus {}: expected a file of text, found {}", options.corpus,
+                                 std::filesystem::exists(options.corpus, unknown) ? "something else" : "no such file"));
+  }
   const InitReport report = init_checkpoint(options);
   std::cout << fmt::format("{}: {} {}, {} parameters, {} as {}, {} tokens (embedding of {} rows), seed {}\n",
                            options.output_dir.string(), options.family, options.size, format_count(report.parameters),

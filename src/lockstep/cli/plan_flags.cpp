@@ -15,6 +15,12 @@ JobPlanOptions PlanFlags::options(const Env& env) const {
   out.job = sft.options(env);
   if (!device_memory.empty()) {
     out.device_bytes = parse_bytes(device_memory, "--device_memory");
+    constexpr int64_t kLeastDevice = 1 << 20;  // "80" is 80 bytes
+    if (out.device_bytes > 0 && out.device_bytes < kLeastDevice) {
+      throw usage_error(fmt::format("--device_memory {}: expected the memory of a GPU, found {} bytes", device_memory,
+                                    out.device_bytes),
+                        "with its unit: --device_memory 80GiB");
+    }
     if (out.device_bytes <= 0) {
       throw usage_error(fmt::format("--device_memory {}: expected more than 0 bytes", device_memory),
                         "for example --device_memory 80GiB");

@@ -126,8 +126,10 @@ std::pair<std::string, int64_t> split_count(const std::string& path) {
   int64_t count = 0;
   const char *begin = path.data() + hash + 1, *end = path.data() + path.size();
   const auto [rest, error] = std::from_chars(begin, end, count);
-  if (error != std::errc() || rest != end || count < 1) {
-    throw data_error(fmt::format("--dataset {}: expected path#N with N a positive number, found \"#{}\"", path, begin));
+  constexpr int64_t kMostRows = 100'000'000;  // each takes 8 bytes from the beginning
+  if (error != std::errc() || rest != end || count < 1 || count > kMostRows) {
+    throw data_error(fmt::format("--dataset {}: expected path#N with N a number from 1 to {}, found \"#{}\"", path,
+                                 kMostRows, begin));
   }
   return {path.substr(0, hash), count};
 }
