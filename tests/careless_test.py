@@ -196,6 +196,9 @@ class Careless(Story):
         self.assertEqual(done.returncode, 2, done.stderr)
         for part in ("6.00 MiB free", "a checkpoint with its optimizer needs", "--save_only_model", "--force true"):
             self.assertIn(part, done.stderr)
+        done = self.with_small(self.out, "6m", [*words, "--force", "true"])
+        self.assertIn("o space left", done.stderr)  # it went on until there was none
+        self.assertIn("step 1/1", done.stdout)
         for flags in ({"save_strategy": "no"}, {"save_only_model": "true", "save_total_limit": 1}):
             done = self.with_small(self.out, "6m", sft_words(self.model, self.rows, self.out, steps=1, **flags))
             self.assertEqual(done.returncode, 0, done.stderr)
