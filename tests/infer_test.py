@@ -76,6 +76,40 @@ class Infer(Story):
         self.rows.write_text("")
         self.assertEqual(self.answers("none.jsonl", "--nproc", 2), [])
 
+    def test_a_question_is_the_same_whichever_way_it_is_asked(self):
+        """For each family: by flags, with the mark or without, by a path, in a chat, and as rows of a file."""
+        picture, question = self.folder / "0.png", "What colour is it?"
+        rows = self.folder / "one.jsonl"
+        rows.write_text("".join(json.dumps(row) + "\n" for row in (
+            {"query": "<image>" + question, "images": [str(picture)]}, {"query": question, "images": [str(picture)]})))
+        for family in ("llava", "qwen2_5_vl"):
+            model = make_model(self.folder / "each", family)
+            base = ["infer", "--model", model, "--max_new_tokens", 8]
+            out = self.folder / f"{family}.jsonl"
+            self.lockstep(*base, "--val_dataset", rows, "--result_path", out, expect=0)
+            whole, unmarked = (json.loads(line)["response"].strip() for line in out.read_text().splitlines())
+            self.assertEqual(unmarked, whole)
+            for words, said in ((["--prompt", question, "--image", picture], None), (["--prompt", "<image>" + question, "--image", picture], None),
+                                (["--prompt", f"<image>{picture} {question}"], None), ([], f"<image>{picture} {question}\n"),
+                                ([], f'<image>"{picture}"{question}\n'), (["--image", picture], question + "\n")):
+                with self.subTest(family=family, words=words, said=said):
+                    self.assertEqual(self.lockstep(*base, *words, input=said, expect=0).stdout.strip(), whole)
+
+    def test_what_is_wrong_with_a_question_is_said(self):
+        base = ["infer", "--model", self.model, "--max_new_tokens", 3]
+        done = self.lockstep(*base, "--prompt", "<image>What is it?", expect=3)
+        self.assertIn("expected the path of a picture behind <image>", done.stderr)
+        done = self.lockstep(*base, "--prompt", "What?", "--image", self.folder / "gone.png", expect=3)
+        self.assertIn("gone.png: no such file", done.stderr)
+        done = self.lockstep(*base, "--prompt", "<image> and <image>?", "--image", self.folder / "0.png", expect=3)
+        self.assertIn("2 <image> marks and 1 picture", done.stderr)
+
+    def test_commands_of_a_conversation(self):
+        done = self.lockstep("infer", "--model", self.model, "--max_new_tokens", 3, input="/help\n/claer\n/quit\nHello\n", expect=0)
+        self.assertEqual(done.stdout.count("shows a picture"), 2, done.text)
+        self.assertIn("there is no command /claer; did you mean /clear?", done.stdout)
+        self.assertEqual(len(done.stdout.splitlines()), 3, done.text)
+
     def test_a_conversation_ends_with_its_input(self):
         done = self.lockstep("infer", "--model", self.model, "--max_new_tokens", 3, "--nproc", 2,
                              input=f"Hello\n<image>{self.folder}/0.png What is it?\n<image>{self.folder}/gone.png And this?\nBye\n", expect=0)

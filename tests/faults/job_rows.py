@@ -194,7 +194,7 @@ def full_disk(job):
         raise Skip("needs root for a small file system of its own")
     job.out.mkdir()
     job.launch(
-        job.words(save_steps=5),
+        job.words(save_steps=5, force="true"),  # it would be refused before it begins
         before=["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=2m none "{job.out}" && exec "$@"', "sh"],
     )
     job.run.wait_for(lambda: re.search(r"^step +4/", job.run.text, re.M), LIMIT)

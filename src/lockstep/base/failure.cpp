@@ -1,5 +1,6 @@
 #include "lockstep/base/failure.h"
 
+#include <filesystem>
 #include <new>
 
 namespace lockstep {
@@ -24,6 +25,10 @@ Failure describe_failure(const std::exception& error) {
   const std::string whole = error.what(), text = whole.substr(0, whole.find('\n'));
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text)) {
     return {ExitCode::kMemory, "out of memory: " + text, kMemoryHint, false};
+  }
+  if (const auto* refused = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
+    return {ExitCode::kUsage, refused->path1().string() + ": " + refused->code().message(),
+            "is it there, may this user read and write it, and is its name a possible one?", false};
   }
   return {ExitCode::kInternal, text, "this is a bug in lockstep; please report it with the command line", false};
 }

@@ -20,7 +20,7 @@ class SharedError final : public Error {
   using Error::Error;
 };
 
-/// Out-of-memory errors of the allocators become kMemory, unknown exceptions kInternal.
+/// Out-of-memory errors of the allocators become kMemory, what a file system refuses kUsage, unknown exceptions kInternal.
 Failure describe_failure(const std::exception& error);
 
 }  // namespace lockstep

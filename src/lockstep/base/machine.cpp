@@ -50,6 +50,16 @@ bool limited_below_bfloat16(const Env& env) {
   return torch && (*torch == "avx2" || *torch == "default");
 }
 
+/// Pages of files, which the kernel takes back before the group is out of memory. Either version's memory.stat.
+int64_t reclaimable_bytes(const std::string& stat) {
+  std::istringstream in(stat);
+  int64_t bytes = 0, value = 0;
+  for (std::string name; in >> name >> value;) {
+    if (name == "inactive_file" || name == "active_file") bytes += value;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 MachineMemory machine_memory_from(std::string_view meminfo, int64_t group_limit, int64_t group_used) {
@@ -66,10 +76,13 @@ MachineMemory machine_memory_from(std::string_view meminfo, int64_t group_limit,
 
 MachineMemory machine_memory() {
   int64_t limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+  std::string stat = text_of("/sys/fs/cgroup/memory.stat");
   if (limit < 0) {  // control groups of version 1
     limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes");
     used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes");
+    stat = text_of("/sys/fs/cgroup/memory/memory.stat");
   }
+  if (used >= 0) used = std::max<int64_t>(0, used - reclaimable_bytes(stat));
   return machine_memory_from(text_of("/proc/meminfo"), limit, used);
 }
 

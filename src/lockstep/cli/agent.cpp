@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/verbs.h"
 
@@ -28,13 +29,13 @@ int run_agent(const Words& args) {
   RunFlags flags;
   CLI::App app("the watcher of one node's ranks; started by them", "lockstep agent");
   app.add_option("--program", options.program);
-  app.add_option("--node", options.node);
-  app.add_option("--num_nodes", options.num_nodes);
-  app.add_option("--first_rank", options.first_rank);
-  app.add_option("--local_ranks", options.local_ranks);
-  app.add_option("--world_size", options.world_size);
+  app.add_option("--node", options.node)->check(whole_number(0, kMostRanks));
+  app.add_option("--num_nodes", options.num_nodes)->check(whole_number(0, kMostRanks));
+  app.add_option("--first_rank", options.first_rank)->check(whole_number(0, kMostRanks));
+  app.add_option("--local_ranks", options.local_ranks)->check(whole_number(0, kMostRanks));
+  app.add_option("--world_size", options.world_size)->check(whole_number(0, kMostRanks));
   app.add_option("--patience", flags.patience);
-  app.add_option("--soft_patience", flags.soft_patience);
+  app.add_option("--soft_patience", flags.soft_patience)->check(real_number({.above = 0, .most = kMostSeconds}));
   app.add_option("--guard", flags.guard);
   if (!parse_flags(app, args)) return 0;
   options.judge = flags.judge();

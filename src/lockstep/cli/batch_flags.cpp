@@ -1,9 +1,9 @@
 #include "lockstep/cli/batch_flags.h"
 
-#include <charconv>
-
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include "lockstep/cli/number_bounds.h"
 
 namespace lockstep {
 
@@ -14,13 +14,11 @@ void add_batch_flags(CLI::App& app, const std::string& names, const std::string&
       text = std::to_string(kAutoBatch);
       return {};
     }
-    int64_t rows = 0;
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), rows);
-    if (failure == std::errc() && end == text.data() + text.size() && rows >= 1 && rows <= kMostRowsAtOnce) return {};
-    return fmt::format("expected a number from 1 to {} or auto, found \"{}\"", kMostRowsAtOnce, text);
+    const std::string fault = whole_number_fault(text, 1, kMostRowsAtOnce);
+    return fault.empty() ? fault : fault + "; auto is taken too";
   };
   app.add_option("--memory_fraction", batch.memory_fraction, "of the memory that a rank has, for a batch size of auto")
-      ->check(CLI::Range(1e-6, 1.0))
+      ->check(real_number({.above = 0, .most = 1}))
       ->capture_default_str()
       ->group(group);
   app.add_option(names, batch.rows, help + "; auto: the largest that fits")

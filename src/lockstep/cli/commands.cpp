@@ -1,6 +1,9 @@
 #include "lockstep/cli/commands.h"
 
+#include <algorithm>
+#include <cctype>
 #include <iostream>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -42,6 +45,17 @@ void print_help() {
 /// Verbs with a second name.
 std::string canonical(const std::string& word) { return word == "train" ? "sft" : word; }
 
+/// What other tools call our verbs; "": nothing near.
+std::string meant_verb(std::string word, const std::vector<std::string>& names) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  static const std::map<std::string, std::string> others = {
+      {"finetune", "sft"},  {"fine-tune", "sft"}, {"fine_tune", "sft"}, {"chat", "infer"},    {"generate", "infer"},
+      {"predict", "infer"}, {"run", "infer"},     {"test", "eval"},     {"evaluate", "eval"}, {"encode", "embed"},
+      {"info", "inspect"},  {"show", "inspect"},  {"check", "doctor"},  {"new", "init"},      {"estimate", "plan"}};
+  const auto other = others.find(word);
+  return other != others.end() ? other->second : nearest_name(word, names);
+}
+
 const Verb& find_verb(const std::string& word) {
   const std::string name = canonical(word);
   std::vector<std::string> names = {"train"};
@@ -49,7 +63,7 @@ const Verb& find_verb(const std::string& word) {
     if (name == verb.name) return verb;
     names.emplace_back(verb.name);
   }
-  const auto near = nearest_name(word, names);
+  const auto near = meant_verb(word, names);
   throw usage_error(fmt::format("unknown verb \"{}\"", word),
                     near.empty() ? "lockstep --help lists the verbs" : "did you mean " + near + "?");
 }
@@ -74,10 +88,11 @@ int run_verb(const Verb& verb, const Words& args, const Host& host) {
 
 int run_words(const Words& words, const Host& host) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    if (words.size() > 1 && words[1] != "all") return find_verb(words[1]).run({"--help"}, host);
     print_help();
     return words.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
   }
-  if (words[0] == "--version") {
+  if (words[0] == "--version" || words[0] == "-v" || words[0] == "-V" || words[0] == "version") {
     std::cout << "lockstep " << kVersion << "\n";
     return 0;
   }

@@ -11,6 +11,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/self_process.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/data/dataset.h"
@@ -225,11 +226,11 @@ int run_demo(const Words& args, const Host& host) {
   app.footer("It ends with one line of figures, and exit code 1 when they are not as good as they should be.");
   app.add_option("--output_dir", flags.output_dir, "data, model and runs; its earlier ones are replaced")
       ->capture_default_str();
-  app.add_option("--nproc", flags.nproc, "local ranks")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--train_rows", flags.train_rows, "")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--eval_rows", flags.eval_rows, "")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--nproc", flags.nproc, "local ranks")->check(whole_number(1, kMostLocalRanks))->capture_default_str();
+  app.add_option("--train_rows", flags.train_rows, "")->check(whole_number(1))->capture_default_str();
+  app.add_option("--eval_rows", flags.eval_rows, "")->check(whole_number(1))->capture_default_str();
   app.add_option("--steps", flags.steps, "of training, with images and without")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   app.add_flag("--quick", flags.quick, "a few steps, to see that everything runs; the figures are not judged");
   if (!parse_flags(app, args)) return 0;

@@ -36,7 +36,8 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
       ->group("Output");
   app.add_flag("--json", flags.json, "for programs: {checks, links, ok, warnings, failures, exit_code}")
       ->group("Output");
-  if (!parse_flags(app, args)) return std::nullopt;
+  const UsualFlags usual = {"model", "dataset", "nproc", "deepspeed", "train", "inference", "output_dir", "json"};
+  if (!parse_flags(app, args, usual)) return std::nullopt;
   (void)flags.options(Env());
   return flags;
 }

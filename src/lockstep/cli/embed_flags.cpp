@@ -51,9 +51,11 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
   app.add_option("--overwrite", f.given.overwrite, "begin anew where the folder holds embeddings already")
       ->capture_default_str()
       ->group("Output");
-  if (!parse_flags(app, args)) return std::nullopt;
+  const UsualFlags usual = {"model",      "dataset", "output",    "format",      "stage",      "pooling",  "normalize",
+                            "batch_size", "nproc",   "deepspeed", "torch_dtype", "max_length", "overwrite"};
+  if (!parse_flags(app, args, usual)) return std::nullopt;
   if (f.stage == "inputs" && app.count("--pooling") > 0) {
-    throw usage_error("lockstep embed: --pooling makes one vector of a row, and --stage inputs gives one a token",
+    throw usage_error("--pooling makes one vector of a row, and --stage inputs gives one a token",
                       "leave out --pooling, or take --stage hidden");
   }
   (void)f.options(Env());

@@ -10,6 +10,7 @@
 #include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/metric_flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/row_flags.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/verb_job.h"
@@ -54,18 +55,22 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
       ->capture_default_str()
       ->group("Evaluation");
   app.add_option("--max_new_tokens", flags.given.max_new_tokens, "of a generated answer")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostNewTokens))
       ->capture_default_str()
       ->group("Evaluation");
   add_metric_flags(app, flags.given.metric, "Evaluation");
   app.add_option("--output", flags.given.output, "write all rows with their answers here, as JSON lines")
       ->group("Output");
   app.add_option("--show", flags.given.show, "answers to print")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str()
       ->group("Output");
   app.add_flag("--json", flags.json, "one JSON object instead of a table")->group("Output");
-  if (!parse_flags(app, args)) return std::nullopt;
+  const UsualFlags usual = {"model",          "val_dataset", "batch_size", "predict_with_generate",
+                            "max_new_tokens", "metrics",     "metric",     "output",
+                            "show",           "json",        "nproc",      "deepspeed",
+                            "torch_dtype",    "max_length"};
+  if (!parse_flags(app, args, usual)) return std::nullopt;
   flags.options(Env()).check();
   return flags;
 }

@@ -19,9 +19,12 @@ class App;
 
 namespace lockstep {
 
-/// False when --help was asked for and printed. Throws UserError(kUsage): an unknown flag (with the nearest), a value
+/// Names of the flags that most people need; empty: all.
+using UsualFlags = std::vector<std::string>;
+
+/// False when --help was asked for and printed: the usual flags, and all with `--help all` or --help-all. Throws UserError(kUsage): an unknown flag (with the nearest), a value
 /// of the wrong kind, a required flag that is missing.
-bool parse_flags(CLI::App& app, const std::vector<std::string>& args);
+bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const UsualFlags& usual = {});
 
 /// What every flag of the app is now, given or default, as args.json keeps it.
 Json flags_as_json(const CLI::App& app);

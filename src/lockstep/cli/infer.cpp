@@ -1,5 +1,6 @@
 // lockstep infer: a conversation in the terminal, one question, or answers to a file of prompts.
 #include <algorithm>
+#include <cctype>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -16,7 +17,14 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kHelp = "exit ends, /clear forgets what was said, <image>path shows a picture\n";
+constexpr const char* kHelp =
+    "exit ends, /clear forgets what was said, /help shows this, <image>path.png What is it? shows a picture\n";
+
+/// "/clear", and not "/usr/bin is what?".
+bool is_command(const std::string& line) {
+  return line.size() > 1 && line[0] == '/' &&
+         std::all_of(line.begin() + 1, line.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+}
 
 void print(const Answered& done, const std::string& output) {
   const double rate = static_cast<double>(done.tokens) / std::max(done.seconds, 1e-6);
@@ -53,10 +61,10 @@ class Terminal {
   void converse() {
     const bool terminal = ::isatty(STDIN_FILENO) != 0;
     if (job_.reports() && terminal) std::cout << kHelp;
-    for (std::string line = question(terminal); line != "exit" && line != "quit"; line = question(terminal)) {
+    for (std::string line = question(terminal); !is_end(line); line = question(terminal)) {
       if (line.empty()) continue;
-      if (line == "/clear") {
-        talk_.clear();
+      if (is_command(line)) {
+        obey(line);
         continue;
       }
       try {
@@ -70,6 +78,21 @@ class Terminal {
   }
 
  private:
+  static bool is_end(const std::string& line) {
+    return line == "exit" || line == "quit" || line == "/exit" || line == "/quit";
+  }
+
+  void obey(const std::string& command) {
+    if (command == "/clear") return talk_.clear();
+    if (!job_.reports()) return;
+    if (command != "/help") {
+      const std::string near = nearest_name(command, {"/clear", "/help", "/exit", "/quit"});
+      std::cout << fmt::format("there is no command {}{}\n", command,
+                               near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    }
+    std::cout << kHelp << std::flush;
+  }
+
   std::string question(bool terminal) {
     std::string line = "exit";
     if (job_.reports()) {

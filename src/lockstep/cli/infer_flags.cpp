@@ -1,10 +1,13 @@
 #include "lockstep/cli/infer_flags.h"
 
+#include <algorithm>
+
 #include <CLI/CLI.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/verbs.h"
 
 namespace lockstep {
@@ -30,32 +33,41 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   add_row_flags(app, f.rows);
   const char* group = "Generation";
   app.add_option("--max_new_tokens", f.given.max_new_tokens, "")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostNewTokens))
       ->capture_default_str()
       ->group(group);
   app.add_option("--temperature", f.given.sampling.temperature, "0: greedy")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real_number({.least = 0}))
       ->capture_default_str()
       ->group(group);
   app.add_option("--top_k", f.given.sampling.top_k, "0: off")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str()
       ->group(group);
   app.add_option("--top_p", f.given.sampling.top_p, "")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real_number({.above = 0, .most = 1}))
       ->capture_default_str()
       ->group(group);
   app.add_option("--repetition_penalty", f.given.sampling.repetition_penalty, "1: off")
-      ->check(CLI::PositiveNumber)
+      ->check(real_number({.above = 0}))
       ->capture_default_str()
       ->group(group);
   add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
                   f.given.batch);
   app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
-  if (!parse_flags(app, args)) return std::nullopt;
+  const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
+                            "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};
+  if (!parse_flags(app, args, usual)) return std::nullopt;
+  if (app.count("--prompt") > 0 && f.prompt.empty()) {
+    throw usage_error("--prompt: expected a question, found nothing", "leave the flag out for a chat");
+  }
+  if (std::ranges::find(f.images, "") != f.images.end()) throw usage_error("--image: expected a file, found nothing");
+  if (!f.given.input.empty() && !(f.prompt.empty() && f.images.empty())) {
+    throw usage_error("--prompt and --image ask one question, and --val_dataset those of a file",
+                      "leave one of them out");
+  }
   if (f.given.input.empty() != f.given.output.empty()) {
-    throw usage_error("lockstep infer: --val_dataset and --result_path belong together",
-                      "give both, or neither for a chat");
+    throw usage_error("--val_dataset and --result_path belong together", "give both, or neither for a chat");
   }
   (void)f.options(Env());
   return f;

@@ -1,4 +1,6 @@
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -6,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/zoo/fresh_checkpoint.h"
 #include "lockstep/zoo/registry.h"
@@ -33,17 +36,23 @@ int run_init(const Words& args, const Host& /*host*/) {
       ->capture_default_str()
       ->group("Model");
   app.add_option("--seed", options.seed, "the same seed gives the same bytes on every machine")
+      ->check(seed_number())
       ->capture_default_str()
       ->group("Model");
   app.add_option("--corpus", options.corpus, "text, .jsonl or .json that the tokenizer learns from (default: built in)")
       ->group("Tokenizer");
   app.add_option("--vocab_size", options.vocab_size, "tokens at most (default: 2048 for small, else 512)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostTokens))
       ->group("Tokenizer");
   app.add_option("--output_dir", options.output_dir, "a new or empty folder")->required()->group("Output");
   if (!parse_flags(app, args)) return 0;
 
   options.dtype = dtype_from_flag(dtype);
+  std::error_code unknown;
+  if (!options.corpus.empty() && !std::filesystem::is_regular_file(options.corpus, unknown)) {
+    throw data_error(fmt::format("--corpus {}: expected a file of text, found {}", options.corpus,
+                                 std::filesystem::exists(options.corpus, unknown) ? "something else" : "no such file"));
+  }
   const InitReport report = init_checkpoint(options);
   std::cout << fmt::format("{}: {} {}, {} parameters, {} as {}, {} tokens (embedding of {} rows), seed {}\n",
                            options.output_dir.string(), options.family, options.size, format_count(report.parameters),

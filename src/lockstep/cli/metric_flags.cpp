@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "lockstep/cli/number_bounds.h"
+
 namespace lockstep {
 
 void add_metric_flags(CLI::App& app, MetricOptions& options, const char* group) {
@@ -13,7 +15,7 @@ void add_metric_flags(CLI::App& app, MetricOptions& options, const char* group) 
                  "standard input and prints a JSON object; may be given again (docs/evaluate.md)")
       ->group(group);
   app.add_option("--metric_timeout", options.timeout_s, "seconds that such a program may take")
-      ->check(CLI::PositiveNumber)
+      ->check(real_number({.above = 0, .most = kMostSeconds}))
       ->capture_default_str()
       ->group(group);
 }

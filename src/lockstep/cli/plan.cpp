@@ -6,6 +6,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/cli/plan_flags.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/tasks/output_place.h"
 
 namespace lockstep {
 
@@ -16,6 +17,7 @@ int run_plan(const Words& args, const Host& host) {
   const auto flags = parse_plan_flags(args);
   if (!flags) return 0;
   for (const auto& text : flags->sft.notices) std::cerr << "note: " << text << "\n";
+  if (!flags->report.empty()) require_file_place("--report", flags->report);
   const JobPlan found = plan_job(flags->options(host.env), host.env);
   for (const auto& text : found.notices) std::cerr << "note: " << text << "\n";
   std::cout << (flags->json ? found.json().dump(1) + "\n" : found.text());

@@ -40,10 +40,11 @@ TEST(PlanFlags, ContradictionsAreRefusedWithACure) {
 }
 
 TEST(PlanFlags, NumbersThatCanOnlyBeASlipAreRefused) {
-  expect_refused({"--batch_size", "1000000000"}, "expected a number from 1 to 65536 or auto, found \"1000000000\"");
-  expect_refused({"--batch_size", "99999999999999999999"}, "expected a number from 1 to 65536 or auto");
-  expect_refused({"--batch_size", "0"}, "expected a number from 1 to 65536 or auto");
-  expect_refused({"--gradient_accumulation_steps", "1000000000"}, "not in range 1 to 65536");
+  expect_refused({"--batch_size", "1000000000"},
+                 "expected a whole number from 1 to 65536, found \"1000000000\"; auto is taken too");
+  expect_refused({"--batch_size", "99999999999999999999"}, "expected a whole number from 1 to 65536, found");
+  expect_refused({"--batch_size", "0"}, "expected a whole number from 1 to 65536, found");
+  expect_refused({"--gradient_accumulation_steps", "1000000000"}, "expected a whole number from 1 to 65536");
   expect_refused({"--memory_limit", "0"}, "--memory_limit 0: expected more than 0 bytes");
   expect_refused({"--device_memory", "0GiB"}, "--device_memory 0GiB: expected more than 0 bytes");
   EXPECT_EQ(said_of({"--batch_size", "auto", "--gradient_accumulation_steps", "65536"}), "none");

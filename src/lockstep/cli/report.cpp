@@ -9,6 +9,7 @@
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/guard/post_mortem.h"
+#include "lockstep/tasks/output_place.h"
 #include "lockstep/watch/post_mortem_page.h"
 #include "lockstep/watch/post_mortem_text.h"
 
@@ -64,6 +65,7 @@ int run_report(const Words& args, const Host& /*host*/) {
                                   : "both --post-mortem and the folder of a run were given",
                       "lockstep report --post-mortem DIR");
   }
+  if (!output.empty()) require_file_place("--output", output);
   const PostMortem found = read_post_mortem(folder.empty() ? post_mortem_of(run) : fs::path(folder));
   std::cout << (as_json ? post_mortem_json(found) + "\n" : post_mortem_text(found)) << std::flush;
   if (as_json && output.empty()) return 0;

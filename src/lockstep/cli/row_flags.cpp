@@ -7,12 +7,13 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/number_bounds.h"
 
 namespace lockstep {
 
 void add_row_flags(CLI::App& app, RowFlags& flags) {
-  app.add_option("--max_length", flags.given.max_length, "tokens of a row; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+  app.add_option("--max_length", flags.given.max_length, "tokens of a row; 0: as many as the model has positions")
+      ->check(whole_number(0))
       ->capture_default_str()
       ->group("Data");
   app.add_option("--truncation_strategy", flags.truncation_strategy,
@@ -22,15 +23,18 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->group("Data");
   app.add_option("--max_pixels", flags.given.media.shrink_to_pixels,
                  "scale larger images down to so many pixels before the model's own processor sees them; 0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str()
       ->group("Data");
   app.add_option("--strict", flags.given.strict, "stop at the first row that cannot be used, instead of skipping it")
       ->capture_default_str()
       ->group("Data");
-  app.add_option("--seed", flags.given.seed, "of the data order and of sampling")->capture_default_str()->group("Data");
+  app.add_option("--seed", flags.given.seed, "of the data order and of sampling")
+      ->check(seed_number())
+      ->capture_default_str()
+      ->group("Data");
   app.add_option("--dataloader_num_workers", flags.given.num_workers, "threads that prepare rows; 0: none")
-      ->check(CLI::Range(0, 256))
+      ->check(whole_number(0, 256))
       ->capture_default_str()
       ->group("Data");
 }

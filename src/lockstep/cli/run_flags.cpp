@@ -1,13 +1,14 @@
 #include "lockstep/cli/run_flags.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/component_choice.h"
 #include "lockstep/plan/max_memory.h"
 
@@ -42,7 +43,7 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--virtual_devices", flags.given.placement.virtual_devices,
                  "parts of the host's memory as devices, each with a limit and counters of its own: to try device maps "
                  "and offloading without a GPU")
-      ->check(CLI::Range(0, 64))
+      ->check(whole_number(0, 64))
       ->group(group);
   app.add_option("--offload", flags.offload,
                  "optimizer, params: masters and AdamW's moments, or weights, stay in host memory; weights come to the "
@@ -81,7 +82,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
   app.add_option("--nproc", flags.given.nproc, "local ranks to start (default: NPROC_PER_NODE, else one a GPU, else 1)")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number(0, kMostLocalRanks))
       ->group("Ranks");
   app.add_option("--transport", flags.transport, "auto | gloo | shm | nccl")->capture_default_str()->group("Ranks");
   app.add_option("--device", flags.given.device, "auto | cpu | cuda")
@@ -94,7 +95,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->capture_default_str()
       ->group("Ranks");
   app.add_option("--soft_patience", flags.soft_patience, "seconds until a rank that others wait for is named")
-      ->check(CLI::PositiveNumber)
+      ->check(real_number({.above = 0, .most = kMostSeconds}))
       ->capture_default_str()
       ->group("Ranks");
   app.add_option(
@@ -106,7 +107,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->group("Ranks");
   app.add_option("--max_restarts", flags.given.max_restarts,
                  "start the ranks again after a failure, from the last checkpoint, so many times")
-      ->check(CLI::Range(0, 1000))
+      ->check(whole_number(0, 1000))
       ->capture_default_str()
       ->group("Ranks");
   app.add_option("--comm_figures", flags.comm_figures,
@@ -115,19 +116,20 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"kind", "full", "off"}))
       ->capture_default_str()
       ->group("Ranks");
+  app.add_option("--force", flags.given.force,
+                 "begin even where this machine's memory or disk are predicted not to suffice")
+      ->capture_default_str()
+      ->group("Devices and memory");
   add_placement_flags(app, flags);
 }
 
 JudgeOptions RunFlags::judge() const {
   JudgeOptions options{.soft_seconds = soft_patience};
   const auto seconds = [&](const std::string& text) {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0' || !(value > 0)) {
-      throw usage_error(fmt::format("--patience {}: expected seconds above 0, found \"{}\"", patience, text),
-                        "for instance --patience 600 or --patience 600,save=1800");
-    }
-    return value;
+    const std::string fault = number_fault(text, {.above = 0, .most = kMostSeconds});
+    if (fault.empty()) return std::stod(text);
+    throw usage_error(fmt::format("--patience {}: {}, of seconds", patience, fault),
+                      "for instance --patience 600 or --patience 600,save=1800");
   };
   for (const auto& part : split(patience, ',')) {
     const size_t equals = part.find('=');

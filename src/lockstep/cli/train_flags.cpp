@@ -13,6 +13,7 @@
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/metric_flags.h"
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/flag_json.h"
 
 namespace lockstep {
@@ -27,35 +28,39 @@ void add_data_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--dataset", f.given.dataset, "JSONL or JSON files; file#N takes N rows")->group("Data");
   app.add_option("--val_dataset", f.given.val_dataset, "files to evaluate on")->group("Data");
   app.add_option("--split_dataset_ratio", f.given.split_dataset_ratio, "part of --dataset kept for evaluation")
-      ->check(CLI::Range(0.0, 0.99))
+      ->check(real_number({.least = 0, .most = 0.99}))
       ->capture_default_str()
       ->group("Data");
   add_row_flags(app, f.rows);
-  app.add_option("--data_seed", f.given.data_seed, "of the data order (default: --seed)")->group("Data");
+  app.add_option("--data_seed", f.given.data_seed, "of the data order (default: --seed)")
+      ->check(seed_number())
+      ->group("Data");
   app.add_option("--dataset_shuffle", f.given.dataset_shuffle, "a new order each epoch")
       ->capture_default_str()
       ->group("Data");
 }
 
 void add_step_flags(CLI::App& app, SftFlags& f) {
-  const auto positive = CLI::PositiveNumber;
-  const auto not_negative = CLI::NonNegativeNumber;
+  const auto not_negative = real_number({.least = 0});
+  const auto part = real_number({.least = 0, .most = 1});
   const auto number = [&](const char* name, auto& value, const char* what, const CLI::Validator& check) {
     app.add_option(name, value, what)->check(check)->capture_default_str()->group("Training");
   };
   add_batch_flags(app, "--per_device_train_batch_size,--batch_size", "rows of a micro-batch on one rank", "Training",
                   f.given.batch);
   number("--per_device_eval_batch_size", f.given.per_device_eval_batch_size, "rows on one rank when evaluating",
-         positive);
+         whole_number(1, kMostRowsAtOnce));
   app.add_option("--gradient_accumulation_steps", f.given.gradient_accumulation_steps,
                  "micro-batches of a step (default: so that a step has 16 rows)")
-      ->check(CLI::Range(int64_t{1}, kMostRowsAtOnce))
+      ->check(whole_number(1, kMostRowsAtOnce))
       ->group("Training");
-  number("--num_train_epochs", f.given.train.num_train_epochs, "times that each row is seen", positive);
+  number("--num_train_epochs", f.given.train.num_train_epochs, "times that each row is seen",
+         real_number({.above = 0, .most = kMostEpochs}));
   app.add_option("--max_steps", f.given.train.max_steps, "steps, whatever the epochs; -1: by epochs")
+      ->check(whole_number(-1))
       ->capture_default_str()
       ->group("Training");
-  number("--loss_chunk", f.given.train.loss_chunk, "positions whose logits exist at once", positive);
+  number("--loss_chunk", f.given.train.loss_chunk, "positions whose logits exist at once", whole_number(1));
   app.add_option("--gradient_checkpointing", f.given.gradient_checkpointing, "recompute activations on the way back")
       ->capture_default_str()
       ->group("Training");
@@ -66,14 +71,13 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--lr_scheduler_type", f.lr_scheduler_type, join(schedule_names(), " | "))
       ->capture_default_str()
       ->group("Training");
-  number("--warmup_ratio", f.given.train.warmup_ratio, "part of the steps", CLI::Range(0.0, 1.0));
-  number("--warmup_steps", f.given.train.warmup_steps, "steps, over --warmup_ratio", not_negative);
-  number("--min_lr_rate", f.given.train.min_lr_rate, "of cosine_with_min_lr: last rate over first",
-         CLI::Range(0.0, 1.0));
+  number("--warmup_ratio", f.given.train.warmup_ratio, "part of the steps", part);
+  number("--warmup_steps", f.given.train.warmup_steps, "steps, over --warmup_ratio", whole_number(0));
+  number("--min_lr_rate", f.given.train.min_lr_rate, "of cosine_with_min_lr: last rate over first", part);
   number("--weight_decay", f.given.adamw.weight_decay, "of matrices", not_negative);
-  number("--adam_beta1", f.given.adamw.beta1, "", CLI::Range(0.0, 1.0));
-  number("--adam_beta2", f.given.adamw.beta2, "", CLI::Range(0.0, 1.0));
-  number("--adam_epsilon", f.given.adamw.epsilon, "", positive);
+  number("--adam_beta1", f.given.adamw.beta1, "", real_number({.least = 0, .below = 1}));
+  number("--adam_beta2", f.given.adamw.beta2, "", real_number({.least = 0, .below = 1}));
+  number("--adam_epsilon", f.given.adamw.epsilon, "", real_number({.above = 0}));
   number("--max_grad_norm", f.given.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
 }
 
@@ -95,11 +99,11 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--save_steps", f.given.train.save_steps, "")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str()
       ->group(group);
   app.add_option("--save_total_limit", f.given.save_total_limit, "checkpoints kept; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str()
       ->group(group);
   app.add_option("--save_only_model", f.given.save_only_model,
@@ -110,18 +114,18 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
                  "steps | epoch | no (default: as --save_strategy)")
       ->check(strategies())
       ->group(group);
-  app.add_option("--eval_steps", f.given.eval_steps, "default: --save_steps")->check(CLI::PositiveNumber)->group(group);
+  app.add_option("--eval_steps", f.given.eval_steps, "default: --save_steps")->check(whole_number(1))->group(group);
   app.add_option("--predict_with_generate", f.given.predict_with_generate,
                  "evaluation also generates answers and measures them")
       ->capture_default_str()
       ->group(group);
   app.add_option("--max_new_tokens", f.given.max_new_tokens, "of a generated answer")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostNewTokens))
       ->capture_default_str()
       ->group(group);
   add_metric_flags(app, f.given.metric, group);
   app.add_option("--logging_steps", f.given.train.logging_steps, "")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str()
       ->group(group);
   app.add_option("--logging_first_step", f.given.train.logging_first_step, "")->capture_default_str()->group(group);
@@ -195,7 +199,22 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
       "  lockstep sft stages.yaml --nproc 2      \"stages:\" in the file: one run after the other, each from the last "
       "checkpoint of the one before");
   parser.add_to(app, SftParser::Verb::kSft);
-  if (!parse_flags(app, args)) return std::nullopt;
+  const UsualFlags usual = {"model",
+                            "dataset",
+                            "val_dataset",
+                            "output_dir",
+                            "nproc",
+                            "deepspeed",
+                            "torch_dtype",
+                            "batch_size",
+                            "gradient_accumulation_steps",
+                            "num_train_epochs",
+                            "max_steps",
+                            "learning_rate",
+                            "max_length",
+                            "train",
+                            "resume_from_checkpoint"};
+  if (!parse_flags(app, args, usual)) return std::nullopt;
   parser.check();
   flags.given.require_dataset();
   flags.given.args_json = flags_as_json(app).dump(2) + "\n";

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "lockstep/base/process.h"
+#include "lockstep/doctor/machine_facts.h"
 #include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
@@ -47,7 +49,15 @@ JobOptions job_options(const std::string& verb, const Host& host) {
 }
 
 Job start_verb(const std::string& verb, const RunOptions& run, const Host& host) {
-  return start_job(run, host.env, job_options(verb, host));
+  // Before the ranks meet: then they have taken what there is.
+  const World world = World::from_env(host.env);
+  const CheckResult room = judge_shared_memory(shared_memory_facts(world, transport_name(run.transport)));
+  Job job = start_job(run, host.env, job_options(verb, host));
+  const std::string backend = job.data().backend_name();
+  if (job.reports() && room.level != Level::kOk && (backend == "shm" || backend == "gloo")) {
+    std::cerr << fmt::format("note: {}: {}; {}\n", room.name, room.text, room.cure) << std::flush;
+  }
+  return job;
 }
 
 Console::Console(std::ostream& out, const Job& job, const Host& host)

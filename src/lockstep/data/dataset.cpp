@@ -1,6 +1,7 @@
 #include "lockstep/data/dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <stdexcept>
@@ -123,10 +124,55 @@ std::pair<std::string, int64_t> split_count(const std::string& path) {
   int64_t count = 0;
   const char *begin = path.data() + hash + 1, *end = path.data() + path.size();
   const auto [rest, error] = std::from_chars(begin, end, count);
-  if (error != std::errc() || rest != end || count < 1) {
-    throw data_error(fmt::format("--dataset {}: expected path#N with N a positive number, found \"#{}\"", path, begin));
+  constexpr int64_t kMostRows = 100'000'000;  // each takes 8 bytes from the beginning
+  if (error != std::errc() || rest != end || count < 1 || count > kMostRows) {
+    throw data_error(fmt::format("--dataset {}: expected path#N with N a number from 1 to {}, found \"#{}\"", path,
+                                 kMostRows, begin));
   }
   return {path.substr(0, hash), count};
+}
+
+/// What a file is that is no file on a disk.
+std::string kind_of(const std::filesystem::file_status& status) {
+  switch (status.type()) {
+    case std::filesystem::file_type::directory:
+      return "a folder";
+    case std::filesystem::file_type::fifo:
+      return "a pipe";
+    case std::filesystem::file_type::character:
+    case std::filesystem::file_type::block:
+      return "a device";
+    case std::filesystem::file_type::socket:
+      return "a socket";
+    default:
+      return "something else";
+  }
+}
+
+/// Data of another kind would be told as row 1 that is not valid JSON.
+void refuse_other_formats(const std::string& name, std::string_view bytes) {
+  struct Format {
+    std::string_view begin, kind;
+    const char* cure;
+  };
+  static constexpr std::array kFormats = {
+      Format{"\x1f\x8b", "gzip data", "gunzip it first"},
+      Format{"\x28\xb5\x2f\xfd", "zstd data", "unzstd it first"},
+      Format{"\xfd"
+             "7zXZ",
+             "xz data", "unxz it first"},
+      Format{"BZh", "bzip2 data", "bunzip2 it first"},
+      Format{"PK\x03\x04", "a zip archive", "unzip it first"},
+      Format{"PAR1", "a Parquet file", "write its rows as JSON lines first"},
+      Format{"ARROW1", "an Arrow file", "write its rows as JSON lines first"},
+      Format{"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
+      Format{"\xfe\xff", "UTF-16 text", "save it as UTF-8"},
+  };
+  for (const Format& format : kFormats) {
+    if (!bytes.starts_with(format.begin)) continue;
+    throw data_error(fmt::format("--dataset {}: expected JSONL or JSON text, found {}", name, format.kind),
+                     format.cure);
+  }
 }
 
 DataFile open_file(const std::string& name, const std::string& root_image_dir) {
@@ -136,8 +182,10 @@ DataFile open_file(const std::string& name, const std::string& root_image_dir) {
     throw data_error(fmt::format("--dataset {}: no such file", name), "data sets are local JSONL or JSON files");
   }
   if (!std::filesystem::is_regular_file(status)) {
-    throw data_error(fmt::format("--dataset {}: expected a JSONL or JSON file, found a folder", name),
-                     "name the file in it");
+    const bool folder = std::filesystem::is_directory(status);
+    throw data_error(
+        fmt::format("--dataset {}: expected a JSONL or JSON file, found {}", name, kind_of(status)),
+        folder ? "name the file in it" : "rows are read more than once and by every rank: write them to a file first");
   }
   const auto folder = std::filesystem::absolute(name).parent_path();
   return {.name = name,
@@ -165,6 +213,7 @@ struct Dataset::Impl {
   void add(const std::string& path, const DatasetOptions& options) {
     const auto [name, count] = split_count(path);
     DataFile file = open_file(name, options.root_image_dir);
+    refuse_other_formats(name, file.bytes());
     file.is_array = !name.ends_with(".jsonl") && is_json_array(file.bytes());
     std::string problem;
     file.rows = file.is_array ? index_array(file.bytes(), problem) : index_lines(file.bytes());

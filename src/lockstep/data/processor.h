@@ -25,9 +25,16 @@ struct MediaOptions {
 };
 
 struct ProcessOptions {
-  int64_t max_length = 0;  // tokens; 0 = no limit
+  int64_t max_length = 0;  // tokens; 0: as many as max_positions
   Truncation truncation = Truncation::kDelete;
   MediaOptions media = {};
+  int64_t max_positions = 0;  // that the model was made for; 0: no limit
+
+  int64_t most_tokens() const { return max_length > 0 ? max_length : max_positions; }  // 0: no limit
+  std::string limit_text() const {                                                     // "--max_length is 512"
+    return max_length > 0 ? "--max_length is " + std::to_string(max_length)
+                          : "the model was made for " + std::to_string(max_positions);
+  }
 };
 
 /// Immutable and thread-safe: the loader calls it from several threads.

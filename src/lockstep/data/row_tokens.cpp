@@ -54,11 +54,12 @@ Features token_row_features(const Sample& sample, const ProcessOptions& options)
                     .positions = {},
                     .sample = sample};
   const auto length = static_cast<int64_t>(features.input_ids.size());
-  if (options.max_length <= 0 || length <= options.max_length) return features;
-  const auto extra = static_cast<std::ptrdiff_t>(length - options.max_length);
+  const int64_t most = options.most_tokens();
+  if (most <= 0 || length <= most) return features;
+  const auto extra = static_cast<std::ptrdiff_t>(length - most);
   switch (options.truncation) {
     case Truncation::kDelete:
-      throw data_error(fmt::format("{}: {} tokens, --max_length is {}", sample.where, length, options.max_length));
+      throw data_error(fmt::format("{}: {} tokens, {}", sample.where, length, options.limit_text()));
     case Truncation::kLeft:
       features.input_ids.erase(features.input_ids.begin(), features.input_ids.begin() + extra);
       features.labels.erase(features.labels.begin(), features.labels.begin() + extra);

@@ -26,6 +26,19 @@ TEST(RowTokens, CutsAsAsked) {
   EXPECT_THROW(token_row_features(sample, {.max_length = 3}), UserError);
 }
 
+TEST(RowTokens, TheModelsPositionsAreTheLimitWhereNoneIsAskedFor) {
+  const Sample sample = read(R"({"input_ids": [1, 2, 3, 4]})");
+  EXPECT_EQ(token_row_features(sample, {.max_positions = 4}).input_ids.size(), 4);
+  EXPECT_EQ(token_row_features(sample, {.truncation = Truncation::kRight, .max_positions = 3}).input_ids.size(), 3);
+  EXPECT_EQ(token_row_features(sample, {.max_length = 5, .max_positions = 3}).input_ids.size(), 4);
+  try {
+    (void)token_row_features(sample, {.max_positions = 3});
+    FAIL() << "expected an error";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.message().find("4 tokens, the model was made for 3"), std::string::npos) << error.message();
+  }
+}
+
 TEST(RowTokens, NamesRowFieldAndWhatWasFound) {
   for (const char* bad : {R"({"input_ids": []})", R"({"input_ids": [1, "a"]})", R"({"input_ids": [-1]})",
                           R"({"input_ids": [1, 2], "labels": [1]})", R"({"input_ids": [1], "images": ["a.png"]})"}) {

@@ -110,7 +110,9 @@ void look_at_text(const fs::path& dir, Json& report) {
   }();
   report["chat_template"] = false;
   if (!has_template) {
-    report["notices"].push_back("no chat template: training and asking need one (--template, or chat_template.jinja)");
+    report["notices"].push_back(
+        "no chat template: training and asking need one (chat_template.jinja, or \"chat_template\" in "
+        "tokenizer_config.json)");
     return;
   }
   look(report, "chat template", [&] {

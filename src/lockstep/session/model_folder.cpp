@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/data/position_limit.h"
 #include "lockstep/data/text_only_processor.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
@@ -19,7 +20,7 @@ bool ModelFolder::sees() const {
 }
 
 std::unique_ptr<Processor> ModelFolder::processor() const {
-  auto whole = family.processor(path);
+  auto whole = limited_to_positions(family.processor(path), model.dims.max_positions);
   if (model.left_out.empty() || sees()) return whole;
   return text_only_processor(std::move(whole), left_out_reason(model));
 }

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct RowOptions {
-  int64_t max_length = 0;  // tokens of a row; 0: no limit
+  int64_t max_length = 0;  // tokens of a row; 0: as many as the model has positions
   Truncation truncation = Truncation::kDelete;
   bool strict = false;  // stop at the first row that cannot be used, instead of skipping it
   uint64_t seed = 42;   // of the order of rows and of sampling

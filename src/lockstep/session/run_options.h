@@ -53,6 +53,7 @@ struct RunOptions {
   Guard guard = Guard::kDefault;
   int max_restarts = 0;
   CommFigures comm_figures = CommFigures::kKind;
+  bool force = false;  // begin even where memory or disk are predicted not to suffice
 
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;

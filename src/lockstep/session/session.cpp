@@ -17,6 +17,7 @@
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/placement_json.h"
 #include "lockstep/session/placement.h"
+#include "lockstep/session/room.h"
 #include "lockstep/state/checkpoint_manifest.h"
 
 namespace lockstep {
@@ -81,7 +82,25 @@ void Session::place(PlanOptions& options, const RowsOfStep& rows) {
       placement_from_json(parse_json(from_rank_0(job_.control(), chosen, "placement"), "the placement"));
 }
 
+void Session::check_room() {
+  if (plan_.options.training || options_.force) return;
+  together(job_.control(), "comparing memory with the machine's", [&] {
+    if (!job_.reports() || !job_.on_cpu()) return;
+    MachineRoom room{
+        .rank_bytes = plan_.state_bytes().total(), .ranks = job_.world.local_size, .machine = machine_memory()};
+    if (room.fits()) return;
+    const RehearsedRows rows = RehearsedRows::typical(*folder_, 0);  // for what would help: weights alone are too much
+    const PlannedJob planned{model(),
+                             devices_for_rehearsal(job_, options_.placement),
+                             rows,
+                             {.options = plan_.options},
+                             job_.world.local_size};
+    require_room(planned, predict_memory(planned, planned.shape), room);
+  });
+}
+
 void Session::load() {
+  check_room();
   together(job_.control(), "loading weights", [&] {
     store_ = std::make_unique<ParamStore>(plan_, job_.world.rank, make_devices(job_, options_.placement, plan_));
     store_->load(*weights_, *keys_);

@@ -36,7 +36,8 @@ class Session {
   /// for; looked at on rank 0, empty: a row of text. Collective.
   void decide(PlanOptions options, const RowsOfStep& rows = {});
 
-  /// Reads this rank's slices of the weights. Collective.
+  /// Reads this rank's slices of the weights. A run that trains nothing is refused first, with UserError(kMemory), where
+  /// they alone need more than this machine has; one that trains has a forecast for that (session/room.h). Collective.
   void load();
 
   Job& job() { return job_; }
@@ -55,6 +56,7 @@ class Session {
   CollateOptions collate() const;
 
  private:
+  void check_room();
   void place(PlanOptions& options, const RowsOfStep& rows);
   ExecutorHooks hooks();
 

@@ -17,6 +17,7 @@
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/answer_rows.h"
+#include "lockstep/tasks/output_place.h"
 #include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
@@ -159,21 +160,31 @@ int64_t find_slots(Session& session, const AnswerFileOptions& options, const Dat
   return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
 }
 
+/// Folders that are missing are made with the journal.
+void require_answers_place(const fs::path& output) {
+  if (fs::is_directory(output)) {
+    throw usage_error(fmt::format("--result_path {}: expected the name of a file, found a folder", output.string()),
+                      fmt::format("--result_path {}", (output / "answers.jsonl").string()));
+  }
+  require_folder_place("--result_path", output.has_parent_path() ? output.parent_path() : fs::path("."));
+}
+
 }  // namespace
 
 Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus& events) {
   Session session(job, options.run);
   session.decide(session.inference());
-  session.load();
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
   together(job.control(), "opening the prompts", [&] {
+    if (job.reports()) require_answers_place(options.output);
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;
     rows.emplace(std::vector<std::string>{options.input}, reading);
     if (batch == kAutoBatch) batch = slots_before(options);
   });
   agree_on(job.control(), {{"prompts", rows->fingerprint()}, {"batch size", std::to_string(batch)}});
+  session.load();
   if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
   RowJournal journal(journal_of(options), identity, options.overwrite, job.control());

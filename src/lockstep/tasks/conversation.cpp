@@ -1,11 +1,14 @@
 #include "lockstep/tasks/conversation.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/agree.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/text/tokenizer.h"
 
@@ -18,6 +21,14 @@ std::string absolute(const std::string& path) {
   return path.starts_with("data:") ? path : std::filesystem::absolute(path).string();
 }
 
+std::string first_missing(const std::vector<std::string>& images) {
+  std::error_code unknown;
+  for (const auto& image : images) {
+    if (!image.starts_with("data:") && !std::filesystem::is_regular_file(image, unknown)) return image;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string take_image_paths(const std::string& line, std::vector<std::string>& images) {
@@ -26,12 +37,31 @@ std::string take_image_paths(const std::string& line, std::vector<std::string>& 
   while (true) {
     const size_t mark = line.find(kMark, at);
     if (mark == std::string::npos) return out + line.substr(at);
-    const size_t path = mark + std::string(kMark).size();
-    const size_t end = std::min(line.find_first_of(" \t", path), line.size());
+    size_t path = mark + std::string(kMark).size();
     out += line.substr(at, path - at);
+    const bool quoted = path < line.size() && line[path] == '"' && line.find('"', path + 1) != std::string::npos;
+    if (quoted) ++path;
+    const size_t end = std::min(quoted ? line.find('"', path) : line.find_first_of(" \t", path), line.size());
     if (end > path) images.push_back(line.substr(path, end - path));
-    at = end;
+    at = end + (quoted ? 1 : 0);
+    if (end > path && at < line.size() && line[at] == ' ') ++at;  // it ended the path, and is not of the question
   }
+}
+
+std::string place_images(const std::string& text, std::vector<std::string>& images) {
+  const bool given = !images.empty();  // then marks are their places, and what stands behind them is the question
+  std::string content = given ? text : take_image_paths(text, images);
+  size_t marks = 0;
+  for (size_t at = content.find(kMark); at != std::string::npos; at = content.find(kMark, at + 1)) ++marks;
+  if (marks == 0) {
+    for (size_t i = 0; i < images.size(); ++i) content.insert(0, kMark);  // the template breaks the line, or does not
+  } else if (marks != images.size()) {
+    throw data_error(
+        fmt::format("the question has {} {} mark{} and {} picture{}", marks, kMark, marks == 1 ? "" : "s",
+                    images.size(), images.size() == 1 ? "" : "s"),
+        given ? "one mark for each --image, or none: then the pictures stand in front" : "write <image>path.png");
+  }
+  return content;
 }
 
 Conversation::Conversation(Session& session, ConversationOptions options)
@@ -45,15 +75,20 @@ void Conversation::clear() {
 }
 
 void Conversation::add_question(const std::string& text, std::vector<std::string> images) {
-  std::vector<std::string> named;
-  std::string content = take_image_paths(text, named);
-  images.insert(images.begin(), named.begin(), named.end());
-  size_t marks = 0;
-  for (size_t at = content.find(kMark); at != std::string::npos; at = content.find(kMark, at + 1)) ++marks;
-  if (marks > images.size())
-    throw data_error(fmt::format("the question has {} {} marks and {} paths", marks, kMark, images.size()),
-                     "write <image>path.png");
-  for (; marks < images.size(); ++marks) content.insert(0, fmt::format("{}\n", kMark));
+  const bool given = !images.empty();
+  const std::string content = place_images(text, images);
+  Job& job = session_.job();
+  // A slip that the conversation outlives: all ranks throw it alike, and none of them has failed.
+  const std::string missing = from_rank_0(job.control(), job.reports() ? first_missing(images) : "", "picture missing");
+  if (!missing.empty()) {
+    throw data_error(
+        given
+            ? fmt::format("--image {}: no such file", missing)
+            : fmt::format("{}{}: expected the path of a picture behind {}, found no such file", kMark, missing, kMark),
+        given ? ""
+              : "write <image>path.png What is it?, or --prompt with --image path.png: then <image> is its "
+                "place");
+  }
   for (const auto& image : images) history_.images.push_back(absolute(image));
   history_.messages.push_back({.role = "user", .content = content});
 }

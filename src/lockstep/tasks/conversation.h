@@ -31,8 +31,9 @@ class Conversation {
   /// The answer as it grows, on the reporting rank; empty: nobody wants it.
   std::function<void(const std::string& text)> on_text{};
 
-  /// "<image>path" in a question shows a picture (the path ends at white space); `images` come with it besides. What
-  /// fails leaves the conversation as it was before. Throws UserError, SharedError. Collective.
+  /// "<image>path" in a question shows a picture; with `images`, "<image>" alone is the place of each, and without such
+  /// marks they stand in front. What fails leaves the conversation as it was before. Throws UserError, SharedError.
+  /// Collective.
   std::string ask(const std::string& question, const std::vector<std::string>& images = {});
 
   /// Forgets what was said.
@@ -48,7 +49,12 @@ class Conversation {
   int64_t turn_ = 0;  // so that a repeated question is sampled anew
 };
 
-/// Takes "<image>path" marks out of a line: the marks stay, the paths go to `images`.
+/// Takes "<image>path" marks out of a line: the marks stay, the paths go to `images`. A path ends at white space, or
+/// stands in quotes.
 std::string take_image_paths(const std::string& line, std::vector<std::string>& images);
+
+/// The content of a question as a row of a data set would have it: a mark for each picture. Throws UserError(kData):
+/// marks and pictures that do not match in number.
+std::string place_images(const std::string& text, std::vector<std::string>& images);
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "lockstep/infer/row_journal.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/session.h"
+#include "lockstep/tasks/output_place.h"
 
 namespace lockstep {
 namespace {
@@ -160,6 +161,7 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
   together(job.control(), "opening the rows", [&] {
+    if (job.reports()) require_folder_place("--output", options.output);
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;
     rows.emplace(options.dataset, reading);

@@ -13,6 +13,7 @@
 #include "lockstep/session/session.h"
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
+#include "lockstep/tasks/output_place.h"
 
 namespace lockstep {
 namespace {
@@ -72,7 +73,9 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   const auto begun = Clock::now();
   std::vector<Program> programs;
   together(job.control(), "finding metric programs", [&] {
-    if (job.reports()) programs = options.metric.found();
+    if (!job.reports()) return;
+    programs = options.metric.found();
+    if (!options.output.empty()) require_file_place("--output", options.output);
   });
   Session session(job, options.run);
   session.decide(session.inference());

@@ -21,6 +21,7 @@
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/gpu_memory.h"
 #include "lockstep/session/model_folder.h"
+#include "lockstep/session/room.h"
 #include "lockstep/tensor/kernels.h"
 #include "lockstep/tensor/product.h"
 
@@ -118,8 +119,7 @@ CheckResult Examiner::look_at_plan(const CheckpointParts& parts) {
   const Plan plan = make_plan(folder_->model, options);
   const StateBytes bytes = plan.state_bytes();
   state_bytes_ = bytes.total();
-  const int64_t saved = (bytes.master + bytes.optimizer) * (options.zero.shards_optimizer() ? world_.size : 1);
-  checkpoint_bytes_ = options_.inference ? 0 : parts.weights->total_bytes() + saved;
+  checkpoint_bytes_ = options_.inference ? 0 : checkpoint_bytes(plan, parts.weights->total_bytes(), false);
   compatibility(folder_->model, plan).require();
   return fine("plan", fmt::format("{} parameters, {} trained; {} over {} rank{}, {}: {} on each without activations",
                                   format_count(plan.num_params()), format_count(plan.num_trainable()),

@@ -15,6 +15,7 @@
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
+#include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/resume_check.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/watch/communication_table.h"
@@ -50,6 +51,7 @@ FineTuned FineTuneRun::run() {
     tell_rows();
     check_first_sample();
     check_fits();
+    check_machine();
     job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
     const ProcessMemory idle = read_memory();
     session_->load();
@@ -90,6 +92,7 @@ void FineTuneRun::choose_folder() {
                                  .resume_from_checkpoint = options_.resume_from_checkpoint,
                                  .add_version = options_.add_version,
                                  .overwrite = options_.overwrite_output_dir});
+    require_folder_place("--output_dir", folder_.dir);
     if (fs::is_directory(folder_.dir)) own_folder();
   });
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");

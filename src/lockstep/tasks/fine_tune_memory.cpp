@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/doctor/machine_facts.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/forecast.h"
 #include "lockstep/session/placement.h"
 #include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/session/room.h"
 #include "lockstep/tasks/fine_tune_run.h"
 
 namespace lockstep {
@@ -101,10 +104,33 @@ void FineTuneRun::check_fits() {
   if (!split.empty()) notice(split);
 }
 
+/// Memory and disk of the first machine: one that gives out in the middle of loading takes others with it.
+void FineTuneRun::check_machine() {
+  std::string tight;
+  together(job_.control(), "comparing memory and disk with the machine's", [&] {
+    if (!job_.reports() || options_.run.force) return;
+    require_room(planned_job(), forecast_, room_for(forecast_, job_.on_cpu(), job_.world.local_size, machine_memory()));
+    if (options_.save_strategy == "no") return;
+    const int64_t bytes =
+        checkpoint_bytes(session_->plan(), session_->weights().total_bytes(), options_.save_only_model);
+    const CheckResult disk = judge_disk(disk_facts(folder_.dir.string(), bytes));
+    if (disk.level == Level::kFailure) {
+      throw UserError(disk.code, "--output_dir: " + disk.text, disk.cure + "; --force true goes on all the same");
+    }
+    if (disk.level == Level::kWarning && options_.save_total_limit != 1) tight = disk.text + "; " + disk.cure;
+  });
+  if (!tight.empty()) notice(tight);
+}
+
+PlannedJob FineTuneRun::planned_job() const {
+  PlannedJob job{session_->model(), rehearsed_devices(), *longest_, planned_, job_.world.local_size};
+  job.shape.options = session_->plan().options;
+  return job;
+}
+
 Json FineTuneRun::whole_plan() const {
   const Plan& plan = session_->plan();
-  PlannedJob job{session_->model(), rehearsed_devices(), *longest_, planned_, job_.world.local_size};
-  job.shape.options = plan.options;
+  const PlannedJob job = planned_job();
   return plan_json(plan, compatibility(session_->model(), plan), forecast_, advice_for(job, forecast_));
 }
 

@@ -50,9 +50,11 @@ class FineTuneRun {
   void predict();
   static bool fits_in_evaluation(const MemoryForecast& forecast);
   void check_fits();
+  void check_machine();
   void check_first_sample();
   void make_trainer();
   void announce();
+  PlannedJob planned_job() const;
   Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it
   FineTuned finish(const TrainOutcome& outcome);
   void tell_failure(const Error& error);

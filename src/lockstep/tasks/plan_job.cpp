@@ -13,6 +13,7 @@
 #include "lockstep/comm/gpus.h"
 #include "lockstep/session/launch.h"
 #include "lockstep/session/placement.h"
+#include "lockstep/session/room.h"
 #include "lockstep/watch/plan_page.h"
 
 namespace lockstep {
@@ -98,6 +99,18 @@ int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
       .batch;
 }
 
+/// The tables say what can be computed; whether this machine has the room is another question.
+std::string said_of_machine(const JobPlanOptions& options, const Job& job, const MemoryForecast& memory) {
+  if (!job.on_cpu()) {
+    return options.device_bytes > 0
+               ? ""
+               : "this plan was not checked against a machine: --device_memory 80GiB says what its GPUs have";
+  }
+  const MachineRoom room = room_for(memory, true, job.world.local_size, machine_memory());
+  if (room.machine.total_bytes == 0) return "this plan was not checked against a machine";
+  return fmt::format("{} this machine: {}", room.fits() ? "fits" : "does not fit", room.text());
+}
+
 }  // namespace
 
 void JobPlanOptions::check() const {
@@ -124,6 +137,7 @@ JobPlan plan_job(const JobPlanOptions& options, const Env& env) {
               .components = {},
               .memory = {},
               .advice = {},
+              .machine = "",
               .rows = "",
               .notices = {}};
   const Model& model = out.folder.model;
@@ -151,13 +165,14 @@ JobPlan plan_job(const JobPlanOptions& options, const Env& env) {
   out.components = compatibility(model, out.plan);
   out.memory = predict_memory(planned, shape);
   out.advice = advice_for(planned, out.memory);
+  out.machine = said_of_machine(options, job, out.memory);
   return out;
 }
 
 std::string JobPlan::text() const {
   const std::string said = advice.print();
   return plan.print(folder.model) + "\n" + components.print() + "\n" + memory.print() + "  rows: " + rows + "\n" +
-         (said.empty() ? "" : "\n" + said);
+         (said.empty() ? "" : "\n" + said) + (machine.empty() ? "" : "\n" + machine + "\n");
 }
 
 Json JobPlan::json() const { return plan_json(plan, components, memory, advice); }

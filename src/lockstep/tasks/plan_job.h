@@ -36,6 +36,7 @@ struct JobPlan {
   Compatibility components;
   MemoryForecast memory;
   Advice advice;
+  std::string machine;               // whether this one has the memory; empty: it is about others
   std::string rows;                  // which they were: "the longest of 64 rows …"
   std::vector<std::string> notices;  // of the placement
 

@@ -184,11 +184,16 @@ void Trainer::report_not_finite(const Sums& sums) const {
   for (size_t rank = all.size(); rank-- > 0;) {
     if (!all[rank].empty()) where = fmt::format("{}, made by rank {}", all[rank], rank);
   }
-  throw SharedError(ExitCode::kNumerics,
-                    fmt::format("step {}: loss {}, gradient norm {}; the first gradient that is not finite is {}",
-                                state_.global_step + 1, sums.loss, std::sqrt(sums.squares), where),
-                    "the weights were not changed; try a smaller --learning_rate, more --warmup_ratio, a smaller "
-                    "--max_grad_norm, or look at the rows of this step");
+  throw SharedError(
+      ExitCode::kNumerics,
+      fmt::format("step {}: loss {}, gradient norm {}; the first gradient that is not finite is {}",
+                  state_.global_step + 1, sums.loss, std::sqrt(sums.squares), where),
+      fmt::format("this step was not applied: {}; try a smaller --learning_rate, more --warmup_ratio, a "
+                  "smaller --max_grad_norm, or look at the rows of this step",
+                  state_.updates == 0 ? "the weights are those that were loaded"
+                                      : fmt::format("the weights are as {} earlier step{} left them, which "
+                                                    "may be what went wrong",
+                                                    state_.updates, state_.updates == 1 ? "" : "s")));
 }
 
 void Trainer::count(const Window& window, const Figures& figures) {

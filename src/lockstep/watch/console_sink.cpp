@@ -60,11 +60,12 @@ std::string memory(const StepDone& step) {
 }  // namespace
 
 ConsoleOptions console_options(const Env& env, int fd, bool quiet) {
-  ConsoleOptions out{.tty = isatty(fd) == 1, .quiet = quiet};
+  const bool dumb = env.text("TERM").value_or("dumb") == "dumb";  // it would show what erases a line
+  ConsoleOptions out{.tty = isatty(fd) == 1 && !dumb, .quiet = quiet};
   winsize size{};
   if (out.tty && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) out.width = size.ws_col;
   const auto no_color = env.text("NO_COLOR");  // any value but the empty one counts (no-color.org)
-  out.color = out.tty && !no_color && env.text("TERM").value_or("dumb") != "dumb";
+  out.color = out.tty && !no_color;
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <unistd.h>
 
 #include "lockstep/base/env.h"
@@ -140,6 +141,20 @@ TEST(ConsoleOptions, TakesAPipeForAPipe) {
   EXPECT_TRUE(options.quiet);
   close(ends[0]);
   close(ends[1]);
+}
+
+TEST(ConsoleOptions, ATerminalThatKnowsNoEscapesGetsNone) {
+  int master = -1, terminal = -1;
+  ASSERT_EQ(openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
+  const auto options_of = [&](const char* term) {
+    return console_options(Env(std::map<std::string, std::string>{{"TERM", term}}), terminal, false);
+  };
+  EXPECT_TRUE(options_of("xterm").tty);
+  EXPECT_TRUE(options_of("xterm").color);
+  EXPECT_FALSE(options_of("dumb").tty);
+  EXPECT_FALSE(options_of("dumb").color);
+  close(master);
+  close(terminal);
 }
 
 }  // namespace

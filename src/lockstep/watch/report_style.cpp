@@ -45,7 +45,11 @@ svg { display: block; width: 100%; height: auto; } .grid { stroke: var(--line); 
 .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
 #tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--paper); border-radius: 6px;
   padding: 5px 9px; font-size: 12.5px; line-height: 1.4; white-space: pre; z-index: 2; }
-.card { padding: 4px 16px; overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px; }
+.card { padding: 4px 16px; overflow-x: auto; --shade: color-mix(in srgb, var(--ink) 22%, transparent); background:
+  linear-gradient(90deg, var(--card) 40%, transparent) 0 0 / 40px 100% local, linear-gradient(270deg, var(--card) 40%,
+  transparent) 100% 0 / 40px 100% local, linear-gradient(90deg, var(--shade), transparent) 0 0 / 12px 100% scroll,
+  linear-gradient(270deg, var(--shade), transparent) 100% 0 / 12px 100% scroll, var(--card); background-repeat:
+  no-repeat; } table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; } td, th { padding: 8px 14px 8px 0;
   border-top: 1px solid var(--line); vertical-align: top; } tr:first-child > * { border-top: 0; }
 td.text { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 90px; } td img { display: block; max-width: 96px;
@@ -76,7 +80,12 @@ summary:focus-visible { outline: 2px solid var(--s0); } pre { font: 12.5px/1.45 
 .args td:first-child { font: 13px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; white-space: nowrap; width: 1%; }
 footer { color: var(--soft); font-size: 13px; margin-top: 36px; }
 @media (max-width: 560px) { main { padding: 18px 14px 32px; } h1 { font-size: 22px; } .tile b { font-size: 19px; }
-  .tiles { grid-template-columns: repeat(2, 1fr); gap: 10px; } .card { padding: 4px 12px; } }
+  .tiles { grid-template-columns: repeat(2, 1fr); gap: 10px; } .card { padding: 4px 12px; }
+  table, pre { font-size: 12px; } td, th { padding-right: 9px; } td.text { min-width: 64px; } td img { max-width: 48px;
+  min-width: 40px; } .memory td, .memory tr.head th, .num, .bars td:first-child { white-space: normal; }
+  .memory td { padding-right: 8px; } .memory td:nth-child(2) { min-width: 84px; width: 40%; } .memory td:last-child {
+  overflow-wrap: anywhere; } .communication td:first-child { min-width: 104px; } .tile b { white-space:
+  normal; overflow-wrap: anywhere; } .args td:first-child { white-space: normal; overflow-wrap: anywhere; width: 45%; } }
 @media print { body { background: #fff; font-size: 12px; } main { max-width: none; padding: 0; }
   .charts { grid-template-columns: 1fr 1fr; } .card { overflow: visible; } tr { break-inside: avoid; } }
 )css";

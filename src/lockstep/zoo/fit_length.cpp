@@ -8,18 +8,18 @@ namespace lockstep {
 
 void fit_length(TokenRow& row, const ProcessOptions& options, const std::string& where) {
   const auto length = static_cast<int64_t>(row.ids.size());
-  if (options.max_length <= 0 || length <= options.max_length) return;
+  const int64_t most = options.most_tokens();
+  if (most <= 0 || length <= most) return;
   if (options.truncation == Truncation::kDelete) {
-    throw data_error(fmt::format("{}: row is {} tokens, --max_length is {}", where, length, options.max_length),
+    throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
                      "raise --max_length, or let --truncation_strategy right or left cut such rows");
   }
   const auto media = static_cast<int64_t>(row.media_index.size());
-  if (media > options.max_length) {
-    throw data_error(
-        fmt::format("{}: the images alone are {} tokens, --max_length is {}", where, media, options.max_length),
-        "raise --max_length: placeholders of media are never cut");
+  if (media > most) {
+    throw data_error(fmt::format("{}: the images alone are {} tokens, {}", where, media, options.limit_text()),
+                     "raise --max_length: placeholders of media are never cut");
   }
-  int64_t room = options.max_length - media;  // for what is not a placeholder
+  int64_t room = most - media;  // for what is not a placeholder
   const int64_t text = length - media;
   const int64_t skipped = options.truncation == Truncation::kLeft ? text - room : 0;
   size_t out = 0, next = 0;

@@ -73,8 +73,14 @@ std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir
   const int64_t extra =
       processor.size("num_additional_image_tokens", rules.extra_tokens, {.least = 0}) - (drops ? 1 : 0);
   MediaRules media{.image_token = rules.token};
-  media.image = [config](const Image& image, const MediaOptions&, const std::string& where) {
-    return clip_pixels(image, config, where);
+  media.image = [config, patch, preparing = picture.where()](const Image& image, const MediaOptions&,
+                                                             const std::string& where) {
+    PixelBlock pixels = clip_pixels(image, config, where);
+    if (pixels.shape[2] >= patch && pixels.shape[3] >= patch) return pixels;
+    throw data_error(fmt::format("{}: expected a picture with at least one patch of {}x{} pixels, found {}x{} once it "
+                                 "is prepared",
+                                 where, patch, patch, pixels.shape[3], pixels.shape[2]),
+                     fmt::format("{} says how pictures are prepared (size, crop_size)", preparing));
   };
   media.num_tokens = [patch, extra, where = picture.where()](const PixelBlock& pixels) {
     const int64_t tokens = (pixels.shape[2] / patch) * (pixels.shape[3] / patch) + extra;

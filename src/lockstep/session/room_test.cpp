@@ -1,0 +1,51 @@
+#include "lockstep/session/room.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr const char* kMeminfo = "MemTotal: 16777216 kB\nMemAvailable: 10485760 kB\n";  // 16 and 10 GiB
+
+MemoryForecast forecast_of(int64_t device_bytes, int64_t host_bytes) {
+  MemoryForecast forecast;
+  const auto step = static_cast<size_t>(MemoryPhase::kStep);
+  forecast.devices.push_back({.name = "cpu"});
+  forecast.devices[0].figures.phases.at(step).bytes = device_bytes;
+  forecast.host.figures.phases.at(step).bytes = host_bytes;
+  return forecast;
+}
+
+TEST(MachineRoom, AllRanksOfAMachineTakeOfItsMemory) {
+  const MachineMemory machine = machine_memory_from(kMeminfo, -1, -1);
+  EXPECT_TRUE(room_for(forecast_of(5 * kGiB, 0), true, 2, machine).fits());
+  const MachineRoom lacks = room_for(forecast_of(5 * kGiB + 1, 0), true, 2, machine);
+  EXPECT_FALSE(lacks.fits());
+  EXPECT_EQ(lacks.text(), "2 ranks need 5.00 GiB each, and 10.00 GiB of this machine's 16.00 GiB are free");
+  EXPECT_FALSE(room_for(forecast_of(4 * kGiB, 2 * kGiB), true, 2, machine).fits())
+      << "what is offloaded stands there too";
+}
+
+TEST(MachineRoom, OnGpusOnlyWhatIsOnTheHostCounts) {
+  const MachineMemory machine = machine_memory_from(kMeminfo, -1, -1);
+  EXPECT_TRUE(room_for(forecast_of(80 * kGiB, kGiB), false, 8, machine).fits());
+  EXPECT_FALSE(room_for(forecast_of(kGiB, 6 * kGiB), false, 2, machine).fits());
+}
+
+TEST(MachineRoom, AControlGroupsLimitIsWhatThereIs) {
+  const MachineMemory machine = machine_memory_from(kMeminfo, 4 * kGiB, kGiB);
+  const MachineRoom room = room_for(forecast_of(4 * kGiB, 0), true, 1, machine);
+  EXPECT_FALSE(room.fits());
+  EXPECT_EQ(room.text(),
+            "one rank needs 4.00 GiB, and 3.00 GiB of this machine's 4.00 GiB are free (limited by the control group)");
+}
+
+TEST(MachineRoom, WhereTheKernelDoesNotTellNothingIsRefused) {
+  EXPECT_TRUE(room_for(forecast_of(80 * kGiB, 0), true, 8, machine_memory_from("", -1, -1)).fits());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#include "lockstep/tasks/output_place.h"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/doctor/machine_facts.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+void require_folder_place(const std::string& flag, const fs::path& folder) {
+  const DiskFacts facts = disk_facts(folder.string(), {});
+  if (facts.error.empty()) return;
+  throw usage_error(fmt::format("{} {}: {}", flag, folder.string(), facts.error), "name a folder that can be written");
+}
+
+void require_file_place(const std::string& flag, const fs::path& file) {
+  std::error_code unknown;
+  if (fs::is_directory(file, unknown)) {
+    throw usage_error(fmt::format("{} {}: expected the name of a file, found a folder", flag, file.string()),
+                      fmt::format("{} {}", flag, (file / "FILE").string()));
+  }
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  if (!fs::exists(folder, unknown) && !unknown) {
+    throw usage_error(fmt::format("{} {}: there is no folder {}", flag, file.string(), folder.string()),
+                      "make it first, or name another");
+  }
+  require_folder_place(flag, folder);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,254 @@
+"""Careless command lines: numbers that cannot be, places that cannot be written, jobs that no machine holds, data of another kind."""
+import gzip
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import unittest
+
+from small_job import make_model, make_rows, sft_words
+from story import BINARY, Done, Story, environment, main
+
+NOBODY = 65534
+
+
+def machine_bytes(what="MemTotal"):
+    """What the machine has of memory."""
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
+def grow_weights(model, total):
+    """The same checkpoint so wide that its weights take more than `total` bytes: a sparse file."""
+    config = json.loads((model / "config.json").read_text())
+    width, heads, kv_heads = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
+    wide = (int((total / 48) ** 0.5) // (2 * heads) + 1) * 2 * heads  # 4 layers of 3 squares of floats
+    wider = {width: wide, width * kv_heads // heads: wide * kv_heads // heads}
+    (model / "config.json").write_text(json.dumps({**config, "hidden_size": wide}))
+    weights = model / "model.safetensors"
+    data = weights.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header, end = json.loads(data[8:8 + length]), 0
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        tensor["shape"] = [wider.get(size, size) for size in tensor["shape"]]
+        size = 4
+        for edge in tensor["shape"]:
+            size *= edge
+        tensor["data_offsets"] = [end, end + size]
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(weights, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        out.truncate(8 + len(text) + end)
+
+
+class Careless(Story):
+    def setUp(self):
+        super().setUp()
+        self.model = make_model(self.folder, "qwen2")
+        self.rows = make_rows(self.folder, count=6, images=False)
+        self.out = self.folder / "out"
+        self.sft = sft_words(self.model, self.rows, self.out, steps=1)
+
+    def refused(self, code, *parts, words, **options):
+        done = self.lockstep(*words, expect=code, **options)
+        self.assertEqual(done.stderr.count("error:"), 1, done.text)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+        self.assertLess(len(done.stderr), 1200, "a message that nobody reads")
+        return done
+
+    def test_numbers_that_cannot_be(self):
+        model = ["--model", self.model]
+        infer, evaluate = ["infer", *model, "--prompt", "x"], ["eval", *model, "--val_dataset", self.rows]
+        plan = ["plan", *model, "--dataset", self.rows]
+        for words, said in (([*self.sft, "--weight_decay", "nan"], "a number of at least 0, found \"nan\""),
+                            ([*self.sft, "--max_grad_norm", "inf"], "a number of at least 0"),
+                            ([*self.sft, "--adam_beta1", 1], "a number of at least 0 and below 1, found \"1\""),
+                            ([*self.sft, "--adam_epsilon", 0], "a number above 0"),
+                            ([*self.sft, "--seed", -1], "a whole number from 0"),
+                            ([*self.sft, "--data_seed", "abc"], "a whole number from 0"),
+                            ([*self.sft, "--eval_steps", 0], "a whole number of at least 1, found \"0\""),
+                            ([*self.sft, "--num_train_epochs", "inf"], "a number above 0"),
+                            ([*self.sft, "--vit_lr", "nan"], "learning rate of at least 0"),
+                            ([*self.sft, "--patience", "1e300"], "a number above 0"),
+                            ([*self.sft, "--dataset_shuffle", "maybe"], "expected true or false, found \"maybe\""),
+                            ([*self.sft, "--max_steps", 2], "--max_steps stands there 2 times: 1, 2"),
+                            ([*self.sft, "--warmup_ratio"], "--warmup_ratio: expected a value, found none"),
+                            ([*infer, "--temperature", "nan"], "a number of at least 0"),
+                            ([*infer, "--top_p", 0], "a number above 0 and at most 1"),
+                            ([*infer, "--repetition_penalty", "-inf"], "a number above 0"),
+                            ([*evaluate, "--show", -1], "a whole number of at least 0"),
+                            ([*evaluate, "--metric_timeout", "nan"], "a number above 0"),
+                            ([*plan, "--world", 0], "a whole number from 1"),
+                            (["init", "--family", "qwen2", "--output_dir", self.out, "--vocab_size", "1e3"], "a whole number from 1"),
+                            (["demo", "--steps", "nan", "--output_dir", self.out], "a whole number of at least 1")):
+            with self.subTest(words[-2:]):
+                self.refused(2, "expected" if "stands" not in said else "", said, words=words)
+        self.assertFalse(self.out.exists())
+
+    def test_what_is_said_of_weights_after_numbers_that_are_not_finite(self):
+        words = sft_words(self.model, self.rows, self.out, steps=9, learning_rate="1e30", warmup_steps=0, max_grad_norm=0)
+        done = self.lockstep(*words, expect=7)
+        self.assertIn("this step was not applied: the weights are as", done.stderr)
+        self.assertNotIn("not changed", done.stderr)
+
+    def test_places_that_cannot_be_written(self):
+        (self.folder / "file").write_text("")
+        model = ["--model", self.model]
+        for words in (sft_words(self.model, self.rows, self.folder / "file" / "x", steps=1),
+                      sft_words(self.model, self.rows, self.folder / ("x" * 300), steps=1),
+                      ["eval", *model, "--val_dataset", self.rows, "--output", self.folder / "no" / "rows.jsonl"],
+                      ["eval", *model, "--val_dataset", self.rows, "--output", self.folder],
+                      ["infer", *model, "--val_dataset", self.rows, "--result_path", self.folder],
+                      ["embed", *model, "--dataset", self.rows, "--output", self.folder / "file"],
+                      ["plan", *model, "--report", self.folder / "no" / "plan.html"],
+                      ["inspect", self.folder / ("x" * 300)]):
+            with self.subTest(words):
+                done = self.lockstep(*words)
+                self.assertIn(done.returncode, (2, 3, 4), done.text)
+                self.assertEqual(done.stderr.count("error:"), 1, done.text)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+    def test_places_that_belong_to_others(self):
+        self.folder.chmod(0o755)
+        mine = self.folder / "mine"
+        (mine / "x").mkdir(parents=True)
+        mine.chmod(0o700)
+        model = ["--model", self.model]
+        for words in (sft_words(self.model, self.rows, mine, steps=1), sft_words(self.model, self.rows, mine / "x", steps=1),
+                      sft_words(self.model, self.rows, self.folder, steps=1),
+                      ["eval", *model, "--val_dataset", self.rows, "--output", mine / "rows.jsonl"],
+                      ["infer", *model, "--val_dataset", self.rows, "--result_path", mine / "rows.jsonl"],
+                      ["embed", *model, "--dataset", self.rows, "--output", mine / "x"],
+                      ["inspect", mine / "x"], ["init", "--family", "qwen2", "--output_dir", mine / "x" / "m"],
+                      ["demo", "--quick", "--output_dir", mine / "x"]):
+            with self.subTest(words):
+                done = subprocess.run([str(BINARY), *map(str, words)], env=environment(), capture_output=True, text=True, timeout=60,
+                                      user=NOBODY, group=NOBODY, extra_groups=[])
+                self.assertIn(done.returncode, (2, 3, 4), Done(done.returncode, done.stdout, done.stderr).text)
+                self.assertIn("error:", done.stderr)
+
+    def test_a_model_that_no_machine_of_this_size_holds(self):
+        grow_weights(self.model, 2 * machine_bytes())
+        model = ["--model", self.model, "--nproc", 2]
+        for words in (sft_words(self.model, self.rows, self.out, steps=1, nproc=2), ["infer", *model, "--prompt", "x"],
+                      ["infer", *model, "--val_dataset", self.rows, "--result_path", self.folder / "answers.jsonl"],
+                      ["eval", *model, "--val_dataset", self.rows], ["embed", *model, "--dataset", self.rows, "--output", self.out]):
+            with self.subTest(words[0]):
+                self.refused(5, "does not fit this machine: 2 ranks need", "are free", "--force true", words=words)
+        self.assertFalse(self.out.exists())
+        done = self.lockstep("plan", *model, "--dataset", self.rows, expect=0)
+        self.assertIn("does not fit this machine: 2 ranks need", done.stdout)
+
+    def test_the_cheapest_change_is_named(self):
+        """What two ranks cannot hold each for itself they can share."""
+        if machine_bytes("MemAvailable") < 0.9 * machine_bytes():
+            self.skipTest("others take of this machine's memory")
+        grow_weights(self.model, machine_bytes() * 15 // 100)  # four times that of each rank, with optimizer and gradients
+        words = sft_words(self.model, self.rows, self.out, steps=1, nproc=2, deepspeed="zero0")
+        self.refused(5, "2 ranks need", "hint: --deepspeed zero", "on each rank", words=words)
+
+    def test_data_of_another_kind(self):
+        zipped = self.folder / "rows.jsonl.gz"
+        zipped.write_bytes(gzip.compress(self.rows.read_bytes()))
+        parquet = self.folder / "rows.parquet"
+        parquet.write_bytes(b"PAR1" + bytes(100))
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for path, said in ((zipped, "found gzip data"), (parquet, "found a Parquet file"), (pipe, "found a pipe"),
+                           ("/dev/zero", "found a device"), (self.folder, "found a folder")):
+            with self.subTest(path):
+                self.refused(3, said, words=sft_words(self.model, path, self.out, steps=1), timeout=30)
+                self.refused(3, said, words=["eval", "--model", self.model, "--val_dataset", path], timeout=30)
+        self.refused(3, "/dev/stdin", "found a pipe", words=sft_words(self.model, "/dev/stdin", self.out, steps=1), input="{}\n")
+
+    def test_rows_beyond_the_models_positions_are_as_any_that_are_too_long(self):
+        with open(self.rows, "a") as out:
+            out.write(json.dumps({"query": "word " * 4000, "response": "x"}) + "\n")
+        done = self.lockstep(*sft_words(self.model, self.rows, self.out, steps=3), expect=0)
+        self.assertIn("1 rows could not be used", done.stdout)
+        self.assertIn("the model was made for 2048", done.stdout)
+        self.refused(3, "rows.jsonl:7: row is ", "the model was made for 2048",
+                     words=["eval", "--model", self.model, "--val_dataset", self.rows, "--strict", "true"])
+        done = self.lockstep("eval", "--model", self.model, "--val_dataset", self.rows, "--max_length", 9000, "--predict_with_generate",
+                             "false", expect=0)
+        self.assertNotIn("skipped", done.stdout)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can mount another /dev/shm")
+    def test_a_small_dev_shm_is_said(self):
+        """As containers have it."""
+        words = ["eval", "--model", self.model, "--val_dataset", self.rows, "--nproc", "2", "--max_new_tokens", "2"]
+        done = self.with_small(pathlib.Path("/dev/shm"), "1m", words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("note: shared memory: 1.00 MiB free in /dev/shm, 2 ranks want", done.stderr)
+        self.assertIn("--shm-size=", done.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can mount a small disk")
+    def test_a_disk_without_room_for_a_checkpoint_is_said_first(self):
+        self.out.mkdir()
+        words = sft_words(self.model, self.rows, self.out, steps=1)
+        done = self.with_small(self.out, "6m", words)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for part in ("6.00 MiB free", "a checkpoint with its optimizer needs", "--save_only_model", "--force true"):
+            self.assertIn(part, done.stderr)
+        done = self.with_small(self.out, "6m", [*words, "--force", "true"])
+        self.assertIn("o space left", done.stderr)  # it went on until there was none
+        self.assertIn("step 1/1", done.stdout)
+        for flags in ({"save_strategy": "no"}, {"save_only_model": "true", "save_total_limit": 1}):
+            done = self.with_small(self.out, "6m", sft_words(self.model, self.rows, self.out, steps=1, **flags))
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def with_small(self, folder, size, words):
+        """A run that finds a file system of this size at `folder`."""
+        mounted = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs "{folder}" || exit 99; exec "$@"', "sh"]
+        done = subprocess.run([*mounted, str(BINARY), *map(str, words)], env=environment(), capture_output=True, text=True, timeout=60)
+        if done.returncode in (1, 99) and "lockstep" not in done.stderr:
+            self.skipTest("nothing may be mounted here: " + done.stderr)
+        return done
+
+    def test_other_slips(self):
+        model = ["--model", self.model]
+        for code, said, words in ((2, "did you mean sft?", ["finetune"]), (2, "did you mean infer?", ["chat"]), (2, "did you mean sft?", ["SFT"]),
+                                  (2, "--prompt: expected a question", ["infer", *model, "--prompt", ""]),
+                                  (2, "--image: expected a file", ["infer", *model, "--prompt", "x", "--image", ""]),
+                                  (2, "leave one of them out", ["infer", *model, "--prompt", "x", "--val_dataset", self.rows, "--result_path", self.out]),
+                                  (2, "--device_memory 80GiB", ["plan", *model, "--device_memory", 80]),
+                                  (2, "did you mean jsonl?", ["embed", *model, "--dataset", self.rows, "--output", self.out, "--format", "json"]),
+                                  (3, "a number from 1 to", ["eval", *model, "--val_dataset", f"{self.rows}#99999999999"]),
+                                  (3, "--corpus /dev/zero", ["init", "--family", "qwen2", "--output_dir", self.out, "--corpus", "/dev/zero"])):
+            with self.subTest(words):
+                self.refused(code, said, words=words, timeout=30)
+        self.assertIn("--learning_rate", self.lockstep("help", "sft", expect=0).stdout)
+        self.assertIn("lockstep 0", self.lockstep("-v", expect=0).stdout)
+        done = self.lockstep("plan", *model, "--json", "true", expect=0)
+        self.assertIn("memory", json.loads(done.stdout))
+
+    def test_help_fits_a_screen_and_says_where_the_rest_is(self):
+        for verb in ("sft", "eval", "infer", "embed", "plan", "doctor"):
+            with self.subTest(verb):
+                short = self.lockstep(verb, "--help", expect=0).stdout
+                self.assertLess(len(short.splitlines()), 75)
+                self.assertIn(f"more flags: lockstep {verb} --help all", short)
+                for words in (["--help", "all"], ["--help-all"]):
+                    self.assertIn("--patience", self.lockstep(verb, *words, expect=0).stdout)
+                self.assertNotIn("--patience", short)
+
+    def test_the_spellings_of_other_trainers(self):
+        for verb, theirs, ours in (("sft", "--lr", "--learning_rate"), ("sft", "--epochs", "--num_train_epochs"),
+                                   ("sft", "--num_epochs", "--num_train_epochs"), ("sft", "--resume", "--resume_from_checkpoint"),
+                                   ("sft", "--output", "--output_dir"), ("sft", "--nproc_per_node", "--nproc"),
+                                   ("sft", "--cutoff_len", "--max_length"), ("sft", "--learning-rate", "--learning_rate"),
+                                   ("sft", "--model_name_or_path", "--model"), ("sft", "--LR", "--learning_rate"),
+                                   ("eval", "--eval_dataset", "--val_dataset"), ("infer", "--max_tokens", "--max_new_tokens"),
+                                   ("embed", "--out_dir", "--output_dir"), ("infer", "--output_file", "--result_path")):
+            with self.subTest(theirs):
+                self.refused(2, f"unknown flag {theirs}", f"did you mean {ours}?", words=[verb, theirs, 1])
+
+
+if __name__ == "__main__":
+    main()
