@@ -89,30 +89,44 @@ def first_failure(text):
     return found[1] if found else (text.strip().splitlines() or [""])[-1][:100]
 
 
-def main():
-    started = time.monotonic()
-    checkout()
-    errors = read_list(sys.argv[1:])
-    print(f"{len(errors)} errors; building {TREE.relative_to(ROOT)}", flush=True)
-    words = build(*sorted({error["target"] for error in errors}))
+def check_unplanted(target, errors):
+    """The test program is there, and what shall catch the errors passes without them."""
+    words = build(target)
     if words:
-        refuse(f"the sources do not build without an error planted:\n{words[-3000:]}")
-    for target, names in sorted({(error["target"], error["filter"]) for error in errors}):
+        refuse(f"{target} does not build without an error planted:\n{words[-3000:]}")
+    for names in sorted({error["filter"] for error in errors}):
         end, text = run_test(target, names)
         if end != "passed" or "0 tests ran" in text or "0 tests from" in text:
             refuse(f"{target} {names}: expected tests that pass without an error planted, found that it {end}:\n{text[-2000:]}")
-    missed = []
-    for error in errors:
-        begun = time.monotonic()
-        end, text = planted(error)
-        if end == "not built":
-            refuse(f"\"{error['name']}\" does not compile:\n{text[-2000:]}")
-        caught = end != "passed"
-        missed += [] if caught else [error["name"]]
-        by = f"{error['target']}: {first_failure(text) if end == 'failed' else 'hung'}" if caught else f"{error['target']} {error['filter']}"
-        print(f"{'caught    ' if caught else 'NOT CAUGHT'}  {error['name']}  ({by}; {time.monotonic() - begun:.0f} s)", flush=True)
-    print(f"{len(errors) - len(missed)} of {len(errors)} caught in {time.monotonic() - started:.0f} s")
-    return 1 if missed else 0
+
+
+def caught(error):
+    """Whether the test catches it; says so."""
+    begun = time.monotonic()
+    end, text = planted(error)
+    if end == "not built":
+        refuse(f"\"{error['name']}\" does not compile:\n{text[-2000:]}")
+    by = {"failed": first_failure(text), "hung": "hung", "passed": error["filter"]}[end]
+    print(f"{'NOT CAUGHT' if end == 'passed' else 'caught    '}  {error['name']}  ({error['target']}: {by}; "
+          f"{time.monotonic() - begun:.0f} s)", flush=True)
+    return end != "passed"
+
+
+def main():
+    started = time.monotonic()
+    checkout()
+    words = build("configure")
+    if words:
+        refuse(f"{TREE} cannot be configured:\n{words}")
+    by_target, found = {}, 0
+    for error in read_list(sys.argv[1:]):
+        by_target.setdefault(error["target"], []).append(error)
+    for target, errors in by_target.items():
+        check_unplanted(target, errors)
+        found += sum([caught(error) for error in errors])
+    total = sum(len(errors) for errors in by_target.values())
+    print(f"{found} of {total} caught in {time.monotonic() - started:.0f} s")
+    return 0 if found == total else 1
 
 
 if __name__ == "__main__":
