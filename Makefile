@@ -9,7 +9,7 @@ BINARY := lockstep $(if $(filter 1,$(LOCKSTEP_GPU)),lockstep_cuda)
 
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install wheel demo test check quicktest faults bench lint format tidy sanitize clean
+.PHONY: help setup build install wheel demo test check quicktest faults mutate bench lint format tidy sanitize clean
 
 help:
 	@echo 'Lockstep: fine-tune, evaluate and ask multimodal language models, in C++ on LibTorch.'
@@ -23,6 +23,7 @@ help:
 	@echo '                  (about 3 GB of Python wheels once); parts whose inputs did not change are not run again'
 	@echo '  make quicktest  all tests of the release build, without lint and sanitizers'
 	@echo '  make faults     every fault at 2, 3, 4 and 8 ranks, and docs/faults.md anew (20 minutes on 2 cores)'
+	@echo '  make mutate     plants the errors of tests/mutations.toml one at a time: a test must catch each'
 	@echo '  make bench      Lockstep beside FSDP2, DeepSpeed and transformers (the same wheels as make check)'
 	@echo '  make format     clang-format on every file       make lint   formatting, include arrows'
 	@echo '  make tidy       clang-tidy on what changed       make sanitize   the tests under both sanitizers'
@@ -61,6 +62,9 @@ quicktest: setup
 faults: setup
 	@tools/build.sh release $(BINARY) fault_worker clock_jump
 	@LOCKSTEP_BIN=$(CURDIR)/$(BUILD)/bin/lockstep python3 -B tests/faults/suite.py
+
+mutate: setup
+	@python3 -B tools/mutate.py
 
 bench:
 	@tools/setup.sh bench

@@ -47,6 +47,11 @@ class FreshOracles(Story):
     def test_images_of_random_sizes(self):
         self.verify(["image_sizes"], "--images", os.environ.get("LOCKSTEP_ORACLE_IMAGES", "60"))
 
+    def test_recorded_templates_are_what_jinja_makes(self):
+        done = subprocess.run([sys.executable, "-B", GENERATOR.parent / "make_jinja.py", "--check"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_wrong_weight_is_found(self):
         """verify is only worth something if it fails: the final norm of the checkpoint is changed by one per cent."""
         from safetensors.torch import load_file, save_file

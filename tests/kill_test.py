@@ -20,7 +20,7 @@ class Kill(Story):
         words = sft_words(make_model(self.folder, "qwen2"), make_rows(self.folder, images=False), out, steps=1000000,
                           save_steps=1, save_total_limit=2, nproc=2, resume_from_checkpoint="auto")
         saved = 0
-        for kill in range(KILLS):
+        for kill in range(KILLS + 1):  # the last start only shows what the last kill left
             process = start(*words)
             lines = []
             while not (lines and lines[-1].startswith("saved")):

@@ -33,7 +33,7 @@ if [ "$1" = check ]; then
   mapfile -t files < <(rooms base guard metric tensor comm text data testing)
   python3 -B tools/once.py tsan "${common[@]}" "${files[@]}" tools/sanitize.sh tools/tsan.supp -- tools/sanitize.sh thread
   step "fuzzing"
-  mapfile -t files < <(rooms base guard metric tensor comm text data testing model plan zoo state exec)
+  mapfile -t files < <(rooms base guard metric tensor comm text data testing model plan zoo state exec train)
   for seed in 1 2 3; do
     python3 -B tools/once.py "fuzz-$seed" "${common[@]}" "${files[@]}" tools/fuzz.sh -- tools/fuzz.sh "$seed"
   done

@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 if [[ $1 =~ ^[0-9]+$ ]]; then
   export LOCKSTEP_FUZZ_SEED=$1 LOCKSTEP_FUZZ_STEPS=${LOCKSTEP_FUZZ_STEPS:-600} OMP_NUM_THREADS=1
   build/release/bin/exec_test --gtest_filter='Fuzz.*' --gtest_brief=1
+  LOCKSTEP_FUZZ_RUNS=${LOCKSTEP_FUZZ_RUNS:-300} build/release/bin/train_test --gtest_filter='StepContractFuzz.*' --gtest_brief=1
   build/release/bin/comm_test --gtest_filter='GatherNestedFuzz.*' --gtest_brief=1
   build/release/bin/guard_test --gtest_filter='JudgeProperty.*' --gtest_brief=1
   build/release/bin/fuzz_replay tests/fuzz/seeds "${LOCKSTEP_FUZZ_ROUNDS:-2000}"

@@ -239,8 +239,10 @@ class Job {
     store_.visit_full(comm_, 0, Dtype::kF32, [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.clone(); });
     return all;
   }
+  const Plan& plan() const { return plan_; }
   Executor& executor() { return executor_; }
   ParamStore& store() { return store_; }
+  ShardedAdamW& adamw() { return adamw_; }
 
   /// Virtual devices where the plan has several or offloads: then the host is another place.
   static Devices devices_of(const JobOptions& options) {

@@ -1,37 +1,43 @@
 #include "lockstep/infer/generator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 
+#include "lockstep/comm/gather_nested.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace {
 
-/// Rows as bytes: [row, stopped, count, tokens…] in 64-bit words.
-std::string packed(const std::vector<Generated>& mine) {
-  std::vector<int64_t> words;
-  for (const auto& row : mine) {
-    words.push_back(row.row);
-    words.push_back(row.stopped ? 1 : 0);
-    words.push_back(static_cast<int64_t>(row.tokens.size()));
-    words.insert(words.end(), row.tokens.begin(), row.tokens.end());
-  }
-  return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t)};
+Tensor column(const std::vector<int64_t>& values) {
+  return from_values(std::span<const int64_t>(values), {static_cast<int64_t>(values.size())});
 }
 
-void unpack(const std::string& bytes, std::vector<Generated>& out) {
-  if (bytes.empty()) return;
-  std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
-  std::memcpy(words.data(), bytes.data(), bytes.size());
-  for (size_t at = 0; at < words.size();) {
-    Generated row{.row = words[at], .tokens = {}, .stopped = words[at + 1] != 0};
-    const auto end = at + 3 + static_cast<size_t>(words[at + 2]);
-    for (at += 3; at < end; ++at) row.tokens.push_back(static_cast<int32_t>(words[at]));
+/// A tensor a column; the tokens of all rows stand behind one another.
+Value columns(const std::vector<Generated>& mine) {
+  std::vector<int64_t> rows, stopped, counts, tokens;
+  for (const auto& one : mine) {
+    rows.push_back(one.row);
+    stopped.push_back(one.stopped ? 1 : 0);
+    counts.push_back(static_cast<int64_t>(one.tokens.size()));
+    tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
+  }
+  return Value::Dict{
+      {"row", column(rows)}, {"stopped", column(stopped)}, {"count", column(counts)}, {"tokens", column(tokens)}};
+}
+
+void add_rows(const Value::Dict& columns, std::vector<Generated>& out) {
+  const auto values = [&](size_t i) { return columns.at(i).second.tensor()->data_ptr<int64_t>(); };
+  const int64_t *rows = values(0), *stopped = values(1), *counts = values(2), *token = values(3);
+  for (int64_t i = 0; i < columns[0].second.tensor()->numel(); ++i) {
+    Generated row{.row = rows[i], .tokens = {}, .stopped = stopped[i] != 0};
+    for (const int64_t* end = token + counts[i]; token < end; ++token)
+      row.tokens.push_back(static_cast<int32_t>(*token));
     out.push_back(std::move(row));
   }
 }
@@ -41,7 +47,7 @@ void unpack(const std::string& bytes, std::vector<Generated>& out) {
 std::vector<Generated> Generator::run(const PromptSource& next, const GenerateOptions& options) {
   std::vector<Generated> mine, all;
   run(next, options, [&](const Generated& row) { mine.push_back(row); });
-  for (const auto& bytes : control_.all_gather_bytes(packed(mine), "generated rows")) unpack(bytes, all);
+  for (const Value& of_rank : gather_nested(control_, columns(mine), "generated rows")) add_rows(*of_rank.dict(), all);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return all;
 }

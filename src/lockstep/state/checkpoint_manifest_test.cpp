@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 
 namespace lockstep {
@@ -30,6 +31,22 @@ TEST(CheckpointManifest, HashesAFileOfSeveralStretchesAsOne) {
   const ManifestEntry entry = describe_file(file_of(text));
   EXPECT_EQ(entry.bytes, static_cast<int64_t>(text.size()));
   EXPECT_EQ(entry.xxh64, fmt::format("{:016x}", XXH64(text.data(), text.size(), 0)));
+}
+
+TEST(CheckpointManifest, AByteThatChangedIsFoundAtTheSameSize) {
+  const std::filesystem::path dir = file_of("abc").parent_path();
+  std::filesystem::remove(dir / kManifestName);
+  seal_folder(dir, 1, describe_folder(dir));
+  EXPECT_NO_THROW(verify_folder(dir));
+  file_of("abd");
+  try {
+    verify_folder(dir);
+    ADD_FAILURE() << "a changed file is taken for whole";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    EXPECT_NE(std::string(error.what()).find("expected xxh64 44bc2cf5ad770999"), std::string::npos) << error.what();
+  }
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/comm/agree.h"
+#include "lockstep/comm/gather_nested.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/metric/program_values.h"
@@ -45,14 +46,14 @@ std::vector<std::string> taken_names() {
 
 /// Why rows were left out, of all ranks.
 Skipped gathered(Communicator& control, const Skipped& mine) {
-  Json json = Json::array();
-  for (const auto& [row, why] : mine) json.push_back({row, why});
+  Value::List list;
+  for (const auto& [row, why] : mine) list.emplace_back(Value::Tuple{{row, why}});
   Skipped all;
-  for (const auto& text : control.all_gather_bytes(
-           json.empty() ? "" : json.dump(-1, ' ', false, Json::error_handler_t::replace), "rows left out")) {
-    if (text.empty()) continue;
-    for (const auto& entry : parse_json(text, "rows left out"))
-      all[entry[0].get<int64_t>()] = entry[1].get<std::string>();
+  for (const Value& of_rank : gather_nested(control, list, "rows left out")) {
+    for (const Value& one : *of_rank.list()) {
+      const Value::List& items = one.tuple()->items;
+      all[*items.at(0).integer()] = *items.at(1).string();
+    }
   }
   return all;
 }

@@ -5,10 +5,26 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include "lockstep/comm/rendezvous.h"
+#include "lockstep/guard/agent.h"
 
 namespace lockstep {
+
+namespace {
+
+/// A recorder whose board the agent reads.
+std::shared_ptr<Recorder> adopted(Agent& agent, const World& world) {
+  const Identity identity{
+      .rank = world.rank, .world_size = world.size, .local_rank = world.local_rank, .pid = ::getpid()};
+  auto recorder = std::make_shared<Recorder>();
+  recorder->introduce(identity);
+  agent.adopt(identity, recorder->memory());
+  return recorder;
+}
+
+}  // namespace
 
 Rank::Rank(World world, CommSetup setup) : world_(std::move(world)), setup_(std::move(setup)) {}
 
@@ -23,8 +39,9 @@ void run_ranks(int n, const std::function<void(Rank&)>& body, const RanksOptions
       at::set_num_threads(1);  // the setting belongs to the thread
       try {
         const World world{.rank = r, .size = n, .local_rank = r, .local_size = n, .source = "threads"};
-        const ConnectOptions connect_options{
+        ConnectOptions connect_options{
             .transport = options.transport, .patience = options.patience, .rendezvous_patience = options.patience};
+        if (options.agent != nullptr) connect_options.recorder = adopted(*options.agent, world);
         Rank rank(world, n == 1 ? connect(world, connect_options) : connect_over(world, *rendezvous, connect_options));
         body(rank);
       } catch (...) {

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+class Agent;
+
 class Rank {
  public:
   Rank(World world, CommSetup setup);
@@ -29,6 +31,7 @@ class Rank {
 struct RanksOptions {
   Transport transport = Transport::kShm;  // or kGloo; one rank is always solo
   Clock::duration patience = std::chrono::seconds(60);
+  Agent* agent = nullptr;  // borrowed: adopts the ranks, and judges what their boards show
 };
 
 /// Runs `body` on n threads; rethrows the first exception (by rank). LibTorch is set to one thread.

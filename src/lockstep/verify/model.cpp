@@ -137,6 +137,12 @@ Named VerifyModel::weights() {
   return out;
 }
 
+void VerifyModel::set_weights(const Named& weights) {
+  impl_->store.fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
+    out.copy_(weights.at(source.key).reshape({-1}).narrow(0, begin, out.numel()));
+  });
+}
+
 Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
   std::vector<Prompt> prompts;
   for (auto& row : impl_->family.rows_of_hf(impl_->config, inputs)) {

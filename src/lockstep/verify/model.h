@@ -43,6 +43,8 @@ class VerifyModel {
   /// By released name; zeros for tensors that no block reads, as a reference has them.
   Named gradients();
   Named weights();
+  /// All of them, by released name, as weights() gives them. Throws std::out_of_range when one is missing.
+  void set_weights(const Named& weights);
   /// Greedy continuation of every row, [B, steps] i64, through the KV cache.
   Tensor generate(const Named& inputs, int64_t steps);
 

@@ -77,6 +77,23 @@ TEST_F(VerifyDamageTest, AnotherNormEpsilonIsFound) {
   EXPECT_GT(report.count(VerifyVerdict::kFails), 3) << report.table();
 }
 
+/// Half a step of AdamW on the first key biases, which comparing them within a step would pass: positions turn it, so the
+/// model says something else.
+TEST_F(VerifyDamageTest, AKeyBiasIsHeldToWhatItChanges) {
+  fs::remove_all(dir_);
+  fs::copy(kOracles / "seed1" / "train_qwen2", dir_, fs::copy_options::recursive);
+  ASSERT_TRUE(verified(dir_).holds());
+  Json meta = read_json(dir_ / "reference.json");
+  for (const auto& [name, sum] : meta["final_checksums"]["full_token_mean"].items()) {
+    if (!name.ends_with("k_proj.bias")) continue;
+    for (auto& value : meta["final_checksums"]["full_token_mean"][name]["first8"]) value = value.get<double>() + 1e-3;
+  }
+  write_json(dir_ / "reference.json", meta);
+  const VerifyReport report = verified(dir_);
+  EXPECT_EQ(report.count(VerifyVerdict::kFails), 1) << report.table();
+  EXPECT_NE(report.table().find("own key biases"), std::string::npos);
+}
+
 TEST_F(VerifyDamageTest, AMissingCheckpointIsARowThatFails) {
   fs::remove(dir_ / "checkpoint" / "model.safetensors");
   const VerifyReport report = verified(dir_);

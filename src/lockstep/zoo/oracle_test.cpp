@@ -205,7 +205,10 @@ void expect_within(const Rounding& rounding) {
       const std::string prefix = name + "/out/grad:";
       if (!spec.name.starts_with(prefix)) continue;
       const auto found = gradients.find(spec.name.substr(prefix.size()));
-      if (found == gradients.end()) continue;
+      if (found == gradients.end()) {
+        ADD_FAILURE() << "no gradient of " << spec.name;
+        continue;
+      }
       const Tensor wanted = oracle.at(spec.name).flatten(), got = found->second.flatten().to(at::kFloat);
       EXPECT_GT(got.dot(wanted).div(got.norm().mul(wanted.norm())).item<double>(), rounding.cosine) << spec.name;
     }

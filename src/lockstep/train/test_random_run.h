@@ -1,0 +1,137 @@
+// Tests only: what a random run is made of: rows, some of which are not usable, ranks, transport, stage, starts and stops.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/exec/test_job.h"
+
+namespace lockstep::test {
+
+struct Row {
+  Features features;
+  bool broken = false;  // the processor refuses it
+};
+
+/// One start of a run; all but the last are stopped.
+struct Start {
+  int64_t batch = 1, accumulation = 1;
+  int stop_rank = -1;     // who wishes to stop
+  int64_t stop_call = 0;  // when it is asked for the so-manieth time
+};
+
+struct Case {
+  uint64_t seed = 0;
+  int world = 1, stage = 0;
+  Transport transport = Transport::kShm;
+  bool any_size = false, tied = false, strict = false, workers = false;
+  int64_t epochs = 1;
+  int64_t fits = 0;  // tokens with padding that fit in memory at once; 0: all
+  JobOptions job;
+  std::vector<Row> rows;
+  std::vector<size_t> broken_lines;  // of the file, before this row: no JSON
+  std::vector<Start> starts;
+
+  Model model() const { return any_size ? qwen_vl_model(tied) : llava_model(tied); }
+  bool fit(const std::vector<Features>& some) const {
+    size_t longest = 0;
+    for (const auto& row : some) longest = std::max(longest, row.input_ids.size());
+    return fits == 0 || static_cast<int64_t>(longest * some.size()) <= fits;
+  }
+  bool usable(size_t row) const { return !rows[row].broken && fit({rows[row].features}); }
+  std::string words() const {
+    return "seed " + std::to_string(seed) + ": " + std::to_string(world) + " ranks over " + transport_name(transport) +
+           ", zero" + std::to_string(stage) + ", " + std::to_string(rows.size()) + " rows, " + std::to_string(epochs) +
+           " epochs, " + std::to_string(starts.size()) + " starts, " + (strict ? "strict" : "skipping") +
+           (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "");
+  }
+};
+
+inline Case random_case(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random() % bound); };
+  const auto one_in = [&](uint64_t n) { return below(n) == 0; };
+  Case c{.seed = seed};
+  c.world = static_cast<int>(1 + below(4));
+  c.stage = std::array{0, 2, 3}.at(static_cast<size_t>(below(3)));
+  c.transport = one_in(3) ? Transport::kGloo : Transport::kShm;
+  c.any_size = one_in(2);
+  c.tied = one_in(2);
+  c.strict = one_in(4);
+  c.workers = one_in(2);
+  c.epochs = 1 + below(3);
+  c.job = {.plan = {.world = c.world, .zero = {c.stage}, .compute = Dtype::kF32}, .seed = random()};
+  c.job.plan.recompute = one_in(2);
+  if (one_in(4)) c.job.plan.frozen.insert(Component::kVision);
+  const int64_t count = 1 + below(18), picture_percent = below(3) * 40;
+  const bool broken = one_in(2);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool picture = below(100) < picture_percent;
+    c.rows.push_back({c.any_size ? random_picture_row(random, picture) : random_row(random, picture)});
+    c.rows.back().broken = broken && one_in(c.strict ? 12 : 5);
+    if (one_in(8)) std::fill(c.rows.back().features.labels.begin(), c.rows.back().features.labels.end(), -100);
+    if (broken && !c.strict && one_in(6)) c.broken_lines.push_back(static_cast<size_t>(i));
+  }
+  if (one_in(2)) c.fits = 12 + below(c.any_size ? 40 : 12);
+  for (int64_t stops = below(3); stops >= 0; --stops) {
+    c.starts.push_back({.batch = 1 + below(3), .accumulation = 1 + below(3)});
+    if (stops == 0) break;
+    c.starts.back().stop_rank = static_cast<int>(below(static_cast<uint64_t>(c.world)));
+    c.starts.back().stop_call = 1 + below(6);
+  }
+  return c;
+}
+
+class CaseProcessor final : public Processor {
+ public:
+  explicit CaseProcessor(const Case& c) : case_(c) {}
+  Features train_features(const Sample& sample, const ProcessOptions& /*options*/) const override {
+    const Row& row = case_.rows.at(std::stoul(sample.messages.at(0).content));
+    if (row.broken) throw data_error(sample.where + ": cannot be processed");
+    Features features = row.features;
+    features.sample = sample;
+    return features;
+  }
+  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
+    return train_features(sample, options);
+  }
+  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for a tokenizer here"); }
+  std::vector<int32_t> stop_tokens() const override { return {}; }
+  int32_t pad_token() const override { return kPadToken; }
+
+ private:
+  const Case& case_;
+};
+
+/// The rows as a file of a test that goes away.
+class File {
+ public:
+  explicit File(const Case& c)
+      : path_(std::filesystem::temp_directory_path() /
+              ("lockstep_step_contract_" + std::to_string(::getpid()) + ".jsonl")) {
+    std::ofstream out(path_);
+    for (size_t i = 0; i < c.rows.size(); ++i) {
+      if (std::count(c.broken_lines.begin(), c.broken_lines.end(), i) > 0) out << "{\"query\": \n";
+      out << R"({"query": ")" << i << R"(", "response": "x"})"
+          << "\n";
+    }
+  }
+  ~File() { std::filesystem::remove(path_); }
+  Dataset read() const { return Dataset({path_.string()}, {.strict = false}); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep::test
