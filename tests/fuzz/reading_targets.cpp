@@ -85,7 +85,7 @@ void picture_config(std::string_view bytes) {
     // Sizes that are allowed and only slow are another matter than what is refused.
     if (clip.shortest_edge < 500 && clip.height < 500 && clip.width < 500 && clip.crop_height < 500 &&
         clip.crop_width < 500)
-      (void)clip_pixels(grey, clip);
+      (void)clip_pixels(grey, clip, "picture");
   } catch (const UserError&) {
   }
   const PatchImageConfig patch = read_patch_image_config(json, "preprocessor_config.json");
