@@ -2,6 +2,8 @@
 import json
 import os
 import signal
+import socket
+import struct
 import tempfile
 import time
 from pathlib import Path
@@ -38,6 +40,33 @@ def is_agent(pid):
 
 def alive(mark):
     return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if environ_of(pid).get("STORY_MARK") == mark]
+
+
+def listening_port(pid):
+    """The TCP port on which a process listens, if there is one."""
+    try:
+        inodes = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+        lines = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    listens = "0A"
+    ports = [int(words[1].rsplit(":", 1)[1], 16) for words in lines if words[3] == listens and f"socket:[{words[9]}]" in inodes]
+    return ports[0] if ports else None
+
+
+def cbor(value):
+    """Of short texts, small numbers and small objects."""
+    if isinstance(value, dict):
+        return bytes([0xA0 + len(value)]) + b"".join(cbor(key) + cbor(one) for key, one in value.items())
+    if isinstance(value, str):
+        return bytes([0x78, len(value)]) + value.encode()
+    return bytes([value])
+
+
+def frame(message):
+    """As agents frame their messages before they know each other."""
+    body = cbor(message)
+    return struct.pack("<I", len(body)) + body
 
 
 class RollCall(Story):
@@ -138,8 +167,9 @@ class RollCall(Story):
             time.sleep(0.05)
         self.assertEqual(alive(mark), [])  # the agent as well
 
-    def node(self, mark, node, port, *words):
-        return self.begin(mark, *words, RANK=node, WORLD_SIZE=2, NPROC_PER_NODE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    def node(self, mark, node, port, *words, secret="one long random text"):
+        return self.begin(mark, *words, RANK=node, WORLD_SIZE=2, NPROC_PER_NODE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                          LOCKSTEP_JOB_SECRET=secret)
 
     def test_two_nodes_tell_the_same(self):
         out, mark, port = self.folder / "nodes", f"nodes-{os.getpid()}", 20000 + (os.getpid() + 7) % 20000
@@ -151,6 +181,47 @@ class RollCall(Story):
             self.assertEqual(one.returncode, 6, one.text)
             self.assertIn("rank 3 was killed (SIGKILL)", one.stderr)
         self.assertEqual(alive(mark), [])
+
+    def test_strangers_on_the_network_end_nothing_and_keep_nobody_out(self):
+        """Silent connections from the start, and then, in vain, the words that would end the job."""
+        out, mark, port = self.folder / "strangers", f"strangers-{os.getpid()}", 20000 + (os.getpid() + 31) % 20000
+        nodes = [self.node(mark, 0, port, *self.sft(out))]
+        end, door = time.monotonic() + 30, None
+        while door is None and time.monotonic() < end:
+            door = listening_port(nodes[0].pid)
+        strangers = [socket.create_connection(("127.0.0.1", door)) for _ in range(200)]
+        self.addCleanup(lambda: [one.close() for one in strangers])
+        nodes.append(self.node(mark, 1, port, *self.sft(out)))
+        self.until_step(out, 3, nodes[0])
+        for words in ([{"kind": "hello", "token": "any", "node": 1}], [{"kind": "hello", "node": 1, "nonce": "0" * 32}], []):
+            strangers.append(socket.create_connection(("127.0.0.1", door)))
+            for word in [*words, {"kind": "suspect"}, {"kind": "end", "exit_code": 6, "text": "forged"}, {"kind": "bye"}]:
+                try:
+                    strangers[-1].sendall(frame(word))
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # hung up on already
+        self.until_step(out, max(losses(out)) + 20, nodes[0])
+        self.assertEqual([node.poll() for node in nodes], [None, None])
+        os.kill(processes_of(mark)[3], signal.SIGKILL)  # and the agents have met all the same
+        for one in [finish(process, 30) for process in nodes]:
+            self.assertEqual(one.returncode, 6, one.text)
+            self.assertIn("rank 3 was killed (SIGKILL)", one.stderr)
+            self.assertNotIn("forged", one.text)
+            self.assertNotIn("LOCKSTEP_JOB_SECRET", one.stderr)
+        self.assertEqual(alive(mark), [])
+
+    def test_nodes_whose_secrets_differ_say_so(self):
+        for secrets, told in ((("one long random text", "another random text"), "LOCKSTEP_JOB_SECRET must be the same on all nodes"),
+                              (("", ""), "LOCKSTEP_JOB_SECRET is not set: whoever can read this job's meeting point")):
+            out, mark, port = self.folder / f"secret{len(secrets[0])}", f"secrets-{os.getpid()}", 20000 + (os.getpid() + 41) % 20000
+            nodes = [self.node(mark, n, port, *self.sft(out, steps=30), secret=secrets[n]) for n in range(2)]
+            done = [finish(process, 60) for process in nodes]
+            self.assertEqual([one.returncode for one in done], [0, 0], done[0].text + done[1].text)
+            self.assertEqual(done[0].stderr.count(told), 1, done[0].text)
+        done = finish(self.node(mark, 0, port, *self.sft(self.folder / "short"), secret="hunter2"))
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("LOCKSTEP_JOB_SECRET: expected at least 16 characters, found 7", done.stderr)
+        self.assertNotIn("hunter2", done.text)
 
     def test_a_node_that_falls_silent_is_named(self):
         out, mark, port = self.folder / "silent", f"silent-{os.getpid()}", 20000 + (os.getpid() + 13) % 20000

@@ -18,6 +18,7 @@
 #include "lockstep/data/patch_image.h"
 #include "lockstep/data/sample.h"
 #include "lockstep/guard/frames.h"
+#include "lockstep/guard/tree_key.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/safetensors_header.h"
 #include "lockstep/state/checkpoint_manifest.h"
@@ -85,7 +86,7 @@ void picture_config(std::string_view bytes) {
     // Sizes that are allowed and only slow are another matter than what is refused.
     if (clip.shortest_edge < 500 && clip.height < 500 && clip.width < 500 && clip.crop_height < 500 &&
         clip.crop_width < 500)
-      (void)clip_pixels(grey, clip);
+      (void)clip_pixels(grey, clip, "picture");
   } catch (const UserError&) {
   }
   const PatchImageConfig patch = read_patch_image_config(json, "preprocessor_config.json");
@@ -110,15 +111,32 @@ void manifest(std::string_view bytes) {
   verify_folder(folder);
 }
 
-void frame(std::string_view bytes) {
+/// A stream on which a peer has said `bytes` and left.
+FrameStream said(std::string_view bytes) {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return;
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return FrameStream(-1);
   bytes = bytes.substr(0, 60'000);  // what a socket holds
   (void)!::write(ends[1], bytes.data(), bytes.size());
   ::close(ends[1]);
-  FrameStream stream(ends[0]);
+  return FrameStream(ends[0]);
+}
+
+void frame(std::string_view bytes) {
+  FrameStream stream = said(bytes);
   stream.pump();
   while (const auto message = stream.receive()) (void)message->dump(-1, ' ', false, Json::error_handler_t::replace);
+  FrameStream sealed = said(bytes);
+  sealed.seal(MacKey("ours"), MacKey("theirs"));
+  sealed.pump();
+  if (sealed.receive()) std::abort();  // nobody here has the key
+}
+
+/// Both sides of a greeting, with a peer that does not know the key.
+void greeting(std::string_view bytes) {
+  const MacKey key = tree_key("a long random secret", "salt");
+  FrameStream from_child = said(bytes), from_parent = said(bytes);
+  if (ParentGreeting(0).hear(from_child, key, [](int) { return true; }) == Greeted::kMet) std::abort();
+  if (ChildGreeting(key, {.child = 1, .parent = 0}).hear(from_parent) == Greeted::kMet) std::abort();
 }
 
 }  // namespace
@@ -145,7 +163,8 @@ std::vector<Target> reading_targets() {
           {"text_config", text_config},
           {"trainer_state", trainer_state},
           {"manifest", manifest},
-          {"frame", frame}};
+          {"frame", frame},
+          {"greeting", greeting}};
 }
 
 void run_one(const Target& target, std::string_view bytes) {

@@ -13,6 +13,7 @@
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/guard/tree_key.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +25,7 @@ void print_now(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
 }  // namespace
 
-int run_agent(const Words& args) {
+int run_agent(const Words& args, const Host& host) {
   AgentOptions options{.say = print_now};
   RunFlags flags;
   CLI::App app("the watcher of one node's ranks; started by them", "lockstep agent");
@@ -40,6 +41,7 @@ int run_agent(const Words& args) {
   if (!parse_flags(app, args)) return 0;
   options.judge = flags.judge();
   options.strict = flags.guard == "strict";
+  options.job_secret = job_secret(host.env);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);  // it ends with its ranks
   Agent agent(options);
   // Who started us may be gone before it has read this, or before it has joined: then nobody else knows our address.

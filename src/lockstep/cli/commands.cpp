@@ -97,7 +97,7 @@ int run_words(const Words& words, const Host& host) {
     return 0;
   }
   const Words args(words.begin() + 1, words.end());
-  if (words[0] == "agent") return run_agent(args);  // started by ranks
+  if (words[0] == "agent") return run_agent(args, host);  // started by ranks
   return run_verb(find_verb(words[0]), args, host);
 }
 

@@ -27,7 +27,7 @@ int run_demo(const Words& args, const Host& host);
 /// sft with a file of stages.
 int run_staged_sft(const StagedFile& file, const Words& args, const Host& host);
 /// The watcher of a node's ranks. Nobody types it: the first rank of a node starts it, and it ends with the last one.
-int run_agent(const Words& args);
+int run_agent(const Words& args, const Host& host);
 
 extern const char* const sft_summary;
 extern const char* const eval_summary;

@@ -26,6 +26,7 @@
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/guard/agent.h"
+#include "lockstep/guard/tree_key.h"
 
 namespace lockstep {
 namespace {
@@ -280,6 +281,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
                .world_size = world.num_nodes * processes,
                .judge = options.judge,
                .strict = options.guard == Guard::kStrict,
+               .job_secret = job_secret(env),
                .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }});
   Launch launch(options, agent, signals);
   for (int local = 0; local < processes; ++local) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rendezvous.h"
+#include "lockstep/guard/frames.h"
 #include "lockstep/guard/tree_link.h"
 #include "lockstep/tensor/devices.h"
 
@@ -165,17 +167,50 @@ std::string agent_of_node(const World& world, const ConnectOptions& options, Ren
   return rendezvous.get(key, options.rendezvous_patience);
 }
 
-/// The agents of the nodes find each other through their first ranks; later they need the meeting point no more.
+/// What a node's first rank says of its agent at the meeting point.
+struct TreeEntry {
+  std::string host;
+  int port = 0;
+  std::string salt;  // of the root alone
+};
+
+TreeEntry tree_entry(const World& world, Rendezvous& rendezvous, int node, Clock::duration patience) {
+  const std::string key = key_of("tree", node), text = rendezvous.get(key, patience);
+  const auto words = split(text, ' ');
+  TreeEntry entry;
+  if (words.size() >= 2) {
+    const char* const end = words[1].data() + words[1].size();
+    const auto [read, fault] = std::from_chars(words[1].data(), end, entry.port);
+    entry.host = words[0];
+    if (words.size() == 3) entry.salt = words[2];
+    if (fault == std::errc() && read == end && entry.salt.empty() == (node > 0)) return entry;
+  }
+  throw CollectiveError(
+      fmt::format(
+          "rank {} of {}: {} at the meeting point {}:{} should name the agent of node {} (host, port{}), and is "
+          "{} bytes of something else",
+          world.rank, world.size, key, world.master_addr, world.master_port, node, node == 0 ? ", salt" : "",
+          text.size()),
+      "start all nodes with the same version; somebody else may write there: see SECURITY.md");
+}
+
+/// The agents of the nodes find each other through their first ranks; later they need the meeting point no more. What
+/// stands there is no secret: the salt makes a key only together with LOCKSTEP_JOB_SECRET. Each agent has its key before
+/// others learn where it is.
 void join_tree(const World& world, const Member& member, const ConnectOptions& options, Rendezvous& rendezvous) {
   if (world.num_nodes < 2 || world.local_rank != 0 || member.tree_port() == 0) return;
-  rendezvous.set(key_of("tree", world.node),
-                 fmt::format("{} {} {}", world.node == 0 ? world.master_addr : own_address_towards(world.master_addr),
-                             member.tree_port(), member.token()));
-  if (world.node == 0) return;
-  const auto parent = split(rendezvous.get(key_of("tree", tree_parent(world.node)), options.rendezvous_patience), ' ');
-  const auto root =
-      split(rendezvous.get(key_of("tree", 0), options.rendezvous_patience), ' ');  // whose token is the job's
-  if (parent.size() == 3 && root.size() == 3) member.tell_parent(parent[0], std::stoi(parent[1]), root[2]);
+  const std::string key = key_of("tree", world.node);
+  if (world.node == 0) {
+    const std::string salt = random_token();
+    member.tell_salt(salt);
+    return rendezvous.set(key, fmt::format("{} {} {}", world.master_addr, member.tree_port(), salt));
+  }
+  TreeEntry parent = tree_entry(world, rendezvous, 0, options.rendezvous_patience);
+  member.tell_salt(parent.salt);
+  rendezvous.set(key, fmt::format("{} {}", own_address_towards(world.master_addr), member.tree_port()));
+  const int node = tree_parent(world.node);
+  if (node > 0) parent = tree_entry(world, rendezvous, node, options.rendezvous_patience);
+  member.tell_parent(parent.host, parent.port);
 }
 
 }  // namespace

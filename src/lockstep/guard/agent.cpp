@@ -28,13 +28,8 @@ constexpr auto kPacePause = std::chrono::seconds(1);
 constexpr auto kStackPatience = std::chrono::milliseconds(500);
 constexpr double kParentSilence = 6;
 constexpr auto kLastNode = std::chrono::minutes(10);  // between the end of this node's ranks and that of those below
+constexpr auto kLastGreeting = std::chrono::seconds(1);
 constexpr double kNoticeGrowth = 3;
-
-std::string kind_of(const Json& message) {
-  return message.is_object() && message.contains("kind") && message["kind"].is_string()
-             ? message["kind"].get<std::string>()
-             : std::string();
-}
 
 std::string text_of(const Json& message, const char* name) {
   const auto at = message.find(name);
@@ -54,8 +49,8 @@ RankSet ranks_of(const Json& message) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), ranks_(random_token(), options_.node), out_of_memory_kills_(out_of_memory_kills()) {
-  if (options_.num_nodes > 1) tree_ = std::make_unique<TreeLink>(ranks_.token(), options_.node, options_.num_nodes);
+    : options_(std::move(options)), ranks_(options_.node), out_of_memory_kills_(out_of_memory_kills()) {
+  if (options_.num_nodes > 1) tree_ = std::make_unique<TreeLink>(options_.node, options_.num_nodes);
   ranks_.set_welcome(options_.strict, tree_ == nullptr ? 0 : tree_->port());
   for (int local = 0; local < options_.local_ranks; ++local) {
     ranks_.expect(options_.first_rank + local, local, options_.world_size, 0);
@@ -65,7 +60,7 @@ Agent::Agent(AgentOptions options)
 
 Agent::~Agent() { thread_.reset(); }
 
-std::string Agent::address() const { return ranks_.name() + ":" + ranks_.token(); }
+std::string Agent::address() const { return ranks_.name(); }
 
 void Agent::started(int rank, int local_rank, pid_t pid) {
   const std::lock_guard lock(mutex_);
@@ -107,6 +102,8 @@ bool Agent::all_gone() const {
 std::optional<Conclusion> Agent::close() {
   const Deadline last_node(kLastNode);
   while (!last_node.passed() && others_need_this_node()) std::this_thread::sleep_for(kTurn);
+  const Deadline greeting(kLastGreeting);
+  while (!greeting.passed() && meeting_parent()) std::this_thread::sleep_for(kTurn);
   thread_.reset();
   const std::lock_guard lock(mutex_);
   ranks_.pump();
@@ -131,6 +128,12 @@ std::optional<Conclusion> Agent::close() {
 bool Agent::others_need_this_node() const {
   const std::lock_guard lock(mutex_);
   return tree_ != nullptr && !conclusion_ && !quiet_ && !tree_->children_left();
+}
+
+/// Of a job so short that its nodes are still greeting each other: the last census should get through.
+bool Agent::meeting_parent() const {
+  const std::lock_guard lock(mutex_);
+  return tree_ != nullptr && !conclusion_ && !quiet_ && tree_->meeting_parent();
 }
 
 void Agent::run(const std::stop_token& stop) {
@@ -165,9 +168,12 @@ void Agent::wait_for_news() {
 
 void Agent::turn() {
   ranks_.pump();
-  for (const auto& word : ranks_.take_words()) meet_parent(parse_json_or_discard(word));
+  for (const auto& word : ranks_.take_words()) hear_rank(parse_json_or_discard(word));
   if (tree_ != nullptr) {
     const TreeNews received = tree_->pump();
+    for (const auto& notice : received.notices) say(fmt::format("{}: notice: {}", options_.program, notice));
+    // Who is here, should this node fall silent.
+    if (received.parent_met) tree_->send_census(ranks_.census(1), /*whole=*/false);
     for (const auto& order : received.from_parent) obey(parse_json_or_discard(order));
     for (const auto& word : received.from_children) hear(parse_json_or_discard(word));
   }
@@ -201,7 +207,7 @@ void Agent::alert(Clock::time_point now) {
 
 /// What a child says besides its census.
 void Agent::hear(const Json& word) {
-  const std::string kind = kind_of(word);
+  const std::string kind = message_kind(word);
   if (kind == "suspect") {
     alert(Clock::now());
   } else if (kind == "pace") {
@@ -215,7 +221,7 @@ void Agent::hear(const Json& word) {
 
 /// What the parent says.
 void Agent::obey(const Json& order) {
-  const std::string kind = kind_of(order);
+  const std::string kind = message_kind(order);
   if (tree_ != nullptr) tree_->send_down(order);
   if (kind == "report") {
     alert_until_ = Clock::now() + kAlert;
@@ -235,13 +241,24 @@ void Agent::obey(const Json& order) {
   }
 }
 
-/// The agent of the parent node, as the first rank of this one has learnt it from the meeting point.
-void Agent::meet_parent(const Json& word) {
-  if (tree_ == nullptr || is_root() || !word.is_object()) return;
+/// What the first rank of this node has learnt at the meeting point: the salt of the job's key, then where the parent is.
+void Agent::hear_rank(const Json& word) {
+  if (tree_ == nullptr || !word.is_object()) return;
+  if (const std::string salt = text_of(word, "salt"); !salt.empty() && !tree_->has_key()) {
+    tree_->set_key(tree_key(options_.job_secret, salt));
+    if (is_root() && options_.job_secret.empty()) {
+      say(fmt::format(
+          "{}: notice: LOCKSTEP_JOB_SECRET is not set: whoever can read this job's meeting point can speak in "
+          "the roll call of its nodes, and end the job; give all nodes one long random text",
+          options_.program));
+    }
+  }
   const auto port = word.find("port");
-  if (port == word.end() || !port->is_number_integer()) return;
-  if (tree_->connect_parent(text_of(word, "host"), port->get<int>(), text_of(word, "token"))) {
-    tree_->send_census(ranks_.census(1), /*whole=*/false);  // who is here, should this node fall silent
+  if (is_root() || port == word.end() || !port->is_number_integer()) return;
+  const std::string host = text_of(word, "host");
+  if (!tree_->connect_parent(host, port->get<int>())) {
+    say(fmt::format("{}: notice: the agent of node {} cannot be looked for at {}:{}; node {} judges its ranks alone",
+                    options_.program, tree_parent(options_.node), host, port->get<int>(), options_.node));
   }
 }
 

@@ -31,6 +31,7 @@ struct AgentOptions {
   JudgeOptions judge;
   double grace_seconds = 3;  // between the ending and SIGKILL
   bool strict = false;
+  std::string job_secret;                       // see tree_key.h; empty: whoever reads the meeting point can join
   std::function<void(const std::string&)> say;  // a notice, as lines without the last newline
 };
 
@@ -49,7 +50,7 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  /// For the environment of the ranks.
+  /// For the environment of the ranks. No secret: the kernel says who knocks there.
   std::string address() const;
 
   void started(int rank, int local_rank, pid_t pid);
@@ -78,7 +79,7 @@ class Agent {
   void alert(Clock::time_point now);
   void obey(const Json& order);
   void hear(const Json& word);
-  void meet_parent(const Json& word);
+  void hear_rank(const Json& word);
   void hold_roll_call(size_t tail);
   void report_up(const Census& census, bool whole);
   void watch_pace();
@@ -91,6 +92,7 @@ class Agent {
   void say(const std::string& text) const;
   std::string headline(const Diagnosis& diagnosis) const;
   bool others_need_this_node() const;
+  bool meeting_parent() const;
   bool is_root() const { return options_.node == 0; }
 
   AgentOptions options_;

@@ -19,6 +19,8 @@ using std::chrono::seconds;
 const CallSignature kSum = CallSignature::of(Op::kAllReduce, "f32", std::array<int64_t, 1>{4});
 const CallSignature kWideSum = CallSignature::of(Op::kAllReduce, "f32", std::array<int64_t, 1>{6});
 
+const std::string kSecret = "a long random secret";
+
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 bool holds_soon(const std::function<bool()>& condition) {
@@ -223,7 +225,7 @@ TEST(Agent, StrictlyNobodyStartsBeforeAllAgree) {
 /// An agent of one of two nodes with one rank, which has joined as a process would.
 class JoinedNode {
  public:
-  explicit JoinedNode(int node, JudgeOptions judge = {})
+  explicit JoinedNode(int node, JudgeOptions judge = {}, const std::string& secret = kSecret)
       : agent({.program = "test",
                .node = node,
                .num_nodes = 2,
@@ -231,6 +233,7 @@ class JoinedNode {
                .world_size = 2,
                .judge = judge,
                .grace_seconds = 1e6,
+               .job_secret = secret,
                .say = notices.sink()}),
         member(rank.recorder, {.address = agent.address(),
                                .identity = {.rank = node, .world_size = 2, .node = node, .pid = ::getpid()},
@@ -244,11 +247,38 @@ class JoinedNode {
 };
 
 struct TwoNodes {
-  explicit TwoNodes(JudgeOptions judge = {}) : first(0, judge), second(1, judge) {
-    second.member.tell_parent("127.0.0.1", first.member.tree_port(), first.member.token());
+  explicit TwoNodes(JudgeOptions judge = {}, const std::string& secret = kSecret)
+      : first(0, judge, secret), second(1, judge) {
+    for (auto* node : {&first, &second}) node->member.tell_salt("salt of this attempt");
+    second.member.tell_parent("127.0.0.1", first.member.tree_port());
   }
   JoinedNode first, second;
 };
+
+// Each judges its own ranks, is heard by nobody else, and people learn why.
+TEST(TwoAgents, WithDifferentSecretsSayAWordAndGoOn) {
+  TwoNodes nodes({}, "another secret of a job");
+  ASSERT_TRUE(holds_soon([&] {
+    return says(nodes.first.notices.all(),
+                "who calls itself the agent of node 1, at 127.0.0.1, does not know this job's key") &&
+           says(nodes.second.notices.all(), "LOCKSTEP_JOB_SECRET must be the same on all nodes");
+  }));
+  nodes.second.rank.recorder.say_last_words({.code = ExitCode::kNumerics, .message = "loss is nan"});
+  ASSERT_TRUE(holds_soon([&] { return nodes.second.agent.conclusion().has_value(); }));
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(nodes.first.agent.conclusion(), std::nullopt);
+}
+
+TEST(TwoAgents, AreToldWhatItMeansToHaveNoSecret) {
+  JoinedNode alone(0, {}, "");
+  alone.member.tell_salt("salt");
+  alone.member.tell_salt("salt");
+  ASSERT_TRUE(holds_soon([&] { return says(alone.notices.all(), "LOCKSTEP_JOB_SECRET is not set"); }));
+  std::this_thread::sleep_for(milliseconds(100));
+  const std::string all = alone.notices.all();
+  EXPECT_EQ(all.find("is not set"), all.rfind("is not set")) << all;  // once
+  EXPECT_FALSE(says(TwoNodes().first.notices.all(), "is not set"));
+}
 
 TEST(TwoAgents, AgreeOnOneDiagnosis) {
   TwoNodes nodes;

@@ -22,6 +22,15 @@ constexpr JsonLimits kLimits{.depth = 32};
 constexpr size_t kMaxTaken = size_t{1} << 20;     // read bytes that may stay before the rest moves up
 constexpr size_t kMaxWaiting = size_t{64} << 20;  // a peer that does not read loses the connection
 
+/// The frame's number stands in no frame: both count.
+Digest mark_of(const MacKey& key, uint64_t number, std::string_view frame) {
+  std::array<char, sizeof number> count{};
+  for (size_t i = 0; i < count.size(); ++i) count[i] = static_cast<char>(number >> (8 * i));
+  return key.finish(key.begin().add({count.data(), count.size()}).add(frame));
+}
+
+std::string_view cut(const Digest& mark) { return {reinterpret_cast<const char*>(mark.data()), FrameStream::kMark}; }
+
 }  // namespace
 
 FrameStream::FrameStream(FrameStream&& other) noexcept
@@ -29,6 +38,8 @@ FrameStream::FrameStream(FrameStream&& other) noexcept
       limit_(other.limit_),
       taken_(std::exchange(other.taken_, 0)),
       deaf_(other.deaf_),
+      forged_(other.forged_),
+      seal_(std::move(other.seal_)),
       in_(std::move(other.in_)),
       out_(std::move(other.out_)) {
   other.in_.clear();
@@ -42,6 +53,11 @@ void FrameStream::close() {
   out_.clear();
 }
 
+void FrameStream::seal(const MacKey& sending, const MacKey& receiving) {
+  limit_ = kMaxFrame;
+  seal_ = Seal{.sending = sending, .receiving = receiving};
+}
+
 void FrameStream::send(const Json& message) {
   if (!open() || deaf_) return;
   std::string body;
@@ -50,7 +66,9 @@ void FrameStream::send(const Json& message) {
   if (body.size() > kMaxFrame || out_.size() > kMaxWaiting) return close();
   std::array<char, kHead> head{};
   std::memcpy(head.data(), &length, kHead);
+  const size_t begin = out_.size();
   out_.append(head.data(), kHead).append(body);
+  if (seal_) out_.append(cut(mark_of(seal_->sending, seal_->sent++, std::string_view(out_).substr(begin))));
   write_out();
 }
 
@@ -69,7 +87,7 @@ void FrameStream::write_out() {
 void FrameStream::pump() {
   write_out();
   std::array<char, 65536> buffer;
-  while (open() && in_.size() - taken_ < limit_ + kHead) {
+  while (open() && in_.size() - taken_ < kHead + limit_ + mark_size()) {
     const ssize_t got = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return close();
@@ -93,10 +111,18 @@ std::optional<Json> FrameStream::receive() {
     refuse();
     return std::nullopt;
   }
-  if (there < kHead + length) return std::nullopt;
-  const char* begin = in_.data() + taken_ + kHead;
-  Json message = parse_cbor_or_discard({begin, length}, kLimits);
-  taken_ += kHead + length;
+  if (there < kHead + length + mark_size()) return std::nullopt;
+  const std::string_view frame(in_.data() + taken_, kHead + length);
+  if (seal_) {  // before a byte of it is looked at
+    const std::string_view mark(frame.data() + frame.size(), kMark);
+    forged_ = !same_bytes(cut(mark_of(seal_->receiving, seal_->heard++, frame)), mark);
+    if (forged_) {
+      refuse();
+      return std::nullopt;
+    }
+  }
+  Json message = parse_cbor_or_discard({frame.data() + kHead, length}, kLimits);
+  taken_ += kHead + length + mark_size();
   if (taken_ == in_.size() || taken_ > kMaxTaken) {
     in_.erase(0, taken_);
     taken_ = 0;
@@ -118,12 +144,10 @@ std::string random_token() {
   return token;
 }
 
-bool same_token(const std::string& a, const std::string& b) {
-  unsigned difference = a.size() == b.size() ? 0U : 1U;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]));
-  }
-  return difference == 0;
+std::string message_kind(const Json& message) {
+  return message.is_object() && message.contains("kind") && message["kind"].is_string()
+             ? message["kind"].get<std::string>()
+             : std::string();
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kGreeting = std::chrono::seconds(2);               // for a stranger to show the token
+constexpr auto kGreeting = std::chrono::seconds(2);               // for a stranger to say who it is
 constexpr size_t kMaxStrangers = 256, kMaxWords = 64;             // words: of a rank, at once
 constexpr auto kLookPause = std::chrono::milliseconds(100);       // between looks at /proc
 constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent itself was stopped for longer: start anew
@@ -29,8 +29,7 @@ double seconds_from(Clock::time_point since) { return std::chrono::duration<doub
 
 }  // namespace
 
-LocalRanks::LocalRanks(std::string token, int node)
-    : name_("lockstep-" + random_token()), token_(std::move(token)), node_(node), host_(host_name()) {
+LocalRanks::LocalRanks(int node) : name_("lockstep-" + random_token()), node_(node), host_(host_name()) {
   listener_ = listen_on_name(name_);
 }
 
@@ -112,9 +111,8 @@ void LocalRanks::let_in(int socket, Packet& packet) {
   };
   if (!own_user) return refuse("another user's process");
   const Json greeting = parse_json_or_discard(packet.text);
-  const bool whole = greeting.is_object() && greeting.contains("token") && greeting["token"].is_string() &&
-                     greeting.contains("rank") && greeting["rank"].is_number_integer();
-  if (!whole || !same_token(greeting["token"].get<std::string>(), token_)) return refuse("the token is wrong");
+  const bool whole = greeting.is_object() && greeting.contains("rank") && greeting["rank"].is_number_integer();
+  if (!whole) return refuse("the greeting names no rank");
   const int64_t rank = greeting["rank"].get<int64_t>();
   if (rank < 0 || rank > kMaxRanks) return refuse("there is no such rank");
   const auto known = ranks_.find(static_cast<int>(rank));

@@ -1,5 +1,6 @@
 // The ranks of one node as its agent knows them: who has joined over the node's socket, with which board, and what the
-// kernel and the parent say of their processes.
+// kernel and the parent say of their processes. The kernel says too whose process knocks: only the own user's comes in, so
+// that no token is needed.
 #pragma once
 
 #include <map>
@@ -20,13 +21,12 @@ namespace lockstep {
 class LocalRanks {
  public:
   /// Listens under a random name that leaves nothing on disk.
-  LocalRanks(std::string token, int node);
+  explicit LocalRanks(int node);
   ~LocalRanks();
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
   const std::string& name() const { return name_; }
-  const std::string& token() const { return token_; }
 
   void expect(int rank, int local_rank, int world_size, pid_t pid);  // pid 0: not known
   void ended(int rank, const ProcessEnd& end);
@@ -84,7 +84,7 @@ class LocalRanks {
   static void look(Local& local);
   RankReport report(int rank, const Local& local, size_t tail) const;
 
-  std::string name_, token_;
+  std::string name_;
   int node_, listener_ = -1, tree_port_ = 0;
   bool strict_ = false;
   std::vector<std::string> words_;

@@ -39,9 +39,7 @@ class Knock {
   Knock& operator=(const Knock&) = delete;
 
   void say(std::string_view text, int descriptor = -1) const { EXPECT_TRUE(send_packet(socket_, text, descriptor)); }
-  void greet(const std::string& token, const Json& rank, int descriptor) const {
-    say(Json({{"token", token}, {"rank", rank}}).dump(), descriptor);
-  }
+  void greet(const Json& rank, int descriptor) const { say(Json({{"rank", rank}}).dump(), descriptor); }
   /// What the agent answers; "" when it hangs up without a word.
   std::string answer(LocalRanks& ranks) const {
     std::string text;
@@ -58,13 +56,13 @@ class Knock {
   int socket_;
 };
 
-TEST(LocalRanks, LetsInWhoShowsTokenAndBoard) {
-  LocalRanks ranks("token", 2);
+TEST(LocalRanks, LetsInWhoNamesItsRankAndShowsItsBoard) {
+  LocalRanks ranks(2);
   ranks.set_welcome(/*strict=*/true, 4711);
   Recorder recorder;
   recorder.introduce({.rank = 3, .world_size = 8, .pid = ::getpid()});
   const Knock knock(ranks);
-  knock.greet("token", 3, recorder.memory()->fd());
+  knock.greet(3, recorder.memory()->fd());
   EXPECT_EQ(knock.answer(ranks), R"({"welcome":true,"strict":true,"tree_port":4711})");
   EXPECT_TRUE(ranks.any_joined());
   recorder.enter_phase(Phase::kSave, "x");
@@ -79,7 +77,7 @@ TEST(LocalRanks, LetsInWhoShowsTokenAndBoard) {
 }
 
 TEST(LocalRanks, RefusesEverybodyElse) {
-  LocalRanks ranks("token", 0);
+  LocalRanks ranks(0);
   const Recorder first, second;
   const int board = first.memory()->fd();
   const int garbage = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -88,39 +86,37 @@ TEST(LocalRanks, RefusesEverybodyElse) {
     greet(knock);
     return knock.answer(ranks);
   };
-  const auto with = [&](const std::string& token, const Json& rank, int descriptor) {
-    return answer([&](const Knock& knock) { knock.greet(token, rank, descriptor); });
+  const auto with = [&](const Json& rank, int descriptor) {
+    return answer([&](const Knock& knock) { knock.greet(rank, descriptor); });
   };
-  EXPECT_EQ(with("wrong", 0, board), R"({"refused":"the token is wrong"})");
-  EXPECT_EQ(with("", 0, board), R"({"refused":"the token is wrong"})");
-  EXPECT_EQ(with("token", "0", board), R"({"refused":"the token is wrong"})");
-  EXPECT_EQ(with("token", -1, board), R"({"refused":"there is no such rank"})");
-  EXPECT_EQ(with("token", int64_t{1} << 40, board), R"({"refused":"there is no such rank"})");
-  EXPECT_EQ(with("token", 0, -1), R"({"refused":"no board of this version"})");
-  EXPECT_EQ(with("token", 0, garbage), R"({"refused":"no board of this version"})");
-  EXPECT_EQ(answer([](const Knock& knock) { knock.say("{"); }), R"({"refused":"the token is wrong"})");
+  EXPECT_EQ(with("0", board), R"({"refused":"the greeting names no rank"})");
+  EXPECT_EQ(with(-1, board), R"({"refused":"there is no such rank"})");
+  EXPECT_EQ(with(int64_t{1} << 40, board), R"({"refused":"there is no such rank"})");
+  EXPECT_EQ(with(0, -1), R"({"refused":"no board of this version"})");
+  EXPECT_EQ(with(0, garbage), R"({"refused":"no board of this version"})");
+  EXPECT_EQ(answer([](const Knock& knock) { knock.say("{"); }), R"({"refused":"the greeting names no rank"})");
   EXPECT_EQ(answer([&](const Knock& knock) { knock.say(std::string(4000, '['), board); }),
-            R"({"refused":"the token is wrong"})");
+            R"({"refused":"the greeting names no rank"})");
   EXPECT_FALSE(ranks.any_joined());
   EXPECT_TRUE(ranks.reports(8).empty());  // nothing is left of them
   EXPECT_EQ(ranks.descriptors().size(), 1U);
 
   const Knock joined(ranks);
-  joined.greet("token", 0, board);
+  joined.greet(0, board);
   EXPECT_NE(joined.answer(ranks).find("welcome"), std::string::npos);
-  EXPECT_EQ(with("token", 0, second.memory()->fd()), R"({"refused":"this rank has joined already"})");
+  EXPECT_EQ(with(0, second.memory()->fd()), R"({"refused":"this rank has joined already"})");
   EXPECT_FALSE(ranks.all_gone());
   ::close(garbage);
 }
 
 TEST(LocalRanks, SilentStrangersHoldNobodyUp) {
-  LocalRanks ranks("token", 0);
+  LocalRanks ranks(0);
   std::vector<std::unique_ptr<Knock>> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<Knock>(ranks));
   ranks.pump();
   Recorder recorder;
   const Knock knock(ranks);
-  knock.greet("token", 1, recorder.memory()->fd());
+  knock.greet(1, recorder.memory()->fd());
   EXPECT_NE(knock.answer(ranks).find("welcome"), std::string::npos);
   EXPECT_EQ(silent.front()->answer(ranks), "");
   EXPECT_EQ(ranks.reports(1).size(), 1U);
@@ -130,9 +126,9 @@ TEST(LocalRanks, AnyPacketsAreHeardWithoutHarm) {
   constexpr uint64_t kSeed = 41;
   fmt::print("seed {}\n", kSeed);
   std::mt19937_64 random(kSeed);
-  LocalRanks ranks("token", 0);
+  LocalRanks ranks(0);
   const Recorder recorder;
-  const std::string valid = R"({"token":"token","rank":1})";
+  const std::string valid = R"({"rank":1})";
   for (int round = 0; round < 400; ++round) {
     const Knock knock(ranks);
     std::string text = valid;
@@ -148,7 +144,7 @@ TEST(LocalRanks, AnyPacketsAreHeardWithoutHarm) {
 
 // A real process: how it stops, dies, and is seen to.
 TEST(LocalRanks, SeesAProcessStopAndDie) {
-  LocalRanks ranks("token", 0);
+  LocalRanks ranks(0);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -43,12 +43,13 @@ Member::~Member() {
 }
 
 void Member::greet() {
-  const size_t colon = options_.address.find(':');
-  if (colon == std::string::npos) throw no_agent(fmt::format("\"{}\" is no address", options_.address));
-  token_ = options_.address.substr(colon + 1);
-  socket_ = connect_to_name(options_.address.substr(0, colon));
-  if (socket_ < 0) throw no_agent(fmt::format("nobody listens ({})", std::strerror(errno)));
-  const Json greeting = {{"token", token_}, {"rank", options_.identity.rank}};
+  socket_ = connect_to_name(options_.address);
+  if (socket_ < 0) throw no_agent(fmt::format("nobody listens at \"{}\" ({})", options_.address, std::strerror(errno)));
+  if (!peer_of(socket_).second) {  // the address may come from the meeting point, where anybody writes
+    ::close(socket_);
+    throw no_agent(fmt::format("another user's process listens at \"{}\"", options_.address));
+  }
+  const Json greeting = {{"rank", options_.identity.rank}};
   const auto packet = send_packet(socket_, greeting.dump(), recorder_.memory()->fd())
                           ? receive_packet(socket_, kWelcomeMs)
                           : std::nullopt;
@@ -61,8 +62,10 @@ void Member::greet() {
   recorder_.set_watched(answer.value("strict", false));
 }
 
-void Member::tell_parent(const std::string& host, int port, const std::string& token) const {
-  send_packet(socket_, Json({{"host", host}, {"port", port}, {"token", token}}).dump());
+void Member::tell_salt(const std::string& salt) const { send_packet(socket_, Json({{"salt", salt}}).dump()); }
+
+void Member::tell_parent(const std::string& host, int port) const {
+  send_packet(socket_, Json({{"host", host}, {"port", port}}).dump());
 }
 
 void Member::listen(const std::stop_token& stop) {

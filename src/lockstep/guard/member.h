@@ -32,9 +32,9 @@ class Member {
 
   /// Where the agents of other nodes find this node's; 0 when it is alone.
   int tree_port() const { return tree_port_; }
-  const std::string& token() const { return token_; }
-  /// Tells the agent where its parent is.
-  void tell_parent(const std::string& host, int port, const std::string& token) const;
+  /// Tells the agent the salt of this attempt's key (tree_key), and after it where its parent is.
+  void tell_salt(const std::string& salt) const;
+  void tell_parent(const std::string& host, int port) const;
 
  private:
   void greet();
@@ -43,7 +43,6 @@ class Member {
 
   Recorder& recorder_;
   MemberOptions options_;
-  std::string token_;
   int socket_ = -1, tree_port_ = 0;
   std::unique_ptr<Worker> thread_;
 };

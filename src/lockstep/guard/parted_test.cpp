@@ -24,7 +24,7 @@ class Parted : public ::testing::Test {
     recorders_[rank].enter(0, signature, label, std::source_location::current());
   }
 
-  LocalRanks ranks_{"token", 0};
+  LocalRanks ranks_{0};
   std::array<Recorder, 2> recorders_;
 };
 
@@ -59,13 +59,13 @@ TEST_F(Parted, LetsARankBeFarAhead) {
 
 // Found by a job whose second rank never started: its agent stayed for ever.
 TEST(LocalRanksGone, DoesNotWaitForRanksThatNeverJoined) {
-  LocalRanks ranks("token", 0);
+  LocalRanks ranks(0);
   ranks.expect(0, 0, 2, 0);
   ranks.expect(1, 1, 2, 0);
   EXPECT_FALSE(ranks.all_gone());
   Recorder recorder;
   const int socket = connect_to_name(ranks.name());
-  ASSERT_TRUE(send_packet(socket, R"({"token": "token", "rank": 0})", recorder.memory()->fd()));
+  ASSERT_TRUE(send_packet(socket, R"({"rank": 0})", recorder.memory()->fd()));
   const Deadline deadline(std::chrono::seconds(10));
   while (!ranks.any_joined() && !deadline.passed()) ranks.pump();
   EXPECT_FALSE(ranks.all_gone());

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,46 +13,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lockstep/base/error.h"
-
 namespace lockstep {
 namespace {
 
 constexpr auto kBeat = std::chrono::milliseconds(500);
-constexpr auto kSilence = std::chrono::seconds(5);   // of a child, after which its node is lost
-constexpr auto kGreeting = std::chrono::seconds(2);  // for a stranger to show the token
-constexpr size_t kMaxStrangers = 64;
+constexpr auto kSilence = std::chrono::seconds(5);  // of a child, after which its node is lost
+constexpr auto kAnswer = std::chrono::seconds(10);  // for a parent to answer a greeting: longer than it waits for us
+constexpr auto kLonely = std::chrono::seconds(15);  // without having met the parent, until people are told
+constexpr auto kFirstPause = std::chrono::milliseconds(100);
+constexpr auto kLongestPause = std::chrono::seconds(5);
 
-std::string kind_of(const Json& message) {
-  return message.is_object() && message.contains("kind") && message["kind"].is_string()
-             ? message["kind"].get<std::string>()
-             : std::string();
-}
-
-int listen_anywhere(int& port) {
-  const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const bool six = fd >= 0;
-  const int listener = six ? fd : ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  sockaddr_storage address{};
-  socklen_t length = six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  address.ss_family = six ? AF_INET6 : AF_INET;
-  if (six) {
-    const int no = 0;
-    ::setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr = in6addr_any;
-  }
-  constexpr int kBacklog = 64;
-  if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(listener, kBacklog) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    const std::string why = std::strerror(errno);
-    if (listener >= 0) ::close(listener);
-    throw Error(ExitCode::kInternal, fmt::format("listening for the agents of other nodes: {}", why));
-  }
-  port = ntohs(six ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                   : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-  return listener;
-}
+/// Also of a message that holds bytes which are no text.
+std::string text_of(const Json& message) { return message.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace
 
@@ -67,90 +38,108 @@ std::vector<int> tree_children(int node, int num_nodes) {
   return children;
 }
 
-TreeLink::TreeLink(std::string token, int node, int num_nodes)
-    : token_(std::move(token)), node_(node), num_nodes_(num_nodes) {
-  listener_ = listen_anywhere(port_);
-}
-
-TreeLink::~TreeLink() { ::close(listener_); }
-
-bool TreeLink::connect_parent(const std::string& host, int port, const std::string& token) {
-  token_ = token;  // the root's: one for the whole job
+bool TreeLink::connect_parent(const std::string& host, int port) {
   constexpr int kLastPort = 65535;
-  if (port < 1 || port > kLastPort) return false;
+  if (port < 1 || port > kLastPort || !key_) return false;
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const bool begun = fd >= 0 && (::connect(fd, found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
+  parent_address_ = {.text = fmt::format("{}:{}", host, port), .length = found->ai_addrlen};
+  std::memcpy(&parent_address_.address, found->ai_addr, found->ai_addrlen);
   ::freeaddrinfo(found);
-  if (!begun) {
-    if (fd >= 0) ::close(fd);
-    return false;
+  looked_for_ = Clock::now();
+  pause_ = kFirstPause;
+  begin_to_greet();
+  return true;
+}
+
+void TreeLink::begin_to_greet() {
+  parent_.reset();
+  begun_ = Clock::now();
+  again_ = begun_ + pause_;
+  pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
+  const int fd = ::socket(parent_address_.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&parent_address_.address), parent_address_.length) != 0 &&
+      errno != EINPROGRESS) {
+    ::close(fd);
+    return;
   }
   const int yes = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   parent_ = std::make_unique<FrameStream>(fd);
-  parent_->trust();
-  parent_heard_ = Clock::now();
-  parent_met_ = true;
-  parent_->send({{"kind", "hello"}, {"token", token_}, {"node", node_}});
-  return true;
+  greeting_.emplace(*key_, TreeEdge{.child = node_, .parent = tree_parent(node_)});
+  parent_->send(greeting_->hello());
+}
+
+/// One try after the other: strangers may crowd the parent's door, or cut the connection.
+void TreeLink::greet_parent(TreeNews& news) {
+  if (parent_address_.length == 0 || parent_met_) return;
+  const auto now = Clock::now();
+  if (parent_ != nullptr && parent_->open()) {
+    const Greeted greeted = greeting_->hear(*parent_);
+    if (greeted == Greeted::kMet) {
+      parent_heard_ = now;
+      parent_met_ = news.parent_met = true;
+      greeting_.reset();
+      return;
+    }
+    if (greeted == Greeted::kGoing && now - begun_ < kAnswer) return;
+    parent_->close();
+    tell_of_parent(greeted, news);
+  }
+  if (now - looked_for_ > kLonely) tell_of_parent(Greeted::kGoing, news);
+  if (now >= again_) begin_to_greet();
+}
+
+/// Once each: why this node's ranks are watched by its own agent alone.
+void TreeLink::tell_of_parent(Greeted greeted, TreeNews& news) {
+  const std::string who = fmt::format("the agent of node {}, at {},", tree_parent(node_), parent_address_.text);
+  if (greeted == Greeted::kWrongKey && !std::exchange(told_key_, true)) {
+    news.notices.push_back(fmt::format(
+        "{} and that of node {} do not know the same key: LOCKSTEP_JOB_SECRET must be the same on all nodes; until it "
+        "is, node {} judges its ranks alone",
+        who, node_, node_));
+  } else if (greeted == Greeted::kGoing && !told_key_ && !std::exchange(told_silence_, true)) {
+    news.notices.push_back(fmt::format(
+        "{} has not answered the greeting of node {} for {} s; look at the network between the nodes; until it does, "
+        "node {} judges its ranks alone",
+        who, node_, std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - looked_for_).count(), node_));
+  }
 }
 
 std::vector<int> TreeLink::descriptors() const {
-  std::vector<int> all{listener_};
-  for (const auto& stranger : strangers_) all.push_back(stranger.stream.fd());
+  std::vector<int> all;
+  if (key_) all = door_.descriptors();  // who knocks before waits: nobody could be let in
   for (const auto& [node, child] : children_) all.push_back(child.stream.fd());
   if (parent_ != nullptr) all.push_back(parent_->fd());
   all.erase(std::remove_if(all.begin(), all.end(), [](int fd) { return fd < 0; }), all.end());
   return all;
 }
 
-void TreeLink::let_in() {
-  while (strangers_.size() < kMaxStrangers) {
-    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    const int yes = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    strangers_.push_back({FrameStream(fd)});
+void TreeLink::hear_strangers(TreeNews& news) {
+  if (!key_) return;
+  const auto wanted = [this](int node) {
+    return node > 0 && node < num_nodes_ && tree_parent(node) == node_ && !children_.contains(node);
+  };
+  for (auto& guest : door_.let_in(*key_, wanted, news.notices)) {
+    children_.emplace(guest.node, Child{.stream = std::move(guest.stream)});
   }
 }
 
-void TreeLink::hear_strangers() {
-  const auto expected = tree_children(node_, num_nodes_);
-  std::vector<Stranger> waiting;
-  for (auto& stranger : strangers_) {
-    stranger.stream.pump();
-    const auto hello = stranger.stream.receive();
-    if (!hello) {
-      if (stranger.stream.open() && Clock::now() - stranger.came < kGreeting) waiting.push_back(std::move(stranger));
-      continue;
-    }
-    const bool whole = kind_of(*hello) == "hello" && hello->contains("token") && (*hello)["token"].is_string() &&
-                       hello->contains("node") && (*hello)["node"].is_number_integer() &&
-                       same_token((*hello)["token"].get<std::string>(), token_);
-    const int64_t node = whole ? (*hello)["node"].get<int64_t>() : -1;
-    const bool mine = std::find(expected.begin(), expected.end(), node) != expected.end();
-    if (!mine || children_.contains(static_cast<int>(node))) continue;  // closes
-    stranger.stream.trust();
-    children_.emplace(static_cast<int>(node), Child{.stream = std::move(stranger.stream)});
-  }
-  strangers_ = std::move(waiting);
-}
-
-void TreeLink::hear_child(Child& child, TreeNews& news) {
+void TreeLink::hear_child(int node, Child& child, TreeNews& news) {
   child.stream.pump();
   while (auto message = child.stream.receive()) {
     if (child.left) continue;
+    child.spoke = true;
     child.heard = Clock::now();
-    const std::string kind = kind_of(*message);
+    const std::string kind = message_kind(*message);
     if (kind == "census") {
       try {
         child.census = census_from_json(message->value("census", Json()));
         child.census_at = child.heard;
         child.whole = message->contains("whole") && (*message)["whole"] == true;
-      } catch (const std::exception&) {  // garbage from one that has the token: not heard any more
+      } catch (const std::exception&) {  // garbage from one that knows the key: not heard any more
         child.stream.close();
         break;
       }
@@ -158,31 +147,44 @@ void TreeLink::hear_child(Child& child, TreeNews& news) {
       child.stream.close();
       child.left = true;
     } else if (kind != "beat") {
-      news.from_children.push_back(message->dump());
+      news.from_children.push_back(text_of(*message));
     }
   }
-  if (!child.left && (!child.stream.open() || Clock::now() - child.heard > kSilence)) child.lost = true;
+  if (child.left || child.lost) return;
+  child.lost = !child.stream.open() || Clock::now() - child.heard > kSilence;
+  if (child.stream.forged()) {
+    news.notices.push_back(fmt::format(
+        "what came over the connection of node {}'s agent was not what that agent said: it is not heard any more",
+        node));
+  }
 }
 
 void TreeLink::hear_parent(TreeNews& news) {
-  if (parent_ == nullptr) return;
+  if (!parent_met_) return greet_parent(news);
+  const bool was_open = parent_->open();
   parent_->pump();
   while (auto message = parent_->receive()) {
     parent_heard_ = Clock::now();
-    const std::string kind = kind_of(*message);
+    const std::string kind = message_kind(*message);
     if (kind == "bye") {
       parent_left_ = true;
     } else if (kind != "beat") {
-      news.from_parent.push_back(message->dump());
+      news.from_parent.push_back(text_of(*message));
     }
+  }
+  if (was_open && parent_->forged()) {
+    news.notices.push_back(fmt::format(
+        "what came over the connection of node {}'s agent was not what that agent said: it is not heard any more",
+        tree_parent(node_)));
   }
 }
 
 TreeNews TreeLink::pump() {
   TreeNews news;
-  let_in();
-  hear_strangers();
-  for (auto& [node, child] : children_) hear_child(child, news);
+  hear_strangers(news);
+  for (auto& [node, child] : children_) hear_child(node, child, news);
+  // Who was let in and left before its first word did not hear the welcome: it comes again.
+  std::erase_if(children_, [](const auto& entry) { return entry.second.lost && !entry.second.spoke; });
   hear_parent(news);
   if (Clock::now() - beat_ >= kBeat) {
     beat_ = Clock::now();
@@ -194,7 +196,7 @@ TreeNews TreeLink::pump() {
 }
 
 void TreeLink::send_up(const Json& message) {
-  if (parent_ != nullptr) parent_->send(message);
+  if (parent_met_) parent_->send(message);
 }
 
 void TreeLink::send_down(const Json& message) {

@@ -26,8 +26,9 @@ constexpr size_t kLongestOutput = size_t{64} << 20, kErrorsKept = size_t{64} << 
 
 /// What tells a library that it is one of several ranks would make a metric wait for the others.
 std::vector<std::string> own_environment() {
-  constexpr std::array kLaunchers = {"RANK",        "LOCAL_RANK",  "WORLD_SIZE",     "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                                     "MASTER_ADDR", "MASTER_PORT", "NPROC_PER_NODE", "LOCKSTEP_AGENT"};
+  constexpr std::array kLaunchers = {"RANK",           "LOCAL_RANK",         "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
+                                     "GROUP_RANK",     "MASTER_ADDR",        "MASTER_PORT", "NPROC_PER_NODE",
+                                     "LOCKSTEP_AGENT", "LOCKSTEP_JOB_SECRET"};
   constexpr std::array kPrefixes = {"SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_"};
   std::vector<std::string> kept;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -11,6 +11,7 @@
 #include "lockstep/comm/error_file.h"
 #include "lockstep/comm/gpus.h"
 #include "lockstep/comm/run_figures.h"
+#include "lockstep/guard/tree_key.h"
 #include "lockstep/session/launch.h"
 
 namespace lockstep {
@@ -68,6 +69,7 @@ Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) 
   job.num_devices = devices_of_rank(run, job.world, env);
   job.device = device_of(run.device, job.world.local_rank * job.num_devices, env);
   check_guard(run.guard, job.world);
+  (void)job_secret(env);  // the agent needs it; what is wrong with it is better told here
   const ConnectOptions connection = connect_options(job, run, env, options);
   connection.recorder->add_fact("version", kVersion);
   connection.recorder->add_fact("libtorch", TORCH_VERSION);
