@@ -37,7 +37,8 @@ int measure(const std::vector<std::string>& words, const Env& env, const std::sh
   Job job = start_job(options.run, env, {.program = "resident_memory", .recorder = recorder});
   warm(job, options, words.front());
   ::malloc_trim(0);
-  if (!reset_peak()) throw Error(ExitCode::kUsage, "the kernel does not let the peak begin anew (/proc/self/clear_refs)");
+  if (!reset_peak())
+    throw Error(ExitCode::kUsage, "the kernel does not let the peak begin anew (/proc/self/clear_refs)");
   const int64_t before = read_memory().resident_bytes;
   (void)fine_tune(job, options, EventBus());
   write_json(options.output_dir / ("resident-" + std::to_string(job.world.rank) + ".json"),
@@ -54,6 +55,5 @@ int main(int argc, char** argv) {
   }
   const Env env = Env::process();
   const auto recorder = std::make_shared<Recorder>();
-  return rank_main("resident_memory", env, *recorder,
-                   [&] { return measure({argv + 1, argv + argc}, env, recorder); });
+  return rank_main("resident_memory", env, *recorder, [&] { return measure({argv + 1, argv + argc}, env, recorder); });
 }

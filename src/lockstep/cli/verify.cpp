@@ -23,7 +23,8 @@ int run_verify(const Words& args, const Host& /*host*/) {
       "  lockstep verify oracles                  all folders below\n"
       "Exits with 0 only if everything compared holds; families not built are listed and never counted.");
   app.add_option("DIR", dir, "folder made by tests/oracles/make_oracles.py")->required();
-  app.add_option("--dtype", dtype, "compute dtype of the model cases: fp32 | bf16 | fp16 (with the tolerances of that dtype)")
+  app.add_option("--dtype", dtype,
+                 "compute dtype of the model cases: fp32 | bf16 | fp16 (with the tolerances of that dtype)")
       ->capture_default_str();
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
