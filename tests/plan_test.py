@@ -61,6 +61,9 @@ class Plan(Story):
         kept = json.loads((self.folder / "out" / "plan.json").read_text())
         said = self.plan(*words[1:])
         self.assertEqual(list(kept), list(said))
+        # A run knows what its process holds besides, and what the limit leaves for tensors.
+        left, whole = (plan["memory"]["devices"][0].pop("capacity") for plan in (kept, said))
+        self.assertTrue(whole == 2**30 and 2**29 < left < whole, (left, whole))
         for part in said:
             self.assertEqual(kept[part], said[part], part)
 

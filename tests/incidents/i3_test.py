@@ -84,7 +84,7 @@ class UnevenMemory(Story):
         self.train("free", virtual_devices=1, per_device_train_batch_size=1)
         limit = int(self.predicted("free")["devices"][0]["peak"] * 1.01)
         with open(self.rows, "a") as out:
-            out.write(json.dumps({"query": "long " * 1500, "response": "yes"}) + "\n")
+            out.write(json.dumps({"query": "long " * 600, "response": "yes"}) + "\n")
         flags = dict(virtual_devices=1, memory_limit=limit, per_device_train_batch_size=1, steps=25)
         done = self.train("skipped", **flags)
         self.assertIn("1 of 25 rows do not fit alone", done.text)

@@ -86,7 +86,7 @@ TEST_F(DatasetTest, TakesTheNumberOfRowsAskedForRepeatingWhenShort) {
   EXPECT_EQ(queries(Dataset({path + "#7"}, {})), "abcabca");
   EXPECT_EQ(queries(Dataset({path + "#1", path}, {})), "aabc");
   EXPECT_EQ(queries(Dataset({write("odd#5", row("o"))}, {})), "o");  // the file's own name
-  EXPECT_TRUE(holds(message({path + "#x"}), "expected path#N with N a positive number, found \"#x\""));
+  EXPECT_TRUE(holds(message({path + "#x"}), "expected path#N with N a number from 1 to 100000000, found \"#x\""));
   EXPECT_TRUE(holds(message({path + "#0"}), "found \"#0\""));
 }
 

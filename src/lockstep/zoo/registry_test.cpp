@@ -176,7 +176,9 @@ TEST(Llava, BuildsTheTowerUpToTheStateThatIsLookedAt) {
 
 TEST(FreshModels, HaveTheSizesThatTheDocsName) {
   const auto size_of = [](const std::string& family, const std::string& size, int64_t vocab) {
-    return num_params(family_named(family).build(config_of(family_named(family).fresh_files(size, vocab)[0].second)));
+    Json config = family_named(family).fresh_files(size, vocab)[0].second;
+    if (config.contains("image_token_index")) config["image_token_index"] = 4;  // a token's name until there are tokens
+    return num_params(family_named(family).build(config_of(config)));
   };
   EXPECT_EQ(size_of("qwen2", "small", 16384), 31474560);
   EXPECT_LT(size_of("qwen2", "tiny", 512), 1'500'000);
