@@ -255,7 +255,7 @@ class RollCall(Story):
         self.assertEqual(last["off"], last["strict"])
 
     def test_patience_is_checked_before_anything_starts(self):
-        for text, told in (("abc", "expected a number above 0"), ("600,sav=5", "did you mean save?"), ("-1", "expected seconds")):
+        for text, told in (("abc", "expected a number above 0"), ("600,sav=5", "did you mean save?"), ("-1", "expected a number above 0")):
             done = finish(start(*self.sft(self.folder / "p"), f"--patience={text}", "--nproc", 2))
             self.assertEqual(done.returncode, 2, done.text)
             self.assertIn(told, done.stderr)
