@@ -49,7 +49,8 @@ def other_weights(tensors, _):
 def infinite_weight(tensors, _):
     name = "vision_tower.vision_model.embeddings.class_embedding"
     dtype, shape, data = tensors[name]
-    tensors[name] = (dtype, shape, struct.pack("<f", float("inf")) + data[4:])
+    huge = struct.pack("<f", 3e38)  # finite, or it would not be loaded; its square is not
+    tensors[name] = (dtype, shape, huge + data[4:])
 
 
 def wider(tensors, text_config):
