@@ -63,9 +63,12 @@ TEST(PlanFlags, WhatADeepSpeedFileSaysInVainIsANotice) {
   const auto flags = parse_plan_flags({"--model", "m", "--deepspeed", file});
   std::filesystem::remove(file);
   ASSERT_TRUE(flags);
-  EXPECT_EQ(flags->sft.notices, Words{"--deepspeed " + file +
-                                      ": only zero_optimization is read; without effect: gradient_accumulation_steps "
-                                      "(--gradient_accumulation_steps says it)"});
+  EXPECT_EQ(
+      flags->sft.notices,
+      Words{
+          "--deepspeed " + file +
+          ": only zero_optimization and communication_data_type are read; without effect: gradient_accumulation_steps "
+          "(--gradient_accumulation_steps says it)"});
 }
 
 }  // namespace

@@ -15,12 +15,6 @@
 namespace lockstep {
 namespace {
 
-Dtype compute_dtype(const std::string& flag) {
-  const Dtype dtype = dtype_from_flag(flag);
-  if (dtype == Dtype::kBF16 || dtype == Dtype::kF16 || dtype == Dtype::kF32) return dtype;
-  throw usage_error(fmt::format("--torch_dtype: expected bfloat16, float16 or float32, found {}", flag));
-}
-
 CommFigures comm_figures_from(const std::string& word) {
   if (word == "off") return CommFigures::kOff;
   return word == "full" ? CommFigures::kFull : CommFigures::kKind;
@@ -178,7 +172,7 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
 
 RunOptions RunFlags::options() const {
   RunOptions out = given;
-  if (!torch_dtype.empty()) out.dtype = compute_dtype(torch_dtype);
+  if (!torch_dtype.empty()) out.dtype = dtype_from_flag(torch_dtype);
   const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);

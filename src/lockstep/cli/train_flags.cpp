@@ -61,6 +61,9 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group("Training");
   number("--loss_chunk", f.given.train.loss_chunk, "positions whose logits exist at once", whole_number(1));
+  app.add_option("--reduce_dtype", f.reduce_dtype,
+                 "float32 | bfloat16 | float16: of gradients on their way between ranks (default: as --torch_dtype)")
+      ->group("Training");
   app.add_option("--gradient_checkpointing", f.given.gradient_checkpointing, "recompute activations on the way back")
       ->capture_default_str()
       ->group("Training");
@@ -138,7 +141,8 @@ std::string ignored_of_deepspeed(const std::string& flag) {
   const std::vector<std::string> ignored = DeepSpeedChoice::from_flag(flag).ignored;
   if (ignored.empty()) return {};
   const std::string where = is_inline_object(flag) ? "--deepspeed" : "--deepspeed " + flag;
-  return fmt::format("{}: only zero_optimization is read; without effect: {}", where, join(ignored, ", "));
+  return fmt::format("{}: only zero_optimization and communication_data_type are read; without effect: {}", where,
+                     join(ignored, ", "));
 }
 
 }  // namespace
@@ -147,6 +151,11 @@ FineTuneOptions SftFlags::options(const Env& env) const {
   FineTuneOptions out = given;
   out.run = run.options();
   out.rows = rows.options(env);
+  if (!reduce_dtype.empty()) {
+    out.reduce_dtype = dtype_from_flag(reduce_dtype);
+  } else if (!run.deepspeed.empty()) {
+    out.reduce_dtype = DeepSpeedChoice::from_flag(run.deepspeed).reduce;
+  }
   out.train.schedule = schedule_from_flag(lr_scheduler_type);
   out.tensorboard = std::ranges::any_of(report_to, [](const auto& name) { return name != "none"; });
   out.metric.search_path = env.text("PATH").value_or("");

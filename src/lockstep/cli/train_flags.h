@@ -18,7 +18,7 @@ struct SftFlags {
   RunFlags run;
   RowFlags rows;
   std::vector<std::string> report_to{"tensorboard"};
-  std::string tuner_type = "full", lr_scheduler_type = "cosine";
+  std::string reduce_dtype, tuner_type = "full", lr_scheduler_type = "cosine";
   std::vector<std::string> notices;  // what a person should know about the flags
 
   /// All of it. Throws UserError(kUsage).

@@ -113,6 +113,21 @@ TEST(Executor, WorldSizesAgreeWithOneProcess) {
   }
 }
 
+TEST(Executor, GradientsTravelInTheDtypeThatIsAskedFor) {
+  const Model model = llava_model();
+  const auto steps = make_steps(13, 3, 2, 2);
+  const auto run = [&](Dtype compute, std::optional<Dtype> reduce) {
+    JobOptions options = job_options(3, true, compute);
+    options.plan.reduce = reduce;
+    return run_distributed(model, options, steps, 2).weights;
+  };
+  // A gradient of bfloat16 loses nothing on its way in it, since sums are float32 on the host.
+  EXPECT_TRUE(bit_equal(run(Dtype::kBF16, Dtype::kF32), run(Dtype::kBF16, std::nullopt)));
+  const Named exact = run(Dtype::kF32, std::nullopt), rounded = run(Dtype::kF32, Dtype::kBF16);
+  EXPECT_FALSE(bit_equal(rounded, exact));
+  EXPECT_LE(relative_difference(rounded, exact), 2e-2);
+}
+
 TEST(Executor, AccumulationSplitsAgree) {
   const Model model = llava_model();
   std::mt19937_64 random(5);

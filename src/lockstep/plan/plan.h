@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,12 +36,15 @@ struct PlanOptions {
   int world = 1;
   ZeroStage zero;
   Dtype compute = Dtype::kBF16;
+  std::optional<Dtype> reduce;   // of gradients on their way between ranks; nullopt: as they are computed
   bool training = true;          // false: nothing is trained, no gradients, no optimizer state
   bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing
   bool recompute_vision = true;  // vit_gradient_checkpointing
   std::set<Component> frozen;
   std::vector<std::string> freeze_prefixes;  // freeze_parameters: whole blocks whose keys all begin so
   Placement placement;
+
+  Dtype reduced() const { return reduce.value_or(compute); }
 };
 
 /// A parameter's place in the flat buffer of its unit, in elements.

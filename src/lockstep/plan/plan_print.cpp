@@ -15,6 +15,7 @@ Json options_json(const PlanOptions& options) {
   return {{"world", options.world},
           {"zero", options.zero.stage},
           {"compute", torch_dtype_name(options.compute)},
+          {"reduce", torch_dtype_name(options.reduced())},
           {"training", options.training},
           {"recompute", options.recompute},
           {"recompute_vision", options.recompute_vision},

@@ -181,6 +181,19 @@ TEST(ZeroStage, NamesKeysThatAskForWhatIsNotReadThere) {
   EXPECT_TRUE(DeepSpeedChoice::from_flag("zero2").ignored.empty());
 }
 
+TEST(ZeroStage, ReadsTheDtypeOfGradientsBetweenRanks) {
+  const auto reduce = [](const std::string& value) {
+    const std::string file = R"({"zero_optimization": {"stage": 2}, "communication_data_type": )" + value + "}";
+    const auto choice = DeepSpeedChoice::from_flag(file);
+    EXPECT_TRUE(choice.ignored.empty());
+    return choice.reduce;
+  };
+  EXPECT_EQ(reduce(R"("fp32")"), Dtype::kF32);
+  EXPECT_EQ(reduce(R"("bf16")"), Dtype::kBF16);
+  EXPECT_EQ(reduce("null"), std::nullopt);
+  EXPECT_THROW(reduce(R"("int8")"), UserError);
+}
+
 TEST(ZeroStage, ValuesOfTheWrongKindAreUsageErrors) {
   for (const char* bad : {R"({"zero_optimization": 3})", R"({"zero_optimization": {"offload_optimizer": "cpu"}})",
                           R"({"zero_optimization": {"offload_param": {"device": 0}}})", R"({"zero_optimization": )",

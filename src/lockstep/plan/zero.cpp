@@ -27,6 +27,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kFlagOfKe
      {"scheduler", "--lr_scheduler_type"},
      {"activation_checkpointing", "--gradient_checkpointing"}}};
 
+constexpr const char* kReduceKey = "communication_data_type";
+
 /// "auto" leaves it to the flags, and what is off asks for nothing.
 bool asks_for_something(const Json& value) {
   if (value.is_object() && value.contains("enabled")) return asks_for_something(value.at("enabled"));
@@ -36,7 +38,7 @@ bool asks_for_something(const Json& value) {
 std::vector<std::string> ignored_keys(const Json& config) {
   std::vector<std::string> out;
   for (const auto& [key, value] : config.items()) {
-    if (key == "zero_optimization" || !asks_for_something(value)) continue;
+    if (key == "zero_optimization" || key == kReduceKey || !asks_for_something(value)) continue;
     const auto* const known = std::ranges::find(kFlagOfKey, key, &decltype(kFlagOfKey)::value_type::first);
     out.push_back(known == kFlagOfKey.end() ? key : fmt::format("{} ({} says it)", key, known->second));
   }
@@ -66,6 +68,17 @@ bool offloads(const Json& zero, const char* key, const std::string& where) {
       "nothing is offloaded to files here; cpu keeps it in host memory");
 }
 
+/// What gradients are in between ranks; nullopt: as they are computed, which is DeepSpeed's default too.
+std::optional<Dtype> reduce_dtype(const Json& config, const std::string& where) {
+  const Json name = config.value(kReduceKey, Json());
+  if (name.is_null() || name == Json("auto")) return std::nullopt;
+  if (name == Json("fp32")) return Dtype::kF32;
+  if (name == Json("bf16") || name == Json("bfp16")) return Dtype::kBF16;
+  if (name == Json("fp16")) return Dtype::kF16;
+  throw usage_error(
+      fmt::format("{}: {}: expected \"fp32\", \"bf16\" or \"fp16\", found {}", where, kReduceKey, name.dump()));
+}
+
 DeepSpeedChoice from_json(const Json& config, const std::string& where) {
   const Json zero = config.value("zero_optimization", Json::object());
   if (!zero.is_object()) throw usage_error(fmt::format("{}: zero_optimization: expected an object", where));
@@ -78,6 +91,7 @@ DeepSpeedChoice from_json(const Json& config, const std::string& where) {
       .offload_optimizer = offloads(zero, "offload_optimizer", where) || offloads_by_word(zero, "cpu_offload", where),
       .offload_params = offloads(zero, "offload_param", where) || offloads_by_word(zero, "cpu_offload_param", where) ||
                         offloads_by_word(zero, "cpu_offload_params", where),
+      .reduce = reduce_dtype(config, where),
       .ignored = ignored_keys(config)};
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/tensor/spec.h"
 
 namespace lockstep {
 
@@ -26,6 +29,7 @@ struct ZeroStage {
 struct DeepSpeedChoice {
   ZeroStage zero;
   bool offload_optimizer = false, offload_params = false;  // to host memory
+  std::optional<Dtype> reduce;                             // communication_data_type: of gradients between ranks
   /// Keys of the JSON that ask for something and are not read, with the flag that says it here where there is one:
   /// "bf16 (--torch_dtype bfloat16 says it)".
   std::vector<std::string> ignored = {};

@@ -41,7 +41,7 @@ void GradReducer::add(int unit, std::span<const Tensor> grads, size_t micro_batc
   if (planned.uses > 1 && store_.unit(unit).views.size() == 1) {
     add_tied(unit, slices, micro_batch);
   } else {
-    reduce(unit, slices, store_.plan().options.compute);
+    reduce(unit, slices, store_.plan().options.reduced());
   }
 }
 

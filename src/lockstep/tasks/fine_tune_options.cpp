@@ -40,6 +40,7 @@ PlanOptions FineTuneOptions::plan_options(int world, Dtype compute) const {
   return {.world = world,
           .zero = run.zero,
           .compute = compute,
+          .reduce = reduce_dtype,
           .training = true,
           .recompute = gradient_checkpointing,
           .recompute_vision = vit_gradient_checkpointing.value_or(gradient_checkpointing),

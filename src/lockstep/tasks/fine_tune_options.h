@@ -33,6 +33,7 @@ struct FineTuneOptions {
   AdamWOptions adamw;  // rates of components are worked out from `components`
   BatchSize batch{.rows = 1};
   std::optional<int64_t> gradient_accumulation_steps;  // nullopt: so that a step has 16 rows
+  std::optional<Dtype> reduce_dtype;                   // of gradients between ranks; nullopt: as they are computed
   bool gradient_checkpointing = true;
   std::optional<bool> vit_gradient_checkpointing;  // nullopt: as above
 
