@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Embedding and generation beside Hugging Face transformers: the same checkpoint, the same prompts, 1 and 2 processes.
 
-  bench/inference.py [--reps 3] [--new 64] [--dtype fp32] [--out bench/results/inference.json]
+  bench/inference.py [--reps 3] [--new 64] [--dtype fp32] [--out bench/results/inference.json] [--replace]
 
 64 prompts of 8 to 256 tokens to embed, 32 of them to answer. Each repetition runs each engine once, in turn. Two processes
 of the peer each take half of the prompts, as people run it; Lockstep's two ranks share the model under ZeRO-3 (and, beside
 it, hold it whole). Figures: tokens a second of the work itself (loading left out), seconds from the start of the process to
-the first result, and the peak of resident memory, summed over processes. The embeddings must agree within 1e-4 and the
-answers must have as many tokens, or the comparison is void. `make bench` installs what the peer needs.
+the first result, and the peak of resident memory, summed over processes. In float32 the embeddings must agree within 1e-4
+and the answers be the same texts, or the comparison is void; an answer may differ from where the peer's two best tokens lie
+within 1e-3 of each other, which is told. `make bench` installs what the peer needs.
 """
 import argparse
 import json
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 
+import provenance
 from run import HERE, LOCKSTEP, PYTHON, environment, prepare, token
 
 PROMPTS, ANSWERED, BATCH = 64, 32, 32
@@ -84,9 +86,10 @@ def our_answers(data, ranks, stage, dtype, new):
     words = ["--val_dataset", data / "generate.jsonl", "--result_path", data / "out/answers.jsonl", "--batch_size",
              ANSWERED // ranks]
     done = ours(data, "infer", [*words, "--max_new_tokens", new], ranks, stage, dtype)
+    answers = [json.loads(line)["response"] for line in (data / "out/answers.jsonl").read_text().splitlines()]
     # The first answers: the same job with two tokens a row, from its start to its end.
     first = ours(data, "infer", [*words, "--max_new_tokens", 2], ranks, stage, dtype)
-    return {**done, "first": first["seconds"]}
+    return {**done, "first": first["seconds"], "answers": answers}
 
 
 def theirs(data, script, ranks, words_of):
@@ -119,8 +122,9 @@ def their_embedding(data, ranks, dtype):
 def their_answers(data, ranks, dtype, new):
     share = ANSWERED // ranks
     results = theirs(data, "generate_peer.py", ranks, lambda rank: [
-        "--dtype", dtype, "--batch", share, "--skip", rank * share, "--new", new])
-    return {"rate": sum(r["new_tokens"] for r in results) / max(r["seconds"] for r in results),
+        "--dtype", dtype, "--batch", share, "--skip", rank * share, "--new", new, "--save", data / f"answers{rank}.json"])
+    rows = [row for rank in range(ranks) for row in json.loads((data / f"answers{rank}.json").read_text())]
+    return {"rows": rows, "rate": sum(r["new_tokens"] for r in results) / max(r["seconds"] for r in results),
             "first": max(r["process_to_first_result_s"] for r in results), "rss": sum(r["peak_rss_mib"] for r in results)}
 
 
@@ -130,12 +134,27 @@ def check_vectors(mine, peer):
         sys.exit(f"embeddings differ by {worst:.2e}; the comparison is void")
 
 
-def report(rows, name, what, mine, peer, reps, more_is_better):
+def check_answers(mine, peer):
+    """Texts up to where the peer itself hardly prefers one token to another; how many parted there."""
+    if len(mine) != len(peer):
+        sys.exit(f"{len(mine)} answers beside {len(peer)}; the comparison is void")
+    parted = 0
+    for i, (text, row) in enumerate(zip(mine, peer)):
+        if text == row["text"]:
+            continue
+        sure = row["sure_text"]  # what came before the first near tie
+        if sure is None or not text.startswith(sure):
+            sys.exit(f"answer {i} differs; the comparison is void\n  ours  {text!r}\n  peer  {row['text']!r}")
+        parted += 1
+    return parted
+
+
+def report(rows, name, what, mine, peer, more_is_better):
     ratios = [a / b for a, b in zip(mine, peer)]
     ratio = statistics.median(ratios)
     rows.append({"name": f"{name}: {what}", "ours": statistics.median(mine), "peer": statistics.median(peer),
                  "peer_name": "HF transformers", "ratio": ratio, "ratio_spread": [min(ratios), max(ratios)],
-                 "more_is_better": more_is_better, "repetitions": reps})
+                 "more_is_better": more_is_better})
     print(f"{name:28} {what:26} ours {statistics.median(mine):9.2f}  HF {statistics.median(peer):9.2f}  ratio {ratio:6.2f} "
           f"[{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
 
@@ -147,8 +166,9 @@ def main():
     args.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     args.add_argument("--ranks", default="1,2")
     args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
-    args.add_argument("--out", type=pathlib.Path, default=HERE / "results/inference.json")
+    provenance.add_flags(args, "inference.json")
     args = args.parse_args()
+    provenance.check_place(args)
     for needed in (LOCKSTEP, PYTHON):
         if not needed.exists():
             sys.exit(f"{needed}: not there; run `make bench` once")
@@ -166,16 +186,16 @@ def main():
                     check_vectors(mine["embed"][-1]["vectors"], peer["embed"][-1]["vectors"])
                 mine["generate"].append(our_answers(args.data, ranks, stage, args.dtype, args.new))
                 peer["generate"].append(their_answers(args.data, ranks, args.dtype, args.new))
+                if args.dtype == "fp32":
+                    parted = check_answers(mine["generate"][-1]["answers"], peer["generate"][-1]["rows"])
+                    print(f"  {name}: {ANSWERED - parted} of {ANSWERED} answers are the same, {parted} part at a near tie", flush=True)
             for task in ("embed", "generate"):
                 column = lambda results, key: [r[key] for r in results]  # noqa: E731
-                report(rows, f"{task} {name}", "tokens/s", column(mine[task], "rate"), column(peer[task], "rate"), args.reps, True)
-                report(rows, f"{task} {name}", "peak memory, MiB", column(mine[task], "rss"), column(peer[task], "rss"),
-                       args.reps, False)
+                report(rows, f"{task} {name}", "tokens/s", column(mine[task], "rate"), column(peer[task], "rate"), True)
+                report(rows, f"{task} {name}", "peak memory, MiB", column(mine[task], "rss"), column(peer[task], "rss"), False)
             report(rows, f"generate {name}", "start to first answer, s", column(mine["generate"], "first"),
-                   column(peer["generate"], "first"), args.reps, False)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    print("written", args.out)
+                   column(peer["generate"], "first"), False)
+    provenance.write(args, rows, repetitions=args.reps, dtype=args.dtype)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the plan says a rank needs, beside what it then needs.
 
-  bench/memory.py [--only WORD] [--size tiny|small] [--nproc 2] [--out bench/results/memory.json]
+  bench/memory.py [--only WORD] [--size tiny|small] [--nproc 2] [--out bench/results/memory.json] [--replace]
 
 Families x ZeRO stages x whole or frozen tower x recompute on or off x three shapes of batch x float32 and bfloat16. Each
 case is a short training run. Two comparisons: the tensors predicted with those counted, and what the process was predicted
@@ -24,6 +24,7 @@ LOCKSTEP = pathlib.Path(os.environ.get("LOCKSTEP_BIN") or ROOT / "build/release/
 RESIDENT = LOCKSTEP.parent / "resident_memory"  # ninja resident_memory
 sys.path.insert(0, str(ROOT / "tests"))
 os.environ.setdefault("LOCKSTEP_BIN", str(LOCKSTEP))
+import provenance  # noqa: E402
 from small_job import make_rows  # noqa: E402
 
 SHAPES = {"1 row": dict(rows=1, words=20, accumulation=2), "4 rows": dict(rows=4, words=60, accumulation=2),
@@ -90,8 +91,9 @@ def main():
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--size", default="small")
     parser.add_argument("--nproc", type=int, default=2)
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results/memory.json")
+    provenance.add_flags(parser, "memory.json")
     args = parser.parse_args()
+    provenance.check_place(args)
     results = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -112,7 +114,7 @@ def main():
     print(f"\n{len(results)} cases: tensors, predicted / counted {min(ratios):.4f} to {max(ratios):.4f}, median "
           f"{statistics.median(ratios):.4f}; process, predicted / kernel's peak {min(kernel):.3f} to {max(kernel):.3f}, median "
           f"{statistics.median(kernel):.3f}")
-    args.out.write_text(json.dumps({"size": args.size, "nproc": args.nproc, "cases": results}, indent=1) + "\n")
+    provenance.write(args, results, size=args.size, nproc=args.nproc)
     sys.exit(0 if all(0.98 <= ratio <= 1.05 for ratio in ratios + kernel) else 1)
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Lockstep beside its peers: the same checkpoint, the same token file, 2 CPU ranks, interleaved repetitions.
 
-  bench/run.py [--reps 3] [--steps 10] [--only NAME] [--out bench/results/latest.json]
+  bench/run.py [--reps 3] [--steps 10] [--only NAME] [--out bench/results/latest.json] [--replace]
 
 Every repetition runs each engine once, in turn, so that a change of the machine's mood meets all of them. The primary
 figure is CPU seconds per step (all threads of rank 0): steadier than wall time where ranks share cores. The losses of all
-engines must agree, or the comparison is void. Peers: Hugging Face transformers with DDP, FSDP2 and DeepSpeed ZeRO-3, each
-at its defaults, AdamW fused. `make bench` installs what they need.
+engines must agree, or the comparison is void. Peers: Hugging Face transformers with DDP, FSDP2 and DeepSpeed ZeRO-3, AdamW
+fused. In bf16 each engine is measured twice, all with gradients that travel between ranks in float32 ("reduced in fp32"),
+and all in bf16. `make bench` installs what they need.
 """
 import argparse
 import array
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import time
 
+import provenance
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 LOCKSTEP = ROOT / "build/release/bin/lockstep"
@@ -27,13 +30,16 @@ sys.path.insert(0, str(HERE / "peers"))
 from peer_util import token  # noqa: E402
 
 WORLD, BATCH, SEQ, ROWS, WARMUP = 2, 2, 256, 16, 2
-# name, Lockstep's stage, recompute, dtype, peers
+# name, Lockstep's stage, recompute, dtype of the computation and of gradients between ranks, peers
 CASES = [
-    ("zero3 recompute bf16", "zero3", True, "bf16", ["fsdp2", "deepspeed3"]),
-    ("zero3 recompute fp32", "zero3", True, "fp32", ["fsdp2", "deepspeed3"]),
-    ("zero0 bf16", "zero0", False, "bf16", ["ddp"]),
-    ("zero0 fp32", "zero0", False, "fp32", ["ddp"]),
+    ("zero3 recompute bf16, reduced in fp32", "zero3", True, "bf16", "fp32", ["fsdp2", "deepspeed3"]),
+    ("zero3 recompute bf16, reduced in bf16", "zero3", True, "bf16", "bf16", ["fsdp2", "deepspeed3"]),
+    ("zero3 recompute fp32", "zero3", True, "fp32", "fp32", ["fsdp2", "deepspeed3"]),
+    ("zero0 bf16, reduced in fp32", "zero0", False, "bf16", "fp32", ["ddp"]),
+    ("zero0 bf16, reduced in bf16", "zero0", False, "bf16", "bf16", ["ddp"]),
+    ("zero0 fp32", "zero0", False, "fp32", "fp32", ["ddp"]),
 ]
+DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 TITLES = {"fsdp2": "HF + FSDP2", "ddp": "HF + DDP", "deepspeed3": "HF + DeepSpeed ZeRO-3"}
 # losses may differ by the rounding of bf16 compute; in fp32 by the order of sums
 LOSS_TOLERANCE = {"fp32": 2e-4, "bf16": 2e-2}
@@ -65,13 +71,13 @@ def prepare(data):
     return model
 
 
-def run_lockstep(data, model, stage, recompute, dtype, steps):
+def run_lockstep(data, model, stage, recompute, dtype, reduce, steps):
     out = data / "run"
     shutil.rmtree(out, ignore_errors=True)
     flag = {True: "true", False: "false"}
     command = [LOCKSTEP, "sft", "--nproc", WORLD, "--model", model, "--dataset", data / "tokens.jsonl",
                "--output_dir", out, "--add_version", "false", "--deepspeed", stage,
-               "--torch_dtype", {"bf16": "bfloat16", "fp32": "float32"}[dtype],
+               "--torch_dtype", DTYPES[dtype], "--reduce_dtype", DTYPES[reduce],
                "--gradient_checkpointing", flag[recompute], "--per_device_train_batch_size", BATCH,
                "--gradient_accumulation_steps", 1, "--dataset_shuffle", "false", "--max_steps", steps,
                "--learning_rate", "1e-4", "--lr_scheduler_type", "constant", "--adam_beta1", "0.9", "--adam_beta2", "0.999",
@@ -94,10 +100,10 @@ def run_lockstep(data, model, stage, recompute, dtype, steps):
             "rss": max(records[-1]["peak_bytes"]) / 2**20, "first": first, "losses": [r["loss"] for r in records]}
 
 
-def run_peer(data, model, engine, recompute, dtype, steps):
+def run_peer(data, model, engine, recompute, dtype, reduce, steps):
     command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", WORLD,
                HERE / "peers/train_peer.py", "--engine", engine, "--model", model, "--data", data, "--dtype", dtype,
-               "--steps", steps, "--warmup", WARMUP, "--batch", BATCH, "--seq", SEQ]
+               "--reduce", reduce, "--steps", steps, "--warmup", WARMUP, "--batch", BATCH, "--seq", SEQ]
     command += ["--checkpointing"] if recompute else []
     done = subprocess.run([str(c) for c in command], env={**environment(), "PEER_T0": str(time.time())}, text=True,
                           capture_output=True)
@@ -127,21 +133,22 @@ def main():
     args.add_argument("--steps", type=int, default=10)
     args.add_argument("--only", default="", help="cases whose name contains this")
     args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
-    args.add_argument("--out", type=pathlib.Path, default=HERE / "results/latest.json")
+    provenance.add_flags(args, "latest.json")
     args = args.parse_args()
+    provenance.check_place(args)
     for needed in (LOCKSTEP, PYTHON):
         if not needed.exists():
-            sys.exit(f"{needed}: not there; run `make build` and tools/setup_bench.sh (or `make bench`)")
+            sys.exit(f"{needed}: not there; run `make build` and tools/setup.sh bench (or `make bench`)")
     model = prepare(args.data)
     rows = []
-    for name, stage, recompute, dtype, peers in CASES:
+    for name, stage, recompute, dtype, reduce, peers in CASES:
         if args.only not in name:
             continue
         results = {engine: [] for engine in ["ours", *peers]}
         for rep in range(args.reps):
-            results["ours"].append(run_lockstep(args.data, model, stage, recompute, dtype, args.steps))
+            results["ours"].append(run_lockstep(args.data, model, stage, recompute, dtype, reduce, args.steps))
             for peer in peers:
-                results[peer].append(run_peer(args.data, model, peer, recompute, dtype, args.steps))
+                results[peer].append(run_peer(args.data, model, peer, recompute, dtype, reduce, args.steps))
                 check_losses(f"{name} vs {peer}", results["ours"][-1], results[peer][-1], dtype)
             print(f"  {name}: repetition {rep + 1} of {args.reps} done", flush=True)
         for peer in peers:
@@ -152,12 +159,10 @@ def main():
                 rows.append({"name": f"{name}: {what}", "ours": statistics.median(ours),
                              "peer": statistics.median(theirs), "peer_name": TITLES[peer],
                              "ratio": statistics.median(ours) / statistics.median(theirs), "unit": unit,
-                             "ratio_spread": [min(ratios), max(ratios)], "repetitions": args.reps})
+                             "ratio_spread": [min(ratios), max(ratios)]})
                 print(f"{name:22} {what:28} ours {summary(ours):24} {TITLES[peer]:22} {summary(theirs):24} "
                       f"ratio {rows[-1]['ratio']:.2f} [{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    print("written", args.out)
+    provenance.write(args, rows, steps=args.steps, repetitions=args.reps)
 
 
 if __name__ == "__main__":
