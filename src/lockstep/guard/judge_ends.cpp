@@ -82,16 +82,18 @@ struct FactHolders {
 }  // namespace
 
 std::optional<Diagnosis> differing_facts(const Census& census) {
-  std::map<std::string, FactHolders> facts;
+  std::map<std::pair<std::string, std::string>, FactHolders> facts;  // by run of the process and name
   for (const auto& one : census.classes) {
     if (one.sample.facts.empty()) continue;
     const Json json = parse_json_or_discard(one.sample.facts);
     if (!json.is_object()) continue;
+    const std::string run = json.contains(kRunFact) ? json.at(kRunFact).dump() : "";
     for (const auto& [name, value] : json.items()) {
-      if (value.is_string()) facts[name].by_value[value.get<std::string>()].add(one.ranks);
+      if (value.is_string()) facts[{run, name}].by_value[value.get<std::string>()].add(one.ranks);
     }
   }
-  for (const auto& [name, holders] : facts) {
+  for (const auto& [key, holders] : facts) {
+    const std::string& name = key.second;
     if (holders.by_value.size() < 2) continue;
     std::vector<std::pair<std::string, RankSet>> sides(holders.by_value.begin(), holders.by_value.end());
     std::stable_sort(sides.begin(), sides.end(), [](const auto& a, const auto& b) {

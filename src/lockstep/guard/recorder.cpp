@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/guard/report.h"
 
 namespace lockstep {
 namespace {
@@ -113,6 +114,8 @@ void Recorder::say_last_words(const Failure& failure, bool secondary) {
 }
 
 void Recorder::add_fact(const std::string& name, const std::string& value) {
+  const auto before = facts_.find(name);
+  if (before != facts_.end() && before->second != value) facts_[kRunFact] = std::to_string(++run_);
   facts_[name] = value;
   board().facts.write(FixedText<4096>(Json(facts_).dump(-1, ' ', false, Json::error_handler_t::replace)));
 }

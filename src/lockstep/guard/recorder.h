@@ -88,7 +88,8 @@ class Recorder {
   void say_last_words(const Failure& failure, bool secondary = false);
   bool has_last_words() const { return board().last_words.version() > 0; }
 
-  /// What must be equal on all ranks, compared by the agent as soon as it is told.
+  /// What must be equal on all ranks, compared by the agent as soon as it is told. Another value of a name that was told
+  /// begins another run of this process: it is compared with ranks that have begun it too.
   void add_fact(const std::string& name, const std::string& value);
   void set_post_mortem_dir(std::string_view dir) { board().post_mortem_dir.write(FixedText<1024>(dir)); }
 
@@ -116,6 +117,7 @@ class Recorder {
   bool watched_ = false, strict_ = false;
   std::string detail_;
   std::map<std::string, std::string> facts_;
+  int run_ = 1;
   Pace pace_;
   int64_t phase_since_ns_ = 0, step_since_ns_ = 0, waited_in_phase_ns_ = 0;
 

@@ -94,6 +94,17 @@ TEST(Recorder, FactsAreJsonWhateverTheirBytes) {
   EXPECT_EQ(read(recorder).facts, "{\"model\":\"ab\xEF\xBF\xBD\\\"12\",\"plan\":\"x\"}");
 }
 
+TEST(Recorder, AnotherValueOfAFactBeginsAnotherRun) {
+  Recorder recorder;
+  recorder.add_fact("version", "1");
+  recorder.add_fact("plan", "x");
+  recorder.add_fact("plan", "x");
+  EXPECT_EQ(read(recorder).facts, R"({"plan":"x","version":"1"})");
+  recorder.add_fact("version", "1");
+  recorder.add_fact("plan", "y");
+  EXPECT_EQ(read(recorder).facts, R"({"plan":"y","run":"2","version":"1"})");
+}
+
 TEST(Recorder, NobodyWaitsForAnAgentThatIsNotThere) {
   Recorder recorder;
   EXPECT_EQ(recorder.await_ending(std::chrono::hours(1)), std::nullopt);

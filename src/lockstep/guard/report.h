@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+/// The fact that says in which run of its process a rank is, from the second on.
+inline constexpr const char* kRunFact = "run";
+
 inline constexpr int kMaxRanks = 1 << 24;
 
 /// How a process ended, where its parent knows.
@@ -57,7 +60,7 @@ struct RankReport {
   Pace pace;
   std::vector<GroupReport> groups;
   std::optional<LastWordsReport> last_words;
-  std::string facts, stack, post_mortem_dir;
+  std::string facts, stack, post_mortem_dir;  // facts: a JSON object, see Recorder::add_fact
   int64_t read_ns = 0, realtime_offset_ns = 0;
 
   /// The group whose call this rank waits in; nullptr when it does not wait.
