@@ -48,10 +48,13 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::forget(size_t offset, size_t length) const {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page;
-  const size_t end = std::min(size_, offset + length) / page * page;
-  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+  // The kernel maps what lies around a page that is read, so that neighbours are there again; they come back when needed.
+  constexpr uintptr_t kMappedAround = uintptr_t{64} << 10;
+  const auto base = reinterpret_cast<uintptr_t>(data_), last = base + size_;
+  const uintptr_t from = base + std::min(offset, size_), to = from + std::min(length, last - from);
+  const uintptr_t begin = std::max(base, from / kMappedAround * kMappedAround);
+  const uintptr_t end = std::min(last, (to + kMappedAround - 1) / kMappedAround * kMappedAround);
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_memory.h"
 
 namespace lockstep {
 namespace {
@@ -63,6 +64,19 @@ TEST_F(MappedFiles, WhatWasForgottenIsReadAgain) {
   file.forget(4 * 4096, 1 << 20);
   file.forget(1 << 20, 4096);
   EXPECT_EQ(text_of(file), bytes);
+}
+
+TEST_F(MappedFiles, WhatWasForgottenLeavesMemoryWithItsNeighbours) {
+  const std::string bytes(size_t{4} << 20, 'x');
+  const MappedFile file(written("a", bytes));
+  const int64_t before = read_memory().file_bytes;
+  if (before == 0) GTEST_SKIP() << "the kernel does not say how much of files is in memory";
+  constexpr size_t kStretch = 5000;  // ends within a page
+  for (size_t at = 0; at + kStretch <= bytes.size(); at += kStretch) {
+    EXPECT_EQ(static_cast<char>(file.bytes()[at + kStretch - 1]), 'x');
+    file.forget(at, kStretch);
+  }
+  EXPECT_LE(read_memory().file_bytes - before, int64_t{512} << 10);
 }
 
 TEST_F(MappedFiles, AMapOutlivesTheNameOfItsFile) {
