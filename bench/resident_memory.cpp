@@ -1,10 +1,9 @@
 // What the kernel says a training run needs: resident memory at its peak, less what the process held before the run had
 // loaded anything. The same process trains another, tiny model first, so that libraries and their scratch are there.
 //
-//   resident_memory TINY_MODEL FLAGS-OF-SFT…       writes OUTPUT_DIR/resident-<rank>.json: {"before": …, "peak": …}
+//   resident_memory TINY_MODEL FLAGS-OF-SFT…       writes OUTPUT_DIR/resident-<rank>.json: {"before": …, "peak": …, "rings": …}
 #include <iostream>
 
-#include <malloc.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
@@ -14,6 +13,7 @@
 #include "lockstep/session/launch.h"
 #include "lockstep/session/rank_main.h"
 #include "lockstep/tasks/fine_tune.h"
+#include "lockstep/tensor/device_memory.h"
 
 using namespace lockstep;
 
@@ -36,13 +36,19 @@ int measure(const std::vector<std::string>& words, const Env& env, const std::sh
   if (const auto code = launch_if_asked(request, options.run, env)) return *code;
   Job job = start_job(options.run, env, {.program = "resident_memory", .recorder = recorder});
   warm(job, options, words.front());
-  ::malloc_trim(0);
   if (!reset_peak())
     throw Error(ExitCode::kUsage, "the kernel does not let the peak begin anew (/proc/self/clear_refs)");
-  const int64_t before = read_memory().resident_bytes;
+  // The rings that ranks share and the pages that tensors stand on are the run's, although the tiny model's has touched
+  // some of them already.
+  DeviceMemory::host()->reset_peaks();
+  const ProcessMemory idle = read_memory();
+  const int64_t before = idle.anonymous_bytes + idle.file_bytes - DeviceMemory::host()->figures().most_held;
   (void)fine_tune(job, options, EventBus());
+  const ProcessMemory after = read_memory();
   write_json(options.output_dir / ("resident-" + std::to_string(job.world.rank) + ".json"),
-             {{"before", before}, {"peak", read_memory().peak_bytes}});
+             {{"before", before},
+              {"peak", after.peak_bytes},
+              {"rings", after.resident_bytes - after.anonymous_bytes - after.file_bytes}});
   return 0;
 }
 

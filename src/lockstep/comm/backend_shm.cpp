@@ -24,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kSlots = 4;
+constexpr uint64_t kSlots = kShmSlots;
 constexpr int64_t kHeadroom = 2;  // a group takes half of what is free: others come
 constexpr int64_t kLeastSlotBytes = int64_t{64} << 10;
 
@@ -286,17 +286,15 @@ int64_t affordable_slot(int64_t wanted, int world) {
   struct statvfs info {};
   if (::statvfs("/dev/shm", &info) != 0) return 0;
   const auto free_bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-  const int64_t fits = free_bytes / kHeadroom / world / static_cast<int64_t>(kSlots) / 4096 * 4096;
+  const int64_t fits = free_bytes / kHeadroom / world / kShmSlots / 4096 * 4096;
   return std::min(wanted, fits) >= kLeastSlotBytes ? std::min(wanted, fits) : 0;
 }
 
 }  // namespace
 
 ShmNeed shm_need(int ranks, int64_t slot_bytes) {
-  const auto slots = static_cast<int64_t>(kSlots) * ranks;
-  return {.wanted = kHeadroom * slots * slot_bytes,
-          .least = kHeadroom * slots * std::min(slot_bytes, kLeastSlotBytes),
-          .rings = slots * slot_bytes};
+  const auto slots = kShmSlots * ranks;
+  return {.wanted = kHeadroom * slots * slot_bytes, .least = kHeadroom * slots * std::min(slot_bytes, kLeastSlotBytes)};
 }
 
 namespace {

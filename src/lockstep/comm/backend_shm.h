@@ -19,6 +19,7 @@ namespace lockstep {
 class Rendezvous;
 struct World;
 
+inline constexpr int64_t kShmSlots = 4;  // of a ring
 inline constexpr int64_t kDataSlotBytes = int64_t{4} << 20, kControlSlotBytes = int64_t{64} << 10;
 
 struct ShmOptions {
@@ -31,7 +32,6 @@ struct ShmOptions {
 /// `least` the group goes over Gloo, in between its slots are smaller.
 struct ShmNeed {
   int64_t wanted = 0, least = 0;
-  int64_t rings = 0;  // of it what is used, and stands in the memory of each rank: the rest is headroom
 };
 ShmNeed shm_need(int ranks, int64_t slot_bytes);
 

@@ -1,6 +1,7 @@
 #include "lockstep/exec/rehearsal.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -8,7 +9,6 @@
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
-#include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/exec/executor.h"
@@ -18,6 +18,10 @@
 
 namespace lockstep {
 namespace {
+
+/// What a run takes beside tensors: texts of the model's folder, rows that wait, stacks of the loader's threads. Measured as 4
+/// to 11 MiB for Qwen2 and LLaVA (bench/resident_memory.cpp), which is nothing beside a model that people train.
+constexpr int64_t kBesideTensors = int64_t{8} << 20;
 
 /// Small tensors that blocks read with the host's eyes keep their values: where media lie and, where the host computes,
 /// which labels count.
@@ -33,8 +37,9 @@ class Rehearsal {
         options_(options),
         devices_(make_devices(plan, options)),
         host_(devices_.host),
-        comm_(World{.rank = 0, .size = plan.options.world, .local_size = plan.options.world},
-              make_rehearsal_backend(plan.options.world, options.transport)),
+        transport_(make_rehearsal_backend(plan.options.world, options.transport)),
+        beside_(*transport_),
+        comm_(World{.rank = 0, .size = plan.options.world, .local_size = plan.options.world}, std::move(transport_)),
         store_(plan, /*rank=*/0, devices_),
         executor_(model, plan, store_, comm_),
         adamw_(store_, comm_, {}) {}
@@ -49,6 +54,7 @@ class Rehearsal {
     return devices;
   }
   const Devices& devices() const { return devices_; }
+  int64_t bytes_beside() const { return beside_.bytes_beside(); }
   Executor& executor() { return executor_; }
 
   void load() {
@@ -94,6 +100,8 @@ class Rehearsal {
   Devices devices_;
   std::shared_ptr<DeviceMemory> host_;
   OnDevice scope_{devices_.host};
+  std::unique_ptr<RehearsalBackend> transport_;  // until the communicator has it
+  const RehearsalBackend& beside_;
   Communicator comm_;
   ParamStore store_;
   Executor executor_;
@@ -122,14 +130,7 @@ DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& o
 
 }  // namespace
 
-namespace {
-
-/// The rings of all ranks are in the memory of each.
-int64_t bytes_of_rings(int world, const std::string& transport) {
-  return transport == "shm" && world > 1 ? shm_need(world, kDataSlotBytes).rings : 0;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& window,
                         const RehearsalOptions& options) {
@@ -151,7 +152,7 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& 
   if (!host_computes) forecast.host = forecast_of(*devices.host, {}, 0);
   if (host_computes && forecast.devices.back().name == "host") forecast.devices.back().name = "cpu";
   if (options.host_is_device()) {
-    forecast.devices.front().figures.most_held += bytes_of_rings(plan.options.world, options.transport);
+    forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors;
   }
   forecast.batch = describe(window);
   forecast.context_bytes = options.context_bytes;

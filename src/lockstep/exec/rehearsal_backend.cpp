@@ -1,5 +1,6 @@
 #include "lockstep/exec/rehearsal_backend.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -24,13 +25,17 @@ class HeldWork final : public Work {
   Tensor held_;
 };
 
-class RehearsalBackend final : public Backend {
+class RehearsedTransport final : public RehearsalBackend {
  public:
-  RehearsalBackend(int size, std::string transport) : size_(size), transport_(std::move(transport)) {}
+  RehearsedTransport(int size, std::string transport) : size_(size), transport_(std::move(transport)) {}
 
-  std::unique_ptr<Work> all_gather(const Tensor&, const Tensor&) override { return std::make_unique<HeldWork>(); }
+  std::unique_ptr<Work> all_gather(const Tensor&, const Tensor& shard) override {
+    most_gathered_ = std::max(most_gathered_, std::min(static_cast<int64_t>(shard.nbytes()), max_staging_bytes()));
+    return std::make_unique<HeldWork>();
+  }
   /// Gloo receives every rank's part before it adds them.
   std::unique_ptr<Work> reduce_scatter(const Tensor&, const Tensor& staged, bool) override {
+    most_staged_ = std::max(most_staged_, static_cast<int64_t>(staged.nbytes()));
     return std::make_unique<HeldWork>(transport_ == "gloo" ? at::empty(staged.sizes(), staged.options()) : Tensor());
   }
   std::unique_ptr<Work> all_reduce(const Tensor&, bool) override { return std::make_unique<HeldWork>(); }
@@ -48,18 +53,27 @@ class RehearsalBackend final : public Backend {
     if (transport_ == "shm") return kDataSlotBytes;
     return transport_ == "nccl" ? kNcclStagingBytes : kGlooStagingBytes;
   }
+  /// Each slot is met by the largest calls sooner or later. A rank fills its own slots from their beginning; of its peers'
+  /// it reads what they gather and its part of what they stage, which for the last rank lies at the end.
+  int64_t bytes_beside() const override {
+    if (transport_ != "shm" || size_ == 1) return 0;
+    const int64_t own = std::max(most_gathered_, most_staged_);
+    const int64_t of_peer = std::min(own, most_gathered_ + most_staged_ / size_);
+    return kShmSlots * (own + (size_ - 1) * of_peer);
+  }
   std::string name() const override { return "rehearsal of " + transport_ + " over " + std::to_string(size_); }
   void abort() override {}
 
  private:
   int size_;
   std::string transport_;
+  int64_t most_gathered_ = 0, most_staged_ = 0;  // bytes of a rank, in one slot
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_rehearsal_backend(int size, const std::string& transport) {
-  return std::make_unique<RehearsalBackend>(size, transport);
+std::unique_ptr<RehearsalBackend> make_rehearsal_backend(int size, const std::string& transport) {
+  return std::make_unique<RehearsedTransport>(size, transport);
 }
 
 }  // namespace lockstep

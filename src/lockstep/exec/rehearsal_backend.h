@@ -1,6 +1,7 @@
 // A transport to nobody: calls end at once, and take the memory that they would take.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -8,7 +9,14 @@
 
 namespace lockstep {
 
+class RehearsalBackend : public Backend {
+ public:
+  /// Bytes of the process beside what devices count, after the calls so far: what this rank has touched of the rings that
+  /// ranks of one host share.
+  virtual int64_t bytes_beside() const = 0;
+};
+
 /// `transport`: "shm", "gloo" or "nccl", whose staging it imitates.
-std::unique_ptr<Backend> make_rehearsal_backend(int size, const std::string& transport);
+std::unique_ptr<RehearsalBackend> make_rehearsal_backend(int size, const std::string& transport);
 
 }  // namespace lockstep

@@ -11,10 +11,10 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/tensor/block_arena.h"
 #include "lockstep/tensor/hollow_ops.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -26,9 +26,11 @@ constexpr bool kKeepsFreedBlocks = true;
 namespace lockstep {
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr size_t kLarge = size_t{256} << 10;  // from here on blocks are mapped, reused and given back by ourselves
-constexpr size_t kAlignment = 64;
+constexpr size_t kLarge = size_t{4} << 10;  // from here on blocks stand in the device's own arena
+constexpr size_t kAlignment = BlockArena::kQuantum;
+/// What is held exceeds the most that was alive at once by such a part at most, so that the process is hardly larger than
+/// the count says. Without that room, the moment that needs most would give pages back in every step and fault them in again.
+constexpr size_t kRoomPart = 32;
 
 struct Standing {
   std::shared_ptr<DeviceMemory> device;
@@ -42,57 +44,6 @@ Standing& standing() {
 }
 
 size_t round_up(size_t bytes, size_t quantum) { return (bytes + quantum - 1) / quantum * quantum; }
-
-void* map_block(size_t bytes) {
-  void* block = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED) throw std::bad_alloc();
-  if (bytes >= (size_t{1} << 21)) ::madvise(block, bytes, MADV_HUGEPAGE);
-  return block;
-}
-
-/// Freed large blocks wait here for the next taker. What is mapped exceeds the most that was alive at once by an eighth
-/// at most, so that the process is hardly larger than the count says: without that room, the moment that needs most
-/// would give blocks back and map others in every step, and their page faults cost more than the work (measured: 1.1
-/// million in 12 steps of a small model, 0.27 million with it). Of hollow tensors the blocks are null, and go the same
-/// ways: so a rehearsal knows what the process will hold.
-class BlockCache {
- public:
-  ~BlockCache() {
-    while (!free_.empty()) unmap(free_.begin());
-  }
-
-  struct Mapped {
-    void* data;
-    size_t bytes;
-  };
-
-  /// `room`: what may be mapped while free blocks are kept. `strict`: a block that is taken hardly exceeds its tensor.
-  Mapped take(size_t bytes, size_t room, bool strict, bool hollow) {
-    const auto found = free_.lower_bound(bytes);
-    if (found != free_.end() && found->first <= bytes + bytes / (strict ? 64 : 4)) {
-      const Mapped block{found->second, found->first};
-      free_.erase(found);
-      return block;
-    }
-    while (!free_.empty() && mapped_ + bytes > room) unmap(std::prev(free_.end()));
-    void* const block = hollow ? nullptr : map_block(bytes);
-    mapped_ += bytes;
-    return {block, bytes};
-  }
-
-  void give(Mapped block) { free_.emplace(block.bytes, block.data); }
-  size_t mapped() const { return mapped_; }
-
- private:
-  void unmap(std::multimap<size_t, void*>::iterator at) {
-    if (at->second != nullptr) ::munmap(at->second, at->first);
-    mapped_ -= at->first;
-    free_.erase(at);
-  }
-
-  std::multimap<size_t, void*> free_;
-  size_t mapped_ = 0;
-};
 
 }  // namespace
 
@@ -120,7 +71,7 @@ struct DeviceMemory::Impl {
   /// Who is charged for a tensor. Stands before its bytes, since LibTorch frees some by their address alone.
   struct Ticket {
     std::shared_ptr<DeviceMemory> home;
-    size_t counted = 0, mapped = 0;
+    size_t counted = 0, placed = 0;  // placed: bytes of the arena, 0 where it does not stand there
     MemoryUse use = MemoryUse::kActivations;
   };
   static_assert(sizeof(Ticket) <= kAlignment);
@@ -142,25 +93,23 @@ struct DeviceMemory::Impl {
     figures.by_use.at(static_cast<size_t>(ticket.use)) -= static_cast<int64_t>(ticket.counted);
   }
 
-  /// What the process has of the system for tensors: blocks in use or waiting, and all that is small.
-  int64_t held() const { return static_cast<int64_t>(cache.mapped()) + alive_unmapped; }
+  /// What the process has of the system for tensors: pages of the arena, and all that stands elsewhere.
+  int64_t held() const { return static_cast<int64_t>(arena.held()) + alive_elsewhere; }
 
-  /// The bytes of a tensor, and what was mapped for it (0: nothing); null for a hollow one.
-  void* take_bytes(size_t bytes, Ticket& ticket, int64_t limit, bool hollow) {
+  /// Where a tensor and its ticket stand; null for a hollow one that has no place in the arena.
+  void* take_bytes(const Ticket& ticket, size_t bytes, int64_t limit, bool hollow) {
     void* block = nullptr;
-    if (ticket.mapped == 0) {
+    if (ticket.placed > 0) {
+      const auto most = static_cast<size_t>(most_alive);
+      const auto rest =
+          limit == kNoLimit ? SIZE_MAX : static_cast<size_t>(std::max<int64_t>(0, limit - alive_elsewhere));
+      block = arena.take(ticket.placed, std::min(most + most / kRoomPart, rest));
+    } else {
       if (!hollow) {
-        block = std::aligned_alloc(kAlignment, round_up(bytes, kAlignment));  // NOLINT: LibTorch's alignment
+        block = std::aligned_alloc(kAlignment, bytes);  // NOLINT: LibTorch's alignment
         if (block == nullptr) throw std::bad_alloc();
       }
-      alive_unmapped += static_cast<int64_t>(ticket.counted);
-    } else {
-      const auto most = static_cast<size_t>(most_alive);
-      const bool limited = limit != kNoLimit;
-      const auto rest = limited ? static_cast<size_t>(std::max<int64_t>(0, limit - alive_unmapped)) : SIZE_MAX;
-      const auto taken = cache.take(ticket.mapped, std::min(most + most / 8, rest), limited, hollow);
-      ticket.mapped = taken.bytes;
-      block = taken.data;
+      alive_elsewhere += static_cast<int64_t>(ticket.counted);
     }
     figures.most_held = std::max(figures.most_held, held());
     return block;
@@ -168,10 +117,10 @@ struct DeviceMemory::Impl {
 
   void give_back(const Ticket& ticket, void* block) {
     uncount(ticket);
-    if (ticket.mapped > 0) {
-      cache.give({block, ticket.mapped});
+    if (ticket.placed > 0) {
+      arena.give(block, ticket.placed);
     } else {
-      alive_unmapped -= static_cast<int64_t>(ticket.counted);
+      alive_elsewhere -= static_cast<int64_t>(ticket.counted);
       std::free(block);  // NOLINT(cppcoreguidelines-no-malloc)
     }
   }
@@ -188,17 +137,25 @@ struct DeviceMemory::Impl {
     impl.give_back(ticket, stored);
   }
 
+  /// Of a hollow tensor, whose ticket cannot stand before its bytes.
+  struct HollowTicket {
+    Ticket ticket;
+    void* block = nullptr;
+  };
+
   static void free_hollow(void* context) {
-    const std::unique_ptr<Ticket> ticket(static_cast<Ticket*>(context));
-    Impl& impl = *ticket->home->impl_;
+    const std::unique_ptr<HollowTicket> hollow(static_cast<HollowTicket*>(context));
+    Impl& impl = *hollow->ticket.home->impl_;
     const std::lock_guard lock(impl.mutex);
-    impl.give_back(*ticket, nullptr);
+    impl.give_back(hollow->ticket, hollow->block);
   }
+
+  explicit Impl(bool hollow) : arena(hollow) {}
 
   mutable std::mutex mutex;  // guards all below
   MemoryFigures figures;
-  int64_t most_alive = 0, alive_unmapped = 0;
-  BlockCache cache;
+  int64_t most_alive = 0, alive_elsewhere = 0;
+  BlockArena arena;
 };
 
 namespace {
@@ -229,7 +186,7 @@ class HollowAllocator final : public c10::Allocator {
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::string name, Options options)
-    : name_(std::move(name)), options_(std::move(options)), impl_(std::make_unique<Impl>()) {}
+    : name_(std::move(name)), options_(std::move(options)), impl_(std::make_unique<Impl>(rehearsed())) {}
 DeviceMemory::~DeviceMemory() = default;
 
 namespace {
@@ -320,10 +277,8 @@ void DeviceMemory::refuse(size_t bytes) const {
 
 c10::DataPtr DeviceMemory::allocate(size_t bytes, bool hollow) {
   const Standing& at = standing();
-  const bool large = bytes >= kLarge;
-  Impl::Ticket ticket{.home = shared_from_this(),
-                      .counted = round_up(bytes, large ? kPage : static_cast<size_t>(options_.rounding)),
-                      .use = at.use};
+  Impl::Ticket ticket{
+      .home = shared_from_this(), .counted = round_up(bytes, static_cast<size_t>(options_.rounding)), .use = at.use};
   const c10::Device device(hollow ? c10::DeviceType::Meta : c10::DeviceType::CPU);
   if (bytes == 0) return {nullptr, nullptr, &c10::detail::deleteNothing, device};
   void* block = nullptr;
@@ -332,15 +287,16 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes, bool hollow) {
     if (static_cast<int64_t>(ticket.counted) > options_.limit - impl_->figures.alive) refuse(ticket.counted);
     impl_->count(ticket.counted, at);
     try {
-      const size_t with_ticket = bytes + kAlignment;
-      if (large && kKeepsFreedBlocks && (!hollow || options_.row_kernels)) ticket.mapped = round_up(with_ticket, kPage);
-      block = impl_->take_bytes(with_ticket, ticket, options_.limit, hollow);
+      const size_t with_ticket = round_up(bytes, kAlignment) + kAlignment;
+      const bool in_arena = bytes >= kLarge && kKeepsFreedBlocks && hollow == rehearsed();
+      if (in_arena && (!hollow || options_.row_kernels)) ticket.placed = with_ticket;
+      block = impl_->take_bytes(ticket, with_ticket, options_.limit, hollow);
     } catch (const std::bad_alloc&) {
       impl_->uncount(ticket);
       refuse(ticket.counted);
     }
   }
-  if (hollow) return {nullptr, new Impl::Ticket(std::move(ticket)), &Impl::free_hollow, device};
+  if (hollow) return {nullptr, new Impl::HollowTicket{std::move(ticket), block}, &Impl::free_hollow, device};
   new (block) Impl::Ticket(std::move(ticket));
   void* data = static_cast<char*>(block) + kAlignment;
   return {data, data, &Impl::free_bytes, device};
