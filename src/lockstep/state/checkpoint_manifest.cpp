@@ -29,7 +29,7 @@ void sync_path(const fs::path& path, int flags) {
   const int error = errno;
   if (fd >= 0) ::close(fd);
   if (!done)
-    throw checkpoint_error(fmt::format("{}: cannot be flushed to disk: {}", path.string(), std::strerror(error)));
+    throw data_error(fmt::format("{}: cannot be flushed to disk: {}", path.string(), std::strerror(error)));
 }
 
 Json read_manifest(const fs::path& dir) {
