@@ -231,7 +231,7 @@ class Bench:
                 cells = [f"{m}{row[mode]['ratio']:.3f} ({row[mode]['peak'] / GIB:.1f} GiB)"
                          for m, mode in ((train_mark, "training"), (mark, "inference"))]
                 even = row.get("devices that would be even")
-                allowed = "" if bound is None else f"{bound:.2f}" + (f" (1.10 over {even})" if even else "")
+                allowed = "" if bound is None else f"{bound:.2f}" + (f" (even over {even})" if even else "")
                 print(f"| {config.name} | {count} | {' | '.join(cells)} | {allowed} |", flush=True)
 
 
