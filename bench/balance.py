@@ -250,7 +250,10 @@ def main():
         for name, part in parts.items():
             if args.only in (None, name):
                 part()
-    args.out.write_text(json.dumps(bench.rows, indent=1) + "\n")
+    measured = {row["name"] for row in bench.rows}
+    partial = args.only is not None or families != list(FAMILIES)  # what was not measured again stays
+    kept = [row for row in json.loads(args.out.read_text()) if row["name"] not in measured] if partial and args.out.exists() else []
+    args.out.write_text(json.dumps(sorted(kept + bench.rows, key=lambda row: row["name"]), indent=1) + "\n")
     for line in bench.failed:
         print(f"above the bar: {line}")
     print(f"\n{len(bench.rows)} cases, {len(bench.failed)} above the bar")
