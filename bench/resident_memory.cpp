@@ -2,13 +2,31 @@
 // loaded anything. The same process trains another, tiny model first, so that libraries and their scratch are there.
 //
 //   resident_memory TINY_MODEL FLAGS-OF-SFT…       writes OUTPUT_DIR/resident-<rank>.json: {"before": …, "peak": …, "rings": …}
+//
+// With --virtual_devices the same for each device, as {"devices": {"virtual:0": …}}. Virtual devices share a process, so the
+// kernel has no figure for one of them. Therefore the arena of each device (all its blocks of 4 KiB or more, and what waits
+// for the next taker) is put in a window of addresses of its own, and the pages that are resident there are what the kernel
+// says in /proc/self/smaps, looked at again and again by a thread while the job runs: the largest sum counts. Nothing of it
+// goes through our counters. Smaller blocks stand in the C library's heap, and in no window.
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <fstream>
 #include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
 
 #include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "lockstep/base/json.h"
 #include "lockstep/base/process.h"
 #include "lockstep/base/process_memory.h"
+#include "lockstep/base/worker.h"
 #include "lockstep/cli/train_flags.h"
 #include "lockstep/session/launch.h"
 #include "lockstep/session/rank_main.h"
@@ -18,6 +36,87 @@
 using namespace lockstep;
 
 namespace {
+
+constexpr int kWindows = 16;
+constexpr uintptr_t kFirstWindow = uintptr_t{1} << 45, kWindowBytes = uintptr_t{1} << 40;
+constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+std::atomic<bool> windows_are_open{false};
+std::array<std::atomic<uintptr_t>, kWindows> used_of_window{};
+
+/// Of "virtual:3" 3; -1 of any other device.
+int window_of(const std::string& device) {
+  const std::string kind = "virtual:";
+  int index = -1;
+  if (device.starts_with(kind)) std::from_chars(device.data() + kind.size(), device.data() + device.size(), index);
+  return index < kWindows ? index : -1;
+}
+
+/// Where the next mapping of the thread's device goes; nullptr: anywhere. A gap keeps mappings from becoming one.
+void* next_in_window(size_t bytes) {
+  const int window = window_of(DeviceMemory::current()->name());
+  if (window < 0) return nullptr;
+  const uintptr_t wanted = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+  const uintptr_t at = used_of_window.at(static_cast<size_t>(window)).fetch_add(wanted);
+  return reinterpret_cast<void*>(kFirstWindow + static_cast<uintptr_t>(window) * kWindowBytes + at);  // NOLINT
+}
+
+}  // namespace
+
+/// In the place of the C library's, for this program alone.
+extern "C" void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
+  const bool plain = address == nullptr && file == -1 && flags == (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  if (plain && windows_are_open.load()) {
+    address = next_in_window(bytes);
+    if (address != nullptr) flags |= MAP_FIXED_NOREPLACE;
+  }
+  return reinterpret_cast<void*>(::syscall(SYS_mmap, address, bytes, protection, flags, file, offset));  // NOLINT
+}
+
+namespace {
+
+using WindowBytes = std::array<int64_t, kWindows>;
+
+/// What the kernel says is resident in each window.
+WindowBytes resident_in_windows() {
+  WindowBytes out{};
+  std::ifstream smaps("/proc/self/smaps");
+  int window = -1;
+  for (std::string line; std::getline(smaps, line);) {
+    uintptr_t begin = 0;
+    const auto number = std::from_chars(line.data(), line.data() + line.size(), begin, 16);
+    if (number.ec == std::errc{} && *number.ptr == '-') {
+      const bool inside = begin >= kFirstWindow && begin < kFirstWindow + kWindows * kWindowBytes;
+      window = inside ? static_cast<int>((begin - kFirstWindow) / kWindowBytes) : -1;
+    } else if (window >= 0 && line.starts_with("Rss:")) {
+      out.at(static_cast<size_t>(window)) += std::stoll(line.substr(4)) << 10;
+    }
+  }
+  return out;
+}
+
+/// The most that was resident in each window while this lives.
+class WindowWatch {
+ public:
+  WindowWatch() : worker_("windows", [this](const std::stop_token& stop) { watch(stop); }) {}
+
+  WindowBytes finish() {
+    worker_.request_stop();
+    worker_.join();
+    return most_;
+  }
+
+ private:
+  void watch(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const WindowBytes now = resident_in_windows();
+      for (size_t w = 0; w < kWindows; ++w) most_.at(w) = std::max(most_.at(w), now.at(w));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  WindowBytes most_{};
+  Worker worker_;
+};
 
 /// Two steps of the tiny model under the same flags.
 void warm(Job& job, FineTuneOptions options, const std::string& model) {
@@ -43,12 +142,19 @@ int measure(const std::vector<std::string>& words, const Env& env, const std::sh
   DeviceMemory::host()->reset_peaks();
   const ProcessMemory idle = read_memory();
   const int64_t before = idle.anonymous_bytes + idle.file_bytes - DeviceMemory::host()->figures().most_held;
+  std::optional<WindowWatch> watch;  // it costs time: only where there are windows
+  if (options.run.placement.virtual_devices > 0) watch.emplace();
   (void)fine_tune(job, options, EventBus());
   const ProcessMemory after = read_memory();
-  write_json(options.output_dir / ("resident-" + std::to_string(job.world.rank) + ".json"),
-             {{"before", before},
-              {"peak", after.peak_bytes},
-              {"rings", after.resident_bytes - after.anonymous_bytes - after.file_bytes}});
+  Json found = {{"before", before},
+                {"peak", after.peak_bytes},
+                {"rings", after.resident_bytes - after.anonymous_bytes - after.file_bytes},
+                {"devices", Json::object()}};
+  const WindowBytes windows = watch ? watch->finish() : WindowBytes{};
+  for (int w = 0; w < options.run.placement.virtual_devices && w < kWindows; ++w) {
+    found["devices"]["virtual:" + std::to_string(w)] = windows.at(static_cast<size_t>(w));
+  }
+  write_json(options.output_dir / ("resident-" + std::to_string(job.world.rank) + ".json"), found);
   return 0;
 }
 
@@ -59,6 +165,7 @@ int main(int argc, char** argv) {
     std::cerr << "resident_memory TINY_MODEL FLAGS-OF-SFT...\n";
     return 2;
   }
+  windows_are_open = true;
   const Env env = Env::process();
   const auto recorder = std::make_shared<Recorder>();
   return rank_main("resident_memory", env, *recorder, [&] { return measure({argv + 1, argv + argc}, env, recorder); });

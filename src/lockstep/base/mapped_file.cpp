@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -14,6 +15,13 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+
+const char* found_for_folder(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) return "a folder";
+  if (std::filesystem::is_regular_file(path, unknown)) return "a file";
+  return std::filesystem::exists(path, unknown) ? "something else" : "no such folder";
+}
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

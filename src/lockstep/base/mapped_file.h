@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+/// For messages, where a folder was expected: "no such folder", "a file".
+const char* found_for_folder(const std::filesystem::path& path);
+
 class MappedFile {
  public:
   /// Throws UserError(kCheckpoint) naming the path.

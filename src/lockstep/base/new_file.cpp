@@ -21,6 +21,15 @@ std::filesystem::path part_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+void make_folders(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) {
+    throw data_error(fmt::format("{}: cannot be made ({})", folder.string(), failure.message()),
+                     NewFile::Refused().cure);
+  }
+}
+
 NewFile::NewFile(std::filesystem::path path, Refused refused)
     : path_(std::move(path)),
       part_(part_of(path_)),

@@ -17,11 +17,14 @@
 
 namespace lockstep {
 
+/// A folder for outputs, with those above it. Throws UserError(kData) with the system's reason.
+void make_folders(const std::filesystem::path& folder);
+
 class NewFile {
  public:
   /// What a person is told when the disk does not take it.
   struct Refused {
-    ExitCode code = ExitCode::kCheckpoint;
+    ExitCode code = ExitCode::kData;
     std::string cure = "is the disk full, or the folder missing or read-only?";
   };
 

@@ -42,6 +42,26 @@ TEST_F(NewFileTest, WhatIsGivenUpLeavesNothing) {
   EXPECT_EQ(files(), 0);
 }
 
+/// docs/errors.md: an output that takes no more, whichever verb writes it.
+TEST_F(NewFileTest, AnOutputThatCannotBeWrittenIsOfOneKind) {
+  write_text(folder_ / "file", "");
+  const auto code_of = [](const auto& work) {
+    try {
+      work();
+    } catch (const UserError& error) {
+      EXPECT_NE(error.hint(), "");
+      return error.code();
+    }
+    return ExitCode::kOk;
+  };
+  EXPECT_EQ(code_of([&] { NewFile file(folder_ / "gone" / "a"); }), ExitCode::kData);
+  EXPECT_EQ(code_of([&] { write_text("/dev/full/a", "x"); }), ExitCode::kData);
+  EXPECT_EQ(code_of([&] { make_folders(folder_ / "file" / "a"); }), ExitCode::kData);
+  make_folders(folder_ / "b" / "c");
+  make_folders(folder_ / "b" / "c");
+  EXPECT_TRUE(fs::is_directory(folder_ / "b" / "c"));
+}
+
 TEST_F(NewFileTest, ARefusalSaysWhatItsUserWantsToBeTold) {
   try {
     NewFile file(folder_ / "gone" / "a", {.code = ExitCode::kData, .cure = "make room"});

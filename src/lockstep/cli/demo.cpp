@@ -16,6 +16,7 @@
 #include "lockstep/cli/verbs.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/shapes.h"
+#include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/run_folder.h"
 
 namespace lockstep {
@@ -105,6 +106,7 @@ void write_without_images(const fs::path& from, const fs::path& to) {
 }
 
 void Demo::make_data() {
+  require_folder_place("--output_dir", dir_);
   // The demo's own folders, from an earlier run: everything else stays.
   for (const char* part : {"shapes", "model", "run", "blind"}) fs::remove_all(dir_ / part);
   figures_ = write_shapes(dir_ / "shapes", {.train_rows = flags_.train_rows, .eval_rows = flags_.eval_rows});

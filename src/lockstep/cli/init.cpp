@@ -10,6 +10,7 @@
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/tasks/output_place.h"
 #include "lockstep/zoo/fresh_checkpoint.h"
 #include "lockstep/zoo/registry.h"
 
@@ -53,6 +54,7 @@ int run_init(const Words& args, const Host& /*host*/) {
     throw data_error(fmt::format("--corpus {}: expected a file of text, found {}", options.corpus,
                                  std::filesystem::exists(options.corpus, unknown) ? "something else" : "no such file"));
   }
+  require_folder_place("--output_dir", options.output_dir);
   const InitReport report = init_checkpoint(options);
   std::cout << fmt::format("{}: {} {}, {} parameters, {} as {}, {} tokens (embedding of {} rows), seed {}\n",
                            options.output_dir.string(), options.family, options.size, format_count(report.parameters),

@@ -64,8 +64,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")
       ->group("Model");
-  app.add_option("--verify", flags.given.verify,
-                 "compare the weights with the hashes that stand beside them in a checkpoint of lockstep")
+  app.add_option(
+         "--verify", flags.given.verify,
+         "compare the weights with the hashes that stand beside them in a checkpoint of lockstep: one rank reads "
+         "them once more for that, 0.2 s a GiB where memory holds the files, else as long as the disk takes")
       ->capture_default_str()
       ->group("Model");
   app.add_option("--no_build", flags.no_build,

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/data/random.h"
 
 namespace lockstep {
@@ -248,10 +249,7 @@ ShapesFigures write_shapes(const std::filesystem::path& dir, const ShapesOptions
   check(options.train_rows > 0 && options.eval_rows > 0 && options.max_shapes >= 1 && options.max_shapes <= 3 &&
             options.text_share >= 0 && options.text_share <= 1,
         "write_shapes: options out of range");
-  std::error_code problem;
-  std::filesystem::create_directories(dir / "images", problem);
-  if (problem)
-    throw data_error(fmt::format("{}: cannot be created ({})", (dir / "images").string(), problem.message()));
+  make_folders(dir / "images");
   const auto train =
       write_part(dir, options, {.name = "train", .rows = options.train_rows, .stream = 1, .mixed_forms = true});
   const auto eval =

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/mapped_file.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/text/chat_template.h"
@@ -80,8 +81,9 @@ CheckpointParts examine_checkpoint(const fs::path& dir, const std::set<Component
   const auto look = [&](const char* name, const std::function<CheckResults()>& at) { report.run(kCheck, name, at); };
   look("folder", [&]() -> CheckResults {
     if (fs::is_directory(dir)) return {};
-    throw checkpoint_error(fmt::format("{}: expected the folder of a checkpoint, found no such folder", dir.string()),
-                           "models are read from local folders: download it first");
+    throw checkpoint_error(
+        fmt::format("{}: expected the folder of a checkpoint, found {}", dir.string(), found_for_folder(dir)),
+        "models are read from local folders: name the one that holds it, or download it first");
   });
   if (!fs::is_directory(dir)) return parts;
   look("config", [&] { return look_at_config(parts, without); });

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/mapped_file.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/leave_out.h"
@@ -127,7 +128,10 @@ std::string line(const std::string& name, const std::string& value) { return fmt
 
 Json inspect_checkpoint(const fs::path& dir, const std::set<Component>& without) {
   if (!fs::is_directory(dir)) {
-    throw checkpoint_error(fmt::format("{}: expected the folder of a checkpoint, found no such folder", dir.string()));
+    throw checkpoint_error(
+        fmt::format("{}: expected the folder of a checkpoint, found {}", dir.string(), found_for_folder(dir)),
+        fs::exists(dir) ? "name the folder that holds it: config.json stands beside the weights"
+                        : "models are read from local folders: download it first");
   }
   Json report = {{"folder", dir.string()}, {"notices", Json::array()}, {"problems", Json::array()}};
   std::optional<HfConfig> config;

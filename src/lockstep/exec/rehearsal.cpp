@@ -14,6 +14,7 @@
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/rehearsal_backend.h"
 #include "lockstep/model/batch.h"
+#include "lockstep/model/kv_cache.h"
 #include "lockstep/state/sharded_adamw.h"
 
 namespace lockstep {
@@ -33,7 +34,8 @@ bool keeps_values(const std::string& slot, bool on_cpu) {
 class Rehearsal {
  public:
   Rehearsal(const Model& model, const Plan& plan, const RehearsalOptions& options)
-      : plan_(plan),
+      : model_(model),
+        plan_(plan),
         options_(options),
         devices_(make_devices(plan, options)),
         host_(devices_.host),
@@ -77,15 +79,49 @@ class Rehearsal {
     executor_.forward(std::move(input.flow), input.context, input.here, input.anywhere);
   }
 
+  /// All passes of a run that trains nothing. `next_pass` is called before each of them.
+  template <typename NextPass>
+  void infer(const std::vector<Features>& rows, const NextPass& next_pass) {
+    const InferenceWork& work = options_.inference;
+    const bool labelled = std::ranges::any_of(rows, [](const Features& row) { return !row.labels.empty(); });
+    if (labelled || work.answer_tokens == 0) {
+      next_pass();
+      evaluate(rows);
+    }
+    if (work.answer_tokens == 0) return;
+    next_pass();
+    answer(rows);
+  }
+
   void save() {
     store_.visit_full(comm_, /*root=*/0, plan_.options.compute, [](const ParamSource&, const Tensor&) {});
   }
 
  private:
+  /// Every row is a prompt whose keys and values stay, with room for a whole answer behind them.
+  void answer(const std::vector<Features>& rows) {
+    KvCache cache(model_.dims.layers, static_cast<int64_t>(rows.size()));
+    std::vector<SubBatch> parts;
+    Presence anywhere{.rows = true};
+    for (const Features& row : rows) {
+      Features prompt = row;
+      prompt.labels.clear();
+      const auto slot = static_cast<int64_t>(parts.size());
+      cache.open(slot, static_cast<int64_t>(row.input_ids.size()) + options_.inference.answer_tokens);
+      TrainInput input = input_of({std::move(prompt)});
+      anywhere.image = anywhere.image || input.here.image;
+      parts.push_back({.flow = std::move(input.flow),
+                       .context = {.logits = LogitsWanted::kLast, .cache = &cache, .slot = slot},
+                       .image = input.here.image});
+    }
+    executor_.forward(parts, anywhere);
+  }
+
   TrainInput input_of(const std::vector<Features>& rows) const {
     const OnDevice scope(host_);
     memory_stands_at(MemoryPhase::kForward, "the batch");
-    Batch batch = collate(rows, {});
+    Batch batch =
+        collate(rows, {.layout = plan_.options.training ? RowLayout::kRightPadded : options_.inference.layout});
     TrainInput input{.flow = {}, .context = {.training = true, .loss_chunk = options_.loss_chunk}};
     for (const auto& [slot, value] : batch.flow.entries()) {
       const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
@@ -95,6 +131,7 @@ class Rehearsal {
     return input;
   }
 
+  const Model& model_;
   const Plan& plan_;
   const RehearsalOptions& options_;
   Devices devices_;
@@ -141,8 +178,12 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& 
     rehearsal.step();
     if (options.save) rehearsal.save();
   }
-  if (options.evaluate || !plan.options.training)
-    rehearsal.evaluate(options.evaluation.empty() ? window.front() : options.evaluation);
+  const std::vector<Features>& evaluated = options.evaluation.empty() ? window.front() : options.evaluation;
+  if (!plan.options.training) {
+    rehearsal.infer(evaluated, [] {});
+  } else if (options.evaluate) {
+    rehearsal.evaluate(evaluated);
+  }
   MemoryForecast forecast;
   const Devices& devices = rehearsal.devices();
   for (size_t i = 0; i < devices.blocks.size(); ++i) {
@@ -194,7 +235,14 @@ std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
 class CostMeter {
  public:
   CostMeter(const Plan& plan, DeviceMemory& device, std::vector<BlockCost>& costs)
-      : plan_(plan), device_(device), costs_(costs), state_(device.alive_bytes()) {}
+      : plan_(plan), device_(device), costs_(costs), state_(device.alive_bytes()), saved_(costs.size(), 0) {}
+
+  /// Another pass over the blocks: what they leave behind is counted anew, and the more of both is what they cost.
+  void next_pass() {
+    ends();
+    running_ = nullptr;
+    std::ranges::fill(saved_, 0);
+  }
 
   void begins(const Step& step, MemoryPhase phase) {
     ends();
@@ -206,19 +254,21 @@ class CostMeter {
   void ends() {
     if (running_ == nullptr) return;
     BlockCost& cost = costs_[static_cast<size_t>(running_->block)];
+    int64_t& saved = saved_[static_cast<size_t>(running_->block)];
     const MemoryFigures figures = device_.figures();
     if (!on_way_back_) {
       const int64_t alive = figures.by_use[static_cast<size_t>(MemoryUse::kActivations)];
-      cost.saved = std::max<int64_t>(0, alive - saved_before());
+      saved = std::max<int64_t>(0, alive - saved_before());
+      cost.saved = std::max(cost.saved, saved);
     }
-    cost.work = std::max(cost.work, figures.peak().bytes - state_ - saved_before() - cost.saved);
+    cost.work = std::max(cost.work, figures.peak().bytes - state_ - saved_before() - saved);
   }
 
  private:
   int64_t saved_before() const {
     int64_t saved = 0;
     for (const Step* step = plan_.steps.data(); step != running_; ++step) {
-      saved += costs_[static_cast<size_t>(step->block)].saved;
+      saved += saved_[static_cast<size_t>(step->block)];
     }
     return saved;
   }
@@ -227,6 +277,7 @@ class CostMeter {
   DeviceMemory& device_;
   std::vector<BlockCost>& costs_;
   int64_t state_;
+  std::vector<int64_t> saved_;  // of this pass, by block
   const Step* running_ = nullptr;
   bool on_way_back_ = false;
 };
@@ -246,7 +297,7 @@ std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_o
   if (alone.training) {
     rehearsal.train({window.front()});
   } else {
-    rehearsal.evaluate(window.front());
+    rehearsal.infer(window.front(), [&] { meter.next_pass(); });
   }
   meter.ends();
   return costs;

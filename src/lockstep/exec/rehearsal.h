@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/data/features.h"
+#include "lockstep/model/batch.h"
 #include "lockstep/model/model.h"
 #include "lockstep/plan/block_cost.h"
 #include "lockstep/plan/memory_forecast.h"
@@ -21,6 +22,12 @@ namespace lockstep {
 /// The rows of one rank, by micro-batch of a step. Media need a shape and facts, no values.
 using RowsOfStep = std::vector<std::vector<Features>>;
 
+/// What a run does with its rows that trains nothing.
+struct InferenceWork {
+  int64_t answer_tokens = 0;                   // of each answer that is generated; 0: none are
+  RowLayout layout = RowLayout::kRightPadded;  // of the rows of a batch, where no answers are generated
+};
+
 struct RehearsalOptions {
   bool on_cpu = true;             // the device is this machine's CPU, whose memory is the host's
   bool virtual_devices = false;   // on_cpu, but devices are parts of the host's memory
@@ -29,6 +36,7 @@ struct RehearsalOptions {
   bool alike = false;                  // the micro-batches: those behind the ones that make the peak only wait
   std::vector<Features> evaluation{};  // rows that are evaluated at once; empty: the first micro-batch
   bool save = true, evaluate = true;   // phases besides
+  InferenceWork inference{};           // where nothing is trained
   int64_t context_bytes = 0;           // of each device, that the process's runtime takes beside tensors
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
@@ -39,7 +47,8 @@ struct RehearsalOptions {
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& step_rows,
                         const RehearsalOptions& options);
 
-/// What each block costs, were all on one device.
+/// What each block costs, were all on one device. Of a run that trains nothing, keys and values of answers count as what
+/// the block keeps.
 std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& options, const RowsOfStep& step_rows,
                                    const RehearsalOptions& rehearsal);
 

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/together.h"
 
 namespace lockstep {
@@ -84,9 +85,7 @@ RowJournal::RowJournal(const fs::path& dir, const Json& identity, bool start_ove
       refuse_another_run(dir_, identity);
       return;
     }
-    std::error_code problem;
-    fs::create_directories(dir_, problem);
-    if (problem) throw data_error(fmt::format("{}: cannot be made: {}", dir_.string(), problem.message()));
+    make_folders(dir_);
     write_json(dir_ / kIdentity, identity);
   });
   together(control, "reading finished rows", [&] { index(); });

@@ -27,9 +27,9 @@ UserError write_failed(const fs::path& path, int64_t needed, int error) {
   std::error_code unknown;
   const auto space = fs::space(path.parent_path(), unknown);
   const std::string left = unknown ? "unknown" : format_bytes(static_cast<int64_t>(space.available));
-  return checkpoint_error(fmt::format("{}: {} needed, {} left on that disk: {}", path.string(), format_bytes(needed),
-                                      left, std::strerror(error)),
-                          error == ENOSPC ? "free space or choose another output_dir" : "is the folder writable?");
+  return data_error(fmt::format("{}: {} needed, {} left on that disk: {}", path.string(), format_bytes(needed), left,
+                                std::strerror(error)),
+                    error == ENOSPC ? "free space or choose another output_dir" : "is the folder writable?");
 }
 
 /// A file of known size, written at any place.

@@ -27,8 +27,9 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 UserError no_weights(const fs::path& dir) {
   if (!fs::is_directory(dir)) {
-    return checkpoint_error(fmt::format("{}: expected a folder with {}, found no such folder", dir.string(), kSingle),
-                            "models are read from local folders: download the checkpoint first");
+    return checkpoint_error(
+        fmt::format("{}: expected a folder with {}, found {}", dir.string(), kSingle, found_for_folder(dir)),
+        "models are read from local folders: name the one that holds the checkpoint, or download it first");
   }
   std::vector<std::string> pickles, shards;
   bool adapter = false;

@@ -215,7 +215,7 @@ TEST_F(WeightsTest, AFullDiskIsReportedWithNumbersAndLeavesNothing) {
     SafetensorsWriter out(dir_, {{"a", Dtype::kU8, {int64_t{1} << 55}}});
     FAIL() << "a disk of 32 PiB?";
   } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+    EXPECT_EQ(e.code(), ExitCode::kData);
     EXPECT_NE(std::string(e.what()).find(" needed, "), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find(" left on that disk: "), std::string::npos) << e.what();
   }

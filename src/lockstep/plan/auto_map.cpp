@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -85,21 +86,27 @@ class MapMaker {
     return highest;
   }
 
-  std::optional<AutoMap> split_over(const Limits& devices, Ends ends, bool count_movable) const {
-    const auto cuts = best_split({.costs = costs_,
-                                  .begin = ends.front,
-                                  .end = blocks() - ends.back,
-                                  .capacities = capacities_of(devices),
-                                  .micro_batches = options_.micro_batches,
-                                  .stages_behind = ends.back > 0 ? 1 : 0,
-                                  .count_movable = count_movable});
-    if (!cuts) return std::nullopt;
+  SplitProblem problem(const Limits& devices, Ends ends, bool count_movable) const {
+    return {.costs = costs_,
+            .begin = ends.front,
+            .end = blocks() - ends.back,
+            .capacities = capacities_of(devices),
+            .micro_batches = options_.micro_batches,
+            .stages_behind = ends.back > 0 ? 1 : 0,
+            .count_movable = count_movable};
+  }
+
+  AutoMap split_over(const Limits& devices, Ends ends, bool count_movable) const {
+    return cut_at(*best_split(problem(devices, ends, count_movable)), devices, ends);
+  }
+
+  AutoMap cut_at(const std::vector<int>& cuts, const Limits& devices, Ends ends) const {
     std::vector<int> placed(costs_.size(), kCpuDevice);
     std::fill_n(placed.begin(), ends.front, accelerators_[0].device);
     int begin = ends.front;
     for (size_t d = 0; d < devices.size(); ++d) {
-      std::fill(placed.begin() + begin, placed.begin() + (*cuts)[d], devices[d].device);
-      begin = (*cuts)[d];
+      std::fill(placed.begin() + begin, placed.begin() + cuts[d], devices[d].device);
+      begin = cuts[d];
     }
     auto slices = options_.level ? level_movable(costs_, placed, devices, {.micro_batches = options_.micro_batches})
                                  : std::vector<std::vector<StateSlice>>();
@@ -113,16 +120,34 @@ class MapMaker {
     if (devices.empty()) return judged(ends_alone(ends), {});
     std::optional<AutoMap> first;
     for (; !devices.empty(); drop_smallest(devices)) {
-      AutoMap map = *split_over(devices, ends, true);
+      AutoMap map = split_over(devices, ends, true);
       if (options_.level) {
-        AutoMap other = *split_over(devices, ends, false);
+        AutoMap other = split_over(devices, ends, false);
         if (height(other) < height(map) * kClearlyLower) map = std::move(other);
+      } else if (devices.size() > 1) {
+        make_even(map, devices, ends);
       }
       if (fits(map.loads, limits_)) return map;
       if (!first) first = std::move(map);
       if (all_equal(devices)) break;
     }
     return *first;
+  }
+
+  /// Another cut in the place of this one, when this one is not even and that one is and fits.
+  void make_even(AutoMap& map, const Limits& devices, Ends ends) const {
+    const std::vector<double> capacities = capacities_of(devices);
+    double least = std::numeric_limits<double>::infinity(), most = 0;
+    for (size_t d = 0; d < devices.size(); ++d) {
+      const auto load = std::ranges::find(map.loads, devices[d].device, &DeviceLoad::device);
+      least = std::min(least, static_cast<double>(load->peak()) / capacities[d]);
+      most = std::max(most, static_cast<double>(load->peak()) / capacities[d]);
+    }
+    if (most <= least * kEven) return;
+    const auto even = most_even_split(problem(devices, ends, true));
+    if (!even || even->ratio > kEven) return;
+    AutoMap other = cut_at(even->ends, devices, ends);
+    if (fits(other.loads, limits_) || !fits(map.loads, limits_)) map = std::move(other);
   }
 
   std::vector<int> ends_alone(Ends ends) const {
@@ -240,6 +265,13 @@ std::string_view map_name(MapKind kind) {
 AutoMap make_auto_map(std::span<const BlockCost> costs, std::span<const DeviceLimit> limits,
                       const AutoMapOptions& options) {
   return MapMaker(costs, limits, options).make();
+}
+
+double most_even_ratio(std::span<const BlockCost> costs, int devices) {
+  const auto even = most_even_split({.costs = costs,
+                                     .end = static_cast<int>(costs.size()),
+                                     .capacities = std::vector<double>(static_cast<size_t>(devices), 1.0)});
+  return even ? even->ratio : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace lockstep

@@ -34,6 +34,9 @@ struct AutoMap {
   std::vector<DeviceLoad> loads;                // of each limit, in their order
 };
 
+/// Most over least of the devices' peaks, up to which a map counts as even.
+inline constexpr double kEven = 1.10;
+
 /// Blocks go to devices in the order of `limits`, each device a contiguous range; the CPU, when it is among them,
 /// comes last and takes as few blocks as it must.
 ///
@@ -41,6 +44,7 @@ struct AutoMap {
 /// levelling cannot lift all to one height because of what is fixed, the split whose largest fixed part is least is
 /// taken when that ends lower. Every device takes at least a block; the smallest is left out when it does not fit
 /// otherwise.
+/// Where nothing may move (inference) and that split is not even, one that is takes its place, if whole blocks allow it.
 /// balanced_low_0: the same over the devices behind the first; the first takes the fewest blocks with which that fits,
 /// and none when there is room: it stays free for what generation needs.
 /// sequential: each device takes blocks up to its limit, then the next; nothing is levelled.
@@ -48,5 +52,9 @@ struct AutoMap {
 /// Throws UserError(kMemory) with what every device needs and has.
 AutoMap make_auto_map(std::span<const BlockCost> costs, std::span<const DeviceLimit> limits,
                       const AutoMapOptions& options);
+
+/// Most over least of the peaks that whole blocks allow at best on so many devices, in inference; infinity: there are
+/// fewer blocks.
+double most_even_ratio(std::span<const BlockCost> costs, int devices);
 
 }  // namespace lockstep

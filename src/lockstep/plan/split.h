@@ -25,4 +25,15 @@ struct SplitProblem {
 /// stages * blocks^2 steps: 40 ms for 400 blocks on 64 devices.
 std::optional<std::vector<int>> best_split(const SplitProblem& problem);
 
+/// Where each stage ends, and the largest over the smallest peak (in parts of the capacities).
+struct EvenSplit {
+  std::vector<int> ends;
+  double ratio = 1;
+};
+
+/// The cut of the least ratio: what whole blocks allow where nothing can be moved between devices. Its largest peak may
+/// be above that of best_split(). Exact, unless there are so many different peaks that a part of them is tried, evenly
+/// spread. nullopt: fewer blocks than stages.
+std::optional<EvenSplit> most_even_split(const SplitProblem& problem);
+
 }  // namespace lockstep

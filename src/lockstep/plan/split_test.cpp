@@ -56,13 +56,27 @@ TEST(Split, OfAPartKnowsThatAnOwnerStandsOutside) {
   EXPECT_EQ(cuts, (std::vector<int>{3, 4})) << "2 + 2 against 2 + 4";
 }
 
+TEST(Split, TheMostEvenOneMayHaveALargerPeak) {
+  const auto costs = plain_costs({1, 4, 2, 2});
+  EXPECT_EQ(split(costs, {1, 1, 1}), (std::vector<int>{1, 2, 4})) << "1, 4, 4";
+  const auto even = most_even_split({.costs = costs, .end = 4, .capacities = {1, 1, 1}});
+  ASSERT_TRUE(even);
+  EXPECT_EQ(even->ends, (std::vector<int>{2, 3, 4})) << "5, 2, 2";
+  EXPECT_DOUBLE_EQ(even->ratio, 2.5);
+}
+
+struct Found {
+  std::vector<int> ends;  // of the cut whose largest peak is least
+  double ratio = 1e300;   // the least of any cut
+};
+
 /// All cuts, judged by device_loads: the same answer by another way.
-std::vector<int> by_exhaustion(const std::vector<BlockCost>& costs, const std::vector<double>& capacities,
-                               int micro_batches) {
+Found by_exhaustion(const std::vector<BlockCost>& costs, const std::vector<double>& capacities, int micro_batches) {
   const int blocks = static_cast<int>(costs.size()), stages = static_cast<int>(capacities.size());
   std::vector<DeviceLimit> limits;
   for (int s = 0; s < stages; ++s) limits.push_back({.device = s});
   std::tuple<double, double, std::vector<int>> best{1e300, 0, {}};
+  Found found;
   for (int chosen = 0; chosen < 1 << (blocks - 1); ++chosen) {  // bit i: a border behind block i
     std::vector<int> ends, devices;
     for (int i = 0; i < blocks; ++i) {
@@ -78,8 +92,10 @@ std::vector<int> by_exhaustion(const std::vector<BlockCost>& costs, const std::v
       smallest = std::min(smallest, height);
     }
     best = std::min(best, std::tuple{largest, -smallest, ends});
+    found.ratio = std::min(found.ratio, largest / smallest);
   }
-  return std::get<2>(best);
+  found.ends = std::get<2>(best);
+  return found;
 }
 
 TEST(Split, AgreesWithExhaustiveSearch) {
@@ -96,7 +112,12 @@ TEST(Split, AgreesWithExhaustiveSearch) {
     }
     SCOPED_TRACE(fmt::format("seed {} round {}: {} blocks, {} stages, {} micro-batches", seed, round, blocks, stages,
                              micro_batches));
-    ASSERT_EQ(split(costs, capacities, micro_batches), by_exhaustion(costs, capacities, micro_batches));
+    const Found found = by_exhaustion(costs, capacities, micro_batches);
+    ASSERT_EQ(split(costs, capacities, micro_batches), found.ends);
+    const auto even =
+        most_even_split({.costs = costs, .end = blocks, .capacities = capacities, .micro_batches = micro_batches});
+    ASSERT_TRUE(even);
+    ASSERT_DOUBLE_EQ(even->ratio, found.ratio);
   }
 }
 

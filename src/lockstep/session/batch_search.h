@@ -27,6 +27,8 @@ struct BatchSize {
   double memory_fraction = 0.9;
 
   bool is_auto() const { return rows == kAutoBatch; }
+  /// For what is planned before the search.
+  int64_t planned_rows() const { return is_auto() ? 8 : rows; }
 };
 
 struct BatchChoice {

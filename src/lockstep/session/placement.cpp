@@ -1,6 +1,7 @@
 #include "lockstep/session/placement.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -97,8 +98,42 @@ std::vector<std::string> over_limits(const MemoryForecast& forecast, const std::
   return notices;
 }
 
-/// Costs add up to what a device needs but for what blocks on it do to each other: the map is rehearsed, what it
-/// differs by is charged to a block of each device, and what may move is levelled once more.
+/// Whole blocks are few and large, and where nothing is trained nothing can be moved between devices: how even that lets
+/// them be, and what would be more even.
+std::vector<std::string> uneven(const MemoryForecast& forecast, const std::vector<BlockCost>& costs) {
+  const double ratio = forecast.imbalance();
+  if (forecast.devices.size() < 2 || ratio <= kEven) return {};
+  const auto [least, most] = std::ranges::minmax_element(forecast.devices, {}, &DeviceForecast::peak);
+  const auto count = static_cast<int>(forecast.devices.size());
+  const auto& widest =
+      *std::ranges::max_element(costs, {}, [](const BlockCost& cost) { return cost.state + cost.saved; });
+  std::string text = fmt::format(
+      "--device_map: {} needs {} and {} {}, {:.3f} to 1: blocks are placed whole ({} needs {}), and no split of them "
+      "over {} devices is below {:.3f} to 1",
+      most->name, format_bytes(most->peak()), least->name, format_bytes(least->peak()), ratio, widest.block,
+      format_bytes(widest.state + widest.saved), count, std::min(ratio, most_even_ratio(costs, count)));
+  for (int fewer = count - 1; fewer > 1; --fewer) {
+    const double there = most_even_ratio(costs, fewer);
+    if (there > kEven) continue;
+    text += fmt::format("; over {} devices one is {:.3f} to 1", fewer, there);
+    break;
+  }
+  return {text};
+}
+
+/// Costs add up to what a device needs but for what blocks on it do to each other: what a rehearsal of the map differs by
+/// is charged to a block of each device.
+void charge_difference(std::vector<BlockCost>& costs, const AutoMap& map, const MemoryForecast& forecast) {
+  for (const auto& load : map.loads) {
+    const auto first = std::find(map.devices.begin(), map.devices.end(), load.device);
+    if (load.device < 0 || first == map.devices.end()) continue;
+    const int64_t found = forecast.devices[static_cast<size_t>(load.device)].peak();
+    costs[static_cast<size_t>(first - map.devices.begin())].state += found - load.peak();
+  }
+}
+
+/// The map is rehearsed. In training what may move is then levelled once more; else, where it is not even, a map by the
+/// costs as they were found may be.
 ChosenPlacement made_map(const RehearsalOptions& devices, const PlacementOptions& wanted, const Model& model,
                          const PlanOptions& options, const RowsOfStep& rows) {
   auto costs = block_costs(model, options, rows, devices);
@@ -109,18 +144,28 @@ ChosenPlacement made_map(const RehearsalOptions& devices, const PlacementOptions
                               {.kind = map_kind(wanted.device_map), .micro_batches = micro_batches, .level = moves});
   PlanOptions tried = options;
   tried.placement = placed(costs, map, options, devices);
-  const MemoryForecast forecast = rehearse(model, make_plan(model, tried), rows, devices);
-  if (!moves || map_kind(wanted.device_map) != MapKind::kBalanced || !wanted.max_memory.empty()) {
-    return {std::move(tried.placement), over_limits(forecast, limits, wanted)};
+  MemoryForecast forecast = rehearse(model, make_plan(model, tried), rows, devices);
+  const bool balanced = map_kind(wanted.device_map) == MapKind::kBalanced && wanted.max_memory.empty();
+  if (!moves || !balanced) {
+    if (options.training) return {std::move(tried.placement), over_limits(forecast, limits, wanted), {}};
+    if (balanced && forecast.imbalance() > kEven) {
+      charge_difference(costs, map, forecast);
+      map = make_auto_map(costs, limits, {.kind = MapKind::kBalanced, .level = false});
+      PlanOptions other = options;
+      other.placement = placed(costs, map, options, devices);
+      MemoryForecast found = rehearse(model, make_plan(model, other), rows, devices);
+      if (found.imbalance() < forecast.imbalance()) {
+        tried = std::move(other);
+        forecast = std::move(found);
+      }
+    }
+    auto notices = over_limits(forecast, limits, wanted);
+    if (balanced) std::ranges::move(uneven(forecast, costs), std::back_inserter(notices));
+    return {std::move(tried.placement), std::move(notices), std::move(forecast)};
   }
-  for (const auto& load : map.loads) {
-    const auto first = std::find(map.devices.begin(), map.devices.end(), load.device);
-    if (load.device < 0 || first == map.devices.end()) continue;
-    const int64_t found = forecast.devices[static_cast<size_t>(load.device)].peak();
-    costs[static_cast<size_t>(first - map.devices.begin())].state += found - load.peak();
-  }
+  charge_difference(costs, map, forecast);
   map.slices = level_movable(costs, map.devices, limits, {.micro_batches = micro_batches});
-  return {placed(costs, map, options, devices), {}};
+  return {placed(costs, map, options, devices), {}, {}};
 }
 
 }  // namespace
@@ -136,7 +181,7 @@ ChosenPlacement choose_placement(const RehearsalOptions& devices, const Placemen
                       "it is for GPUs; --virtual_devices 1 tries it without one");
   }
   if (is_map_word(wanted.device_map)) return made_map(devices, wanted, model, with, rows);
-  ChosenPlacement chosen{.placement = with.placement, .notices = {}};
+  ChosenPlacement chosen{.placement = with.placement, .notices = {}, .forecast = {}};
   if (wanted.device_map.empty()) {
     if (count > 1) {
       throw usage_error(

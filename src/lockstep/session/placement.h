@@ -18,6 +18,7 @@ namespace lockstep {
 struct ChosenPlacement {
   Placement placement;
   std::vector<std::string> notices;
+  MemoryForecast forecast;  // of a map that was made for a run that trains nothing; else empty
 };
 
 /// `devices`: those that the rank drives (their names and capacities), and how they are rehearsed. `rows`: of a step,

@@ -68,6 +68,18 @@ std::vector<Features> longest_rows(const Dataset& rows, const std::function<Feat
   return longest;
 }
 
+RowsOfStep longest_batch(const Dataset& rows, const std::function<Features(const Sample&)>& features_of,
+                         int64_t batch) {
+  const auto longest = longest_rows(
+      rows, [&](const Sample& sample) { return without_values(features_of(sample)); }, kLooked);
+  if (longest.empty()) return {};
+  std::vector<Features> together;
+  for (int64_t i = 0; i < std::min(batch, std::max<int64_t>(1, rows.size())); ++i) {
+    together.push_back(longest[static_cast<size_t>(i) % longest.size()]);
+  }
+  return {together};
+}
+
 RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor, const ProcessOptions& options,
                                 int world) {
   RehearsedRows made;

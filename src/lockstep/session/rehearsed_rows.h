@@ -23,6 +23,10 @@ namespace lockstep {
 std::vector<Features> longest_rows(const Dataset& rows, const std::function<Features(const Sample&)>& features_of,
                                    size_t count);
 
+/// What a device map of a run that trains nothing is made for: so many of the longest rows at once, without the values
+/// of their media. Empty when none can be used: the run itself will name them.
+RowsOfStep longest_batch(const Dataset& rows, const std::function<Features(const Sample&)>& features_of, int64_t batch);
+
 class RehearsedRows {
  public:
   /// Of a data set that `world` ranks share. Throws UserError(kData) when none of the rows looked at can be used.

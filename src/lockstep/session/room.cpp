@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/tensor/devices.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,21 @@ void require_room(const PlannedJob& job, const MemoryForecast& forecast, const M
                              format_bytes(advice.changes.front().peak), advice.changes.front().effect, kGoOn);
   }
   throw UserError(ExitCode::kMemory, "the job does not fit this machine: " + room.text(), hint);
+}
+
+void require_gpu_room(const MemoryForecast& forecast, const MemoryOfGpu& memory_of) {
+  for (const DeviceForecast& device : forecast.devices) {
+    if (!gpu_of(device.name)) continue;
+    const GpuMemory memory = memory_of(device.name);
+    // Who asks has the runtime's context by then: what is free is without it.
+    const int64_t usable = memory.free_bytes + memory.reserved_bytes;
+    if (memory.total_bytes == 0 || device.peak() <= usable) continue;
+    throw UserError(
+        ExitCode::kMemory,
+        fmt::format("the job does not fit {}: a rank needs {} there at its peak, and {} of its {} are free",
+                    device.name, format_bytes(device.peak()), format_bytes(usable), format_bytes(memory.total_bytes)),
+        fmt::format("nvidia-smi shows who else uses it; {}", kGoOn));
+  }
 }
 
 int64_t checkpoint_bytes(const Plan& plan, int64_t weights_bytes, bool only_model) {

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "lockstep/base/machine.h"
 #include "lockstep/plan/memory_forecast.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/session/forecast.h"
+#include "lockstep/session/gpu_memory.h"
 
 namespace lockstep {
 
@@ -27,6 +29,13 @@ struct MachineRoom {
 
 /// On the CPU all that a rank holds stands in the machine's memory; else what is kept on the host.
 MachineRoom room_for(const MemoryForecast& forecast, bool on_cpu, int local_ranks, const MachineMemory& machine);
+
+/// Asks a GPU, "cuda:1", for its memory: gpu_memory(), or a test's own.
+using MemoryOfGpu = std::function<GpuMemory(const std::string& device)>;
+
+/// Of the GPUs that a rank drives: what tensors are predicted to need there beside what is free and what this process
+/// keeps for them already. Throws UserError(kMemory) with the first that lacks some.
+void require_gpu_room(const MemoryForecast& forecast, const MemoryOfGpu& memory_of);
 
 /// Throws UserError(kMemory) with the cheapest change of flags that would fit.
 void require_room(const PlannedJob& job, const MemoryForecast& forecast, const MachineRoom& room);

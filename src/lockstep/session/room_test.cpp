@@ -43,6 +43,34 @@ TEST(MachineRoom, AControlGroupsLimitIsWhatThereIs) {
             "one rank needs 4.00 GiB, and 3.00 GiB of this machine's 4.00 GiB are free (limited by the control group)");
 }
 
+TEST(MachineRoom, AGpuThatOthersUseIsNamedBeforeAnythingIsLoaded) {
+  MemoryForecast forecast = forecast_of(30 * kGiB, 0);
+  forecast.devices[0].name = "cuda:0";
+  forecast.devices.push_back(forecast.devices[0]);
+  forecast.devices[1].name = "cuda:1";
+  std::vector<std::string> asked;
+  const auto gpus = [&](int64_t free_on_second) {
+    return [&asked, free_on_second](const std::string& device) {
+      asked.push_back(device);
+      return GpuMemory{.free_bytes = device == "cuda:1" ? free_on_second : 70 * kGiB, .total_bytes = 80 * kGiB};
+    };
+  };
+  require_gpu_room(forecast, gpus(30 * kGiB));
+  EXPECT_EQ(asked, (std::vector<std::string>{"cuda:0", "cuda:1"}));
+  try {
+    require_gpu_room(forecast, gpus(20 * kGiB));
+    FAIL() << "30 GiB do not fit in 20";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMemory);
+    EXPECT_EQ(error.message(),
+              "the job does not fit cuda:1: a rank needs 30.00 GiB there at its peak, and 20.00 GiB of its 80.00 GiB "
+              "are free");
+  }
+  asked.clear();
+  require_gpu_room(forecast_of(90 * kGiB, 0), gpus(0));  // the host is no GPU
+  EXPECT_TRUE(asked.empty());
+}
+
 TEST(MachineRoom, WhereTheKernelDoesNotTellNothingIsRefused) {
   EXPECT_TRUE(room_for(forecast_of(80 * kGiB, 0), true, 8, machine_memory_from("", -1, -1)).fits());
 }

@@ -8,12 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/process_memory.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/base/version.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/model/fingerprint.h"
+#include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/placement_json.h"
 #include "lockstep/session/placement.h"
@@ -55,8 +57,10 @@ PlanOptions Session::inference() const {
   return {.world = job_.world.size, .zero = options_.zero, .compute = dtype_, .training = false};
 }
 
-void Session::decide(PlanOptions options, const RowsOfStep& rows) {
-  place(options, rows);
+bool Session::makes_map() const { return is_map_word(options_.placement.device_map); }
+
+void Session::decide(PlanOptions options, const RowsOfStep& rows, const InferenceWork& work) {
+  place(options, rows, work);
   together(job_.control(), "making the plan", [&] {
     plan_ = make_plan(folder_->model, options);
     compatibility(folder_->model, plan_).require();
@@ -66,8 +70,9 @@ void Session::decide(PlanOptions options, const RowsOfStep& rows) {
 }
 
 /// Where the blocks stand; one rank chooses, so that all hold to the same.
-void Session::place(PlanOptions& options, const RowsOfStep& rows) {
-  const RehearsalOptions devices = devices_for_rehearsal(job_, options_.placement);
+void Session::place(PlanOptions& options, const RowsOfStep& rows, const InferenceWork& work) {
+  RehearsalOptions devices = devices_for_rehearsal(job_, options_.placement);
+  devices.inference = work;
   std::string chosen;
   together(job_.control(), "placing blocks", [&] {
     options_.placement.check();
@@ -76,16 +81,30 @@ void Session::place(PlanOptions& options, const RowsOfStep& rows) {
         rows.empty() ? text_row(std::min<int64_t>(512, folder_->model.dims.max_positions)) : rows;
     ChosenPlacement made = choose_placement(devices, options_.placement, folder_->model, options, planned);
     std::ranges::move(made.notices, std::back_inserter(notices_));
+    predicted_ = made.forecast.account();
     chosen = placement_json(made.placement).dump();
   });
   options.placement =
       placement_from_json(parse_json(from_rank_0(job_.control(), chosen, "placement"), "the placement"));
 }
 
+/// What is known of a run that trains nothing before it has begun: its weights, where one GPU holds them all.
+MemoryForecast Session::weights_on_gpu() const {
+  if (job_.num_devices > 1 || options_.placement.offload_params) return {};
+  MemoryForecast forecast;
+  forecast.devices.push_back({.name = job_.device});
+  forecast.devices[0].figures.phases.at(static_cast<size_t>(MemoryPhase::kLoad)).bytes = plan_.state_bytes().total();
+  return forecast;
+}
+
 void Session::check_room() {
   if (plan_.options.training || options_.force) return;
   together(job_.control(), "comparing memory with the machine's", [&] {
-    if (!job_.reports() || !job_.on_cpu()) return;
+    if (!job_.reports()) return;
+    if (!job_.on_cpu()) {
+      require_gpu_room(weights_on_gpu(), gpu_memory);
+      return;
+    }
     MachineRoom room{
         .rank_bytes = plan_.state_bytes().total(), .ranks = job_.world.local_size, .machine = machine_memory()};
     if (room.fits()) return;
@@ -101,12 +120,25 @@ void Session::check_room() {
 
 void Session::load() {
   check_room();
+  const ProcessMemory idle = read_memory();
   together(job_.control(), "loading weights", [&] {
     store_ = std::make_unique<ParamStore>(plan_, job_.world.rank, make_devices(job_, options_.placement, plan_));
     store_->load(*weights_, *keys_);
     executor_ = std::make_unique<Executor>(folder_->model, plan_, *store_, job_.data());
     executor_->watch(hooks());
   });
+  if (!plan_.options.training)
+    meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_);
+}
+
+void Session::tell_notices(const EventBus& events) const {
+  for (const auto& text : notices_) events.emit(Notice{text});
+}
+
+void Session::tell_memory(const EventBus& events) {
+  MemoryMeasured memory = meter_.value().measure("");
+  memory.last = true;
+  if (job_.reports()) events.emit(memory);
 }
 
 ExecutorHooks Session::hooks() {

@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "lockstep/model/batch.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/session/job.h"
+#include "lockstep/session/memory_meter.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/state/checkpoint_model.h"
 
@@ -33,12 +35,20 @@ class Session {
   PlanOptions inference() const;
 
   /// Places blocks, makes the plan and compares it with the other ranks. `rows`: of a step, which a device map is made
-  /// for; looked at on rank 0, empty: a row of text. Collective.
-  void decide(PlanOptions options, const RowsOfStep& rows = {});
+  /// for, and `work`: what is done with them where nothing is trained; looked at on rank 0, empty: a row of text.
+  /// Collective.
+  void decide(PlanOptions options, const RowsOfStep& rows = {}, const InferenceWork& work = {});
+
+  /// Whether decide() makes a device map, and so looks at rows.
+  bool makes_map() const;
 
   /// Reads this rank's slices of the weights. A run that trains nothing is refused first, with UserError(kMemory), where
   /// they alone need more than this machine has; one that trains has a forecast for that (session/room.h). Collective.
   void load();
+
+  /// What the devices held at most, beside what was predicted where a device map was made: of a run that trains nothing,
+  /// at its end. Collective.
+  void tell_memory(const EventBus& events);
 
   Job& job() { return job_; }
   const RunOptions& options() const { return options_; }
@@ -47,8 +57,9 @@ class Session {
   const Processor& processor() const { return *processor_; }
   const Plan& plan() const { return plan_; }
   const std::vector<std::string>& notices() const { return notices_; }  // of decide(), on the rank that reports
-  Dtype dtype() const { return dtype_; }                                // of the computation
-  const std::string& fingerprint() const { return fingerprint_; }       // of the folder's files
+  void tell_notices(const EventBus& events) const;
+  Dtype dtype() const { return dtype_; }                           // of the computation
+  const std::string& fingerprint() const { return fingerprint_; }  // of the folder's files
   const Weights& weights() const { return *weights_; }
   const KeyMap& keys() const { return *keys_; }
   ParamStore& store() { return *store_; }
@@ -56,8 +67,9 @@ class Session {
   CollateOptions collate() const;
 
  private:
+  MemoryForecast weights_on_gpu() const;
   void check_room();
-  void place(PlanOptions& options, const RowsOfStep& rows);
+  void place(PlanOptions& options, const RowsOfStep& rows, const InferenceWork& work);
   ExecutorHooks hooks();
 
   Job& job_;
@@ -73,6 +85,8 @@ class Session {
   std::unique_ptr<ParamStore> store_;
   std::unique_ptr<DeviceLog> device_log_;
   std::unique_ptr<Executor> executor_;
+  MemoryAccount predicted_;  // on rank 0, where decide() has made a map for a run that trains nothing
+  std::optional<MemoryMeter> meter_;
 };
 
 }  // namespace lockstep

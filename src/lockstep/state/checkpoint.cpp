@@ -15,6 +15,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/state/checkpoint_manifest.h"
@@ -46,8 +47,8 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
   const bool replaces = fs::exists(final_path);
   const int flags = replaces ? RENAME_EXCHANGE : 0;
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), flags) != 0) {
-    throw checkpoint_error(fmt::format("{}: cannot be renamed to {}: {}", temporary.string(),
-                                       final_path.filename().string(), std::strerror(errno)));
+    throw data_error(fmt::format("{}: cannot be renamed to {}: {}", temporary.string(), final_path.filename().string(),
+                                 std::strerror(errno)));
   }
   sync_folder(final_path.parent_path());
   if (replaces) fs::remove_all(temporary);
@@ -97,9 +98,9 @@ void write_everything(const CheckpointContents& contents, const SaveOptions& opt
   const bool first = control.rank() == 0;
   together(control, "making the checkpoint folder", [&] {
     if (!first) return;
-    fs::create_directories(options.output_dir);
+    make_folders(options.output_dir);
     remove_leftovers(options.output_dir);
-    fs::create_directory(dir);
+    make_folders(dir);
   });
   const Dtype dtype = contents.store.plan().options.compute;
   together(control, "writing weights",

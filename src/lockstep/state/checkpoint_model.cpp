@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/safetensors_writer.h"
 
@@ -152,7 +153,7 @@ SideFiles read_side_files(const fs::path& dir) {
 
 void write_side_files(const SideFiles& files, Dtype dtype, const fs::path& dir) {
   for (const auto& [name, bytes] : files) {
-    fs::create_directories((dir / name).parent_path());
+    make_folders((dir / name).parent_path());
     write_text(dir / name, name == "config.json" ? config_text(bytes, dtype) : bytes);
   }
 }

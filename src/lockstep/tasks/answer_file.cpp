@@ -15,6 +15,7 @@
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/infer/row_journal.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/output_place.h"
@@ -173,17 +174,24 @@ void require_answers_place(const fs::path& output) {
 
 Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus& events) {
   Session session(job, options.run);
-  session.decide(session.inference());
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
+  RowsOfStep planned;
   together(job.control(), "opening the prompts", [&] {
     if (job.reports()) require_answers_place(options.output);
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;
     rows.emplace(std::vector<std::string>{options.input}, reading);
     if (batch == kAutoBatch) batch = slots_before(options);
+    if (!job.reports() || !session.makes_map()) return;
+    planned = longest_batch(
+        *rows,
+        [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); },
+        options.batch.planned_rows());
   });
   agree_on(job.control(), {{"prompts", rows->fingerprint()}, {"batch size", std::to_string(batch)}});
+  session.decide(session.inference(), planned, {.answer_tokens = options.max_new_tokens});
+  session.tell_notices(events);
   session.load();
   if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
@@ -192,6 +200,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   const auto begun = Clock::now();
   answer_missing(session, options, batch, *rows, journal, events);
   out.seconds = seconds_since(begun);
+  session.tell_memory(events);
   together(job.control(), "writing answers", [&] {
     if (!job.reports()) return;
     write_answers(options.output, *rows, journal, out);

@@ -14,6 +14,7 @@
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/row_journal.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/output_place.h"
 
@@ -95,6 +96,21 @@ bool is_finished(const EmbeddingOptions& options, const Json& identity) {
       "name another --output, or give --overwrite true to replace them");
 }
 
+/// The least that the vectors take, in the journal and in the file that is written from it at the end. How many tokens a
+/// row has, and so how many vectors of --stage inputs, is not known yet: one of each counts.
+void require_room_for_vectors(const EmbeddingOptions& options, const Dataset& rows, int64_t width) {
+  constexpr int64_t kTextOfNumber = 9;  // "0.0123456," and the like: seven digits and what stands around them
+  const int64_t numbers = rows.size() * width, number = sizeof(float);
+  int64_t bytes = numbers * (options.safetensors ? 2 * number : number + kTextOfNumber);
+  std::error_code unknown;
+  const fs::path journal = options.output / kUnfinished;
+  for (auto at = fs::directory_iterator(journal, unknown); !unknown && at != fs::directory_iterator(); ++at) {
+    if (at->is_regular_file(unknown)) bytes -= static_cast<int64_t>(at->file_size(unknown));  // what is kept already
+  }
+  require_disk("--output", options.output, bytes,
+               fmt::format("vectors of {} rows, {} numbers each,", rows.size(), width));
+}
+
 /// Rows of all batches in which one is missing: a batch is run whole, so that its bits are the same.
 std::vector<int64_t> rows_to_do(int64_t count, int64_t batch_size, const RowJournal& journal) {
   std::vector<int64_t> order;
@@ -156,10 +172,10 @@ EmbeddingCounts finish(const EmbeddingOptions& options, const Json& identity, co
 
 Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events) {
   Session session(job, options.run);
-  session.decide(session.inference());
   Embedded out{.file = options.output / fmt::format("embeddings.{}", format_of(options))};
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
+  RowsOfStep planned;
   together(job.control(), "opening the rows", [&] {
     if (job.reports()) require_folder_place("--output", options.output);
     DatasetOptions reading = options.rows.dataset();
@@ -167,11 +183,20 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
     rows.emplace(options.dataset, reading);
     if (batch == kAutoBatch) batch = batch_size_before(options);
     out.was_finished = batch != kAutoBatch && is_finished(options, identity_of(options, batch, session, *rows));
+    if (out.was_finished || !job.reports()) return;
+    if (!options.run.force) require_room_for_vectors(options, *rows, session.model().dims.hidden);
+    if (!session.makes_map()) return;
+    planned = longest_batch(
+        *rows,
+        [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); },
+        options.batch.planned_rows());
   });
   agree_on(job.control(), {{"rows", rows->fingerprint()},
                            {"finished", out.was_finished ? "yes" : "no"},
                            {"batch size", std::to_string(batch)}});
   if (out.was_finished) return out;
+  session.decide(session.inference(), planned, {.layout = RowLayout::kPacked});
+  session.tell_notices(events);
   session.load();
   if (batch == kAutoBatch) batch = find_batch_size(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
@@ -183,6 +208,7 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   const auto begun = Clock::now();
   embed_missing(session, options, batch, *rows, journal, events);
   out.seconds = from_nothing ? seconds_since(begun) : 0;
+  session.tell_memory(events);
   together(job.control(), "writing embeddings", [&] {
     if (job.reports()) out.counts = finish(options, identity, *rows, journal, out.seconds);
   });

@@ -10,6 +10,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
@@ -78,10 +79,19 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
     if (!options.output.empty()) require_file_place("--output", options.output);
   });
   Session session(job, options.run);
-  session.decide(session.inference());
   std::optional<Dataset> rows;
-  together(job.control(), "opening the data set", [&] { rows.emplace(options.dataset, options.rows.dataset()); });
+  RowsOfStep planned;
+  together(job.control(), "opening the data set", [&] {
+    rows.emplace(options.dataset, options.rows.dataset());
+    if (!job.reports() || !session.makes_map()) return;
+    planned = longest_batch(
+        *rows, [&](const Sample& sample) { return session.processor().train_features(sample, options.rows.process()); },
+        options.batch.planned_rows());
+  });
   agree_on(job.control(), {{"data set", rows->fingerprint()}});
+  session.decide(session.inference(), planned,
+                 {.answer_tokens = options.generate ? options.max_new_tokens : int64_t{0}});
+  session.tell_notices(events);
   const std::string media = rows_with_media(job, session.model(), *rows);
   if (!media.empty() && job.reports()) events.emit(Notice{media});
   session.load();
@@ -104,6 +114,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   std::string first_skipped = found.answers.first_skipped;
   if (first_skipped.empty()) first_skipped = first_reason(job.control(), loader);
   refuse_nothing(found, join(options.dataset, ", "), first_skipped);
+  session.tell_memory(events);
   found.communication = communication_of(job, options.run.comm_figures);
   if (job.reports()) tell_unusable(found, options.generate, first_skipped, events);
   found.seconds = seconds_since(begun);

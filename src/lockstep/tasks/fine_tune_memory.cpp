@@ -110,6 +110,7 @@ void FineTuneRun::check_machine() {
   together(job_.control(), "comparing memory and disk with the machine's", [&] {
     if (!job_.reports() || options_.run.force) return;
     require_room(planned_job(), forecast_, room_for(forecast_, job_.on_cpu(), job_.world.local_size, machine_memory()));
+    if (!job_.on_cpu()) require_gpu_room(forecast_, gpu_memory);
     if (options_.save_strategy == "no") return;
     const int64_t bytes =
         checkpoint_bytes(session_->plan(), session_->weights().total_bytes(), options_.save_only_model);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/doctor/machine_facts.h"
 
 namespace lockstep {
@@ -14,6 +15,15 @@ void require_folder_place(const std::string& flag, const fs::path& folder) {
   const DiskFacts facts = disk_facts(folder.string(), {});
   if (facts.error.empty()) return;
   throw usage_error(fmt::format("{} {}: {}", flag, folder.string(), facts.error), "name a folder that can be written");
+}
+
+void require_disk(const std::string& flag, const fs::path& folder, int64_t bytes, const std::string& what) {
+  const DiskFacts facts = disk_facts(folder.string(), {});
+  if (facts.free_bytes >= bytes) return;
+  throw usage_error(fmt::format("{}: {} free for {}, {} need {}", flag, format_bytes(facts.free_bytes), folder.string(),
+                                what, format_bytes(bytes)),
+                    fmt::format("free {}, or name another disk; --force true goes on all the same",
+                                format_bytes(bytes - facts.free_bytes)));
 }
 
 void require_file_place(const std::string& flag, const fs::path& file) {

@@ -4,6 +4,7 @@
 //   require_folder_place("--output_dir", options.output_dir);
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -11,6 +12,10 @@ namespace lockstep {
 
 /// A folder that is there or can be made, by this user. Throws UserError(kUsage).
 void require_folder_place(const std::string& flag, const std::filesystem::path& folder);
+
+/// The disk of that folder has room for what is to be written: `what` says so in a message ("1000 rows of 64 numbers").
+/// Throws UserError(kUsage).
+void require_disk(const std::string& flag, const std::filesystem::path& folder, int64_t bytes, const std::string& what);
 
 /// A file in a folder that is there, where this user may write. Throws UserError(kUsage).
 void require_file_place(const std::string& flag, const std::filesystem::path& file);

@@ -129,8 +129,11 @@ void JobPlanOptions::check() const {
   }
 }
 
-JobPlan plan_job(const JobPlanOptions& options, const Env& env) {
-  options.check();
+JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
+  given.check();
+  const Job job = first_rank(given, env);
+  JobPlanOptions options = given;
+  options.job.run.placement = limits_of_tensors(job, given.job.run.placement);  // as a run has it, at the same moment
   const FineTuneOptions& sft = options.job;
   JobPlan out{.folder = ModelFolder(sft.run.model, sft.run.without),
               .plan = {},
@@ -142,7 +145,6 @@ JobPlan plan_job(const JobPlanOptions& options, const Env& env) {
               .notices = {}};
   const Model& model = out.folder.model;
   sft.components.check_against(model);
-  const Job job = first_rank(options, env);
   out.world = job.world.size;
   PlanOptions wanted = sft.plan_options(out.world, sft.run.dtype.value_or(out.folder.dtype_of_config()));
   wanted.training = !options.inference;

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/state/checkpoint.h"
 
@@ -72,7 +73,7 @@ void StageRecord::begin(std::vector<StageEntry> wanted, const std::string& resum
   }
   if (there) take_over(read());
   resumes_ = there;
-  fs::create_directories(dir_);
+  make_folders(dir_);
   write();
 }
 

@@ -5,11 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/mapped_file.h"
 #include "lockstep/verify/parts.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr const char* kWhatIsOne =
+    "such a folder holds reference.safetensors beside checkpoint/ or images/, or fuzz.jsonl, or a template with its "
+    "cases; tests/oracles/make_oracles.py writes them";
 
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> out;
@@ -46,12 +51,7 @@ std::function<void()> part_of(const fs::path& folder, Dtype compute, VerifyRepor
   return {};
 }
 
-}  // namespace
-
-void verify_any(const fs::path& folder, Dtype compute, VerifyReport& report) {
-  if (!fs::is_directory(folder)) {
-    throw data_error(fmt::format("{}: expected an oracle folder, found no such folder", folder.string()));
-  }
+void verify_below(const fs::path& folder, Dtype compute, VerifyReport& report) {
   report.set_folder(folder.string());
   try {
     if (const auto part = part_of(folder, compute, report)) {
@@ -66,8 +66,22 @@ void verify_any(const fs::path& folder, Dtype compute, VerifyReport& report) {
     return;
   }
   for (const auto& child : folders_in(folder)) {
-    if (child.filename() != "checkpoint" && child.filename() != "media") verify_any(child, compute, report);
+    if (child.filename() != "checkpoint" && child.filename() != "media") verify_below(child, compute, report);
   }
+}
+
+}  // namespace
+
+void verify_any(const fs::path& folder, Dtype compute, VerifyReport& report) {
+  if (!fs::is_directory(folder)) {
+    throw usage_error(fmt::format("{}: expected an oracle folder, found {}", folder.string(), found_for_folder(folder)),
+                      kWhatIsOne);
+  }
+  verify_below(folder, compute, report);
+  if (!report.empty()) return;
+  throw usage_error(
+      fmt::format("{}: expected an oracle folder, or folders of such, found no case in it", folder.string()),
+      kWhatIsOne);
 }
 
 }  // namespace lockstep

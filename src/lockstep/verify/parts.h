@@ -37,7 +37,8 @@ void verify_chat_templates(const std::filesystem::path& folder, VerifyReport& re
 /// images/ + reference.*.
 void verify_images(const std::filesystem::path& folder, VerifyReport& report);
 
-/// Any of the folders above, or a folder of them. What cannot be read at all becomes a row that fails.
+/// Any of the folders above, or a folder of them. What cannot be read at all becomes a row that fails. Throws
+/// UserError(kUsage) when there is no case at all.
 void verify_any(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
 
 /// Pixels made of these files: none may differ, unless a file is a JPEG, of which decoders make values that differ by two

@@ -42,6 +42,7 @@ class VerifyReport {
   void not_built(const std::string& name, const std::string& tensor, const std::string& note);
   void not_compared(const std::string& name, const std::string& tensor, const std::string& note);
 
+  bool empty() const { return rows_.empty(); }
   int64_t count(VerifyVerdict verdict) const;
   bool holds() const;  // something was compared and nothing failed
   std::string table() const;

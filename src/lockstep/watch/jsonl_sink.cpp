@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/log_record.h"
@@ -52,7 +53,7 @@ void JsonlSink::on(const Event& event) {
 void JsonlSink::start(const RunStarted& run) {
   run_ = run;
   max_steps_ = run.max_steps;
-  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path());
+  if (path_.has_parent_path()) make_folders(path_.parent_path());
   if (run.verb == "sft") {
     std::string kept;
     for (Json& record : run.start_step > 0 ? read_records(path_, run.start_step) : std::vector<Json>()) {
@@ -64,7 +65,7 @@ void JsonlSink::start(const RunStarted& run) {
     write_text(path_, kept);
   }
   file_ = std::ofstream(path_, std::ios::binary | std::ios::app);
-  if (!file_) throw checkpoint_error(fmt::format("{}: cannot be opened ({})", path_.string(), std::strerror(errno)));
+  if (!file_) throw data_error(fmt::format("{}: cannot be opened ({})", path_.string(), std::strerror(errno)));
 }
 
 void JsonlSink::remember_best(const EvalDone& eval) {
@@ -106,8 +107,8 @@ void JsonlSink::write(const Json& record) {
   file_.write(line.data(), static_cast<std::streamsize>(line.size()));
   file_.flush();
   if (!file_) {
-    throw checkpoint_error(fmt::format("{}: cannot be written ({})", path_.string(), std::strerror(errno)),
-                           "is the disk full?");
+    throw data_error(fmt::format("{}: cannot be written ({})", path_.string(), std::strerror(errno)),
+                     "is the disk full?");
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/watch/log_record.h"
 #include "lockstep/watch/report_page.h"
 
@@ -42,7 +43,7 @@ void ReportSink::start(const RunStarted& run) {
 }
 
 void ReportSink::write() {
-  if (options_.page.has_parent_path()) std::filesystem::create_directories(options_.page.parent_path());
+  if (options_.page.has_parent_path()) make_folders(options_.page.parent_path());
   write_text(options_.page, render_report(history_));
   last_write_ = options_.now();
 }

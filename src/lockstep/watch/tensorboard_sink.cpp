@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/machine.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/watch/tfrecord.h"
 
 namespace lockstep {
@@ -36,7 +37,7 @@ void TensorBoardSink::on(const Event& event) {
 }
 
 void TensorBoardSink::start(const RunStarted& run) {
-  std::filesystem::create_directories(folder_);
+  make_folders(folder_);
   const double now = wall_seconds();
   path_ =
       folder_ / fmt::format("events.out.tfevents.{:010d}.{}.{}.0", static_cast<int64_t>(now), host_name(), getpid());
@@ -97,8 +98,8 @@ void TensorBoardSink::write(std::string_view event) {
   const std::string record = frame_record(event);
   file_.write(record.data(), static_cast<std::streamsize>(record.size()));
   if (!file_) {
-    throw checkpoint_error(fmt::format("{}: cannot be written ({})", path_.string(), std::strerror(errno)),
-                           "is the disk full, or the folder read-only?");
+    throw data_error(fmt::format("{}: cannot be written ({})", path_.string(), std::strerror(errno)),
+                     "is the disk full, or the folder read-only?");
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/text/tokenizer.h"
@@ -223,12 +224,11 @@ InitReport init_checkpoint(const InitOptions& options) {
   }
   const fs::path name = target.has_filename() ? target : target.parent_path();
   const fs::path temporary = name.string() + fmt::format(".tmp-{}", ::getpid());
-  fs::create_directories(temporary, problem);
-  if (problem) throw checkpoint_error(fmt::format("{}: cannot be created ({})", temporary.string(), problem.message()));
+  make_folders(temporary);
   try {
     const InitReport report = write_all(temporary, options);
     fs::rename(temporary, name, problem);
-    if (problem) throw checkpoint_error(fmt::format("{}: cannot be created ({})", name.string(), problem.message()));
+    if (problem) throw data_error(fmt::format("{}: cannot be made ({})", name.string(), problem.message()));
     return report;
   } catch (...) {
     fs::remove_all(temporary, problem);
