@@ -18,13 +18,13 @@ help:
 	@echo '  make build      the binary: $(BUILD)/bin/lockstep  (try: $(BUILD)/bin/lockstep --help)'
 	@echo '  make install    the binary, and the library for programs of your own (examples/), under PREFIX=$(PREFIX)'
 	@echo '  make wheel      the binary as a Python wheel, for machines that have torch and no compiler'
-	@echo '  make test       everything that CI runs: lint, the address sanitizer, all tests'
-	@echo '  make check      make test, and clang-tidy, the thread sanitizer, fuzzing, a live comparison with transformers'
-	@echo '                  (about 3 GB of Python wheels once); parts whose inputs did not change are not run again'
+	@echo '  make test       everything that CI runs: lint, the address sanitizer, all tests (65 MB of Python wheels once)'
+	@echo '  make check      make test, and clang-tidy, the thread sanitizer, fuzzing, planted errors;'
+	@echo '                  parts whose inputs did not change are not run again'
 	@echo '  make quicktest  all tests of the release build, without lint and sanitizers'
 	@echo '  make faults     every fault at 2, 3, 4 and 8 ranks, and docs/faults.md anew (20 minutes on 2 cores)'
 	@echo '  make mutate     plants the errors of tests/mutations.toml one at a time: a test must catch each'
-	@echo '  make bench      Lockstep beside FSDP2, DeepSpeed and transformers (the same wheels as make check)'
+	@echo '  make bench      Lockstep beside FSDP2, DeepSpeed and transformers (about 3 GB of Python wheels once)'
 	@echo '  make format     clang-format on every file       make lint   formatting, include arrows'
 	@echo '  make tidy       clang-tidy on what changed       make sanitize   the tests under both sanitizers'
 	@echo '  make setup      system packages (apt) and .venv with LibTorch; LOCKSTEP_GPU=1 make setup for GPUs'
@@ -55,7 +55,8 @@ test:
 check:
 	@tools/ci.sh check
 
-quicktest: setup
+quicktest:
+	@tools/setup.sh tests
 	@tools/build.sh release all
 	@tools/run_tests.sh release
 

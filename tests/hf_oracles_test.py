@@ -3,6 +3,7 @@
 LOCKSTEP_ORACLE_SEED picks the seed (default 7), LOCKSTEP_ORACLE_IMAGES how many images have random sizes (default 60); both are
 printed.
 """
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +14,13 @@ from story import FIXTURES, ROOT, Story, main
 
 SEED = os.environ.get("LOCKSTEP_ORACLE_SEED", "7")
 GENERATOR = ROOT / "tests" / "oracles" / "make_oracles.py"
+
+
+def setUpModule():
+    missing = [name for name in ("torch", "transformers", "torchvision", "peft") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RuntimeError(f"{sys.executable} has no {', '.join(missing)}: run tools/setup.sh tests, then configure anew, or name another "
+                           "Python in LOCKSTEP_HF_PYTHON")
 
 
 def generate(*words):

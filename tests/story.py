@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(os.environ.get("LOCKSTEP_ROOT") or Path(__file__).resolve().parent.parent)
 BINARY = Path(os.environ.get("LOCKSTEP_BIN") or ROOT / "build" / "release" / "bin" / "lockstep")
 FIXTURES = ROOT / "tests" / "fixtures"
+SANITIZED = bool(os.environ.get("LOCKSTEP_SANITIZED"))  # tools/run_tests.sh asan: slower, and with a shadow of all addresses
 
 
 class Done:

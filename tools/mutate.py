@@ -38,9 +38,8 @@ def checkout():
     if not (TREE / ".git").exists():
         git("worktree", "add", "--force", "--detach", TREE, commit)
     git("reset", "--hard", commit, where=TREE)
-    for name in (".venv", ".venv-bench"):
-        if (ROOT / name).exists() and not (TREE / name).exists():
-            (TREE / name).symlink_to((ROOT / name).resolve())
+    if (ROOT / ".venv").exists() and not (TREE / ".venv").exists():
+        (TREE / ".venv").symlink_to((ROOT / ".venv").resolve())
 
 
 def build(*targets):

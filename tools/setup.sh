@@ -3,7 +3,8 @@
 #
 #   tools/setup.sh            CPU: five wheels, about 0.6 GB to fetch
 #   LOCKSTEP_GPU=1 …          adds CUDA, cuDNN and NCCL wheels, about 3 GB
-#   tools/setup.sh bench      also .venv-bench: the systems that `make bench` and the oracles compare with
+#   tools/setup.sh tests      also .venv-oracles: transformers over the same torch, for tests that compare with it
+#   tools/setup.sh bench      also .venv-bench: the systems that `make bench` compares with, about 3 GB
 #
 # Run it as often as you like: a finished step is recognised and costs milliseconds, also without a network.
 set -euo pipefail
@@ -17,6 +18,12 @@ cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cup
 gpu_wheels=("torch==$torch_version" "${wheel_tools[@]}")
 bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0 torchvision==0.26.0
   peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
+# What transformers imports for our oracles, and no second torch. Named one by one: their own lists would bring the GPU wheels.
+oracle_wheels=(transformers==5.23.0 tokenizers==0.23.3 huggingface-hub==2.4.0 safetensors==0.8.0 torchvision==0.26.0 peft==0.21.2
+  accelerate==1.15.0 psutil==7.2.2 sentencepiece==0.2.3 pillow==13.0.0 packaging==26.3 pyyaml==6.0.3 regex==2026.11.15 tqdm==4.70.1
+  typing-extensions==4.16.0 filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 sympy==1.14.0 mpmath==1.3.0
+  httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 idna==3.20 h11==0.16.0 truststore==0.10.5
+  numpy==2.4.6 networkx==3.6.1)
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
   libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
   libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)
@@ -99,6 +106,21 @@ else
 fi
 compgen -G '.venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so' >/dev/null ||
   { rm -f .venv/stamp; fail ".venv holds no libtorch_cpu.so" "run this again; it installs the wheels anew"; }
+if [ "${1:-}" = tests ]; then
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "found $(python3 --version); transformers, which tests compare with, has wheels for Python 3.11 and later"
+  install_venv .venv-oracles 2 --no-deps "${oracle_wheels[@]}"
+  # Made anew when either side changed: which libraries are missing depends on what .venv holds.
+  sides=$(cat tools/gpu_standins.py .venv/stamp .venv-oracles/stamp | sha256sum)
+  if [ "$(cat .venv-oracles/sides 2>/dev/null)" != "$sides" ]; then
+    site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+    python3 -B tools/gpu_standins.py "$(site .venv)" "$(site .venv-oracles)" ||
+      fail "transformers in .venv-oracles cannot be given the torch of .venv" "are readelf, nm and gcc there (packages binutils and gcc)?"
+    .venv-oracles/bin/python -W ignore -c 'import torch, torchvision, transformers' ||
+      fail "torch or transformers cannot be imported in .venv-oracles" "remove .venv-oracles and run this again"
+    echo "$sides" >.venv-oracles/sides
+  fi
+fi
 if [ "${1:-}" = bench ]; then
   install_venv .venv-bench 14 "${bench_wheels[@]}"
 fi

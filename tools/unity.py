@@ -17,7 +17,8 @@ from pathlib import Path
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 UNNAMED = re.compile(r"^namespace \{\n", re.M)
-NAMED = re.compile(r"^(?:struct|class|enum(?: class)?|union|using|namespace|concept)\s+(\w+)")
+NAMED = re.compile(r"^(?:struct|class|enum(?: class)?|union|using|namespace|concept)\s+(?:\w+::)*(\w+)")
+TEST = re.compile(r"^(?:TEST(?:_[FP])?|INSTANTIATE_TEST_SUITE_P)\(\s*(\w+),\s*(\w+)", re.M)  # each makes a class of both words
 FUNCTION = re.compile(r"^[^=({]*?\b(\w+)\(|\boperator\b")
 TYPE = re.compile(r"^(?:struct|class|enum(?: class)?|union) (\w+)(?: final)?(?: : [^{]*)? \{", re.M)
 VARIABLE = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^\]]*\])*\s*(?:[=;,{]|$)")
@@ -55,7 +56,7 @@ def without_types(declared):
 def names_of(body):
     """The names that the declarations of a namespace make."""
     names = set()
-    for declared in declarations(body):
+    for declared in declarations(TEST.sub(r"struct \1_\2_Test", body)):
         declared = re.sub(r"^template <[^{(]*?> ?(?=\w)|\b(?:static|inline|constexpr|\[\[\w+\]\]) ", "", declared)
         if named := NAMED.match(declared):
             names.add(named[1])

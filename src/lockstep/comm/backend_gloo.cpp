@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/happens_before.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/own_address.h"
@@ -218,6 +219,7 @@ std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration 
 }
 
 void Rendezvous::set(const std::string& key, const std::string& value) {
+  ordered_before(impl_.get());
   impl_->store->set(key, std::vector<uint8_t>(value.begin(), value.end()));
 }
 
@@ -225,6 +227,7 @@ std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
   try {
     impl_->store->wait({key}, milliseconds(patience));
     const auto bytes = impl_->store->get(key);
+    ordered_after(impl_.get());
     return {bytes.begin(), bytes.end()};
   } catch (const std::exception&) {
     throw CollectiveError(

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <climits>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -33,6 +35,49 @@ void* map(int fd, int64_t bytes) {
   return base == MAP_FAILED ? nullptr : base;
 }
 
+void unmap(void* base, int64_t bytes) { ::munmap(base, static_cast<size_t>(bytes)); }
+
+#if defined(__SANITIZE_THREAD__)
+/// The sanitizer tells memory by its address, so ranks that are threads of one process share one mapping of a segment:
+/// otherwise it would compare none of what they read and write there.
+struct SharedMaps {
+  struct Shared {
+    void* base = nullptr;
+    int users = 0;
+  };
+  std::mutex mutex;
+  std::map<ino_t, Shared> maps;  // guarded by mutex
+
+  static SharedMaps& all() {
+    static SharedMaps maps;
+    return maps;
+  }
+};
+
+void* map_once(int fd, int64_t bytes) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return nullptr;
+  const std::lock_guard lock(SharedMaps::all().mutex);
+  auto& shared = SharedMaps::all().maps[info.st_ino];
+  if (shared.users == 0) shared.base = map(fd, bytes);
+  if (shared.base != nullptr) ++shared.users;
+  return shared.base;
+}
+
+void unmap_last(void* base, int64_t bytes) {
+  const std::lock_guard lock(SharedMaps::all().mutex);
+  auto& maps = SharedMaps::all().maps;
+  const auto found =
+      std::find_if(maps.begin(), maps.end(), [&](const auto& entry) { return entry.second.base == base; });
+  if (--found->second.users > 0) return;
+  unmap(base, bytes);
+  maps.erase(found);
+}
+#else
+constexpr auto map_once = map;
+constexpr auto unmap_last = unmap;
+#endif
+
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, Clock::duration patience) {
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(patience).count();
   const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
@@ -58,7 +103,7 @@ std::unique_ptr<ShmSegment> ShmSegment::create(const std::string& name, int64_t 
   const int64_t bytes = segment_bytes(slots, slot_bytes);
   const int fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
-  void* base = ::posix_fallocate(fd, 0, bytes) == 0 ? map(fd, bytes) : nullptr;
+  void* base = ::posix_fallocate(fd, 0, bytes) == 0 ? map_once(fd, bytes) : nullptr;
   ::close(fd);
   if (base == nullptr) {
     ::shm_unlink(name.c_str());
@@ -76,14 +121,14 @@ std::unique_ptr<ShmSegment> ShmSegment::open(const std::string& name, int64_t sl
   const int fd = ::shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
   struct stat info {};
-  void* base = ::fstat(fd, &info) == 0 && info.st_size == bytes ? map(fd, bytes) : nullptr;
+  void* base = ::fstat(fd, &info) == 0 && info.st_size == bytes ? map_once(fd, bytes) : nullptr;
   ::close(fd);
   return base == nullptr ? nullptr : std::unique_ptr<ShmSegment>(new ShmSegment(name, base, slots, slot_bytes));
 }
 
 ShmSegment::~ShmSegment() {
   if (owner_) unlink();
-  ::munmap(base_, static_cast<size_t>(segment_bytes(slots_, slot_bytes_)));
+  unmap_last(base_, segment_bytes(slots_, slot_bytes_));
 }
 
 char* ShmSegment::slot(uint64_t index) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "lockstep/tensor/kernels.h"
 #include "lockstep/tensor/kernels_lanes.h"
@@ -121,28 +122,23 @@ template <typename Body>
 }
 
 /// 16 x 16 words, in four rounds of exchanges between rows 8, 4, 2 and 1 apart.
-template <int kStep>
-[[gnu::always_inline]] inline void exchange(U (&rows)[16]) {
-  I low{}, high{};
-  for (int i = 0; i < 16; ++i) {
-    const bool upper = (i & kStep) != 0;
-    low[i] = upper ? 16 + i - kStep : i;
-    high[i] = upper ? 16 + i : i + kStep;
-  }
+template <int kStep, int... kAt>
+[[gnu::always_inline]] inline void exchange(U (&rows)[16], std::integer_sequence<int, kAt...>) {
   for (int i = 0; i < 16; ++i) {
     if ((i & kStep) != 0) continue;
     const U a = rows[i];
     const U b = rows[i + kStep];
-    rows[i] = __builtin_shuffle(a, b, reinterpret_cast<U>(low));
-    rows[i + kStep] = __builtin_shuffle(a, b, reinterpret_cast<U>(high));
+    rows[i] = __builtin_shufflevector(a, b, ((kAt & kStep) != 0 ? 16 + kAt - kStep : kAt)...);
+    rows[i + kStep] = __builtin_shufflevector(a, b, ((kAt & kStep) != 0 ? 16 + kAt : kAt + kStep)...);
   }
 }
 
 [[gnu::always_inline]] inline void transpose(U (&tile)[16]) {
-  exchange<8>(tile);
-  exchange<4>(tile);
-  exchange<2>(tile);
-  exchange<1>(tile);
+  constexpr std::make_integer_sequence<int, 16> kAll;
+  exchange<8>(tile, kAll);
+  exchange<4>(tile, kAll);
+  exchange<2>(tile, kAll);
+  exchange<1>(tile, kAll);
 }
 
 }  // namespace

@@ -216,7 +216,9 @@ def verify(folder):
             key = n if run == "lora" else released(family, n)
             if key in sums:
                 d = abs(p.detach().double().abs().sum().item() - sums[key]["abs_sum"]) / max(1.0, sums[key]["abs_sum"])
-                rows.append((f"{run} final {key} (relative abs-sum)", d, d < 1e-5))
+                # Of the gradient of a key bias hardly more than rounding is left, which AdamW scales up to whole steps: on another
+                # processor the same program ends a little elsewhere (src/lockstep/verify/training.cpp).
+                rows.append((f"{run} final {key} (relative abs-sum)", d, d < (1e-2 if key.endswith("k_proj.bias") else 1e-5)))
     from peft import PeftModel
     base = load(folder / "checkpoint", family)
     tuned = PeftModel.from_pretrained(base, folder / "lora_final").train()
