@@ -1,4 +1,4 @@
-"""The faults of fault_worker as rows: run, read, and run again with the fix."""
+"""The faults of fault_worker as rows: what only a script can do to a job, calls that differ above all. Their mending is code."""
 
 import json
 import os
@@ -52,9 +52,11 @@ def outcome_of(run, folder, ranks, hung, fault=None):
 class WorkerRow:
     """One fault of fault_worker."""
 
+    runs_lockstep = False
+
     def __init__(self, listed):
         self.transport = "auto"
-        self.name, self.summary, self.cure = listed["name"], listed["summary"], listed["cure"]
+        self.name, self.summary = listed["name"], listed["summary"]
         self.expected = Expected(
             **{
                 key: listed[key]
@@ -70,14 +72,6 @@ class WorkerRow:
             run.start(self.words(ranks, folder))
             hung = not run.wait(LIMIT)
             outcome = outcome_of(run, folder, ranks, hung)
-        if fixes and self.cure != "none":
-            mended = folder / "fixed"
-            mended.mkdir()
-            with Run(mended) as run:
-                run.start(self.words(ranks, mended, "--fixed"))
-                outcome.fixed = run.wait(LIMIT) and run.codes == [0] and "WRONG" not in run.text
-                if not outcome.fixed:
-                    outcome.text += "\n--- with the fix\n" + run.text
         if fixes and self.expected.bar == "mismatch" and ranks == STRICT_RANKS:
             strict = folder / "strict"
             strict.mkdir()

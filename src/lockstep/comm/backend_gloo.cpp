@@ -197,12 +197,26 @@ std::shared_ptr<Rendezvous> Rendezvous::in_process() {
   return std::shared_ptr<Rendezvous>(new Rendezvous(std::move(impl)));
 }
 
+namespace {
+
+/// c10d's errors end with a stack.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
 std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration patience) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
   options.isServer = world.rank == 0 && !world.agent_hosts_store;
   options.waitWorkers = false;
   options.timeout = milliseconds(patience);
+  if (options.isServer && port_is_taken(world.master_port)) {
+    throw CollectiveError(
+        fmt::format("rank {} of {}: the meeting point {}:{} cannot be opened: another program has that "
+                    "port on this machine",
+                    world.rank, world.size, world.master_addr, world.master_port),
+        fmt::format("start all ranks with MASTER_PORT={}, which is free now", free_port()));
+  }
   auto impl = std::make_unique<Impl>();
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
@@ -211,7 +225,7 @@ std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration 
     throw CollectiveError(
         fmt::format("rank {} of {}: the meeting point {}:{} was not reached within {} ({})", world.rank, world.size,
                     world.master_addr, world.master_port,
-                    format_duration(std::chrono::duration<double>(patience).count()), e.what()),
+                    format_duration(std::chrono::duration<double>(patience).count()), first_line(e.what())),
         "MASTER_ADDR and MASTER_PORT must name rank 0's host and a free port on it, the same on all ranks");
   }
   return std::shared_ptr<Rendezvous>(new Rendezvous(std::move(impl)));
