@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 import uuid
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def struck_elsewhere(job):
 
 def struck_while_loading(job):
     """In the middle of opening the weights."""
-    job.launch(job.words(), env=job.preload("abort", at="model.safetensors"))
+    job.launch(job.words(), env=job.preload("abort", at="model.safetensors", once=True))
 
 
 def kill_while_saving(job):
@@ -54,7 +55,8 @@ def stop_while_evaluating(job):
         job.words(val_dataset=job.files.rows, eval_strategy="steps", eval_steps=4, steps=8),
         env=job.preload("sleep:0.05", at=".png", times=LONG),
     )
-    job.await_line(r"evaluat")
+    job.await_step(4)
+    time.sleep(0.3)
     return job.hit(1, signal.SIGKILL)
 
 
@@ -102,11 +104,11 @@ def answering(job, **more):
 
 def ends_at_an_image(do):
     """As a library does that calls exit."""
-    return lambda job: job.launch(job.words(), env=job.preload(do, at=".png", after=9)) and None
+    return lambda job: job.launch(job.words(), env=job.preload(do, at=".png", after=9, once=True)) and None
 
 
 def ends_at_start(job):
-    job.launch(job.words(), env=job.preload("exit:9", at="start"))
+    job.launch(job.words(), env=job.preload("exit:9", at="start", once=True))
 
 
 # ---- Memory.
@@ -123,6 +125,15 @@ def no_more_memory(job):
     return moment
 
 
+def removed(group):
+    """The kernel counts those that have just ended for a moment longer."""
+    for _ in range(50):
+        try:
+            return group.rmdir()
+        except OSError:
+            time.sleep(0.1)
+
+
 def kernel_has_no_more_memory(job):
     """All of the job stands in a control group that gets no more: the kernel kills rank 1, which it is told to prefer."""
     group = Path("/sys/fs/cgroup/memory") / f"lockstep-{uuid.uuid4().hex[:8]}"
@@ -130,7 +141,7 @@ def kernel_has_no_more_memory(job):
         group.mkdir()
     except OSError as error:
         raise Skip(f"a control group for memory of its own: {error.strerror}") from None
-    job.undo.append(group.rmdir)
+    job.undo.append(lambda: removed(group))
     enter = f'echo $$ > "{group}/cgroup.procs" && exec "$@"'
     job.launch(job.words(steps=LONG), before=["sh", "-c", enter, "sh"])
     job.await_step(3)
@@ -217,6 +228,7 @@ def end_rows():
             ends_at_start,
             fix="its own lines",
             op="",
+            bar="start",
         ),
         ended(
             "abort_while_loading", "abort() while the weights are opened", "SIGABRT", struck_while_loading, place="rank 1"

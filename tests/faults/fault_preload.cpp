@@ -1,6 +1,7 @@
 // Loaded before lockstep, this makes one rank do something at a file that it opens: FAULT_RANK 1, FAULT_OPEN .png (a part of
 // the path; "start": when the program begins), FAULT_AFTER 20 (openings that go well before it), FAULT_TIMES 1, FAULT_DO:
 // sleep:8 (seconds), exit:9, abort, errno:5. The moment of the first one is written to FAULT_MARK, by both clocks, in ns.
+// FAULT_ONCE 1: an event that does not come again, whatever is started, while FAULT_MARK is there.
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -30,7 +31,8 @@ bool is_the_rank() {
   return rank != nullptr && std::strcmp(rank, text_of("FAULT_RANK")) == 0;
 }
 
-void write_mark() {
+/// Whether it is the first.
+bool write_mark() {
   timespec steady{}, wall{};
   ::clock_gettime(CLOCK_MONOTONIC, &steady);
   ::clock_gettime(CLOCK_REALTIME, &wall);
@@ -38,7 +40,9 @@ void write_mark() {
     std::fprintf(out, "%lld %lld\n", steady.tv_sec * 1000000000LL + steady.tv_nsec,
                  wall.tv_sec * 1000000000LL + wall.tv_nsec);
     std::fclose(out);
+    return true;
   }
+  return false;
 }
 
 void sleep_seconds(double seconds) {
@@ -50,7 +54,7 @@ void sleep_seconds(double seconds) {
 
 /// 0, or the error that the call must end with.
 int make_fault() {
-  write_mark();
+  if (!write_mark() && number_of("FAULT_ONCE", 0) != 0) return 0;
   const char* what = text_of("FAULT_DO");
   const char* colon = std::strchr(what, ':');
   const double number = colon == nullptr ? 0 : std::atof(colon + 1);

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import time
+from dataclasses import replace
 
 from fixes import Started, apply_fix, read_fix
 from launch_test import free_port
@@ -70,7 +71,7 @@ class JobRow:
         job.mend()
         with Run(job.folder) as run:
             mended = Job(run, self.files, job.ranks, job.folder, network=job.network)
-            mended.start_all(apply_fix(outcome.fix, job.started), port=free_port())
+            mended.start_all(apply_fix(outcome.fix, job.started))
             if self.again:
                 self.again(mended)
             ended = run.wait(LIMIT)
@@ -108,7 +109,12 @@ class Job:
 
     def by_hand(self, words_of, env_of=lambda rank: {}, absent=(), before=()):
         """As another launcher starts ranks."""
-        common = {"WORLD_SIZE": self.ranks, "LOCAL_WORLD_SIZE": self.ranks, "MASTER_ADDR": "127.0.0.1"}
+        common = {
+            "WORLD_SIZE": self.ranks,
+            "LOCAL_WORLD_SIZE": self.ranks,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": free_port(),
+        }
         self.start_all(
             [
                 Started(
@@ -119,23 +125,18 @@ class Job:
                 )
                 for rank in range(self.ranks)
                 if rank not in absent
-            ],
-            port=free_port(),
+            ]
         )
         return now()
 
-    def start_all(self, started, port=None):
-        """`port`: where ranks without a launcher meet, unless their variables say it."""
+    def start_all(self, started):
         self.started = started
-        return [
-            self.run.start(
-                [*one.before, BINARY, *one.words],
-                env=one.env if one.rank is None else {"MASTER_PORT": port, **one.env},
-            )
-            for one in started
-        ]
+        return [self.run.start([*one.before, BINARY, *one.words], env=one.env) for one in started]
 
-    def preload(self, do, at, after=0, times=1, rank=1):
+    def change_before(self, before):
+        self.started = [replace(one, before=tuple(before)) for one in self.started]
+
+    def preload(self, do, at, after=0, times=1, rank=1, once=False):
         """The variables with which `rank` does something at a file that it opens."""
         if not PRELOAD.exists():
             raise Skip(f"{PRELOAD.name} is not built")
@@ -146,6 +147,7 @@ class Job:
             "FAULT_OPEN": at,
             "FAULT_AFTER": after,
             "FAULT_TIMES": times,
+            "FAULT_ONCE": int(once),
             "FAULT_MARK": self.folder / "fault.ns",
         }
 

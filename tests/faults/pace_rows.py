@@ -71,7 +71,7 @@ def slow_process(job):
 def full_disk(job):
     """Room for two checkpoints and not for the third."""
     job.launch(
-        job.words(save_steps=5, force="true", steps=20),  # it would be refused before it begins
+        job.words(save_steps=5, force="true", steps=30),  # it would be refused before it begins
         before=job.with_tmpfs(job.out, "%dk" % (2.6 * job.files.checkpoint_bytes(job.ranks) / 1024)),
     )
     job.run.wait_for(lambda: re.search(r"^step +14/", job.run.text, re.M), LIMIT)
@@ -84,6 +84,7 @@ def full_disk_of_rows(job):
         job.verb("embed", model=job.files.model, dataset=job.files.rows, output=job.out / "e", torch_dtype="float32"),
         before=job.with_tmpfs(job.out, "12k"),
     )
+    job.mend = lambda: job.change_before(job.with_tmpfs(job.out, "12m"))  # "make room"
     return now()
 
 
@@ -167,7 +168,7 @@ def pace_rows():
         JobRow(
             "full_disk",
             "the disk is full while a checkpoint is saved",
-            Expected("error", place=".", says="[Nn]o space left", fix="--save_total_limit 1", bar="start", culprit=-2),
+            Expected("error", place=".", says="[Nn]o space left", fix=r"--save_total_limit \d", bar="start", culprit=-2),
             full_disk,
         ),
         JobRow(
@@ -179,7 +180,7 @@ def pace_rows():
         JobRow(
             "read_only_output",
             "an output folder that cannot be written",
-            Expected("error", place=".", says="[Rr]ead-only", fix="can be written", bar="start", culprit=-2),
+            Expected("error", place=".", says="may not write", fix="can be written", bar="start", culprit=-2),
             read_only_output,
         ),
         JobRow(

@@ -217,7 +217,7 @@ def start_rows():
         JobRow(
             "cut_model",
             "weights that were cut short on one rank",
-            Expected("error|facts", place="rank 1", says="model|safetensors", fix="model", bar="start"),
+            Expected("error|facts", place="rank 1", says="model|safetensors", fix="again", bar="start"),
             cut_model,
         ),
         JobRow(
@@ -241,7 +241,7 @@ def start_rows():
         JobRow(
             "taken_port",
             "another program listens at MASTER_PORT",
-            Expected("error", place="meeting point", says="another program", fix="MASTER_PORT=", bar="start", culprit=0),
+            Expected("error", place="meeting point", says="another program", fix="MASTER_PORT=", bar="start", culprit=0, watched=False),
             taken_port,
         ),
     ]

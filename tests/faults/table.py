@@ -124,7 +124,7 @@ def summary(results, slack=1):
     stalls = [
         outcome.ended - row.expected.patience
         for row, _, outcome, _ in ran
-        if row.expected.bar == "stall" and outcome.ended is not None
+        if row.expected.bar == "stall" and outcome.ended is not None and outcome.dated
     ]
     if stalls:
         lines.append(
@@ -135,7 +135,7 @@ def summary(results, slack=1):
                 max(stalls) <= slack * 1.5,
             )
         )
-    gone = [checks["gone in time"] for *_, checks in ran if "gone in time" in checks]
+    gone = [checks["gone in time"] for *_, checks in ran if checks.get("gone in time") is not None]
     lines.append(("all processes gone", f"≤ {GONE:g} s", f"{sum(gone)} of {len(gone)}", all(gone)))
     strict = [outcome.strict_wrong for *_, outcome, _ in ran if outcome.strict_wrong is not None]
     if strict:

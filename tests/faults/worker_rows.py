@@ -41,6 +41,7 @@ def outcome_of(run, folder, ranks, hung, fault=None):
     said = min((m for m in (run.moment_of(": the job was ended: "), run.moment_of(": error: ")) if m), default=None)
     outcome.gone = gone - fault[0]
     if written is not None:
+        outcome.dated = True
         outcome.ended = max(0.0, written - fault[1])  # files are dated by a coarse clock
     elif found and said is not None:
         outcome.ended = said - fault[0]

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
+#include <future>
+#include <memory>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
@@ -202,6 +206,25 @@ namespace {
 /// c10d's errors end with a stack.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+/// c10d waits without a limit for the first answer of whoever listens there, and a program that is no store gives none.
+c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d::TCPStoreOptions& options) {
+  using Made = c10::intrusive_ptr<c10d::Store>;
+  auto promise = std::make_shared<std::promise<Made>>();
+  std::future<Made> made = promise->get_future();
+  // No Worker: one that is stuck in a read can only be left behind, and the process ends with the error.
+  std::thread([promise, host, options] {
+    try {
+      promise->set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  }).detach();
+  if (made.wait_for(options.timeout + std::chrono::seconds(1)) != std::future_status::ready) {
+    throw std::runtime_error("what listens there does not answer as a rank does: another program has that port");
+  }
+  return made.get();
+}
+
 }  // namespace
 
 std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration patience) {
@@ -219,8 +242,8 @@ std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration 
   }
   auto impl = std::make_unique<Impl>();
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("lockstep/{}", world.restart), std::move(store));
+    impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("lockstep/{}", world.restart),
+                                                         store_within(world.master_addr, options));
   } catch (const std::exception& e) {
     throw CollectiveError(
         fmt::format("rank {} of {}: the meeting point {}:{} was not reached within {} ({})", world.rank, world.size,

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
 
 namespace lockstep {
