@@ -17,6 +17,7 @@ from worker_rows import fault_times, outcome_of
 
 LONG = 100000  # steps: the job must be ended by the roll call
 SOME = 40  # steps of a job that is to come to its end once it is mended
+NAMES_SOMETHING = re.compile(r"--[a-z]|[A-Z]=|same command")
 PRELOAD = BINARY.parent / "libfault_preload.so"
 
 
@@ -66,7 +67,10 @@ class JobRow:
     def try_fix(self, job, outcome):
         """As the diagnosis says, and nothing else; not tried where it names nothing that can be done by itself."""
         outcome.fix = read_fix(outcome.fix_text)
-        if outcome.fix is None or self.expected.kind in ("fine", "notice", "orphans"):
+        if self.expected.kind in ("fine", "notice", "orphans"):
+            return
+        if outcome.fix is None:  # where something must be named, that is a failure
+            outcome.fixed = False if NAMES_SOMETHING.search(self.expected.fix) else None
             return
         job.mend()
         with Run(job.folder) as run:

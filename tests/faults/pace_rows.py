@@ -55,9 +55,9 @@ def slow_process(job):
         while True:
             try:
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.25)
+                time.sleep(0.15)
                 os.kill(pid, signal.SIGCONT)
-                time.sleep(0.02)
+                time.sleep(0.03)
             except OSError:
                 return
 
@@ -155,7 +155,7 @@ def pace_rows():
         ),
         JobRow(
             "slow_process",
-            "a rank that gets a tenth of the processor's time",
+            "a rank that gets a sixth of the processor's time",
             Expected("notice", says=r"rank 1 is [0-9.]+x slower than the others", bar="straggler"),
             slow_process,
         ),

@@ -194,7 +194,7 @@ def start_rows():
         differs(
             "other_model_to_evaluate", "eval: another model on one rank", "model", "--model", other_model_to_evaluate
         ),
-        differs("other_verb", "one rank runs eval, the others sft", "command", "same command", other_verb),
+        differs("other_verb", "one rank runs eval, the others sft", "command", "start the same", other_verb),
         differs("other_world_size", "another WORLD_SIZE", "world size", "with LOCAL_WORLD_SIZE=", other_world_size),
         JobRow(
             "corrupt_image",

@@ -45,7 +45,7 @@ def outcome_of(run, folder, ranks, hung, fault=None):
         outcome.ended = max(0.0, written - fault[1])  # files are dated by a coarse clock
     elif found and said is not None:
         outcome.ended = said - fault[0]
-    noticed = run.moment_of(": notice: ")
+    noticed = run.moment_of(": notice: ", since=fault[0])
     outcome.named = outcome.ended if noticed is None else noticed - fault[0]
     return outcome
 
