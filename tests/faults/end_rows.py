@@ -177,8 +177,10 @@ def agent_killed(job):
 
 
 def program(job, text):
+    """A metric program that notes when it begins, as the fault then does."""
     path = job.folder / "measure.py"
-    path.write_text("#!/usr/bin/env python3\n" + text)
+    noted = f"import time\nopen({str(job.folder / 'fault.ns')!r}, 'w').write(f'{{time.monotonic_ns()}} {{time.time_ns()}}')\n"
+    path.write_text("#!/usr/bin/env python3\n" + noted + text)
     path.chmod(0o755)
     return path
 
@@ -189,7 +191,6 @@ def metric(text, **flags):
             job, predict_with_generate="true", max_new_tokens=4, metric=program(job, text), **flags
         )
         job.launch(words)
-        return now()
 
     return body
 
@@ -239,7 +240,7 @@ def end_rows():
         ),
         ended("kill_while_saving", "SIGKILL while a checkpoint is saved", killed, kill_while_saving, place="sav|after step"),
         ended(
-            "kill_while_evaluating", "SIGKILL in the evaluation of a training", killed, stop_while_evaluating, place="eval"
+            "kill_while_evaluating", "SIGKILL in the evaluation of a training", killed, stop_while_evaluating, place=r"eval|after step 4"
         ),
         ended("kill_eval", "eval: SIGKILL", killed, struck_in(evaluation), fix=AGAIN),
         ended("kill_embed", "embed: SIGKILL", killed, struck_in(embedding), fix=AGAIN),
@@ -256,6 +257,7 @@ def end_rows():
             fix="less",
             kind="error",
             op="",
+            bar="none",  # nobody knows when it asks for more
         ),
         ended(
             "killed_for_memory",
@@ -268,7 +270,7 @@ def end_rows():
             "metric_too_slow",
             "eval: a metric program that takes longer than it may",
             Expected("error", place="measure", says="still running", fix="--metric_timeout", culprit=0),
-            metric("import time\ntime.sleep(6)\nprint('{\"x\": 1}')\n", metric_timeout=3),
+            metric("time.sleep(6)\nprint('{\"x\": 1}')\n", metric_timeout=3),
         ),
         JobRow(
             "metric_dies",

@@ -16,11 +16,11 @@ LONGER = 8  # what the data take, once, is allowed by the patience that the diag
 # ---- Standing still.
 
 
-def stalled(words_of):
+def stalled(words_of, after=1):
     """Reading one image takes longer than the patience."""
 
     def body(job):
-        job.launch(words_of(job), env=job.preload(f"sleep:{LONGER}", at=".png", after=6))
+        job.launch(words_of(job), env=job.preload(f"sleep:{LONGER}", at=".png", after=after))
 
     return body
 
@@ -42,12 +42,13 @@ def evaluation(job):
 
 
 def slow_images(job):
-    job.launch(job.words(steps=30), env=job.preload("sleep:0.4", at=".png", times=LONG))
+    each = 0.3 + 0.15 * job.ranks  # the more ranks share these cores, the longer a step takes, behind which it is hidden
+    job.launch(job.words(steps=20), env=job.preload(f"sleep:{each}", at=".png", times=LONG))
 
 
 def slow_process(job):
     """Another program takes the processor away from rank 1, again and again."""
-    job.launch(job.words(steps=60))
+    job.launch(job.words(steps=30))
     job.await_step(2)
     pid, moment = job.pid_of(1), now()
 
@@ -55,7 +56,7 @@ def slow_process(job):
         while True:
             try:
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.15)
+                time.sleep(0.05 * (job.ranks + 1))
                 os.kill(pid, signal.SIGCONT)
                 time.sleep(0.03)
             except OSError:
@@ -144,7 +145,7 @@ def stall(name, summary, body, label):
 
 def pace_rows():
     return [
-        stall("stalled_data", "loading an image does not come back in time", stalled(training), "step contract"),
+        stall("stalled_data", "loading an image does not come back in time", stalled(training, after=6), "step contract"),
         stall("stalled_eval", "eval: loading an image does not come back in time", stalled(evaluation), "."),
         stall("stalled_embed", "embed: loading an image does not come back in time", stalled(embedding), "."),
         JobRow(
@@ -155,7 +156,7 @@ def pace_rows():
         ),
         JobRow(
             "slow_process",
-            "a rank that gets a sixth of the processor's time",
+            "a rank that gets a little of the processor's time",
             Expected("notice", says=r"rank 1 is [0-9.]+x slower than the others", bar="straggler"),
             slow_process,
         ),

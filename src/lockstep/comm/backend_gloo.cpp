@@ -259,11 +259,17 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
 }
 
 std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
+  const Deadline late(patience / 2);  // the store's own limit is in whole milliseconds
   try {
     impl_->store->wait({key}, milliseconds(patience));
     const auto bytes = impl_->store->get(key);
     return {bytes.begin(), bytes.end()};
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    if (!late.passed()) {
+      throw CollectiveError(
+          fmt::format("\"{}\" cannot be read any more at the meeting point: {}", key, first_line(error.what())),
+          "rank 0, which has it, ended: its lines say why");
+    }
     throw CollectiveError(
         fmt::format("\"{}\" did not come within {}", key,
                     format_duration(std::chrono::duration<double>(patience).count())),
