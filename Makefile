@@ -61,7 +61,7 @@ quicktest:
 	@tools/run_tests.sh release
 
 faults: setup
-	@tools/build.sh release $(BINARY) fault_worker clock_jump
+	@tools/build.sh release $(BINARY) fault_worker clock_jump fault_preload
 	@LOCKSTEP_BIN=$(CURDIR)/$(BUILD)/bin/lockstep python3 -B tests/faults/suite.py
 
 mutate: setup

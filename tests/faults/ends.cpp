@@ -39,32 +39,12 @@ void send_self(int signal) {
   sleep_for_ever();
 }
 
-void read_nothing() {
-  const rlimit none{0, 0};
-  ::setrlimit(RLIMIT_CORE, &none);
-  volatile const int* nothing = nullptr;
-  [[maybe_unused]] const int value = *nothing;
-}
-
-void raise_in_data(Script& script) {
-  replace(script, "rows", [](Rank& r) {
-    r.injects();
-    throw data_error("rows.jsonl:6: field \"images\": expected a list of paths, found a number", "write [\"a.png\"]");
-  });
-}
-
 /// As above, of a kind that leaves a post-mortem.
 void crash_in_data(Script& script) {
   replace(script, "rows", [](Rank& r) {
     r.injects();
     throw Error(ExitCode::kInternal, "rows.jsonl:6: the decoder gave up", "leave this row out");
   });
-}
-
-void bad_row_left_out(Script& script, Rank& rank) {
-  if (rank.is_culprit()) {
-    replace(script, "rows", [](Rank& r) { r.injects(); });
-  }
 }
 
 void memory_runs_out() {
@@ -83,19 +63,6 @@ Expected gone(std::string_view says) {
 
 std::vector<Fault> by_signal() {
   return {
-      {.name = "sigkill",
-       .summary = "SIGKILL",
-       .expected = gone("was killed \\(SIGKILL\\)"),
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { send_self(SIGKILL); }); },
-       .cure = Cure::kRestart,
-       .bar = "death"},
-      {.name = "sigkill_rank_0",
-       .summary = "SIGKILL of rank 0, which hosts the meeting point",
-       .expected = gone("was killed \\(SIGKILL\\)"),
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { send_self(SIGKILL); }); },
-       .cure = Cure::kRestart,
-       .culprit = 0,
-       .bar = "death"},
       {.name = "sigkill_while_others_are_idle",
        .summary = "SIGKILL while the others compute and wait for nobody",
        .expected =
@@ -108,7 +75,6 @@ std::vector<Fault> by_signal() {
              });
            },
        .others = [](Script& s, Rank&) { before_loss(s, [](Rank&) { std::this_thread::sleep_for(5s); }); },
-       .cure = Cure::kRestart,
        .bar = "death"},
       {.name = "child_left_behind",
        .summary = "SIGKILL of a rank whose child process runs on",
@@ -123,60 +89,12 @@ std::vector<Fault> by_signal() {
                send_self(SIGKILL);
              });
            },
-       .cure = Cure::kRestart,
-       .bar = "death"},
-      {.name = "sigstop",
-       .summary = "SIGSTOP",
-       .expected = {.kind = "stopped",
-                    .op = "all_reduce",
-                    .label = "loss",
-                    .place = "optimizer",
-                    .says = "SIGSTOP",
-                    .fix = "--resume_from_checkpoint"},
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { send_self(SIGSTOP); }); },
-       .cure = Cure::kRestart,
-       .bar = "stopped"},
-      {.name = "sigstop_rank_0",
-       .summary = "SIGSTOP of rank 0",
-       .expected = {.kind = "stopped",
-                    .op = "all_reduce",
-                    .label = "loss",
-                    .place = "optimizer",
-                    .says = "SIGSTOP",
-                    .fix = "--resume_from_checkpoint"},
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { send_self(SIGSTOP); }); },
-       .cure = Cure::kRestart,
-       .culprit = 0,
-       .bar = "stopped"},
-      {.name = "sigsegv",
-       .summary = "a wild pointer (SIGSEGV)",
-       .expected = gone("crashed \\(SIGSEGV\\)"),
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { read_nothing(); }); },
-       .cure = Cure::kRestart,
-       .bar = "death"},
-      {.name = "abort",
-       .summary = "abort()",
-       .expected = gone("crashed \\(SIGABRT\\)"),
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { std::abort(); }); },
-       .cure = Cure::kRestart,
        .bar = "death"},
   };
 }
 
 std::vector<Fault> by_itself() {
   return {
-      {.name = "exit_0",
-       .summary = "exit(0) in the middle of a step",
-       .expected = gone("exit code 0"),
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { std::exit(0); }); },
-       .cure = Cure::kRestart,
-       .bar = "death"},
-      {.name = "exit_9",
-       .summary = "ends with code 9, without a word",
-       .expected = gone("exit code 9"),
-       .inject = [](Script& s, Rank&) { before_loss(s, [](Rank&) { ::_exit(9); }); },
-       .cure = Cure::kRestart,
-       .bar = "death"},
       {.name = "finishes_early",
        .summary = "has fewer rows than the others and leaves its loop",
        .expected = {.kind = "early end",
@@ -191,33 +109,12 @@ std::vector<Fault> by_itself() {
              r.injects();
              r.leaves_loop = true;
            },
-       .mend =
-           [](Script&, Rank& r) {
-             if (r.is_culprit()) r.has_rows = false;
-           },
-       .bar = "death"},
-      {.name = "dies_before_joining",
-       .summary = "ends with code 9 before it meets the others",
-       .expected = {.kind = "death", .place = "rank 1", .says = "before it joined", .fix = "its own lines"},
-       .inject =
-           [](Script&, Rank& r) {
-             r.injects();
-             ::_exit(9);
-           },
-       .cure = Cure::kRestart,
-       .before_joining = true,
        .bar = "death"},
   };
 }
 
 std::vector<Fault> by_error() {
   return {
-      {.name = "raises",
-       .summary = "an exception while it loads data",
-       .expected = {.kind = "error", .place = "rows\\.jsonl:6", .says = "\"images\"", .fix = "a\\.png"},
-       .inject = [](Script& s, Rank&) { raise_in_data(s); },
-       .mend = bad_row_left_out,
-       .bar = "death"},
       {.name = "raises_then_barrier",
        .summary = "an exception whose clean-up makes a barrier",
        .expected =
@@ -227,7 +124,6 @@ std::vector<Fault> by_error() {
              crash_in_data(s);
              r.clean_up = [&r] { r.control().barrier("clean-up"); };
            },
-       .mend = bad_row_left_out,
        .bar = "death"},
       {.name = "raises_then_sleeps",
        .summary = "an exception whose clean-up blocks for ever",
@@ -237,22 +133,6 @@ std::vector<Fault> by_error() {
            [](Script& s, Rank& r) {
              crash_in_data(s);
              r.clean_up = [] { sleep_for_ever(); };
-           },
-       .mend = bad_row_left_out,
-       .bar = "death"},
-      {.name = "out_of_memory",
-       .summary = "out of memory (an allocation fails)",
-       .expected = {.kind = "error", .op = ".", .place = "lm_head", .says = "out of memory", .fix = "smaller batch"},
-       .inject =
-           [](Script& s, Rank&) {
-             replace(s, "compute", [](Rank& r) {
-               r.injects();
-               memory_runs_out();
-             });
-           },
-       .mend =
-           [](Script& s, Rank& r) {
-             if (r.is_culprit()) replace(s, "compute", [](Rank&) { const Tensor less = filled({1024}, 0); });
            },
        .bar = "death"},
       {.name = "out_of_memory_caught",
@@ -274,16 +154,6 @@ std::vector<Fault> by_error() {
                } catch (const std::exception&) {  // "skip the batch"
                }
              });
-           },
-       .mend =
-           [](Script& s, Rank& r) {
-             if (r.is_culprit())
-               replace(s, "compute", [](Rank&) {
-                 try {
-                   memory_runs_out();
-                 } catch (const std::exception&) {
-                 }
-               });
            },
        .bar = "deadlock"},
   };

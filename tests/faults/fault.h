@@ -8,9 +8,6 @@
 
 namespace lockstep::faults {
 
-/// How the job is mended: by other code, by a restart, by a longer patience, or there is nothing to mend.
-enum class Cure { kCode, kRestart, kPatience, kNone };
-
 /// A fault, and what must be said of it. Texts are regular expressions; an empty one is not asked for.
 struct Expected {
   std::string_view kind;         // fault_name, "fine" when the job must go on, "notice" when it must be told besides
@@ -26,11 +23,8 @@ struct Fault {
   Expected expected;
   Edit inject = nullptr;  // the culprit's step, from kFaultStep on
   Edit others = nullptr;  // that of the others, in the same steps
-  Edit mend = nullptr;    // the step of all ranks, where the cause stays and the program deals with it
-  Cure cure = Cure::kCode;
   int culprit = 1;
   int64_t steps = 0;              // 0: as many as it takes
-  bool before_joining = false;    // inject is called without a script, before the ranks meet
   double patience = 600;          // for ranks that are busy
   std::string_view bar = "none";  // mismatch, death, stopped, stall
 };

@@ -7,9 +7,9 @@ import os
 import subprocess
 import uuid
 
-from job_rows import LONG, JobRow, Skip, now
+from fixes import Started
+from job import SOME, JobRow, Skip, now
 from outcome import Expected, Outcome
-from story import BINARY
 
 PORT = 29511
 
@@ -51,6 +51,9 @@ class Network:
     def cut(self, node):
         ip("-n", self.names[-1], "link", "set", f"v{node}", "down")
 
+    def join(self, node):
+        ip("-n", self.names[-1], "link", "set", f"v{node}", "up")
+
     def slow_down(self):
         """By netem where the kernel has it, else by a token bucket."""
         ways = ["netem delay 5ms rate 200mbit", "tbf rate 200mbit burst 64k latency 400ms"]
@@ -69,7 +72,7 @@ def nodes_of(ranks):
 
 
 def start_nodes(job, steps):
-    nodes = nodes_of(job.ranks)
+    nodes, started = nodes_of(job.ranks), []
     for node in range(nodes):
         env = {
             "RANK": node,
@@ -79,14 +82,16 @@ def start_nodes(job, steps):
             "MASTER_PORT": PORT,
         }
         words = job.words(steps=steps, transport="gloo")
-        job.run.start(["ip", "netns", "exec", job.network.names[node], BINARY, *words], env=env)
+        started.append(Started(None, tuple(words), env, ("ip", "netns", "exec", job.network.names[node])))
+    job.start_all(started)
 
 
 def cut(job):
-    start_nodes(job, LONG)
+    start_nodes(job, SOME)
     job.await_step()
     moment = now()
     job.network.cut(nodes_of(job.ranks) - 1)
+    job.mend = lambda: job.network.join(nodes_of(job.ranks) - 1)  # "check the network"
     return moment
 
 
@@ -112,7 +117,7 @@ def network_rows():
         NetworkRow(
             "network_cut",
             "the link to the last node is cut",
-            Expected("lost node", op=".", place="rank", says="does not answer", bar="network", culprit=-1),
+            Expected("lost node", op=".", place="rank", says="does not answer", fix="--resume_from_checkpoint auto", bar="network", culprit=-1),
             cut,
         ),
         NetworkRow("network_slow", "200 Mbit/s between the nodes (harmless)", Expected("fine"), slow),

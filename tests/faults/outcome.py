@@ -32,7 +32,8 @@ class Expected:
     place: str = ""
     says: str = ""
     fix: str = ""
-    culprit: int = 1
+    watched: bool = True  # somebody ends the ranks that do not end by themselves
+    culprit: int = 1  # -1: the last node, -2: nobody
     bar: str = "none"
     patience: float = 600
 
@@ -47,11 +48,17 @@ class Outcome:
     text: str = ""
     named: float = None  # seconds from the fault to the word of the roll call
     ended: float = None  # to the diagnosis that ends the job
+    dated: bool = False  # by the file of the diagnosis; its lines come when the ranks have gone, up to 2 s later
     gone: float = None  # to the end of the last process
     diagnosis: dict = field(default_factory=dict)
-    fixed: bool = None  # the mended run went well; None when none was made
+    fix: object = None  # what its words can be carried out as; None: a person must think
+    fixed: bool = None  # it was, and the job went well; None when there was nothing to carry out
     strict_wrong: bool = None  # a wrong value was handed out under --guard strict; None when it was not tried
     skipped: str = ""
+
+    @property
+    def fix_text(self):
+        return f"{self.diagnosis.get('fix', '')} {self.diagnosis.get('hint', '')}".strip()
 
 
 # What the first line tells where there is no file.
@@ -59,7 +66,12 @@ KINDS = [
     ("did not come to the meeting", "absent"),
     ("do not agree on", "facts"),
     ("was killed", "death"),
+    ("crashed", "death"),
+    ("is gone", "death"),
     ("ended with exit code", "death"),
+    ("has been stopped", "stopped"),
+    ("is busy elsewhere", "stall"),
+    ("is blocked in the kernel", "stall"),
     ("does not answer", "lost node"),
 ]
 
@@ -91,6 +103,9 @@ def read_diagnosis(folder, text):
     }
     for line in re.findall(r"^ {9,}ranks? [\d, -]+  .*$|^  call +ranks? .*$", block, re.M):
         found["sides"].append({"call": line.strip(), "site": "", "ranks": ranks_in(line)})
+    awaited = re.search(r'^(?:  call|        ) +(?:ranks? [\d, -]+  )(\w+) .*?"(.*?)" \(waiting\)', block, re.M)
+    if awaited:
+        found["op"], found["label"] = awaited[1], awaited[2]
     place = re.search(r"^  place +(.*)$", block, re.M)
     found["places"] = [place[1]] if place else [headline]
     return found, None
@@ -110,6 +125,8 @@ def ranks_in(text):
 def culprit_is_right(found, expected, ranks):
     """Named alone; or of two ranks, where nobody can tell, with both sides shown."""
     culprits = found.get("culprits", [])
+    if expected.culprit == -2:  # what all of them share is at fault: a disk
+        return None
     if expected.culprit < 0:  # the last node
         return bool(culprits) and ranks - 1 in culprits and 0 not in culprits
     structures = re.findall(r"^ *(ranks? [\d, -]+): ", found.get("text", "") + "\n" + found.get("headline", ""), re.M)
@@ -147,7 +164,6 @@ def judge(outcome, expected, slack=1):
         }
     text = found.get("text", "") + "\n" + found.get("headline", "")
     places = "\n".join(found.get("places", []) + [side["site"] + " " + side["call"] for side in found.get("sides", [])])
-    fix = f"{found.get('fix', '')} {found.get('hint', '')}"
     checks["not silently wrong"] = bool(found) and outcome.code != 0
     checks["detected"] = bool(re.fullmatch(expected.kind, found.get("fault", ""))) and holds(
         expected.says, text + outcome.text
@@ -160,8 +176,8 @@ def judge(outcome, expected, slack=1):
     )
     checks["name"] = holds(expected.label, found.get("label", "") or text) if expected.label else None
     checks["place"] = holds(expected.place, places + "\n" + text) if expected.place else None
-    if expected.fix:
-        checks["fix"] = holds(expected.fix, fix) and outcome.fixed is not False
+    checks["advice"] = holds(expected.fix, outcome.fix_text) if expected.fix else None
+    checks["fix"] = outcome.fixed
     checks["in time"] = (
         outcome.named is not None and expected.bar in BARS and outcome.named <= slack * BARS[expected.bar]
     )
@@ -172,8 +188,10 @@ def judge(outcome, expected, slack=1):
         since = None if outcome.gone is None else outcome.gone - outcome.ended
     if expected.bar == "stall":
         checks["ended in time"] = (
-            outcome.ended is not None
+            None
+            if outcome.ended is not None and not outcome.dated
+            else outcome.ended is not None
             and expected.patience - 0.2 <= outcome.ended <= expected.patience + slack * AFTER_PATIENCE
         )
-    checks["gone in time"] = since is not None and since <= GONE
+    checks["gone in time"] = (since is not None and since <= GONE) if expected.watched else None
     return checks

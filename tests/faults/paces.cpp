@@ -27,42 +27,10 @@ void slow_compute(Script& script, Rank&) {
   });
 }
 
-void slow_rows(Script& script, Rank&) {
-  replace(script, "rows", [](Rank& r) {
-    if (r.is_culprit()) r.injects();
-    std::this_thread::sleep_for(r.is_culprit() ? 10 * kUsual : kUsual);
-  });
-}
-
-/// As long as the stall that ends the job, where the patience is longer.
-constexpr auto kLongStall = 8s;
-
 }  // namespace
 
 std::vector<Fault> paces() {
   return {
-      {.name = "stalled_data",
-       .summary = "loading data does not come back",
-       .expected = {"stall", "all_gather", "step contract", "rows\\.jsonl:6", "busy elsewhere", "--patience data="},
-       .inject =
-           [](Script& s, Rank&) {
-             replace(s, "rows", [](Rank& r) {
-               r.injects();
-               std::this_thread::sleep_for(1h);
-             });
-           },
-       .mend =
-           [](Script& s, Rank& one) {
-             if (one.is_culprit() && one.step == kFaultStep) {
-               replace(s, "rows", [](Rank& r) {
-                 r.injects();
-                 std::this_thread::sleep_for(kLongStall);
-               });
-             }
-           },
-       .cure = Cure::kPatience,
-       .patience = kStallPatience,
-       .bar = "stall"},
       {.name = "endless_loop",
        .summary = "an endless loop in forward",
        .expected = {"stall", "reduce_scatter", "lm_head grads", "forward pass \\(lm_head\\)", "spin",
@@ -74,15 +42,6 @@ std::vector<Fault> paces() {
                spin(1h);
              });
            },
-       .mend =
-           [](Script& s, Rank& one) {
-             if (one.is_culprit() && one.step == kFaultStep) {
-               replace(s, "compute", [](Rank& r) {
-                 r.injects();
-                 spin(10ms);
-               });
-             }
-           },
        .patience = kStallPatience,
        .bar = "stall"},
       {.name = "slow_compute",
@@ -90,15 +49,6 @@ std::vector<Fault> paces() {
        .expected = {.kind = "notice", .says = "rank 1 is [0-9.]+x slower than the others in compute"},
        .inject = slow_compute,
        .others = slow_compute,
-       .cure = Cure::kNone,
-       .steps = kSlowSteps,
-       .bar = "straggler"},
-      {.name = "slow_data",
-       .summary = "a rank ten times slower in loading data",
-       .expected = {.kind = "notice", .says = "rank 1 is [0-9.]+x slower than the others in data"},
-       .inject = slow_rows,
-       .others = slow_rows,
-       .cure = Cure::kNone,
        .steps = kSlowSteps,
        .bar = "straggler"},
   };

@@ -86,9 +86,9 @@ class Run:
     def text(self):
         return "\n".join(line for _, line in list(self.lines))
 
-    def moment_of(self, word):
-        """When a line with `word` came first; None when none did."""
-        return next((moment for moment, line in list(self.lines) if word in line), None)
+    def moment_of(self, word, since=0):
+        """When a line with `word` came first after `since`; None when none did."""
+        return next((moment for moment, line in list(self.lines) if word in line and moment >= since), None)
 
     @property
     def codes(self):

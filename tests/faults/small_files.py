@@ -83,6 +83,10 @@ class Files:
             for change in (other_weights, infinite_weight, wider, one_layer_more)
         }
 
+    def checkpoint_bytes(self, ranks):
+        """About what a checkpoint of the model takes: its weights, and three numbers of the optimizer for each."""
+        return 4 * (self.model / "model.safetensors").stat().st_size + 20_000 * ranks + 40_000
+
     def rows_with_one_image(self, folder, at, count):
         """Text alone, but for one row."""
         image = next(json.loads(line) for line in self.rows.read_text().splitlines() if "images" in json.loads(line))

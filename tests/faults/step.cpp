@@ -41,10 +41,8 @@ Script::iterator find(Script& script, std::string_view name) {
 }
 
 void contract(Rank& r) {
-  const Agreement agreed =
-      agree(r.control(),
-            {.has_rows = r.has_rows ? 1 : 0, .rows = r.has_rows ? 2 : 0, .fingerprint = r.data().ring().history()});
-  r.expect(agreed.rows == 2 * r.size || !r.has_rows || r.leaves_loop || agreed.rows == 2 * (r.size - 1), "contract");
+  const Agreement agreed = agree(r.control(), {.has_rows = 1, .rows = 2, .fingerprint = r.data().ring().history()});
+  r.expect(agreed.rows == 2 * r.size, "contract");
   if (!agreed.any_rows) r.leaves_loop = true;
 }
 

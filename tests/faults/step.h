@@ -27,7 +27,6 @@ struct Rank {
   std::string folder;  // where the moment of the fault is written
   int64_t step = 0;
   int64_t num_wrong = 0;
-  bool has_rows = true;
   double forward_seconds = 0.002;
   std::function<void()> clean_up{};  // runs when the loop is left, also by an exception
   bool leaves_loop = false;

@@ -29,14 +29,8 @@ Value none(const Rank&) { return {}; }
 Value text(const Rank&) { return "a cat"; }
 Value number(const Rank& r) { return int64_t{r.rank}; }
 Value one_tensor(const Rank& r) { return filled({2}, r.rank); }
-Value no_rows(const Rank& r) { return r.is_culprit() ? filled({0}, 0) : filled({2}, r.rank); }
 Value pair(const Rank& r) { return Value::Tuple{{Value(filled({2}, r.rank)), Value(filled({2}, r.rank))}}; }
 Value single(const Rank& r) { return Value::Tuple{{Value(filled({2}, r.rank))}}; }
-Value as_list(const Rank& r) {
-  Value::List sizes{Value(filled({2}, r.rank))};
-  if (!r.is_culprit()) sizes.emplace_back(filled({2}, r.rank));
-  return sizes;
-}
 
 /// 64 MiB in all.
 Value much(const Rank& r) { return filled({(16 << 20) / r.size}, r.rank); }
@@ -50,35 +44,30 @@ std::vector<Fault> structures() {
        .expected = {"error|mismatch", "all_gather_bytes", "metadata", kHere, "structures differ", kSame},
        .inject = gathered<single>,
        .others = gathered<pair>,
-       .mend = gathered<as_list>,
        .bar = "mismatch"},
       {.name = "none_tensor",
        .summary = "a nested gather: nothing beside a tensor",
        .expected = {"error|mismatch", "all_gather_bytes", "metadata", kHere, "structures differ", kSame},
        .inject = gathered<none>,
        .others = gathered<one_tensor>,
-       .mend = gathered<no_rows>,
        .bar = "mismatch"},
       {.name = "string_tensor",
        .summary = "a nested gather: a text beside a tensor",
        .expected = {"error|mismatch", "all_gather_bytes", "metadata", kHere, "structures differ", kSame},
        .inject = gathered<text>,
        .others = gathered<one_tensor>,
-       .mend = gathered<text>,
        .bar = "mismatch"},
       {.name = "number_tuple",
        .summary = "a nested gather: a number beside a tuple",
        .expected = {"error|mismatch", "all_gather_bytes", "metadata", kHere, "structures differ", kSame},
        .inject = gathered<number>,
        .others = gathered<pair>,
-       .mend = gathered<pair>,
        .bar = "mismatch"},
       {.name = "gather_64_mib",
        .summary = "64 MiB in one nested gather (harmless)",
        .expected = {.kind = "fine"},
        .inject = gathered<much>,
        .others = gathered<much>,
-       .cure = Cure::kNone,
        .steps = kFaultStep},
   };
 }

@@ -1,12 +1,16 @@
 """docs/faults.md: what each fault was, how soon it was told and how well, beside what PyTorch alone does with it."""
 
+import subprocess
+import time
+from pathlib import Path
+
 from outcome import BARS, GONE
 
 # Of three ranks with torch.distributed (Gloo) under torchrun, PyTorch 2.11, default timeouts, one run each.
 PLAIN_TORCH = {
     "exit_0": "error after 2.7 s; torchrun blames rank 0",
     "finishes_early": "error after 2.7 s; torchrun blames rank 0",
-    "raises": "own traceback; the others “closed by peer”",
+    "missing_image": "own traceback; the others “closed by peer”",
     "raises_then_barrier": "hangs; the error is never printed",
     "sigkill": "error; torchrun names the rank",
     "sigstop": "hangs",
@@ -40,7 +44,7 @@ PLAIN_TORCH = {
     "slow_compute": "ok; nobody says so",
     "wrong_group": "wrong numbers, then hangs",
 }
-RATES = {"culprit": 0.95, "op": 1.0, "name": 0.9, "place": 0.95, "fix": 0.8}
+RATES = {"culprit": 0.95, "op": 1.0, "name": 0.9, "place": 0.95, "advice": 0.9, "fix": 0.8}
 BAR_TEXTS = {
     "mismatch": "a mismatch, after the first side has called",
     "death": "an end of a rank: death, exit, error",
@@ -87,7 +91,6 @@ def summary(results, slack=1):
             all(c["detected"] for *_, c in ran),
         ),
     ]
-    applied = any(outcome.fixed is not None for *_, outcome, _ in ran)
     for check, bar in RATES.items():
         least = 3 if check == "culprit" else 2
         good, asked = rate(ran, check, least)
@@ -97,7 +100,8 @@ def summary(results, slack=1):
                 "op": "operation right",
                 "name": "tensor or field named",
                 "place": "place right",
-                "fix": "the proposed fix, applied, works" if applied else "a fix is proposed",
+                "advice": "what to do is said",
+                "fix": "the fix, done as its words say with the fault still there, works",
             }[check]
             lines.append((text, f"≥ {100 * bar:.0f} %", f"{good} of {asked}", good >= bar * asked))
     for bar, seconds in BARS.items():
@@ -120,7 +124,7 @@ def summary(results, slack=1):
     stalls = [
         outcome.ended - row.expected.patience
         for row, _, outcome, _ in ran
-        if row.expected.bar == "stall" and outcome.ended is not None
+        if row.expected.bar == "stall" and outcome.ended is not None and outcome.dated
     ]
     if stalls:
         lines.append(
@@ -131,7 +135,7 @@ def summary(results, slack=1):
                 max(stalls) <= slack * 1.5,
             )
         )
-    gone = [checks["gone in time"] for *_, checks in ran if "gone in time" in checks]
+    gone = [checks["gone in time"] for *_, checks in ran if checks.get("gone in time") is not None]
     lines.append(("all processes gone", f"≤ {GONE:g} s", f"{sum(gone)} of {len(gone)}", all(gone)))
     strict = [outcome.strict_wrong for *_, outcome, _ in ran if outcome.strict_wrong is not None]
     if strict:
@@ -160,16 +164,49 @@ def seconds_of(outcome, expected):
     return "–" if outcome.named is None else f"{outcome.named:.2f}"
 
 
+def measured_on():
+    """Commit, processor, cores, day."""
+    here = Path(__file__).parent
+
+    def git(*words):
+        return subprocess.run(["git", "-C", here, *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = " and changes to it" if git("status", "--porcelain", "--untracked-files=no") else ""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    processor = names[0].split(":", 1)[1].strip() if names else "a processor without a name"
+    return (
+        f"Measured on {time.strftime('%Y-%m-%d')}, commit {git('rev-parse', '--short=10', 'HEAD') or 'unknown'}{changed}, "
+        f"{max(1, len(names))} cores of {processor}."
+    )
+
+
+def fix_sizes(results):
+    sizes = sorted({ranks for _, ranks, outcome, _ in results if outcome.fixed is not None})
+    return " and ".join(str(size) for size in sizes) or "no"
+
+
 def document(rows, sizes, results):
     """The text of docs/faults.md."""
+    own = sum(row.runs_lockstep for row in rows)
     out = [
         "# Faults",
         "",
         "Written by `make faults` (tests/faults/suite.py): every fault below is made for real, in real processes, at every",
         "number of ranks, and what the roll call says is compared with what was done. Seconds run from the fault to its",
         "diagnosis, or to the notice where the job goes on. `4/4` counts the runs, one a number of ranks, in which that part of",
-        "the diagnosis was right; the fix is applied and the job run again. The last column is torch.distributed alone",
-        "(PyTorch 2.11, Gloo, torchrun, 3 ranks, one run each).",
+        "the diagnosis was right. The last column is torch.distributed alone (PyTorch 2.11, Gloo, torchrun, 3 ranks, one run",
+        "each).",
+        "",
+        f"{own} of the {len(rows)} faults happen to `lockstep` itself (`sft`, `eval`, `embed`, `infer`; its own launcher or",
+        f"another one), {len(rows) - own} to a script (ᵇ), because no flag, file or signal makes a rank's program call something else.",
+        "",
+        measured_on(),
+        "",
+        "**fix**: the words of the diagnosis are read by a program (tests/faults/fixes.py), which does the first thing that they",
+        "name: a flag with its value, a variable, a command to give again. It is done to the very words the job was started",
+        "with, and the fault is still there (the broken image, the full disk, the other file), unless it was an event that is",
+        "over (a signal, a cable). `1/1`: the job then came to its end. n/a: the fix asks a person to think, as in “look for a",
+        f"branch on the rank”; such rows count nowhere. Tried with {fix_sizes(results)} ranks.",
         "",
         "| what | bar | measured |",
         "| --- | --- | --- |",
@@ -181,14 +218,16 @@ def document(rows, sizes, results):
     heads = [f"{size} ranks" for size in sizes]
     out += [
         "",
-        "| fault | " + " | ".join(heads) + " | culprit | op | name | place | fix | PyTorch alone |",
-        "| --- |" + " --- |" * (len(sizes) + 6),
+        "| fault | " + " | ".join(heads) + " | culprit | op | name | place | what to do is said | fix | PyTorch alone |",
+        "| --- |" + " --- |" * (len(sizes) + 7),
     ]
     for row in rows:
         own = [one for one in results if one[0] is row]
         times = [seconds_of(next(o for _, size, o, _ in own if size == wanted), row.expected) for wanted in sizes]
-        marks = [mark(own, check) for check in ("culprit", "op", "name", "place", "fix")]
-        out.append(f"| {row.summary} | " + " | ".join(times + marks) + f" | {PLAIN_TORCH.get(row.name, '')} |")
+        marks = [mark(own, check) for check in ("culprit", "op", "name", "place", "advice", "fix")]
+        marks[-1] = marks[-1] or ("n/a" if marks[-2] else "")
+        name = row.summary + ("" if row.runs_lockstep else " ᵇ")
+        out.append(f"| {name} | " + " | ".join(times + marks) + f" | {PLAIN_TORCH.get(row.name, '')} |")
     skips = sorted({f"- {row.summary}: {outcome.skipped}" for row, _, outcome, _ in results if outcome.skipped})
     if skips:
         out += ["", "Skipped where this was measured, for want of what they need:", "", *skips]

@@ -1,7 +1,6 @@
 // A small job with a fault in it, for tests/faults/suite.py: starts its ranks itself, or is one of them.
 //
 //   fault_worker --fault sigkill --nproc 3 --out DIR      --list prints what there is, a line of JSON each
-//   --fixed          the same cause, mended as the roll call proposes: must end with 0
 //   --steps N, --pause DATA_SECONDS,FORWARD_SECONDS,SLOW_FACTOR     a job without a fault (--fault none)
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +29,7 @@ std::vector<Fault> all_faults() {
 
 namespace {
 
-constexpr int64_t kStepsForEver = 1'000'000, kStepsWhenMended = 12;
+constexpr int64_t kStepsForEver = 1'000'000;
 constexpr auto kEndingPatience = std::chrono::seconds(10);
 
 struct Options {
@@ -38,7 +37,7 @@ struct Options {
   int nproc = 3, culprit = -1;
   int64_t steps = 0;
   double patience = 0, pause_data = 0, pause_forward = 0, slow = 1;
-  bool fixed = false, list = false, uneven = false;
+  bool list = false, uneven = false;
 };
 
 Options parse(const std::vector<std::string>& words, bool& done) {
@@ -55,7 +54,6 @@ Options parse(const std::vector<std::string>& words, bool& done) {
   app.add_option("--pause_data", options.pause_data, "seconds, once, on the culprit");
   app.add_option("--pause_forward", options.pause_forward, "seconds, once, on the culprit");
   app.add_option("--slow", options.slow, "factor of the culprit's forward");
-  app.add_flag("--fixed", options.fixed);
   app.add_flag("--uneven", options.uneven, "nested data of other sizes on each rank");
   app.add_flag("--list", options.list);
   std::vector<std::string> reversed(words.rbegin(), words.rend());
@@ -73,12 +71,11 @@ Fault fault_named(const std::string& name) {
   for (const auto& fault : all_faults()) {
     if (fault.name == name) return fault;
   }
-  if (name == "none") return {.name = "none", .cure = Cure::kNone};
+  if (name == "none") return {.name = "none"};
   throw usage_error(fmt::format("--fault {}: there is none of that name", name), "--list names them");
 }
 
 void print_list() {
-  static constexpr std::array<const char*, 4> kCures{"code", "restart", "patience", "none"};
   for (const auto& fault : all_faults()) {
     const Expected& e = fault.expected;
     std::cout << Json({{"name", fault.name},
@@ -89,7 +86,6 @@ void print_list() {
                        {"place", e.place},
                        {"says", e.says},
                        {"fix", e.fix},
-                       {"cure", kCures.at(static_cast<size_t>(fault.cure))},
                        {"culprit", fault.culprit},
                        {"patience", fault.patience},
                        {"bar", fault.bar}})
@@ -98,14 +94,9 @@ void print_list() {
   }
 }
 
-/// A restart is to find no fault, as after a machine that died.
-bool is_restart(const Env& env) { return env.integer("TORCHELASTIC_RESTART_COUNT").value_or(0) > 0; }
-
 JudgeOptions judge_of(const Options& options, const Fault& fault) {
   JudgeOptions judge;
-  double patience = options.patience > 0 ? options.patience : fault.patience;
-  if (options.fixed && fault.cure == Cure::kPatience) patience *= 10;
-  judge.hard_seconds.fill(patience);
+  judge.hard_seconds.fill(options.patience > 0 ? options.patience : fault.patience);
   return judge;
 }
 
@@ -116,15 +107,12 @@ int launch(const std::vector<std::string>& words, const Options& options, const 
                       {.num_processes = options.nproc,
                        .program = "fault_worker",
                        .judge = judge_of(options, fault),
-                       .guard = options.guard == "strict" ? Guard::kStrict : Guard::kDefault,
-                       .max_restarts = options.fixed && fault.cure == Cure::kRestart ? 1 : 0});
+                       .guard = options.guard == "strict" ? Guard::kStrict : Guard::kDefault});
 }
 
-/// The step with the fault, or with the program that deals with its cause.
-void edit(Script& script, Rank& rank, const Options& options, const Fault& fault, bool restarted) {
-  if (rank.step < kFaultStep || restarted) return;
-  const bool mended = options.fixed && fault.cure != Cure::kRestart;
-  const Edit chosen = mended ? fault.mend : rank.is_culprit() ? fault.inject : fault.others;
+void edit(Script& script, Rank& rank, const Fault& fault) {
+  if (rank.step < kFaultStep) return;
+  const Edit chosen = rank.is_culprit() ? fault.inject : fault.others;
   if (chosen != nullptr) chosen(script, rank);
 }
 
@@ -156,16 +144,15 @@ struct AtExit {
 
 int64_t steps_of(const Options& options, const Fault& fault) {
   if (options.steps > 0) return options.steps;
-  if (options.fixed) return kStepsWhenMended;
   return fault.steps > 0 ? fault.steps : kStepsForEver;
 }
 
-void train(Rank& rank, const Options& options, const Fault& fault, bool restarted) {
+void train(Rank& rank, const Options& options, const Fault& fault) {
   const AtExit clean_up{rank.clean_up};
   const int64_t steps = steps_of(options, fault);
   for (rank.step = 1; rank.step <= steps && !rank.leaves_loop; ++rank.step) {
     Script script = usual_step(rank);
-    edit(script, rank, options, fault, restarted);
+    edit(script, rank, fault);
     pause(script, rank, options);
     if (options.uneven) insert_uneven(script, rank);
     run_step(script, rank);
@@ -180,15 +167,13 @@ int be_rank(const Options& options, const Fault& fault, const Env& env, const st
             .size = world.size,
             .culprit = options.culprit >= 0 ? options.culprit : fault.culprit,
             .folder = options.out};
-  Script none;
-  if (fault.before_joining && rank.is_culprit() && !is_restart(env)) fault.inject(none, rank);
   recorder->set_post_mortem_dir(options.out);
   const auto patience = std::chrono::duration<double>(judge_of(options, fault).hard_seconds[0] + 10);
   comm = connect(world, {.transport = transport_from_flag(options.transport),
                          .patience = std::chrono::duration_cast<Clock::duration>(patience),
                          .recorder = recorder,
                          .agent = env.text("LOCKSTEP_AGENT").value_or("")});
-  train(rank, options, fault, is_restart(env));
+  train(rank, options, fault);
   recorder->finish(0);
   if (recorder->has_ending()) return static_cast<int>(recorder->board().ending.read_any().exit_code);
   return rank.num_wrong == 0 ? 0 : 1;

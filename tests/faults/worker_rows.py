@@ -1,4 +1,4 @@
-"""The faults of fault_worker as rows: run, read, and run again with the fix."""
+"""The faults of fault_worker as rows: what only a script can do to a job, calls that differ above all. Their mending is code."""
 
 import json
 import os
@@ -41,10 +41,11 @@ def outcome_of(run, folder, ranks, hung, fault=None):
     said = min((m for m in (run.moment_of(": the job was ended: "), run.moment_of(": error: ")) if m), default=None)
     outcome.gone = gone - fault[0]
     if written is not None:
+        outcome.dated = True
         outcome.ended = max(0.0, written - fault[1])  # files are dated by a coarse clock
     elif found and said is not None:
         outcome.ended = said - fault[0]
-    noticed = run.moment_of(": notice: ")
+    noticed = run.moment_of(": notice: ", since=fault[0])
     outcome.named = outcome.ended if noticed is None else noticed - fault[0]
     return outcome
 
@@ -52,9 +53,11 @@ def outcome_of(run, folder, ranks, hung, fault=None):
 class WorkerRow:
     """One fault of fault_worker."""
 
+    runs_lockstep = False
+
     def __init__(self, listed):
         self.transport = "auto"
-        self.name, self.summary, self.cure = listed["name"], listed["summary"], listed["cure"]
+        self.name, self.summary = listed["name"], listed["summary"]
         self.expected = Expected(
             **{
                 key: listed[key]
@@ -70,14 +73,6 @@ class WorkerRow:
             run.start(self.words(ranks, folder))
             hung = not run.wait(LIMIT)
             outcome = outcome_of(run, folder, ranks, hung)
-        if fixes and self.cure != "none":
-            mended = folder / "fixed"
-            mended.mkdir()
-            with Run(mended) as run:
-                run.start(self.words(ranks, mended, "--fixed"))
-                outcome.fixed = run.wait(LIMIT) and run.codes == [0] and "WRONG" not in run.text
-                if not outcome.fixed:
-                    outcome.text += "\n--- with the fix\n" + run.text
         if fixes and self.expected.bar == "mismatch" and ranks == STRICT_RANKS:
             strict = folder / "strict"
             strict.mkdir()

@@ -11,6 +11,7 @@
 #include "lockstep/base/version.h"
 #include "lockstep/cli/config_file.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/guard/settings.h"
 #include "lockstep/session/rank_main.h"
 
 namespace lockstep {
@@ -75,11 +76,32 @@ Env with_defaults(const Env& env, std::map<std::string, std::string> variables) 
   return Env(std::move(all));
 }
 
+/// For a diagnosis: it tells ranks apart that were started otherwise, and names the flag to change.
+void tell_command(const std::string& verb, const Words& args, Recorder& recorder) {
+  recorder.add_fact("command", verb);
+  std::string name, value;
+  const auto tell = [&] {
+    if (!name.empty()) recorder.add_setting(name, value);
+  };
+  for (const auto& word : args) {
+    if (!word.starts_with("--")) {
+      value += (value.empty() ? "" : " ") + shell_word(word);
+      continue;
+    }
+    tell();
+    const size_t equals = word.find('=');
+    name = word.substr(0, equals);
+    value = equals == std::string::npos ? "" : shell_word(word.substr(equals + 1));
+  }
+  tell();
+}
+
 int run_verb(const Verb& verb, const Words& args, const Host& host) {
   Expanded expanded = expand_config_file(args);
   const Host with_file{.env = with_defaults(host.env, std::move(expanded.variables)),
                        .executable = host.executable,
                        .recorder = host.recorder};
+  tell_command(verb.name, expanded.args, *host.recorder);
   if (!expanded.staged) return verb.run(expanded.args, with_file);
   if (verb.name == std::string_view("sft")) return run_staged_sft(*expanded.staged, args, with_file);
   throw usage_error(fmt::format("{}: stages are for lockstep sft", expanded.staged->file),

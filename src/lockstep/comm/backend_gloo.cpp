@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
+#include <future>
+#include <memory>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
@@ -198,21 +202,54 @@ std::shared_ptr<Rendezvous> Rendezvous::in_process() {
   return std::shared_ptr<Rendezvous>(new Rendezvous(std::move(impl)));
 }
 
+namespace {
+
+/// c10d's errors end with a stack.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// c10d waits without a limit for the first answer of whoever listens there, and a program that is no store gives none.
+c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d::TCPStoreOptions& options) {
+  using Made = c10::intrusive_ptr<c10d::Store>;
+  auto promise = std::make_shared<std::promise<Made>>();
+  std::future<Made> made = promise->get_future();
+  // No Worker: one that is stuck in a read can only be left behind, and the process ends with the error.
+  std::thread([promise, host, options] {
+    try {
+      promise->set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  }).detach();
+  if (made.wait_for(options.timeout + std::chrono::seconds(1)) != std::future_status::ready) {
+    throw std::runtime_error("what listens there does not answer as a rank does: another program has that port");
+  }
+  return made.get();
+}
+
+}  // namespace
+
 std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration patience) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
   options.isServer = world.rank == 0 && !world.agent_hosts_store;
   options.waitWorkers = false;
   options.timeout = milliseconds(patience);
+  if (options.isServer && port_is_taken(world.master_port)) {
+    throw CollectiveError(
+        fmt::format("rank {} of {}: the meeting point {}:{} cannot be opened: another program has that "
+                    "port on this machine",
+                    world.rank, world.size, world.master_addr, world.master_port),
+        fmt::format("start all ranks with MASTER_PORT={}, which is free now", free_port()));
+  }
   auto impl = std::make_unique<Impl>();
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("lockstep/{}", world.restart), std::move(store));
+    impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("lockstep/{}", world.restart),
+                                                         store_within(world.master_addr, options));
   } catch (const std::exception& e) {
     throw CollectiveError(
         fmt::format("rank {} of {}: the meeting point {}:{} was not reached within {} ({})", world.rank, world.size,
                     world.master_addr, world.master_port,
-                    format_duration(std::chrono::duration<double>(patience).count()), e.what()),
+                    format_duration(std::chrono::duration<double>(patience).count()), first_line(e.what())),
         "MASTER_ADDR and MASTER_PORT must name rank 0's host and a free port on it, the same on all ranks");
   }
   return std::shared_ptr<Rendezvous>(new Rendezvous(std::move(impl)));
@@ -224,12 +261,18 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
 }
 
 std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
+  const Deadline late(patience / 2);  // the store's own limit is in whole milliseconds
   try {
     impl_->store->wait({key}, milliseconds(patience));
     const auto bytes = impl_->store->get(key);
     ordered_after(impl_.get());
     return {bytes.begin(), bytes.end()};
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    if (!late.passed()) {
+      throw CollectiveError(
+          fmt::format("\"{}\" cannot be read any more at the meeting point: {}", key, first_line(error.what())),
+          "rank 0, which has it, ended: its lines say why");
+    }
     throw CollectiveError(
         fmt::format("\"{}\" did not come within {}", key,
                     format_duration(std::chrono::duration<double>(patience).count())),

@@ -23,6 +23,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/base/process.h"
+#include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/guard/agent.h"
@@ -35,21 +36,6 @@ using Variables = std::map<std::string, std::string>;
 
 [[noreturn]] void system_error(const std::string& what) {
   throw Error(ExitCode::kInternal, fmt::format("starting ranks: {}: {}", what, std::strerror(errno)));
-}
-
-/// A port that nobody listens on now. Rank 0 takes it a moment later.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) system_error("socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  ::close(fd);
-  if (!bound) system_error("no free port on 127.0.0.1");
-  return ntohs(address.sin_port);
 }
 
 /// What rank `local` of this node gets to know. `world` is this node's place among the nodes.

@@ -1,10 +1,17 @@
 #include "lockstep/comm/own_address.h"
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 
+#include <fmt/format.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/process.h"
 
 namespace lockstep {
 
@@ -29,6 +36,30 @@ std::string own_address_towards(const std::string& host) {
   }
   ::freeaddrinfo(found);
   return address;
+}
+
+int free_port() {
+  const Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const place = reinterpret_cast<sockaddr*>(&address);
+  if (fd.get() < 0 || ::bind(fd.get(), place, length) != 0 || ::getsockname(fd.get(), place, &length) != 0) {
+    throw Error(ExitCode::kInternal, fmt::format("no free port on 127.0.0.1: {}", std::strerror(errno)));
+  }
+  return ntohs(address.sin_port);
+}
+
+bool port_is_taken(int port) {
+  const Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int reuse = 1;  // what an earlier job left waiting for its last packets is in nobody's way
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == EADDRINUSE;
 }
 
 }  // namespace lockstep

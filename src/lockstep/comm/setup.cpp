@@ -254,7 +254,8 @@ CommSetup connect(const World& world, const ConnectOptions& given) {
   wait_for_all(world, *rendezvous, "arrived", options.rendezvous_patience, recorder);
   if (member != nullptr) join_tree(world, *member, options, *rendezvous);
   recorder.enter_phase(Phase::kStart);
-  CommSetup setup = connect_over(world, *rendezvous, options);
+  // What fails here is told before the meeting point closes: others only see that it is gone.
+  CommSetup setup = recorder.confessing([&] { return connect_over(world, *rendezvous, options); });
   target->set(setup.data.get(), setup.control.get());
   setup.member = std::move(member);
   // Rank 0 may host the meeting point: it takes it away only when nobody reads there any more.

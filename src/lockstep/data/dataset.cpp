@@ -60,13 +60,15 @@ std::string describe_fault(const JsonFault& fault, std::string_view text, const 
   return fmt::format("{}: not valid JSON ({})", place, words);
 }
 
+constexpr const char* kStrictHint = "mend it, or --strict false: such rows are then skipped and counted";
+
 Sample parse_row(const DataFile& file, size_t row) {
   Json json;
   const std::string_view text = file.text(row);
   JsonFault fault;
   if (!try_parse_json(text, json, fault)) {
     throw data_error(fmt::format("{}: {}", file.where(row), describe_fault(fault, text, file.rows[row], file.is_array)),
-                     "a row is one JSON object; without --strict such rows are skipped");
+                     "a row is one JSON object");
   }
   return sample_from_row(json, file.where(row), file.base_dir);
 }
@@ -204,6 +206,13 @@ void mix_in(uint64_t& hash, std::string_view text) {
 
 }  // namespace
 
+UserError refused_by_strict(const UserError& error) {
+  UserError told(error.code(), error.message(),
+                 error.hint().empty() ? kStrictHint : fmt::format("{}; {}", error.hint(), kStrictHint));
+  for (const auto& frame : error.frames()) told.add_frame(frame);
+  return told;
+}
+
 struct Dataset::Impl {
   std::vector<DataFile> files;
   std::vector<std::pair<uint32_t, uint32_t>> rows;  // file, row in file; whole ones only
@@ -223,10 +232,9 @@ struct Dataset::Impl {
     file.map.forget(0, file.bytes().size());
     if (!verdict.broken.empty() && (options.strict || (verdict.whole.empty() && !options.may_be_empty))) {
       const BrokenRow& first = verdict.broken.front();
-      throw data_error(fmt::format("{}: {}", first.where, first.why),
-                       options.strict
-                           ? "--strict stops at the first broken row; without it such rows are skipped and counted"
-                           : fmt::format("none of its {} rows can be read", file.rows.size()));
+      throw data_error(
+          fmt::format("{}: {}", first.where, first.why),
+          options.strict ? std::string(kStrictHint) : fmt::format("none of its {} rows can be read", file.rows.size()));
     }
     if (verdict.whole.empty() && !options.may_be_empty)
       throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));

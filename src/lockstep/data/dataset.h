@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
 
 namespace lockstep {
@@ -28,6 +29,9 @@ struct BrokenRow {
   std::string where, why;
   int64_t rows_before = 0;
 };
+
+/// `error` of a row that ends a strict run, with the flag that leaves such rows out.
+UserError refused_by_strict(const UserError& error);
 
 /// Indexes the files once (line offsets); rows are parsed when asked for. "path#N" takes N rows (repeating when N is
 /// larger). Immutable after construction; sample() is thread-safe.

@@ -85,7 +85,13 @@ Image load_image(const std::string& reference, const std::string& where) {
   }
   if (!std::filesystem::is_regular_file(status))
     throw data_error(fmt::format("{}: expected a file, found a folder", name));
-  return decode_image(read_text(reference), name);
+  std::string bytes;
+  try {
+    bytes = read_text(reference);
+  } catch (const UserError& error) {  // a disk or network that fails now and then: which row it was must be known
+    throw data_error(fmt::format("{}: {}", where, error.message()), error.hint());
+  }
+  return decode_image(bytes, name);
 }
 
 }  // namespace lockstep

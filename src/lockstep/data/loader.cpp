@@ -88,7 +88,8 @@ void Loader::Impl::prepare_row(int64_t row, Prepared& out) const {
     out.batch.rows.push_back(options.prompts ? processor.prompt_features(sample, options.process)
                                              : processor.train_features(sample, options.process));
   } catch (const UserError& error) {
-    if (options.strict || error.code() != ExitCode::kData) throw;
+    if (error.code() != ExitCode::kData) throw;
+    if (options.strict) throw refused_by_strict(error);
     out.batch.skipped.push_back({row, error.what()});
   }
 }

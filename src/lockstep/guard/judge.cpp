@@ -63,12 +63,12 @@ void name_call(const Census& census, const RankClass& culprit, Diagnosis& out) {
 }
 
 Judgement judge(const Census& census, const JudgeOptions& options) {
+  if (auto facts = differing_facts(census)) return end_with(std::move(*facts));  // the cause of all else
   const RankClass* words = first_words(census, /*secondary=*/false);
   Judgement mismatch = judge_mismatch(census);
   if (mismatch.verdict == Verdict::kEnd && !(words != nullptr && error_came_first(*words, mismatch.diagnosis))) {
     return mismatch;
   }
-  if (auto facts = differing_facts(census)) return end_with(std::move(*facts));
   if (words != nullptr) return end_with(error_of(census, *words));
   if (auto found = death(census)) return end_with(std::move(*found));
   if (auto found = stopped(census, std::min(options.soft_seconds, kStoppedHolds))) return end_with(std::move(*found));

@@ -10,6 +10,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/judge_rules.h"
+#include "lockstep/guard/settings.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,10 @@ Diagnosis error_of(const Census& census, const RankClass& one) {
   out.headline =
       everybody || words.message.starts_with("rank") ? words.message : fmt::format("{}: {}", who, words.message);
   out.error_hint = words.hint;
-  out.fix = words.hint;
+  out.fix =
+      words.exit_code == static_cast<int>(ExitCode::kMemory) && words.hint.find("`lockstep plan`") != std::string::npos
+          ? need_less_memory(settings_of(one.sample))
+          : words.hint;
   out.places.push_back(fmt::format("{}: {}; {}", who, words.place, where_it_runs(one.sample)));
   if (const FlightRecord* own = last_call(one.sample)) {
     out.op = op_name(own->signature.op);
@@ -62,9 +66,23 @@ bool error_came_first(const RankClass& one, const Diagnosis& mismatch) {
 
 namespace {
 
+/// Settings that may make the ranks differ in a fact; where files are named, those alone.
+bool (*settings_behind(const std::string& fact))(std::string_view) {
+  if (fact == "model") return [](std::string_view name) { return name.starts_with("--model"); };
+  if (fact.find("data set") != std::string::npos || fact == "rows" || fact == "prompts") {
+    return [](std::string_view name) {
+      return name.find("dataset") != std::string_view::npos || name == "--root_image_dir";
+    };
+  }
+  if (fact == "world size")
+    return [](std::string_view name) { return name.find("WORLD_SIZE") != std::string_view::npos; };
+  return [](std::string_view name) { return name.starts_with("--") && name.find("output") == std::string_view::npos; };
+}
+
 std::string fact_fix(const std::string& name) {
   static const std::map<std::string, std::string> kFixes{
       {"world size", "give WORLD_SIZE (and --nproc, --nnodes) the same value on every node, and restart all ranks"},
+      {"command", "start the same command on all ranks"},
       {"version", "install one version of lockstep on all nodes"},
       {"CUDA libraries", "install one version of the driver and of the GPU wheels on all nodes"},
       {"libtorch", "install one version of LibTorch on all nodes"},
@@ -73,6 +91,14 @@ std::string fact_fix(const std::string& name) {
       {"data set", "copy the same data files to all nodes, or use a shared path for --dataset"}};
   const auto found = kFixes.find(name);
   return found != kFixes.end() ? found->second : "give all ranks the same command line, files and version of lockstep";
+}
+
+/// The flags or variables that differ, by value; where the ranks were started alike, what lies behind them.
+std::string repair_of(const Census& census, const std::string& fact, const RankSet& odd, const RankSet& usual) {
+  if (fact == "version" || fact == "libtorch" || fact == "CUDA libraries" || fact == "command") return fact_fix(fact);
+  const std::string named = start_alike(odd, settings_of(census.of(odd.first())->sample), usual,
+                                        settings_of(census.of(usual.first())->sample), settings_behind(fact));
+  return named.empty() ? fact_fix(fact) : fmt::format("{}; or {}", named, fact_fix(fact));
 }
 
 struct FactHolders {
@@ -112,7 +138,7 @@ std::optional<Diagnosis> differing_facts(const Census& census) {
       if (sides[1].second.contains(one.ranks.first())) out.places.push_back(place_of(one));
     }
     out.why = fmt::format("what differs here would make the ranks differ everywhere");
-    out.fix = fact_fix(name);
+    out.fix = repair_of(census, name, sides[1].second, sides[0].second);
     return out;
   }
   return std::nullopt;
@@ -133,23 +159,20 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
   if (end.out_of_memory) {
     out.headline = fmt::format("{} was killed by the kernel: the machine's memory is full", who);
     out.why = "the kernel killed a process of this control group for want of memory when the rank died";
-    out.fix = "a higher ZeRO stage, --gradient_checkpointing, a smaller batch or --max_length need less memory";
+    out.fix = need_less_memory(settings_of(report));
     out.exit_code = static_cast<int>(ExitCode::kMemory);
   } else if (end.known && end.signal == SIGKILL) {
     out.headline = fmt::format("{} was killed (SIGKILL)", who);
     out.why =
         "somebody sent the signal: a person, a scheduler's limit, or the kernel when memory is full "
         "(`dmesg | grep -i killed` tells)";
-    out.fix =
-        "start again; the run goes on from the last checkpoint with --resume_from_checkpoint true (or on its own "
-        "with --max_restarts); if memory was full, use less of it";
+    out.fix = fmt::format("{} (on its own with --max_restarts); if memory was full, use less of it",
+                          go_on(settings_of(report)));
   } else if (end.known && end.signal != 0) {
     out.headline = fmt::format("{} crashed ({})", who, signal_text(end.signal));
     out.why =
         "the process ended itself without unwinding: a bug, a broken library, or a broken disk under a mapped file";
-    out.fix =
-        "its last lines may say more; run it again, with --resume_from_checkpoint true, and report it if it "
-        "comes back";
+    out.fix = fmt::format("{}; its last lines may say more: report it if it comes back", go_on(settings_of(report)));
   } else if (end.known && !report.joined) {
     out.headline = fmt::format("{} ended with exit code {} before it joined the others", who, end.exit_code);
     out.why = "it failed while it started";
@@ -158,11 +181,11 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
   } else if (end.known) {
     out.headline = fmt::format("{} ended without a word (exit code {})", who, end.exit_code);
     out.why = "the process called exit in the middle of the job";
-    out.fix = "look at its last lines; the run goes on from the last checkpoint with --resume_from_checkpoint true";
+    out.fix = fmt::format("look at its last lines; {}", go_on(settings_of(report)));
   } else {
     out.headline = fmt::format("{} is gone", who);
     out.why = "its process ended without a word: killed, or crashed";
-    out.fix = "start again with --resume_from_checkpoint true; the scheduler's log or `dmesg` may say who killed it";
+    out.fix = fmt::format("{}; the scheduler's log or `dmesg` may say who killed it", go_on(settings_of(report)));
   }
 }
 
@@ -203,8 +226,8 @@ std::optional<Diagnosis> stopped(const Census& census, double soft_seconds) {
     out.why = "somebody or something stopped the process, so it cannot come to the next call";
     out.fix = fmt::format(
         "find who sent SIGSTOP (a debugger, a batch system that suspends jobs); `kill -CONT {}` would "
-        "have woken it; start again with --resume_from_checkpoint true",
-        report.pid);
+        "have woken it; {}",
+        report.pid, go_on(settings_of(report)));
     out.places.push_back(place_of(one));
     name_call(census, one, out);
     return out;
@@ -228,8 +251,7 @@ std::optional<Diagnosis> lost_node(const Census& census) {
   out.headline = fmt::format("node {} ({}) does not answer any more: {}", sample.node,
                              sample.host.empty() ? "unknown host" : sample.host, silent.phrase());
   out.why = "its agent is silent: the machine is down, or the network to it is cut";
-  out.fix = fmt::format("check the machine and the network (`ping {}`); start again with --resume_from_checkpoint true",
-                        sample.host);
+  out.fix = fmt::format("check the machine and the network (`ping {}`); {}", sample.host, go_on(settings_of(sample)));
   out.places.push_back(place_of(*first));
   name_call(census, *first, out);
   return out;

@@ -177,6 +177,20 @@ TEST(Judge, AnErrorOfAllRanksNamesNone) {
   EXPECT_EQ(judge(census_of(reports)).diagnosis.headline, "the dataset is empty");
 }
 
+TEST(Judge, FactsThatDifferComeWithTheFlagThatMadeThem) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(running_rank(rank, 3));
+    reports.back().facts =
+        rank == 1 ? R"({"plan":"x","settings":{"--model":"/a","--output_dir":"/1","--torch_dtype":"bfloat16"}})"
+                  : R"({"plan":"y","settings":{"--model":"/a","--output_dir":"/0","--torch_dtype":"float32"}})";
+  }
+  EXPECT_TRUE(says(judge(census_of(reports)).diagnosis.fix, "start rank 1 with --torch_dtype float32, as ranks 0, 2"));
+  add_calls(reports[1], {test_call(Op::kAllReduce, "f32", {4}, "loss")});  // what follows from it is not the cause
+  add_calls(reports[0], {test_call(Op::kAllReduce, "f32", {6}, "loss")});
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.fault, Fault::kFacts);
+}
+
 TEST(Judge, FactsMustAgree) {
   for (const int world : kWorlds) {
     std::vector<RankReport> reports;

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/judge_rules.h"
+#include "lockstep/guard/settings.h"
 #include "lockstep/guard/strayed.h"
 
 namespace lockstep {
@@ -232,9 +233,10 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
                                 first.process.waits_in.empty() ? "" : " (" + first.process.waits_in + ")")
                   : "it is alive and has not come to the call that the others are in";
     out.fix = fmt::format(
-        "if it may take so long, allow it: --patience {}={}; otherwise look at what it does: {}",
+        "if it may take so long, allow it: --patience {}={}; otherwise look at what it does: {}; {}",
         phase_name(first.phase), static_cast<int64_t>(std::max(60.0, 2 * std::ceil(hard))),
-        first.phase == Phase::kData ? "the disk or host that the data come from, --num_workers" : "its stack");
+        first.phase == Phase::kData ? "the disk or host that the data come from, --num_workers" : "its stack",
+        go_on(settings_of(first)));
   }
   return {.verdict = quiet >= hard ? Verdict::kEnd : Verdict::kNotice,
           .diagnosis = std::move(out),
@@ -254,6 +256,36 @@ Judgement judge_late(const Census& census, const JudgeOptions& options) {
   return late(census, *longest, longest->sample.waiting()->waiting_seconds, options);
 }
 
+namespace {
+
+/// With the variables that the waiting ranks have, where all ranks stand on one machine.
+std::string start_the_missing(const RankSet& missing, const RankReport& waiter) {
+  const Settings job = settings_of(waiter);
+  std::string variables;
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    const auto at = job.given.find(name);
+    if (at != job.given.end()) variables += " " + as_given(name, at->second);
+  }
+  const auto all = job.given.find("WORLD_SIZE"), here = job.given.find("LOCAL_WORLD_SIZE");
+  const bool one_node = all != job.given.end() && here != job.given.end() && all->second == here->second;
+  const std::string own =
+      one_node && missing.size() == 1 ? fmt::format("RANK={0} LOCAL_RANK={0}", missing.first()) : "RANK";
+  return fmt::format("start {} too, by the same command with {}{}; or set WORLD_SIZE (--nproc, --nnodes) to {}",
+                     missing.phrase(), own,
+                     variables.empty() ? ", the same MASTER_ADDR and the same MASTER_PORT" : variables,
+                     waiter.world_size - missing.size());
+}
+
+/// They are there, and have not come to the meeting.
+std::string wait_for_the_late(const RankClass& waiter, const RankSet& late, double hard) {
+  return fmt::format(
+      "if {} may need so long to start, allow it: --patience start={}; otherwise look at what it does: its own lines, "
+      "the disk that its libraries and modules come from, whether it reaches the address above; {}",
+      late.phrase(), static_cast<int64_t>(std::max(60.0, 2 * std::ceil(hard))), go_on(settings_of(waiter.sample)));
+}
+
+}  // namespace
+
 /// Some have met and wait for others that never came.
 Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   const RankClass* waiter = nullptr;
@@ -266,10 +298,11 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   }
   if (waiter == nullptr) return {};
   Diagnosis out{.fault = Fault::kAbsent, .exit_code = kCommunicationCode};
-  RankSet unjoined;
+  RankSet unjoined, running;
   for (const auto& one : census.classes) {
     if (one.sample.joined) continue;
     unjoined.add(one.ranks);
+    if (one.sample.pid > 0) running.add(one.ranks);
     out.places.push_back(place_of(one));
   }
   const int expected = waiter->sample.world_size;
@@ -284,11 +317,13 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   out.headline = fmt::format("{} of {} did not come to the meeting within {}: {}", out.culprits.phrase(), expected,
                              format_duration(waiter->sample.phase_seconds), waiter->sample.detail);
   out.places.push_back(place_of(*waiter));
-  out.why = fmt::format("WORLD_SIZE says {} ranks, and those were not started, or cannot reach this address", expected);
-  out.fix =
-      "start the missing ranks with the same MASTER_ADDR and MASTER_PORT, or set WORLD_SIZE (--nproc, --nnodes) to "
-      "the number that there are";
   const double hard = options.hard_seconds[static_cast<size_t>(Phase::kStart)];
+  out.why =
+      running.empty()
+          ? fmt::format("WORLD_SIZE says {} ranks, and those were not started, or cannot reach this address", expected)
+          : fmt::format("{} runs, and has not come to the meeting point", running.phrase());
+  out.fix =
+      running.empty() ? start_the_missing(out.culprits, waiter->sample) : wait_for_the_late(*waiter, running, hard);
   return {.verdict = waiter->sample.phase_seconds >= hard ? Verdict::kEnd : Verdict::kNotice,
           .diagnosis = std::move(out),
           .waited_seconds = waiter->sample.phase_seconds};

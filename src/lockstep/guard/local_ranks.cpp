@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -26,6 +27,14 @@ constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent i
 constexpr auto kComparisonWait = std::chrono::milliseconds(250);  // for ranks that finish before others
 
 double seconds_from(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
+
+/// For how long the main thread of a process has run; 0 where the kernel does not tell.
+int64_t running_ns(pid_t pid) {
+  std::ifstream in(fmt::format("/proc/{}/schedstat", pid));
+  int64_t ns = 0;
+  in >> ns;
+  return ns;
+}
 
 }  // namespace
 
@@ -148,7 +157,10 @@ void LocalRanks::look(Local& local) {
   const bool proc_due = now - local.looked >= kLookPause;
   if (proc_due && local.pid > 0 && !local.left) {
     const bool slept = local.looked != Clock::time_point{} && now - local.looked > kLongestGap;
-    if (slept) local.stopped = false;
+    // One that is let run for a moment between looks (cpulimit does so) is slow, and not stopped.
+    const int64_t ran_ns = running_ns(local.pid);
+    if (slept || ran_ns != local.ran_ns) local.stopped = false;
+    local.ran_ns = ran_ns;
     local.looked = now;
     const ProcessLook before = std::exchange(local.process, look_at_process(local.pid, 0));
     if (local.process.resident_bytes == 0) {  // ended: what it held last is what one wants to know

@@ -72,6 +72,7 @@ class LocalRanks {
     bool adopted = false, left = false;
     Clock::time_point stopped_since{}, gone_since{}, finishing_since{}, looked{};
     bool stopped = false, gone = false, finishing = false;
+    int64_t ran_ns = 0;  // of its main thread, when it was looked at
     ProcessLook process;
   };
   struct Stranger {

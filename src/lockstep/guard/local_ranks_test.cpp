@@ -143,6 +143,32 @@ TEST(LocalRanks, AnyPacketsAreHeardWithoutHarm) {
 }
 
 // A real process: how it stops, dies, and is seen to.
+TEST(LocalRanks, OneThatRunsNowAndThenIsNotStopped) {
+  LocalRanks ranks(0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (volatile uint64_t turns = 0;;) turns = turns + 1;
+  }
+  ranks.expect(0, 0, 1, child);
+  const auto stopped_for = [&] { return ranks.reports(1).at(0).stopped_seconds; };
+  constexpr int kPulses = 5;
+  int times_begun_anew = 0;
+  for (int pulse = 0; pulse < kPulses; ++pulse) {
+    ::kill(child, SIGSTOP);
+    EXPECT_TRUE(pump_until(ranks, [&] { return stopped_for() > 0.3; }));
+    const double before = stopped_for();
+    ::kill(child, SIGCONT);  // it runs while nobody looks
+    std::this_thread::sleep_for(milliseconds(20));
+    ::kill(child, SIGSTOP);
+    EXPECT_TRUE(pump_until(ranks, [&] { return stopped_for() < before || stopped_for() > before + 1; }));
+    times_begun_anew += stopped_for() < before ? 1 : 0;
+  }
+  ranks.kill(SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(times_begun_anew, kPulses);
+}
+
 TEST(LocalRanks, SeesAProcessStopAndDie) {
   LocalRanks ranks(0);
   const pid_t child = ::fork();

@@ -66,12 +66,27 @@ ProcessLook look_at_process(pid_t pid, pid_t thread) {
 }
 
 long out_of_memory_kills() {
-  std::ifstream in("/sys/fs/cgroup/memory.events");
-  std::string word;
-  for (long value = 0; in >> word >> value;) {
-    if (word == "oom_kill") return value;
+  const auto kills_in = [](const std::string& file) {
+    std::ifstream in(file);
+    std::string word;
+    for (long value = 0; in >> word >> value;) {
+      if (word == "oom_kill") return value;
+    }
+    return -1L;
+  };
+  // "0::/job/7", or "4:memory:/job/7" where the machine has groups of the first version.
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string kind = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    long kills = -1;
+    if (kind.empty()) kills = kills_in("/sys/fs/cgroup" + path + "/memory.events");
+    if (kind == "memory") kills = kills_in("/sys/fs/cgroup/memory" + path + "/memory.oom_control");
+    if (kills >= 0) return kills;
   }
-  return -1;
+  const long modern = kills_in("/sys/fs/cgroup/memory.events");  // a container sees its own group at the root
+  return modern >= 0 ? modern : kills_in("/sys/fs/cgroup/memory/memory.oom_control");
 }
 
 }  // namespace lockstep

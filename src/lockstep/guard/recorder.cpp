@@ -117,7 +117,23 @@ void Recorder::add_fact(const std::string& name, const std::string& value) {
   const auto before = facts_.find(name);
   if (before != facts_.end() && before->second != value) facts_[kRunFact] = std::to_string(++run_);
   facts_[name] = value;
-  board().facts.write(FixedText<4096>(Json(facts_).dump(-1, ' ', false, Json::error_handler_t::replace)));
+  tell_facts();
+}
+
+void Recorder::add_setting(const std::string& name, const std::string& value) {
+  settings_[name] = value;
+  tell_facts();
+}
+
+/// A board has so much room; what is compared must be whole, so settings give way.
+void Recorder::tell_facts() {
+  constexpr size_t kRoom = 4096;
+  Json json(facts_);
+  if (!settings_.empty()) json["settings"] = settings_;
+  const auto text_of = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  std::string text = text_of(json);
+  if (text.size() >= kRoom) text = text_of(Json(facts_));
+  board().facts.write(FixedText<kRoom>(text));
 }
 
 void Recorder::set_watched(bool strict) {

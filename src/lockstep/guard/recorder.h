@@ -91,6 +91,9 @@ class Recorder {
   /// What must be equal on all ranks, compared by the agent as soon as it is told. Another value of a name that was told
   /// begins another run of this process: it is compared with ranks that have begun it too.
   void add_fact(const std::string& name, const std::string& value);
+  /// What this rank was started with, told and not compared: a diagnosis names what to start it with instead. `name` is
+  /// "--model" or "WORLD_SIZE", `value` as a shell takes it.
+  void add_setting(const std::string& name, const std::string& value);
   void set_post_mortem_dir(std::string_view dir) { board().post_mortem_dir.write(FixedText<1024>(dir)); }
 
   /// Somebody reads this board and will end the job when it must end.
@@ -111,12 +114,13 @@ class Recorder {
  private:
   friend class PhaseScope;
   std::string_view site_text(const std::source_location& site);
+  void tell_facts();
 
   std::shared_ptr<BoardMemory> memory_;
   int num_groups_ = 0;
   bool watched_ = false, strict_ = false;
   std::string detail_;
-  std::map<std::string, std::string> facts_;
+  std::map<std::string, std::string> facts_, settings_;
   int run_ = 1;
   Pace pace_;
   int64_t phase_since_ns_ = 0, step_since_ns_ = 0, waited_in_phase_ns_ = 0;

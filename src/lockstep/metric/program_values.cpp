@@ -52,7 +52,8 @@ Json printed_values(const Program& program, const ProgramResult& result) {
     throw data_error(with_words(fmt::format("{}: was still running after {} and was killed", who,
                                             format_duration(std::round(result.seconds))),
                                 result),
-                     "give it more time with --metric_timeout SECONDS, if it is no endless loop");
+                     fmt::format("if it is no endless loop, give it more time: --metric_timeout {:.0f}",
+                                 std::max(60.0, 10 * std::ceil(result.seconds))));
   }
   const std::string again = "lockstep eval --output predictions.jsonl keeps the rows that it gets, to try it alone";
   if (result.signal != 0) {

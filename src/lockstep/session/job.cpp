@@ -11,6 +11,7 @@
 #include "lockstep/comm/error_file.h"
 #include "lockstep/comm/gpus.h"
 #include "lockstep/comm/run_figures.h"
+#include "lockstep/guard/settings.h"
 #include "lockstep/guard/tree_key.h"
 #include "lockstep/session/launch.h"
 
@@ -72,6 +73,9 @@ Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) 
   (void)job_secret(env);  // the agent needs it; what is wrong with it is better told here
   const ConnectOptions connection = connect_options(job, run, env, options);
   connection.recorder->add_fact("version", kVersion);
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    if (const auto value = env.text(name)) connection.recorder->add_setting(name, shell_word(*value));
+  }
   connection.recorder->add_fact("libtorch", TORCH_VERSION);
   if (!job.on_cpu()) connection.recorder->add_fact("CUDA libraries", require_cuda_library().versions());
   job.comm = connect(job.world, connection);

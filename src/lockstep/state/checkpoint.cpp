@@ -20,6 +20,7 @@
 #include "lockstep/comm/together.h"
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/checkpoint_optimizer.h"
+#include "lockstep/state/checkpoint_room.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -93,6 +94,18 @@ std::map<std::string, ManifestEntry> gather_entries(const CheckpointContents& co
   return all;
 }
 
+/// All but the weights: this rank's part of the optimizer, and on the first rank the files beside it.
+void write_state(const CheckpointContents& contents, const SaveOptions& options, const fs::path& dir,
+                 const fs::path& final_path, const Communicator& control) {
+  if (!options.save_only_model) write_optimizer_shard(contents.store, control.size(), dir);
+  if (control.rank() != 0) return;
+  write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
+  write_text(dir / "args.json", contents.args_json);
+  TrainerState state = contents.state;
+  if (state.best_metric && state.best_global_step == state.global_step) state.best_model_checkpoint = final_path;
+  write_json(dir / "trainer_state.json", to_json(state));
+}
+
 void write_everything(const CheckpointContents& contents, const SaveOptions& options, const fs::path& dir,
                       const fs::path& final_path, Communicator& data, Communicator& control) {
   const bool first = control.rank() == 0;
@@ -103,16 +116,13 @@ void write_everything(const CheckpointContents& contents, const SaveOptions& opt
     make_folders(dir);
   });
   const Dtype dtype = contents.store.plan().options.compute;
-  together(control, "writing weights",
-           [&] { write_weights(contents.source, contents.store, data, dtype, options.max_shard_bytes, dir); });
+  together(control, "writing weights", [&] {
+    say_what_makes_room(options, dir, [&] {
+      write_weights(contents.source, contents.store, data, dtype, options.max_shard_bytes, dir);
+    });
+  });
   together(control, "writing optimizer state", [&] {
-    if (!options.save_only_model) write_optimizer_shard(contents.store, control.size(), dir);
-    if (!first) return;
-    write_side_files(contents.side_files, dtype, dir);
-    write_text(dir / "args.json", contents.args_json);
-    TrainerState state = contents.state;
-    if (state.best_metric && state.best_global_step == state.global_step) state.best_model_checkpoint = final_path;
-    write_json(dir / "trainer_state.json", to_json(state));
+    say_what_makes_room(options, dir, [&] { write_state(contents, options, dir, final_path, control); });
   });
 }
 

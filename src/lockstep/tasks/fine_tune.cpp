@@ -132,8 +132,9 @@ void FineTuneRun::open_rows() {
     train_rows_.emplace(std::move(rest));
     val_rows_.emplace(std::move(kept));
   });
-  agree_on(job_.control(),
-           {{"data set", fingerprint}, {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
+  agree_on(job_.control(), {{"training options", options_.fingerprint()},
+                            {"data set", fingerprint},
+                            {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
 }
 
 void FineTuneRun::tell_rows() {
@@ -161,7 +162,8 @@ void FineTuneRun::check_first_sample() {
       notice(fmt::format("first row, {} tokens, {} trained in [[ ]]: {}", features.input_ids.size(), trained,
                          view_sample(features, session_->processor().tokenizer())));
     } catch (const UserError& error) {
-      if (options_.rows.strict || error.code() != ExitCode::kData) throw;
+      if (error.code() != ExitCode::kData) throw;
+      if (options_.rows.strict) throw refused_by_strict(error);
       notice("the first row cannot be used: " + std::string(error.what()));
     }
   });

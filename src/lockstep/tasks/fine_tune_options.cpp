@@ -1,8 +1,12 @@
 #include "lockstep/tasks/fine_tune_options.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 
@@ -34,6 +38,28 @@ void FineTuneOptions::check() const {
 
 void FineTuneOptions::require_dataset() const {
   if (dataset.empty()) throw usage_error("--dataset is required", "--dataset train.jsonl");
+}
+
+std::string FineTuneOptions::fingerprint() const {
+  const auto rates = [](const std::map<Component, double>& ratios) {
+    std::vector<std::pair<int, double>> out;
+    for (const auto& [component, ratio] : ratios) out.emplace_back(static_cast<int>(component), ratio);
+    return out;
+  };
+  const Json all = {{"rows", rows.as_json()},
+                    {"order", {data_seed.value_or(rows.seed), dataset_shuffle, split_dataset_ratio}},
+                    {"length", {train.num_train_epochs, train.max_steps}},
+                    {"rate",
+                     {train.learning_rate, train.warmup_ratio, train.warmup_steps, train.min_lr_rate,
+                      static_cast<int>(train.schedule), train.max_grad_norm, rates(train.rate_ratios)}},
+                    {"update", {adamw.beta1, adamw.beta2, adamw.epsilon, adamw.weight_decay, rates(adamw.rate_ratios)}},
+                    {"batch", {batch.rows, gradient_accumulation_steps.value_or(0), per_device_eval_batch_size}},
+                    {"when",
+                     {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
+                      eval_steps.value_or(0), train.save_at_end, train.eval_at_end}},
+                    {"saving", {save_only_model, save_total_limit}},
+                    {"answers", {predict_with_generate, max_new_tokens}}};
+  return fmt::format("{:016x}", std::hash<std::string>()(all.dump()));
 }
 
 PlanOptions FineTuneOptions::plan_options(int world, Dtype compute) const {

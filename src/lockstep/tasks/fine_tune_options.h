@@ -60,6 +60,8 @@ struct FineTuneOptions {
   void check() const;
   void require_dataset() const;
   PlanOptions plan_options(int world, Dtype compute) const;
+  /// Equal where all that must be the same on every rank is the same, the model, the plan and the data set apart.
+  std::string fingerprint() const;
   /// Micro-batches of a step: as asked, else enough for 16 rows.
   int64_t accumulation(int world) const;
   /// With strategies turned into steps (0: never). `batch` is a number by then.
