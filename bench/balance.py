@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How evenly real jobs fill the devices that they drive, measured: counters of virtual devices, and the kernel's own count.
 
-  bench/balance.py [--only training|inference|resident|plans] [--families qwen2,llava] [--out bench/results/balance.json]
+  bench/balance.py [--only training|inference|resident|plans] [--families qwen2,llava] [--out bench/results/balance.json] [--replace]
 
 `bench/device_map.py` judges maps by the rehearsal that also made them. Here jobs run, on checkpoints with random weights of
 24 decoder layers, and what is judged is what was held:
@@ -39,6 +39,7 @@ ROOT = HERE.parent
 LOCKSTEP = pathlib.Path(os.environ.get("LOCKSTEP_BIN") or ROOT / "build/release/bin/lockstep")
 os.environ.setdefault("LOCKSTEP_BIN", str(LOCKSTEP))
 sys.path[:0] = [str(HERE), str(ROOT / "tests")]
+import provenance  # noqa: E402
 from device_map import equal_layers  # noqa: E402
 from small_job import make_rows  # noqa: E402
 
@@ -240,8 +241,9 @@ def main():
     parser.add_argument("--only", choices=("training", "inference", "resident", "plans"))
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--configs", type=pathlib.Path, default=ROOT / "configs")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results/balance.json")
+    provenance.add_flags(parser, "balance.json")
     args = parser.parse_args()
+    provenance.check_place(args)
     families = args.families.split(",")
     with tempfile.TemporaryDirectory() as temporary:
         bench = Bench(pathlib.Path(temporary))
@@ -250,10 +252,7 @@ def main():
         for name, part in parts.items():
             if args.only in (None, name):
                 part()
-    measured = {row["name"] for row in bench.rows}
-    partial = args.only is not None or families != list(FAMILIES)  # what was not measured again stays
-    kept = [row for row in json.loads(args.out.read_text()) if row["name"] not in measured] if partial and args.out.exists() else []
-    args.out.write_text(json.dumps(sorted(kept + bench.rows, key=lambda row: row["name"]), indent=1) + "\n")
+    provenance.write(args, bench.rows, whole=args.only is None and families == list(FAMILIES))
     for line in bench.failed:
         print(f"above the bar: {line}")
     print(f"\n{len(bench.rows)} cases, {len(bench.failed)} above the bar")

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+import provenance
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 LOCKSTEP = ROOT / "build/release/bin/lockstep"
@@ -66,8 +68,9 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--configs", type=pathlib.Path, default=ROOT / "configs")
     args.add_argument("--only", default="")
-    args.add_argument("--out", type=pathlib.Path, default=HERE / "results/device_map.json")
+    provenance.add_flags(args, "device_map.json")
     args = args.parse_args()
+    provenance.check_place(args)
     rows, worst = [], 0.0
     print("| model | devices | ours | not levelled | equal layers | Accelerate | state that moves |\n"
           "| --- | --- | --- | --- | --- | --- | --- |")
@@ -86,7 +89,7 @@ def main():
             cells = (f"{row[who]['ratio']:.3f} ({row[who]['peak'] / GIB:.1f} GiB)"
                      for who in ("ours", "not levelled", "equal layers", "Accelerate"))
             print(f"| {config.name} | {count} | {' | '.join(cells)} | {100 * row['ours']['moved']:.1f} % |", flush=True)
-    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    provenance.write(args, rows)
     print(f"\nworst of ours: {worst:.3f}, allowed {MOST:.2f}")
     return 0 if worst <= MOST else 1
 

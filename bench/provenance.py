@@ -53,10 +53,11 @@ def check_place(args):
                  "--out FILE keeps both; --replace takes the place of those")
 
 
-def write(args, rows, **more):
-    """A part of the cases (--only) never takes the place of all."""
-    if getattr(args, "only", "") and args.out == args.usual_out:
-        print("not written: --only; --out FILE keeps it")
+def write(args, rows, whole=None, **more):
+    """A part of the cases (--only, or what `whole` says) never takes the place of all."""
+    whole = not getattr(args, "only", "") if whole is None else whole
+    if not whole and args.out == args.usual_out:
+        print("not written: a part of the cases; --out FILE keeps it")
         return
     args.out.parent.mkdir(parents=True, exist_ok=True)
     head = {"commit": commit(), "cpu": cpu(), "measured": datetime.date.today().isoformat(), **more}

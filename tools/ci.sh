@@ -40,5 +40,7 @@ if [ "$1" = check ]; then
   python3 -B tools/once.py mutate "${common[@]}" src tests/mutations.toml tests/fixtures tools/mutate.py -- python3 -B tools/mutate.py
 fi
 
+step "recorded figures"
+python3 -B tools/check_results.py
 step "all tests"
 tools/run_tests.sh release
