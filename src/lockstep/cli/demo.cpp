@@ -32,7 +32,7 @@ constexpr int kLeastFresh = 2;                           // of the three questio
 struct DemoFlags {
   std::string output_dir = "output/demo";
   int nproc = 2;
-  int64_t train_rows = 20000, eval_rows = 300, steps = 1400;
+  int64_t train_rows = 20000, eval_rows = 300, steps = 1500;
   bool quick = false;
 };
 
