@@ -1,5 +1,6 @@
 """docs/faults.md: what each fault was, how soon it was told and how well, beside what PyTorch alone does with it."""
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -176,7 +177,8 @@ def measured_on():
     processor = names[0].split(":", 1)[1].strip() if names else "a processor without a name"
     return (
         f"Measured on {time.strftime('%Y-%m-%d')}, commit {git('rev-parse', '--short=10', 'HEAD') or 'unknown'}{changed}, "
-        f"{max(1, len(names))} cores of {processor}."
+        f"{max(1, len(names))} cores of {processor}; load average over the last 15 minutes, other work included: "
+        f"{os.getloadavg()[2]:.0f}."
     )
 
 
