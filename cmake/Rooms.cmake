@@ -71,7 +71,7 @@ function(lockstep_room name)
     if(LOCKSTEP_UNITY)
       target_compile_options(${name}_test PRIVATE -Wno-subobject-linkage)
     endif()
-    if(LOCKSTEP_SANITIZE)  # nothing in a test is hot
+    if(LOCKSTEP_SANITIZE MATCHES "address")  # a third off their compile time; the thread sanitizer makes them too slow for that
       target_compile_options(${name}_test PRIVATE -O0)
     endif()
     target_compile_definitions(${name}_test PRIVATE LOCKSTEP_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

@@ -55,8 +55,13 @@ class GlooWork final : public Work {
  public:
   GlooWork(C10Work work, std::function<void()> after, std::shared_ptr<GlooState> state)
       : work_(std::move(work)), after_(std::move(after)), state_(std::move(state)) {
+    ordered_before(end_.get());
+    const GivenAway callback;
     work_->getFuture()->addCallback(
-        [end = end_](c10::ivalue::Future&) { end->store(Clock::now().time_since_epoch().count()); },
+        [end = end_](c10::ivalue::Future&) {
+          ordered_after(end.get());
+          end->store(Clock::now().time_since_epoch().count());
+        },
         /*uses_future=*/false);
   }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/exec/rehearsal.h"
+#include "lockstep/testing/sampled.h"
 #include "lockstep/zoo/registry.h"
 #include "lockstep/zoo/typical_row.h"
 
@@ -36,12 +37,14 @@ std::map<std::string, HfConfig> configs() {
 }
 
 TEST(RehearsalOfRealSizes, Zero3NeverNeedsMoreThanZero2) {
+  Sampled sampled;
   for (const auto& [name, config] : configs()) {
     const Family& family = family_of(config);
     const Model model = family.build(config);
     const RowsOfStep window{{family.typical_row ? family.typical_row(config, 1024) : typical_text_row(1024)}};
     for (const bool on_cpu : {true, false}) {
       for (const bool recompute : {true, false}) {
+        if (!sampled.takes()) continue;
         SCOPED_TRACE(fmt::format("{}, {}, {}", name, on_cpu ? "CPU" : "GPU", recompute ? "recompute" : "keep"));
         const auto peak_of = [&](int stage) {
           const Plan plan =

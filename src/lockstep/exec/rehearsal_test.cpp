@@ -6,6 +6,7 @@
 
 #include "lockstep/exec/test_job.h"
 #include "lockstep/tensor/product.h"
+#include "lockstep/testing/sampled.h"
 
 namespace lockstep {
 namespace {
@@ -91,6 +92,7 @@ void compare(const Model& model, const PlanOptions& plan_options, const RowsOfSt
 }
 
 TEST(Rehearsal, SaysWhatAStepNeeds) {
+  Sampled sampled;
   for (const auto& [family, config] : std::vector<std::pair<std::string, Json>>{
            {"qwen2", qwen2_config(false)}, {"qwen2 tied", qwen2_config(true)}, {"llava", wide_llava_config()}}) {
     const Model model = build(config);
@@ -99,6 +101,7 @@ TEST(Rehearsal, SaysWhatAStepNeeds) {
         if (frozen && family != "llava") continue;
         for (const bool recompute : {true, false}) {
           for (const auto& shape : {Shapes{1, 96, 1}, Shapes{4, 133, 2}, Shapes{2, 500, 1}}) {
+            if (!sampled.takes()) continue;
             std::mt19937_64 random(stage + 7);
             RowsOfStep window;
             for (int m = 0; m < shape.micro_batches; ++m) {
@@ -126,6 +129,7 @@ TEST(Rehearsal, SaysWhatAStepNeeds) {
 /// Without instructions for bfloat16, and for float16 anywhere, products take tiles in float32 besides.
 TEST(Rehearsal, SaysWhatAStepOfWidenedProductsNeeds) {
   const NativeProducts none(false);
+  Sampled sampled;
   for (const auto& [family, config] : std::vector<std::pair<std::string, Json>>{
            {"qwen2", qwen2_config(false)}, {"qwen2 tied", qwen2_config(true)}, {"llava", wide_llava_config()}}) {
     const Model model = build(config);
@@ -133,6 +137,7 @@ TEST(Rehearsal, SaysWhatAStepOfWidenedProductsNeeds) {
       for (const int stage : {0, 3}) {
         for (const bool recompute : {true, false}) {
           for (const auto& shape : {Shapes{4, 133, 2}, Shapes{2, 500, 1}}) {
+            if (!sampled.takes()) continue;
             std::mt19937_64 random(stage + 9);
             RowsOfStep window;
             for (int m = 0; m < shape.micro_batches; ++m) {
