@@ -11,8 +11,8 @@ training   `lockstep sft` of every family that `lockstep init` makes, over 2, 3 
            masters and optimizer left beside them ("not levelled": the map's own placement, given back as a file) and an equal
            number of layers each. "levelling buys": by how much the largest peak falls from "not levelled" to "levelled".
 inference  `lockstep embed`, `infer` (a file of prompts) and `eval` over the same devices: nothing can be moved there, so whole
-           blocks decide. Where they do not allow 1.10, the run says so in a note with the best that they allow, and that is
-           the bar (within 5 %, for what rows do beside weights).
+           blocks decide. Where they are not within 1.10, by what was rehearsed, the run says so in a note with the best that
+           they allow by what they cost alone; then that is the bar, within 5 % for what they do to each other beside.
 resident   six of the training jobs once more, as the kernel counts: `resident_memory` (ninja resident_memory). One rank drives
            all of its devices in one process, by one thread, and has no form in which every device is a process of its own; so
            there is no VmHWM of one device. Instead the program maps every block of each virtual device (4 KiB or more) in a
@@ -175,7 +175,7 @@ class Bench:
         told = re.findall(r"memory: virtual:\d+ .*?measured ([\d.]+) (\wiB)", done.stderr)
         assert len(told) == count, done.stderr
         bound = re.search(r"no split of them over \d+ devices is below ([\d.]+) to 1", done.stderr)
-        return [float(value) * unit[word] for value, word in told], float(bound[1]) if bound else MOST
+        return [float(value) * unit[word] for value, word in told], float(bound[1]) if bound else None
 
     def inference(self, families):
         print("\n| inference, measured | devices | embed | infer | eval |\n| --- | --- | --- | --- | --- |")
@@ -185,10 +185,10 @@ class Bench:
                 for verb in ("embed", "infer", "eval"):
                     peaks, bound = self.inferred(verb, family, count)
                     ratio = max(peaks) / min(peaks)
-                    bar = MOST if bound <= MOST else bound * BESIDE_WEIGHTS
+                    bar = max(MOST, bound * BESIDE_WEIGHTS) if bound else MOST
                     mark = self.judge(f"{verb} {family} on {count}: max/min of counted peaks", ratio, bar,
                                       {"ours": peaks, "ratio": round(ratio, 4), "whole blocks allow": bound})
-                    cells.append(f"{mark}{self.cell(peaks)}" + (f", whole blocks allow {bound:.2f}" if bound > MOST else ""))
+                    cells.append(f"{mark}{self.cell(peaks)}" + (f", whole blocks allow {bound:.3f}" if bound else ""))
                 print(f"| {family} | {count} | {' | '.join(cells)} |", flush=True)
 
     def resident(self):

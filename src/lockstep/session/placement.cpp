@@ -108,8 +108,8 @@ std::vector<std::string> uneven(const MemoryForecast& forecast, const std::vecto
   const auto& widest =
       *std::ranges::max_element(costs, {}, [](const BlockCost& cost) { return cost.state + cost.saved; });
   std::string text = fmt::format(
-      "--device_map: {} needs {} and {} {}, {:.3f} to 1: blocks are placed whole ({} needs {}), and no split of them "
-      "over {} devices is below {:.3f} to 1",
+      "--device_map: {} needs {} and {} {}, {:.3f} to 1: blocks are placed whole ({} needs {}), and by what they cost "
+      "alone no split of them over {} devices is below {:.3f} to 1",
       most->name, format_bytes(most->peak()), least->name, format_bytes(least->peak()), ratio, widest.block,
       format_bytes(widest.state + widest.saved), count, std::min(ratio, most_even_ratio(costs, count)));
   for (int fewer = count - 1; fewer > 1; --fewer) {
@@ -132,8 +132,7 @@ void charge_difference(std::vector<BlockCost>& costs, const AutoMap& map, const 
   }
 }
 
-/// The map is rehearsed. In training what may move is then levelled once more; else, where it is not even, a map by the
-/// costs as they were found may be.
+/// The map is rehearsed, and in training what may move is levelled once more by what that has found.
 ChosenPlacement made_map(const RehearsalOptions& devices, const PlacementOptions& wanted, const Model& model,
                          const PlanOptions& options, const RowsOfStep& rows) {
   auto costs = block_costs(model, options, rows, devices);
@@ -148,17 +147,6 @@ ChosenPlacement made_map(const RehearsalOptions& devices, const PlacementOptions
   const bool balanced = map_kind(wanted.device_map) == MapKind::kBalanced && wanted.max_memory.empty();
   if (!moves || !balanced) {
     if (options.training) return {std::move(tried.placement), over_limits(forecast, limits, wanted), {}};
-    if (balanced && forecast.imbalance() > kEven) {
-      charge_difference(costs, map, forecast);
-      map = make_auto_map(costs, limits, {.kind = MapKind::kBalanced, .level = false});
-      PlanOptions other = options;
-      other.placement = placed(costs, map, options, devices);
-      MemoryForecast found = rehearse(model, make_plan(model, other), rows, devices);
-      if (found.imbalance() < forecast.imbalance()) {
-        tried = std::move(other);
-        forecast = std::move(found);
-      }
-    }
     auto notices = over_limits(forecast, limits, wanted);
     if (balanced) std::ranges::move(uneven(forecast, costs), std::back_inserter(notices));
     return {std::move(tried.placement), std::move(notices), std::move(forecast)};
