@@ -5,8 +5,9 @@
 //   for (…) { if (!sampled.takes()) continue; … }    // all of them, or every tenth at a scale of 0.1, the first among them
 #pragma once
 
-#include <cstdlib>
 #include <string>
+
+#include "lockstep/base/env.h"
 
 namespace lockstep {
 
@@ -22,12 +23,7 @@ class Sampled {
   }
 
  private:
-  static double scale() {
-    const char* text = std::getenv("LOCKSTEP_TEST_SCALE");
-    return text == nullptr ? 1.0 : std::stod(text);
-  }
-
-  double scale_ = scale();
+  double scale_ = std::stod(Env::process().text("LOCKSTEP_TEST_SCALE").value_or("1"));
   double due_ = 1;
 };
 
