@@ -180,10 +180,10 @@ TEST_F(JsonFiles, AFileLargerThanTextIsIsNotReadToItsEnd) {
 TEST_F(JsonFiles, WhatCannotBeWrittenIsOurErrorAndLeavesNothing) {
   const std::string nowhere = (folder_ / "no" / "a.txt").string();
   EXPECT_EQ(refusal([&] { write_text(nowhere, "x"); }),
-            "4: " + nowhere + ": cannot be written (No such file or directory)");
+            "3: " + nowhere + ": cannot be written (No such file or directory)");
   const fs::path taken = folder_ / "taken";
   fs::create_directory(taken);
-  EXPECT_EQ(refusal([&] { write_text(taken, "x"); }), "4: " + taken.string() + ": cannot be written (Is a directory)");
+  EXPECT_EQ(refusal([&] { write_text(taken, "x"); }), "3: " + taken.string() + ": cannot be written (Is a directory)");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
 
