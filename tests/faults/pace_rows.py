@@ -82,7 +82,8 @@ def full_disk(job):
 def full_disk_of_rows(job):
     """Room for a few finished rows."""
     job.launch(
-        job.verb("embed", model=job.files.model, dataset=job.files.rows, output=job.out / "e", torch_dtype="float32"),
+        job.verb("embed", model=job.files.model, dataset=job.files.rows, output=job.out / "e", torch_dtype="float32",
+                 force="true"),  # it would be refused before it begins
         before=job.with_tmpfs(job.out, "12k"),
     )
     job.mend = lambda: job.change_before(job.with_tmpfs(job.out, "12m"))  # "make room"
