@@ -98,12 +98,12 @@ BlockArena::Address BlockArena::best_place(size_t bytes) const {
 
 /// Takes [begin, end) out of the free stretches that hold it; its pages count as held from now on.
 void BlockArena::cut_out(Address begin, Address end) {
-  auto at = std::prev(free_.upper_bound(begin));
-  while (at != free_.end() && at->first < end) {
-    const Address low = at->first, high = at->second.end;
+  Address high = 0;
+  for (Address low = std::prev(free_.upper_bound(begin))->first; low < end; low = high) {
+    const auto at = free_.find(low);  // anew: what stays of one stretch may grow together with the next
+    high = at->second.end;
     const bool backed = at->second.backed;
-    const auto here = at++;
-    erase(here);
+    erase(at);
     // Of an unbacked stretch, whose ends are those of pages, the pages that the block touches become backed as a whole.
     const Address from = backed ? std::max(low, begin) : std::max(low, page_from(begin));
     const Address to = backed ? std::min(high, end) : std::min(high, page_behind(end));
