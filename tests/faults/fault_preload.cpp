@@ -4,14 +4,12 @@
 // FAULT_ONCE 1: an event that does not come again, whatever is started, while FAULT_MARK is there.
 #include <atomic>
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace {
@@ -72,64 +70,34 @@ int fault_at(const char* path) {
   return before >= 0 && before < number_of("FAULT_TIMES", 1) ? make_fault() : 0;
 }
 
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
-
-using Open = int (*)(const char*, int, ...);
-using OpenAt = int (*)(int, const char*, int, ...);
-using FOpen = std::FILE* (*)(const char*, const char*);
-
 [[gnu::constructor]] void begin() {
   if (std::strcmp(text_of("FAULT_OPEN"), "start") == 0 && is_the_rank()) make_fault();
 }
 
-mode_t mode_of(int flags, va_list& more) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0; }
+/// What libc has under `name`, unless this opening is one that goes wrong: then `wrong`, with errno set.
+template <class Result, class... Args>
+Result opened(const char* name, Result wrong, const char* path, Args... args) {
+  if (const int error = fault_at(path); error != 0) {
+    errno = error;
+    return wrong;
+  }
+  return reinterpret_cast<Result (*)(Args...)>(::dlsym(RTLD_NEXT, name))(args...);
+}
 
 }  // namespace
 
+// libc declares `mode` as a variable argument, which is passed as any other; so <fcntl.h> is not included.
 extern "C" {
 
-int open(const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const mode_t mode = mode_of(flags, more);
-  va_end(more);
-  if (const int error = fault_at(path); error != 0) return errno = error, -1;
-  static const auto real = next<Open>("open");
-  return real(path, flags, mode);
+int open(const char* path, int flags, mode_t mode) { return opened("open", -1, path, path, flags, mode); }
+int open64(const char* path, int flags, mode_t mode) { return opened("open64", -1, path, path, flags, mode); }
+int openat(int dir, const char* path, int flags, mode_t mode) {
+  return opened("openat", -1, path, dir, path, flags, mode);
 }
-
-int open64(const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const mode_t mode = mode_of(flags, more);
-  va_end(more);
-  if (const int error = fault_at(path); error != 0) return errno = error, -1;
-  static const auto real = next<Open>("open64");
-  return real(path, flags, mode);
-}
-
-int openat(int dir, const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const mode_t mode = mode_of(flags, more);
-  va_end(more);
-  if (const int error = fault_at(path); error != 0) return errno = error, -1;
-  static const auto real = next<OpenAt>("openat");
-  return real(dir, path, flags, mode);
-}
-
 std::FILE* fopen(const char* path, const char* mode) {
-  if (const int error = fault_at(path); error != 0) return errno = error, nullptr;
-  static const auto real = next<FOpen>("fopen");
-  return real(path, mode);
+  return opened("fopen", static_cast<std::FILE*>(nullptr), path, path, mode);
 }
-
 std::FILE* fopen64(const char* path, const char* mode) {
-  if (const int error = fault_at(path); error != 0) return errno = error, nullptr;
-  static const auto real = next<FOpen>("fopen64");
-  return real(path, mode);
+  return opened("fopen64", static_cast<std::FILE*>(nullptr), path, path, mode);
 }
 }

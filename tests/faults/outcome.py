@@ -184,7 +184,7 @@ def judge(outcome, expected, slack=1):
     if expected.bar == "none":
         checks["in time"] = None
     since = outcome.gone
-    if expected.bar in ("stall", "start") and outcome.ended is not None:
+    if expected.bar in ("stall", "start", "none") and outcome.ended is not None:  # not since a fault that lay in wait
         since = None if outcome.gone is None else outcome.gone - outcome.ended
     if expected.bar == "stall":
         checks["ended in time"] = (

@@ -167,8 +167,6 @@ DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& o
 
 }  // namespace
 
-namespace {}  // namespace
-
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& window,
                         const RehearsalOptions& options) {
   Rehearsal rehearsal(model, plan, options);

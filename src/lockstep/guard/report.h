@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-/// The fact that says in which run of its process a rank is, from the second on.
+/// The fact that says how often facts of this process took another value, as those of a second run do. Ranks that differ in
+/// it stand in different runs, or on the way between two, and are not compared.
 inline constexpr const char* kRunFact = "run";
 
 inline constexpr int kMaxRanks = 1 << 24;
