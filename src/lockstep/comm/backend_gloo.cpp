@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -48,8 +51,28 @@ struct GlooState {
   std::atomic<bool> aborted{false}, broken{false};
 };
 
-/// When Gloo's own thread was done with a call, which may be long before somebody waits for it.
-using EndStamp = std::atomic<Clock::duration::rep>;
+/// That Gloo's own thread is done with a call, which may be long before somebody waits for it.
+class CallEnd {
+ public:
+  void tell() {
+    const std::lock_guard lock(mutex_);
+    at_ = Clock::now();
+    told_.notify_all();
+  }
+  bool within(Clock::duration patience) {
+    std::unique_lock lock(mutex_);
+    return told_.wait_for(lock, patience, [&] { return at_.has_value(); });
+  }
+  std::optional<Clock::time_point> at() const {
+    const std::lock_guard lock(mutex_);
+    return at_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable told_;
+  std::optional<Clock::time_point> at_;
+};
 
 class GlooWork final : public Work {
  public:
@@ -60,19 +83,22 @@ class GlooWork final : public Work {
     work_->getFuture()->addCallback(
         [end = end_](c10::ivalue::Future&) {
           ordered_after(end.get());
-          end->store(Clock::now().time_since_epoch().count());
+          end->tell();
         },
         /*uses_future=*/false);
   }
 
+  /// Waits in slices and looks around between them. c10d's own wait with a limit throws when that passes, and leaves it open
+  /// whether the call has ended meanwhile.
   void finish(Clock::duration patience) override {
     const Deadline deadline(patience);
-    while (!finished_within(std::min<Clock::duration>(kSlice, deadline.left()))) {
+    while (!end_->within(std::min<Clock::duration>(kSlice, deadline.left()))) {
       if (state_->aborted) throw std::runtime_error("aborted on this rank");
       if (!deadline.passed()) continue;
       state_->broken = true;
       throw CommTimeout{};
     }
+    take_result();
     if (!after_) return;
     const auto begun = Clock::now();
     after_();
@@ -80,30 +106,27 @@ class GlooWork final : public Work {
   }
 
   TransportTimes times() const override {
-    const auto end = Clock::time_point(Clock::duration(end_->load()));
-    if (end < launched_) return {};  // Gloo did not say
-    return {.busy = end - launched_ + summing_, .busy_told = true};
+    const auto end = end_->at();
+    if (!end) return {};  // Gloo did not say
+    return {.busy = std::max(*end - launched_, Clock::duration::zero()) + summing_, .busy_told = true};
   }
 
  private:
-  /// Nothing wakes a thread in Gloo's wait from outside, so it waits in slices and looks around between them.
-  bool finished_within(Clock::duration slice) {
+  void take_result() {
     try {
-      work_->wait(std::max(milliseconds(slice), std::chrono::milliseconds(1)));
+      work_->wait();
     } catch (const std::exception& e) {
-      if (!work_->isCompleted()) return false;
       state_->broken = true;
       if (is_timeout(e.what())) throw CommTimeout{};
       throw;
     }
-    return true;
   }
 
   C10Work work_;
   std::function<void()> after_;
   std::shared_ptr<GlooState> state_;
   const Clock::time_point launched_ = Clock::now();
-  std::shared_ptr<EndStamp> end_ = std::make_shared<EndStamp>(0);
+  std::shared_ptr<CallEnd> end_ = std::make_shared<CallEnd>();
   Clock::duration summing_{};
 };
 
