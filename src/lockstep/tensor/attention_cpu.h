@@ -1,6 +1,5 @@
-// The backward of attention on the CPU: tiles of matrix-unit products around one fused element-wise pass.
-//
-// LibTorch's own backward spends five times as long at 256 tokens: it multiplies in small blocks without packing.
+// Attention on the CPU: our own kernels where the machine suits them, LibTorch's elsewhere, in float32 where 16-bit products
+// are slow.
 #pragma once
 
 #include <array>
@@ -17,16 +16,15 @@ struct AttentionTrace {
   bool causal;
 };
 
-/// LibTorch's flash forward: out and lse as AttentionTrace wants them; on hollow tensors what it would allocate. Where
-/// widens(q), some heads at a time are widened to float32, and out is rounded once.
+/// Whether this machine and these tensors suit our own kernels (attention_heads.h).
+bool has_attention_kernels(const Tensor& q);
+
+/// out and lse as AttentionTrace wants them; on hollow tensors what it would allocate. The head dim is contiguous in all.
+/// Where widens(q), some heads at a time are widened to float32, and out is rounded once.
 std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
 
-/// Whether this machine and these tensors suit attention_backward_cpu.
-bool has_attention_backward(const Tensor& q);
-
-/// Gradients of q, k, v for `grad` [B,N,T,H]. The head dim is contiguous in all. Where widens(q), in float32 like the
-/// forward, by LibTorch's backward where the machine does not suit ours.
-/// Source: Dao 2023, "FlashAttention-2", section 3.1 (backward), with the score tile transposed.
+/// Gradients of q, k, v for `grad` [B,N,T,H], where has_attention_kernels(q), q is hollow, or widens(q): then in float32 like
+/// the forward, by LibTorch's backward where the machine does not suit ours. The head dim is contiguous in all.
 std::array<Tensor, 3> attention_backward_cpu(const Tensor& grad, const AttentionTrace& trace);
 
 }  // namespace lockstep::fn

@@ -1,4 +1,5 @@
 // Attention against softmax written out in float64.
+#include <limits>
 #include <random>
 #include <span>
 #include <string>
@@ -70,13 +71,46 @@ TEST(Attention, EqualsTheFormulaForwardAndBackward) {
   for (const auto& c :
        {Case{2, 6, 2, 256, 256, 64, true}, Case{1, 2, 2, 65, 65, 32, true}, Case{2, 3, 1, 17, 17, 64, true},
         Case{1, 4, 4, 200, 200, 32, false}, Case{1, 4, 2, 33, 33, 12, true}, Case{2, 3, 3, 10, 10, 16, false},
-        Case{1, 2, 1, 300, 300, 128, true}, Case{1, 2, 2, 1, 1, 32, true}}) {
+        Case{1, 2, 1, 300, 300, 128, true}, Case{1, 2, 2, 1, 1, 32, true}, Case{2, 2, 1, 130, 300, 96, false},
+        Case{1, 2, 2, 300, 40, 80, false}, Case{1, 1, 1, 31, 500, 64, false}}) {
     expect_attention(c, at::kFloat, 5e-6, nullptr);
     expect_attention(c, at::kBFloat16, 1.5e-2, nullptr);
     const NativeProducts none(false);
     expect_attention(c, at::kBFloat16, 1.5e-2, nullptr);
     expect_attention(c, at::kHalf, 2e-3, nullptr);
   }
+}
+
+/// Later keys weigh more, so that what was summed before shrinks in every tile; the last ones weigh less again.
+TEST(Attention, KeepsItsSumsInRangeWhateverTheKeysAre) {
+  for (const bool causal : {false, true}) {
+    for (const double step : {0.3, 40.0}) {
+      Tensor q = random_heads(1, 400, 1, 32, "q").abs(), k = random_heads(1, 400, 1, 32, "k").abs();
+      const Tensor v = random_heads(1, 400, 1, 32, "v");
+      for (int64_t s = 0; s < 400; ++s) k.select(2, s).mul_(step * static_cast<double>(s < 300 ? s : 10) / 400);
+      const Tensor got = fn::attention(q, k, v, {.causal = causal});
+      const Tensor wanted = plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble),
+                                            allowed_of({1, 1, 1, 400, 400, 32, causal}));
+      EXPECT_LE(got.to(at::kDouble).sub(wanted).abs().max().item<double>(), step > 1 ? 2e-3 : 2e-5) << causal << step;
+    }
+  }
+}
+
+/// Views whose head dim is not contiguous.
+TEST(Attention, TakesAnyLayout) {
+  const Tensor q = random_heads(2, 70, 4, 32, "q"), k = random_heads(2, 70, 4, 32, "k");
+  const auto turned = [](const Tensor& x) { return x.transpose(2, 3).contiguous().transpose(2, 3); };
+  EXPECT_TRUE(
+      fn::attention(q, k, k, {.causal = true}).equal(fn::attention(turned(q), turned(k), turned(k), {.causal = true})));
+}
+
+TEST(Attention, ShowsWhatIsNotANumber) {
+  Tensor q = random_heads(1, 70, 2, 32, "q");
+  const Tensor k = random_heads(1, 70, 2, 32, "k");
+  q.select(2, 5).fill_(std::numeric_limits<float>::quiet_NaN());
+  const Tensor out = fn::attention(q, k, k, {.causal = true});
+  EXPECT_TRUE(out.select(2, 5).isnan().all().item<bool>());
+  EXPECT_FALSE(out.select(2, 4).isnan().any().item<bool>());
 }
 
 /// More than is widened at once: parts of the batch, and parts of a row's heads.

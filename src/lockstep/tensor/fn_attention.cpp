@@ -15,7 +15,9 @@
 namespace lockstep::fn {
 namespace {
 
-/// LibTorch's flash forward with our backward; in float32 throughout where 16-bit products are slow.
+Tensor with_rows(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+/// Attention as attention_cpu has it, forward and backward.
 class CpuAttention final : public Function<CpuAttention> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
@@ -27,9 +29,8 @@ class CpuAttention final : public Function<CpuAttention> {
 
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor grad = grads[0].stride(3) == 1 ? grads[0] : grads[0].contiguous();
     const auto made = attention_backward_cpu(
-        grad, {saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["causal"].toBool()});
+        with_rows(grads[0]), {saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["causal"].toBool()});
     return {made[0], made[1], made[2], Tensor()};
   }
 };
@@ -86,12 +87,13 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
     const bool hollow = q.is_meta();  // every device's flash attention keeps the same
     if (!q.is_cpu() && !hollow)
       return at::scaled_dot_product_attention(q, k, v, {}, 0.0, triangle, {}, k.size(1) != q.size(1));
-    const Tensor k_BNSH = repeat_heads(k, q.size(1)), v_BNSH = repeat_heads(v, q.size(1));
+    const Tensor q_BNTH = with_rows(q);
+    const Tensor k_BNSH = with_rows(repeat_heads(k, q.size(1))), v_BNSH = with_rows(repeat_heads(v, q.size(1)));
+    if (!hollow && !widens(q) && !has_attention_kernels(q))
+      return at::scaled_dot_product_attention(q_BNTH, k_BNSH, v_BNSH, {}, 0.0, triangle);
     const bool records = at::GradMode::is_enabled() && q.requires_grad();
-    if (records && (hollow || widens(q) || has_attention_backward(q)))
-      return CpuAttention::apply(q, k_BNSH, v_BNSH, triangle);
-    if (hollow || widens(q)) return attention_forward_cpu(q, k_BNSH, v_BNSH, triangle).first;
-    return at::scaled_dot_product_attention(q, k_BNSH, v_BNSH, {}, 0.0, triangle);
+    if (records) return CpuAttention::apply(q_BNTH, k_BNSH, v_BNSH, triangle);
+    return attention_forward_cpu(q_BNTH, k_BNSH, v_BNSH, triangle).first;
   }
   Tensor mask;
   if (causal) {

@@ -75,7 +75,7 @@ struct Table {
   /// Neither infinite nor NaN, all of x [n].
   bool (*all_finite)(const T* x, int64_t n);
 
-  // Parts of the attention backward; "words" are 32 bits: two bf16 or one float.
+  // Parts of attention; "words" are 32 bits: two bf16 or one float.
   /// rows x words, row stride in words -> out [words, out_stride] transposed; rows and words are multiples of 16.
   void (*transpose_words)(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride, int64_t rows,
                           int64_t words);
@@ -85,6 +85,20 @@ struct Table {
   void (*pair_rows)(const T* in, int64_t in_stride, T* out, int64_t rows, int64_t n);
   /// Row sums of a * b: sums[r] = sum_i a[r, i] * b[r, i].
   void (*row_dots)(const T* a, int64_t a_stride, const T* b, int64_t b_stride, float* sums, int64_t rows, int64_t n);
+  /// One tile [keys, queries] of the forward, beside what its queries have seen before: scores are f32 and not scaled yet;
+  /// writes probs (paired), brings `most` and `sums` up to date, and says by what earlier sums of values shrink; false when
+  /// they stay. Entry (s, t) counts as below. `most` begins at -1e30, `sums` at 0.
+  struct SoftmaxTile {
+    const float* scores;
+    float *most, *sums, *shrink;  // [queries]
+    T* probs;
+    int64_t keys, queries, key_limit, diagonal;
+    bool causal;
+    float scale;
+  };
+  bool (*softmax_tile)(const SoftmaxTile& tile);
+  /// x [rows, n] *= by [n]; n is a multiple of 16.
+  void (*scale_columns)(float* x, const float* by, int64_t rows, int64_t n);
   /// One tile [keys, queries] of the backward: scores and dprobs are f32; writes probs, dscores and dscores paired.
   /// Entry (s, t) counts when s < key_limit and (not causal or s <= t + diagonal).
   struct Tile {

