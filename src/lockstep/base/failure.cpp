@@ -6,9 +6,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kMemoryHint =
-    "a higher ZeRO stage, more ranks, a smaller batch or --max_length need less; `lockstep plan` shows how much";
-
 bool is_out_of_memory(const std::string& text) {
   return text.find("can't allocate memory") != std::string::npos || text.find("out of memory") != std::string::npos;
 }
@@ -24,7 +21,7 @@ Failure describe_failure(const std::exception& error) {
   }
   const std::string whole = error.what(), text = whole.substr(0, whole.find('\n'));
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text)) {
-    return {ExitCode::kMemory, "out of memory: " + text, kMemoryHint, false};
+    return {ExitCode::kMemory, "out of memory: " + text, kNeedLessMemory, false};
   }
   if (const auto* refused = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     return {ExitCode::kUsage, refused->path1().string() + ": " + refused->code().message(),

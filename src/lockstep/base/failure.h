@@ -8,6 +8,10 @@
 
 namespace lockstep {
 
+/// What helps where memory is full.
+inline constexpr const char* kNeedLessMemory =
+    "a higher ZeRO stage, more ranks, a smaller batch or --max_length need less; `lockstep plan` shows how much";
+
 struct Failure {
   ExitCode code = ExitCode::kInternal;
   std::string message, hint;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/json.h"
+#include "lockstep/guard/crash_words.h"
 #include "lockstep/guard/thread_stack.h"
 #include "lockstep/guard/unix_socket.h"
 
@@ -29,6 +30,7 @@ Error no_agent(const std::string& why) {
 
 Member::Member(Recorder& recorder, MemberOptions options) : recorder_(recorder), options_(std::move(options)) {
   prepare_thread_stacks();
+  explain_crashes_without_memory(recorder_.memory());
   recorder_.introduce(options_.identity);
   greet();
   thread_ = std::make_unique<Worker>("roll call", [this](const std::stop_token& stop) { listen(stop); });
