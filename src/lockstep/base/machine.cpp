@@ -121,4 +121,8 @@ bool multiplies_bfloat16(std::string_view cpuinfo, const Env& env) {
 
 bool multiplies_bfloat16(const Env& env) { return multiplies_bfloat16(text_of("/proc/cpuinfo"), env); }
 
+bool is_intel(std::string_view cpuinfo) { return cpuinfo.find("GenuineIntel") != std::string_view::npos; }
+
+bool is_intel() { return is_intel(text_of("/proc/cpuinfo")); }
+
 }  // namespace lockstep

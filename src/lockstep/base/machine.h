@@ -42,4 +42,8 @@ double parse_cpu_quota(std::string_view text);
 bool multiplies_bfloat16(const Env& env);
 bool multiplies_bfloat16(std::string_view cpuinfo, const Env& env);
 
+/// Whether Intel made the processor: some libraries run their quick code only there.
+bool is_intel();
+bool is_intel(std::string_view cpuinfo);
+
 }  // namespace lockstep

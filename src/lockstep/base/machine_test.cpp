@@ -49,6 +49,12 @@ TEST(Machine, TellsFromTheFlagsWhetherBfloat16IsMultiplied) {
   EXPECT_FALSE(multiplies_bfloat16("", env));
 }
 
+TEST(Machine, KnowsWhoMadeTheProcessor) {
+  EXPECT_TRUE(is_intel("processor\t: 0\nvendor_id\t: GenuineIntel\n"));
+  EXPECT_FALSE(is_intel("processor\t: 0\nvendor_id\t: AuthenticAMD\n"));
+  EXPECT_FALSE(is_intel(""));
+}
+
 TEST(Machine, DoesNotCountInstructionsThatLibTorchMayNotUse) {
   const auto with = [](const char* name, const char* value) {
     return multiplies_bfloat16("flags\t\t: avx512f avx512_bf16\n",

@@ -1,19 +1,14 @@
 // Products with weights, tables of rows, patches.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 
-Tensor linear(const Tensor& x, const Tensor& w) {
-  return widens(x) ? widened_linear(x, w, std::nullopt) : at::linear(x, w);
-}
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
-  return widens(x) ? widened_linear(x, w, b) : at::linear(x, w, b);
-}
+Tensor linear(const Tensor& x, const Tensor& w) { return linear_product(x, w, std::nullopt); }
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return linear_product(x, w, b); }
 
 Tensor embedding(const Tensor& ids, const Tensor& table) { return at::embedding(table, ids); }
 

@@ -7,12 +7,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/packed_product.h"
 
 namespace lockstep {
 namespace {
@@ -118,15 +120,20 @@ void multiply_rows(const Tensor& out, const Tensor& a, const Tensor& w_NK, const
   });
 }
 
+/// Whether LibTorch's own product is not taken.
+bool is_ours(const Tensor& a, const Tensor& b) { return widens(a) || packs_product(a, b); }
+
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  if (a.size(0) <= kFewRows && b.stride(0) == 1 && out.stride(1) == 1) {
+  if (!widens(a)) {
+    multiply_packed(out, a, b, bias);
+  } else if (a.size(0) <= kFewRows && b.stride(0) == 1 && out.stride(1) == 1) {
     multiply_rows(out, a, b.t(), bias);
   } else {
     multiply_tiles(out, a, b, bias);
   }
 }
 
-class WidenedLinear final : public Function<WidenedLinear> {
+class OwnLinear final : public Function<OwnLinear> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O,
                         bool want_x, bool want_w, bool want_b) {
@@ -164,23 +171,25 @@ bool widens(const Tensor& x) {
 }
 
 void product_into(const Tensor& out, const Tensor& a, const Tensor& b) {
-  if (widens(a)) return multiply(out, a, b, {});
+  if (is_ours(a, b)) return multiply(out, a, b, {});
   Tensor to = out;
   at::mm_out(to, a, b);
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
-  if (!widens(a)) return a.mm(b);
+  if (!is_ours(a, b)) return a.mm(b);
   Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   multiply(out, a, b, {});
   return out;
 }
 
-Tensor widened_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
+Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
+  const bool ours = widens(x) || (packs_products(x) && packs_product(x.reshape({-1, x.size(-1)}), w.t()));
+  if (!ours) return at::linear(x, w, b);
   const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& y) {
     return recording && y.requires_grad();
   };
-  return WidenedLinear::apply(x, w, b, wanted(x), wanted(w), b && wanted(*b));
+  return OwnLinear::apply(x, w, b, wanted(x), wanted(w), b && wanted(*b));
 }
 
 }  // namespace fn

@@ -1,9 +1,10 @@
-// Products of 16-bit matrices on a CPU that cannot multiply 16-bit numbers by itself. LibTorch's own take 2 to 60 times as
-// long there as float32, so tiles of both factors are widened to float32, multiplied and summed there, and the result is
-// rounded once. On a CPU that can, and for every other dtype and device, nothing here is used.
+// Products of matrices, whichever way this CPU is quick. 16-bit ones where it cannot multiply 16-bit numbers by itself:
+// LibTorch's own take 2 to 60 times as long there as float32, so tiles of both factors are widened to float32, multiplied and
+// summed there, and the result is rounded once. Those of float32 where packed_product.h is quicker. All others, and those on
+// other devices, are LibTorch's.
 //
 // Example:
-//   const Tensor logits = product(hidden_RD, w_VD.t());   // whichever way this CPU is quick
+//   const Tensor logits = product(hidden_RD, w_VD.t());
 #pragma once
 
 #include <optional>
@@ -40,8 +41,8 @@ Tensor product(const Tensor& a, const Tensor& b);
 /// The same into `out` [M,N]; its rows are contiguous.
 void product_into(const Tensor& out, const Tensor& a, const Tensor& b);
 
-/// x[..., in] * w[out, in]^T (+ b[out]) where widens(x), differentiable in all three.
-Tensor widened_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b);
+/// x[..., in] * w[out, in]^T (+ b[out]), differentiable in all three.
+Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b);
 
 }  // namespace fn
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -19,6 +20,7 @@
 #include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/kernels_tables.h"
 #include "lockstep/tensor/make.h"
+#include "lockstep/tensor/packed_product.h"
 
 namespace lockstep {
 namespace {
@@ -94,7 +96,7 @@ std::vector<Tensor> with_gradients(const Tensor& out, const std::vector<Tensor>&
   return results;
 }
 
-TEST(WidenedLinear, EqualsFloat64ForwardAndBackward) {
+TEST(OwnLinear, EqualsFloat64ForwardAndBackward) {
   const NativeProducts none(false);
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     for (const int64_t rows : {2, 90}) {
@@ -111,13 +113,90 @@ TEST(WidenedLinear, EqualsFloat64ForwardAndBackward) {
   }
 }
 
-TEST(WidenedLinear, GivesNoGradientToWhatIsFrozen) {
+TEST(OwnLinear, GivesNoGradientToWhatIsFrozen) {
   const NativeProducts none(false);
   const Tensor x = random({4, 8}, 1, at::kBFloat16), w = random({6, 8}, 2, at::kBFloat16);
   const Tensor wanting = x.detach().clone().requires_grad_();
   const auto got = torch::autograd::grad({fn::linear(wanting, w)}, {wanting}, {random({4, 6}, 3, at::kBFloat16)});
   EXPECT_TRUE(got[0].equal(fn::product(random({4, 6}, 3, at::kBFloat16), w)));
   EXPECT_FALSE(fn::linear(x, w).requires_grad());
+}
+
+TEST(PackedProduct, EqualsFloat64WhateverItsSizesAndLayouts) {
+  const PackedProducts packed(true);
+  // Whole blocks; rests of rows, columns and depth; more than is packed at a time in each direction.
+  for (const auto& [m, k, n] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{128, 64, 64},
+                                                                                  {64, 512, 128},
+                                                                                  {65, 65, 65},
+                                                                                  {100, 70, 90},
+                                                                                  {129, 513, 127},
+                                                                                  {1030, 64, 1100},
+                                                                                  {200, 1040, 64}}) {
+    for (const bool turn_a : {false, true}) {
+      for (const bool turn_b : {false, true}) {
+        SCOPED_TRACE(testing::Message() << m << " x " << k << " x " << n << (turn_a ? " a^T" : "")
+                                        << (turn_b ? " b^T" : ""));
+        const Tensor a = turn_a ? random({k, m}, 1, at::kFloat).t() : random({m, k}, 1, at::kFloat);
+        const Tensor b = turn_b ? random({n, k}, 2, at::kFloat).t() : random({k, n}, 2, at::kFloat);
+        ASSERT_TRUE(fn::packs_product(a, b));
+        const Tensor exact = a.to(at::kDouble).matmul(b.to(at::kDouble));
+        const auto error = [&](const Tensor& got) { return got.to(at::kDouble).sub(exact).abs().max().item<double>(); };
+        EXPECT_LE(error(fn::product(a, b)), 4 * error(a.mm(b)) + 1e-5) << "as exact as LibTorch's";
+        const Tensor wider = at::full({m, n + 3}, 7.0F, a.options());
+        fn::product_into(wider.narrow(1, 0, n), a, b);
+        EXPECT_TRUE(wider.narrow(1, 0, n).equal(fn::product(a, b)));
+        EXPECT_TRUE(wider.narrow(1, n, 3).eq(7).all().item<bool>()) << "written beside the result";
+      }
+    }
+  }
+}
+
+TEST(PackedProduct, TakesAMatrixWithoutAContiguousSide) {
+  const PackedProducts packed(true);
+  const Tensor a = random({80, 140}, 1, at::kFloat),
+               b = random({70, 2, 90, 3}, 2, at::kFloat).select(3, 1).select(1, 0);
+  const Tensor thin = a.slice(1, 0, 140, 2);
+  EXPECT_TRUE(fn::product(thin, b).equal(fn::product(thin.contiguous(), b.contiguous())));
+}
+
+TEST(PackedProduct, IsALinearWithItsGradients) {
+  const PackedProducts packed(true);
+  std::vector<Tensor> own, exact;
+  for (const auto& x :
+       {random({30, 3, 100}, 1, at::kFloat), random({70, 100}, 2, at::kFloat), random({70}, 3, at::kFloat)}) {
+    own.push_back(x.detach().clone().requires_grad_());
+    exact.push_back(x.to(at::kDouble).detach().requires_grad_());
+  }
+  const Tensor grad = random({30, 3, 70}, 4, at::kFloat);
+  const auto got = with_gradients(fn::linear(own[0], own[1], own[2]), own, grad);
+  const auto wanted = with_gradients(at::linear(exact[0], exact[1], exact[2]), exact, grad.to(at::kDouble));
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(got[i].to(at::kDouble).sub(wanted[i]).abs().max().item<double>(), 3e-5) << i;
+  }
+}
+
+TEST(PackedProduct, HasTheSameBitsForAnyNumberOfThreads) {
+  const PackedProducts packed(true);
+  const Tensor a = random({300, 600}, 1, at::kFloat), b = random({500, 600}, 2, at::kFloat).t();
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const Tensor alone = fn::product(a, b);
+  at::set_num_threads(3);
+  EXPECT_TRUE(fn::product(a, b).equal(alone));
+  at::set_num_threads(before);
+}
+
+TEST(PackedProduct, TakesAsMuchMemoryAsItsRehearsal) {
+  const PackedProducts packed(true);
+  const auto peak = [](const char* device, int64_t rows) {
+    const auto memory = DeviceMemory::make(device, {.torch_device = device[0] == 'm' ? "meta" : "cpu"});
+    const OnDevice scope(memory);
+    const auto options = at::TensorOptions().device(memory->torch_device());
+    const Tensor x = at::zeros({rows, 700}, options), w = at::zeros({900, 700}, options), b = at::zeros({900}, options);
+    (void)fn::linear(x, w, b);
+    return memory->peak_bytes();
+  };
+  for (const int64_t rows : {7, 64, 1500}) EXPECT_EQ(peak("meta", rows), peak("virtual:1", rows)) << rows;
 }
 
 /// What the tiles take is known before: the same bytes on hollow tensors.
