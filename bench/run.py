@@ -7,7 +7,8 @@ Every repetition runs each engine once, in turn, so that a change of the machine
 figure is CPU seconds per step (all threads of rank 0): steadier than wall time where ranks share cores. The losses of all
 engines must agree, or the comparison is void. Peers: Hugging Face transformers with DDP, FSDP2 and DeepSpeed ZeRO-3, AdamW
 fused. In bf16 each engine is measured twice, all with gradients that travel between ranks in float32 ("reduced in fp32"),
-and all in bf16. `make bench` installs what they need.
+and all in bf16. Beside them stand the products of a step alone: no engine that calls LibTorch for them can be below.
+`make bench` installs what they need.
 """
 import argparse
 import array
@@ -115,6 +116,14 @@ def run_peer(data, model, engine, recompute, dtype, reduce, steps):
             "losses": r["losses"]}
 
 
+def run_products(model, recompute, dtype, steps):
+    """CPU seconds of a rank for the products of a step and nothing else, while the other ranks make theirs."""
+    command = [PYTHON, HERE / "peers/products.py", model / "config.json", "--tokens", BATCH * SEQ, "--dtype", dtype, "--steps", steps]
+    command += ["--recompute"] if recompute else []
+    ranks = [subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE) for _ in range(WORLD)]
+    return float([rank.communicate()[0] for rank in ranks][0])
+
+
 def check_losses(name, ours, theirs, dtype):
     worst = max(abs(a - b) for a, b in zip(ours["losses"], theirs["losses"]))
     if worst > LOSS_TOLERANCE[dtype]:
@@ -145,12 +154,21 @@ def main():
         if args.only not in name:
             continue
         results = {engine: [] for engine in ["ours", *peers]}
+        products = []
         for rep in range(args.reps):
             results["ours"].append(run_lockstep(args.data, model, stage, recompute, dtype, reduce, args.steps))
             for peer in peers:
                 results[peer].append(run_peer(args.data, model, peer, recompute, dtype, reduce, args.steps))
                 check_losses(f"{name} vs {peer}", results["ours"][-1], results[peer][-1], dtype)
+            products.append(run_products(model, recompute, dtype, args.steps))
             print(f"  {name}: repetition {rep + 1} of {args.reps} done", flush=True)
+        ours = [r["cpu"] for r in results["ours"]]
+        rows.append({"name": f"{name}: CPU seconds of the products alone", "ours": statistics.median(ours),
+                     "peer": statistics.median(products), "peer_name": "LibTorch's products", "unit": "s",
+                     "ratio": statistics.median(ours) / statistics.median(products),
+                     "ratio_spread": [min(a / b for a, b in zip(ours, products)), max(a / b for a, b in zip(ours, products))]})
+        print(f"{name:22} {'products alone, CPU seconds':28} ours {summary(ours):24} {'products':22} {summary(products):24} "
+              f"ratio {rows[-1]['ratio']:.2f}", flush=True)
         for peer in peers:
             for key, what, unit in [("cpu", "CPU seconds per step", "s"), ("wall", "wall seconds per step", "s"),
                                     ("rss", "peak resident memory", "MiB"), ("first", "launch to end of first step", "s")]:
