@@ -121,7 +121,10 @@ def run_products(model, recompute, dtype, steps):
     command = [PYTHON, HERE / "peers/products.py", model / "config.json", "--tokens", BATCH * SEQ, "--dtype", dtype, "--steps", steps]
     command += ["--recompute"] if recompute else []
     ranks = [subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE) for _ in range(WORLD)]
-    return float([rank.communicate()[0] for rank in ranks][0])
+    texts = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode != 0 for rank in ranks):
+        sys.exit(f"{' '.join(map(str, command))}: failed")
+    return float(texts[0])
 
 
 def check_losses(name, ours, theirs, dtype):

@@ -68,13 +68,13 @@ class Pieces {
   int64_t taken_ = 0;
 };
 
-/// What one product or pass works on: sizes of a head, and how its rows are laid out for the matrix units.
+/// Sizes of a head, and how its rows are laid out for the matrix units.
 template <typename T>
 class Head {
  protected:
   static constexpr int64_t kPair = 4 / static_cast<int64_t>(sizeof(T));
 
-  Head(const AttentionTrace& trace)
+  explicit Head(const AttentionTrace& trace)
       : T_(trace.q.size(2)),
         S_(trace.k.size(2)),
         H_(trace.q.size(3)),
@@ -82,7 +82,15 @@ class Head {
         Sp_(whole_blocks(S_)),
         causal_(trace.causal) {}
 
-  float scale() const { return 1.0F / std::sqrt(static_cast<float>(H_)); }
+  /// Of kKeys keys from s0 on and nq queries from t0 on.
+  kernels::TileShape tile(int64_t s0, int64_t t0, int64_t nq) const {
+    return {.keys = kKeys,
+            .queries = nq,
+            .key_limit = S_ - s0,
+            .diagonal = t0 - s0,
+            .causal = causal_,
+            .scale = 1.0F / std::sqrt(static_cast<float>(H_))};
+  }
 
   /// Rows behind one another, zeros up to the whole block.
   void copy_rows(HeadView<T> from, T* to, int64_t rows, int64_t padded) {
@@ -110,7 +118,7 @@ class Head {
 template <typename T>
 class HeadForward : Head<T> {
   using Base = Head<T>;
-  using Base::T_, Base::S_, Base::H_, Base::Sp_, Base::causal_, Base::kPair, Base::table_;
+  using Base::T_, Base::S_, Base::H_, Base::Sp_, Base::causal_, Base::table_;
 
  public:
   HeadForward(const AttentionTrace& trace, Pieces& pieces)
@@ -165,12 +173,7 @@ class HeadForward : Head<T> {
                                               .sums = sums_,
                                               .shrink = factors_,
                                               .probs = probs_,
-                                              .keys = kKeys,
-                                              .queries = nq,
-                                              .key_limit = S_ - s0,
-                                              .diagonal = t0 - s0,
-                                              .causal = causal_,
-                                              .scale = Base::scale()});
+                                              .shape = Base::tile(s0, t0, nq)});
       if (grown && s0 > 0) table_.scale_columns(sums_of_values_, factors_, H_, nq);
       multiply({H_, nq, kKeys, kKeys, nq, nq, s0 > 0}, v_turned_ + s0 * H_, probs_, sums_of_values_);
     }
@@ -257,12 +260,7 @@ class HeadBackward : Head<T> {
                              .probs = probs_,
                              .dscores = dscores_,
                              .dscores_paired = dscores_paired_,
-                             .keys = kKeys,
-                             .queries = nq,
-                             .key_limit = S_ - s0,
-                             .diagonal = t0 - s0,
-                             .causal = causal_,
-                             .scale = Base::scale()});
+                             .shape = Base::tile(s0, t0, nq)});
       const Product keys{kKeys, H_, nq, nq, H_, H_, add};
       multiply(keys, probs_, g_paired_ + t0 * H_, dv_);
       multiply(keys, dscores_, q_paired_ + t0 * H_, dk_);

@@ -1,7 +1,6 @@
 // Attention of whole heads on a CPU with AVX-512: tiles of matrix-unit products around one fused element-wise pass.
 //
-// LibTorch's own spends two to five times as long at 256 tokens: it multiplies in small blocks without packing, and bfloat16
-// through float32 where there is no AMX.
+// LibTorch's own multiplies in small blocks without packing, and bfloat16 through float32 where there is no AMX.
 // Source: Dao 2023, "FlashAttention-2", section 3.1, with the score tile transposed, so that what belongs to a query stands in
 // a lane.
 #pragma once

@@ -30,6 +30,14 @@ struct HeadLayout {
   int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
+/// A tile [keys, queries] of attention: entry (s, t) counts when s < key_limit and (not causal or s <= t + diagonal). Scores
+/// are multiplied by `scale`.
+struct TileShape {
+  int64_t keys, queries, key_limit, diagonal;
+  bool causal;
+  float scale;
+};
+
 template <typename T>
 struct Table {
   void (*rms_norm)(const T* x, const T* w, T* y, float* rstd, int64_t rows, int64_t dim, float eps);
@@ -85,31 +93,26 @@ struct Table {
   void (*pair_rows)(const T* in, int64_t in_stride, T* out, int64_t rows, int64_t n);
   /// Row sums of a * b: sums[r] = sum_i a[r, i] * b[r, i].
   void (*row_dots)(const T* a, int64_t a_stride, const T* b, int64_t b_stride, float* sums, int64_t rows, int64_t n);
-  /// One tile [keys, queries] of the forward, beside what its queries have seen before: scores are f32 and not scaled yet;
+  /// One of the forward, beside what its queries have seen before: scores are f32 and not scaled yet;
   /// writes probs (paired), brings `most` and `sums` up to date, and says by what earlier sums of values shrink; false when
-  /// they stay. Entry (s, t) counts as below. `most` begins at -1e30, `sums` at 0.
+  /// they stay. `most` begins at -1e30, `sums` at 0.
   struct SoftmaxTile {
     const float* scores;
     float *most, *sums, *shrink;  // [queries]
     T* probs;
-    int64_t keys, queries, key_limit, diagonal;
-    bool causal;
-    float scale;
+    TileShape shape;
   };
   bool (*softmax_tile)(const SoftmaxTile& tile);
   /// x [rows, n] *= by [n]; n is a multiple of 16.
   void (*scale_columns)(float* x, const float* by, int64_t rows, int64_t n);
-  /// One tile [keys, queries] of the backward: scores and dprobs are f32; writes probs, dscores and dscores paired.
-  /// Entry (s, t) counts when s < key_limit and (not causal or s <= t + diagonal).
-  struct Tile {
+  /// One of the backward: scores and dprobs are f32; writes probs, dscores and dscores paired.
+  struct GradientTile {
     const float *scores, *dprobs;
     const float *lse, *dots;  // [queries]
     T *probs, *dscores, *dscores_paired;
-    int64_t keys, queries, key_limit, diagonal;
-    bool causal;
-    float scale;
+    TileShape shape;
   };
-  void (*attention_tile)(const Tile& tile);
+  void (*attention_tile)(const GradientTile& tile);
   /// in [n, in_stride] f32 transposed, scaled, to out rows [rows, n].
   void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);

@@ -81,20 +81,21 @@ void store_pair(T* tile, int64_t queries, int64_t s, int64_t t, F even, F odd) {
 
 template <typename T>
 bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
+  const TileShape& shape = tile.shape;
   I lane{};
   for (int i = 0; i < 16; ++i) lane[i] = i;
   I grown{};
-  for (int64_t t = 0; t < tile.queries; t += kLanes) {
+  for (int64_t t = 0; t < shape.queries; t += kLanes) {
     // Behind these keys none of the sixteen looks anywhere.
-    const int64_t seen = tile.causal ? t + kLanes + tile.diagonal : tile.key_limit;
-    const int64_t end = seen < tile.key_limit ? seen : tile.key_limit;
-    const int64_t keys = end < 0 ? 0 : end < tile.keys ? end : tile.keys;
+    const int64_t seen = shape.causal ? t + kLanes + shape.diagonal : shape.key_limit;
+    const int64_t end = seen < shape.key_limit ? seen : shape.key_limit;
+    const int64_t keys = end < 0 ? 0 : end < shape.keys ? end : shape.keys;
     const auto hidden = [&](int64_t s) __attribute__((always_inline)) {
-      return lane + static_cast<int32_t>(t + tile.diagonal - s) < 0;  // these queries come before the key
+      return lane + static_cast<int32_t>(t + shape.diagonal - s) < 0;  // these queries come before the key
     };
-    const bool crosses = tile.causal && keys - 1 > t + tile.diagonal;
+    const bool crosses = shape.causal && keys - 1 > t + shape.diagonal;
     const auto score = [&](int64_t s) __attribute__((always_inline)) {
-      const F x = load(tile.scores + s * tile.queries + t) * tile.scale;
+      const F x = load(tile.scores + s * shape.queries + t) * shape.scale;
       return crosses ? select(hidden(s), splat(-1e30F), x) : x;
     };
     const F before = load(tile.most + t);
@@ -107,10 +108,10 @@ bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
       const F p = exp(score(s) - most);
       return crosses ? select(hidden(s), F{}, p) : p;
     };
-    for (int64_t s = 0; s < tile.keys; s += 2) {
+    for (int64_t s = 0; s < shape.keys; s += 2) {
       const F even = prob(s), odd = prob(s + 1);
       sums += even + odd;
-      store_pair(tile.probs, tile.queries, s, t, even, odd);
+      store_pair(tile.probs, shape.queries, s, t, even, odd);
     }
     grown |= most > before;
     store(tile.most + t, most);
@@ -130,27 +131,28 @@ inline void scale_columns(float* x, const float* by, int64_t rows, int64_t n) {
 
 /// Two rows of keys at a time, so that their score gradients can be stored paired.
 template <typename T>
-void attention_tile(const typename Table<T>::Tile& tile) {
+void attention_tile(const typename Table<T>::GradientTile& tile) {
+  const TileShape& shape = tile.shape;
   I lane{};
   for (int i = 0; i < 16; ++i) lane[i] = i;
   const auto row = [&](int64_t s, int64_t t) __attribute__((always_inline)) {
-    const int64_t at = s * tile.queries + t;
-    F p = exp(load(tile.scores + at) * tile.scale - load(tile.lse + t));
-    if (s >= tile.key_limit) p = F{};
-    if (tile.causal && s > t + tile.diagonal) {
-      const I first = lane + static_cast<int32_t>(t + tile.diagonal - s);  // < 0: this query comes before the key
+    const int64_t at = s * shape.queries + t;
+    F p = exp(load(tile.scores + at) * shape.scale - load(tile.lse + t));
+    if (s >= shape.key_limit) p = F{};
+    if (shape.causal && s > t + shape.diagonal) {
+      const I first = lane + static_cast<int32_t>(t + shape.diagonal - s);  // < 0: this query comes before the key
       p = select(first < 0, F{}, p);
     }
-    const F d = p * (load(tile.dprobs + at) - load(tile.dots + t)) * tile.scale;
+    const F d = p * (load(tile.dprobs + at) - load(tile.dots + t)) * shape.scale;
     store(tile.probs + at, p);
     store(tile.dscores + at, d);
     return d;
   };
-  for (int64_t s = 0; s < tile.keys; s += 2) {
-    for (int64_t t = 0; t < tile.queries; t += kLanes) {
+  for (int64_t s = 0; s < shape.keys; s += 2) {
+    for (int64_t t = 0; t < shape.queries; t += kLanes) {
       const F even = row(s, t);
       const F odd = row(s + 1, t);
-      if constexpr (sizeof(T) == 2) store_pair(tile.dscores_paired, tile.queries, s, t, even, odd);
+      if constexpr (sizeof(T) == 2) store_pair(tile.dscores_paired, shape.queries, s, t, even, odd);
     }
   }
 }

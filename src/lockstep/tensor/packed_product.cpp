@@ -2,7 +2,6 @@
 #include "lockstep/tensor/packed_product.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -12,32 +11,15 @@
 #include "lockstep/base/machine.h"
 #include "lockstep/tensor/fn_common.h"
 
-namespace lockstep {
-namespace {
-
-constexpr int kAsMachine = -1;
-
-/// 0, 1: as a test wants it.
-std::atomic<int>& packed_products() {
-  static std::atomic<int> wanted = kAsMachine;
-  return wanted;
-}
-
-}  // namespace
-
-PackedProducts::PackedProducts(bool packed) : before_(packed_products().exchange(packed ? 1 : 0)) {}
-PackedProducts::~PackedProducts() { packed_products() = before_; }
-
-namespace fn {
+namespace lockstep::fn {
 namespace {
 
 constexpr int64_t kRows = 128, kColumns = 64;
 // A sum goes over so many numbers at most before it is added to the result: a longer one loses more bits.
 constexpr int64_t kDepth = 512;
 constexpr int64_t kRowsTogether = 1024, kColumnsTogether = 1024;  // packed at a time: 2 MiB of each
-constexpr int64_t kRowStep = 32,
-                  kDepthStep = 16;  // what is left over is filled up to these: kernels of few different sizes
-constexpr int64_t kLeast = 64;      // of M, K and N: below it packing costs what it gains
+constexpr int64_t kStep = 16;   // of rows and depth; what is left over is filled up to it: kernels of few sizes
+constexpr int64_t kLeast = 32;  // of M, K and N: with fewer, LibTorch is as quick or quicker
 
 int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -92,10 +74,10 @@ class PackedProduct {
  public:
   PackedProduct(int64_t M, int64_t K, int64_t N) : M_(M), K_(K), N_(N) {
     const int64_t parts = std::max<int64_t>(1, (K + kDepth - 1) / kDepth);
-    depth_ = up_to((K + parts - 1) / parts, kDepthStep);
+    depth_ = up_to((K + parts - 1) / parts, kStep);
   }
 
-  int64_t floats_of_a() const { return std::min(up_to(M_, kRowStep), kRowsTogether) * depth_; }
+  int64_t floats_of_a() const { return std::min(up_to(M_, kStep), kRowsTogether) * depth_; }
   int64_t floats_of_b() const { return std::min(up_to(N_, kColumns), kColumnsTogether) * depth_; }
   static constexpr int64_t kFloatsOfThread = kRows * kColumns;
 
@@ -105,7 +87,7 @@ class PackedProduct {
     float* const packed_b = packed_a + floats_of_a();
     float* const aside = packed_b + floats_of_b();
     for (int64_t k = 0; k < K_; k += depth_) {
-      const int64_t deep = std::min(depth_, K_ - k), padded = up_to(deep, kDepthStep);
+      const int64_t deep = std::min(depth_, K_ - k), padded = up_to(deep, kStep);
       for (int64_t n = 0; n < N_; n += kColumnsTogether) {
         const int64_t wide = std::min(kColumnsTogether, N_ - n), panels = up_to(wide, kColumns) / kColumns;
         each(panels, [&](int64_t p) {
@@ -116,7 +98,7 @@ class PackedProduct {
           const int64_t high = std::min(kRowsTogether, M_ - m), blocks = up_to(high, kRows) / kRows;
           each(blocks, [&](int64_t i) {
             const int64_t rows = std::min(kRows, high - i * kRows);
-            pack(a, {m + i * kRows, k, rows, deep, up_to(rows, kRowStep), padded}, packed_a + i * kRows * padded);
+            pack(a, {m + i * kRows, k, rows, deep, up_to(rows, kStep), padded}, packed_a + i * kRows * padded);
           });
           each(blocks * panels, [&](int64_t task) {
             const int64_t i = task / panels, p = task % panels;
@@ -153,7 +135,7 @@ class PackedProduct {
   /// Where out has no room for the whole block it is made aside.
   static void multiply_block(const Block& block, float* aside) {
     using at::native::cpublas::brgemm;
-    const int64_t padded = up_to(block.rows, kRowStep);
+    const int64_t padded = up_to(block.rows, kStep);
     if (padded == block.rows && block.columns == kColumns) {
       brgemm(block.rows, kColumns, block.depth, block.depth, kColumns, block.out_step, block.add, block.a, block.b,
              block.out,
@@ -178,15 +160,10 @@ bool has_contiguous_side(const Tensor& x) { return x.stride(0) == 1 || x.stride(
 
 }  // namespace
 
-bool packs_products(const Tensor& x) {
+bool packs_product(const Tensor& x, const ProductSize& size) {
   if (x.scalar_type() != at::kFloat || !on_cpu(x)) return false;
-  static const bool machine = kernels::instruction_set() == "AVX-512" && !is_intel();
-  const int wanted = packed_products().load(std::memory_order_relaxed);
-  return wanted == kAsMachine ? machine : wanted == 1;
-}
-
-bool packs_product(const Tensor& a, const Tensor& b) {
-  return packs_products(a) && std::min({a.size(0), a.size(1), b.size(1)}) >= kLeast;
+  static const bool quicker = kernels::instruction_set() == "AVX-512" && !is_intel();
+  return PackedProducts::made(quicker) && std::min({size.rows, size.depth, size.columns}) >= kLeast;
 }
 
 void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
@@ -201,5 +178,4 @@ void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const 
   product.run(matrix_of(a), matrix_of(b), write_of<float>(out), out.stride(0), bias.defined(), write_of<float>(memory));
 }
 
-}  // namespace fn
-}  // namespace lockstep
+}  // namespace lockstep::fn

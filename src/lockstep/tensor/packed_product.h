@@ -3,33 +3,26 @@
 // bits do not depend on the number of threads.
 //
 // Example:
-//   if (packs_product(a_MK, b_KN)) multiply_packed(out_MN, a_MK, b_KN, {});
+//   if (packs_product(a_MK, {M, K, N})) multiply_packed(out_MN, a_MK, b_KN, {});
 // Source: Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", section 4.
 #pragma once
 
 #include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/processor_choice.h"
 
 namespace lockstep {
 
-/// For tests: while it lives, the whole process packs products (or does not), whatever the processor.
-class [[nodiscard]] PackedProducts {
- public:
-  explicit PackedProducts(bool packed);
-  ~PackedProducts();
-  PackedProducts(const PackedProducts&) = delete;
-  PackedProducts& operator=(const PackedProducts&) = delete;
-
- private:
-  int before_;
-};
+using PackedProducts = ProcessorChoice<struct PackedProductsName>;
 
 namespace fn {
 
-/// Whether float32 products on (or rehearsed for) this CPU are packed.
-bool packs_products(const Tensor& x);
+/// Of a [M,K] * b [K,N].
+struct ProductSize {
+  int64_t rows, depth, columns;
+};
 
-/// Whether a [M,K] * b [K,N] is: it is large enough for that to pay, too.
-bool packs_product(const Tensor& a, const Tensor& b);
+/// Whether such a product of `x` is packed: float32 on (or rehearsed for) a CPU on which that is quicker, and large enough.
+bool packs_product(const Tensor& x, const ProductSize& size);
 
 /// out [M,N] = a [M,K] * b [K,N] (+ bias [N], where it is defined), all float32; the rows of out are contiguous.
 void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias);

@@ -2,7 +2,6 @@
 #include "lockstep/tensor/product.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -17,30 +16,14 @@
 #include "lockstep/tensor/packed_product.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int kAsMachine = -1;
-
-/// 0, 1: as a test wants it.
-std::atomic<int>& native_bfloat16() {
-  static std::atomic<int> wanted = kAsMachine;
-  return wanted;
-}
-
-}  // namespace
-
 bool multiplies_natively(Dtype dtype) {
   if (dtype == Dtype::kF16) return false;
   if (dtype != Dtype::kBF16) return true;
   // LibTorch's libraries read their limits from the process's environment, so that is what counts here, whatever a host
   // passes on as its own.
   static const bool machine = multiplies_bfloat16(Env::process());
-  const int wanted = native_bfloat16().load(std::memory_order_relaxed);
-  return wanted == kAsMachine ? machine : wanted == 1;
+  return NativeProducts::made(machine);
 }
-
-NativeProducts::NativeProducts(bool bfloat16) : before_(native_bfloat16().exchange(bfloat16 ? 1 : 0)) {}
-NativeProducts::~NativeProducts() { native_bfloat16() = before_; }
 
 namespace fn {
 namespace {
@@ -121,7 +104,9 @@ void multiply_rows(const Tensor& out, const Tensor& a, const Tensor& w_NK, const
 }
 
 /// Whether LibTorch's own product is not taken.
-bool is_ours(const Tensor& a, const Tensor& b) { return widens(a) || packs_product(a, b); }
+bool is_ours(const Tensor& a, const Tensor& b) {
+  return widens(a) || packs_product(a, {a.size(0), a.size(1), b.size(1)});
+}
 
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
   if (!widens(a)) {
@@ -184,8 +169,8 @@ Tensor product(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
-  const bool ours = widens(x) || (packs_products(x) && packs_product(x.reshape({-1, x.size(-1)}), w.t()));
-  if (!ours) return at::linear(x, w, b);
+  const int64_t depth = w.size(1), rows = depth == 0 ? 0 : x.numel() / depth;
+  if (!widens(x) && !packs_product(x, {rows, depth, w.size(0)})) return at::linear(x, w, b);
   const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& y) {
     return recording && y.requires_grad();
   };

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/processor_choice.h"
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
@@ -19,17 +20,8 @@ namespace lockstep {
 /// is kept the same on all CPUs). The one place that decides.
 bool multiplies_natively(Dtype dtype);
 
-/// For tests: while it lives, the whole process multiplies bfloat16 as a CPU with (or without) the instructions would.
-class [[nodiscard]] NativeProducts {
- public:
-  explicit NativeProducts(bool bfloat16);
-  ~NativeProducts();
-  NativeProducts(const NativeProducts&) = delete;
-  NativeProducts& operator=(const NativeProducts&) = delete;
-
- private:
-  int before_;
-};
+/// For tests: as a CPU with (or without) instructions for bfloat16 multiplies it.
+using NativeProducts = ProcessorChoice<struct NativeProductsName>;
 
 namespace fn {
 

@@ -138,7 +138,7 @@ TEST(PackedProduct, EqualsFloat64WhateverItsSizesAndLayouts) {
                                         << (turn_b ? " b^T" : ""));
         const Tensor a = turn_a ? random({k, m}, 1, at::kFloat).t() : random({m, k}, 1, at::kFloat);
         const Tensor b = turn_b ? random({n, k}, 2, at::kFloat).t() : random({k, n}, 2, at::kFloat);
-        ASSERT_TRUE(fn::packs_product(a, b));
+        ASSERT_TRUE(fn::packs_product(a, {m, k, n}));
         const Tensor exact = a.to(at::kDouble).matmul(b.to(at::kDouble));
         const auto error = [&](const Tensor& got) { return got.to(at::kDouble).sub(exact).abs().max().item<double>(); };
         EXPECT_LE(error(fn::product(a, b)), 4 * error(a.mm(b)) + 1e-5) << "as exact as LibTorch's";
