@@ -4,6 +4,8 @@
 # `room_tests` builds every test binary; under the thread sanitizer those of rooms that share data between threads alone, since
 # the others would spend minutes to find nothing.
 set(LOCKSTEP_THREADED_ROOMS base guard tensor comm text data state exec infer)
+# Rooms whose tests stay in one process of one thread: two of them may run at a time (tools/run_tests.sh).
+set(LOCKSTEP_LIGHT_ROOMS base tensor metric text model plan zoo state doctor cli)
 # Rooms that read words, draw pages and call others: nothing of theirs is hot, and -O1 takes a third off their compile time.
 set(LOCKSTEP_COLD_ROOMS watch doctor session tasks verify cli)
 add_custom_target(room_tests)
@@ -76,7 +78,11 @@ function(lockstep_room name)
     endif()
     target_compile_definitions(${name}_test PRIVATE LOCKSTEP_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
     add_dependencies(room_tests ${name}_test)
+    set(processors 2)
+    if(name IN_LIST LOCKSTEP_LIGHT_ROOMS)
+      set(processors 1)
+    endif()
     add_test(NAME ${name} COMMAND ${name}_test)
-    set_tests_properties(${name} PROPERTIES LABELS room TIMEOUT 900 ENVIRONMENT "OMP_NUM_THREADS=1")
+    set_tests_properties(${name} PROPERTIES LABELS room PROCESSORS ${processors} TIMEOUT 900 ENVIRONMENT "OMP_NUM_THREADS=1")
   endif()
 endfunction()

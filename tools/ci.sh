@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tools/ci.sh test|check     cheapest first; the first failure stops it. The release tests come last, so that the last
-# lines are ctest's summary.
+# tools/ci.sh test|check     cheapest first; the first failure stops it. The last lines are ctest's summary of the release tests.
 #
+# Tests wait for each other's ranks more than they compute, so the sanitized build is compiled beside them, on what they leave.
 # `test` is what CI runs at every change. `check` adds what takes long and seldom finds anything. What of the latter was clean
 # is remembered by content (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
 set -euo pipefail
@@ -21,7 +21,21 @@ tools/build.sh release all
 python3 -B tools/slowest_files.py build/release
 step "what a change compiles anew"
 python3 -B tools/check_rebuild.py build/release
+step "all tests, and beside them the build with the address sanitizer"
+idle=(nice -n 19)
+if chrt --idle 0 true 2>/dev/null; then idle=(chrt --idle 0); fi
+mkdir -p build/asan
+setsid "${idle[@]}" tools/sanitize.sh address,undefined build >build/asan/build.log 2>&1 &
+beside=$!
+trap 'kill -- -"$beside" 2>/dev/null || true' EXIT
+tools/run_tests.sh release | tee build/release/tests.log
+
 step "address and undefined-behaviour sanitizers"
+if ! wait "$beside"; then
+  cat build/asan/build.log
+  exit 1
+fi
+trap - EXIT
 tools/sanitize.sh address,undefined
 
 if [ "$1" = check ]; then
@@ -42,5 +56,5 @@ fi
 
 step "recorded figures"
 python3 -B tools/check_results.py
-step "all tests"
-tools/run_tests.sh release
+step "the release tests, as they ended"
+sed -n '/tests passed/,$p' build/release/tests.log

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # tools/run_tests.sh release|asan|tsan [ctest arguments…]     runs what has been built; the last lines are ctest's own
 #
-# Tests run one after another: many start several ranks, and two of those would measure each other's deadlines. What a
-# sanitizer finds goes to files, since a rank's own output may be read by a test; one such file fails the run.
+# A test that starts several ranks runs alone, since two of those would measure each other's deadlines; those of one process
+# (PROCESSORS 1) run two at a time. What a sanitizer finds goes to files, since a rank's own output may be read by a test; one
+# such file fails the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1
@@ -27,12 +28,13 @@ case "$kind" in
     before=(setarch "$(uname -m)" -R) ;;
   *) echo "tools/run_tests.sh: expected release, asan or tsan, found \"$kind\"" >&2; exit 2 ;;
 esac
-if [ "$kind" = release ]; then exec ctest --test-dir "build/$kind" --no-tests=error "$@"; fi
+run=(ctest --test-dir "build/$kind" --no-tests=error --parallel 2)
+if [ "$kind" = release ]; then exec "${run[@]}" "$@"; fi
 rm -rf "$reports"
 mkdir -p "$reports"
 status=0
 # What counts here are the reports, of either attempt: a deadline that so slow a build misses once is left to the release tests.
-"${before[@]}" ctest --test-dir "build/$kind" --no-tests=error --repeat until-pass:2 "$@" || status=$?
+"${before[@]}" "${run[@]}" --repeat until-pass:2 "$@" || status=$?
 if [ -n "$(ls -A "$reports")" ]; then
   head -c 20000 "$reports"/*
   echo "run_tests: the sanitizer reported the above (all of it: $reports)" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/sanitize.sh address,undefined|thread     builds tests under that sanitizer and runs them
+# tools/sanitize.sh address,undefined|thread [build]     builds tests under that sanitizer and runs them ("build": does not)
 #
 # address,undefined: the tests of all rooms, the fuzzers' kept cases, and two stories with the binary (tests/CMakeLists.txt says which).
 # thread: the tests of the rooms that share data between threads (cmake/Rooms.cmake says which).
@@ -30,4 +30,4 @@ if [ "$kind" = tsan ]; then
   fi
 fi
 tools/build.sh "$kind" "${targets[@]}"
-tools/run_tests.sh "$kind"
+if [ "${2:-}" != build ]; then tools/run_tests.sh "$kind"; fi
