@@ -1,0 +1,171 @@
+#include "lockstep/testing/fake_gpu/fake_gpu.h"
+
+#include <array>
+#include <memory>
+
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/testing/fake_gpu/memory.h"
+#include "lockstep/testing/fake_gpu/ops.h"
+#include "lockstep/testing/fake_gpu/state.h"
+#include "lockstep/testing/fake_gpu/stream.h"
+
+namespace lockstep {
+namespace fake_gpu {
+
+State& state() {
+  static State one;
+  return one;
+}
+
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+constexpr int kMostDevices = 8;
+
+/// Where a thread stands: every thread begins on device 0 and on the default streams.
+struct Standing {
+  c10::DeviceIndex device = 0;
+  std::array<int64_t, kMostDevices> stream{};
+};
+Standing& standing() {
+  thread_local Standing here;
+  return here;
+}
+
+/// What LibTorch's void* of an event points to.
+struct RecordedEvent {
+  std::shared_ptr<Event> event = std::make_shared<Event>();
+};
+RecordedEvent& recorded(void* event) { return *static_cast<RecordedEvent*>(event); }
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {kType, standing().device}; }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.index() >= 0 && device.index() < state().devices, "fake GPU: invalid device ordinal ",
+                static_cast<int>(device.index()));
+    standing().device = device.index();
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { standing().device = device.index(); }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, at(device), standing().stream.at(static_cast<size_t>(at(device).index())));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, at(device));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return next(device); }
+  c10::Stream getNewStream(c10::Device device, int) const override { return next(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream before = getStream(stream.device());
+    standing().stream.at(static_cast<size_t>(stream.device_index())) = stream.id();
+    return before;
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(state().devices); }
+
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new RecordedEvent;
+    const auto shared = recorded(*event).event;
+    const uint64_t moment = shared->begin();
+    stream_of(stream).push([shared, moment] { shared->pass(moment); });
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event == nullptr) return;
+    const auto shared = recorded(event).event;
+    stream_of(stream).push([shared, moment = shared->newest()] { shared->wait_for(moment); });
+  }
+  bool queryEvent(void* event) const override { return event == nullptr || recorded(event).event->over(); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<RecordedEvent*>(event);
+  }
+  bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).idle(); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    ++state().host_waits;
+    stream_of(stream).synchronize();
+  }
+  void synchronizeEvent(void* event) const override {
+    ++state().host_waits;
+    if (event != nullptr) recorded(event).event->wait_for(recorded(event).event->newest());
+  }
+  void synchronizeDevice(c10::DeviceIndex device) const override {
+    ++state().host_waits;
+    synchronize_device(device);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    allocator().recordStream(data, stream);
+  }
+
+ private:
+  c10::Device at(c10::Device device) const { return device.has_index() ? device : getDevice(); }
+  static Stream& stream_of(const c10::Stream& stream) {
+    return fake_gpu::stream_of(stream.device_index(), stream.id());
+  }
+  c10::Stream next(c10::Device device) const {
+    static std::atomic<int64_t> given{0};
+    return c10::Stream(c10::Stream::UNSAFE, at(device), 1 + given++ % (kStreams - 1));
+  }
+};
+
+class Hooks final : public at::PrivateUse1HooksInterface {
+ public:
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return state().devices > 0; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(state().devices); }
+  void setCurrentDevice(c10::DeviceIndex device) const override { Guard().setDevice({kType, device}); }
+  c10::DeviceIndex getCurrentDevice() const override { return standing().device; }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    return Guard().exchangeDevice({kType, device}).index();
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+};
+
+}  // namespace
+}  // namespace fake_gpu
+
+void FakeGpu::install(int count, int64_t bytes) {
+  check(count >= 1 && count <= fake_gpu::kMostDevices, "fake GPUs: 1 to 8");
+  static const int installed = [&] {
+    c10::register_privateuse1_backend("fakegpu");
+    fake_gpu::state().devices = count;
+    fake_gpu::make_memory(count, bytes);
+    fake_gpu::make_streams(count);
+    static const c10::impl::DeviceGuardImplRegistrar guard(fake_gpu::kType, new fake_gpu::Guard);
+    at::RegisterPrivateUse1HooksInterface(new fake_gpu::Hooks);
+    fake_gpu::register_ops();
+    return count;
+  }();
+  check(installed == count, "fake GPUs: the process has another number of them already");
+}
+
+c10::Device FakeGpu::device(int index) { return {fake_gpu::kType, static_cast<c10::DeviceIndex>(index)}; }
+std::string FakeGpu::name(int index) { return fmt::format("fakegpu:{}", index); }
+
+FakeGpuCounts FakeGpu::counts() {
+  const auto& state = fake_gpu::state();
+  return {.launches = state.launches, .host_waits = state.host_waits, .system_allocations = state.system_allocations};
+}
+
+FakeGpu::Hold::Hold(Which which) : which_(which) { ++fake_gpu::state().holds_of(which == Which::kDefault); }
+FakeGpu::Hold::~Hold() { --fake_gpu::state().holds_of(which_ == Which::kDefault); }
+
+void FakeGpu::delay(std::chrono::microseconds default_stream, std::chrono::microseconds other_streams) {
+  fake_gpu::state().default_delay_us = default_stream.count();
+  fake_gpu::state().other_delay_us = other_streams.count();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// What the fake GPUs of the process share: how many there are, what is counted, how late streams are.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace lockstep::fake_gpu {
+
+struct State {
+  std::atomic<int> devices{0};
+  std::atomic<int64_t> launches{0}, host_waits{0}, system_allocations{0};
+  std::atomic<int64_t> default_delay_us{0}, other_delay_us{0};
+  std::atomic<int> default_holds{0}, other_holds{0};
+
+  std::chrono::microseconds delay_of(bool is_default) const {
+    return std::chrono::microseconds(is_default ? default_delay_us : other_delay_us);
+  }
+  std::atomic<int>& holds_of(bool is_default) { return is_default ? default_holds : other_holds; }
+};
+State& state();
+
+}  // namespace lockstep::fake_gpu
