@@ -227,8 +227,8 @@ TEST(Executor, ZeroThreeHoldsNoGatheredParametersBetweenSteps) {
   for (const bool recompute : {true, false}) {
     JobOptions options = job_options(3, recompute);
     options.plan.world = 2;
-    run_ranks(2, [&, options](Rank& rank) mutable {
-      options.plan.placement.offload_optimizer = true;  // so that the device is not the host, where tests count too
+    options.plan.placement.offload_optimizer = true;  // so that the device is not the host, where tests count too
+    run_ranks(2, [&](Rank& rank) {
       Job job(model, options, rank.data());
       const auto& device = job.store().devices().at(0);
       device->reset_peaks();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -65,7 +67,19 @@ std::string_view instruction_set() {
 }
 
 void parallel_rows(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& fn) {
+#if defined(__SANITIZE_THREAD__)  // which sees of OpenMP's threads neither that they begin nor that they end together
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), (n + grain - 1) / std::max<int64_t>(1, grain));
+  const int64_t each = threads == 0 ? 0 : (n + threads - 1) / threads;
+  std::vector<std::jthread> others;
+  for (int64_t i = 0; i < threads; ++i) {
+    others.emplace_back([&, i] {
+      const at::internal::ThreadIdGuard number(static_cast<int>(i));
+      if (i * each < n) fn(i * each, std::min(n, (i + 1) * each));
+    });
+  }
+#else
   at::parallel_for(0, n, grain, fn);
+#endif
 }
 
 }  // namespace lockstep::kernels
