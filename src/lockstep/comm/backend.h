@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,12 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void finish(Clock::duration patience) = 0;
+  /// After finish(), of a transport whose calls are queued on a device: `passed` is called once, by another thread, when
+  /// the device is past the call. False: finish() was its end, and nothing is called.
+  virtual bool when_passed(std::function<void()> passed) {
+    (void)passed;
+    return false;
+  }
   /// After finish(), where the transport knows.
   virtual TransportTimes times() const { return {}; }
 };

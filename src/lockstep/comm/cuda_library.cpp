@@ -1,5 +1,6 @@
 #include "lockstep/comm/cuda_library.h"
 
+#include <atomic>
 #include <filesystem>
 
 #include <dlfcn.h>
@@ -9,9 +10,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/process.h"
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/device_group.h"
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +31,11 @@ std::filesystem::path own_file() {
   return name.empty() ? own_executable() : std::filesystem::path(name);
 }
 
+std::atomic<const CudaApi*>& instead() {
+  static std::atomic<const CudaApi*> table{nullptr};
+  return table;
+}
+
 }  // namespace
 
 std::filesystem::path cuda_library_path() {
@@ -42,6 +49,7 @@ std::filesystem::path cuda_library_path() {
 }
 
 const CudaApi* open_cuda_library(std::string& why) {
+  if (instead() != nullptr) return instead();
   const auto path = cuda_library_path();
   if (path.empty()) {
     why = fmt::format("{} is neither beside the program nor in ../lib", kLibrary);
@@ -77,13 +85,23 @@ const CudaApi& require_cuda_library() {
   return *api;
 }
 
+void use_cuda_library(const CudaApi* table) { instead() = table; }
+
+void limit_gpu(const std::string& device, double fraction) {
+  require_cuda_library().set_memory_fraction(gpu_of(device).value(), fraction);
+}
+
 std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
-                                           int device, Clock::duration patience) {
+                                           const std::string& device, Clock::duration patience) {
   const CudaApi& api = require_cuda_library();
   const auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.impl().store);
   const auto milliseconds = std::chrono::duration_cast<Milliseconds>(patience).count();
-  return std::unique_ptr<Backend>(api.make_nccl_backend(
-      {.store = store.get(), .rank = world.rank, .size = world.size, .device = device, .patience_ms = milliseconds}));
+  std::unique_ptr<DeviceGroup> group(api.make_nccl_group({.store = store.get(),
+                                                          .rank = world.rank,
+                                                          .size = world.size,
+                                                          .device = gpu_of(device).value(),
+                                                          .patience_ms = milliseconds}));
+  return make_device_backend(std::move(group), {.device = device, .size = world.size, .patience = patience});
 }
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 
 namespace lockstep {
 
+class Backend;
 class Rendezvous;
 struct World;
 
@@ -28,11 +29,17 @@ const CudaApi* open_cuda_library(std::string& why);
 /// As above; throws UserError(kUsage) with the reason and what to do.
 const CudaApi& require_cuda_library();
 
+/// Another table in the library's place, which then is not opened; nullptr: as before. For tests, before the first use.
+void use_cuda_library(const CudaApi* instead);
+
+/// So much of a GPU ("cuda:1") for this process.
+void limit_gpu(const std::string& device, double fraction);
+
 /// The most that one reduction over NCCL stages at once: larger pieces are no faster and cost the GPU's memory.
 inline constexpr int64_t kNcclStagingBytes = int64_t{64} << 20;
 
 /// NCCL between the ranks' GPUs; `name` is unique for job and group. Collective.
 std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
-                                           int device, Clock::duration patience);
+                                           const std::string& device, Clock::duration patience);
 
 }  // namespace lockstep

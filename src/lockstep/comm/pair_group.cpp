@@ -14,7 +14,7 @@ namespace {
 std::unique_ptr<Backend> make_backend(const World& pair, Rendezvous& meeting_point, const std::string& name,
                                       const PairOptions& options) {
   if (options.transport == "nccl") {
-    return make_nccl_backend(pair, meeting_point, name, pair.local_rank, options.patience);
+    return make_nccl_backend(pair, meeting_point, name, options.device, options.patience);
   }
   if (options.transport == "gloo") {
     return make_gloo_backend(pair, meeting_point, name, {.connecting = options.patience, .calls = options.patience});

@@ -24,7 +24,7 @@
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/frames.h"
 #include "lockstep/guard/tree_link.h"
-#include "lockstep/tensor/devices.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 
@@ -85,7 +85,8 @@ void prepare_device(const ConnectOptions& options) {
                                   transport_name(options.transport), options.device),
                       "use --transport auto, or --device cpu");
   }
-  require_cuda_library().set_device(*gpu);
+  (void)require_cuda_library();
+  stand_on_gpu(options.device);
 }
 
 std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
@@ -220,9 +221,8 @@ CommSetup connect_over(const World& world, Rendezvous& rendezvous, const Connect
   setup.control = std::make_unique<Communicator>(
       world, make_host_backend(world, rendezvous, options, "control"),
       CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "control"});
-  const auto gpu = gpu_of(options.device);
-  auto data = gpu ? make_nccl_backend(world, rendezvous, "nccl", *gpu, options.patience)
-                  : make_host_backend(world, rendezvous, options, "data");
+  auto data = gpu_of(options.device) ? make_nccl_backend(world, rendezvous, "nccl", options.device, options.patience)
+                                     : make_host_backend(world, rendezvous, options, "data");
   setup.data = std::make_unique<Communicator>(
       world, std::move(data), CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "data"});
   return setup;

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-/// How rows are cut is read by the host, wherever the rows are (model/model.h).
-bool stays_on_host(const std::string& slot) { return slot.ends_with("_ends"); }
+/// How rows and pictures are cut is read by the host, wherever they are (model/model.h).
+bool stays_on_host(const std::string& slot) { return slot.ends_with("_ends") || slot == "grid_thw"; }
 
 std::string name_of_place(const Tensor& tensor) {
   const auto memory = DeviceMemory::of(tensor);

@@ -163,7 +163,8 @@ using Named = std::map<std::string, Tensor>;
 
 struct JobOptions {
   PlanOptions plan{.compute = Dtype::kF32};
-  bool virtual_devices = false;  // even if the plan has one device alone
+  bool virtual_devices = false;     // even if the plan has one device alone
+  std::vector<std::string> gpus{};  // "fakegpu:0", …: then on these
   double learning_rate = 1e-3;
   AdamWOptions adamw;
   uint64_t seed = 1;
@@ -231,12 +232,13 @@ class Job {
 
   Named gradients() {
     Named all;
-    store_.visit_gradients(comm_, 0, [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.clone(); });
+    store_.visit_gradients(comm_, 0, [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.cpu().clone(); });
     return all;
   }
   Named weights() {
     Named all;
-    store_.visit_full(comm_, 0, Dtype::kF32, [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.clone(); });
+    store_.visit_full(comm_, 0, Dtype::kF32,
+                      [&](const ParamSource& s, const Tensor& v) { all[s.key] = v.cpu().clone(); });
     return all;
   }
   const Plan& plan() const { return plan_; }
@@ -247,6 +249,11 @@ class Job {
   /// Virtual devices where the plan has several or offloads: then the host is another place.
   static Devices devices_of(const JobOptions& options) {
     const Placement& placement = options.plan.placement;
+    if (!options.gpus.empty()) {
+      Devices devices{{}, DeviceMemory::host()};
+      for (const auto& name : options.gpus) devices.blocks.push_back(DeviceMemory::make(name, {.torch_device = name}));
+      return devices;
+    }
     const bool plain = !options.virtual_devices && placement.num_devices == 1 && !placement.offload_params &&
                        !placement.offload_optimizer;
     return plain ? Devices::one("cpu") : Devices::virtual_ones(placement.num_devices);

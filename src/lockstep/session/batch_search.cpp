@@ -10,8 +10,9 @@
 #include "lockstep/base/machine.h"
 #include "lockstep/base/process_memory.h"
 #include "lockstep/base/text_format.h"
-#include "lockstep/session/gpu_memory.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include "lockstep/base/machine.h"
 #include "lockstep/base/process_memory.h"
 #include "lockstep/plan/memory_forecast.h"
-#include "lockstep/session/gpu_memory.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {

@@ -8,11 +8,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_memory.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/device_map.h"
 #include "lockstep/plan/level.h"
 #include "lockstep/plan/max_memory.h"
-#include "lockstep/session/gpu_memory.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {
@@ -64,7 +65,7 @@ void place_on_host(Placement& placement, const RehearsalOptions& devices) {
 std::string name_of_device(const Job& job, const PlacementOptions& wanted, int index) {
   if (wanted.virtual_devices > 0) return fmt::format("virtual:{}", index);
   if (job.on_cpu()) return "cpu";
-  return fmt::format("cuda:{}", gpu_of(job.device).value() + index);
+  return fmt::format("{}:{}", job.device.substr(0, job.device.find(':')), gpu_of(job.device).value() + index);
 }
 
 /// Blocks as a map has them, and slices of what may move as levelling has them.

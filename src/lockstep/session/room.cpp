@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
-#include "lockstep/tensor/devices.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {

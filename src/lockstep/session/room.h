@@ -13,7 +13,7 @@
 #include "lockstep/plan/memory_forecast.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/session/forecast.h"
-#include "lockstep/session/gpu_memory.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 

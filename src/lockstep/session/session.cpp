@@ -21,6 +21,7 @@
 #include "lockstep/session/placement.h"
 #include "lockstep/session/room.h"
 #include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {
@@ -144,7 +145,11 @@ void Session::tell_memory(const EventBus& events) {
 ExecutorHooks Session::hooks() {
   ExecutorHooks hooks;
   const PlacementOptions& placement = options_.placement;
-  if (placement.debug_sync && !job_.on_cpu()) hooks.synchronize = require_cuda_library().synchronize;
+  if (placement.debug_sync && !job_.on_cpu()) {
+    hooks.synchronize = [devices = store_->devices()] {
+      for (const auto& device : devices.blocks) synchronize_gpu(device->torch_device());
+    };
+  }
   if (!placement.device_log.empty()) {
     const std::string rank = job_.world.size > 1 ? fmt::format(".rank-{}", job_.world.rank) : "";
     device_log_ = std::make_unique<DeviceLog>(placement.device_log.string() + rank);

@@ -6,6 +6,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StorageImpl.h>
 
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -38,7 +39,7 @@ void BufferPool::refill(const Tensor& tensor, MemoryUse use) const {
   const OnDevice scope(memory_);
   const UsedFor what(use);
   c10::OptionalDeviceGuard gpu;
-  if (storage->device_type() == c10::DeviceType::CUDA) gpu.reset_device(storage->device());
+  if (is_gpu(storage->device())) gpu.reset_device(storage->device());
   storage->set_data_ptr_noswap(c10::GetAllocator(storage->device_type())->allocate(storage->nbytes()));
 }
 

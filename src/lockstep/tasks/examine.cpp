@@ -19,9 +19,9 @@
 #include "lockstep/doctor/machine_facts.h"
 #include "lockstep/doctor/versions.h"
 #include "lockstep/plan/compatibility.h"
-#include "lockstep/session/gpu_memory.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/session/room.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/kernels.h"
 #include "lockstep/tensor/product.h"
 
@@ -225,7 +225,7 @@ void Examiner::look_at_links(Job& job) {
   if (world_.size > 1) {
     LinkOptions options{.pair = {.transport = job.data().backend_name(), .device = job.device},
                         .progress = progress("links")};
-    if (job.device != "cpu") options.synchronize = require_cuda_library().synchronize;
+    if (job.device != "cpu") options.synchronize = [device = job.device] { synchronize_gpu(device); };
     links_ = measure_links(world_, *job.comm.meeting_point, job.control(), options);
   }
   report_.run("links", "bandwidth", [&] { return judge_links(world_.size, job.data().backend_name(), links_); });

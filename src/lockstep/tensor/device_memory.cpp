@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/tensor/block_arena.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/hollow_ops.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -205,7 +206,7 @@ Gpus& gpus() {
 
 std::shared_ptr<DeviceMemory> DeviceMemory::make(std::string name, Options options) {
   host();
-  const bool gpu = options.torch_device.starts_with("cuda");
+  const bool gpu = gpu_of(options.torch_device).has_value();
   std::shared_ptr<DeviceMemory> made(new DeviceMemory(std::move(name), std::move(options)));
   if (gpu) {
     const std::lock_guard lock(gpus().mutex);
@@ -238,7 +239,7 @@ const std::shared_ptr<DeviceMemory>& DeviceMemory::current() {
 
 std::shared_ptr<DeviceMemory> DeviceMemory::of(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  if (tensor.is_cuda()) {
+  if (is_gpu(tensor.device())) {
     const std::lock_guard lock(gpus().mutex);
     const auto found = gpus().by_name.find(tensor.device().str());
     return found == gpus().by_name.end() ? nullptr : found->second.lock();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 
@@ -35,18 +36,12 @@ Devices Devices::rehearsed(int count, const DeviceMemory::Options& like, bool ho
   return devices;
 }
 
-std::optional<int> gpu_of(const std::string& torch_device) {
-  if (!torch_device.starts_with("cuda")) return std::nullopt;
-  const size_t colon = torch_device.find(':');
-  return colon == std::string::npos ? 0 : std::stoi(torch_device.substr(colon + 1));
-}
-
 Tensor move_to(const Tensor& tensor, const std::shared_ptr<DeviceMemory>& device) {
   if (!tensor.defined() || DeviceMemory::of(tensor) == device) return tensor;
   const OnDevice scope(device);
   if (device->rehearsed()) return tensor.clone();  // with values where there are some
   const c10::Device target(device->torch_device());
-  return tensor.device() == target ? tensor.clone() : tensor.to(target);
+  return tensor.device() == target ? tensor.clone() : sent_to(tensor, target);
 }
 
 }  // namespace lockstep

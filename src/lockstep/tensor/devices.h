@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +22,6 @@ struct Devices {
   /// For a rehearsal: devices that count and hold nothing, and a host alike; `host_too`: the one device is the host.
   static Devices rehearsed(int count, const DeviceMemory::Options& like, bool host_too);
 };
-
-/// 1 of "cuda:1", 0 of "cuda"; nothing for any other device.
-std::optional<int> gpu_of(const std::string& torch_device);
 
 /// The tensor itself when it stands there, else a copy of it there.
 Tensor move_to(const Tensor& tensor, const std::shared_ptr<DeviceMemory>& device);

@@ -9,6 +9,7 @@
 
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/agent.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 
@@ -41,6 +42,11 @@ void run_ranks(int n, const std::function<void(Rank&)>& body, const RanksOptions
         const World world{.rank = r, .size = n, .local_rank = r, .local_size = n, .source = "threads"};
         ConnectOptions connect_options{
             .transport = options.transport, .patience = options.patience, .rendezvous_patience = options.patience};
+        if (options.device) connect_options.device = options.device(r);
+        if (gpu_of(connect_options.device)) {
+          connect_options.transport = Transport::kAuto;
+          stand_on_gpu(connect_options.device);
+        }
         if (options.agent != nullptr) connect_options.recorder = adopted(*options.agent, world);
         Rank rank(world, n == 1 ? connect(world, connect_options) : connect_over(world, *rendezvous, connect_options));
         body(rank);

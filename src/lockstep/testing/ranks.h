@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/setup.h"
@@ -31,7 +32,8 @@ class Rank {
 struct RanksOptions {
   Transport transport = Transport::kShm;  // or kGloo; one rank is always solo
   Clock::duration patience = std::chrono::seconds(60);
-  Agent* agent = nullptr;  // borrowed: adopts the ranks, and judges what their boards show
+  std::function<std::string(int rank)> device{};  // "fakegpu:1"; the CPU without
+  Agent* agent = nullptr;                         // borrowed: adopts the ranks, and judges what their boards show
 };
 
 /// Runs `body` on n threads; rethrows the first exception (by rank). LibTorch is set to one thread.

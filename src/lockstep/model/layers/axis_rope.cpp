@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -19,7 +20,8 @@ std::pair<Tensor, Tensor> axis_rope(const Tensor& positions, const RopeConfig& r
   check(std::accumulate(rope.sections.begin(), rope.sections.end(), int64_t{0}) == half,
         "axis_rope: sections of all frequencies");
   const Tensor frequencies = from_values(std::span<const float>(rope.inverse_frequencies), {half});
-  const auto [cos, sin] = fn::rope_tables(positions, frequencies.to(positions.device()), rope.scaling, Dtype::kF32);
+  const auto [cos, sin] =
+      fn::rope_tables(positions, sent_to(frequencies, positions.device()), rope.scaling, Dtype::kF32);
   const auto chosen = [&](const Tensor& table) {
     std::vector<Tensor> parts;
     int64_t begin = 0;

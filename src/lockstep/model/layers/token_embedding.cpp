@@ -7,6 +7,7 @@
 
 #include "lockstep/model/layers/axis_rope.h"
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -40,7 +41,7 @@ Flow RopeTables::forward(const Params&, const Flow& in, const Context&) const {
   const Tensor positions_BT = given != nullptr ? *given : at::arange(ids_BT.size(1), ids_BT.options()).unsqueeze(0);
   const Tensor frequencies = from_values(std::span<const float>(rope_.inverse_frequencies),
                                          {static_cast<int64_t>(rope_.inverse_frequencies.size())});
-  auto [cos, sin] = fn::rope_tables(positions_BT, frequencies.to(ids_BT.device()), rope_.scaling, Dtype::kF32);
+  auto [cos, sin] = fn::rope_tables(positions_BT, sent_to(frequencies, ids_BT.device()), rope_.scaling, Dtype::kF32);
   return {{"cos", std::move(cos)}, {"sin", std::move(sin)}};
 }
 

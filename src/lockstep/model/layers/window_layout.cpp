@@ -11,6 +11,7 @@
 #include "lockstep/model/layers/axis_rope.h"
 #include "lockstep/model/layers/tap.h"
 #include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -96,23 +97,27 @@ WindowLayout::WindowLayout(std::string name, int64_t merge, int64_t window, Rope
 }
 
 Flow WindowLayout::forward(const Params&, const Flow& in, const Context& context) const {
-  const auto device = in["grid_thw"].device();
+  const auto& here = *DeviceMemory::current();  // the grid is the host's to read
+  const c10::Device device = here.rehearsed() ? in["grid_thw"].device() : c10::Device(here.torch_device());
   const std::vector<Grid> grids = grids_of(in["grid_thw"]);
   const WindowOrder order = window_order(grids, merge_, window_);
   const Tensor patch_order_P = column(patches_of(order.tokens, merge_ * merge_));
   Tensor places_2P = places_of(grids, merge_);
-  if (DeviceMemory::current()->rehearsed()) places_2P = places_2P.to(c10::kMeta);  // how large tables are matters alone
+  if (here.rehearsed()) places_2P = places_2P.to(c10::kMeta);  // how large tables are matters alone
   const auto [cos_PH, sin_PH] = axis_rope(places_2P.index_select(1, patch_order_P), rope_);
-  const auto there = [&](const Tensor& made) { return made.is_meta() ? made : made.to(device); };
+  const auto there = [&](const Tensor& made) { return made.is_meta() ? made : sent_to(made, device); };
   if (context.tap) {
     std::vector<int64_t> bounds{0};
     bounds.insert(bounds.end(), order.window_ends.begin(), order.window_ends.end());
     tap(context, "window_index", column(order.tokens));
     tap(context, "cu_window_seqlens", column(bounds));
   }
-  return {{"patch_order", patch_order_P.to(device)},  {"token_order", column(inverse_of(order.tokens)).to(device)},
-          {"window_ends", column(order.window_ends)}, {"frame_ends", column(order.frame_ends)},
-          {"vision_cos", there(cos_PH.unsqueeze(0))}, {"vision_sin", there(sin_PH.unsqueeze(0))}};
+  return {{"patch_order", sent_to(patch_order_P, device)},
+          {"token_order", sent_to(column(inverse_of(order.tokens)), device)},
+          {"window_ends", column(order.window_ends)},
+          {"frame_ends", column(order.frame_ends)},
+          {"vision_cos", there(cos_PH.unsqueeze(0))},
+          {"vision_sin", there(sin_PH.unsqueeze(0))}};
 }
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ namespace lockstep {
 
 /// Frames, rows and columns, in patches.
 using Grid = std::array<int64_t, 3>;
-/// "grid_thw" [N,3] i64, wherever it is.
+/// "grid_thw" [N,3] i64, of the host.
 std::vector<Grid> grids_of(const Tensor& grid_N3);
 
 /// Ends are counted in patches, each behind the last patch of a stretch.

@@ -121,6 +121,11 @@ class Device {
     return out;
   }
 
+  void limit(double fraction) {
+    const std::lock_guard lock(mutex_);
+    limit_ = static_cast<size_t>(fraction * static_cast<double>(bytes_));
+  }
+
   void reset_peaks() {
     const std::lock_guard lock(mutex_);
     most_allocated_ = allocated_;
@@ -152,6 +157,7 @@ class Device {
   }
 
   std::optional<size_t> from_system(size_t bytes) {
+    if (reserved_ + bytes > limit_) return std::nullopt;
     for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
       if (hole->second < bytes) continue;
       const auto [offset, rest] = *hole;
@@ -206,6 +212,7 @@ class Device {
 
   const int index_;
   const size_t bytes_;
+  size_t limit_ = bytes_;
   char* const addresses_;
   char* const real_;
   mutable std::mutex mutex_;                               // guards all below
@@ -301,6 +308,8 @@ void make_memory(int count, int64_t bytes) {
   for (int i = 0; i < count; ++i) devices().push_back(std::make_unique<Device>(i, static_cast<size_t>(bytes)));
   c10::SetAllocator(kType, &allocator());
 }
+
+void limit_memory(int device, double fraction) { devices().at(static_cast<size_t>(device))->limit(fraction); }
 
 c10::DeviceAllocator& allocator() {
   static auto* const one = new FakeAllocator;

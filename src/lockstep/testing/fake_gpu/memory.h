@@ -17,6 +17,8 @@ namespace lockstep::fake_gpu {
 /// Reserves addresses for all devices, and takes the place of LibTorch's allocator.
 void make_memory(int devices, int64_t bytes);
 c10::DeviceAllocator& allocator();
+/// A device gives so much of itself and no more.
+void limit_memory(int device, double fraction);
 /// Where the bytes of a device address stand.
 void* real(const void* address);
 

@@ -189,6 +189,29 @@ IValue made_like(const IValue& shape, c10::Device device) {
   return all;
 }
 
+/// An empty tensor that is given for a result gets the result's shape, as out= wants it.
+void make_room(const c10::OperatorHandle& op, const Stack& arguments) {
+  const auto& all = op.schema().arguments();
+  const auto lacks_room = [&](size_t i) {
+    return is_written(all[i]) && arguments[i].isTensor() && is_fake(arguments[i].toTensor()) &&
+           arguments[i].toTensor().numel() == 0;
+  };
+  bool any = false;
+  for (size_t i = 0; i < all.size(); ++i) any = any || lacks_room(i);
+  if (!any) return;
+  const Stack shapes = tried(op, arguments);
+  const auto& returns = op.schema().returns();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    if (!is_written(returns[i]) || !shapes[i].isTensor()) continue;
+    const Tensor out = written_argument(op.schema(), arguments, returns[i]).toTensor();
+    const Tensor shape = shapes[i].toTensor();
+    if (out.numel() > 0 || shape.numel() == 0) continue;
+    const Tensor room = at::empty_strided(shape.sizes(), shape.strides(), out.options());
+    out.unsafeGetTensorImpl()->set_storage_keep_dtype(room.storage());
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(room.sizes(), room.strides());
+  }
+}
+
 void launch(const c10::OperatorHandle& op, Stack* stack) {
   const auto& schema = op.schema();
   const auto& returns = schema.returns();
@@ -200,6 +223,7 @@ void launch(const c10::OperatorHandle& op, Stack* stack) {
   Stream& stream = current_stream(device);
   stream.check_health();
 
+  make_room(op, arguments);
   Stack on_cpu;
   for (const auto& argument : arguments) on_cpu.push_back(changed(kept_for_call(argument), on_host));
   ++state().launches;
@@ -349,6 +373,10 @@ void register_ops() {
   aten.impl("record_stream", TORCH_FN(record_stream));
   aten.impl("_local_scalar_dense", TORCH_FN(local_scalar));
   aten.impl("_fused_sdp_choice", TORCH_FN(fused_attention));
+  // Where LibTorch has an op composed of others for devices that lack a kernel: a GPU has one.
+  for (const char* name : {"native_layer_norm", "native_layer_norm_backward"}) {
+    aten.impl(name, CppFunction::makeFromBoxedFunction<&fallback>());
+  }
   aten.impl("convolution_overrideable", CppFunction::makeFromBoxedFunction<&convolution>());
   aten.impl("convolution_backward_overrideable", CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }

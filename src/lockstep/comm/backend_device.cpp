@@ -1,0 +1,224 @@
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <stop_token>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include "lockstep/base/worker.h"
+#include "lockstep/comm/cuda_library.h"  // kNcclStagingBytes
+#include "lockstep/comm/device_group.h"
+#include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/gpus.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);  // between looks at the calls under way
+
+/// Follows queued calls until the device is past them. Owns the decision to abort.
+class Watcher {
+ public:
+  Watcher(DeviceGroup& group, std::string device, Clock::duration patience)
+      : group_(group),
+        device_(std::move(device)),
+        patience_(patience),
+        worker_("device calls", [this](const std::stop_token& stop) { run(stop); }) {}
+
+  ~Watcher() {
+    worker_.request_stop();
+    wakes_.notify_all();
+  }
+
+  void watch(std::shared_ptr<DeviceCall> call) {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back({.call = std::move(call), .deadline = Deadline(patience_), .passed = {}});
+    wakes_.notify_all();
+  }
+
+  /// Calls it once the device is past the call; at once when it is.
+  void tell(const DeviceCall* call, std::function<void()> passed) {
+    const std::lock_guard lock(mutex_);
+    for (auto& one : calls_) {
+      if (one.call.get() == call) {
+        one.passed = std::move(passed);
+        return;
+      }
+    }
+    passed();
+  }
+
+  /// Throws when the group is not usable any more.
+  void check() const {
+    if (late_) throw CommTimeout{"a call on the GPU broke or did not end in time, and was aborted"};
+    if (aborted_) throw std::runtime_error("aborted on this rank");
+  }
+
+  void abort() {
+    if (!aborted_.exchange(true)) group_.abort();
+  }
+  bool aborted() const { return aborted_; }
+
+ private:
+  struct Call {
+    std::shared_ptr<DeviceCall> call;
+    Deadline deadline;
+    std::function<void()> passed;
+  };
+
+  void run(const std::stop_token& stop) {
+    stand_on_gpu(device_);  // else the looks below would start the first GPU too, from every rank
+    while (!stop.stop_requested()) {
+      if (oldest_is_late() && !aborted_) {
+        late_ = true;
+        abort();
+      }
+      std::unique_lock lock(mutex_);
+      if (calls_.empty())
+        wakes_.wait(lock, stop, [&] { return !calls_.empty(); });
+      else
+        wakes_.wait_for(lock, stop, kLook, [] { return false; });
+    }
+  }
+
+  /// Forgets calls that are over; true when one is late or broken.
+  bool oldest_is_late() {
+    const std::lock_guard lock(mutex_);
+    for (; !calls_.empty(); calls_.pop_front()) {
+      const Call& call = calls_.front();
+      if (!call.call->failure().empty()) return true;
+      if (!call.call->passed()) return call.deadline.passed();
+      if (call.passed) call.passed();
+    }
+    return false;
+  }
+
+  DeviceGroup& group_;
+  const std::string device_;
+  const Clock::duration patience_;
+  std::mutex mutex_;  // guards calls_
+  std::condition_variable_any wakes_;
+  std::deque<Call> calls_;
+  std::atomic<bool> late_{false}, aborted_{false};
+  Worker worker_;
+};
+
+class QueuedWork final : public Work {
+ public:
+  QueuedWork(std::shared_ptr<DeviceCall> call, Watcher& watcher, std::function<void()> after)
+      : call_(std::move(call)), watcher_(watcher), after_(std::move(after)) {}
+
+  void finish(Clock::duration) override {
+    watcher_.check();
+    call_->order_current_stream();
+    if (after_) after_();
+    watcher_.check();
+  }
+  bool when_passed(std::function<void()> passed) override {
+    watcher_.tell(call_.get(), std::move(passed));
+    return true;
+  }
+
+ private:
+  std::shared_ptr<DeviceCall> call_;
+  Watcher& watcher_;
+  std::function<void()> after_;
+};
+
+class DeviceBackend final : public Backend {
+ public:
+  DeviceBackend(std::unique_ptr<DeviceGroup> group, const DeviceBackendOptions& options)
+      : group_(std::move(group)),
+        size_(options.size),
+        device_(options.device),
+        watcher_(*group_, options.device, options.patience) {}
+
+  ~DeviceBackend() override {
+    if (watcher_.aborted()) return;
+    try {
+      group_->leave();
+    } catch (...) {  // the job is over, and its result stands: nothing is left that could be told
+    }
+  }
+
+  std::unique_ptr<Work> all_gather(const Tensor& full, const Tensor& shard) override {
+    watcher_.check();
+    const Tensor out = on_device(full), in = to_device(shard);
+    return started(group_->all_gather(out, in), copy_back(full, out));
+  }
+
+  /// All-to-all, then a sum in rank order: a transport's own reduce-scatter adds in an order that depends on its algorithm.
+  std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) override {
+    watcher_.check();
+    const Tensor in = to_device(staged), received = at::empty(in.sizes(), in.options());
+    return started(group_->all_to_all(received, in), [=, size = size_] {
+      const Tensor parts = received.view({size, -1});
+      const Tensor total = accumulate ? at::empty(sum.sizes(), parts.options().dtype(at::kFloat)) : sum;
+      total.copy_(parts.select(0, 0), /*non_blocking=*/true);
+      for (int64_t r = 1; r < size; ++r) total.add_(parts.select(0, r));
+      if (accumulate) sum.add_(total);
+    });
+  }
+
+  std::unique_ptr<Work> all_reduce(const Tensor& value, bool maximum) override {
+    watcher_.check();
+    const Tensor mine = to_device(value.reshape({-1}));
+    const Tensor all = at::empty({mine.numel() * size_}, mine.options());
+    return started(group_->all_gather(all, mine), [=, size = size_] {
+      const Tensor parts = all.view({size, -1});
+      const Tensor result = maximum ? parts.amax(0) : parts.select(0, 0).clone();
+      for (int64_t r = 1; r < size && !maximum; ++r) result.add_(parts.select(0, r));
+      value.copy_(result.view(value.sizes()));
+    });
+  }
+
+  std::unique_ptr<Work> broadcast(const Tensor& value, int root) override {
+    watcher_.check();
+    const Tensor there = to_device(value);
+    return started(group_->broadcast(there, root), copy_back(value, there));
+  }
+
+  /// On the device that this thread works for: a rank may drive several.
+  Tensor staging(int64_t numel, int scalar_type) override {
+    const std::string& here = DeviceMemory::current()->torch_device();
+    const c10::Device device = gpu_of(here) ? c10::Device(here) : device_;
+    return at::empty({numel}, at::TensorOptions().dtype(static_cast<at::ScalarType>(scalar_type)).device(device));
+  }
+  int64_t max_staging_bytes() const override { return kNcclStagingBytes; }
+  std::string name() const override { return group_->name(); }
+  void abort() override { watcher_.abort(); }
+
+ private:
+  Tensor on_device(const Tensor& tensor) const {
+    return is_gpu(tensor.device()) ? tensor : at::empty(tensor.sizes(), tensor.options().device(device_));
+  }
+  Tensor to_device(const Tensor& tensor) const { return is_gpu(tensor.device()) ? tensor : tensor.to(device_); }
+  /// Small host tensors travel through the device. The copy back waits for the device, as a host tensor must be
+  /// complete.
+  static std::function<void()> copy_back(const Tensor& tensor, const Tensor& on_device) {
+    if (is_gpu(tensor.device())) return {};
+    return [=] { tensor.copy_(on_device); };
+  }
+  std::unique_ptr<Work> started(std::shared_ptr<DeviceCall> call, std::function<void()> after) {
+    watcher_.watch(call);
+    return std::make_unique<QueuedWork>(std::move(call), watcher_, std::move(after));
+  }
+
+  std::unique_ptr<DeviceGroup> group_;
+  const int64_t size_;
+  const c10::Device device_;
+  Watcher watcher_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_device_backend(std::unique_ptr<DeviceGroup> group, const DeviceBackendOptions& options) {
+  return std::make_unique<DeviceBackend>(std::move(group), options);
+}
+
+}  // namespace lockstep

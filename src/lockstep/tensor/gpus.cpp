@@ -1,0 +1,71 @@
+#include "lockstep/tensor/gpus.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace lockstep {
+namespace {
+
+/// The device with its number, ready to be asked: LibTorch's allocator of CUDA knows no device before it is started.
+c10::Device started(const std::string& name) {
+  const c10::Device device(name);
+  at::globalContext().lazyInitDevice(device.type());
+  return {device.type(), static_cast<c10::DeviceIndex>(gpu_of(name).value())};
+}
+
+}  // namespace
+
+std::optional<int> gpu_of(const std::string& torch_device) {
+  const size_t colon = torch_device.find(':');
+  const std::string type = torch_device.substr(0, colon);
+  const bool gpu =
+      type == "cuda" || (c10::is_privateuse1_backend_registered() && type == c10::get_privateuse1_backend());
+  if (!gpu) return std::nullopt;
+  return colon == std::string::npos ? 0 : std::stoi(torch_device.substr(colon + 1));
+}
+
+bool is_gpu(const c10::Device& device) { return device.is_cuda() || device.is_privateuseone(); }
+
+Tensor sent_to(const Tensor& tensor, const c10::Device& device) {
+  if (!is_gpu(device)) return tensor.to(device);
+  // A GPU fetches from pinned memory by itself; with any other the host stands beside until it is done.
+  const bool pageable = tensor.is_cpu() && !tensor.is_pinned();
+  return (pageable ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/true);
+}
+
+GpuMemory gpu_memory(const std::string& name) {
+  const c10::Device device = started(name);
+  auto& allocator = *c10::getDeviceAllocator(device.type());
+  const auto [free_bytes, total_bytes] = allocator.getMemoryInfo(device.index());
+  const auto stats = allocator.getDeviceStats(device.index());
+  const auto &allocated = stats.allocated_bytes[0], &reserved = stats.reserved_bytes[0];  // 0: over all pools
+  return {.free_bytes = static_cast<int64_t>(free_bytes),
+          .total_bytes = static_cast<int64_t>(total_bytes),
+          .allocated_bytes = allocated.current,
+          .reserved_bytes = reserved.current,
+          .peak_allocated_bytes = allocated.peak,
+          .peak_reserved_bytes = reserved.peak};
+}
+
+void reset_gpu_peak(const std::string& name) {
+  const c10::Device device = started(name);
+  c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+}
+
+void empty_gpu_caches(const std::string& name) { c10::getDeviceAllocator(started(name).type())->emptyCache(); }
+
+void synchronize_gpu(const std::string& name) {
+  const c10::Device device = started(name);
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+void stand_on_gpu(const std::string& name) {
+  const c10::Device device = started(name);
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
+}  // namespace lockstep
