@@ -15,13 +15,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Before the first test of the program: LibTorch's autograd asks once how many devices there are.
+class FakeGpus : public testing::Environment {
+ public:
+  void SetUp() override { FakeGpu::install(4); }
+};
+[[maybe_unused]] const testing::Environment* const kFakeGpus = testing::AddGlobalTestEnvironment(new FakeGpus);
+
 class OnFakeGpus : public testing::Test {
  protected:
-  void SetUp() override {
-    FakeGpu::install(4);
-    use_cuda_library(&fake_cuda_api());
+  void SetUp() override { use_cuda_library(&fake_cuda_api()); }
+  void TearDown() override {
+    FakeGpu::delay(0us, 0us);
+    use_cuda_library(nullptr);
   }
-  void TearDown() override { FakeGpu::delay(0us, 0us); }
 };
 
 struct Result {
