@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxListed = 4;
-constexpr int64_t kOthersComeNs = 300'000'000;  // while sides are equally strong, for others to tip the scales
+constexpr int64_t kOthersComeNs = 300'000'000;  // for others, or for a side's next call, to tip the scales
 
 struct Track {
   const RankClass* ranks;
@@ -109,6 +109,18 @@ bool undecided(const Census& census, const std::string& group, const std::vector
     return std::any_of(one.sample.groups.begin(), one.sample.groups.end(),
                        [&](const GroupReport& report) { return report.name == group && report.entered < seq; });
   });
+}
+
+/// One side is through with the call and has just not come to its next one, the other has: that will show whether a call was
+/// left out, made besides, or made in another order.
+bool next_is_coming(const std::vector<Camp>& camps, uint64_t seq) {
+  const auto comes = [seq](const Camp& camp, const Camp& other) {
+    const RankReport& sample = camp.track.ranks->sample;
+    return camp.call->state == CallState::kDone && camp.track.group->find(seq + 1) == nullptr &&
+           other.track.group->find(seq + 1) != nullptr && !sample.over() &&
+           sample.read_ns - camp.call->entered_ns < kOthersComeNs;
+  };
+  return comes(camps.front(), camps.back()) || comes(camps.back(), camps.front());
 }
 
 constexpr size_t kLongestGap = 64;
@@ -311,7 +323,7 @@ Judgement judge_mismatch(const Census& census) {
     const uint64_t seq = first_divergence(tracks);
     if (seq == 0) continue;
     const auto camps = camps_at(tracks, seq);
-    if (camps.size() < 2 || undecided(census, group, camps, seq)) continue;
+    if (camps.size() < 2 || undecided(census, group, camps, seq) || next_is_coming(camps, seq)) continue;
     return {.verdict = Verdict::kEnd, .diagnosis = diagnose(group, camps, seq)};
   }
   return {};

@@ -234,5 +234,30 @@ TEST(Mismatch, NobodyIsAccusedForBeingAheadOrBehind) {
   EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
 }
 
+// A rank that made "norm" where others made "loss" may have left "loss" out, or make it next.
+TEST(Mismatch, WaitsForTheNextCallWhereItTellsWhatWasDone) {
+  TestCalls usual = training_calls(4), other = usual;
+  usual.push_back(test_call(Op::kAllReduce, "f32", {4}, "first", "step.cpp:1", ReduceOp::kSum));
+  usual.push_back(test_call(Op::kAllReduce, "f32", {4}, "second", "step.cpp:2", ReduceOp::kSum));
+  other.push_back(usual[usual.size() - 1]);
+  const auto judged = [&](const TestCalls& of_rank_1, double seconds_ago) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < 3; ++rank) {
+      RankReport report = running_rank(rank, 3);
+      GroupReport& group = add_calls(report, rank == 1 ? of_rank_1 : usual);
+      for (auto& record : group.tail) {
+        record.entered_ns = report.read_ns - static_cast<int64_t>(seconds_ago * 1e9);
+        record.state = CallState::kDone;
+      }
+      reports.push_back(report);
+    }
+    return judge_mismatch(census_of(reports));
+  };
+  EXPECT_EQ(judged(other, 0.01).verdict, Verdict::kFine);
+  EXPECT_NE(judged(other, 0.4).diagnosis.headline.find("skipped a call"), std::string::npos);
+  other.push_back(usual[usual.size() - 2]);
+  EXPECT_NE(judged(other, 0.01).diagnosis.headline.find("other order"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -13,7 +13,14 @@
 namespace lockstep {
 namespace {
 
-constexpr int kNodes = 1250, kLocal = 8, kRanks = kNodes * kLocal;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kNodes = 160;  // the same paths in a tenth of the time
+#else
+constexpr int kNodes = 1250;
+#endif
+constexpr int kLocal = 8, kRanks = kNodes * kLocal;
+constexpr int kDivergent = kRanks * 43 / 100 + 21, kDead = kRanks * 7 / 100 + 77, kBusy = kRanks - 1;
+constexpr int kLostNode = kNodes * 48 / 100;
 constexpr size_t kTail = 64;
 
 /// What rank `rank` shows; reports that are alike are made once.
@@ -94,26 +101,27 @@ TEST(Scale, NamesOneOfTenThousand) {
     return [&healthy, &report, culprit](int rank) -> const RankReport& { return rank == culprit ? report : healthy; };
   };
 
-  const Judgement mismatch = measured("mismatch", one_is(divergent, 4321));
+  const Judgement mismatch = measured("mismatch", one_is(divergent, kDivergent));
   EXPECT_EQ(mismatch.verdict, Verdict::kEnd);
   EXPECT_EQ(mismatch.diagnosis.fault, Fault::kMismatch);
-  EXPECT_EQ(mismatch.diagnosis.culprits, RankSet({4321}));
-  EXPECT_EQ(mismatch.diagnosis.sides[0].ranks.text(), "0-4320, 4322-9999");
+  EXPECT_EQ(mismatch.diagnosis.culprits, RankSet({kDivergent}));
+  EXPECT_EQ(mismatch.diagnosis.sides[0].ranks.text(),
+            fmt::format("0-{}, {}-{}", kDivergent - 1, kDivergent + 1, kRanks - 1));
 
-  const Judgement death = measured("death", one_is(dead, 777));
+  const Judgement death = measured("death", one_is(dead, kDead));
   EXPECT_EQ(death.verdict, Verdict::kEnd);
   EXPECT_EQ(death.diagnosis.fault, Fault::kDeath);
-  EXPECT_EQ(death.diagnosis.culprits, RankSet({777}));
+  EXPECT_EQ(death.diagnosis.culprits, RankSet({kDead}));
 
-  const Judgement stall = measured("stall", one_is(busy, 9999));
+  const Judgement stall = measured("stall", one_is(busy, kBusy));
   EXPECT_EQ(stall.verdict, Verdict::kNotice);
   EXPECT_EQ(stall.diagnosis.fault, Fault::kStall);
-  EXPECT_EQ(stall.diagnosis.culprits, RankSet({9999}));
+  EXPECT_EQ(stall.diagnosis.culprits, RankSet({kBusy}));
 
-  const Judgement lost = measured("lost node", one_is(healthy, 0), {600});
+  const Judgement lost = measured("lost node", one_is(healthy, 0), {kLostNode});
   EXPECT_EQ(lost.verdict, Verdict::kEnd);
   EXPECT_EQ(lost.diagnosis.fault, Fault::kLostNode);
-  EXPECT_EQ(lost.diagnosis.culprits.text(), "4800-4807");
+  EXPECT_EQ(lost.diagnosis.culprits.text(), fmt::format("{}-{}", kLostNode * kLocal, kLostNode * kLocal + kLocal - 1));
 }
 
 // Ranks that run ahead of each other by up to a dozen calls, no two neighbours in the same place.
@@ -126,11 +134,11 @@ TEST(Scale, RanksAtManyPlacesAreNoTrouble) {
   other[485].label = "another";
   const RankReport divergent = standing(other, 0.5);
   const auto boards = [&](int rank) -> const RankReport& {
-    return rank == 5000 ? divergent : places[static_cast<size_t>(rank) * 7919 % places.size()];
+    return rank == kRanks / 2 ? divergent : places[static_cast<size_t>(rank) * 7919 % places.size()];
   };
   const Judgement judgement = measured("a dozen places", boards);
   EXPECT_EQ(judgement.verdict, Verdict::kEnd);
-  EXPECT_EQ(judgement.diagnosis.culprits, RankSet({5000}));
+  EXPECT_EQ(judgement.diagnosis.culprits, RankSet({kRanks / 2}));
 }
 
 // An error that every rank words in its own way: thousands of standings, which still fit into a message.

@@ -26,12 +26,10 @@ State& state() {
 namespace {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
-constexpr int kMostDevices = 8;
-
 /// Where a thread stands: every thread begins on device 0 and on the default streams.
 struct Standing {
   c10::DeviceIndex device = 0;
-  std::array<int64_t, kMostDevices> stream{};
+  std::array<int64_t, State::kMostDevices> stream{};
 };
 Standing& standing() {
   thread_local Standing here;
@@ -86,7 +84,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     const auto shared = recorded(event).event;
     stream_of(stream).push([shared, moment = shared->newest()] { shared->wait_for(moment); });
   }
-  bool queryEvent(void* event) const override { return event == nullptr || recorded(event).event->over(); }
+  bool queryEvent(void* event) const override {
+    start(standing().device);
+    return event == nullptr || recorded(event).event->over();
+  }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     delete static_cast<RecordedEvent*>(event);
   }
@@ -138,7 +139,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 }  // namespace fake_gpu
 
 void FakeGpu::install(int count, int64_t bytes) {
-  check(count >= 1 && count <= fake_gpu::kMostDevices, "fake GPUs: 1 to 8");
+  check(count >= 1 && count <= fake_gpu::State::kMostDevices, "fake GPUs: 1 to 8");
   static const int installed = [&] {
     c10::register_privateuse1_backend("fakegpu");
     fake_gpu::state().devices = count;
@@ -162,6 +163,8 @@ FakeGpuCounts FakeGpu::counts() {
 
 FakeGpu::Hold::Hold(Which which) : which_(which) { ++fake_gpu::state().holds_of(which == Which::kDefault); }
 FakeGpu::Hold::~Hold() { --fake_gpu::state().holds_of(which_ == Which::kDefault); }
+
+bool FakeGpu::started(int index) { return fake_gpu::state().started.at(static_cast<size_t>(index)); }
 
 void FakeGpu::delay(std::chrono::microseconds default_stream, std::chrono::microseconds other_streams) {
   fake_gpu::state().default_delay_us = default_stream.count();

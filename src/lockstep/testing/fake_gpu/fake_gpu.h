@@ -39,6 +39,9 @@ class FakeGpu {
   static std::string name(int index);  // "fakegpu:1", as LibTorch reads it
 
   static FakeGpuCounts counts();
+  /// Whether a thread has allocated on the device, or asked for an event while it stood there: with CUDA that opens a context
+  /// of half a GiB, by mistake as well.
+  static bool started(int index);
 
   /// While it lives nothing runs on the default streams of all devices, or on all others. What the host waits for there
   /// would wait for ever.

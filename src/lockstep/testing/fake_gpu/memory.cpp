@@ -246,6 +246,7 @@ class FakeAllocator final : public c10::DeviceAllocator {
     const c10::impl::VirtualGuardImpl guard(kType);
     const c10::Device device = guard.getDevice();
     if (bytes == 0) return {nullptr, nullptr, &c10::detail::deleteNothing, device};
+    start(device.index());
     void* const data = devices().at(static_cast<size_t>(device.index()))->take(bytes, guard.getStream(device).id());
     return {data, data, &give_back, device};
   }
