@@ -112,8 +112,10 @@ bool undecided(const Census& census, const std::string& group, const std::vector
 }
 
 /// One side is through with the call and has just not come to its next one, the other has: that will show whether a call was
-/// left out, made besides, or made in another order.
-bool next_is_coming(const std::vector<Camp>& camps, uint64_t seq) {
+/// left out, made besides, or made in another order. Not where a rank has said its last words: then the job ends now.
+bool next_is_coming(const Census& census, const std::vector<Camp>& camps, uint64_t seq) {
+  const auto speaks = [](const RankClass& one) { return one.sample.last_words.has_value(); };
+  if (std::any_of(census.classes.begin(), census.classes.end(), speaks)) return false;
   const auto comes = [seq](const Camp& camp, const Camp& other) {
     const RankReport& sample = camp.track.ranks->sample;
     return camp.call->state == CallState::kDone && camp.track.group->find(seq + 1) == nullptr &&
@@ -323,7 +325,7 @@ Judgement judge_mismatch(const Census& census) {
     const uint64_t seq = first_divergence(tracks);
     if (seq == 0) continue;
     const auto camps = camps_at(tracks, seq);
-    if (camps.size() < 2 || undecided(census, group, camps, seq) || next_is_coming(camps, seq)) continue;
+    if (camps.size() < 2 || undecided(census, group, camps, seq) || next_is_coming(census, camps, seq)) continue;
     return {.verdict = Verdict::kEnd, .diagnosis = diagnose(group, camps, seq)};
   }
   return {};

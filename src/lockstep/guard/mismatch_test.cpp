@@ -240,10 +240,12 @@ TEST(Mismatch, WaitsForTheNextCallWhereItTellsWhatWasDone) {
   usual.push_back(test_call(Op::kAllReduce, "f32", {4}, "first", "step.cpp:1", ReduceOp::kSum));
   usual.push_back(test_call(Op::kAllReduce, "f32", {4}, "second", "step.cpp:2", ReduceOp::kSum));
   other.push_back(usual[usual.size() - 1]);
-  const auto judged = [&](const TestCalls& of_rank_1, double seconds_ago) {
+  const auto judged = [&](const TestCalls& of_rank_1, double seconds_ago, const std::string& words = "") {
     std::vector<RankReport> reports;
     for (int rank = 0; rank < 3; ++rank) {
       RankReport report = running_rank(rank, 3);
+      if (rank == 0 && !words.empty())
+        report.last_words = LastWordsReport{.exit_code = 70, .at_ns = report.read_ns, .message = words};
       GroupReport& group = add_calls(report, rank == 1 ? of_rank_1 : usual);
       for (auto& record : group.tail) {
         record.entered_ns = report.read_ns - static_cast<int64_t>(seconds_ago * 1e9);
@@ -254,6 +256,7 @@ TEST(Mismatch, WaitsForTheNextCallWhereItTellsWhatWasDone) {
     return judge_mismatch(census_of(reports));
   };
   EXPECT_EQ(judged(other, 0.01).verdict, Verdict::kFine);
+  EXPECT_EQ(judged(other, 0.01, "the sequence of calls differs").verdict, Verdict::kEnd) << "the job ends now";
   EXPECT_NE(judged(other, 0.4).diagnosis.headline.find("skipped a call"), std::string::npos);
   other.push_back(usual[usual.size() - 2]);
   EXPECT_NE(judged(other, 0.01).diagnosis.headline.find("other order"), std::string::npos);

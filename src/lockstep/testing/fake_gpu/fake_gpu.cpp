@@ -164,6 +164,9 @@ FakeGpuCounts FakeGpu::counts() {
 FakeGpu::Hold::Hold(Which which) : which_(which) { ++fake_gpu::state().holds_of(which == Which::kDefault); }
 FakeGpu::Hold::~Hold() { --fake_gpu::state().holds_of(which_ == Which::kDefault); }
 
+void FakeGpu::forget_started() {
+  for (auto& started : fake_gpu::state().started) started = false;
+}
 bool FakeGpu::started(int index) { return fake_gpu::state().started.at(static_cast<size_t>(index)); }
 
 void FakeGpu::delay(std::chrono::microseconds default_stream, std::chrono::microseconds other_streams) {

@@ -42,6 +42,7 @@ class FakeGpu {
   /// Whether a thread has allocated on the device, or asked for an event while it stood there: with CUDA that opens a context
   /// of half a GiB, by mistake as well.
   static bool started(int index);
+  static void forget_started();
 
   /// While it lives nothing runs on the default streams of all devices, or on all others. What the host waits for there
   /// would wait for ever.

@@ -23,7 +23,7 @@ namespace {
 
 class FakeGpuTest : public testing::Test {
  protected:
-  void SetUp() override { FakeGpu::install(2); }
+  void SetUp() override { FakeGpu::install(4); }
   static at::TensorOptions on(int device) { return at::device(FakeGpu::device(device)); }
   static c10::impl::VirtualGuardImpl streams() { return c10::impl::VirtualGuardImpl(FakeGpu::device(0).type()); }
   static c10::Stream other_stream(int device) { return streams().getStreamFromGlobalPool(FakeGpu::device(device)); }
