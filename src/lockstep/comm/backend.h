@@ -25,12 +25,10 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void finish(Clock::duration patience) = 0;
-  /// After finish(), of a transport whose calls are queued on a device: `passed` is called once, by another thread, when
-  /// the device is past the call. False: finish() was its end, and nothing is called.
-  virtual bool when_passed(std::function<void()> passed) {
-    (void)passed;
-    return false;
-  }
+  /// Whether finish() only orders what follows on a device behind the call, which may still be under way.
+  virtual bool queued() const { return false; }
+  /// After finish() of a queued one: `passed` is called once, by any thread, when the device is past the call.
+  virtual void when_passed(std::function<void()> passed) { passed(); }
   /// After finish(), where the transport knows.
   virtual TransportTimes times() const { return {}; }
 };

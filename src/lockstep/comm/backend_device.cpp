@@ -11,7 +11,6 @@
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/worker.h"
-#include "lockstep/comm/cuda_library.h"  // kNcclStagingBytes
 #include "lockstep/comm/device_group.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/gpus.h"
@@ -20,6 +19,15 @@ namespace lockstep {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // between looks at the calls under way
+
+/// A call under way.
+struct Watched {
+  std::shared_ptr<DeviceCall> call;
+  Deadline deadline;
+  // Under the watcher's lock.
+  bool over = false;
+  std::function<void()> passed{};
+};
 
 /// Follows queued calls until the device is past them. Owns the decision to abort.
 class Watcher {
@@ -35,22 +43,22 @@ class Watcher {
     wakes_.notify_all();
   }
 
-  void watch(std::shared_ptr<DeviceCall> call) {
+  std::shared_ptr<Watched> watch(std::shared_ptr<DeviceCall> call) {
+    auto watched = std::make_shared<Watched>(Watched{.call = std::move(call), .deadline = Deadline(patience_)});
     const std::lock_guard lock(mutex_);
-    calls_.push_back({.call = std::move(call), .deadline = Deadline(patience_), .passed = {}});
+    calls_.push_back(watched);
     wakes_.notify_all();
+    return watched;
   }
 
   /// Calls it once the device is past the call; at once when it is.
-  void tell(const DeviceCall* call, std::function<void()> passed) {
+  void tell(Watched& watched, std::function<void()> passed) {
     const std::lock_guard lock(mutex_);
-    for (auto& one : calls_) {
-      if (one.call.get() == call) {
-        one.passed = std::move(passed);
-        return;
-      }
+    if (watched.over) {
+      passed();
+    } else {
+      watched.passed = std::move(passed);
     }
-    passed();
   }
 
   /// Throws when the group is not usable any more.
@@ -65,35 +73,33 @@ class Watcher {
   bool aborted() const { return aborted_; }
 
  private:
-  struct Call {
-    std::shared_ptr<DeviceCall> call;
-    Deadline deadline;
-    std::function<void()> passed;
-  };
-
+  /// A device that cannot be asked is broken too: LibTorch throws from then on.
   void run(const std::stop_token& stop) {
-    stand_on_gpu(device_);  // else the looks below would start the first GPU too, from every rank
-    while (!stop.stop_requested()) {
-      if (oldest_is_late() && !aborted_) {
-        late_ = true;
-        abort();
-      }
-      std::unique_lock lock(mutex_);
-      if (calls_.empty())
-        wakes_.wait(lock, stop, [&] { return !calls_.empty(); });
-      else
-        wakes_.wait_for(lock, stop, kLook, [] { return false; });
+    try {
+      stand_on_gpu(device_);  // else the looks below would start the first GPU too, from every rank
+      while (!stop.stop_requested() && !aborted_ && !oldest_is_late()) pause(stop);
+    } catch (const std::exception&) {
     }
+    if (stop.stop_requested() || aborted_) return;
+    late_ = true;
+    abort();
+  }
+
+  void pause(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    wakes_.wait(lock, stop, [&] { return !calls_.empty(); });
+    wakes_.wait_for(lock, stop, kLook, [] { return false; });
   }
 
   /// Forgets calls that are over; true when one is late or broken.
   bool oldest_is_late() {
     const std::lock_guard lock(mutex_);
     for (; !calls_.empty(); calls_.pop_front()) {
-      const Call& call = calls_.front();
-      if (!call.call->failure().empty()) return true;
-      if (!call.call->passed()) return call.deadline.passed();
-      if (call.passed) call.passed();
+      Watched& oldest = *calls_.front();
+      if (!oldest.call->failure().empty()) return true;
+      if (!oldest.call->passed()) return oldest.deadline.passed();
+      oldest.over = true;
+      if (oldest.passed) oldest.passed();
     }
     return false;
   }
@@ -101,31 +107,29 @@ class Watcher {
   DeviceGroup& group_;
   const std::string device_;
   const Clock::duration patience_;
-  std::mutex mutex_;  // guards calls_
+  std::mutex mutex_;  // guards calls_ and what they say
   std::condition_variable_any wakes_;
-  std::deque<Call> calls_;
+  std::deque<std::shared_ptr<Watched>> calls_;
   std::atomic<bool> late_{false}, aborted_{false};
   Worker worker_;
 };
 
 class QueuedWork final : public Work {
  public:
-  QueuedWork(std::shared_ptr<DeviceCall> call, Watcher& watcher, std::function<void()> after)
-      : call_(std::move(call)), watcher_(watcher), after_(std::move(after)) {}
+  QueuedWork(std::shared_ptr<Watched> watched, Watcher& watcher, std::function<void()> after)
+      : watched_(std::move(watched)), watcher_(watcher), after_(std::move(after)) {}
 
   void finish(Clock::duration) override {
     watcher_.check();
-    call_->order_current_stream();
+    watched_->call->order_current_stream();
     if (after_) after_();
     watcher_.check();
   }
-  bool when_passed(std::function<void()> passed) override {
-    watcher_.tell(call_.get(), std::move(passed));
-    return true;
-  }
+  bool queued() const override { return true; }
+  void when_passed(std::function<void()> passed) override { watcher_.tell(*watched_, std::move(passed)); }
 
  private:
-  std::shared_ptr<DeviceCall> call_;
+  std::shared_ptr<Watched> watched_;
   Watcher& watcher_;
   std::function<void()> after_;
 };
@@ -189,7 +193,7 @@ class DeviceBackend final : public Backend {
     const c10::Device device = gpu_of(here) ? c10::Device(here) : device_;
     return at::empty({numel}, at::TensorOptions().dtype(static_cast<at::ScalarType>(scalar_type)).device(device));
   }
-  int64_t max_staging_bytes() const override { return kNcclStagingBytes; }
+  int64_t max_staging_bytes() const override { return kDeviceStagingBytes; }
   std::string name() const override { return group_->name(); }
   void abort() override { watcher_.abort(); }
 
@@ -205,8 +209,7 @@ class DeviceBackend final : public Backend {
     return [=] { tensor.copy_(on_device); };
   }
   std::unique_ptr<Work> started(std::shared_ptr<DeviceCall> call, std::function<void()> after) {
-    watcher_.watch(call);
-    return std::make_unique<QueuedWork>(std::move(call), watcher_, std::move(after));
+    return std::make_unique<QueuedWork>(watcher_.watch(std::move(call)), watcher_, std::move(after));
   }
 
   std::unique_ptr<DeviceGroup> group_;

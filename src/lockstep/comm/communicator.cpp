@@ -130,10 +130,13 @@ void Communicator::finish(Pending& pending) {
   } catch (const std::exception& e) {
     fail(pending.seq_, std::string("broke: ") + first_line(e.what()));
   }
-  const auto done = [recorder = recorder_, group = group_, seq = pending.seq_] {
-    recorder->set_state(group, seq, CallState::kDone);
-  };
-  if (!work->when_passed(done)) done();
+  if (work->queued()) {
+    work->when_passed([recorder = recorder_, group = group_, seq = pending.seq_] {
+      recorder->set_state(group, seq, CallState::kDone);
+    });
+  } else {
+    recorder_->set_state(group_, pending.seq_, CallState::kDone);
+  }
   const auto waited = Clock::now() - start;
   recorder_->wait_ends(group_, waited);
   pending.cost_.ended(waited, work->times());

@@ -35,9 +35,6 @@ void use_cuda_library(const CudaApi* instead);
 /// So much of a GPU ("cuda:1") for this process.
 void limit_gpu(const std::string& device, double fraction);
 
-/// The most that one reduction over NCCL stages at once: larger pieces are no faster and cost the GPU's memory.
-inline constexpr int64_t kNcclStagingBytes = int64_t{64} << 20;
-
 /// NCCL between the ranks' GPUs; `name` is unique for job and group. Collective.
 std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
                                            const std::string& device, Clock::duration patience);

@@ -39,6 +39,9 @@ class DeviceGroup {
   virtual void leave() = 0;
 };
 
+/// The most that one reduction between devices stages at once: larger pieces are no faster and cost the GPU's memory.
+inline constexpr int64_t kDeviceStagingBytes = int64_t{64} << 20;
+
 struct DeviceBackendOptions {
   std::string device;  // "cuda:1": where tensors of the host travel from
   int size = 1;

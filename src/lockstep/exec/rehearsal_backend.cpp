@@ -8,7 +8,7 @@
 
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
-#include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/device_group.h"
 #include "lockstep/state/buffer_pool.h"
 #include "lockstep/tensor/make.h"
 
@@ -51,7 +51,7 @@ class RehearsedTransport final : public RehearsalBackend {
   }
   int64_t max_staging_bytes() const override {
     if (transport_ == "shm") return kDataSlotBytes;
-    return transport_ == "nccl" ? kNcclStagingBytes : kGlooStagingBytes;
+    return transport_ == "nccl" ? kDeviceStagingBytes : kGlooStagingBytes;
   }
   /// Each slot is met by the largest calls sooner or later. A rank fills its own slots from their beginning; of its peers'
   /// it reads what they gather and its part of what they stage, which for the last rank lies at the end.

@@ -1,13 +1,18 @@
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/device_group.h"
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/testing/fake_gpu/fake_group.h"
 #include "lockstep/testing/ranks.h"
@@ -16,6 +21,31 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+
+/// Of a device that broke after the call was queued.
+class BrokenCall final : public DeviceCall {
+ public:
+  void order_current_stream() override {}
+  bool passed() const override { throw std::runtime_error("an illegal memory access was encountered"); }
+  std::string failure() const override { return {}; }
+};
+class BrokenGroup final : public DeviceGroup {
+ public:
+  explicit BrokenGroup(std::atomic<bool>& aborted) : aborted_(aborted) {}
+  std::shared_ptr<DeviceCall> all_gather(const Tensor&, const Tensor&) override {
+    return std::make_shared<BrokenCall>();
+  }
+  std::shared_ptr<DeviceCall> all_to_all(const Tensor&, const Tensor&) override {
+    return std::make_shared<BrokenCall>();
+  }
+  std::shared_ptr<DeviceCall> broadcast(const Tensor&, int) override { return std::make_shared<BrokenCall>(); }
+  std::string name() const override { return "broken"; }
+  void abort() override { aborted_ = true; }
+  void leave() override {}
+
+ private:
+  std::atomic<bool>& aborted_;
+};
 
 /// comm/backend_device, here since launchers in comm's tests fork, which a process of many threads should not. Two ranks on the third and the fourth GPU: the first one must stay untouched.
 class DeviceBackendTest : public testing::Test {
@@ -72,6 +102,42 @@ TEST_F(DeviceBackendTest, ACallIsDoneWhenTheDeviceIsPastIt) {
       },
       on_gpus());
   EXPECT_FALSE(FakeGpu::started(0)) << "by the thread that watches the calls";
+}
+
+TEST_F(DeviceBackendTest, ACallThatTheDeviceDoesNotComeToIsAborted) {
+  std::unique_ptr<FakeGpu::Hold> hold = std::make_unique<FakeGpu::Hold>(FakeGpu::Hold::Which::kOthers);
+  run_ranks(
+      2,
+      [&](Rank& rank) {
+        const Tensor shard = value(rank, 1), full = value(rank, 0, 16);
+        rank.data().all_gather(full, shard, "gather").wait();
+        std::string said;
+        for (int i = 0; i < 500 && said.empty(); ++i) {
+          std::this_thread::sleep_for(10ms);
+          try {
+            rank.data().all_gather(full, shard, "after").wait();
+          } catch (const CollectiveError& error) {
+            said = error.what();
+          }
+        }
+        EXPECT_NE(said.find("was aborted"), std::string::npos) << said;
+        rank.control().barrier("both have seen it");
+        if (rank.id() == 0) hold.reset();
+      },
+      on_gpus(2s));
+}
+
+/// LibTorch throws from then on whatever a broken device is asked.
+TEST_F(DeviceBackendTest, ADeviceThatCannotBeAskedBreaksItsCalls) {
+  std::atomic<bool> aborted{false};
+  const auto backend = make_device_backend(std::make_unique<BrokenGroup>(aborted),
+                                           {.device = FakeGpu::name(2), .size = 1, .patience = 60s});
+  const Tensor one = at::full({4}, 1.0, at::device(FakeGpu::device(2)));
+  const auto gather = backend->all_gather(at::empty_like(one), one);
+  for (int i = 0; i < 500 && !aborted; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(aborted);
+  EXPECT_THROW(gather->finish(60s), CommTimeout);
+  EXPECT_THROW(backend->all_gather(at::empty_like(one), one), CommTimeout);
 }
 
 }  // namespace

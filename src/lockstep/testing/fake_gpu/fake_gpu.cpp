@@ -121,6 +121,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 class Hooks final : public at::PrivateUse1HooksInterface {
  public:
+  void init() const override { state().initialized = true; }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return state().devices > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }

@@ -12,11 +12,14 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
+
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {
@@ -138,6 +141,23 @@ TEST_F(FakeGpuTest, BeginsOnDevice0InEveryThread) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take the fault for one of theirs
 using FakeGpuDeathTest = FakeGpuTest;
+
+TEST_F(FakeGpuDeathTest, KnowsNoMemoryBeforeItIsStarted) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process in which nothing has run
+  EXPECT_EXIT(
+      {
+        bool refused = false;
+        try {
+          c10::getDeviceAllocator(FakeGpu::device(1).type())->getDeviceStats(1);
+        } catch (const c10::Error&) {
+          refused = true;
+        }
+        const GpuMemory memory = gpu_memory(FakeGpu::name(1));
+        std::_Exit(refused && memory.total_bytes > 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST_F(FakeGpuDeathTest, DiesWhenTheHostReadsItsMemory) {
   const at::Tensor x = at::ones({4}, on(0));
   EXPECT_EXIT(

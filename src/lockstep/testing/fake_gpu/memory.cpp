@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
@@ -246,6 +247,7 @@ class FakeAllocator final : public c10::DeviceAllocator {
     const c10::impl::VirtualGuardImpl guard(kType);
     const c10::Device device = guard.getDevice();
     if (bytes == 0) return {nullptr, nullptr, &c10::detail::deleteNothing, device};
+    at::globalContext().lazyInitDevice(kType);
     start(device.index());
     void* const data = devices().at(static_cast<size_t>(device.index()))->take(bytes, guard.getStream(device).id());
     return {data, data, &give_back, device};
@@ -253,7 +255,7 @@ class FakeAllocator final : public c10::DeviceAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(real(to), real(from), count); }
 
-  bool initialized() override { return true; }
+  bool initialized() override { return state().initialized; }
   void emptyCache(c10::MempoolId_t) override {
     for (const auto& device : devices()) device->empty_cache();
   }
@@ -268,7 +270,11 @@ class FakeAllocator final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return of(device).room(); }
 
  private:
-  static Device& of(c10::DeviceIndex device) { return *devices().at(static_cast<size_t>(device)); }
+  /// CUDA's allocator knows no device before LibTorch has started it.
+  static Device& of(c10::DeviceIndex device) {
+    TORCH_CHECK(state().initialized, "fake GPU: the allocator is not initialized");
+    return *devices().at(static_cast<size_t>(device));
+  }
 };
 
 /// Addresses of pinned blocks.

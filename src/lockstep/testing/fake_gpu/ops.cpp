@@ -60,7 +60,7 @@ Tensor of_zeros(const Tensor& x) {
   return at::empty_strided(x.sizes(), x.strides(), at::device(at::kCPU).dtype(x.scalar_type())).zero_();
 }
 
-/// Every fake tensor of a value, also of lists, as `change` wants it; devices become those of the new tensors.
+/// Every fake tensor of a value, also of lists, as `change` wants it.
 template <typename Change>
 IValue changed(const IValue& value, const Change& change) {
   const auto one = [&](const Tensor& x) { return is_fake(x) ? change(x) : x; };

@@ -11,6 +11,7 @@ namespace lockstep::fake_gpu {
 struct State {
   static constexpr int kMostDevices = 8;
   std::atomic<int> devices{0};
+  std::atomic<bool> initialized{false};  // LibTorch has asked for it
   std::array<std::atomic<bool>, kMostDevices> started{};
   std::atomic<int64_t> launches{0}, host_waits{0}, system_allocations{0};
   std::atomic<int64_t> default_delay_us{0}, other_delay_us{0};

@@ -32,8 +32,6 @@ void Event::pass(uint64_t moment) {
   passed_cv_.notify_all();
 }
 
-void Event::wait() { wait_for(newest()); }
-
 void Event::wait_for(uint64_t moment) {
   std::unique_lock lock(mutex_);
   passed_cv_.wait(lock, [&] { return passed_ >= moment; });

@@ -17,7 +17,6 @@ class Event {
  public:
   uint64_t begin();  // the moment that now counts
   void pass(uint64_t moment);
-  void wait();  // for the newest one at the time of the call; the caller's thread stands
   bool over() const;
   uint64_t newest() const;
   void wait_for(uint64_t moment);
