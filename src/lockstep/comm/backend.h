@@ -19,6 +19,12 @@ struct TransportTimes {
   bool busy_told = false, late_told = false;
 };
 
+/// What is told of a call that is queued on a device, by any thread.
+struct QueuedNews {
+  std::function<void()> passed;                        // once: the device is past it
+  std::function<void(Clock::time_point since)> waits;  // again and again, while the device has stood in it for long
+};
+
 /// A launched call. finish() returns when the result is in place; throws CommTimeout after `patience`, any other
 /// exception when the transport failed. Called once, in launch order or any other, by the thread that launched.
 class Work {
@@ -27,8 +33,8 @@ class Work {
   virtual void finish(Clock::duration patience) = 0;
   /// Whether finish() only orders what follows on a device behind the call, which may still be under way.
   virtual bool queued() const { return false; }
-  /// After finish() of a queued one: `passed` is called once, by any thread, when the device is past the call.
-  virtual void when_passed(std::function<void()> passed) { passed(); }
+  /// After finish() of a queued one.
+  virtual void follow(QueuedNews news) { news.passed(); }
   /// After finish(), where the transport knows.
   virtual TransportTimes times() const { return {}; }
 };

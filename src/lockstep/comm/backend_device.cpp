@@ -3,12 +3,15 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <stop_token>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/worker.h"
 #include "lockstep/comm/device_group.h"
@@ -20,13 +23,16 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // between looks at the calls under way
 
+constexpr auto kLong = std::chrono::milliseconds(500);  // in a call: others may be late
+
 /// A call under way.
 struct Watched {
   std::shared_ptr<DeviceCall> call;
-  Deadline deadline;
+  c10::Event ready;  // the device has done what was queued before the call
   // Under the watcher's lock.
+  std::optional<Clock::time_point> begun{};  // seen: the device stands in it, and not behind other work
   bool over = false;
-  std::function<void()> passed{};
+  QueuedNews news{};
 };
 
 /// Follows queued calls until the device is past them. Owns the decision to abort.
@@ -43,21 +49,20 @@ class Watcher {
     wakes_.notify_all();
   }
 
-  std::shared_ptr<Watched> watch(std::shared_ptr<DeviceCall> call) {
-    auto watched = std::make_shared<Watched>(Watched{.call = std::move(call), .deadline = Deadline(patience_)});
+  std::shared_ptr<Watched> watch(std::shared_ptr<DeviceCall> call, c10::Event ready) {
+    auto watched = std::make_shared<Watched>(Watched{.call = std::move(call), .ready = std::move(ready)});
     const std::lock_guard lock(mutex_);
     calls_.push_back(watched);
     wakes_.notify_all();
     return watched;
   }
 
-  /// Calls it once the device is past the call; at once when it is.
-  void tell(Watched& watched, std::function<void()> passed) {
+  void tell(Watched& watched, QueuedNews news) {
     const std::lock_guard lock(mutex_);
     if (watched.over) {
-      passed();
+      news.passed();
     } else {
-      watched.passed = std::move(passed);
+      watched.news = std::move(news);
     }
   }
 
@@ -97,11 +102,20 @@ class Watcher {
     for (; !calls_.empty(); calls_.pop_front()) {
       Watched& oldest = *calls_.front();
       if (!oldest.call->failure().empty()) return true;
-      if (!oldest.call->passed()) return oldest.deadline.passed();
+      if (!oldest.call->passed()) return is_late(oldest);
       oldest.over = true;
-      if (oldest.passed) oldest.passed();
+      if (oldest.news.passed) oldest.news.passed();
     }
     return false;
+  }
+
+  bool is_late(Watched& call) const {
+    const auto now = Clock::now();
+    if (!call.begun && call.ready.query()) call.begun = now;
+    if (!call.begun) return false;
+    const auto stood = now - *call.begun;
+    if (stood > kLong && call.news.waits) call.news.waits(*call.begun);
+    return stood > patience_;
   }
 
   DeviceGroup& group_;
@@ -126,7 +140,7 @@ class QueuedWork final : public Work {
     watcher_.check();
   }
   bool queued() const override { return true; }
-  void when_passed(std::function<void()> passed) override { watcher_.tell(*watched_, std::move(passed)); }
+  void follow(QueuedNews news) override { watcher_.tell(*watched_, std::move(news)); }
 
  private:
   std::shared_ptr<Watched> watched_;
@@ -153,38 +167,40 @@ class DeviceBackend final : public Backend {
   std::unique_ptr<Work> all_gather(const Tensor& full, const Tensor& shard) override {
     watcher_.check();
     const Tensor out = on_device(full), in = to_device(shard);
-    return started(group_->all_gather(out, in), copy_back(full, out));
+    return started([&] { return group_->all_gather(out, in); }, in, copy_back(full, out));
   }
 
   /// All-to-all, then a sum in rank order: a transport's own reduce-scatter adds in an order that depends on its algorithm.
   std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) override {
     watcher_.check();
     const Tensor in = to_device(staged), received = at::empty(in.sizes(), in.options());
-    return started(group_->all_to_all(received, in), [=, size = size_] {
+    const auto sum_up = [=, size = size_] {
       const Tensor parts = received.view({size, -1});
       const Tensor total = accumulate ? at::empty(sum.sizes(), parts.options().dtype(at::kFloat)) : sum;
       total.copy_(parts.select(0, 0), /*non_blocking=*/true);
       for (int64_t r = 1; r < size; ++r) total.add_(parts.select(0, r));
       if (accumulate) sum.add_(total);
-    });
+    };
+    return started([&] { return group_->all_to_all(received, in); }, in, sum_up);
   }
 
   std::unique_ptr<Work> all_reduce(const Tensor& value, bool maximum) override {
     watcher_.check();
     const Tensor mine = to_device(value.reshape({-1}));
     const Tensor all = at::empty({mine.numel() * size_}, mine.options());
-    return started(group_->all_gather(all, mine), [=, size = size_] {
+    const auto reduce = [=, size = size_] {
       const Tensor parts = all.view({size, -1});
       const Tensor result = maximum ? parts.amax(0) : parts.select(0, 0).clone();
       for (int64_t r = 1; r < size && !maximum; ++r) result.add_(parts.select(0, r));
       value.copy_(result.view(value.sizes()));
-    });
+    };
+    return started([&] { return group_->all_gather(all, mine); }, mine, reduce);
   }
 
   std::unique_ptr<Work> broadcast(const Tensor& value, int root) override {
     watcher_.check();
     const Tensor there = to_device(value);
-    return started(group_->broadcast(there, root), copy_back(value, there));
+    return started([&] { return group_->broadcast(there, root); }, there, copy_back(value, there));
   }
 
   /// On the device that this thread works for: a rank may drive several.
@@ -208,8 +224,12 @@ class DeviceBackend final : public Backend {
     if (is_gpu(tensor.device())) return {};
     return [=] { tensor.copy_(on_device); };
   }
-  std::unique_ptr<Work> started(std::shared_ptr<DeviceCall> call, std::function<void()> after) {
-    return std::make_unique<QueuedWork>(watcher_.watch(std::move(call)), watcher_, std::move(after));
+  /// `tensor`: one of the call's.
+  template <typename Launch>
+  std::unique_ptr<Work> started(const Launch& launch, const Tensor& tensor, std::function<void()> after) {
+    c10::Event ready(tensor.device().type());
+    ready.record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+    return std::make_unique<QueuedWork>(watcher_.watch(launch(), std::move(ready)), watcher_, std::move(after));
   }
 
   std::unique_ptr<DeviceGroup> group_;

@@ -131,9 +131,7 @@ void Communicator::finish(Pending& pending) {
     fail(pending.seq_, std::string("broke: ") + first_line(e.what()));
   }
   if (work->queued()) {
-    work->when_passed([recorder = recorder_, group = group_, seq = pending.seq_] {
-      recorder->set_state(group, seq, CallState::kDone);
-    });
+    work->follow(news_of(pending.seq_));
   } else {
     recorder_->set_state(group_, pending.seq_, CallState::kDone);
   }
@@ -149,6 +147,17 @@ void Communicator::finish(Pending& pending) {
   } else {
     counters_.other_wait_seconds += seconds;
   }
+}
+
+/// Of a call that the device may still stand in when this thread does not any more.
+QueuedNews Communicator::news_of(uint64_t seq) const {
+  return {.passed =
+              [recorder = recorder_, group = group_, seq] {
+                recorder->set_state(group, seq, CallState::kDone);
+                recorder->device_passed(group, seq);
+              },
+          .waits = [recorder = recorder_, group = group_,
+                    seq](Clock::time_point since) { recorder->device_waits(group, seq, since); }};
 }
 
 void Communicator::give_up(Pending& pending) {

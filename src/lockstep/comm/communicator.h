@@ -120,6 +120,7 @@ class Communicator {
                   const std::function<std::unique_ptr<Work>()>& launch);
   void finish(Pending& pending);
   void give_up(Pending& pending);
+  QueuedNews news_of(uint64_t seq) const;
   [[noreturn]] void fail(uint64_t seq, const std::string& why);
 
   World world_;

@@ -5,6 +5,7 @@
 // wanted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -20,11 +21,14 @@ struct NcclOptions {
 
 /// Functions throw std::exception where they can fail.
 struct CudaApi {
-  static constexpr int kVersion = 3;
+  static constexpr int kVersion = 4;
   int version = kVersion;
   int (*device_count)() = nullptr;
   std::string (*versions)() = nullptr;  // "CUDA 13.0, driver 13.0, NCCL 2.28.9": must be equal on all ranks
-  void (*set_memory_fraction)(int device, double fraction) = nullptr;     // of the device, for this process
+  void (*set_memory_fraction)(int device, double fraction) = nullptr;  // of the device, for this process
+  /// Tells of every block that a device's allocator gives to the calling thread, and of every one that it has back.
+  void (*follow_memory)(void (*gave)(int device, const void* address, size_t bytes),
+                        void (*took)(int device, const void* address)) = nullptr;
   DeviceGroup* (*make_nccl_group)(const NcclOptions& options) = nullptr;  // the caller owns it; collective
 };
 

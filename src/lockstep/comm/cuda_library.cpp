@@ -1,8 +1,11 @@
 #include "lockstep/comm/cuda_library.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
@@ -13,6 +16,7 @@
 #include "lockstep/comm/device_group.h"
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
@@ -36,25 +40,15 @@ std::atomic<const CudaApi*>& instead() {
   return table;
 }
 
-}  // namespace
-
-std::filesystem::path cuda_library_path() {
-  std::error_code unknown;
-  const auto folder = own_file().parent_path();
-  if (folder.empty()) return {};
-  for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
-    if (std::filesystem::exists(place, unknown)) return place;
-  }
-  return {};
-}
-
-const CudaApi* open_cuda_library(std::string& why) {
-  if (instead() != nullptr) return instead();
+/// The library's table, as open_cuda_library() tells of it.
+const CudaApi* opened_library(std::string& why) {
   const auto path = cuda_library_path();
   if (path.empty()) {
     why = fmt::format("{} is neither beside the program nor in ../lib", kLibrary);
     return nullptr;
   }
+  // Blocks that grow leave no holes where rows of all lengths come and go. PYTORCH_ALLOC_CONF comes before it.
+  ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
   // Global, because LibTorch looks for its CUDA part among all names of the process.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
@@ -76,6 +70,35 @@ const CudaApi* open_cuda_library(std::string& why) {
   return api;
 }
 
+/// What LibTorch is to do with GPUs, before it does anything with them.
+void prepare(const CudaApi& api) {
+  static std::atomic<const CudaApi*> prepared{nullptr};
+  if (prepared.exchange(&api) == &api) return;
+  // cuDNN's attention makes a plan for every new shape, and rows have all lengths: flash attention has one for all.
+  at::globalContext().setSDPUseCuDNN(false);
+  api.follow_memory(&DeviceMemory::gpu_gave, &DeviceMemory::gpu_took);
+}
+
+}  // namespace
+
+std::filesystem::path cuda_library_path() {
+  std::error_code unknown;
+  const auto folder = own_file().parent_path();
+  if (folder.empty()) return {};
+  for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
+    if (std::filesystem::exists(place, unknown)) return place;
+  }
+  return {};
+}
+
+bool has_cuda_library() { return instead() != nullptr || !cuda_library_path().empty(); }
+
+const CudaApi* open_cuda_library(std::string& why) {
+  const CudaApi* const api = instead() != nullptr ? instead().load() : opened_library(why);
+  if (api != nullptr) prepare(*api);
+  return api;
+}
+
 const CudaApi& require_cuda_library() {
   std::string why;
   const CudaApi* api = open_cuda_library(why);
@@ -87,7 +110,9 @@ const CudaApi& require_cuda_library() {
 
 void use_cuda_library(const CudaApi* table) { instead() = table; }
 
-void limit_gpu(const std::string& device, double fraction) {
+void limit_gpu(const std::string& device, int64_t bytes) {
+  const auto total = static_cast<double>(gpu_memory(device).total_bytes);
+  const double fraction = std::min(1.0, static_cast<double>(bytes) / std::max(total, 1.0));
   require_cuda_library().set_memory_fraction(gpu_of(device).value(), fraction);
 }
 

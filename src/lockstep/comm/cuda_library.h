@@ -6,6 +6,7 @@
 //   if (const CudaApi* cuda = open_cuda_library(why)) memory = cuda->memory(0);
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct World;
 
 /// Where the library stands; empty when it was not built or not installed.
 std::filesystem::path cuda_library_path();
+bool has_cuda_library();
 
 /// The library's table; the library stays open till the process ends, so calling again is cheap. nullptr, with the
 /// reason in `why`, when it is not there or cannot run on this machine.
@@ -32,8 +34,8 @@ const CudaApi& require_cuda_library();
 /// Another table in the library's place, which then is not opened; nullptr: as before. For tests, before the first use.
 void use_cuda_library(const CudaApi* instead);
 
-/// So much of a GPU ("cuda:1") for this process.
-void limit_gpu(const std::string& device, double fraction);
+/// So much of a GPU ("cuda:1") for the tensors of this process.
+void limit_gpu(const std::string& device, int64_t bytes);
 
 /// NCCL between the ranks' GPUs; `name` is unique for job and group. Collective.
 std::unique_ptr<Backend> make_nccl_backend(const World& world, Rendezvous& rendezvous, const std::string& name,

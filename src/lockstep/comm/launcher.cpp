@@ -194,8 +194,9 @@ int Launch::wait() {
 void Launch::poll_once() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
   for (const auto& output : outputs_) fds.push_back({output.fd(), POLLIN, 0});  // a negative one is skipped
+  // Where the program has other threads, a driver's or a host language's, the end of a child may be told to one of them.
   constexpr int kLookMs = 200;
-  if (::poll(fds.data(), fds.size(), deadline_ ? kLookMs : -1) <= 0) return;
+  if (::poll(fds.data(), fds.size(), kLookMs) <= 0) return;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (fds[i + 1].revents != 0) outputs_[i].pump();
   }

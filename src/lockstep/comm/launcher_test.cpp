@@ -1,12 +1,15 @@
 // Real child processes: small shell scripts in place of the program.
 #include "lockstep/comm/launcher.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -173,6 +176,20 @@ TEST_F(LauncherTest, ASecondSignalEndsRanksThatDoNotListen) {
   int status = 0;
   ::waitpid(launcher, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGKILL);
+}
+
+/// Threads of a driver or of a host language, which the launcher did not start.
+TEST_F(LauncherTest, SeesTheEndOfRanksThoughTheProgramHasOtherThreads) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 8; ++i) {
+    others.emplace_back([&] {
+      while (!over) std::this_thread::sleep_for(milliseconds(1));
+    });
+  }
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(launch("sleep 0.05; exit 0", 2), 0);
+  over = true;
+  for (auto& other : others) other.join();
 }
 
 TEST_F(LauncherTest, RanksDieWithTheLauncher) {

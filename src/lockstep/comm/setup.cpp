@@ -20,6 +20,7 @@
 #include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/backend_solo.h"
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/gpus.h"
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/frames.h"
@@ -221,6 +222,7 @@ CommSetup connect_over(const World& world, Rendezvous& rendezvous, const Connect
   setup.control = std::make_unique<Communicator>(
       world, make_host_backend(world, rendezvous, options, "control"),
       CommOptions{.patience = options.patience, .recorder = setup.recorder, .group = "control"});
+  require_own_gpus(*setup.control, world.node, options.device);
   auto data = gpu_of(options.device) ? make_nccl_backend(world, rendezvous, "nccl", options.device, options.patience)
                                      : make_host_backend(world, rendezvous, options, "data");
   setup.data = std::make_unique<Communicator>(

@@ -37,6 +37,16 @@ const CudaApi kApi{
           at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // the allocator knows no device before
           c10::cuda::CUDACachingAllocator::setMemoryFraction(fraction, index(device));
         },
+    .follow_memory =
+        [](auto* gave, auto* took) {
+          at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+          using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
+          c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([=](const Entry& entry) {
+            const auto* const address = reinterpret_cast<const void*>(entry.addr_);
+            if (entry.action_ == Entry::ALLOC) gave(entry.device_, address, static_cast<size_t>(entry.size_));
+            if (entry.action_ == Entry::FREE_REQUESTED) took(entry.device_, address);
+          });
+        },
     .make_nccl_group = [](const NcclOptions& options) { return make_nccl_group(options).release(); },
 };
 

@@ -7,6 +7,7 @@
 #include <torch/version.h>
 
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/gpu_driver.h"
 #include "lockstep/doctor/versions.h"
 
 namespace lockstep {
@@ -28,6 +29,17 @@ fs::path loaded_library(const std::string& name) {
   return search_lines("/proc/self/maps", std::regex("\\s(/.*/" + name + ")$"));
 }
 
+/// Device files of GPUs, whatever their numbers: a container may hold /dev/nvidia3 alone.
+int gpus_in_dev() {
+  const std::regex name("nvidia[0-9]+");
+  std::error_code unknown;
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("/dev", unknown)) {
+    count += std::regex_match(entry.path().filename().string(), name) ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace
 
 TorchFacts torch_facts() {
@@ -41,9 +53,13 @@ TorchFacts torch_facts() {
   return facts;
 }
 
-GpuFacts gpu_facts(int visible, bool wanted) {
-  GpuFacts facts{.visible = visible, .wanted = wanted, .library_found = !cuda_library_path().empty()};
-  while (fs::exists(fmt::format("/dev/nvidia{}", facts.there))) ++facts.there;
+GpuFacts gpu_facts(const GpuDriver& driver, bool wanted) {
+  const int visible = driver.count();
+  GpuFacts facts{.there = gpus_in_dev(),
+                 .visible = visible,
+                 .wanted = wanted,
+                 .library_found = has_cuda_library(),
+                 .driver_failure = driver.failure};
   facts.kernel_driver =
       search_lines("/proc/driver/nvidia/version", std::regex("Kernel Module.*?\\s(\\d+\\.\\d[\\d.]*)"));
   if (visible == 0 || !facts.library_found) return facts;

@@ -64,6 +64,13 @@ CheckResult judge_torch(const TorchFacts& facts) {
 }
 
 CheckResult judge_gpus(const GpuFacts& facts) {
+  if (!facts.driver_failure.empty()) {
+    return failure(
+        kName, "the NVIDIA driver is there, but does not run: " + facts.driver_failure,
+        "`nvidia-smi` should say more; on machines with NVSwitch, systemctl status nvidia-fabricmanager; or use "
+        "--device cpu",
+        ExitCode::kUsage);
+  }
   if (facts.visible == 0) {
     if (facts.wanted) {
       return failure(kName,

@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+struct GpuDriver;
+
 struct TorchFacts {
   std::string compiled;  // "2.11.0"
   std::string loaded;    // "2.11.0+cu130"; empty: nothing beside the library says it
@@ -20,10 +22,11 @@ struct GpuFacts {
   int visible = 0;      // to this process: CUDA_VISIBLE_DEVICES
   bool wanted = false;  // --device cuda
   bool library_found = false;
-  bool library_runs = false;  // it was loaded, and sees a GPU
-  std::string reason;         // why it does not run
-  std::string versions;       // "CUDA 13.0, driver 13.0, NCCL 2.28.9", as far as known
-  std::string kernel_driver;  // "580.65.06"; empty: no NVIDIA driver in the kernel
+  bool library_runs = false;   // it was loaded, and sees a GPU
+  std::string reason;          // why it does not run
+  std::string versions;        // "CUDA 13.0, driver 13.0, NCCL 2.28.9", as far as known
+  std::string driver_failure;  // what the driver says where it does not run
+  std::string kernel_driver;   // "580.65.06"; empty: no NVIDIA driver in the kernel
 };
 
 /// CUDA versions as 10 * major + minor: what the library was made for, and the newest that the driver runs.
@@ -41,7 +44,7 @@ CheckResult judge_cpu(std::string_view instruction_set, std::string_view process
 
 TorchFacts torch_facts();
 /// Opens the CUDA library where a GPU is visible: before any CUDA tensor is made.
-GpuFacts gpu_facts(int visible, bool wanted);
+GpuFacts gpu_facts(const GpuDriver& driver, bool wanted);
 std::string processor_name();  // of /proc/cpuinfo
 
 }  // namespace lockstep

@@ -47,9 +47,9 @@ class Rehearsal {
         adamw_(store_, comm_, {}) {}
 
   static Devices make_devices(const Plan& plan, const RehearsalOptions& options) {
-    Devices devices = Devices::rehearsed(plan.options.placement.num_devices,
-                                         {.rounding = options.on_cpu ? 64 : 512, .row_kernels = options.on_cpu},
-                                         options.host_is_device());
+    Devices devices = Devices::rehearsed(
+        plan.options.placement.num_devices,
+        {.rounding = options.on_cpu ? 64 : kGpuRounding, .row_kernels = options.on_cpu}, options.host_is_device());
     // Blocks on "cpu" stand on a device behind those that the rank drives: the host.
     const size_t driven = options.device_names.size();
     if (driven > 0 && devices.blocks.size() > driven) devices.blocks.back() = devices.host;

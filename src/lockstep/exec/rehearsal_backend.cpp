@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
@@ -18,11 +19,15 @@ namespace {
 /// Holds what the transport needs until the call is finished.
 class HeldWork final : public Work {
  public:
-  explicit HeldWork(Tensor held = {}) : held_(std::move(held)) {}
-  void finish(Clock::duration) override { held_ = Tensor(); }
+  explicit HeldWork(Tensor held = {}, Tensor summed_like = {})
+      : held_(std::move(held)), summed_like_(std::move(summed_like)) {}
+  void finish(Clock::duration) override {
+    if (summed_like_.defined()) (void)at::empty_like(summed_like_);
+    held_ = summed_like_ = Tensor();
+  }
 
  private:
-  Tensor held_;
+  Tensor held_, summed_like_;
 };
 
 class RehearsedTransport final : public RehearsalBackend {
@@ -33,10 +38,11 @@ class RehearsedTransport final : public RehearsalBackend {
     most_gathered_ = std::max(most_gathered_, std::min(static_cast<int64_t>(shard.nbytes()), max_staging_bytes()));
     return std::make_unique<HeldWork>();
   }
-  /// Gloo receives every rank's part before it adds them.
-  std::unique_ptr<Work> reduce_scatter(const Tensor&, const Tensor& staged, bool) override {
+  /// All but shared memory receive every rank's part before they add them; devices add them beside what was there.
+  std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) override {
     most_staged_ = std::max(most_staged_, static_cast<int64_t>(staged.nbytes()));
-    return std::make_unique<HeldWork>(transport_ == "gloo" ? at::empty(staged.sizes(), staged.options()) : Tensor());
+    if (transport_ == "shm") return std::make_unique<HeldWork>();
+    return std::make_unique<HeldWork>(at::empty_like(staged), accumulate && transport_ == "nccl" ? sum : Tensor());
   }
   std::unique_ptr<Work> all_reduce(const Tensor&, bool) override { return std::make_unique<HeldWork>(); }
   std::unique_ptr<Work> broadcast(const Tensor&, int) override { return std::make_unique<HeldWork>(); }

@@ -183,6 +183,21 @@ std::vector<const RankClass*> late_ones(const Census& census, const RankClass& w
   return {late.begin(), late.end()};
 }
 
+/// All have launched the waiter's call. Those that do something else than wait in it have not come to it: what it needs
+/// stands on a device behind other work.
+std::vector<const RankClass*> not_yet_in(const Census& census, const RankClass& waiter) {
+  const GroupReport* call = waiter.sample.waiting();
+  std::vector<const RankClass*> out;
+  for (const auto& one : census.classes) {
+    const GroupReport* group = group_named(one.sample, call->name);
+    const FlightRecord* record = group == nullptr ? nullptr : group->find(call->waiting_seq);
+    if (record != nullptr && record->state == CallState::kLaunched && one.sample.waiting() == nullptr) {
+      out.push_back(&one);
+    }
+  }
+  return out;
+}
+
 /// For how long nothing has moved in a rank that others have been waiting for. One that goes from block to block,
 /// because it has more rows than they had, is at work.
 double quiet_seconds(const RankReport& report, double waited) {
@@ -192,7 +207,8 @@ double quiet_seconds(const RankReport& report, double waited) {
 }
 
 Judgement late(const Census& census, const RankClass& waiter, double seconds, const JudgeOptions& options) {
-  const auto culprits = late_ones(census, waiter);
+  auto culprits = late_ones(census, waiter);
+  if (culprits.empty()) culprits = not_yet_in(census, waiter);
   Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
   const GroupReport* group = waiter.sample.waiting();
   const std::string waited = format_duration(seconds);

@@ -70,6 +70,19 @@ void Recorder::wait_ends(int group, Clock::duration waited) {
   waited_in_phase_ns_ += ns_of(waited);
 }
 
+void Recorder::device_waits(int group, uint64_t seq, Clock::time_point since) {
+  Group& home = board().groups[static_cast<size_t>(group)];
+  uint64_t nobody = 0;
+  if (home.waiting_seq.load(std::memory_order_relaxed) != nobody) return;  // the thread waits itself, or this was told
+  home.waiting_since_ns.store(ns_of(since.time_since_epoch()), std::memory_order_relaxed);
+  home.waiting_seq.compare_exchange_strong(nobody, seq, std::memory_order_release);
+}
+
+void Recorder::device_passed(int group, uint64_t seq) {
+  uint64_t told = seq;
+  board().groups[static_cast<size_t>(group)].waiting_seq.compare_exchange_strong(told, 0, std::memory_order_release);
+}
+
 void Recorder::enter_phase(Phase phase, std::string_view detail) {
   const int64_t now = steady_ns();
   const auto before = static_cast<size_t>(this->phase());

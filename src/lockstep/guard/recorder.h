@@ -59,6 +59,9 @@ class Recorder {
   /// Between the two this rank can do nothing but wait for the others.
   void wait_begins(int group, uint64_t seq, Clock::time_point now);
   void wait_ends(int group, Clock::duration waited);
+  /// This thread has gone on, and a device of the rank stands in the call: told again and again, by any thread.
+  void device_waits(int group, uint64_t seq, Clock::time_point since);
+  void device_passed(int group, uint64_t seq);
 
   Phase phase() const { return board().phase.load(std::memory_order_relaxed); }
   /// Where the main thread stands from now on.

@@ -12,6 +12,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
@@ -21,23 +22,37 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string gib(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB); }
 
+/// Of the process, or of its fullest GPU.
 int64_t peak_of(const Job& job) {
-  return job.on_cpu() ? read_memory().peak_bytes : gpu_memory(job.device).peak_reserved_bytes;
+  if (job.on_cpu()) return read_memory().peak_bytes;
+  int64_t most = 0;
+  for (const auto& gpu : job.gpus()) most = std::max(most, gpu_memory(gpu).peak_allocated_bytes);
+  return most;
 }
 
+/// Blocks that an earlier try has left would be of the wrong sizes, and in the way of this one.
 void begin_peak(const Job& job) {
-  if (job.on_cpu()) {
-    reset_peak();
-  } else {
-    reset_gpu_peak(job.device);
+  if (job.on_cpu()) reset_peak();
+  for (const auto& gpu : job.gpus()) {
+    empty_gpu_caches(gpu);
+    reset_gpu_peak(gpu);
   }
+}
+
+/// What a GPU may hold of this rank's tensors, within the limit that was given for it.
+int64_t limit_of_gpu(const std::string& gpu, double fraction) {
+  const GpuMemory memory = gpu_memory(gpu);
+  const auto part = static_cast<int64_t>(fraction * static_cast<double>(memory.free_bytes + memory.reserved_bytes));
+  const auto device = DeviceMemory::of_gpu(gpu_of(gpu).value());
+  return device ? std::min(part, device->limit()) : part;
 }
 
 /// What this rank may use at its peak, of all that it has now and all that is free, shared by the node's ranks.
 int64_t limit_of(const Job& job, double fraction) {
   if (!job.on_cpu()) {
-    const GpuMemory memory = gpu_memory(job.device);
-    return static_cast<int64_t>(fraction * static_cast<double>(memory.free_bytes + memory.reserved_bytes));
+    int64_t least = DeviceMemory::kNoLimit;
+    for (const auto& gpu : job.gpus()) least = std::min(least, limit_of_gpu(gpu, fraction));
+    return least;
   }
   const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);
   return static_cast<int64_t>(fraction * (share + static_cast<double>(read_memory().resident_bytes)));
@@ -114,8 +129,8 @@ std::optional<Features> longest_row(const Dataset& rows, const std::function<Fea
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
                          const std::function<int64_t(int64_t batch)>& work) {
   Communicator& control = job.control();
-  if (!job.on_cpu()) limit_gpu(job.device, fraction);
   const int64_t limit = extremes(control, limit_of(job, fraction), "memory of the ranks").first;
+  for (const auto& gpu : job.gpus()) limit_gpu(gpu, limit);
   const BatchChoice choice =
       search_batch_size({.limit_bytes = limit, .largest = largest}, [&](int64_t batch) -> std::optional<int64_t> {
         int64_t mine = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
@@ -14,12 +15,13 @@
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/tree_key.h"
 #include "lockstep/session/launch.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 namespace {
 
 /// One, unless blocks are to stand on several: then an equal part of the machine's GPUs.
-int devices_of_rank(const RunOptions& run, const World& world, const Env& env) {
+int devices_of_rank(const RunOptions& run, const World& world) {
   const PlacementOptions& placement = run.placement;
   if (placement.virtual_devices > 0) {
     if (run.device == "cuda") {
@@ -28,8 +30,9 @@ int devices_of_rank(const RunOptions& run, const World& world, const Env& env) {
     }
     return placement.virtual_devices;
   }
-  if (placement.device_map.empty() || device_of(run.device, 0, env) == "cpu") return 1;
-  return std::max(1, visible_gpus(env) / std::max(1, world.local_size));
+  if (placement.device_map.empty() || device_of(run.device, 0) == "cpu") return 1;
+  const int gpus = GpuDriver::of_process().count();
+  return gpus < world.local_size ? gpus : gpus / world.local_size;  // fewer than ranks: each was shown its own
 }
 
 ConnectOptions connect_options(const Job& job, const RunOptions& run, const Env& env, const JobOptions& options) {
@@ -65,10 +68,19 @@ ConnectOptions connect_options(const Job& job, const RunOptions& run, const Env&
 
 }  // namespace
 
+std::vector<std::string> Job::gpus() const {
+  const auto first = gpu_of(device);
+  std::vector<std::string> names;
+  for (int i = 0; first && i < num_devices; ++i) {
+    names.push_back(fmt::format("{}:{}", device.substr(0, device.find(':')), *first + i));
+  }
+  return names;
+}
+
 Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) {
   Job job{.world = World::from_env(env)};
-  job.num_devices = devices_of_rank(run, job.world, env);
-  job.device = device_of(run.device, job.world.local_rank * job.num_devices, env);
+  job.num_devices = devices_of_rank(run, job.world);
+  job.device = device_of(run.device, job.world.local_rank * job.num_devices);
   check_guard(run.guard, job.world);
   (void)job_secret(env);  // the agent needs it; what is wrong with it is better told here
   const ConnectOptions connection = connect_options(job, run, env, options);

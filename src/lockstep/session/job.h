@@ -25,6 +25,7 @@ struct Job {
 
   bool reports() const { return world.rank == 0; }
   bool on_cpu() const { return device == "cpu"; }
+  std::vector<std::string> gpus() const;  // that this rank drives: "cuda:2", "cuda:3"
   Communicator& data() { return *comm.data; }
   Communicator& control() { return *comm.control; }
 };

@@ -18,8 +18,19 @@ int wanted_ranks(const LaunchRequest& request, const RunOptions& run, const Env&
   return ranks;
 }
 
+/// The ranks that are started here all see the GPUs that this process sees.
+void require_gpus(const RunOptions& run, int ranks) {
+  if (run.placement.virtual_devices > 0 || device_of(run.device, 0) == "cpu") return;
+  const int gpus = GpuDriver::of_process().count();
+  if (ranks <= gpus) return;
+  throw usage_error(
+      fmt::format("--device {}: {} ranks on this machine need a GPU each, found {}", run.device, ranks, gpus),
+      "start fewer ranks with --nproc, or use --device cpu");
+}
+
 Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const Env& env, int ranks) {
   check_guard(run.guard, World::from_env(env));
+  require_gpus(run, ranks);
   Launched done;
   done.code = launch_ranks(request.argv, env,
                            {.num_processes = ranks,
@@ -37,8 +48,11 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
 int local_ranks(const RunOptions& run, const Env& env) {
   if (run.nproc > 0) return run.nproc;
   if (const auto asked = env.integer("NPROC_PER_NODE")) return static_cast<int>(*asked);
-  const int gpus = visible_gpus(env);
-  if (run.device == "cpu" || gpus < 2 || device_of("auto", 0, env) == "cpu") return 1;
+  if (run.device == "cpu") return 1;
+  const GpuDriver& driver = GpuDriver::of_process();
+  if (!driver.failure.empty()) return 1;  // told where the rank's device is chosen
+  const int gpus = driver.count();
+  if (gpus < 2 || device_of(run.device, 0) == "cpu") return 1;
   return run.placement.device_map.empty() ? gpus : 1;  // with a map one drives all of them
 }
 

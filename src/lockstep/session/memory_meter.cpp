@@ -33,7 +33,7 @@ MemoryMeter::MemoryMeter(Job& job, const Devices& devices, int64_t idle_bytes, M
   const std::string load(memory_phase_name(MemoryPhase::kLoad));
   for (const auto& device : everything()) {
     since_start_.push_back(account(*device));
-    if (!is_gpu(*device)) std::erase_if(since_start_.back().phases, [&](const auto& p) { return p.phase != load; });
+    std::erase_if(since_start_.back().phases, [&](const auto& p) { return p.phase != load; });
   }
   begin_anew();
 }
@@ -46,23 +46,18 @@ std::vector<std::shared_ptr<DeviceMemory>> MemoryMeter::everything() const {
 
 DeviceAccount MemoryMeter::account(const DeviceMemory& device) const {
   const int64_t limit = device.limit() == DeviceMemory::kNoLimit ? 0 : device.limit();
-  if (!is_gpu(device)) return account_of(device.name(), limit, device.figures());
-  // LibTorch keeps a GPU's tensors and counts them all together.
+  MemoryFigures figures = device.figures();
+  if (!is_gpu(device)) return account_of(device.name(), limit, figures);
+  // LibTorch keeps freed blocks of a GPU, and gives them back where another size needs the room.
   const GpuMemory memory = gpu_memory(device.torch_device());
-  return {.name = device.name(),
-          .capacity = limit > 0 ? limit : memory.total_bytes,
-          .alive = memory.allocated_bytes,
-          .alive_by_use = {},
-          .phases = {{.phase = "any phase", .bytes = memory.peak_allocated_bytes, .by_use = {}, .at = ""}}};
+  figures.most_held = memory.peak_reserved_bytes;
+  return account_of(device.name(), limit > 0 ? limit : memory.total_bytes, figures);
 }
 
 void MemoryMeter::begin_anew() {
   for (const auto& device : everything()) {
-    if (is_gpu(*device)) {
-      reset_gpu_peak(device->torch_device());
-    } else {
-      device->reset_peaks();
-    }
+    device->reset_peaks();
+    if (is_gpu(*device)) reset_gpu_peak(device->torch_device());
   }
 }
 

@@ -44,11 +44,11 @@ std::vector<OptimizerShare> shares_of(const std::vector<StateSlice>& slices, con
   return shares;
 }
 
-/// LibTorch keeps a GPU's tensors itself, and takes its limit as a part of the GPU.
+/// LibTorch keeps a GPU's tensors itself, and is told their limit beside.
 void limit_gpus(const Devices& devices, int64_t limit) {
   for (const auto& device : devices.blocks) {
-    const auto total = static_cast<double>(gpu_memory(device->torch_device()).total_bytes);
-    limit_gpu(device->torch_device(), std::min(1.0, static_cast<double>(limit) / std::max(total, 1.0)));
+    device->set_limit(limit);
+    limit_gpu(device->torch_device(), limit);
   }
 }
 
@@ -64,8 +64,7 @@ void place_on_host(Placement& placement, const RehearsalOptions& devices) {
 
 std::string name_of_device(const Job& job, const PlacementOptions& wanted, int index) {
   if (wanted.virtual_devices > 0) return fmt::format("virtual:{}", index);
-  if (job.on_cpu()) return "cpu";
-  return fmt::format("{}:{}", job.device.substr(0, job.device.find(':')), gpu_of(job.device).value() + index);
+  return job.on_cpu() ? "cpu" : job.gpus().at(static_cast<size_t>(index));
 }
 
 /// Blocks as a map has them, and slices of what may move as levelling has them.

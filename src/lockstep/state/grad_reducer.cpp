@@ -2,12 +2,16 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/finite.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -156,16 +160,23 @@ std::string GradReducer::first_not_finite() const {
   return not_finite_;
 }
 
-double GradReducer::local_sum_of_squares() const {
+Tensor GradReducer::local_sum_of_squares() const {
   constexpr int64_t kPiece = int64_t{1} << 30;  // BLAS counts in 32 bits
-  double sum = 0;
+  std::map<std::string, Tensor> by_device;
   for (int unit = 0; unit < store_.num_units(); ++unit) {
     const UnitState& state = store_.unit(unit);
     if (!state.touched) continue;
     for (int64_t begin = 0; begin < state.grad.numel(); begin += kPiece) {
       const Tensor part = state.grad.narrow(0, begin, std::min(kPiece, state.grad.numel() - begin));
-      sum += part.dot(part).item<double>();
+      const Tensor squares = part.dot(part).to(at::kDouble);
+      const auto [sum, first] = by_device.emplace(part.device().str(), squares);
+      if (!first) sum->second.add_(squares);
     }
+  }
+  if (by_device.empty()) return zeros({}, Dtype::kF64);
+  Tensor sum = by_device.begin()->second;
+  for (auto other = std::next(by_device.begin()); other != by_device.end(); ++other) {
+    sum.add_(sent_to(other->second, sum.device()));
   }
   return sum;
 }

@@ -30,9 +30,9 @@ class GradReducer {
   /// Forgets gradients: before the next step.
   void clear();
 
-  /// Sum of squares of this rank's shards of touched units; not finite when any value is not. Synchronises with the
-  /// device.
-  double local_sum_of_squares() const;
+  /// Sum of squares of this rank's shards of touched units, an f64 number; not finite when any value is not. Where they
+  /// stand on GPUs it does too, and the host has not waited.
+  Tensor local_sum_of_squares() const;
 
   /// The parameter whose gradient, as this rank computed it before any sum over ranks, was the first that is not finite
   /// since clear(); "" when all were. Synchronises with the device: for when the sum is known to be bad.

@@ -55,7 +55,7 @@ class Examiner {
     };
   }
 
-  bool on_gpus() const { return device_of(run_.device, 0, env_) != "cpu"; }
+  bool on_gpus() const { return device_of(run_.device, 0) != "cpu"; }
 
   void choose_device();
   void look_at_versions();
@@ -90,7 +90,7 @@ class Examiner {
 /// what stands in the way of GPUs keeps nothing else from being looked at.
 void Examiner::choose_device() {
   try {
-    if (device_of(run_.device, world_.local_size - 1, env_) != "cpu") (void)require_cuda_library();
+    if (device_of(run_.device, world_.local_size - 1) != "cpu") (void)require_cuda_library();
   } catch (const Error& error) {
     device_failure_ = failure_of("devices", error);
     run_.device = "cpu";
@@ -101,7 +101,7 @@ void Examiner::look_at_versions() {
   report_.run("versions", "lockstep", [] { return CheckResults{fine("lockstep", kVersion)}; });
   report_.run("versions", "LibTorch", [] { return CheckResults{judge_torch(torch_facts())}; });
   report_.run("versions", "GPU", [&] {
-    return CheckResults{judge_gpus(gpu_facts(visible_gpus(env_), options_.job.run.device == "cuda"))};
+    return CheckResults{judge_gpus(gpu_facts(GpuDriver::of_process(), options_.job.run.device == "cuda"))};
   });
   if (device_failure_ && report_.code() == ExitCode::kOk) {  // else the line above has said it
     report_.run("versions", "devices", [&] { return CheckResults{*device_failure_}; });
@@ -138,8 +138,9 @@ void Examiner::look_at_model() {
 CheckResults Examiner::memory_of_gpus() const {
   CheckResults results;
   if (!on_gpus()) return results;
-  for (int gpu = 0; gpu < world_.local_size; ++gpu) {
-    const GpuMemory memory = gpu_memory(fmt::format("cuda:{}", gpu));
+  const GpuDriver& driver = GpuDriver::of_process();
+  for (int gpu = 0; gpu < std::min(world_.local_size, driver.count()); ++gpu) {
+    const GpuMemory memory = gpu_memory(fmt::format("{}:{}", driver.type, gpu));
     results.push_back(judge_memory({.name = fmt::format("GPU {} memory", gpu),
                                     .total_bytes = memory.total_bytes,
                                     .available_bytes = memory.free_bytes,

@@ -34,12 +34,15 @@ Job first_rank(const JobPlanOptions& options, const Env& env) {
   Job job;
   job.world = {.rank = 0, .size = options.world > 0 ? options.world : local};
   job.world.local_size = std::min(local, job.world.size);
-  job.device = other_gpus || run.device == "cuda" ? "cuda:0" : device_of(run.device, 0, env);
+  // A plan for GPUs needs none here.
+  const bool for_gpus = other_gpus || run.device == "cuda";
+  job.device = for_gpus ? GpuDriver::of_process().type + ":0" : device_of(run.device, 0);
   if (run.placement.virtual_devices > 0) {
     job.device = "cpu";
     job.num_devices = run.placement.virtual_devices;
   } else if (!job.on_cpu() && !run.placement.device_map.empty()) {
-    const int gpus = other_gpus || options.gpus > 0 ? std::max(options.gpus, job.world.local_size) : visible_gpus(env);
+    const int gpus =
+        other_gpus || options.gpus > 0 ? std::max(options.gpus, job.world.local_size) : GpuDriver::of_process().count();
     job.num_devices = std::max(1, gpus / job.world.local_size);
   }
   return job;

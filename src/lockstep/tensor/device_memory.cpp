@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -77,16 +79,17 @@ struct DeviceMemory::Impl {
   };
   static_assert(sizeof(Ticket) <= kAlignment);
 
-  void count(size_t bytes, const Standing& at) {
+  void count(size_t bytes, const Standing& at) { count(bytes, at.use, at.phase, at.block); }
+  void count(size_t bytes, MemoryUse use, MemoryPhase phase, const std::string& block) {
     figures.alive += static_cast<int64_t>(bytes);
-    figures.by_use.at(static_cast<size_t>(at.use)) += static_cast<int64_t>(bytes);
+    figures.by_use.at(static_cast<size_t>(use)) += static_cast<int64_t>(bytes);
     most_alive = std::max(most_alive, figures.alive);
     figures.most_held = std::max(figures.most_held, held());
-    MemoryPeak& peak = figures.phases.at(static_cast<size_t>(at.phase));
+    MemoryPeak& peak = figures.phases.at(static_cast<size_t>(phase));
     if (figures.alive <= peak.bytes) return;
     peak.bytes = figures.alive;
     peak.by_use = figures.by_use;
-    peak.at = at.block;
+    peak.at = block;
   }
 
   void uncount(const Ticket& ticket) {
@@ -153,7 +156,10 @@ struct DeviceMemory::Impl {
 
   explicit Impl(bool hollow) : arena(hollow) {}
 
-  mutable std::mutex mutex;  // guards all below
+  mutable std::mutex mutex;                        // guards all below
+  std::unordered_map<const void*, Ticket> on_gpu;  // without a home: they go with it
+  MemoryPhase last_phase = MemoryPhase::kLoad;     // where the rank last stood on this device
+  std::string last_block;
   MemoryFigures figures;
   int64_t most_alive = 0, alive_elsewhere = 0;
   BlockArena arena;
@@ -195,22 +201,28 @@ namespace {
 /// GPUs keep their tensors themselves, so that a tensor only says the GPU's number.
 struct Gpus {
   std::mutex mutex;
-  std::map<std::string, std::weak_ptr<DeviceMemory>> by_name;
+  std::map<int, std::weak_ptr<DeviceMemory>> by_number;
+
+  std::shared_ptr<DeviceMemory> of(int number) {
+    const std::lock_guard lock(mutex);
+    const auto found = by_number.find(number);
+    return found == by_number.end() ? nullptr : found->second.lock();
+  }
 };
 Gpus& gpus() {
-  static Gpus all;
-  return all;
+  static auto* const all = new Gpus;  // tensors of static life are freed after everything
+  return *all;
 }
 
 }  // namespace
 
 std::shared_ptr<DeviceMemory> DeviceMemory::make(std::string name, Options options) {
   host();
-  const bool gpu = gpu_of(options.torch_device).has_value();
+  const std::optional<int> gpu = gpu_of(options.torch_device);
   std::shared_ptr<DeviceMemory> made(new DeviceMemory(std::move(name), std::move(options)));
   if (gpu) {
     const std::lock_guard lock(gpus().mutex);
-    gpus().by_name[made->torch_device()] = made;
+    gpus().by_number[*gpu] = made;
   }
   return made;
 }
@@ -239,11 +251,7 @@ const std::shared_ptr<DeviceMemory>& DeviceMemory::current() {
 
 std::shared_ptr<DeviceMemory> DeviceMemory::of(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  if (is_gpu(tensor.device())) {
-    const std::lock_guard lock(gpus().mutex);
-    const auto found = gpus().by_name.find(tensor.device().str());
-    return found == gpus().by_name.end() ? nullptr : found->second.lock();
-  }
+  if (is_gpu(tensor.device())) return gpus().of(tensor.device().index());
   const auto& data = tensor.storage().data_ptr();
   if (data.get_deleter() == &Impl::free_hollow) return static_cast<const Impl::Ticket*>(data.get_context())->home;
   if (data.get_deleter() != &Impl::free_bytes || data.get_context() == nullptr) return nullptr;
@@ -303,6 +311,33 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes, bool hollow) {
   return {data, data, &Impl::free_bytes, device};
 }
 
+std::shared_ptr<DeviceMemory> DeviceMemory::of_gpu(int gpu) { return gpus().of(gpu); }
+
+void DeviceMemory::gpu_gave(int gpu, const void* address, size_t bytes) {
+  const auto device = gpus().of(gpu);
+  if (!device) return;
+  Impl& impl = *device->impl_;
+  const size_t counted = round_up(bytes, static_cast<size_t>(device->options_.rounding));
+  const std::lock_guard lock(impl.mutex);
+  const MemoryUse use = standing().use;
+  impl.on_gpu[address] = {.home = nullptr, .counted = counted, .placed = 0, .use = use};
+  impl.alive_elsewhere += static_cast<int64_t>(counted);
+  // Of a GPU autograd's backward runs on threads of its own, which stand nowhere.
+  impl.count(counted, use, impl.last_phase, impl.last_block);
+}
+
+void DeviceMemory::gpu_took(int gpu, const void* address) {
+  const auto device = gpus().of(gpu);
+  if (!device) return;
+  Impl& impl = *device->impl_;
+  const std::lock_guard lock(impl.mutex);
+  const auto found = impl.on_gpu.find(address);
+  if (found == impl.on_gpu.end()) return;  // from before the device was made
+  impl.uncount(found->second);
+  impl.alive_elsewhere -= static_cast<int64_t>(found->second.counted);
+  impl.on_gpu.erase(found);
+}
+
 MemoryFigures DeviceMemory::figures() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->figures;
@@ -317,6 +352,8 @@ int64_t DeviceMemory::peak_bytes() const { return figures().peak().bytes; }
 
 void DeviceMemory::look() {
   const std::lock_guard lock(impl_->mutex);
+  impl_->last_phase = standing().phase;
+  impl_->last_block = standing().block;
   impl_->count(0, standing());
 }
 

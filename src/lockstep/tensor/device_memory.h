@@ -1,4 +1,5 @@
-// The memory of one device, counted: every tensor of the process comes from one of these.
+// The memory of one device, counted: every tensor of the process comes from one of these, or is told to one, as those of
+// GPUs are, which LibTorch's own allocator gives.
 //
 // A device is the host ("cpu"), a GPU, a virtual device (a part of the host's memory with a limit of its own, so that
 // all that is done over several devices can be tested without a GPU), or a rehearsed one: tensors there have shapes and
@@ -55,6 +56,9 @@ struct MemoryFigures {
   MemoryPhase peak_phase() const;
 };
 
+/// What LibTorch's allocator of GPUs rounds a tensor's bytes up to.
+inline constexpr int64_t kGpuRounding = 512;
+
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -88,6 +92,12 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   /// when the limit would be passed.
   c10::DataPtr allocate(size_t bytes, bool hollow);
   static void (*deleter())(void* data);  // of what allocate() gave and is not hollow
+
+  /// The one that stands for a GPU; nullptr where none does.
+  static std::shared_ptr<DeviceMemory> of_gpu(int gpu);
+  /// Of GPU number `gpu`: its allocator has given a block to this thread, or has it back. Nothing where none was made.
+  static void gpu_gave(int gpu, const void* address, size_t bytes);
+  static void gpu_took(int gpu, const void* address);
 
   MemoryFigures figures() const;
   int64_t alive_bytes() const;

@@ -15,7 +15,8 @@ const std::shared_ptr<DeviceMemory>& Devices::at(int device) const {
 
 Devices Devices::one(const std::string& torch_device) {
   if (torch_device == "cpu") return {{DeviceMemory::host()}, DeviceMemory::host()};
-  return {{DeviceMemory::make(torch_device, {.torch_device = torch_device})}, DeviceMemory::host()};
+  return {{DeviceMemory::make(torch_device, {.torch_device = torch_device, .rounding = kGpuRounding})},
+          DeviceMemory::host()};
 }
 
 Devices Devices::virtual_ones(int count, int64_t limit) {

@@ -4,12 +4,16 @@
 #include <array>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -19,6 +23,28 @@ namespace {
 template <size_t N>
 std::array<double, N> sum_over_ranks(Communicator& control, std::array<double, N> values, const char* label) {
   if (control.size() > 1) control.all_reduce_sum(view_memory(values.data(), {N}, Dtype::kF64), label);
+  return values;
+}
+
+/// 0 for one that is not there. The host waits for a GPU once.
+template <size_t N>
+std::array<double, N> read_numbers(const std::array<Tensor, N>& scalars) {
+  std::array<double, N> values{};
+  const at::NoGradGuard no_grad;
+  const auto gpu = std::ranges::find_if(scalars, [](const Tensor& x) { return x.defined() && is_gpu(x.device()); });
+  Tensor together;
+  if (gpu != scalars.end()) {
+    std::vector<Tensor> there;
+    for (const Tensor& x : scalars) {
+      if (x.defined()) there.push_back(sent_to(x.detach().to(at::kDouble), gpu->device()));
+    }
+    together = at::stack(there).cpu();
+  }
+  int64_t next = 0;
+  for (size_t i = 0; i < N; ++i) {
+    if (scalars[i].defined())
+      values[i] = together.defined() ? together[next++].item<double>() : scalars[i].item().toDouble();
+  }
   return values;
 }
 
@@ -145,11 +171,8 @@ Trainer::Sums Trainer::accumulate(Window& window) {
     inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
   }
   const TrainOutput out = parts_.executor.train(inputs);
-  const auto sums = sum_over_ranks<3>(
-      parts_.control,
-      {parts_.executor.grads().local_sum_of_squares(), out.loss.defined() ? out.loss.item<double>() : 0.0,
-       out.correct.defined() ? static_cast<double>(out.correct.item<int64_t>()) : 0.0},
-      "step figures");
+  const auto mine = read_numbers<3>({parts_.executor.grads().local_sum_of_squares(), out.loss, out.correct});
+  const auto sums = sum_over_ranks<3>(parts_.control, mine, "step figures");
   return {.squares = sums[0], .loss = sums[1] / loss_scale_.value(), .correct = static_cast<int64_t>(sums[2])};
 }
 

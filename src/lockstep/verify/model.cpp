@@ -169,7 +169,7 @@ Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
 }
 
 void VerifyModel::clear_gradients() { impl_->executor.grads().clear(); }
-double VerifyModel::gradient_norm() { return std::sqrt(impl_->executor.grads().local_sum_of_squares()); }
+double VerifyModel::gradient_norm() { return std::sqrt(impl_->executor.grads().local_sum_of_squares().item<double>()); }
 void VerifyModel::update(double learning_rate, double divisor) { impl_->adamw.step(learning_rate, divisor); }
 
 int64_t count_targets(const Tensor& labels) {

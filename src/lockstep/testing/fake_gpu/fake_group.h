@@ -1,5 +1,5 @@
 // Collectives between fake GPUs, in the manner of NCCL's: queued on a stream of their own, over when the device is. The ranks
-// are threads of this process.
+// are threads of one process, or processes of one machine.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 #include "lockstep/testing/fake_gpu/memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -61,6 +62,7 @@ class Device {
     holes_[0] = bytes;
   }
 
+  int index() const { return index_; }
   bool has(const void* address) const {
     const auto* const at = static_cast<const char*>(address);
     return at >= addresses_ && at < addresses_ + bytes_;
@@ -239,7 +241,20 @@ Device& device_of(const void* address) {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 
-void give_back(void* address) { device_of(address).give(address); }
+struct Followers {
+  std::atomic<void (*)(int device, const void* address, size_t bytes)> gave{nullptr};
+  std::atomic<void (*)(int device, const void* address)> took{nullptr};
+};
+Followers& followers() {
+  static Followers all;
+  return all;
+}
+
+void give_back(void* address) {
+  Device& device = device_of(address);
+  if (auto* const took = followers().took.load()) took(device.index(), address);
+  device.give(address);
+}
 
 class FakeAllocator final : public c10::DeviceAllocator {
  public:
@@ -250,6 +265,7 @@ class FakeAllocator final : public c10::DeviceAllocator {
     at::globalContext().lazyInitDevice(kType);
     start(device.index());
     void* const data = devices().at(static_cast<size_t>(device.index()))->take(bytes, guard.getStream(device).id());
+    if (auto* const gave = followers().gave.load()) gave(device.index(), data, bytes);
     return {data, data, &give_back, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -314,6 +330,17 @@ class PinnedAllocator final : public c10::Allocator {
 void make_memory(int count, int64_t bytes) {
   for (int i = 0; i < count; ++i) devices().push_back(std::make_unique<Device>(i, static_cast<size_t>(bytes)));
   c10::SetAllocator(kType, &allocator());
+}
+
+const std::shared_ptr<DeviceMemory>& scratch() {
+  static const auto* const one = new std::shared_ptr(DeviceMemory::make("fake GPU", {}));
+  return *one;
+}
+
+void follow_memory(void (*gave)(int device, const void* address, size_t bytes),
+                   void (*took)(int device, const void* address)) {
+  followers().gave = gave;
+  followers().took = took;
 }
 
 void limit_memory(int device, double fraction) { devices().at(static_cast<size_t>(device))->limit(fraction); }

@@ -6,6 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "lockstep/tensor/device_memory.h"
 
 namespace c10 {
 struct Allocator;
@@ -17,6 +20,11 @@ namespace lockstep::fake_gpu {
 /// Reserves addresses for all devices, and takes the place of LibTorch's allocator.
 void make_memory(int devices, int64_t bytes);
 c10::DeviceAllocator& allocator();
+/// Of the host, for what CPU kernels need while they stand in for the GPU's: no part of what the program holds.
+const std::shared_ptr<DeviceMemory>& scratch();
+/// Tells of blocks given to the calling thread, and of those that are back.
+void follow_memory(void (*gave)(int device, const void* address, size_t bytes),
+                   void (*took)(int device, const void* address));
 /// A device gives so much of itself and no more.
 void limit_memory(int device, double fraction);
 /// Where the bytes of a device address stand.

@@ -145,9 +145,17 @@ IValue kept_for_call(const IValue& value) {
   return out;
 }
 
+/// A GPU keeps mean and deviation of a layer norm in float32; the CPU's kernel wants them as its input.
+void as_cpu_wants(const c10::OperatorHandle& op, Stack& arguments) {
+  if (op.schema().name() != "aten::native_layer_norm_backward") return;
+  const auto dtype = arguments.at(1).toTensor().scalar_type();
+  for (const size_t statistic : {3U, 4U}) arguments.at(statistic) = arguments.at(statistic).toTensor().to(dtype);
+}
+
 void compute(const c10::OperatorHandle& op, Stack& stack) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below;
+  as_cpu_wants(op, stack);
   op.callBoxed(&stack);
 }
 
@@ -213,6 +221,7 @@ void make_room(const c10::OperatorHandle& op, const Stack& arguments) {
 }
 
 void launch(const c10::OperatorHandle& op, Stack* stack) {
+  const OnDevice kernels_memory(scratch());
   const auto& schema = op.schema();
   const auto& returns = schema.returns();
   const size_t count = schema.arguments().size();

@@ -7,6 +7,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "lockstep/testing/fake_gpu/memory.h"
 #include "lockstep/testing/fake_gpu/state.h"
 
 namespace lockstep::fake_gpu {
@@ -82,6 +83,7 @@ bool Stream::idle() const {
 
 void Stream::run() {
   at::set_num_threads(1);
+  const OnDevice kernels_memory(scratch());
   while (true) {
     Call call;
     {
