@@ -33,10 +33,11 @@ class Done:
 
 
 def environment(extra=None):
-    """The caller's environment without what a launcher or a terminal may have left in it."""
+    """The caller's environment without what a launcher or a terminal may have left in it. `extra`: None takes one out."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NPROC_PER_NODE")
     kept = {key: value for key, value in os.environ.items() if key not in names and not key.startswith(("SLURM_", "OMPI_"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **{k: str(v) for k, v in (extra or {}).items()}}
+    wanted = {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **(extra or {})}
+    return {key: str(value) for key, value in wanted.items() if value is not None}
 
 
 def start(*words, env=None, cwd=None, stdin=None):

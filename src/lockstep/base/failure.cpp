@@ -23,6 +23,10 @@ Failure describe_failure(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text)) {
     return {ExitCode::kMemory, "out of memory: " + text, kNeedLessMemory, false};
   }
+  if (text.find("does not have a deterministic implementation") != std::string::npos) {
+    return {ExitCode::kUsage, "--deterministic true: " + text, "--deterministic false goes on without the promise",
+            false};
+  }
   if (const auto* refused = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     return {ExitCode::kUsage, refused->path1().string() + ": " + refused->code().message(),
             "is it there, may this user read and write it, and is its name a possible one?", false};

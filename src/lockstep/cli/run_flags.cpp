@@ -55,6 +55,11 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
                  "file for every tensor that crosses from device to device: name, bytes, from, to, time (one JSON "
                  "object a line; .rank-N is added for several ranks)")
       ->group(group);
+  app.add_option("--deterministic", flags.given.deterministic,
+                 "the same bits from the same work on GPUs too, somewhat slower; what has no such kernel there is "
+                 "refused (the CPU always gives the same bits)")
+      ->capture_default_str()
+      ->group(group);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <system_error>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -93,6 +95,12 @@ GpuDriver GpuDriver::ask(const std::string& library) {
 }
 
 namespace {
+/// An image may hold the driver's library on a host that has no GPU, where it starts with one error or another.
+bool has_device_files() {
+  std::error_code unknown;
+  return std::filesystem::exists("/dev/nvidiactl", unknown) || std::filesystem::exists("/dev/dxg", unknown);
+}
+
 std::atomic<const GpuDriver*>& instead_of_driver() {
   static std::atomic<const GpuDriver*> driver{nullptr};
   return driver;
@@ -101,7 +109,11 @@ std::atomic<const GpuDriver*>& instead_of_driver() {
 
 const GpuDriver& GpuDriver::of_process() {
   if (const GpuDriver* const driver = instead_of_driver()) return *driver;
-  static const GpuDriver seen = ask();
+  static const GpuDriver seen = [] {
+    GpuDriver found = ask();
+    if (!has_device_files()) found.failure.clear();
+    return found;
+  }();
   return seen;
 }
 

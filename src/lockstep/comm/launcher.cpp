@@ -258,7 +258,9 @@ struct Attempt {
 Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options, int attempt) {
   const World world = node_world(env);
   const int processes = options.num_processes;
-  const int port = world.num_nodes > 1 ? world.master_port : free_port();
+  std::optional<HeldPort> own_port;  // until the ranks have ended: nothing takes it before rank 0 does
+  if (world.num_nodes == 1) own_port.emplace();
+  const int port = own_port ? own_port->number() : world.master_port;
   Signals signals;  // before the agent's thread, which must not take them
   Agent agent({.program = options.program,
                .node = world.node,

@@ -38,18 +38,23 @@ std::string own_address_towards(const std::string& host) {
   return address;
 }
 
-int free_port() {
-  const Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+HeldPort::HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const int reuse = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t length = sizeof address;
   auto* const place = reinterpret_cast<sockaddr*>(&address);
-  if (fd.get() < 0 || ::bind(fd.get(), place, length) != 0 || ::getsockname(fd.get(), place, &length) != 0) {
-    throw Error(ExitCode::kInternal, fmt::format("no free port on 127.0.0.1: {}", std::strerror(errno)));
+  // Shared only after the kernel has chosen, or it might choose one that is shared already.
+  if (socket_.get() < 0 || ::bind(socket_.get(), place, length) != 0 ||
+      ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) != 0 ||
+      ::getsockname(socket_.get(), place, &length) != 0) {
+    throw Error(ExitCode::kInternal, fmt::format("no free port on this host: {}", std::strerror(errno)));
   }
-  return ntohs(address.sin_port);
+  number_ = ntohs(address.sin_port);
 }
+
+int free_port() { return HeldPort().number(); }
 
 bool port_is_taken(int port) {
   const Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

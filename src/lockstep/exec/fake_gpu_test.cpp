@@ -7,6 +7,7 @@
 
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/exec/test_job.h"
+#include "lockstep/testing/fake_gpu/environment.h"
 #include "lockstep/testing/fake_gpu/fake_group.h"
 #include "lockstep/testing/sampled.h"
 
@@ -14,13 +15,6 @@ namespace lockstep::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Before the first test of the program: LibTorch's autograd asks once how many devices there are.
-class FakeGpus : public testing::Environment {
- public:
-  void SetUp() override { FakeGpu::install(4); }
-};
-[[maybe_unused]] const testing::Environment* const kFakeGpus = testing::AddGlobalTestEnvironment(new FakeGpus);
 
 class OnFakeGpus : public testing::Test {
  protected:
@@ -150,6 +144,13 @@ void expect_no_waits(const Model& model, RowMaker make_row, int stage) {
           job.train(window, 5);
           rank.control().barrier("after");
           const auto after = FakeGpu::counts();
+          rank.control().barrier("read");
+          const double squares = job.executor().grads().local_sum_of_squares().item<double>();
+          EXPECT_GT(squares, 0);
+          rank.control().barrier("summed");
+          const int64_t waits = FakeGpu::counts().host_waits - after.host_waits;
+          EXPECT_EQ(waits, 2) << "the sum of squares, once a rank";
+          rank.control().barrier("counted");
           if (rank.id() != 0 || step < kSteady) continue;
           EXPECT_EQ(after.host_waits - before.host_waits, 2) << "the loss, once a rank; stage " << stage;
           allocations.push_back(after.system_allocations - before.system_allocations);

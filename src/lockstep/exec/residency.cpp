@@ -1,5 +1,7 @@
 #include "lockstep/exec/residency.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -52,9 +54,21 @@ void Residency::launch(int unit) {
   store_.pool(device).refill(state.views.front().full, MemoryUse::kGathered);
   if (!copier_) return gather(unit);
   if (store_.devices().at(device)->rehearsed()) return store_.lend(unit);
-  slot.copying = copier_->start([this, unit] {
+  copy_to(slot, unit, device);
+}
+
+/// From host memory, beside what runs. A GPU's copy begins when what used its memory before is over there.
+void Residency::copy_to(Slot& slot, int unit, int device) {
+  const std::string& there = store_.devices().at(device)->torch_device();
+  const bool on_gpu = gpu_of(there).has_value();
+  const GpuMoment free = on_gpu ? GpuMoment::now(there) : GpuMoment();
+  slot.copying = copier_->start([this, &slot, unit, there, on_gpu, free] {
     const at::NoGradGuard no_grad;
+    std::optional<OnCopyStream> scope;
+    if (on_gpu) scope.emplace(there);
+    free.order_current_stream();
     store_.lend(unit);
+    if (on_gpu) slot.copied = GpuMoment::now(there);
   });
 }
 
@@ -75,6 +89,7 @@ void Residency::hold(int unit) {
   launch(unit);
   if (copier_) {
     slot.copying.wait();
+    slot.copied.order_current_stream();
     gather(unit);
   }
   slot.gathering.wait();

@@ -13,6 +13,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/exec/copier.h"
 #include "lockstep/state/param_store.h"
+#include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
 
@@ -50,9 +51,11 @@ class Residency {
     int leases = 0;
     bool resident = false;
     Copier::Ticket copying;
+    GpuMoment copied;  // set by the copier, read after its ticket
     Pending gathering;
   };
   void launch(int unit);
+  void copy_to(Slot& slot, int unit, int device);
   void gather(int unit);
   void hold(int unit);
   void let_go(int unit);

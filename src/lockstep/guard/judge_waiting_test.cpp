@@ -88,6 +88,20 @@ std::vector<RankReport> stalled(int world, Phase phase, double seconds) {
   return reports;
 }
 
+// Its call is queued on its device, behind work that does not end.
+TEST(Stall, NamesWhoHasLaunchedTheCallButDoesNotStandInIt) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) reports.push_back(two_groups(rank, 3, 11, 5, rank == 1 ? "" : "data", 3.5));
+  reports[1].phase = Phase::kBackward;
+  reports[1].phase_seconds = 4;
+  const Judgement notice = judge(census_of(reports), {.soft_seconds = 3});
+  EXPECT_EQ(notice.verdict, Verdict::kNotice);
+  EXPECT_EQ(notice.diagnosis.fault, Fault::kStall) << notice.diagnosis.text();
+  EXPECT_EQ(notice.diagnosis.culprits, RankSet({1}));
+  reports[1] = two_groups(1, 3, 11, 5, "data", 3.4);
+  EXPECT_EQ(judge(census_of(reports), {.soft_seconds = 3}).diagnosis.fault, Fault::kTransport) << "all stand in it";
+}
+
 TEST(Stall, IsNoticedAndEndsAtTheHardPatienceOfItsPhase) {
   JudgeOptions options{.soft_seconds = 3};
   options.hard_seconds[static_cast<size_t>(Phase::kData)] = 40;

@@ -42,6 +42,26 @@ TEST(Recorder, TellsCallsWithTheirPlaceAndStep) {
   EXPECT_EQ(read(recorder).waiting(), nullptr);
 }
 
+// Its thread has gone on; what it then waits for itself comes first.
+TEST(Recorder, TellsTheCallInWhichADeviceStands) {
+  Recorder recorder;
+  const int group = recorder.add_group("data");
+  const uint64_t first = recorder.enter(group, kSum, "one", std::source_location::current());
+  const uint64_t second = recorder.enter(group, kSum, "two", std::source_location::current());
+  recorder.device_waits(group, first, Clock::now() - milliseconds(1500));
+  ASSERT_NE(read(recorder).waiting(), nullptr);
+  EXPECT_EQ(read(recorder).waiting()->waiting_seq, first);
+  EXPECT_GE(read(recorder).waiting()->waiting_seconds, 1.5);
+  recorder.wait_begins(group, second, Clock::now());
+  recorder.device_waits(group, first, Clock::now());
+  recorder.device_passed(group, first);
+  EXPECT_EQ(read(recorder).waiting()->waiting_seq, second);
+  recorder.wait_ends(group, {});
+  recorder.device_waits(group, second, Clock::now());
+  recorder.device_passed(group, second);
+  EXPECT_EQ(read(recorder).waiting(), nullptr);
+}
+
 TEST(Recorder, ABoardHasRoomForFourGroups) {
   Recorder recorder;
   for (int i = 0; i < static_cast<int>(Board::kGroups); ++i) EXPECT_EQ(recorder.add_group("g" + std::to_string(i)), i);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/gpus.h"
 
 namespace lockstep {
@@ -18,11 +19,12 @@ int wanted_ranks(const LaunchRequest& request, const RunOptions& run, const Env&
   return ranks;
 }
 
-/// The ranks that are started here all see the GPUs that this process sees.
+/// The ranks that are started here all see the GPUs that this process sees. That there are none at all the ranks say.
 void require_gpus(const RunOptions& run, int ranks) {
-  if (run.placement.virtual_devices > 0 || device_of(run.device, 0) == "cpu") return;
-  const int gpus = GpuDriver::of_process().count();
-  if (ranks <= gpus) return;
+  const int gpus = run.device == "cpu" || run.placement.virtual_devices > 0 || !has_cuda_library()
+                       ? 0
+                       : GpuDriver::of_process().count();
+  if (gpus == 0 || ranks <= gpus) return;
   throw usage_error(
       fmt::format("--device {}: {} ranks on this machine need a GPU each, found {}", run.device, ranks, gpus),
       "start fewer ranks with --nproc, or use --device cpu");

@@ -53,7 +53,8 @@ struct RunOptions {
   Guard guard = Guard::kDefault;
   int max_restarts = 0;
   CommFigures comm_figures = CommFigures::kKind;
-  bool force = false;  // begin even where memory or disk are predicted not to suffice
+  bool deterministic = false;  // the same bits from the same work on GPUs, at some speed; the CPU gives them anyway
+  bool force = false;          // begin even where memory or disk are predicted not to suffice
 
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;

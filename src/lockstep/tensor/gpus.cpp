@@ -1,10 +1,17 @@
 #include "lockstep/tensor/gpus.h"
 
+#include <map>
+#include <mutex>
+
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace lockstep {
@@ -67,5 +74,50 @@ void stand_on_gpu(const std::string& name) {
   const c10::Device device = started(name);
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }
+
+struct GpuMoment::Impl {
+  c10::Device device;
+  c10::Event event;
+};
+
+GpuMoment GpuMoment::now(const std::string& name) {
+  const c10::Device device = started(name);
+  GpuMoment moment;
+  moment.impl_ = std::make_shared<Impl>(Impl{device, c10::Event(device.type())});
+  moment.impl_->event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return moment;
+}
+
+void GpuMoment::order_current_stream() const {
+  if (!impl_) return;
+  const c10::Device device = impl_->device;
+  impl_->event.block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+namespace {
+
+/// One for each GPU, so that copies do not overtake each other.
+c10::Stream copy_stream(const c10::Device& device) {
+  static std::mutex mutex;
+  static auto* const all = new std::map<std::string, c10::Stream>;
+  const std::lock_guard lock(mutex);
+  const auto found = all->find(device.str());
+  if (found != all->end()) return found->second;
+  const c10::Stream made = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  return all->emplace(device.str(), made).first->second;
+}
+
+}  // namespace
+
+struct OnCopyStream::Impl {
+  c10::DeviceGuard device;
+  c10::StreamGuard stream;
+};
+
+OnCopyStream::OnCopyStream(const std::string& name) {
+  const c10::Device device = started(name);
+  impl_.reset(new Impl{c10::DeviceGuard(device), c10::StreamGuard(copy_stream(device))});
+}
+OnCopyStream::~OnCopyStream() = default;
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -39,5 +40,32 @@ void empty_gpu_caches(const std::string& device);
 void synchronize_gpu(const std::string& device);
 /// The GPU on which this thread's tensors and streams are when nothing says which. Every thread begins on the first.
 void stand_on_gpu(const std::string& device);
+
+/// A moment of a GPU's stream, which others can be ordered behind without the host waiting.
+class GpuMoment {
+ public:
+  GpuMoment() = default;  // long past
+  /// What this thread has queued on the GPU so far.
+  static GpuMoment now(const std::string& device);
+  /// What this thread queues there from now on begins after it.
+  void order_current_stream() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// What this thread queues on a GPU while it lives goes to a stream for copies, beside what is computed there.
+class [[nodiscard]] OnCopyStream {
+ public:
+  explicit OnCopyStream(const std::string& device);
+  ~OnCopyStream();
+  OnCopyStream(const OnCopyStream&) = delete;
+  OnCopyStream& operator=(const OnCopyStream&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace lockstep

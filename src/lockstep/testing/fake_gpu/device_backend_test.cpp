@@ -13,6 +13,7 @@
 
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/device_group.h"
+#include "lockstep/guard/report.h"
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/testing/fake_gpu/fake_group.h"
 #include "lockstep/testing/ranks.h"
@@ -102,6 +103,47 @@ TEST_F(DeviceBackendTest, ACallIsDoneWhenTheDeviceIsPastIt) {
       },
       on_gpus());
   EXPECT_FALSE(FakeGpu::started(0)) << "by the thread that watches the calls";
+}
+
+TEST_F(DeviceBackendTest, ACallInWhichTheDeviceStandsIsToldAsWaiting) {
+  std::unique_ptr<FakeGpu::Hold> hold = std::make_unique<FakeGpu::Hold>(FakeGpu::Hold::Which::kOthers);
+  run_ranks(
+      2,
+      [&](Rank& rank) {
+        const auto waiting = [&] {
+          const RankReport report = read_board(rank.data().recorder().board(), 64);
+          return report.waiting() == nullptr ? std::string() : report.waiting()->name;
+        };
+        const auto becomes = [&](const std::string& wanted) {
+          for (int i = 0; i < 1000 && waiting() != wanted; ++i) std::this_thread::sleep_for(10ms);
+          return waiting() == wanted;
+        };
+        const Tensor shard = value(rank, 1), full = value(rank, 0, 16);
+        rank.data().all_gather(full, shard, "gather").wait();
+        EXPECT_EQ(waiting(), "") << "for a moment that is nothing";
+        EXPECT_TRUE(becomes("data"));
+        rank.control().barrier("both have seen it");
+        if (rank.id() == 0) hold.reset();
+        EXPECT_TRUE(becomes(""));
+      },
+      on_gpus());
+}
+
+/// The device comes to the call later than the patience allows for a call: its own work is nobody's delay.
+TEST_F(DeviceBackendTest, WorkThatIsQueuedBeforeACallIsNoPartOfIt) {
+  std::unique_ptr<FakeGpu::Hold> hold = std::make_unique<FakeGpu::Hold>(FakeGpu::Hold::Which::kDefault);
+  run_ranks(
+      2,
+      [&](Rank& rank) {
+        const Tensor shard = value(rank, 1), full = value(rank, 0, 16);
+        shard.add_(1);
+        rank.data().all_gather(full, shard, "gather").wait();
+        std::this_thread::sleep_for(1s);
+        rank.control().barrier("longer than the patience");
+        if (rank.id() == 0) hold.reset();
+        EXPECT_EQ(full.sum().item<float>(), 32);
+      },
+      on_gpus(500ms));
 }
 
 TEST_F(DeviceBackendTest, ACallThatTheDeviceDoesNotComeToIsAborted) {

@@ -268,11 +268,6 @@ void launch(const c10::OperatorHandle& op, Stack* stack) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) { launch(op, stack); }
 
-/// An op under another name, which the CPU's kernels know.
-void launch_as(const char* name, const char* overload, Stack& stack) {
-  launch(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), &stack);
-}
-
 c10::Device given(std::optional<c10::Device> device) {
   const c10::impl::VirtualGuardImpl guard(kType);
   return device && device->has_index() ? *device : guard.getDevice();
@@ -344,12 +339,6 @@ Tensor& set_storage(Tensor& x, at::Storage source, int64_t offset, c10::IntArray
   return at::native::set_storage_cpu_(x, std::move(source), offset, size, stride);
 }
 
-/// 0: by LibTorch's ops one by one.
-int64_t fused_attention(const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&, double, bool,
-                        std::optional<double>, bool) {
-  return 0;
-}
-
 void convolution(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
   launch_as("aten::convolution", "", *stack);
 }
@@ -366,6 +355,10 @@ void convolution_backward(const c10::OperatorHandle&, c10::DispatchKeySet, Stack
 
 }  // namespace
 
+void launch_as(const char* name, const char* overload, Stack& stack) {
+  launch(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), &stack);
+}
+
 void register_ops() {
   using torch::CppFunction;
   static torch::Library every(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -381,7 +374,7 @@ void register_ops() {
   aten.impl("_copy_from", TORCH_FN(copy_from));
   aten.impl("record_stream", TORCH_FN(record_stream));
   aten.impl("_local_scalar_dense", TORCH_FN(local_scalar));
-  aten.impl("_fused_sdp_choice", TORCH_FN(fused_attention));
+  register_attention(aten);
   // Where LibTorch has an op composed of others for devices that lack a kernel: a GPU has one.
   for (const char* name : {"native_layer_norm", "native_layer_norm_backward"}) {
     aten.impl(name, CppFunction::makeFromBoxedFunction<&fallback>());

@@ -2,8 +2,22 @@
 // addresses.
 #pragma once
 
+#include <vector>
+
+namespace c10 {
+struct IValue;
+}
+namespace torch {
+class Library;
+}
+
 namespace lockstep::fake_gpu {
 
 void register_ops();
+/// Fused attention, as a GPU has it.
+void register_attention(torch::Library& aten);
+
+/// An op under another name, which the CPU's kernels know: arguments are on the stack, results come there.
+void launch_as(const char* name, const char* overload, std::vector<c10::IValue>& stack);
 
 }  // namespace lockstep::fake_gpu

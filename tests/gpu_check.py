@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""The program on the GPUs of this machine, check by check beside the CPU; writes bench/results/gpu.json, ends with 1 when one fails.
+
+gpu_check.py [--quick] [--only NAME,…] [--out FILE] [--keep DIR]
+
+In order of risk, so that what is broken shows first: doctor, one step, losses of every family in float32 and bfloat16, memory
+against the plan, limits, a batch of auto, offload, several GPUs, answers and vectors, the same bits twice, compute-sanitizer.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "bench")]
+import story  # noqa: E402
+from small_job import losses, make_rows, sft_words  # noqa: E402
+
+FAMILIES = ("qwen2", "llama", "llava", "qwen2_5_vl")
+BARS = {"float32": 1e-4, "bfloat16": 2e-2}  # of a loss, over 20 steps
+FAKE = int(os.environ.get("LOCKSTEP_FAKE_GPUS", 0))
+
+
+class Failed(Exception):
+    """A check found something else than it expected."""
+
+
+class Checks:
+    def __init__(self, folder, quick):
+        self.folder, self.quick = folder, quick
+        self.rows, self.texts = make_rows(folder), make_rows(folder, images=False, name="texts.jsonl")
+        self.steps = 4 if quick else 20
+
+    # ---- What the checks are made of.
+
+    def run(self, *words, expect=0, env=None, timeout=300):
+        visible = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}  # which stories hide
+        done = story.run(*words, timeout=timeout, env={**visible, **(env or {})})
+        if expect is not None and done.returncode != expect:
+            raise Failed(f"expected exit code {expect}, found {done.text[-3000:]}")
+        return done
+
+    def model(self, family, dtype="float32", size="tiny"):
+        place = self.folder / f"{family}-{size}-{dtype}"
+        if not place.exists():
+            self.run("init", "--family", family, "--size", size, "--torch_dtype", dtype, "--output_dir", place)
+        return place
+
+    def train(self, name, family="llava", device="cuda", steps=None, expect=0, **flags):
+        out = self.folder / name
+        rows = self.rows if family in ("llava", "qwen2_5_vl") else self.texts
+        vision = {} if rows == self.rows else {"freeze_vit": None, "freeze_aligner": None}
+        words = sft_words(self.model(family), rows, out, steps=steps or self.steps, device=device, **{"nproc": 1, **vision, **flags})
+        return out, self.run(*words, expect=expect)
+
+    def gpus(self):
+        if FAKE:
+            return FAKE
+        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+        return sum(line.startswith("GPU ") for line in found.splitlines())
+
+    def same_losses(self, name, bar, cpu_flags, **flags):
+        on_cpu, _ = self.train(name + " cpu", device="cpu", **cpu_flags)
+        on_gpu, _ = self.train(name + " gpu", **{**cpu_flags, **flags})
+        expected, found = losses(on_cpu), losses(on_gpu)
+        apart = max(abs(found[step] - loss) for step, loss in expected.items())
+        if list(found) != list(expected) or not apart <= bar:
+            raise Failed(f"losses differ by {apart:.2g}, allowed {bar:g}: {found} and the CPU's {expected}")
+        return f"{len(expected)} steps, losses at most {apart:.1e} apart"
+
+    # ---- The checks, in their order.
+
+    def doctor(self):
+        done = self.run("doctor", "--model", self.model("llava"), "--device", "cuda", expect=None)
+        failures = [line for line in done.stdout.splitlines() if line.startswith("failure") and not (FAKE and " GPU " in line)]
+        if failures:
+            raise Failed("\n".join(failures))
+        return done.stdout.strip().splitlines()[-1]
+
+    def one_step(self):
+        self.train("one step", steps=1, debug_sync="true")
+        return "a step with --debug_sync"
+
+    def families(self):
+        return {f"{family} {dtype}": self.same_losses(f"{family} {dtype}", bar, {"family": family, "torch_dtype": dtype})
+                for dtype, bar in BARS.items() for family in FAMILIES}
+
+    def memory(self):
+        out, _ = self.train("memory", steps=4)
+        record = json.loads((out / "memory.json").read_text())
+        planned, found = record["predicted"]["devices"][0]["peak"], record["ranks"][0]["since_start"]["devices"][0]["peak"]
+        apart = found / planned - 1
+        if abs(apart) > (0.08 if FAKE else 0.03):  # on fake ones the backward pass takes more, and why is not known
+            raise Failed(f"planned {planned}, measured {found}: {apart:+.1%}")
+        return f"peak {apart:+.2%} of the plan"
+
+    def limits(self):
+        _, done = self.train("limit", steps=2, memory_limit="100MiB", expect=None)
+        if done.returncode != 5:
+            raise Failed(f"100 MiB, less than the runtime takes, was accepted: {done.text[-1500:]}")
+        return "a limit that is too small ends with exit code 5"
+
+    def batch(self):
+        _, done = self.train("batch", steps=2, per_device_train_batch_size="auto")
+        return [line for line in done.stderr.splitlines() if line.startswith("batch size")][-1]
+
+    def offload(self):
+        return self.same_losses("offload", BARS["float32"], {"torch_dtype": "float32"}, offload="params,optimizer")
+
+    def several(self):
+        if self.gpus() < 2:
+            return "left out: one GPU"
+        flags = {"torch_dtype": "float32", "nproc": 2}
+        return {"zero3": self.same_losses("two ranks", BARS["float32"], flags),
+                "zero2": self.same_losses("two ranks zero2", BARS["float32"], {**flags, "deepspeed": "zero2"}),
+                "map": self.same_losses("a map", BARS["float32"], {"torch_dtype": "float32"}, device_map="auto")}
+
+    def answers(self):
+        def of(device):
+            out = self.folder / f"answers {device}.jsonl"
+            self.run("infer", "--model", self.model("llava"), "--val_dataset", self.rows, "--result_path", out, "--max_new_tokens", 16,
+                     "--torch_dtype", "float32", "--device", device, "--nproc", 1)
+            return out.read_text()
+
+        if of("cuda") != of("cpu"):
+            raise Failed("answers differ from the CPU's in float32")
+        return "24 answers are the CPU's"
+
+    def vectors(self):
+        def of(device):
+            out = self.folder / f"vectors {device}"
+            self.run("embed", "--model", self.model("llava"), "--dataset", self.rows, "--output", out, "--torch_dtype", "float32",
+                     "--device", device, "--nproc", 1)
+            return [json.loads(line)["embedding"] for line in (out / "embeddings.jsonl").read_text().splitlines()]
+
+        apart = max(abs(x - y) for a, b in zip(of("cuda"), of("cpu")) for x, y in zip(a, b))
+        if not apart <= 1e-4:
+            raise Failed(f"vectors are {apart:.2g} apart")
+        return f"vectors at most {apart:.1e} apart"
+
+    def deterministic(self):
+        weights = [(self.train(f"same bits {i}", torch_dtype="bfloat16", deterministic="true", save_steps=self.steps)[0]
+                    / f"checkpoint-{self.steps}" / "model.safetensors").read_bytes() for i in range(2)]
+        if weights[0] != weights[1]:
+            raise Failed("two runs with --deterministic true end in different weights")
+        return "the same weights twice"
+
+    def sanitizer(self):
+        tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        if FAKE or self.quick or not Path(tool).exists():
+            return "left out: no compute-sanitizer"
+        words = sft_words(self.model("llava"), self.rows, self.folder / "sanitized", steps=1, device="cuda", guard="off", nproc=1)
+        for kind in ("memcheck", "racecheck"):
+            shutil.rmtree(self.folder / "sanitized", ignore_errors=True)
+            done = subprocess.run([tool, "--tool", kind, "--error-exitcode", "99", "--target-processes", "all", str(story.BINARY),
+                                   *map(str, words)], capture_output=True, text=True, timeout=280)
+            if done.returncode != 0:
+                raise Failed(f"{kind}: {(done.stdout + done.stderr)[-3000:]}")
+        return "memcheck and racecheck: no error in a step"
+
+
+ORDER = ("doctor", "one_step", "families", "memory", "limits", "batch", "offload", "several", "answers", "vectors", "deterministic",
+         "sanitizer")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="4 steps instead of 20, no compute-sanitizer")
+    parser.add_argument("--only", default="", help="some of: " + ", ".join(ORDER))
+    parser.add_argument("--out", type=Path, help="default: bench/results/gpu.json, for a whole run on real GPUs")
+    parser.add_argument("--keep", type=Path, help="a folder for what the runs write")
+    args = parser.parse_args()
+    names = args.only.split(",") if args.only else ORDER
+    folder = args.keep or Path(tempfile.mkdtemp(prefix="lockstep_gpu_"))
+    folder.mkdir(parents=True, exist_ok=True)
+    checks, results, failed = Checks(folder, args.quick), {}, 0
+    for name in names:
+        begun = time.monotonic()
+        try:
+            found, word = getattr(checks, name)(), "ok"
+        except (Failed, AssertionError, OSError, KeyError, subprocess.TimeoutExpired) as error:
+            found, word, failed = str(error), "FAILED", failed + 1
+        seconds = time.monotonic() - begun
+        results[name] = {"result": word, "found": found, "seconds": round(seconds, 1)}
+        print(f"{word:7} {name:14} {seconds:6.1f} s  {found if isinstance(found, str) else json.dumps(found, indent=2)}", flush=True)
+    whole = not args.only and not args.quick and not FAKE
+    out = args.out or (ROOT / "bench/results/gpu.json" if whole else None)
+    if out:
+        import provenance
+        device = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
+                                capture_output=True, text=True).stdout.strip() if not FAKE else "fake"
+        out.write_text(json.dumps({"commit": provenance.commit(), "measured": time.strftime("%Y-%m-%d"), "gpus": device.splitlines(),
+                                   "checks": results}, indent=1) + "\n")
+        print(f"written {out}")
+    if not args.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{len(names)} checks, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
