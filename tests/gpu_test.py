@@ -97,6 +97,11 @@ class OnGpus(Story):
         done = self.on_gpus(*sft_words(self.model, self.rows, self.folder / "out", nproc=3), gpus=2, expect=2)
         self.assertIn("3 ranks on this machine need a GPU each, found 2", done.stderr)
 
+    def test_too_few_gpus_keep_doctor_from_nothing(self):
+        done = self.on_gpus("doctor", "--model", self.model, "--nproc", 3, gpus=2)
+        self.assertIn("drive the same GPU (GPU-fake-0)", done.stdout, done.text)
+        self.assertIn("chat template", done.stdout)
+
     def test_a_call_between_gpus_that_never_ends_is_told_in_seconds(self):
         for what, says in {"calls": "all ranks came to", "kernels": "rank 1 is busy elsewhere"}.items():
             with self.subTest(what):

@@ -33,6 +33,7 @@ LaunchRequest launch_request(const std::string& verb, const std::vector<std::str
   LaunchRequest request{.argv = {host.executable.string(), verb}, .program = "lockstep " + verb};
   request.argv.insert(request.argv.end(), args.begin(), args.end());
   if (verb == "sft") request.restart_argv = resuming;
+  request.with_too_few_gpus = verb == "doctor";
   request.notice = [](const std::string& text) { std::cout << text << "\n"; };
   return request;
 }

@@ -10,8 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/worker.h"
 #include "lockstep/comm/device_group.h"
@@ -21,14 +19,13 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(20);  // between looks at the calls under way
-
+constexpr auto kLook = std::chrono::milliseconds(20);   // between looks at the calls under way
 constexpr auto kLong = std::chrono::milliseconds(500);  // in a call: others may be late
 
 /// A call under way.
 struct Watched {
   std::shared_ptr<DeviceCall> call;
-  c10::Event ready;  // the device has done what was queued before the call
+  GpuMoment ready;  // the device has done what was queued before the call
   // Under the watcher's lock.
   std::optional<Clock::time_point> begun{};  // seen: the device stands in it, and not behind other work
   bool over = false;
@@ -49,7 +46,7 @@ class Watcher {
     wakes_.notify_all();
   }
 
-  std::shared_ptr<Watched> watch(std::shared_ptr<DeviceCall> call, c10::Event ready) {
+  std::shared_ptr<Watched> watch(std::shared_ptr<DeviceCall> call, GpuMoment ready) {
     auto watched = std::make_shared<Watched>(Watched{.call = std::move(call), .ready = std::move(ready)});
     const std::lock_guard lock(mutex_);
     calls_.push_back(watched);
@@ -111,7 +108,7 @@ class Watcher {
 
   bool is_late(Watched& call) const {
     const auto now = Clock::now();
-    if (!call.begun && call.ready.query()) call.begun = now;
+    if (!call.begun && call.ready.over()) call.begun = now;
     if (!call.begun) return false;
     const auto stood = now - *call.begun;
     if (stood > kLong && call.news.waits) call.news.waits(*call.begun);
@@ -227,8 +224,7 @@ class DeviceBackend final : public Backend {
   /// `tensor`: one of the call's.
   template <typename Launch>
   std::unique_ptr<Work> started(const Launch& launch, const Tensor& tensor, std::function<void()> after) {
-    c10::Event ready(tensor.device().type());
-    ready.record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+    GpuMoment ready = GpuMoment::now(tensor.device());
     return std::make_unique<QueuedWork>(watcher_.watch(launch(), std::move(ready)), watcher_, std::move(after));
   }
 

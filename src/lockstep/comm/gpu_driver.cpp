@@ -61,6 +61,17 @@ std::string text_of(const Uuid& uuid) {
   return out;
 }
 
+/// An image may hold the driver's library on a host that has no GPU, where it starts with one error or another.
+bool has_device_files() {
+  std::error_code unknown;
+  return std::filesystem::exists("/dev/nvidiactl", unknown) || std::filesystem::exists("/dev/dxg", unknown);
+}
+
+std::atomic<const GpuDriver*>& instead_of_driver() {
+  static std::atomic<const GpuDriver*> driver{nullptr};
+  return driver;
+}
+
 }  // namespace
 
 GpuDriver GpuDriver::ask(const std::string& library) {
@@ -93,19 +104,6 @@ GpuDriver GpuDriver::ask(const std::string& library) {
   }
   return seen;
 }
-
-namespace {
-/// An image may hold the driver's library on a host that has no GPU, where it starts with one error or another.
-bool has_device_files() {
-  std::error_code unknown;
-  return std::filesystem::exists("/dev/nvidiactl", unknown) || std::filesystem::exists("/dev/dxg", unknown);
-}
-
-std::atomic<const GpuDriver*>& instead_of_driver() {
-  static std::atomic<const GpuDriver*> driver{nullptr};
-  return driver;
-}
-}  // namespace
 
 const GpuDriver& GpuDriver::of_process() {
   if (const GpuDriver* const driver = instead_of_driver()) return *driver;

@@ -32,7 +32,7 @@ void require_gpus(const RunOptions& run, int ranks) {
 
 Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const Env& env, int ranks) {
   check_guard(run.guard, World::from_env(env));
-  require_gpus(run, ranks);
+  if (!request.with_too_few_gpus) require_gpus(run, ranks);
   Launched done;
   done.code = launch_ranks(request.argv, env,
                            {.num_processes = ranks,

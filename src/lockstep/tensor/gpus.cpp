@@ -80,13 +80,16 @@ struct GpuMoment::Impl {
   c10::Event event;
 };
 
-GpuMoment GpuMoment::now(const std::string& name) {
-  const c10::Device device = started(name);
+GpuMoment GpuMoment::now(const std::string& name) { return now(started(name)); }
+
+GpuMoment GpuMoment::now(const c10::Device& device) {
   GpuMoment moment;
   moment.impl_ = std::make_shared<Impl>(Impl{device, c10::Event(device.type())});
   moment.impl_->event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   return moment;
 }
+
+bool GpuMoment::over() const { return !impl_ || impl_->event.query(); }
 
 void GpuMoment::order_current_stream() const {
   if (!impl_) return;

@@ -47,6 +47,8 @@ class GpuMoment {
   GpuMoment() = default;  // long past
   /// What this thread has queued on the GPU so far.
   static GpuMoment now(const std::string& device);
+  static GpuMoment now(const c10::Device& device);  // of a tensor that stands there
+  bool over() const;                                // whether the GPU is past it; from any thread
   /// What this thread queues there from now on begins after it.
   void order_current_stream() const;
 

@@ -26,25 +26,21 @@ std::array<double, N> sum_over_ranks(Communicator& control, std::array<double, N
   return values;
 }
 
-/// 0 for one that is not there. The host waits for a GPU once.
+/// 0 for one that is not there. Read together, so that the host waits for a GPU once.
 template <size_t N>
 std::array<double, N> read_numbers(const std::array<Tensor, N>& scalars) {
-  std::array<double, N> values{};
   const at::NoGradGuard no_grad;
-  const auto gpu = std::ranges::find_if(scalars, [](const Tensor& x) { return x.defined() && is_gpu(x.device()); });
-  Tensor together;
-  if (gpu != scalars.end()) {
-    std::vector<Tensor> there;
-    for (const Tensor& x : scalars) {
-      if (x.defined()) there.push_back(sent_to(x.detach().to(at::kDouble), gpu->device()));
-    }
-    together = at::stack(there).cpu();
+  std::vector<Tensor> there;
+  for (const Tensor& x : scalars) {
+    if (!x.defined()) continue;
+    const Tensor number = x.to(at::kDouble);
+    there.push_back(there.empty() ? number : sent_to(number, there.front().device()));
   }
-  int64_t next = 0;
-  for (size_t i = 0; i < N; ++i) {
-    if (scalars[i].defined())
-      values[i] = together.defined() ? together[next++].item<double>() : scalars[i].item().toDouble();
-  }
+  std::array<double, N> values{};
+  if (there.empty()) return values;
+  const Tensor together = at::stack(there).cpu();
+  const double* next = together.const_data_ptr<double>();
+  for (size_t i = 0; i < N; ++i) values[i] = scalars[i].defined() ? *next++ : 0.0;
   return values;
 }
 
