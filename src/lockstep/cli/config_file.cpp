@@ -12,7 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
-#include "lockstep/cli/yaml_file.h"
+#include "lockstep/base/yaml_file.h"
 
 namespace lockstep {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/foreground.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/number_bounds.h"
-#include "lockstep/cli/self_process.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/shapes.h"
@@ -38,10 +38,13 @@ struct DemoFlags {
 
 std::string text_of(int64_t number) { return std::to_string(number); }
 
-void show(const std::vector<std::string>& words) {
-  std::vector<std::string> shown = {"lockstep"};
-  shown.insert(shown.end(), words.begin(), words.end());
-  std::cout << "\n$ " << shell_command(shown) << std::endl;
+/// A verb as a person would type it, shown and run: how the demo uses what people use.
+Captured run_verb(const fs::path& executable, const std::vector<std::string>& words, bool capture) {
+  std::vector<std::string> argv = {"lockstep"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  std::cout << "\n$ " << shell_command(argv) << std::endl;
+  argv.front() = executable.string();
+  return run_in_foreground(argv, capture);
 }
 
 void check_ended_well(const std::string& verb, int code, const char* hint = "") {
@@ -50,16 +53,13 @@ void check_ended_well(const std::string& verb, int code, const char* hint = "") 
               hint);
 }
 
-/// A verb as a person would type it, shown and run.
 void run_step(const fs::path& executable, const std::vector<std::string>& words) {
-  show(words);
-  check_ended_well(words[0], run_self(executable, words).code, "its message stands above");
+  check_ended_well(words[0], run_verb(executable, words, /*capture=*/false).code, "its message stands above");
 }
 
 /// The same, and what it printed, without the end of the line.
 std::string capture_step(const fs::path& executable, const std::vector<std::string>& words) {
-  show(words);
-  Captured done = run_self(executable, words, /*capture=*/true);
+  Captured done = run_verb(executable, words, /*capture=*/true);
   check_ended_well(words[0], done.code);
   while (done.output.ends_with('\n')) done.output.pop_back();
   return done.output;
@@ -163,10 +163,9 @@ void Demo::train(const std::string& data, const std::string& out) {
 }
 
 double Demo::exact_of(const std::string& run, const std::string& data) {
-  const Captured done = run_self(
-      executable_,
-      {"eval", "--model", run, "--val_dataset", (dir_ / "shapes" / data).string(), "--nproc", text_of(flags_.nproc),
-       "--per_device_eval_batch_size", "32", "--max_new_tokens", "8", "--show", "0", "--json"},
+  const Captured done = run_in_foreground(
+      {executable_.string(), "eval", "--model", run, "--val_dataset", (dir_ / "shapes" / data).string(), "--nproc",
+       text_of(flags_.nproc), "--per_device_eval_batch_size", "32", "--max_new_tokens", "8", "--show", "0", "--json"},
       /*capture=*/true);
   check_ended_well("eval", done.code);
   const Json result = parse_json(done.output, "the evaluation");

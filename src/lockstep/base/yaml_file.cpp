@@ -1,4 +1,4 @@
-#include "lockstep/cli/yaml_file.h"
+#include "lockstep/base/yaml_file.h"
 
 #include <set>
 #include <vector>

@@ -1,7 +1,6 @@
-#include "lockstep/cli/self_process.h"
+#include "lockstep/base/foreground.h"
 
 #include <csignal>
-#include <iostream>
 
 #include <poll.h>
 #include <pthread.h>
@@ -51,15 +50,11 @@ class ForwardedSignals {
 
 }  // namespace
 
-Captured run_self(const std::filesystem::path& executable, const std::vector<std::string>& words, bool capture) {
+Captured run_in_foreground(const std::vector<std::string>& argv, bool capture) {
   const ForwardedSignals signals;
   Pipe out;
-  SpawnOptions options{.argv = {executable.string()},
-                       .out = capture ? out.write.get() : -1,
-                       .ends_with_thread = true,
-                       .signal_mask = signals.before()};
-  options.argv.insert(options.argv.end(), words.begin(), words.end());
-  std::cout.flush();
+  SpawnOptions options{
+      .argv = argv, .out = capture ? out.write.get() : -1, .ends_with_thread = true, .signal_mask = signals.before()};
   Child child = spawn(options);
   out.write.close();
   Captured captured;
