@@ -1,6 +1,11 @@
 // B batch, N query heads, K kv heads, T queries, S keys, H head size.
+#include <algorithm>
+
+#include <ATen/SDPBackend.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -10,6 +15,8 @@
 #include "lockstep/tensor/attention_cpu.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/gpus.h"
+#include "lockstep/tensor/make.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
@@ -53,11 +60,38 @@ Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   return out.masked_fill(blind_B1T1, 0.0);
 }
 
+/// Whether the device has flash attention for these: it then takes rows of any lengths in one call. It pads no heads there.
+bool takes_rows_together(const Tensor& q, bool causal) {
+  constexpr int64_t kHeadMultiple = 8;
+  if (!is_gpu(q.device()) || q.size(3) % kHeadMultiple != 0) return false;
+  // That keys have fewer heads is no matter there.
+  const auto choice = static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, q, q, {}, 0.0, causal));
+  return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::overrideable;
+}
+
+Tensor attention_of_rows_together(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& ends) {
+  std::vector<int64_t> starts{0};
+  int64_t longest = 0;
+  for (int64_t i = 0; i < ends.size(0); ++i) {
+    const int64_t end = ends.const_data_ptr<int64_t>()[i];
+    longest = std::max(longest, end - starts.back());
+    starts.push_back(end);
+  }
+  const Tensor starts_R1 = from_values(std::span<const int64_t>(starts), {ends.size(0) + 1}).to(at::kInt);
+  const Tensor there = sent_to(starts_R1, q.device());
+  const auto tokens_first = [](const Tensor& x_1NTH) { return x_1NTH.select(0, 0).transpose(0, 1); };
+  const Tensor out_TNH =
+      std::get<0>(at::_flash_attention_forward(tokens_first(q), tokens_first(k), tokens_first(v), there, there, longest,
+                                               longest, 0.0, causal, /*return_debug_mask=*/false));
+  return out_TNH.transpose(0, 1).unsqueeze(0);
+}
+
 /// Rows behind one another, as one tensor and one call for rows of one length that follow each other.
 Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& ends) {
   check(q.size(0) == 1 && k.size(2) == q.size(2), "attention: rows behind one another are a batch of one");
   const auto* end = ends.const_data_ptr<int64_t>();
   const int64_t count = ends.size(0);
+  if (count > 1 && takes_rows_together(q, causal)) return attention_of_rows_together(q, k, v, causal, ends);
   std::vector<Tensor> parts;
   int64_t begin = 0;
   for (int64_t i = 0; i < count;) {

@@ -1,10 +1,15 @@
 // Attention of the fake GPUs: LibTorch's flash attention for the CPU, by the door that is kept for devices that have their own.
 #include <optional>
+#include <tuple>
 
 #include <ATen/SDPBackend.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "lockstep/testing/fake_gpu/ops.h"
@@ -46,6 +51,65 @@ void attention_backward(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* 
   torch::jit::push(*stack, Tensor());
 }
 
+/// Rows [begin, end) of x [T,heads,H] as the CPU's kernel wants them: [1,N,rows,H], each head for all of its group.
+Tensor row_of(const Tensor& x, int64_t begin, int64_t end, int64_t heads) {
+  const Tensor row = x.slice(0, begin, end).transpose(0, 1).unsqueeze(0);
+  return row.repeat_interleave(heads / x.size(1), 1).contiguous();
+}
+
+/// Visits (begin, end) of every row that has tokens.
+template <typename Visit>
+void each_row(const std::optional<Tensor>& starts, const Visit& visit) {
+  const auto* const start = starts.value().const_data_ptr<int32_t>();
+  for (int64_t i = 0; i + 1 < starts->size(0); ++i) {
+    if (start[i + 1] > start[i]) visit(start[i], start[i + 1]);
+  }
+}
+
+/// Rows of several lengths behind one another, q [T,N,H], k and v [T,K,H]: what CUDA has, computed on the CPU.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> rows_attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& starts,
+    const std::optional<Tensor>&, int64_t, int64_t, double dropout, bool causal, bool, std::optional<double> scale,
+    std::optional<int64_t>, std::optional<int64_t>, const std::optional<Tensor>&, const std::optional<Tensor>&) {
+  const int64_t heads = q.size(1);
+  Tensor out = at::zeros(q.sizes(), q.options());
+  Tensor sums_NT = at::zeros({heads, q.size(0)}, q.options().dtype(at::kFloat));
+  each_row(starts, [&](int64_t begin, int64_t end) {
+    const auto [o, sums] =
+        at::_scaled_dot_product_flash_attention_for_cpu(row_of(q, begin, end, heads), row_of(k, begin, end, heads),
+                                                        row_of(v, begin, end, heads), dropout, causal, {}, scale);
+    out.slice(0, begin, end).copy_(o.select(0, 0).transpose(0, 1));
+    sums_NT.slice(1, begin, end).copy_(sums.select(0, 0));
+  });
+  const Tensor none = at::empty({0}, q.options().dtype(at::kLong));
+  return {out, sums_NT, none, none.clone(), none.clone()};
+}
+
+std::tuple<Tensor, Tensor, Tensor> rows_attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k,
+                                                           const Tensor& v, const Tensor& out, const Tensor& sums_NT,
+                                                           const Tensor& starts, const Tensor&, int64_t, int64_t,
+                                                           double dropout, bool causal, const Tensor&, const Tensor&,
+                                                           std::optional<double> scale, std::optional<int64_t>,
+                                                           std::optional<int64_t>) {
+  const int64_t heads = q.size(1);
+  Tensor dq = at::zeros(q.sizes(), q.options());
+  Tensor dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
+  each_row(starts, [&](int64_t begin, int64_t end) {
+    const auto row = [&](const Tensor& x) { return row_of(x, begin, end, heads); };
+    const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        row(grad), row(q), row(k), row(v), row(out), sums_NT.slice(1, begin, end).unsqueeze(0).contiguous(), dropout,
+        causal, {}, scale);
+    const auto put = [&](Tensor& all, const Tensor& one) {
+      const Tensor groups = one.select(0, 0).unflatten(0, {all.size(1), -1}).sum(1);
+      all.slice(0, begin, end).copy_(groups.transpose(0, 1));
+    };
+    put(dq, gq);
+    put(dk, gk);
+    put(dv, gv);
+  });
+  return {dq, dk, dv};
+}
+
 // NOLINTEND(performance-unnecessary-value-param)
 
 }  // namespace
@@ -57,6 +121,10 @@ void register_attention(torch::Library& aten) {
   aten.impl("_scaled_dot_product_fused_attention_overrideable", CppFunction::makeFromBoxedFunction<&attention>());
   aten.impl("_scaled_dot_product_fused_attention_overrideable_backward",
             CppFunction::makeFromBoxedFunction<&attention_backward>());
+  // The fallback computes with the CPU's kernels: of this one there is none.
+  static torch::Library cpu(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  cpu.impl("_flash_attention_forward", TORCH_FN(rows_attention));
+  cpu.impl("_flash_attention_backward", TORCH_FN(rows_attention_backward));
 }
 
 }  // namespace lockstep::fake_gpu

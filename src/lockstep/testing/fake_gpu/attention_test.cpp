@@ -1,0 +1,57 @@
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/testing/fake_gpu/fake_gpu.h"
+
+namespace lockstep {
+namespace {
+
+struct Attended {
+  at::Tensor out, dq, dk, dv;
+  int64_t launches = 0;  // of the forward pass
+};
+
+Attended attend(const std::vector<int64_t>& ends, const at::Device& device, const std::array<at::Tensor, 3>& qkv,
+                bool causal) {
+  const auto leaf = [&](const at::Tensor& x) { return x.to(device).detach().requires_grad_(true); };
+  const at::Tensor q = leaf(qkv[0]), k = leaf(qkv[1]), v = leaf(qkv[2]);
+  const at::Tensor row_ends = from_values(std::span<const int64_t>(ends), {static_cast<int64_t>(ends.size())});
+  const auto before = FakeGpu::counts();
+  const at::Tensor out = fn::attention(q, k, v, {.causal = causal, .row_ends = &row_ends});
+  const auto after = FakeGpu::counts();
+  out.pow(2).sum().backward();
+  return {out.detach().cpu(), q.grad().cpu(), k.grad().cpu(), v.grad().cpu(), after.launches - before.launches};
+}
+
+class RowsOnFakeGpu : public testing::TestWithParam<bool> {};
+
+TEST_P(RowsOnFakeGpu, AreOneCallWhateverTheirLengths) {
+  FakeGpu::install(4);
+  constexpr int64_t kTokens = 14, kHeads = 4, kKvHeads = 2, kHeadSize = 8;
+  const std::array<at::Tensor, 3> qkv{at::randn({1, kHeads, kTokens, kHeadSize}),
+                                      at::randn({1, kKvHeads, kTokens, kHeadSize}),
+                                      at::randn({1, kKvHeads, kTokens, kHeadSize})};
+  int64_t launches = -1;
+  for (const std::vector<int64_t>& ends : {std::vector<int64_t>{3, 14}, {1, 4, 5, 11, 14}, {2, 2, 4, 14}}) {
+    const Attended cpu = attend(ends, at::kCPU, qkv, GetParam());
+    const Attended gpu = attend(ends, FakeGpu::device(1), qkv, GetParam());
+    const auto near = [](const at::Tensor& a, const at::Tensor& b) { return a.allclose(b, 1e-5, 1e-5); };
+    EXPECT_TRUE(near(gpu.out, cpu.out));
+    EXPECT_TRUE(near(gpu.dq, cpu.dq));
+    EXPECT_TRUE(near(gpu.dk, cpu.dk));
+    EXPECT_TRUE(near(gpu.dv, cpu.dv));
+    if (launches < 0) launches = gpu.launches;
+    EXPECT_EQ(gpu.launches, launches) << ends.size() << " rows";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Causal, RowsOnFakeGpu, testing::Bool());
+
+}  // namespace
+}  // namespace lockstep
