@@ -41,13 +41,13 @@ class FreshOracles(Story):
                 self.lockstep("verify", self.folder / family, expect=0, timeout=300)
 
     def test_ordinary_sizes(self):
-        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "train_qwen2", "train_llava"])
+        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "internvl", "train_qwen2", "train_llava"])
 
     def test_odd_sizes(self):
-        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "train_qwen2", "train_llava"], "--sizes", "odd")
+        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "internvl", "train_qwen2", "train_llava"], "--sizes", "odd")
 
     def test_random_sizes(self):
-        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "train_qwen2", "train_llava"], "--sizes", "random")
+        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "internvl", "train_qwen2", "train_llava"], "--sizes", "random")
 
     def test_text_and_images(self):
         self.verify(["tokenizers", "chat_templates", "image_preprocess"])
@@ -75,7 +75,7 @@ class FreshOracles(Story):
 
 class RecordedOracles(unittest.TestCase):
     def test_transformers_still_gives_what_was_recorded(self):
-        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llama,llava,qwen2_5_vl")):
+        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llama,llava,qwen2_5_vl,internvl")):
             print(generate("--out", FIXTURES / "oracle" / name, "--verify", "--family", families))
 
 

@@ -66,7 +66,7 @@ class HostileFiles(Story):
         from pathlib import Path
         cls.shared = Path(tempfile.mkdtemp(prefix="lockstep_hostile_"))
         cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
-        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "qwen2", "llama")}
+        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "internvl", "qwen2", "llama")}
         cls.rows = make_rows(cls.shared, count=3)
 
     def model(self, family="llava"):
@@ -219,7 +219,11 @@ class HostileFiles(Story):
                 ("llava", (), "vision_feature_layer", (99, [])),
                 ("qwen2_5_vl", vision, "patch_size", (0,)), ("qwen2_5_vl", vision, "spatial_merge_size", (0,)),
                 ("qwen2_5_vl", vision, "window_size", (0, 2**62)), ("qwen2_5_vl", vision, "depth", (10**9,)),
-                ("qwen2_5_vl", (), "image_token_id", (10**9,))):
+                ("qwen2_5_vl", (), "image_token_id", (10**9,)),
+                ("internvl", vision, "patch_size", (0, [8, 4], [], [8, 8, 8])), ("internvl", vision, "image_size", (0, 10**12, [32, 64])),
+                ("internvl", vision, "norm_type", ("batch",)), ("internvl", vision, "num_hidden_layers", (10**9,)),
+                ("internvl", (), "downsample_ratio", (0, 0.3, 1e-9)), ("internvl", (), "vision_feature_layer", (99, -99)),
+                ("internvl", (), "image_token_id", (10**9, -1))):
             for value in values:
                 model = self.model(family)
 
@@ -245,7 +249,8 @@ class HostileFiles(Story):
                              ("llava", {"size": {"height": 65536, "width": 65536}}), ("llava", {"crop_size": {"height": 1, "width": 1}}),
                              ("llava", {"crop_size": 10**18}), ("llava", {"rescale_factor": 1e300}),
                              ("qwen2_5_vl", {"min_pixels": 10**6, "max_pixels": 10}), ("qwen2_5_vl", {"min_pixels": 10**18}),
-                             ("qwen2_5_vl", {"max_pixels": 0}), ("qwen2_5_vl", {"patch_size": 0})):
+                             ("qwen2_5_vl", {"max_pixels": 0}), ("qwen2_5_vl", {"patch_size": 0}),
+                             ("internvl", {"max_patches": 0}), ("internvl", {"max_patches": 10**9}), ("internvl", {"size": 64})):
             model = self.model(family)
             rewrite(model / "preprocessor_config.json", lambda config: config.update(keys))
             (self.folder / "p.png").write_bytes(png(30, 20, (9, 9, 9)))

@@ -82,7 +82,7 @@ class Infer(Story):
         rows = self.folder / "one.jsonl"
         rows.write_text("".join(json.dumps(row) + "\n" for row in (
             {"query": "<image>" + question, "images": [str(picture)]}, {"query": question, "images": [str(picture)]})))
-        for family in ("llava", "qwen2_5_vl"):
+        for family in ("llava", "qwen2_5_vl", "internvl"):
             model = make_model(self.folder / "each", family)
             base = ["infer", "--model", model, "--max_new_tokens", 8]
             out = self.folder / f"{family}.jsonl"

@@ -20,13 +20,14 @@ from oraclelib.common import read_json, write_json  # noqa: E402
 
 SETS = {
     "seed1": (["--seed", "1", "--vocab", "320"], ["qwen2", "llava", "train_qwen2", "train_llava"]),
-    "odd": (["--seed", "2", "--sizes", "odd", "--vocab", "288"], ["qwen2", "llava", "llama", "qwen2_5_vl"]),
+    "odd": (["--seed", "2", "--sizes", "odd", "--vocab", "288"], ["qwen2", "llava", "llama", "qwen2_5_vl", "internvl"]),
 }
 DROPPED = re.compile(r"(single|long|two_images|text_only)/out/(layer_\d+|layer0_.*|vision_.*|inputs_embeds|last_hidden_state)"
                      r"|batch/out/(layer_[1-9]\d*|layer0_.*)|.*/out/grad:(model\.embed_tokens|lm_head)\.weight")
 # More that a set can do without, and what it keeps in spite of DROPPED (the gradient of a tied head).
 ALSO_DROPPED = {"seed1/llava": r".*patch_embedding\.weight|two_images/out/logits|batch/out/(layer_0|vision_layer_0|vision_embeddings)",
                 "seed1/qwen2": r"batch/out/layer_0", "odd/llama": r"single/.*", "odd/llava": r"two_images/out/logits|batch/out/layer_0",
+                "odd/internvl": r"(batch|mixed)/out/(layer_\d+|inputs_embeds|last_hidden_state)|mixed/out/(logits|vision_.*)|single/.*|text_only/.*",
                 "odd/qwen2_5_vl": r"(image_batch|mixed|video)/out/logits|(image_batch|video|mixed)/out/(layer_\d+|inputs_embeds)"
                                   r"|image_batch/out/(vision_block_\d+|merger|grad:visual\.merger\.mlp\.0\.weight)|text_only/.*"}
 KEPT = {"seed1/llava": r"two_images/out/last_hidden_state", "odd/llava": r"two_images/out/last_hidden_state",

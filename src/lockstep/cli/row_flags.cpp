@@ -40,10 +40,10 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
 }
 
 void read_media_environment(const Env& env, MediaOptions& media) {
-  const auto read = [&](const char* name, int64_t& value) {
+  const auto read = [&](const char* name, int64_t& value, const char* what = "pixels") {
     const auto given = env.integer(name);
     if (!given) return;
-    if (*given <= 0) throw usage_error(fmt::format("{}={}: expected a number of pixels above 0", name, *given));
+    if (*given <= 0) throw usage_error(fmt::format("{}={}: expected a number of {} above 0", name, *given, what));
     value = *given;
   };
   read("MIN_PIXELS", media.min_pixels);
@@ -51,6 +51,8 @@ void read_media_environment(const Env& env, MediaOptions& media) {
   read("VIDEO_MIN_PIXELS", media.video_min_pixels);
   read("VIDEO_MAX_PIXELS", media.video_max_pixels);
   read("VIDEO_TOTAL_PIXELS", media.video_total_pixels);
+  read("MAX_NUM", media.max_tiles, "tiles");
+  read("VIDEO_MAX_NUM", media.video_max_tiles, "tiles");
   if (const auto fps = env.text("FPS")) {
     char* end = nullptr;
     media.fps = std::strtod(fps->c_str(), &end);

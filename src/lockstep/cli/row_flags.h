@@ -16,7 +16,8 @@ struct RowFlags {
   RowOptions given;  // what a flag says as it is
   std::string truncation_strategy = "delete";
 
-  /// With ROOT_IMAGE_DIR, MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS and FPS, where
+  /// With ROOT_IMAGE_DIR, MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM,
+  /// VIDEO_MAX_NUM and FPS, where
   /// they are set. Throws UserError(kUsage).
   RowOptions options(const Env& env) const;
 };

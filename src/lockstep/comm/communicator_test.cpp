@@ -205,17 +205,17 @@ TEST(Communicator, RefusesShapesThatDoNotFit) {
 }
 
 TEST(StepContract, AgreesOnTheUnion) {
-  run_ranks(3, [](Rank& rank) {
-    const StepContract mine{.has_rows = rank.id() == 1,
-                            .has_image = rank.id() == 2,
+  const std::array<Modalities, 3> of_rank{
+      Modalities{}, {Modality::kText, Modality::kVideo}, {Modality::kText, Modality::kAudio}};
+  run_ranks(3, [&](Rank& rank) {
+    const StepContract mine{.modalities = of_rank[static_cast<size_t>(rank.id())].bits(),
                             .target_tokens = 10 + rank.id(),
                             .input_tokens = 100,
                             .rows = rank.id(),
                             .stop = rank.id() == 0,
                             .fingerprint = 7};
     const Agreement agreed = agree(rank.control(), mine);
-    EXPECT_TRUE(agreed.any_rows);
-    EXPECT_TRUE(agreed.any_image);
+    EXPECT_EQ(agreed.modalities, (Modalities{Modality::kText, Modality::kVideo, Modality::kAudio}));
     EXPECT_TRUE(agreed.stop);
     EXPECT_EQ(agreed.target_tokens, 33);
     EXPECT_EQ(agreed.input_tokens, 300);

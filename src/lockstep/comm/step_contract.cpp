@@ -43,8 +43,7 @@ Agreement agree(Communicator& control, const StepContract& mine) {
           "this is a bug in lockstep; please report it with the command line");
   Agreement agreed;
   for (const auto& one : all) {
-    agreed.any_rows = agreed.any_rows || one.has_rows != 0;
-    agreed.any_image = agreed.any_image || one.has_image != 0;
+    agreed.modalities |= Modalities::from_bits(one.modalities);
     agreed.stop = agreed.stop || one.stop != 0;
     agreed.more = agreed.more || one.more != 0;
     agreed.target_tokens += one.target_tokens;

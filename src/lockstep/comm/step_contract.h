@@ -2,11 +2,13 @@
 // function of the plan and this record, never of one rank's batch. Source: DESIGN, idea 4.
 //
 // Example:
-//   const Agreement agreed = agree(control, {.has_rows = !batch.empty(), .has_image = …, .target_tokens = 37});
-//   if (!agreed.any_rows) break;             // every rank leaves the loop at the same micro-batch
+//   const Agreement agreed = agree(control, {.modalities = batch.modalities.bits(), .target_tokens = 37});
+//   if (agreed.modalities.empty()) break;             // every rank leaves the loop at the same micro-batch
 #pragma once
 
 #include <cstdint>
+
+#include "lockstep/base/modality.h"
 
 namespace lockstep {
 
@@ -14,8 +16,7 @@ class Communicator;
 
 /// What one rank brings to a micro-batch. A fixed-size record.
 struct StepContract {
-  int64_t has_rows = 0;       // 0: out of data, but serving its shards until all are done
-  int64_t has_image = 0;      // one flag a modality; text is present with any row
+  int64_t modalities = 0;     // Modalities::bits(); 0: out of data, but serving its shards until all are done
   int64_t target_tokens = 0;  // labels that count, after the shift by one
   int64_t input_tokens = 0;   // tokens that are not padding, for throughput
   int64_t rows = 0;
@@ -29,7 +30,8 @@ struct StepContract {
 
 /// The union, equal on every rank.
 struct Agreement {
-  bool any_rows = false, any_image = false, stop = false, more = false;
+  Modalities modalities;  // on any rank; empty: no rank has rows
+  bool stop = false, more = false;
   int64_t target_tokens = 0, input_tokens = 0, rows = 0, correct_tokens = 0, skipped = 0;
 };
 

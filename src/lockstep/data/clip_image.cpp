@@ -123,14 +123,13 @@ Json clip_image_config_json(const ClipImageConfig& config) {
   return json;
 }
 
-PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config, const std::string& where) {
+MediaBlock clip_pixels(const Image& image, const ClipImageConfig& config, const std::string& where) {
   Image prepared = config.do_pad ? pad_to_square(image, config.mean, where) : image;
   if (config.do_resize) prepared = resize_for(prepared, config, where);
   if (config.do_center_crop) prepared = center_crop(prepared, config.crop_width, config.crop_height, config.backend);
 
   const auto num_pixels = static_cast<size_t>(prepared.width * prepared.height);
-  PixelBlock out{
-      .shape = {1, 3, prepared.height, prepared.width}, .values = std::vector<float>(num_pixels * 3), .facts = {}};
+  MediaBlock out{.shape = {1, 3, prepared.height, prepared.width}, .values = std::vector<float>(num_pixels * 3)};
   const auto tables = config.tables();
   for (size_t c = 0; c < 3; ++c) {
     float* to = out.values.data() + c * num_pixels;

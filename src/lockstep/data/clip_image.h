@@ -3,7 +3,7 @@
 // Example:
 //   const auto config = read_clip_image_config(read_json(dir / "preprocessor_config.json"), "preprocessor_config.json");
 //   const std::string row = "train.jsonl:17";
-//   PixelBlock pixels = clip_pixels(load_image(path, row), config, row);   // [1, 3, 336, 336]
+//   MediaBlock pixels = clip_pixels(load_image(path, row), config, row);   // [1, 3, 336, 336]
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,6 @@ Json clip_image_config_json(const ClipImageConfig& config);
 /// float32 [1, 3, H, W]. Throws UserError(kData) naming `where` when the resized picture would have too many pixels.
 /// Source: transformers 5.23 models/clip and models/llava (do_pad), image_processing_*.py, and
 /// image_processing_backends.py.
-PixelBlock clip_pixels(const Image& image, const ClipImageConfig& config, const std::string& where);
+MediaBlock clip_pixels(const Image& image, const ClipImageConfig& config, const std::string& where);
 
 }  // namespace lockstep

@@ -310,10 +310,7 @@ std::string Dataset::media_fingerprint() const {
   for (const auto& file : impl_->files) all += file.base_dir.string() + "\n";
   const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
   for (int64_t row = 0; row < size(); row += stride) {
-    const Sample sample = this->sample(row);
-    std::vector<std::string> media = sample.images;
-    for (const auto& video : sample.videos) media.insert(media.end(), video.frames.begin(), video.frames.end());
-    for (const auto& name : media) {
+    for (const auto& name : media_references(this->sample(row))) {
       if (name.starts_with("data:")) continue;  // its bytes are the row's
       std::error_code missing;
       const auto bytes = std::filesystem::file_size(name, missing);

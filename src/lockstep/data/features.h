@@ -6,28 +6,42 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/modality.h"
 #include "lockstep/data/sample.h"
 
 namespace lockstep {
 
-/// An image or a video prepared for a tower: float32 values, row-major, in `shape`. A batch lays blocks behind one
-/// another along the first dimension (LLaVA: [1, 3, H, W]; Qwen2.5-VL: [patches, values of a patch]).
-struct PixelBlock {
-  std::vector<int64_t> shape;
-  std::vector<float> values;
-  std::map<std::string, std::vector<int64_t>> facts;  // what a tower must know besides, by slot: a batch has [media, n]
+/// What a tower takes as one, prepared: float32 values, row-major, in `shape`. A batch lays the blocks of a slot behind
+/// one another along the first dimension (LLaVA: [1, 3, H, W]; Qwen2.5-VL: [patches, values of a patch]): "pixel" gives
+/// pixel_values and pixel_index.
+struct MediaBlock {
+  Modality modality = Modality::kImage;
+  std::string slot = "pixel";
+  std::vector<int64_t> shape = {};
+  std::vector<float> values = {};
+  std::map<std::string, std::vector<int64_t>> facts =
+      {};  // what a tower must know besides, by slot: a batch has [media, n]
   double step_seconds =
       0;  // of a video: from one group of frames, that a tower takes as one, to the next; 0: a picture
+  std::vector<int32_t> places = {};  // in input_ids, rising: they receive the block's features
 };
+
+/// The slots of a batch that hold blocks of a slot, and the flat places of what they give.
+inline std::string values_slot(const std::string& slot) { return slot + "_values"; }
+inline std::string index_slot(const std::string& slot) { return slot + "_index"; }
 
 /// One sample, ready for a model. labels[i] is the target *at* position i before the shift by one; -100 is ignored.
 struct Features {
-  std::vector<int32_t> input_ids;
-  std::vector<int32_t> labels;       // empty for prompts
-  std::vector<PixelBlock> media;     // in the order of their placeholders in input_ids
-  std::vector<int32_t> media_index;  // the placeholders: places in input_ids that receive the media's features
-  std::vector<int32_t> positions;    // [axes, tokens], one axis behind the other; empty: 0, 1, 2, …
-  Sample sample;                     // where it came from: metadata travels beside the labels (incident I1)
+  std::vector<int32_t> input_ids = {};
+  std::vector<int32_t> labels = {};     // empty for prompts
+  std::vector<MediaBlock> media = {};   // in the order of their places, where they do not interleave
+  std::vector<int32_t> positions = {};  // [axes, tokens], one axis behind the other; empty: 0, 1, 2, …
+  Sample sample = {};                   // where it came from: metadata travels beside the labels (incident I1)
 };
+
+/// Tokens that media fill.
+int64_t count_places(const std::vector<MediaBlock>& media);
+/// By token: the block that fills it, -1 for text. Throws InternalError for a place outside or filled twice.
+std::vector<int> filled_by(const std::vector<MediaBlock>& media, size_t tokens);
 
 }  // namespace lockstep

@@ -217,7 +217,7 @@ TEST(ClipImage, PixelsAreThoseOfTransformersBitForBit) {
     if (!entry.contains("clip")) continue;
     const Image image = decode_image(fixture(name), name);
     for (const auto& want : entry["clip"]) {
-      const PixelBlock block = clip_pixels(image, read_clip_image_config(want["config"], "config"), name);
+      const MediaBlock block = clip_pixels(image, read_clip_image_config(want["config"], "config"), name);
       auto shape = want["shape"].get<std::vector<int64_t>>();
       shape.insert(shape.begin(), 1);
       EXPECT_EQ(block.shape, shape) << name << want;

@@ -140,14 +140,14 @@ PictureSize patch_size_of(PictureSize given, const PatchImageConfig& config, con
   return size;
 }
 
-PixelBlock patch_pixels(const std::vector<Image>& frames, const PatchImageConfig& config, const std::string& where) {
+MediaBlock patch_pixels(const std::vector<Image>& frames, const PatchImageConfig& config, const std::string& where) {
   if (frames.empty()) throw data_error(fmt::format("{}: expected a video of at least one frame, found none", where));
   const std::vector<Image> ready = resized(frames, config, where);
   const int64_t width = ready[0].width, height = ready[0].height, block = config.patch * config.merge;
   const auto count = static_cast<int64_t>(ready.size());
   const int64_t groups = (count + config.temporal_patch - 1) / config.temporal_patch;
   const Cut cut{config, width, height / block, width / block, config.tables()};
-  PixelBlock out;
+  MediaBlock out;
   out.shape = {groups * (height / config.patch) * (width / config.patch),
                3 * config.temporal_patch * config.patch * config.patch};
   out.values.resize(static_cast<size_t>(out.shape[0] * out.shape[1]));

@@ -3,7 +3,7 @@
 //
 // Example:
 //   const auto config = read_patch_image_config(read_json(path), path);
-//   PixelBlock rows = patch_pixels({image}, config);   // [16 * 20, 3 * 2 * 14 * 14], facts "grid_thw" {1, 16, 20}
+//   MediaBlock rows = patch_pixels({image}, config);   // [16 * 20, 3 * 2 * 14 * 14], facts "grid_thw" {1, 16, 20}
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,6 @@ PictureSize patch_size_of(PictureSize given, const PatchImageConfig& config, con
 /// One image, or the frames of a video in order, all of one size; a last group of frames that is not full repeats its
 /// last. float32 [patches, 3 * temporal_patch * patch * patch], block by block; facts: grid_thw {t, h, w} in patches.
 /// Throws UserError(kData) naming `where`.
-PixelBlock patch_pixels(const std::vector<Image>& frames, const PatchImageConfig& config, const std::string& where);
+MediaBlock patch_pixels(const std::vector<Image>& frames, const PatchImageConfig& config, const std::string& where);
 
 }  // namespace lockstep

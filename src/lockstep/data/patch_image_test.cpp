@@ -46,7 +46,7 @@ TEST(PatchSize, IsAMultipleOfBlocksWithinTheBudget) {
 TEST(PatchPixels, GoBlockByBlockAndRepeatAnImageForBothFrames) {
   Image image = plain(8, 4, 0);
   for (size_t i = 0; i < 32; ++i) image.pixels[3 * i] = static_cast<uint8_t>(i);  // red counts, row by row
-  const PixelBlock block = patch_pixels({image}, raw(2), "row");
+  const MediaBlock block = patch_pixels({image}, raw(2), "row");
   EXPECT_EQ(block.shape, (std::vector<int64_t>{8, 24}));
   EXPECT_EQ(block.facts.at("grid_thw"), (std::vector<int64_t>{1, 2, 4}));
   const auto red = [&](size_t patch) {
@@ -60,7 +60,7 @@ TEST(PatchPixels, GoBlockByBlockAndRepeatAnImageForBothFrames) {
 }
 
 TEST(PatchPixels, AVideosLastFrameFillsItsLastGroup) {
-  const PixelBlock block = patch_pixels({plain(4, 4, 1), plain(4, 4, 2), plain(4, 4, 3)}, raw(2), "row");
+  const MediaBlock block = patch_pixels({plain(4, 4, 1), plain(4, 4, 2), plain(4, 4, 3)}, raw(2), "row");
   EXPECT_EQ(block.facts.at("grid_thw"), (std::vector<int64_t>{2, 2, 2}));
   ASSERT_EQ(block.shape, (std::vector<int64_t>{8, 24}));
   EXPECT_EQ(block.values[0], 1);

@@ -53,7 +53,7 @@ TEST(PatchPixels, AreThoseOfTransformersBitForBit) {
       frames.push_back(
           drawn_image(row["kind"].get<std::string>(), row["width"], row["height"], row["seed"].get<uint32_t>() + k));
     }
-    const PixelBlock block = patch_pixels(frames, read_patch_image_config(row["config"], "config"), "row");
+    const MediaBlock block = patch_pixels(frames, read_patch_image_config(row["config"], "config"), "row");
     EXPECT_EQ(block.facts.at("grid_thw"), row["grid"].get<std::vector<int64_t>>()) << row;
     EXPECT_EQ(fnv(block.values), row["hash"].get<std::string>()) << row;
     ++(count > 1 ? videos : images);

@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kMark = "<image>", kVideoMark = "<video>";
+constexpr std::string_view kMark = "<image>", kVideoMark = "<video>", kAudioMark = "<audio>";
 
 bool is_empty(const Json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
@@ -48,9 +48,9 @@ std::vector<Medium> resolved(const Marked<Medium>& kind, std::vector<Message>& m
   if (open > kind.loose.size()) {
     throw data_error(
         fmt::format("{}: expected {} {} for each {} mark, found {} marks and {} {}s", where,
-                    *kind.name == 'i' ? "an" : "a", kind.name, kind.mark, kind.marks.size(),
+                    *kind.name == 'v' ? "a" : "an", kind.name, kind.mark, kind.marks.size(),
                     kind.marks.size() - open + kind.loose.size(), kind.name),
-        fmt::format("write \"{}s\": [...] with one {} a mark", kind.name, *kind.name == 'i' ? "path" : "list"));
+        fmt::format("write \"{}s\": [...] with one {} a mark", kind.name, *kind.name == 'v' ? "list" : "path"));
   }
   // What is left over stands before the first question, hence after the marks of a system message before it.
   const size_t extra = kind.loose.size() - open;
@@ -85,12 +85,6 @@ UserError field_error(const std::string& where, const std::string& field, const 
 
 RowMedia::RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir)
     : where_(where), base_dir_(base_dir) {
-  for (const char* field : {"audios", "audio"}) {
-    const auto it = row.find(field);
-    if (it == row.end() || is_empty(*it)) continue;
-    UserError error = field_error(where_, field, "no audio", *it);
-    throw data_error(error.message(), "this build trains on text, images and videos; leave such rows out");
-  }
   const auto given = [&](const char* field) {
     const auto it = row.find(field);
     return it == row.end() || is_empty(*it) ? nullptr : &*it;
@@ -103,6 +97,7 @@ RowMedia::RowMedia(const Json& row, const std::string& where, const std::filesys
   };
   if (const char* field = one_of("images", "image")) read_images(row.at(field), field);
   if (const char* field = one_of("videos", "video")) read_videos(row.at(field), field);
+  if (const char* field = one_of("audios", "audio")) read_audios(row.at(field), field);
 }
 
 void RowMedia::read_videos(const Json& value, const std::string& field) {
@@ -110,6 +105,14 @@ void RowMedia::read_videos(const Json& value, const std::string& field) {
   for (size_t i = 0; i < (list ? value.size() : 1); ++i) {
     row_videos_.push_back(list ? video(value[i], fmt::format("{}[{}]", field, i)) : video(value, field));
   }
+}
+
+void RowMedia::read_audios(const Json& value, const std::string& field) {
+  if (!value.is_array()) {
+    row_audios_.push_back(reference(value, field));
+    return;
+  }
+  for (size_t i = 0; i < value.size(); ++i) row_audios_.push_back(reference(value[i], fmt::format("{}[{}]", field, i)));
 }
 
 /// A list of frames, or an object with one and how many of them make a second.
@@ -163,7 +166,7 @@ void RowMedia::read_images(const Json& value, const std::string& field) {
 std::string RowMedia::reference(const Json& value, const std::string& field) const {
   if (value.is_string()) return path_reference(value.get<std::string>(), field);
   if (value.is_object()) {
-    for (const char* key : {"path", "url", "image", "bytes", "data"}) {
+    for (const char* key : {"path", "url", "image", "audio", "bytes", "data"}) {
       const auto it = value.find(key);
       if (it == value.end() || is_empty(*it)) continue;
       if (!it->is_string()) throw field_error(where_, fmt::format("{}.{}", field, key), "text", *it);
@@ -180,7 +183,7 @@ std::string RowMedia::path_reference(const std::string& text, const std::string&
   if (text.starts_with("data:")) return text;
   if (text.starts_with("http://") || text.starts_with("https://")) {
     UserError error = field_error(where_, field, "a file or a data: URI", text);
-    throw data_error(error.message(), "training reads no network: fetch the images first and write their paths");
+    throw data_error(error.message(), "training reads no network: fetch the files first and write their paths");
   }
   if (looks_like_base64(text)) return "data:;base64," + text;
   constexpr std::string_view kFile = "file://";
@@ -199,7 +202,10 @@ std::string RowMedia::content_text(const Json& content, const std::string& field
 std::string RowMedia::part_text(const Json& part, const std::string& field) {
   if (part.is_string()) return marked_text(part.get<std::string>());
   if (!part.is_object()) throw field_error(where_, field, "a part such as {\"type\": \"text\", \"text\": ...}", part);
-  std::string type = part.contains("text") ? "text" : part.contains("video") ? "video" : "image";
+  std::string type = part.contains("text")    ? "text"
+                     : part.contains("video") ? "video"
+                     : part.contains("audio") ? "audio"
+                                              : "image";
   if (const auto it = part.find("type"); it != part.end()) {
     if (!it->is_string()) throw field_error(where_, field + ".type", "text", *it);
     type = it->get<std::string>();
@@ -212,8 +218,8 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
   }
   if (type == "image" || type == "image_url") return picture_part(part, field);
   if (type == "video") return video_part(part, field);
-  UserError error = field_error(where_, field + ".type", "text, image, image_url or video", type);
-  throw data_error(error.message(), "this build trains on text, images and videos");
+  if (type == "audio" || type == "audio_url" || type == "input_audio") return audio_part(part, field);
+  throw field_error(where_, field + ".type", "text, image, image_url, video, audio, audio_url or input_audio", type);
 }
 
 std::string RowMedia::picture_part(const Json& part, const std::string& field) {
@@ -234,8 +240,20 @@ std::string RowMedia::video_part(const Json& part, const std::string& field) {
   return std::string(kVideoMark);
 }
 
+std::string RowMedia::audio_part(const Json& part, const std::string& field) {
+  audio_marks_.emplace_back();
+  for (const char* key : {"audio", "audio_url", "input_audio", "url", "path"}) {
+    const auto it = part.find(key);
+    if (it == part.end() || is_empty(*it)) continue;
+    audio_marks_.back() = reference(*it, fmt::format("{}.{}", field, key));
+    break;
+  }
+  return std::string(kAudioMark);
+}
+
 std::string RowMedia::marked_text(std::string text) {
   video_marks_.resize(video_marks_.size() + count_marks(text, kVideoMark));
+  audio_marks_.resize(audio_marks_.size() + count_marks(text, kAudioMark));
   for (size_t at = text.find("<image"); at != std::string::npos; at = text.find("<image", at + 1)) {
     const std::string_view rest = std::string_view(text).substr(at);
     if (rest.starts_with(kMark)) {
@@ -258,10 +276,17 @@ void RowMedia::resolve(Sample& sample) const {
     if (!named_used_.at(name)) loose.push_back(path);
   }
   sample.images = resolved(Marked<std::string>{kMark, "image", marks_, std::move(loose)}, sample.messages, where_);
-  // Without a video the mark is an HTML tag like any other; a model with videos refuses it later.
-  const auto own = std::count_if(video_marks_.begin(), video_marks_.end(), [](const auto& m) { return m.has_value(); });
-  if (row_videos_.empty() && own == 0) return;
-  sample.videos = resolved(Marked<Video>{kVideoMark, "video", video_marks_, row_videos_}, sample.messages, where_);
+  // Without such a medium a mark is an HTML tag like any other; a model that takes some refuses it later.
+  const auto any = [](const auto& row, const auto& marks) {
+    return !row.empty() || std::ranges::any_of(marks, [](const auto& mark) { return mark.has_value(); });
+  };
+  if (any(row_videos_, video_marks_)) {
+    sample.videos = resolved(Marked<Video>{kVideoMark, "video", video_marks_, row_videos_}, sample.messages, where_);
+  }
+  if (any(row_audios_, audio_marks_)) {
+    sample.audios =
+        resolved(Marked<std::string>{kAudioMark, "audio", audio_marks_, row_audios_}, sample.messages, where_);
+  }
 }
 
 }  // namespace lockstep

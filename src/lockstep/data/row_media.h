@@ -1,4 +1,4 @@
-// The images and videos of one row: those named in its fields, those inside its messages, and the marks that tie them
+// The images, videos and audios of one row: those named in its fields, those inside its messages, and the marks that tie them
 // together.
 // Used by sample_from_row alone.
 #pragma once
@@ -21,16 +21,16 @@ UserError field_error(const std::string& where, const std::string& field, const 
 
 class RowMedia {
  public:
-  /// Reads `images` | `image` and `videos` | `video`, a video as a list of frames or {"frames": [...], "fps": 2}.
-  /// Throws UserError(kData) for audios, video files, URLs, and what is no image reference.
+  /// Reads `images` | `image`, `videos` | `video`, a video as a list of frames or {"frames": [...], "fps": 2}, and
+  /// `audios` | `audio`. Throws UserError(kData) for video files, URLs, and what is no reference to a file.
   RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
 
-  /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>" and "<video>" where they
-  /// stand. Call it in the order of the messages. Throws UserError(kData).
+  /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>", "<video>" and "<audio>" where
+  /// they stand. Call it in the order of the messages. Throws UserError(kData).
   std::string content_text(const Json& content, const std::string& field);
 
   /// Matches marks with images and videos, puts marks that are missing in front of the first user message, and fills
-  /// sample.images and sample.videos. Throws UserError(kData) when there are more marks than media.
+  /// sample.images, videos and audios. Throws UserError(kData) when there are more marks than media.
   void resolve(Sample& sample) const;
 
  private:
@@ -38,9 +38,11 @@ class RowMedia {
   std::string path_reference(const std::string& text, const std::string& field) const;
   void read_images(const Json& value, const std::string& field);
   void read_videos(const Json& value, const std::string& field);
+  void read_audios(const Json& value, const std::string& field);
   Video video(const Json& value, const std::string& field) const;
   std::string picture_part(const Json& part, const std::string& field);
   std::string video_part(const Json& part, const std::string& field);
+  std::string audio_part(const Json& part, const std::string& field);
   std::string part_text(const Json& part, const std::string& field);
   std::string marked_text(std::string text);
 
@@ -52,6 +54,8 @@ class RowMedia {
   std::vector<Video> row_videos_;
   std::vector<std::optional<std::string>> marks_;  // the image that stands at a mark, or the row's next one
   std::vector<std::optional<Video>> video_marks_;
+  std::vector<std::string> row_audios_;
+  std::vector<std::optional<std::string>> audio_marks_;
 };
 
 }  // namespace lockstep

@@ -39,7 +39,7 @@ void read_token_row(const Json& row, const std::string& where, Sample& sample) {
     throw data_error(fmt::format("{}: field \"labels\": expected {} values, as many as input_ids, found {}", where,
                                  sample.input_ids.size(), sample.labels.size()));
   }
-  for (const char* media : {"images", "image", "videos", "video"}) {
+  for (const char* media : {"images", "image", "videos", "video", "audios", "audio"}) {
     if (!row.contains(media) || row.at(media).empty()) continue;
     throw field_error(where, media, "no pictures beside input_ids (give messages, so that they can be placed)",
                       row.at(media));
@@ -47,12 +47,7 @@ void read_token_row(const Json& row, const std::string& where, Sample& sample) {
 }
 
 Features token_row_features(const Sample& sample, const ProcessOptions& options) {
-  Features features{.input_ids = sample.input_ids,
-                    .labels = sample.labels,
-                    .media = {},
-                    .media_index = {},
-                    .positions = {},
-                    .sample = sample};
+  Features features{.input_ids = sample.input_ids, .labels = sample.labels, .sample = sample};
   const auto length = static_cast<int64_t>(features.input_ids.size());
   const int64_t most = options.most_tokens();
   if (most <= 0 || length <= most) return features;

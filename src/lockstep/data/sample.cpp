@@ -227,6 +227,50 @@ class RowReader {
 
 }  // namespace
 
+std::string_view media_mark(Modality kind) {
+  switch (kind) {
+    case Modality::kImage:
+      return "<image>";
+    case Modality::kVideo:
+      return "<video>";
+    case Modality::kAudio:
+      return "<audio>";
+    default:
+      break;
+  }
+  check(false, "a kind of media that texts mark");
+  return {};
+}
+
+size_t media_count(const Sample& sample, Modality kind) {
+  switch (kind) {
+    case Modality::kImage:
+      return sample.images.size();
+    case Modality::kVideo:
+      return sample.videos.size();
+    case Modality::kAudio:
+      return sample.audios.size();
+    default:
+      return 0;
+  }
+}
+
+std::string describe_media(const Sample& sample) {
+  std::vector<std::string> kinds;
+  for (const Modality kind : kMediaKinds) {
+    const size_t count = media_count(sample, kind);
+    if (count > 0) kinds.push_back(fmt::format("{} {}{}", count, modality_name(kind), count == 1 ? "" : "s"));
+  }
+  return join(kinds, " and ");
+}
+
+std::vector<std::string> media_references(const Sample& sample) {
+  std::vector<std::string> all = sample.images;
+  for (const auto& video : sample.videos) all.insert(all.end(), video.frames.begin(), video.frames.end());
+  all.insert(all.end(), sample.audios.begin(), sample.audios.end());
+  return all;
+}
+
 Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir) {
   if (!row.is_object()) throw field_error(where, "(row)", "a JSON object", row);
   return RowReader(row, where, base_dir).read();

@@ -1,6 +1,7 @@
 // One row of a data set in Lockstep's own form, whatever form it came in.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,10 +11,12 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/modality.h"
 
 namespace lockstep {
 
-/// A turn. `content` may hold "<image>" and "<video>" marks; they are matched with Sample::images and videos in order.
+/// A turn. `content` may hold "<image>", "<video>" and "<audio>" marks; they are matched with Sample::images, videos and
+/// audios in order.
 struct Message {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
@@ -27,10 +30,15 @@ struct Video {
   bool operator==(const Video&) const = default;
 };
 
+/// What rows can hold beside text.
+inline constexpr std::array kMediaKinds{Modality::kImage, Modality::kVideo, Modality::kAudio};
+std::string_view media_mark(Modality kind);  // "<image>"
+
 struct Sample {
   std::vector<Message> messages;
   std::vector<std::string> images;  // absolute paths, or data: URIs
   std::vector<Video> videos;
+  std::vector<std::string> audios;         // as images
   std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
   std::vector<std::string> references;     // accepted answers where the row's answer is a list; else empty
   std::string metadata;                    // the row's "metadata" as JSON text, whatever it is; empty: the row has none
@@ -40,8 +48,14 @@ struct Sample {
   int64_t row = 0;                         // index in the data set, over all its files
 };
 
+size_t media_count(const Sample& sample, Modality kind);
+/// "2 images and 1 audio"; "" for text alone.
+std::string describe_media(const Sample& sample);
+/// All files and data: URIs that the row refers to, frames of videos one by one.
+std::vector<std::string> media_references(const Sample& sample);
+
 /// Reads a row of token ids (data/row_tokens.h) or any of the three text forms: ms-swift `messages` (+ images | image,
-/// videos | video as lists of frames), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
+/// videos | video as lists of frames, audios | audio), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
 /// stand), and query/response (+ system, history, and their aliases). Relative image paths are taken from `base_dir`
 /// (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first
 /// user message. A response that is a list of texts names several accepted answers: the first is the one that is

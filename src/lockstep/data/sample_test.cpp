@@ -169,25 +169,49 @@ TEST(Sample, WhatThisBuildCannotTrainIsRefused) {
   EXPECT_TRUE(refused(
       R"({"query": "q", "videos": ["v.mp4"]})",
       R"(train.jsonl:17: field "videos[0]": expected a list of frames, at least one, found "v.mp4"; hint: videos are read as pictures: cut the film into frames and list their paths)"));
-  EXPECT_TRUE(refused(R"({"query": "q", "audio": "a.wav"})", R"(field "audio")"));
+  EXPECT_TRUE(refused(R"({"query": "q", "audio": 3})", R"(field "audio": expected a path)"));
+  EXPECT_TRUE(refused(R"({"query": "<audio><audio>", "audios": ["a.wav"]})",
+                      "expected an audio for each <audio> mark, found 2 marks and 1 audios"));
   EXPECT_TRUE(refused(R"({"query": "q", "tools": "[{}]"})", R"(field "tools": expected no tools)"));
   EXPECT_TRUE(refused(R"({"query": "<bbox>", "objects": {"bbox": [[1, 2, 3, 4]]}})", R"(field "objects")"));
   EXPECT_TRUE(refused(R"({"messages": [{"role": "tool_call", "content": "{}"}]})", R"(field "messages[0].role")"));
   EXPECT_TRUE(refused(R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "v"}]}]})",
                       R"(field "messages[0].content[0].video": expected a list of frames)"));
   EXPECT_TRUE(
-      refused(R"({"messages": [{"role": "user", "content": [{"type": "audio", "audio": "a"}]}]})",
-              R"(field "messages[0].content[0].type": expected text, image, image_url or video, found "audio")"));
+      refused(R"({"messages": [{"role": "user", "content": [{"type": "smell", "smell": "a"}]}]})",
+              R"(field "messages[0].content[0].type": expected text, image, image_url, video, audio, audio_url or )"
+              R"(input_audio, found "smell")"));
   EXPECT_TRUE(refused(R"({"query": "<video>", "videos": [{"frames": ["a"], "fps": 0}]})", "frames a second, above 0"));
   EXPECT_TRUE(refused(R"({"query": "<video><video>", "videos": [["a"]]})",
                       "expected a video for each <video> mark, found 2 marks and 1 videos"));
   EXPECT_EQ(complaint(R"({"query": "The <video> tag of HTML"})"), "");
   EXPECT_TRUE(refused(R"({"query": "q", "video": ["a"], "videos": [["a"]]})", R"(either "videos" or "video")"));
-  EXPECT_TRUE(refused(R"({"query": "q", "images": ["https://x.org/a.png"]})", "fetch the images first"));
+  EXPECT_TRUE(refused(R"({"query": "q", "images": ["https://x.org/a.png"]})", "fetch the files first"));
   EXPECT_TRUE(
       refused(R"({"messages": [{"role": "assistant", "content": "a", "loss_scale": 0.5}]})", "no weights between"));
   EXPECT_EQ(complaint(R"({"query": "q", "videos": [], "audios": null, "tools": "", "objects": {}})"), "");
   EXPECT_EQ(complaint(R"({"query": "q", "objects": {"bbox": [[1, 2, 3, 4]]}})"), "");  // nothing refers to them
+}
+
+TEST(Sample, AudiosAreFilesWhereverTheyStand) {
+  const auto text_and_audios = [](const std::string& row) {
+    const Sample sample = read(row);
+    return std::pair(sample.messages[0].content, sample.audios);
+  };
+  using Names = std::vector<std::string>;
+  const auto two = std::pair(std::string("<audio>and <audio>?"), Names{"/data/a.wav", "/data/b.mp3"});
+  EXPECT_EQ(text_and_audios(R"({"query": "<audio>and <audio>?", "audios": ["a.wav", {"path": "b.mp3"}]})"), two);
+  EXPECT_EQ(text_and_audios(R"({"messages": [{"role": "user", "content": [{"type": "audio", "audio": "a.wav"},
+      "and ", {"type": "audio_url", "audio_url": {"url": "b.mp3"}}, "?"]}]})"),
+            two);
+  EXPECT_EQ(text_and_audios(R"({"query": "What?", "audio": "a.wav"})"),
+            std::pair(std::string("<audio>What?"), Names{"/data/a.wav"}));
+  EXPECT_EQ(text_and_audios(R"({"messages": [{"role": "user", "content": [{"type": "input_audio",
+      "input_audio": {"data": "UklGRg==", "format": "wav"}}]}]})"),
+            std::pair(std::string("<audio>"), Names{"data:;base64,UklGRg=="}));
+  EXPECT_EQ(complaint(R"({"query": "The <audio> tag of HTML"})"), "");
+  EXPECT_EQ(describe_media(read(R"({"query": "q", "image": "a.png", "audios": ["a.wav", "b.wav"]})")),
+            "1 image and 2 audios");
 }
 
 TEST(Sample, VideosAreListsOfFramesWhereverTheyStand) {

@@ -1,6 +1,5 @@
 #include "lockstep/data/sample_view.h"
 
-#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,7 +7,8 @@
 namespace lockstep {
 namespace {
 
-enum class Part : uint8_t { kText, kTrained, kMedia };
+/// What a token is: text, a target, or (from 0) filled by that block.
+constexpr int kText = -1, kTrained = -2;
 
 /// Cut at a character's border.
 std::string shortened(std::string text, size_t max_chars) {
@@ -21,21 +21,21 @@ std::string shortened(std::string text, size_t max_chars) {
 }  // namespace
 
 std::string view_sample(const Features& features, const Tokenizer& tokenizer, size_t max_chars) {
-  const std::set<int32_t> media(features.media_index.begin(), features.media_index.end());
+  const std::vector<int> filled = filled_by(features.media, features.input_ids.size());
   const auto part_of = [&](size_t i) {
-    if (media.contains(static_cast<int32_t>(i))) return Part::kMedia;
-    return i < features.labels.size() && features.labels[i] >= 0 ? Part::kTrained : Part::kText;
+    if (filled[i] >= 0) return filled[i];
+    return i < features.labels.size() && features.labels[i] >= 0 ? kTrained : kText;
   };
   std::string out;
   for (size_t i = 0; i < features.input_ids.size();) {
-    const Part part = part_of(i);
+    const int part = part_of(i);
     std::vector<int32_t> run;
     for (; i < features.input_ids.size() && part_of(i) == part; ++i) run.push_back(features.input_ids[i]);
-    if (part == Part::kMedia) {
-      out += fmt::format("<image ×{}>", run.size());
+    if (part >= 0) {
+      out += fmt::format("<{} ×{}>", modality_name(features.media[static_cast<size_t>(part)].modality), run.size());
     } else {
       const std::string text = tokenizer.decode(run);
-      out += part == Part::kTrained ? "[[" + text + "]]" : text;
+      out += part == kTrained ? "[[" + text + "]]" : text;
     }
   }
   return shortened(std::move(out), max_chars);

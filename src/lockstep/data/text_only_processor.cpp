@@ -9,10 +9,6 @@
 namespace lockstep {
 namespace {
 
-std::string counted(size_t count, const char* what) {
-  return count == 0 ? "" : fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 class TextOnlyProcessor final : public Processor {
  public:
   TextOnlyProcessor(std::unique_ptr<Processor> inner, std::string reason)
@@ -32,10 +28,9 @@ class TextOnlyProcessor final : public Processor {
 
  private:
   void refuse_media(const Sample& sample) const {
-    if (sample.images.empty() && sample.videos.empty()) return;
-    const std::string images = counted(sample.images.size(), "image"), videos = counted(sample.videos.size(), "video");
-    throw data_error(fmt::format("{}: expected a row of text alone, found {}{}{}: {}", sample.where, images,
-                                 images.empty() || videos.empty() ? "" : " and ", videos, reason_),
+    const std::string media = describe_media(sample);
+    if (media.empty()) return;
+    throw data_error(fmt::format("{}: expected a row of text alone, found {}: {}", sample.where, media, reason_),
                      "leave --no_build out, or take such rows out of the data");
   }
 

@@ -25,7 +25,7 @@ void look_at_row(const Dataset& rows, int64_t row, const DataOptions& options, D
     for (const auto& video : sample.videos) {
       for (const auto& frame : video.frames) (void)load_image(frame, sample.where);
     }
-    facts.media += static_cast<int64_t>(sample.images.size() + sample.videos.size());
+    facts.media += static_cast<int64_t>(sample.images.size() + sample.videos.size() + sample.audios.size());
     return;
   }
   const Features features = options.processor->train_features(sample, options.process);

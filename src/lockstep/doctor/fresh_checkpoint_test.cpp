@@ -32,7 +32,7 @@ class InitTest : public testing::Test {
 };
 
 TEST_F(InitTest, EveryFamilyGivesAFolderInWhichInspectFindsEverything) {
-  for (const std::string family : {"qwen2", "llama", "llava", "qwen2_5_vl"}) {
+  for (const std::string family : {"qwen2", "llama", "llava", "qwen2_5_vl", "internvl"}) {
     const InitReport made = make(family, family);
     const Json report = inspect_checkpoint(root_ / family);
     EXPECT_TRUE(report["problems"].empty()) << family << ": " << report["problems"].dump();

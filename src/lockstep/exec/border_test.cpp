@@ -60,7 +60,7 @@ class TwoDevices {
   }
 
   double train() {
-    const Presence rows{.rows = true};
+    const Modalities rows = Modality::kText;
     const auto out = executor_->train({{"input_ids", from_values(std::vector<int64_t>{1, 2, 3}, {1, 3})}},
                                       {.training = true}, rows, rows);
     return out.loss.item<double>();

@@ -60,10 +60,10 @@ Executor::Executor(const Model& model, const Plan& plan, ParamStore& store, Comm
       stages_(stages_of(plan)),
       last_reads_(last_reads(model)) {}
 
-std::vector<const Step*> Executor::active_steps(Presence anywhere, size_t begin, size_t end) const {
+std::vector<const Step*> Executor::active_steps(Modalities anywhere, size_t begin, size_t end) const {
   std::vector<const Step*> steps;
   for (size_t i = begin; i < end; ++i) {
-    if (anywhere.has(plan_.steps[i].modality)) steps.push_back(&plan_.steps[i]);
+    if (anywhere.meets(plan_.steps[i].runs_on)) steps.push_back(&plan_.steps[i]);
   }
   return steps;
 }
@@ -98,17 +98,17 @@ Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const C
   }
 }
 
-Flow Executor::forward(Flow inputs, const Context& context, Presence here, Presence anywhere) {
-  if (!here.rows) {
+Flow Executor::forward(Flow inputs, const Context& context, Modalities here, Modalities anywhere) {
+  if (here.empty()) {
     forward({}, anywhere);
     return {};
   }
-  std::array<SubBatch, 1> part{{{std::move(inputs), context, here.image}}};
+  std::array<SubBatch, 1> part{{{std::move(inputs), context, here}}};
   forward(part, anywhere);
   return std::move(part[0].flow);
 }
 
-void Executor::forward(std::span<SubBatch> parts, Presence anywhere, Extent extent) {
+void Executor::forward(std::span<SubBatch> parts, Modalities anywhere, Extent extent) {
   auto steps = active_steps(anywhere, 0, plan_.steps.size());
   if (extent == Extent::kInputs) std::erase_if(steps, [&](const Step* s) { return s->block >= model_.input_blocks; });
   for (size_t k = 0; k < steps.size(); ++k) {
@@ -119,7 +119,7 @@ void Executor::forward(std::span<SubBatch> parts, Presence anywhere, Extent exte
     const Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
     for (auto& part : parts) {  // none: others run it, we only lend our shards
-      if (step.modality == Modality::kImage && !part.image) continue;
+      if (!part.modalities.meets(step.runs_on)) continue;
       border_.arrive(step, part.flow);
       Flow made = run(step, lease, part.flow.pick(block.reads()), part.context, /*record=*/false);
       drop_unread(part.flow, step);
@@ -128,7 +128,7 @@ void Executor::forward(std::span<SubBatch> parts, Presence anywhere, Extent exte
   }
 }
 
-TrainOutput Executor::train(Flow inputs, const Context& context, Presence here, Presence anywhere) {
+TrainOutput Executor::train(Flow inputs, const Context& context, Modalities here, Modalities anywhere) {
   std::array<TrainInput, 1> window{{{std::move(inputs), context, here, anywhere}}};
   return train(window);
 }
@@ -136,7 +136,7 @@ TrainOutput Executor::train(Flow inputs, const Context& context, Presence here, 
 TrainOutput Executor::train(std::span<TrainInput> window) {
   std::vector<UnderWay> batches;
   for (auto& input : window) {
-    if (!input.anywhere.rows) continue;
+    if (input.anywhere.empty()) continue;
     UnderWay batch;
     batch.input = &input;
     batch.number = batches.size();
@@ -179,7 +179,7 @@ void Executor::forward_stage(UnderWay& batch, size_t stage) {
     stand_at(MemoryPhase::kForward, step);
     Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
-    if (input.here.has(step.modality)) {
+    if (input.here.meets(step.runs_on)) {
       border_.arrive(step, batch.flow);
       Flow in = cut_inputs(batch.flow, block_of(step), step, step.backward);
       Flow out = run(step, lease, in, input.context, step.backward && !step.recompute);
@@ -190,7 +190,7 @@ void Executor::forward_stage(UnderWay& batch, size_t stage) {
     if (&step == &plan_.steps.back()) batch.last = std::move(lease);
   }
   if (stage + 1 < stages_.size()) return;
-  if (input.here.rows) {
+  if (!input.here.empty()) {
     batch.output = {batch.flow["loss"], batch.flow["correct"]};
     batch.edges.set("loss", batch.output.loss.clone().fill_(1.0));
   }

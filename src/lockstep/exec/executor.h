@@ -25,12 +25,6 @@
 
 namespace lockstep {
 
-/// Which modalities a micro-batch holds, on this rank or on any.
-struct Presence {
-  bool rows = false, image = false;
-  bool has(Modality modality) const { return modality == Modality::kImage ? image : rows; }
-};
-
 /// Device-resident scalars (no synchronisation): summed loss * loss_weight (f32), argmax hits (i64). Undefined without
 /// rows.
 struct TrainOutput {
@@ -41,15 +35,22 @@ struct TrainOutput {
 struct TrainInput {
   Flow flow;
   Context context;
-  Presence here, anywhere;
+  Modalities here, anywhere;  // which the micro-batch holds, on this rank and on any; empty: no rows
 };
 
 /// A batch on its way through a pass that it shares with others: its tensors never meet theirs.
 struct SubBatch {
   Flow flow;  // inputs before the pass, outputs after it
   Context context;
-  bool image = false;
+  Modalities modalities = Modality::kText;
 };
+
+/// All that the parts hold.
+inline Modalities modalities_of(std::span<const SubBatch> parts) {
+  Modalities all;
+  for (const SubBatch& part : parts) all |= part.modalities;
+  return all;
+}
 
 /// How far a forward pass goes.
 enum class Extent {
@@ -64,14 +65,14 @@ class Executor {
   /// Forward and backward of a window of micro-batches, whose flows are taken; gradients are reduced into the store.
   /// The sum of what they give. Collective: every rank brings as many.
   TrainOutput train(std::span<TrainInput> window);
-  TrainOutput train(Flow inputs, const Context& context, Presence here, Presence anywhere);
+  TrainOutput train(Flow inputs, const Context& context, Modalities here, Modalities anywhere);
 
   /// Forward alone, without gradients: the flow after the last block ("logits", or "loss" and "correct" when labels are
   /// there). Empty when this rank has no rows. Collective.
-  Flow forward(Flow inputs, const Context& context, Presence here, Presence anywhere);
+  Flow forward(Flow inputs, const Context& context, Modalities here, Modalities anywhere);
 
   /// The same for several parts at once, or none: this rank then only lends its shards. Collective.
-  void forward(std::span<SubBatch> parts, Presence anywhere, Extent extent = Extent::kWhole);
+  void forward(std::span<SubBatch> parts, Modalities anywhere, Extent extent = Extent::kWhole);
 
   GradReducer& grads() { return grads_; }
 
@@ -91,7 +92,7 @@ class Executor {
     Lease last;               // of the last block of all: its backward comes at once
     TrainOutput output;
   };
-  std::vector<const Step*> active_steps(Presence anywhere, size_t begin, size_t end) const;
+  std::vector<const Step*> active_steps(Modalities anywhere, size_t begin, size_t end) const;
   size_t index_of(const Step& step) const { return static_cast<size_t>(&step - plan_.steps.data()); }
   const Block& block_of(const Step& step) const;
   void stand_at(MemoryPhase phase, const Step& step) const;

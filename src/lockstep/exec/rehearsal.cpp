@@ -27,8 +27,9 @@ constexpr int64_t kBesideTensors = int64_t{8} << 20;
 /// Small tensors that blocks read with the host's eyes keep their values: where media lie and, where the host computes,
 /// which labels count.
 bool keeps_values(const std::string& slot, bool on_cpu) {
-  const std::set<std::string> hollow{"input_ids", "positions", "pixel_values", "media_index"};
-  return slot == "labels" ? on_cpu : !hollow.contains(slot);
+  const bool hollow =
+      slot == "input_ids" || slot == "positions" || slot.ends_with("_values") || slot.ends_with("_index");
+  return slot == "labels" ? on_cpu : !hollow;
 }
 
 class Rehearsal {
@@ -102,17 +103,17 @@ class Rehearsal {
   void answer(const std::vector<Features>& rows) {
     KvCache cache(model_.dims.layers, static_cast<int64_t>(rows.size()));
     std::vector<SubBatch> parts;
-    Presence anywhere{.rows = true};
+    Modalities anywhere = Modality::kText;
     for (const Features& row : rows) {
       Features prompt = row;
       prompt.labels.clear();
       const auto slot = static_cast<int64_t>(parts.size());
       cache.open(slot, static_cast<int64_t>(row.input_ids.size()) + options_.inference.answer_tokens);
       TrainInput input = input_of({std::move(prompt)});
-      anywhere.image = anywhere.image || input.here.image;
+      anywhere |= input.here;
       parts.push_back({.flow = std::move(input.flow),
                        .context = {.logits = LogitsWanted::kLast, .cache = &cache, .slot = slot},
-                       .image = input.here.image});
+                       .modalities = input.here});
     }
     executor_.forward(parts, anywhere);
   }
@@ -127,7 +128,7 @@ class Rehearsal {
       const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
       input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));
     }
-    input.here = input.anywhere = {.rows = batch.rows > 0, .image = batch.has_image};
+    input.here = input.anywhere = batch.modalities;
     return input;
   }
 

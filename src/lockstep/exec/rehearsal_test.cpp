@@ -54,8 +54,8 @@ Features row_of(std::mt19937_64& random, int64_t tokens, bool image) {
   Features row;
   if (image) {
     row.input_ids.assign(64, kImageToken);
-    for (int32_t i = 0; i < 64; ++i) row.media_index.push_back(i);
     row.media.push_back(random_pixels(random, {1, 3, 64, 64}));
+    for (int32_t i = 0; i < 64; ++i) row.media[0].places.push_back(i);
   }
   while (static_cast<int64_t>(row.input_ids.size()) < tokens)
     row.input_ids.push_back(static_cast<int32_t>(random() % 40));

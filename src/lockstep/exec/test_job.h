@@ -63,8 +63,8 @@ inline Model llava_model(bool tied = false) {
   return family_of(config).build(config);
 }
 
-inline PixelBlock random_pixels(std::mt19937_64& random, const Shape& shape) {
-  PixelBlock block{.shape = shape, .values = {}, .facts = {}};
+inline MediaBlock random_pixels(std::mt19937_64& random, const Shape& shape) {
+  MediaBlock block{.shape = shape};
   std::normal_distribution<float> pixel;
   for (int64_t i = 0; i < numel_of(shape); ++i) block.values.push_back(pixel(random));
   return block;
@@ -75,8 +75,8 @@ inline Features random_row(std::mt19937_64& random, bool with_image) {
   Features row;
   if (with_image) {
     row.input_ids.assign(4, kImageToken);
-    row.media_index = {0, 1, 2, 3};
     row.media.push_back(random_pixels(random, {1, 3, kImageSide, kImageSide}));
+    row.media[0].places = {0, 1, 2, 3};
   }
   const auto tokens = 2 + random() % 11;
   for (uint64_t t = 0; t < tokens; ++t) row.input_ids.push_back(static_cast<int32_t>(random() % 40));
@@ -128,11 +128,12 @@ inline Features random_picture_row(std::mt19937_64& random, bool with_pictures) 
   for (uint64_t pictures = with_pictures ? 1 + random() % 3 : 0; pictures > 0; --pictures) {
     const bool video = random() % 3 == 0;
     const int64_t frames = video ? static_cast<int64_t>(1 + random() % 3) : 1, high = edge(), wide = edge();
-    PixelBlock block = random_pixels(random, {frames * high * wide, 3 * 2 * 2 * 2});
+    MediaBlock block = random_pixels(random, {frames * high * wide, 3 * 2 * 2 * 2});
     block.facts["grid_thw"] = {frames, high, wide};
+    block.modality = video ? Modality::kVideo : Modality::kImage;
     block.step_seconds = video ? 0.8 : 0;
     for (int64_t i = 0; i < frames * high * wide / 4; ++i) {
-      row.media_index.push_back(static_cast<int32_t>(row.input_ids.size()));
+      block.places.push_back(static_cast<int32_t>(row.input_ids.size()));
       row.input_ids.push_back(video ? kVideoToken : kImageToken);
     }
     row.media.push_back(std::move(block));
@@ -197,15 +198,15 @@ class Job {
     executor_.grads().clear();
     double loss = 0;
     for (const auto& micro : window) {
-      Presence anywhere;
-      for (const auto& rows : micro) merge(anywhere, presence(collate(rows, collate_options())));
+      Modalities anywhere;
+      for (const auto& rows : micro) anywhere |= collate(rows, collate_options()).modalities;
       for (const size_t r : mine) {
         const Batch batch = collate(micro[r], collate_options());
-        const Presence here = presence(batch);
+        const Modalities here = batch.modalities;
         const Context context{
             .training = true, .loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets)), .loss_chunk = 5};
         const auto out = executor_.train(batch.flow, context, here, mine.size() > 1 ? here : anywhere);
-        if (here.rows) loss += out.loss.item<double>();
+        if (!here.empty()) loss += out.loss.item<double>();
       }
     }
     return loss;
@@ -220,7 +221,7 @@ class Job {
       Batch batch = collate(rows, collate_options());
       targets += batch.target_tokens;
       inputs.push_back(
-          {std::move(batch.flow), {.training = true, .loss_chunk = loss_chunk}, presence(batch), presence(batch)});
+          {std::move(batch.flow), {.training = true, .loss_chunk = loss_chunk}, batch.modalities, batch.modalities});
     }
     for (auto& input : inputs) input.context.loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets));
     executor_.grads().clear();
@@ -259,14 +260,8 @@ class Job {
     return plain ? Devices::one("cpu") : Devices::virtual_ones(placement.num_devices);
   }
   static CollateOptions collate_options() { return {.pad_token = kPadToken}; }
-  static Presence presence(const Batch& batch) { return {batch.rows > 0, batch.has_image}; }
 
  private:
-  static void merge(Presence& into, Presence other) {
-    into.rows = into.rows || other.rows;
-    into.image = into.image || other.image;
-  }
-
   JobOptions options_;
   Plan plan_;
   ParamStore store_;

@@ -56,7 +56,7 @@ SubBatch DecodeSlots::prompt_part(int64_t slot, Row& row) {
   row.next_position = batch.next_positions.at(0);
   return {.flow = std::move(batch.flow),
           .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
-          .image = batch.has_image};
+          .modalities = batch.modalities};
 }
 
 SubBatch DecodeSlots::token_part() {

@@ -51,16 +51,13 @@ void Embedder::run(Loader& loader, const EmbedOptions& options, const Sinks& sin
       if (loaded) batch = collate(loaded->rows, packed.collate);
     });
     if (!loaded && !failure) break;  // the rows are over, on all ranks at this call
-    Agreement agreed{.any_rows = batch.rows > 0, .any_image = batch.has_image, .stop = failure.has_value()};
+    Agreement agreed{.modalities = batch.modalities, .stop = failure.has_value()};
     if (gathers_) {
-      agreed = agree(
-          control_,
-          {.has_rows = batch.rows > 0, .has_image = batch.has_image, .rows = batch.rows, .stop = failure.has_value()});
+      agreed =
+          agree(control_, {.modalities = batch.modalities.bits(), .rows = batch.rows, .stop = failure.has_value()});
     }
     if (agreed.stop) break;
-    const auto work = [&] {
-      run_batch(*loaded, std::move(batch), packed, sinks, {.rows = agreed.any_rows, .image = agreed.any_image});
-    };
+    const auto work = [&] { run_batch(*loaded, std::move(batch), packed, sinks, agreed.modalities); };
     // Where passes are collective an error within one ends them everywhere; else the others go on to the end.
     if (gathers_) {
       work();
@@ -73,11 +70,11 @@ void Embedder::run(Loader& loader, const EmbedOptions& options, const Sinks& sin
 }
 
 void Embedder::run_batch(const LoadedBatch& loaded, Batch batch, const EmbedOptions& options, const Sinks& sinks,
-                         Presence anywhere) {
+                         Modalities anywhere) {
   for (const auto& row : loaded.skipped) sinks.skipped(row);
   std::vector<SubBatch> parts;
-  if (batch.rows > 0) parts.push_back({.flow = std::move(batch.flow), .context = {}, .image = batch.has_image});
-  if (!anywhere.rows) return;
+  if (batch.rows > 0) parts.push_back({.flow = std::move(batch.flow), .context = {}, .modalities = batch.modalities});
+  if (anywhere.empty()) return;
   executor_.forward(parts, anywhere, options.extent);
   if (parts.empty()) return;
   const bool inputs = options.extent == Extent::kInputs;

@@ -51,7 +51,7 @@ class Embedder {
 
  private:
   void run_batch(const LoadedBatch& loaded, Batch batch, const EmbedOptions& options, const Sinks& sinks,
-                 Presence anywhere);
+                 Modalities anywhere);
 
   const Model& model_;
   Executor& executor_;

@@ -74,11 +74,10 @@ void Generator::run(const PromptSource& next, const GenerateOptions& options, co
       }
       parts = slots.parts();
     });
-    const bool image = std::any_of(parts.begin(), parts.end(), [](const SubBatch& part) { return part.image; });
-    const Agreement agreed = meet({.rows = !parts.empty(), .image = image}, failure.has_value());
-    if (agreed.stop || !agreed.any_rows) break;
+    const Agreement agreed = meet(modalities_of(parts), failure.has_value());
+    if (agreed.stop || agreed.modalities.empty()) break;
     ++passes_;
-    executor_.forward(parts, {.rows = agreed.any_rows, .image = agreed.any_image});
+    executor_.forward(parts, agreed.modalities);
     guarded([&] {
       for (const auto& row : slots.take(parts)) on_row(row);
     });
@@ -87,9 +86,9 @@ void Generator::run(const PromptSource& next, const GenerateOptions& options, co
 }
 
 /// What is anywhere: only where every pass concerns all ranks is it worth asking them.
-Agreement Generator::meet(Presence here, bool failed) {
-  if (!gathers_) return {.any_rows = here.rows, .any_image = here.image, .stop = failed};
-  return agree(control_, {.has_rows = here.rows, .has_image = here.image, .stop = failed});
+Agreement Generator::meet(Modalities here, bool failed) {
+  if (!gathers_) return {.modalities = here, .stop = failed};
+  return agree(control_, {.modalities = here.bits(), .stop = failed});
 }
 
 PromptSource dealt_prompts(int64_t count, const Communicator& control,

@@ -43,7 +43,7 @@ class Generator {
   int64_t passes() const { return passes_; }
 
  private:
-  Agreement meet(Presence here, bool failed);
+  Agreement meet(Modalities here, bool failed);
 
   const Model& model_;
   Executor& executor_;

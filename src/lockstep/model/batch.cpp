@@ -1,6 +1,7 @@
 #include "lockstep/model/batch.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include <ATen/core/Tensor.h>
@@ -51,61 +52,80 @@ Tensor laid_out(const std::vector<Features>& rows, const Layout& layout, int32_t
   return from_values(std::span<const int32_t>(values), {layout.lines, layout.width});
 }
 
-/// Flat positions of the placeholders, in order.
-Tensor media_index(const std::vector<Features>& rows, const Layout& layout) {
+/// A block and where its row begins among the batch's tokens.
+struct PlacedBlock {
+  const MediaBlock* block;
+  const Features* row;
+  int64_t row_start;
+};
+
+using Tail = std::span<const int64_t>;
+Tail tail_of(const MediaBlock& block) { return Tail(block.shape).subspan(1); }
+
+/// Flat positions of the placeholders, block by block.
+Tensor index_of(const std::vector<PlacedBlock>& blocks) {
   std::vector<int64_t> index;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const auto length = static_cast<int64_t>(rows[r].input_ids.size());
-    for (const int32_t place : rows[r].media_index) {
-      check(place >= 0 && place < length, "a placeholder of media stands among the row's tokens");
-      index.push_back(layout.starts[r] + place);
+  for (const auto& [block, row, start] : blocks) {
+    check(!block->places.empty(), "media come with placeholders");
+    for (const int32_t place : block->places) {
+      check(place >= 0 && static_cast<size_t>(place) < row->input_ids.size(),
+            "a placeholder of media stands among the row's tokens");
+      index.push_back(start + place);
     }
   }
   return from_values(std::span<const int64_t>(index), {static_cast<int64_t>(index.size())});
 }
 
-using Tail = std::span<const int64_t>;
-Tail tail_of(const PixelBlock& block) { return Tail(block.shape).subspan(1); }
-
 /// Blocks laid behind one another: their shapes may differ in the first dimension alone. Blocks without values, of a
 /// rehearsal, give a tensor without bytes.
-void add_pixels(Batch& batch, const std::vector<Features>& rows) {
-  Shape shape;
-  std::vector<const PixelBlock*> blocks;
-  for (const auto& row : rows) {
-    for (const auto& block : row.media) {
-      check(!block.shape.empty(), "prepared media have a first dimension");
-      if (!blocks.empty() && !std::ranges::equal(tail_of(block), tail_of(*blocks.front()))) {
-        throw data_error(fmt::format("{}: image prepared as {}, others in the batch as {}", row.sample.where,
-                                     format_shape(block.shape), format_shape(blocks.front()->shape)),
-                         "this family needs one image size: let preprocessor_config.json crop or resize to it");
-      }
-      if (blocks.empty()) {
-        shape = block.shape;
-      } else {
-        shape[0] += block.shape[0];
-      }
-      blocks.push_back(&block);
+Tensor values_of(const std::vector<PlacedBlock>& blocks) {
+  const MediaBlock& first = *blocks.front().block;
+  Shape shape = first.shape;
+  check(!shape.empty(), "prepared media have a first dimension");
+  shape[0] = 0;
+  for (const auto& [block, row, start] : blocks) {
+    check(!block->shape.empty(), "prepared media have a first dimension");
+    if (!std::ranges::equal(tail_of(*block), tail_of(first))) {
+      throw data_error(
+          fmt::format("{}: {} prepared as {}, others in the batch as {}", row->sample.where,
+                      modality_name(block->modality), format_shape(block->shape), format_shape(first.shape)),
+          "this family needs one image size: let preprocessor_config.json crop or resize to it");
     }
+    shape[0] += block->shape[0];
   }
-  const bool hollow = blocks.front()->values.empty();
-  const Tensor pixels = empty(shape, Dtype::kF32, hollow ? "meta" : "cpu");
-  auto* out = hollow ? nullptr : pixels.mutable_data_ptr<float>();
-  for (const auto* block : blocks) {
+  const bool hollow = first.values.empty();
+  Tensor values = empty(shape, Dtype::kF32, hollow ? "meta" : "cpu");
+  auto* out = hollow ? nullptr : values.mutable_data_ptr<float>();
+  for (const auto& [block, row, start] : blocks) {
     check(block->values.empty() == hollow, "all media of a batch have values, or none");
     out = std::copy(block->values.begin(), block->values.end(), out);
   }
-  batch.flow.set("pixel_values", pixels);
-  for (const auto& [slot, first] : blocks.front()->facts) {
+  return values;
+}
+
+void add_facts(Flow& flow, const std::vector<PlacedBlock>& blocks) {
+  for (const auto& [slot, first] : blocks.front().block->facts) {
     std::vector<int64_t> values;
-    for (const auto* block : blocks) {
+    for (const auto& [block, row, start] : blocks) {
       const auto fact = block->facts.find(slot);
       check(fact != block->facts.end() && fact->second.size() == first.size(),
             "all media of a batch state \"" + slot + "\"");
       values.insert(values.end(), fact->second.begin(), fact->second.end());
     }
-    batch.flow.set(slot, from_values(std::span<const int64_t>(values),
-                                     {static_cast<int64_t>(blocks.size()), static_cast<int64_t>(first.size())}));
+    flow.set(slot, from_values(std::span<const int64_t>(values),
+                               {static_cast<int64_t>(blocks.size()), static_cast<int64_t>(first.size())}));
+  }
+}
+
+void add_media(Flow& flow, const std::vector<Features>& rows, const Layout& layout) {
+  std::map<std::string, std::vector<PlacedBlock>> by_slot;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (const auto& block : rows[r].media) by_slot[block.slot].push_back({&block, &rows[r], layout.starts[r]});
+  }
+  for (const auto& [slot, blocks] : by_slot) {
+    flow.set(index_slot(slot), index_of(blocks));
+    flow.set(values_slot(slot), values_of(blocks));
+    add_facts(flow, blocks);
   }
 }
 
@@ -181,8 +201,8 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
     labelled = labelled || !row.labels.empty();
     placed = placed || !row.positions.empty();
     for (size_t i = 1; i < row.labels.size(); ++i) batch.target_tokens += row.labels[i] != kIgnored ? 1 : 0;
-    check(row.media.empty() == row.media_index.empty(), "media come with placeholders");
-    batch.has_image = batch.has_image || !row.media.empty();
+    batch.modalities |= Modality::kText;
+    for (const auto& block : row.media) batch.modalities |= block.modality;
   }
   batch.rows = static_cast<int64_t>(rows.size());
   batch.flow.set("input_ids", laid_out(rows, layout, options.pad_token, &Features::input_ids));
@@ -190,10 +210,7 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
   if (placed) batch.flow.set("positions", positions_of(rows, layout));
   if (left) batch.flow.set("mask", mask_of(batch.lengths, layout));
   if (packed) batch.flow.set("row_ends", from_values(std::span<const int64_t>(layout.ends), {batch.rows}));
-  if (batch.has_image) {
-    batch.flow.set("media_index", media_index(rows, layout));
-    add_pixels(batch, rows);
-  }
+  add_media(batch.flow, rows, layout);
   return batch;
 }
 

@@ -27,15 +27,15 @@ struct CollateOptions {
 
 /// flow is empty when there are no rows. `lengths` are tokens without padding.
 ///
-/// Media of all rows stand behind one another in "pixel_values", what they give goes to "media_index"; each fact of the
-/// media is a slot [media, n]. "positions" are there where rows have some ([axes,B,T]), are left-padded or packed. The
+/// The media blocks of all rows that share a slot stand behind one another, "pixel" in "pixel_values"; what they give goes to
+/// the flat places in "pixel_index", and each fact of theirs is a slot [blocks, n]. "positions" are there where rows have some ([axes,B,T]), are left-padded or packed. The
 /// first label of a packed row is never a target, as it has no token before it.
 struct Batch {
   Flow flow;
   std::vector<int64_t> lengths;
   std::vector<int64_t> next_positions;                    // of the first token behind each row
   int64_t rows = 0, input_tokens = 0, target_tokens = 0;  // targets: labels that count after the shift by one
-  bool has_image = false;                                 // or a video
+  Modalities modalities;                                  // text with any row
 };
 
 /// Throws UserError(kData) naming the sample when media of several shapes meet that a batch cannot hold.

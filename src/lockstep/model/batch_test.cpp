@@ -19,9 +19,16 @@ Features row(std::vector<int32_t> ids, std::vector<int32_t> labels = {}, int ima
   made.input_ids = std::move(ids);
   made.labels = std::move(labels);
   made.sample.where = "train.jsonl:" + std::to_string(made.input_ids.size());
-  for (int i = 0; i < images; ++i) made.media.push_back({{1, 1, 2}, {static_cast<float>(i), 7.0F}, {}});
+  std::vector<int32_t> places;
   for (size_t i = 0; i < made.input_ids.size(); ++i) {
-    if (made.input_ids[i] == kPlaceholder) made.media_index.push_back(static_cast<int32_t>(i));
+    if (made.input_ids[i] == kPlaceholder) places.push_back(static_cast<int32_t>(i));
+  }
+  for (int i = 0; i < images; ++i) {
+    MediaBlock& block = made.media.emplace_back();
+    block.shape = {1, 1, 2};
+    block.values = {static_cast<float>(i), 7.0F};
+    const auto each = static_cast<std::ptrdiff_t>(places.size()) / images;
+    block.places.assign(places.begin() + i * each, places.begin() + (i + 1) * each);
   }
   return made;
 }
@@ -55,28 +62,48 @@ TEST(Collate, PadsOnTheLeftForGenerationWithPositionsAndMask) {
 TEST(Collate, FindsPlaceholdersWhereverPaddingMovesThem) {
   const std::vector<Features> rows{row({9, 9, 1}, {}, 1), row({1, 9, 9, 9, 9}, {}, 2), row({3}, {})};
   const Batch right = collate(rows, {});
-  EXPECT_TRUE(right.flow["media_index"].equal(ids_of({0, 1, 6, 7, 8, 9}, {6})));
+  EXPECT_TRUE(right.flow["pixel_index"].equal(ids_of({0, 1, 6, 7, 8, 9}, {6})));
   EXPECT_EQ(right.flow["pixel_values"].sizes(), at::IntArrayRef({3, 1, 2}));
   EXPECT_EQ(right.flow["pixel_values"][2][0][0].item<float>(), 1.0F);
-  EXPECT_TRUE(right.has_image);
+  EXPECT_EQ(right.modalities, (Modalities{Modality::kText, Modality::kImage}));
   const Batch left = collate(rows, {.layout = RowLayout::kLeftPadded});
-  EXPECT_TRUE(left.flow["media_index"].equal(ids_of({2, 3, 6, 7, 8, 9}, {6})));
+  EXPECT_TRUE(left.flow["pixel_index"].equal(ids_of({2, 3, 6, 7, 8, 9}, {6})));
 }
 
 TEST(Collate, ABatchWithoutImagesHasNoMediaSlots) {
   const Batch batch = collate({row({1, 2})}, {});
-  EXPECT_FALSE(batch.flow.has("media_index"));
+  EXPECT_FALSE(batch.flow.has("pixel_index"));
   EXPECT_FALSE(batch.flow.has("pixel_values"));
-  EXPECT_FALSE(batch.has_image);
+  EXPECT_EQ(batch.modalities, Modality::kText);
 }
 
 TEST(Collate, MediaOfSeveralSizesLieBehindOneAnotherWithTheirFacts) {
   auto one = row({9, 1}, {}, 1), two = row({9, 2}, {}, 1);
-  one.media[0] = {.shape = {2, 3}, .values = {1, 2, 3, 4, 5, 6}, .facts = {{"grid_thw", {1, 2, 1}}}};
-  two.media[0] = {.shape = {1, 3}, .values = {7, 8, 9}, .facts = {{"grid_thw", {1, 1, 1}}}};
+  one.media[0] = {.shape = {2, 3}, .values = {1, 2, 3, 4, 5, 6}, .facts = {{"grid_thw", {1, 2, 1}}}, .places = {0}};
+  two.media[0] = {.shape = {1, 3}, .values = {7, 8, 9}, .facts = {{"grid_thw", {1, 1, 1}}}, .places = {0}};
   const Batch batch = collate({one, two}, {});
   EXPECT_TRUE(batch.flow["pixel_values"].equal(at::tensor({1.F, 2.F, 3.F, 4.F, 5.F, 6.F, 7.F, 8.F, 9.F}).view({3, 3})));
   EXPECT_TRUE(batch.flow["grid_thw"].equal(ids_of({1, 2, 1, 1, 1, 1}, {2, 3})));
+}
+
+TEST(Collate, MediaOfEachSlotStandByThemselvesWhereverTheyInterleave) {
+  const auto sound = [](std::vector<int32_t> places, float value) {
+    return MediaBlock{.modality = Modality::kAudio,
+                      .slot = "audio",
+                      .shape = {1, 2},
+                      .values = {value, value},
+                      .facts = {{"audio_frames", {2}}},
+                      .places = std::move(places)};
+  };
+  auto one = row({9, 8, 9, 8}, {}, 1), two = row({8, 1}, {}, 0);
+  one.media.push_back(sound({1, 3}, 3));  // between the picture's two places
+  two.media.push_back(sound({0}, 5));
+  const Batch batch = collate({one, two}, {});
+  EXPECT_TRUE(batch.flow["pixel_index"].equal(ids_of({0, 2}, {2})));
+  EXPECT_TRUE(batch.flow["audio_index"].equal(ids_of({1, 3, 4}, {3})));
+  EXPECT_TRUE(batch.flow["audio_values"].equal(at::tensor({3.F, 3.F, 5.F, 5.F}).view({2, 2})));
+  EXPECT_TRUE(batch.flow["audio_frames"].equal(ids_of({2, 2}, {2, 1})));
+  EXPECT_EQ(batch.modalities, (Modalities{Modality::kText, Modality::kImage, Modality::kAudio}));
 }
 
 TEST(Collate, MediaWithoutValuesKeepTheirShapeAlone) {
@@ -109,8 +136,10 @@ TEST(Collate, RefusesMediaThatDoNotFitAndFeaturesThatContradictThemselves) {
   } catch (const UserError& e) {
     EXPECT_NE(std::string(e.what()).find("train.jsonl:1: image prepared as [1, 2, 1]"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(collate({row({1, 9})}, {}), InternalError);            // a placeholder and nothing for it
   EXPECT_THROW(collate({row({1, 2, 3}, {}, 1)}, {}), InternalError);  // an image and no placeholder
+  other = row({9}, {}, 1);
+  other.media[0].places = {1};
+  EXPECT_THROW(collate({other}, {}), InternalError);  // a place behind the row's tokens
 }
 
 TEST(Collate, NoRowsGiveAnEmptyBatch) {
@@ -127,7 +156,7 @@ TEST(Collate, PacksRowsBehindOneAnotherAndNoTargetCrossesFromRowToRow) {
   EXPECT_TRUE(batch.flow["labels"].equal(ids_of({-100, 6, -100, 9, 1, -100}, {1, 6})));
   EXPECT_TRUE(batch.flow["positions"].equal(ids_of({0, 1, 0, 1, 2, 0}, {1, 6})));
   EXPECT_TRUE(batch.flow["row_ends"].equal(ids_of({2, 5, 6}, {3})));
-  EXPECT_TRUE(batch.flow["media_index"].equal(ids_of({2, 3}, {2})));
+  EXPECT_TRUE(batch.flow["pixel_index"].equal(ids_of({2, 3}, {2})));
   EXPECT_EQ(batch.target_tokens, collate(rows, {}).target_tokens);
   placed.positions = {0, 0, 2, 0, 1, 2};  // two axes
   const Batch axes = collate({row({5, 6}), placed}, {.layout = RowLayout::kPacked});

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/modality.h"
 #include "lockstep/model/flow.h"
 #include "lockstep/model/param.h"
 
@@ -26,9 +27,6 @@ class KvCache;
 /// What a person freezes or trains as one: ms-swift's freeze_llm, freeze_vit, freeze_aligner.
 enum class Component : uint8_t { kLlm, kVision, kProjector };
 std::string_view component_name(Component component);  // "llm", "vision", "projector"
-
-/// When a block runs: kText with any row at all, kImage only where a batch holds an image.
-enum class Modality : uint8_t { kText, kImage };
 
 enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
 
@@ -68,15 +66,17 @@ class Block {
 
   const std::string& name() const { return name_; }
   Component component() const { return component_; }
-  Modality modality() const { return modality_; }
+  /// It runs where a batch holds one of these; with text: always, as every row has some.
+  Modalities runs_on() const { return runs_on_; }
+  bool always_runs() const { return runs_on_.has(Modality::kText); }
   bool may_recompute() const { return may_recompute_; }
   const std::vector<ParamSpec>& params() const { return params_; }
   const std::vector<std::string>& reads() const { return reads_; }
   const std::vector<std::string>& writes() const { return writes_; }
 
  protected:
-  Block(std::string name, Component component, Modality modality)
-      : name_(std::move(name)), component_(component), modality_(modality) {}
+  Block(std::string name, Component component, Modalities runs_on)
+      : name_(std::move(name)), component_(component), runs_on_(runs_on) {}
 
   /// A parameter stored under `name() + "." + local`.
   void param(std::string local, Shape shape);
@@ -91,7 +91,7 @@ class Block {
  private:
   std::string name_;
   Component component_;
-  Modality modality_;
+  Modalities runs_on_;
   bool may_recompute_ = true;
   std::vector<ParamSpec> params_;
   std::vector<std::string> reads_, writes_;

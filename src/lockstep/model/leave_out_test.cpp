@@ -17,7 +17,7 @@ Model small_model() {
       .with("weight", {6, 6})
       .with("bias", {6});
   add_fake(model, "projector", kProjector, Modality::kImage, {"seen"}, {"media"}).with("weight", {4, 6});
-  add_fake(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
+  add_fake(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "pixel_index"}, {"hidden"});
   model.input_blocks = 4;
   add_fake(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss"}).with("weight", {10, 4});
   model.unused = {{"tower.last.weight", {6}}};

@@ -2,7 +2,7 @@
 //
 // Slots a family may use: input_ids [B,T] i64, labels [B,T] i64 (-100 ignored, before the shift by one), positions
 // [B,T] or [axes,B,T] i64 (absent: 0..T-1), mask [B,1,T,S] bool (absent: causal), pixel_values (all media of the batch
-// behind one another), media_index [M] i64 (flat positions in B*T), facts of the media that a family's processor states
+// that share this slot behind one another), pixel_index [M] i64 (flat positions in B*T), facts of the media that a family's processor states
 // ("grid_thw" [N,3] i64), row_ends [R] i64 (rows behind one another in a batch of one: each looks at itself alone),
 // hidden [B,T,D], media, cos, sin; the head writes loss (f32 scalar, summed * loss_weight), correct (i64 scalar),
 // logits, or last_hidden_state [B,T,D] when nothing of these is asked.

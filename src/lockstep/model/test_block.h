@@ -15,9 +15,9 @@ namespace lockstep {
 
 class FakeBlock final : public Block {
  public:
-  FakeBlock(std::string name, Component component, Modality modality, std::vector<std::string> in,
+  FakeBlock(std::string name, Component component, Modalities runs_on, std::vector<std::string> in,
             std::vector<std::string> out)
-      : Block(std::move(name), component, modality) {
+      : Block(std::move(name), component, runs_on) {
     reads(std::move(in));
     writes(std::move(out));
   }
@@ -36,9 +36,9 @@ class FakeBlock final : public Block {
   Flow forward(const Params&, const Flow&, const Context&) const override { return {}; }
 };
 
-inline FakeBlock& add_fake(Model& model, std::string name, Component component, Modality modality,
+inline FakeBlock& add_fake(Model& model, std::string name, Component component, Modalities runs_on,
                            std::vector<std::string> in, std::vector<std::string> out) {
-  auto block = std::make_unique<FakeBlock>(std::move(name), component, modality, std::move(in), std::move(out));
+  auto block = std::make_unique<FakeBlock>(std::move(name), component, runs_on, std::move(in), std::move(out));
   FakeBlock& added = *block;
   model.blocks.push_back(std::move(block));
   return added;

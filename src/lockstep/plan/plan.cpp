@@ -95,7 +95,7 @@ class Placer {
   }
 
   void add_step(int index, const Block& block) {
-    Step step{.block = index, .modality = block.modality()};
+    Step step{.block = index, .runs_on = block.runs_on()};
     step.device = device_of(static_cast<size_t>(index));
     for (const auto& spec : block.params()) {
       const auto place = places_.find(spec.sources.at(0).key);
@@ -155,9 +155,9 @@ void mark_gradients(const Model& model, Plan& plan) {
                                     [&](int u) { return plan.units[static_cast<size_t>(u)].trainable; });
     step.backward = trains || !step.grad_inputs.empty();
     for (const auto& slot : block.writes()) {
-      // A block that runs only where there is an image leaves the slot as it was elsewhere: its version keeps its need.
+      // A block that runs only where there is a medium leaves the slot as it was elsewhere: its version keeps its need.
       if (step.backward) differentiable.insert(slot);
-      if (!step.backward && block.modality() == Modality::kText) differentiable.erase(slot);
+      if (!step.backward && block.always_runs()) differentiable.erase(slot);
     }
     const bool wanted =
         block.component() == Component::kVision ? plan.options.recompute_vision : plan.options.recompute;
@@ -166,7 +166,7 @@ void mark_gradients(const Model& model, Plan& plan) {
 }
 
 /// Walks the slots again: on which devices a slot may stand when a step reads it. A block that runs only where there is
-/// an image may have been left out, so what stood there before may still.
+/// a medium may have been left out, so what stood there before may still.
 void mark_arrivals(const Model& model, Plan& plan) {
   std::map<std::string, std::set<int>> holders;
   for (auto& step : plan.steps) {
@@ -174,11 +174,11 @@ void mark_arrivals(const Model& model, Plan& plan) {
     for (const auto& slot : block.reads()) {
       auto [held, from_batch] = holders.try_emplace(slot, std::set<int>{Plan::kHost});
       if (held->second != std::set<int>{step.device}) step.arrivals.push_back(slot);
-      if (block.modality() == Modality::kText) held->second.clear();
+      if (block.always_runs()) held->second.clear();
       held->second.insert(step.device);  // it has moved there
     }
     for (const auto& slot : block.writes()) {
-      if (block.modality() == Modality::kText) holders[slot].clear();
+      if (block.always_runs()) holders[slot].clear();
       holders[slot].insert(step.device);
     }
   }

@@ -84,7 +84,7 @@ struct ParamPlace {
 /// One block at its place in the order.
 struct Step {
   int block = 0;
-  Modality modality = Modality::kText;
+  Modalities runs_on = Modality::kText;
   std::vector<int> units;                // in the order in which they are gathered
   std::vector<ParamPlace> params;        // as Block::params()
   std::vector<std::string> grad_inputs;  // slots whose incoming version needs a gradient

@@ -54,7 +54,7 @@ Json steps_json(const std::vector<Step>& steps) {
   Json list = Json::array();
   for (const auto& step : steps) {
     list.push_back({{"block", step.block},
-                    {"modality", step.modality == Modality::kImage ? "image" : "text"},
+                    {"modality", step.runs_on.names()},
                     {"units", step.units},
                     {"device", step.device},
                     {"arrivals", step.arrivals},
@@ -82,8 +82,8 @@ std::string line_of(const Plan& plan, const Block& block, const Step& step) {
                                             : "no backward";
   const bool several = plan.options.placement.num_devices > 1;
   return fmt::format("{:<9} {:<6} {:>8} {:<8} {}{}{}", component_name(block.component()),
-                     step.modality == Modality::kImage ? "image" : "always", numel == 0 ? "" : format_count(numel),
-                     role, several ? fmt::format("device {} ", step.device) : "", back,
+                     block.always_runs() ? "always" : step.runs_on.names(), numel == 0 ? "" : format_count(numel), role,
+                     several ? fmt::format("device {} ", step.device) : "", back,
                      shared ? ", shares a tied weight" : "");
 }
 

@@ -20,7 +20,7 @@ Model small_model() {
       .with("weight", {6, 6})
       .with("bias", {6});
   add_fake(model, "projector", kProjector, Modality::kImage, {"media"}, {"media"}).with("weight", {4, 6});
-  add_fake(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "media_index"}, {"hidden"});
+  add_fake(model, "merge", kProjector, Modality::kImage, {"hidden", "media", "pixel_index"}, {"hidden"});
   add_fake(model, "layer", kLlm, Modality::kText, {"hidden"}, {"hidden"}).with("norm", {4}).with("weight", {4, 4});
   add_fake(model, "head", kLlm, Modality::kText, {"hidden", "labels"}, {"loss", "correct"})
       .with("norm", {4})

@@ -16,7 +16,7 @@ ModelFolder::ModelFolder(const std::filesystem::path& dir, const std::set<Compon
 }
 
 bool ModelFolder::sees() const {
-  return std::ranges::any_of(model.blocks, [](const auto& b) { return b->modality() == Modality::kImage; });
+  return std::ranges::any_of(model.blocks, [](const auto& b) { return !b->always_runs(); });
 }
 
 std::unique_ptr<Processor> ModelFolder::processor() const {

@@ -28,7 +28,7 @@ std::string rows_with_media(Job& job, const Model& model, const Dataset& rows) {
       const int64_t row = i * rows.size() / looks;
       try {
         const Sample sample = rows.sample(row);
-        if (sample.images.empty() && sample.videos.empty()) continue;
+        if (describe_media(sample).empty()) continue;
         if (found++ == 0) first = sample.where;
       } catch (const UserError&) {
         continue;  // it is named when it is its turn
@@ -37,13 +37,12 @@ std::string rows_with_media(Job& job, const Model& model, const Dataset& rows) {
     if (found == 0) return;
     const std::string hint = "leave --no_build out to train on them and to ask about them";
     if (found == rows.size()) {
-      throw data_error(fmt::format("none of the {} rows can be used: all have images or videos (the first: {}), and {}",
+      throw data_error(fmt::format("none of the {} rows can be used: all have media (the first: {}), and {}",
                                    rows.size(), first, reason),
                        hint);
     }
-    told =
-        fmt::format("{} of {} rows that were looked at have images or videos (the first: {}) and are left out: {}; {}",
-                    found, looks, first, reason, hint);
+    told = fmt::format("{} of {} rows that were looked at have media (the first: {}) and are left out: {}; {}", found,
+                       looks, first, reason, hint);
   });
   return told;
 }

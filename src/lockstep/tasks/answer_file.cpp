@@ -44,6 +44,7 @@ Json answer_row(const Sample& sample, const std::string& response) {
       {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};
   if (!sample.images.empty()) row["images"] = sample.images;
   for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
+  if (!sample.audios.empty()) row["audios"] = sample.audios;
   return row;
 }
 
@@ -153,7 +154,7 @@ int64_t find_slots(Session& session, const AnswerFileOptions& options, const Dat
     for (int64_t i = 0; i < batch; ++i) slots.admit({i, *row});
     for (int pass = 0; pass < 2 && !slots.empty(); ++pass) {
       auto parts = slots.parts();
-      session.executor().forward(parts, {.rows = true, .image = pass == 0 && !row->media.empty()});
+      session.executor().forward(parts, modalities_of(parts));
       slots.take(parts);
     }
     return batch * options.max_new_tokens * a_token;  // what the answers will hold besides

@@ -77,8 +77,8 @@ int64_t find_batch_size(Session& session, const EmbeddingOptions& options, const
   collate_options.layout = RowLayout::kPacked;
   const auto run_batch = [&](int64_t batch) {
     Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), collate_options);
-    std::vector<SubBatch> parts{{.flow = std::move(trial.flow), .context = {}, .image = trial.has_image}};
-    session.executor().forward(parts, {.rows = true, .image = trial.has_image}, options.embedding.extent);
+    std::vector<SubBatch> parts{{.flow = std::move(trial.flow), .context = {}, .modalities = trial.modalities}};
+    session.executor().forward(parts, trial.modalities, options.embedding.extent);
     return int64_t{0};
   };
   return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);

@@ -45,7 +45,7 @@ int64_t find_batch_size(Session& session, const EvaluationOptions& options, cons
   if (!row) return 1;  // nothing to try it with: every row will be named
   const auto run_batch = [&](int64_t batch) {
     Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), session.collate());
-    const Presence everywhere{.rows = true, .image = trial.has_image};
+    const Modalities everywhere = trial.modalities;
     session.executor().forward(std::move(trial.flow), {.training = true}, everywhere, everywhere);
     return int64_t{0};
   };

@@ -187,7 +187,7 @@ int64_t FineTuneRun::find_batch_size() {
   const int64_t rows_of_a_rank = (train_rows_->size() + job_.world.size - 1) / job_.world.size;
   return agree_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_, [&](int64_t batch) {
     Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), s.collate());
-    const Presence everywhere{.rows = true, .image = trial.has_image};
+    const Modalities everywhere = trial.modalities;
     const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
     s.executor().train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
     s.executor().grads().clear();

@@ -16,7 +16,7 @@ Admission::Size Admission::size_of(const std::vector<Features>& rows) {
     size[1] = std::max(size[1], static_cast<int64_t>(row.input_ids.size()));
     size[2] += static_cast<int64_t>(row.media.size());
     for (const auto& block : row.media) size[3] += numel_of(block.shape);
-    size[4] += static_cast<int64_t>(row.media_index.size());
+    size[4] += count_places(row.media);
     size[5] += std::count_if(row.labels.begin(), row.labels.end(), [](int32_t label) { return label >= 0; });
   }
   return size;

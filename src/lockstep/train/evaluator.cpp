@@ -19,7 +19,7 @@ struct BatchSums {
 BatchSums run(Executor& executor, MicroBatch& micro, int64_t loss_chunk) {
   const Context context{.training = true, .loss_weight = 1.0, .loss_chunk = loss_chunk};
   const Flow out = executor.forward(std::move(micro.flow), context, micro.here, micro.anywhere);
-  if (!micro.here.rows) return {};
+  if (micro.here.empty()) return {};
   return {out["loss"].item<double>(), static_cast<double>(out["correct"].item<int64_t>())};
 }
 
@@ -52,8 +52,8 @@ LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOpti
     figures.skipped += window.skipped;
     figures.target_tokens += window.target_tokens;
     MicroBatch& micro = window.micro_batches[0];
-    mine.push_back(micro.anywhere.rows ? run(executor, micro, options.loss_chunk) : BatchSums{});
-    if (micro.anywhere.rows && options.progress) options.progress(figures.rows);
+    mine.push_back(micro.anywhere.empty() ? BatchSums{} : run(executor, micro, options.loss_chunk));
+    if (!micro.anywhere.empty() && options.progress) options.progress(figures.rows);
   }
   const BatchSums sum = total(control, mine);
   if (figures.target_tokens > 0) {

@@ -72,7 +72,7 @@ class ResumeRows : public testing::Test {
         const Window window = reader.next(shape.accumulation);
         const std::lock_guard lock(mutex_);
         for (const auto& micro : window.micro_batches) {
-          if (!micro.here.rows) continue;
+          if (micro.here.empty()) continue;
           const Tensor ids = micro.flow["input_ids"];
           for (int64_t row = 0; row < ids.size(0); ++row) ++seen_[at.epoch][ids[row][0].item<int64_t>()];
         }

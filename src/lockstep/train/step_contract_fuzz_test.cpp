@@ -181,7 +181,7 @@ class Alone {
     job_.executor().grads().clear();
     const Context context{.training = true, .loss_weight = 1.0 / static_cast<double>(done.targets), .loss_chunk = 512};
     for (auto& batch : batches) {
-      const Presence here = Job::presence(batch);
+      const Modalities here = batch.modalities;
       done.loss += job_.executor().train(std::move(batch.flow), context, here, here).loss.item<double>();
     }
     double squares = 0;

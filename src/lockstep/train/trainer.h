@@ -74,7 +74,7 @@ class Trainer {
   };
   struct BatchSize {
     int64_t rows = 0, tokens = 0;  // tokens: of the longest row
-    bool image = false;
+    Modalities modalities = {};
   };
   struct Figures {
     bool updated = false;

@@ -11,12 +11,13 @@ namespace lockstep {
 void Trainer::note_size(const MicroBatch& micro) {
   const Tensor* ids = micro.flow.find("input_ids");
   if (ids == nullptr || ids->numel() <= largest_.rows * largest_.tokens) return;
-  largest_ = {.rows = ids->size(0), .tokens = ids->size(1), .image = micro.here.image};
+  largest_ = {.rows = ids->size(0), .tokens = ids->size(1), .modalities = micro.here};
 }
 
 std::string Trainer::largest_batch() const {
+  const bool media = !(largest_.modalities == Modalities{Modality::kText});
   return fmt::format("{} row{} of {} tokens{}", largest_.rows, largest_.rows == 1 ? "" : "s", largest_.tokens,
-                     largest_.image ? " with images" : "");
+                     media ? fmt::format(" ({})", largest_.modalities.names()) : "");
 }
 
 void Trainer::log(const Figures& figures) {

@@ -67,8 +67,7 @@ bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure>
   }
   if (!parts.batches.empty()) parts.batches.pop_front();
   const bool wish = options_.stop_wanted && options_.stop_wanted();
-  const Agreement agreed = agree(control_, {.has_rows = batch.rows > 0,
-                                            .has_image = batch.has_image,
+  const Agreement agreed = agree(control_, {.modalities = batch.modalities.bits(),
                                             .target_tokens = batch.target_tokens,
                                             .input_tokens = batch.input_tokens,
                                             .rows = batch.rows,
@@ -84,9 +83,7 @@ bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure>
   window.input_tokens += agreed.input_tokens;
   window.rows += agreed.rows;
   window.skipped += agreed.skipped;
-  window.micro_batches.push_back({std::move(batch.flow),
-                                  {.rows = batch.rows > 0, .image = batch.has_image},
-                                  {.rows = agreed.any_rows, .image = agreed.any_image}});
+  window.micro_batches.push_back({std::move(batch.flow), batch.modalities, agreed.modalities});
   return agreed.more;
 }
 

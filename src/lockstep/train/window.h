@@ -20,7 +20,7 @@ namespace lockstep {
 
 struct MicroBatch {
   Flow flow;
-  Presence here, anywhere;
+  Modalities here, anywhere;
 };
 
 struct Window {

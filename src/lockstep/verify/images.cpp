@@ -42,7 +42,7 @@ Tensor levels_of(const Tensor& values, int64_t channels, const PixelScale& scale
   return to_dtype(out.mul(255).round().clamp(0, 255), Dtype::kU8);
 }
 
-Tensor tensor_of(const PixelBlock& block) { return from_values(std::span<const float>(block.values), block.shape); }
+Tensor tensor_of(const MediaBlock& block) { return from_values(std::span<const float>(block.values), block.shape); }
 double smallest(const PixelScale& scale) { return *std::min_element(scale.std.begin(), scale.std.end()); }
 
 PatchImageConfig patch_config(const Json& settings) { return read_patch_image_config(settings, "settings"); }
@@ -63,7 +63,7 @@ Processors processors_of(const Json& settings) {
     PatchImageConfig config = patch_config(settings["qwen2_5_vl"]);
     all["qwen2_5_vl"] = [config](const Image& image, ImageBackend backend) mutable {
       config.backend = backend;
-      const PixelBlock block = patch_pixels({image}, config, "image");
+      const MediaBlock block = patch_pixels({image}, config, "image");
       const Tensor pixels = tensor_of(block);
       const Tensor patches = pixels.view({block.shape[0], 3, config.temporal_patch, config.patch, config.patch});
       const auto& grid = block.facts.at("grid_thw");

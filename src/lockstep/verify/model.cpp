@@ -99,7 +99,7 @@ Named VerifyModel::forward(const Named& inputs) {
     taps.emplace_back(name, to_dtype(value.detach(), Dtype::kF32).clone());
   };
   Batch batch = impl_->batch_of(inputs, false);
-  const Presence here{.rows = true, .image = batch.has_image};
+  const Modalities here = batch.modalities;
   const Tensor* positions = batch.flow.find("positions");
   Named out;
   if (positions != nullptr && positions->dim() == 3) {
@@ -117,7 +117,7 @@ Named VerifyModel::forward(const Named& inputs) {
 
 double VerifyModel::backward(const Named& inputs, double loss_weight) {
   Batch batch = impl_->batch_of(inputs, true);
-  const Presence here{.rows = true, .image = batch.has_image};
+  const Modalities here = batch.modalities;
   const Context context{.training = true, .loss_weight = loss_weight};
   return impl_->executor.train(std::move(batch.flow), context, here, here).loss.item<double>();
 }
@@ -159,8 +159,7 @@ Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
   std::vector<int64_t> tokens(static_cast<size_t>(rows * steps));
   while (!slots.empty()) {
     auto parts = slots.parts();
-    const bool image = std::any_of(parts.begin(), parts.end(), [](const SubBatch& part) { return part.image; });
-    impl_->executor.forward(parts, {.rows = true, .image = image});
+    impl_->executor.forward(parts, modalities_of(parts));
     for (const auto& row : slots.take(parts)) {
       std::copy(row.tokens.begin(), row.tokens.end(), tokens.begin() + row.row * steps);
     }

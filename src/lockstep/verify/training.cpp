@@ -215,7 +215,7 @@ void verify_stored_images(const fs::path& folder, const Reference& reference, Ve
     double best = std::numeric_limits<double>::infinity();
     std::string best_file;
     for (const auto& entry : fs::directory_iterator(folder / "media")) {
-      const PixelBlock block = clip_pixels(load_image(entry.path().string(), name), config, name);
+      const MediaBlock block = clip_pixels(load_image(entry.path().string(), name), config, name);
       const Tensor found = from_values(std::span<const float>(block.values), block.shape);
       const Tensor one = found.squeeze(0);
       if (shape_of(one) != shape_of(expected)) continue;

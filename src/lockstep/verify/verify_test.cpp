@@ -33,7 +33,7 @@ TEST_P(VerifyFolderTest, RecordedOraclesHold) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, VerifyFolderTest,
                          testing::Values("seed1/qwen2", "seed1/llava", "seed1/train_qwen2", "seed1/train_llava",
-                                         "odd/qwen2", "odd/llama", "odd/llava", "odd/qwen2_5_vl"));
+                                         "odd/qwen2", "odd/llama", "odd/llava", "odd/qwen2_5_vl", "odd/internvl"));
 
 TEST(VerifyTest, Bfloat16HoldsWithItsOwnTolerances) {
   const VerifyReport report = verified(kOracles / "seed1" / "llava", Dtype::kBF16);

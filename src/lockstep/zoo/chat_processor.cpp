@@ -1,7 +1,7 @@
 #include "lockstep/zoo/chat_processor.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,8 +14,6 @@ namespace lockstep {
 namespace {
 
 constexpr int32_t kIgnored = -100;
-constexpr std::string_view kImageMark = "<image>", kVideoMark = "<video>";
-constexpr double kUsualFps = 2.0;
 
 std::optional<int32_t> special_id(const Tokenizer& tokenizer, std::string_view role) {
   const auto token = tokenizer.special(role);
@@ -24,15 +22,18 @@ std::optional<int32_t> special_id(const Tokenizer& tokenizer, std::string_view r
 
 /// How marks become parts.
 struct MarkRules {
-  bool images = true, videos = false;  // which marks there are
-  bool take_break = true;              // one line break beside a mark is part of it
+  std::vector<Modality> kinds;  // which marks there are
+  bool take_break = true;       // one line break beside a mark is part of it
 };
 
-/// The next mark from `begin`, and which; npos when there is none.
-std::pair<size_t, std::string_view> next_mark(std::string_view content, size_t begin, const MarkRules& rules) {
-  const size_t image = rules.images ? content.find(kImageMark, begin) : std::string_view::npos;
-  const size_t video = rules.videos ? content.find(kVideoMark, begin) : std::string_view::npos;
-  return image <= video ? std::pair(image, kImageMark) : std::pair(video, kVideoMark);
+/// The next mark from `begin`, and of what; npos when there is none.
+std::pair<size_t, Modality> next_mark(std::string_view content, size_t begin, const MarkRules& rules) {
+  std::pair<size_t, Modality> next{std::string_view::npos, Modality::kImage};
+  for (const Modality kind : rules.kinds) {
+    const size_t at = content.find(media_mark(kind), begin);
+    if (at < next.first) next = {at, kind};
+  }
+  return next;
 }
 
 /// A mark usually stands on its own line. Where the template writes a line break of its own beside media, that of the
@@ -47,58 +48,49 @@ std::string_view without_line_break(std::string_view text, bool after_mark, bool
 Json typed_parts(std::string_view content, const MarkRules& rules) {
   Json parts = Json::array();
   for (size_t begin = 0;;) {
-    const auto [at, mark] = next_mark(content, begin, rules);
+    const auto [at, kind] = next_mark(content, begin, rules);
     const bool found = at != std::string_view::npos;
     auto text = content.substr(begin, found ? at - begin : std::string_view::npos);
     if (rules.take_break) text = without_line_break(text, begin > 0, found);
     if (!text.empty() || (!found && parts.empty())) parts.push_back({{"type", "text"}, {"text", text}});
     if (!found) return parts;
-    parts.push_back({{"type", mark == kImageMark ? "image" : "video"}});
-    begin = at + mark.size();
+    parts.push_back({{"type", modality_name(kind)}});
+    begin = at + media_mark(kind).size();
   }
 }
 
-size_t marks_in(std::string_view content, std::string_view mark) {
+size_t count_of(std::string_view content, std::string_view mark) {
   size_t count = 0;
   for (size_t at = content.find(mark); at != std::string_view::npos; at = content.find(mark, at + mark.size())) ++count;
   return count;
 }
 
-/// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
-Image shrunk(Image image, int64_t max_pixels) {
-  if (max_pixels <= 0 || image.width * image.height <= max_pixels) return image;
-  const double ratio = static_cast<double>(image.width) / static_cast<double>(image.height);
-  const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
-  const auto edge = [](double length) { return std::max<int64_t>(1, static_cast<int64_t>(length)); };
-  return resize(image, edge(height * ratio), edge(height), Resample::kBilinear, ImageBackend::kPillow);
-}
-
-/// One kind of medium of a row: as many marks as media, and only where the model has such media.
-void check_kind(const Sample& sample, std::string_view mark, const char* name, int32_t token, size_t given) {
-  if (token < 0) {
-    if (given == 0) return;
-    throw data_error(fmt::format("{}: expected no {}s (this model reads no {}s), found {} {}(s)", sample.where, name,
-                                 name, given, name),
-                     fmt::format("take a model with {}, or leave the {}s out of the row",
-                                 mark == kImageMark ? "vision" : "video", name));
+/// The same text with other marks.
+std::string replaced(std::string text, std::string_view mark, const std::string& placeholder) {
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + placeholder.size())) {
+    text.replace(at, mark.size(), placeholder);
   }
-  size_t marks = 0;
-  for (const auto& message : sample.messages) marks += marks_in(message.content, mark);
-  if (marks == given) return;
-  throw data_error(fmt::format("{}: expected one {} mark for each {}, found {} mark(s) and {} {}(s)", sample.where,
-                               mark, name, marks, given, name));
+  return text;
 }
 
 }  // namespace
 
 /// Ids and labels in the making.
-struct ChatProcessor::Row : TokenRow {
-  std::vector<PixelBlock> media;
+struct ChatProcessor::Row {
+  std::vector<int32_t> ids, labels;
+  std::vector<int> filled;  // by token: the block that fills it, -1 for text
+  std::vector<MediaBlock> media;
+
+  void add(const SpelledTokens& tokens) {
+    ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
+    filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
+    labels.resize(ids.size(), kIgnored);
+  }
 };
 
 ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
   const std::string& source = parts_.chat.source();
-  parts_as_lists_ = (parts_.media.image_token >= 0 || parts_.media.video_token >= 0) &&
+  parts_as_lists_ = !parts_.media.kinds.empty() &&
                     (source.find("'type'") != std::string::npos || source.find("\"type\"") != std::string::npos ||
                      source.find(".type") != std::string::npos);
   mark_takes_break_ = !parts_as_lists_ || breaks_line_after_image();
@@ -130,7 +122,8 @@ std::vector<int32_t> ChatProcessor::turn_ends() const {
 }
 
 bool ChatProcessor::breaks_line_after_image() const {
-  const Json probe = {{{"role", "user"}, {"content", typed_parts("<image>What?", {.take_break = false})}}};
+  const Json probe = {
+      {{"role", "user"}, {"content", typed_parts("<image>What?", {.kinds = {Modality::kImage}, .take_break = false})}}};
   try {
     const std::string text = parts_.chat.render(probe, render_options(true));
     const size_t at = text.find("What?");
@@ -147,10 +140,14 @@ RenderOptions ChatProcessor::render_options(bool generation_prompt) const {
 }
 
 Json ChatProcessor::template_content(const std::string& content) const {
-  if (!parts_as_lists_) return content;
-  return typed_parts(content, {.images = parts_.media.image_token >= 0,
-                               .videos = parts_.media.video_token >= 0,
-                               .take_break = mark_takes_break_});
+  std::string text = content;
+  MarkRules rules{.kinds = {}, .take_break = mark_takes_break_};
+  for (const auto& [kind, medium] : parts_.media.kinds) {
+    rules.kinds.push_back(kind);
+    if (!parts_as_lists_ && medium.placeholder != media_mark(kind))
+      text = replaced(std::move(text), media_mark(kind), medium.placeholder);
+  }
+  return parts_as_lists_ ? typed_parts(text, rules) : Json(text);
 }
 
 Json ChatProcessor::template_messages(const Sample& sample, size_t count) const {
@@ -162,9 +159,30 @@ Json ChatProcessor::template_messages(const Sample& sample, size_t count) const 
   return messages;
 }
 
+std::map<Modality, size_t> ChatProcessor::marks_in(const Sample& sample, size_t messages) const {
+  std::map<Modality, size_t> marks;
+  for (const auto& [kind, rules] : parts_.media.kinds) {
+    for (size_t i = 0; i < messages; ++i) marks[kind] += count_of(sample.messages[i].content, media_mark(kind));
+  }
+  return marks;
+}
+
+/// As many marks as media of each kind, and only those kinds that the model takes.
 void ChatProcessor::check_media(const Sample& sample) const {
-  check_kind(sample, kImageMark, "image", parts_.media.image_token, sample.images.size());
-  check_kind(sample, kVideoMark, "video", parts_.media.video_token, sample.videos.size());
+  auto marks = marks_in(sample, sample.messages.size());
+  for (const Modality kind : kMediaKinds) {
+    const size_t given = media_count(sample, kind);
+    const std::string_view name = modality_name(kind);
+    if (!parts_.media.kinds.contains(kind)) {
+      if (given == 0) continue;
+      throw data_error(fmt::format("{}: expected no {}s (this model reads no {}s), found {} {}(s)", sample.where, name,
+                                   name, given, name),
+                       fmt::format("take a model that reads {}s, or leave them out of the row", name));
+    }
+    if (marks[kind] == given) continue;
+    throw data_error(fmt::format("{}: expected one {} mark for each {}, found {} mark(s) and {} {}(s)", sample.where,
+                                 media_mark(kind), name, marks[kind], given, name));
+  }
 }
 
 /// The token that the tokenizer puts in front of every text, unless the template wrote it.
@@ -173,79 +191,45 @@ void ChatProcessor::put_begin_token(Row& row) const {
   if (begin.empty() || stops_.contains(begin.front()) || (!row.ids.empty() && row.ids.front() == begin.front())) return;
   row.ids.insert(row.ids.begin(), begin.front());
   row.labels.insert(row.labels.begin(), kIgnored);
+  row.filled.insert(row.filled.begin(), -1);
 }
 
-void ChatProcessor::add_span(Row& row, const TextSpan& span, bool last_turn) const {
+void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn) const {
   const bool continues = !row.ids.empty();
-  auto ids = parts_.tokenizer.encode(span.text, {.continues = continues});
-  if (!span.trained) {
-    row.ids.insert(row.ids.end(), ids.begin(), ids.end());
-    row.labels.resize(row.ids.size(), kIgnored);
-    return;
-  }
-  auto stop = std::ranges::find_if(ids, [&](int32_t id) { return stops_.contains(id); });
-  if (stop == ids.end() && last_turn && end_ >= 0) {
-    const auto text = std::string_view(span.text).substr(0, span.text.find_last_not_of(" \t\r\n") + 1);
-    ids = parts_.tokenizer.encode(text, {.continues = continues});
-    ids.push_back(end_);
-    stop = ids.end() - 1;
-  }
-  const auto trained = stop == ids.end() ? ids.size() : static_cast<size_t>(stop - ids.begin()) + 1;
-  row.ids.insert(row.ids.end(), ids.begin(), ids.end());
-  row.labels.insert(row.labels.end(), ids.begin(), ids.begin() + static_cast<int64_t>(trained));
-  row.labels.resize(row.ids.size(), kIgnored);
-}
-
-PixelBlock ChatProcessor::prepare_image(const Sample& sample, size_t index, const MediaOptions& options) const {
-  return parts_.media.image(shrunk(load_image(sample.images[index], sample.where), options.shrink_to_pixels), options,
-                            sample.where);
-}
-
-PixelBlock ChatProcessor::prepare_video(const Sample& sample, size_t index, const MediaOptions& options) const {
-  const Video& video = sample.videos[index];
-  std::vector<Image> frames;
-  for (const auto& frame : video.frames) frames.push_back(load_image(frame, sample.where));
-  const double fps = video.fps > 0 ? video.fps : options.fps > 0 ? options.fps : kUsualFps;
-  return parts_.media.video(frames, fps, options, fmt::format("{}: videos[{}]", sample.where, index));
-}
-
-/// Each placeholder that the template wrote, made as many as its medium has features.
-void ChatProcessor::expand_media(Row& row, const Sample& sample, const MediaOptions& options) const {
-  const MediaRules& rules = parts_.media;
-  Row wide;
-  size_t images = 0, videos = 0;
-  for (size_t i = 0; i < row.ids.size(); ++i) {
-    const int32_t id = row.ids[i];
-    const bool image = id == rules.image_token, video = id == rules.video_token;
-    if (id < 0 || (!image && !video)) {
-      wide.ids.push_back(id);
-      wide.labels.push_back(row.labels[i]);
-      continue;
+  auto pieces = speller.spell(span.text);
+  SpelledTokens tokens = encode(parts_.tokenizer, pieces, continues);
+  if (!span.trained) return row.add(tokens);
+  const auto is_stop = [&](int32_t id) { return stops_.contains(id); };
+  auto stop = std::ranges::find_if(tokens.ids, is_stop);
+  if (stop == tokens.ids.end() && last_turn && end_ >= 0) {
+    if (!pieces.empty()) {
+      std::string& text = pieces.back().text;
+      text.resize(text.find_last_not_of(" \t\r\n") + 1);
     }
-    const size_t given = image ? sample.images.size() : sample.videos.size();
-    if ((image ? images : videos) == given) {
-      throw data_error(fmt::format("{}: the chat template writes more than {} {} placeholder(s)", sample.where, given,
-                                   image ? "image" : "video"),
-                       "the text of a row may not hold the placeholder itself: write <image> or <video>");
-    }
-    wide.media.push_back(image ? prepare_image(sample, images++, options) : prepare_video(sample, videos++, options));
-    const int64_t count = rules.num_tokens(wide.media.back());
-    for (int64_t k = 0; k < count; ++k) {
-      wide.media_index.push_back(static_cast<int32_t>(wide.ids.size()));
-      wide.ids.push_back(id);
-      wide.labels.push_back(kIgnored);
-    }
+    tokens = encode(parts_.tokenizer, pieces, continues);
+    tokens.ids.push_back(end_);
+    tokens.filled.push_back(-1);
+    stop = tokens.ids.end() - 1;
   }
-  row = std::move(wide);
+  const auto trained =
+      stop == tokens.ids.end() ? tokens.ids.size() : static_cast<size_t>(stop - tokens.ids.begin()) + 1;
+  const size_t begin = row.ids.size();
+  row.add(tokens);
+  for (size_t i = 0; i < trained; ++i) {
+    if (tokens.filled[i] < 0) row.labels[begin + i] = tokens.ids[i];
+  }
 }
 
 Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
-  fit_length(row, options, sample.where);
-  if (!labelled) row.labels.clear();
-  Features features{.input_ids = std::move(row.ids),
-                    .labels = std::move(row.labels),
-                    .media = std::move(row.media),
-                    .media_index = std::move(row.media_index),
+  TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
+  for (size_t i = 0; i < row.filled.size(); ++i) {
+    if (row.filled[i] >= 0) tokens.media[static_cast<size_t>(row.filled[i])].places.push_back(static_cast<int32_t>(i));
+  }
+  fit_length(tokens, options, sample.where);
+  if (!labelled) tokens.labels.clear();
+  Features features{.input_ids = std::move(tokens.ids),
+                    .labels = std::move(tokens.labels),
+                    .media = std::move(tokens.media),
                     .positions = {},
                     .sample = sample};
   if (parts_.media.place) parts_.media.place(features);
@@ -270,9 +254,11 @@ Features ChatProcessor::train_features(const Sample& sample, const ProcessOption
     throw;
   }
   Row row;
-  for (size_t i = 0; i < spans.size(); ++i) add_span(row, spans[i], i + 1 == spans.size());
+  MediaSpeller speller(parts_.media, sample, options.media);
+  for (size_t i = 0; i < spans.size(); ++i) add_span(row, spans[i], speller, i + 1 == spans.size());
+  speller.check_all_stand(marks_in(sample, sample.messages.size()));
+  row.media = std::move(speller.blocks());
   put_begin_token(row);
-  expand_media(row, sample, options.media);
   return finish(std::move(row), sample, options, true);
 }
 
@@ -284,20 +270,24 @@ Features ChatProcessor::prompt_features(const Sample& sample, const ProcessOptio
         target == sample.labels.end() ? sample.input_ids.size() : static_cast<size_t>(target - sample.labels.begin());
     row.ids.assign(sample.input_ids.begin(), sample.input_ids.begin() + static_cast<int64_t>(length));
     row.labels.assign(row.ids.size(), kIgnored);
+    row.filled.assign(row.ids.size(), -1);
     return finish(std::move(row), sample, options, false);
   }
   check_media(sample);
   const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
-  const Json messages = template_messages(sample, sample.messages.size() - (answered ? 1 : 0));
+  const size_t count = sample.messages.size() - (answered ? 1 : 0);
+  MediaSpeller speller(parts_.media, sample, options.media);
+  std::string text;
   try {
-    row.ids = parts_.tokenizer.encode(parts_.chat.render(messages, render_options(true)));
+    text = parts_.chat.render(template_messages(sample, count), render_options(true));
   } catch (Error& e) {
     e.add_frame(sample.where);
     throw;
   }
-  row.labels.assign(row.ids.size(), kIgnored);
+  row.add(encode(parts_.tokenizer, speller.spell(text), /*continues=*/false));
+  speller.check_all_stand(marks_in(sample, count));
+  row.media = std::move(speller.blocks());
   put_begin_token(row);
-  expand_media(row, sample, options.media);
   return finish(std::move(row), sample, options, false);
 }
 

@@ -6,37 +6,26 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "lockstep/data/image.h"
 #include "lockstep/data/processor.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/text/chat_template.h"
 #include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/media_rules.h"
+#include "lockstep/zoo/spelled_text.h"
 
 namespace lockstep {
-
-/// How a family takes pictures: each placeholder token that the template writes becomes as many as the medium has
-/// features. A token of -1: the family has no such medium.
-struct MediaRules {
-  int32_t image_token = -1, video_token = -1;
-  std::function<PixelBlock(const Image& image, const MediaOptions& options, const std::string& where)> image;
-  std::function<PixelBlock(const std::vector<Image>& frames, double fps, const MediaOptions& options,
-                           const std::string& where)>
-      video;
-  std::function<int64_t(const PixelBlock& pixels)> num_tokens;
-  std::function<void(Features& features)> place;  // sets positions; empty: tokens are counted
-};
 
 struct ChatParts {
   Tokenizer tokenizer;
   ChatTemplate chat;
   std::vector<int32_t> stop_tokens;  // of generation_config.json; the tokenizer's and the template's are found
-  MediaRules media;                  // no tokens: a text family
+  MediaRules media;                  // no kinds: a text family
 };
 
 class ChatProcessor final : public Processor {
@@ -58,11 +47,9 @@ class ChatProcessor final : public Processor {
   Json template_messages(const Sample& sample, size_t count) const;
   RenderOptions render_options(bool generation_prompt) const;
   void put_begin_token(Row& row) const;
-  void add_span(Row& row, const TextSpan& span, bool last_turn) const;
-  void expand_media(Row& row, const Sample& sample, const MediaOptions& options) const;
-  PixelBlock prepare_image(const Sample& sample, size_t index, const MediaOptions& options) const;
-  PixelBlock prepare_video(const Sample& sample, size_t index, const MediaOptions& options) const;
+  void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn) const;
   void check_media(const Sample& sample) const;
+  std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
   Features finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const;
   std::vector<int32_t> turn_ends() const;
   bool breaks_line_after_image() const;
@@ -77,9 +64,12 @@ class ChatProcessor final : public Processor {
 /// Tokenizer, chat template and generation_config.json of `dir`. Throws UserError(kCheckpoint).
 std::unique_ptr<Processor> load_text_processor(const std::filesystem::path& dir);
 
-/// Tokenizer, chat template and stop tokens of `dir`, for a family with media rules of its own. A checkpoint without a
+/// Tokenizer, chat template and stop tokens of `dir`, for a family to put its media rules to. A checkpoint without a
 /// template takes `template_of_family`; empty: it must have one. Throws UserError(kCheckpoint).
-ChatParts load_chat_parts(const std::filesystem::path& dir, MediaRules media, std::string_view template_of_family = {});
+ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family = {});
+/// The text of the token that media fill. Throws UserError(kCheckpoint) naming `where`, which gave the id, when the
+/// tokenizer has no such token of its own.
+std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where);
 /// The part of processor_config.json, or the file of its own, that says how pictures are prepared; `files`: in the
 /// order in which they are looked for. Throws UserError(kCheckpoint) when there is none.
 HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,

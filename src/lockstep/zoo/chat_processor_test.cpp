@@ -125,8 +125,8 @@ TEST(ImageProcessor, PutsAsManyPlaceholdersAsTheTowerGivesFeatures) {
   const auto features = processor->train_features(
       conversation({{"user", "<image>\nWhat is it?"}, {"assistant", "A rose."}}, {image_path()}), {});
   EXPECT_EQ(std::count(features.input_ids.begin(), features.input_ids.end(), image_token("seed1/llava")), 16);
-  EXPECT_EQ(features.media_index.size(), 16U);
   ASSERT_EQ(features.media.size(), 1U);
+  EXPECT_EQ(features.media[0].places.size(), 16U);
   EXPECT_EQ(features.media[0].shape, (std::vector<int64_t>{1, 3, 56, 56}));
   EXPECT_EQ(features.input_ids.front(), 1);  // the post-processor's <s>
   for (size_t i = 0; i < features.input_ids.size(); ++i) {
@@ -165,9 +165,9 @@ TEST(ImageProcessor, CountsMarksAgainstImages) {
 TEST(FitLength, CutsTextAndNeverPlaceholders) {
   using Ids = std::vector<int32_t>;
   const auto cut = [](Truncation truncation, int64_t limit) {
-    TokenRow row{{1, 9, 9, 2, 3, 4}, {-100, -100, -100, 2, 3, 4}, {1, 2}};
+    TokenRow row{{1, 9, 9, 2, 3, 4}, {-100, -100, -100, 2, 3, 4}, {{.places = {1, 2}}}};
     fit_length(row, {.max_length = limit, .truncation = truncation}, "row");
-    return std::tuple(row.ids, row.labels, row.media_index);
+    return std::tuple(row.ids, row.labels, row.media[0].places);
   };
   EXPECT_EQ(cut(Truncation::kRight, 4), std::tuple(Ids({1, 9, 9, 2}), Ids({-100, -100, -100, 2}), Ids({1, 2})));
   EXPECT_EQ(cut(Truncation::kLeft, 4), std::tuple(Ids({9, 9, 3, 4}), Ids({-100, -100, 3, 4}), Ids({0, 1})));

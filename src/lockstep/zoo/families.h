@@ -9,5 +9,6 @@ Family qwen2_family();
 Family llama_family();
 Family llava_family();
 Family qwen2_5_vl_family();
+Family internvl_family();
 
 }  // namespace lockstep

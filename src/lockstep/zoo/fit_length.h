@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-/// Tokens of a row with their labels, and the places of media placeholders among them.
+/// Tokens of a row with their labels, and the media that have places among them.
 struct TokenRow {
   std::vector<int32_t> ids, labels;
-  std::vector<int32_t> media_index;
+  std::vector<MediaBlock> media;
 };
 
-/// Cuts ids and labels alike; placeholders stay, and media_index follows them. Throws UserError(kData) naming `where`,
+/// Cuts ids and labels alike; placeholders stay, and the media's places follow them. Throws UserError(kData) naming `where`,
 /// the tokens found and the limit, when the row may not be cut or its media alone are too long.
 void fit_length(TokenRow& row, const ProcessOptions& options, const std::string& where);
 

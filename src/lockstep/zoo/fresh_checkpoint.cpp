@@ -45,6 +45,13 @@ Json& file_named(Files& files, const std::string& name) {
   return at->second;
 }
 
+/// What a family says of the tokenizer beside what is learnt.
+const Json* tokenizer_words(const Files& files) {
+  const auto at =
+      std::find_if(files.begin(), files.end(), [](const auto& f) { return f.first == "tokenizer_config.json"; });
+  return at == files.end() ? nullptr : &at->second;
+}
+
 std::string template_text(const Files& files) {
   std::string text;
   for (const auto& [name, value] : files) {
@@ -188,7 +195,12 @@ InitReport write_all(const fs::path& dir, const InitOptions& options) {
   const Family& family = family_named(options.family);
   const int64_t wanted = options.vocab_size > 0 ? options.vocab_size : usual_vocab(options.size);
   Files files = files_of(family, options.size, wanted);
-  const auto named = named_tokens(file_named(files, "config.json"));
+  auto named = named_tokens(file_named(files, "config.json"));
+  if (const Json* words = tokenizer_words(files)) {
+    for (const Json& token : words->at("extra_special_tokens")) {
+      if (std::ranges::find(named, token.get<std::string>()) == named.end()) named.push_back(token);
+    }
+  }
   const std::string corpus = options.corpus.empty() ? std::string(default_corpus()) : read_corpus(options.corpus);
   const FreshTokenizer fresh = train_tokenizer(corpus, tokenizer_options(files, named, wanted));
   for (const auto& [name, text] : fresh.files) write_text(dir / name, text);
@@ -204,9 +216,11 @@ InitReport write_all(const fs::path& dir, const InitOptions& options) {
   for (const auto& [name, value] : files) {
     if (value.is_string()) {
       write_text(dir / name, value.get<std::string>());
-    } else {
-      write_json(dir / name, value);
+      continue;
     }
+    Json whole = fs::exists(dir / name) ? read_json(dir / name) : Json::object();
+    whole.update(value);
+    write_json(dir / name, whole);
   }
   write_weights(dir, HfConfig(config, (dir / "config.json").string()), family, options, report);
   return report;

@@ -101,6 +101,30 @@ std::string_view qwen2_vl_template() {
 )";
 }
 
+std::string_view internvl_template() {
+  return R"({%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\n' -}}
+{%- if message['content'] is string -%}
+{{- message['content'] -}}
+{%- else -%}
+{%- for part in message['content'] -%}
+{%- if part['type'] == 'image' -%}
+{{- '<IMG_CONTEXT>\n' -}}
+{%- elif part['type'] == 'video' -%}
+{{- '<video>\n' -}}
+{%- else -%}
+{{- part['text'] -}}
+{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+{{- '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- endif -%}
+)";
+}
+
 std::string_view llama3_template() {
   return R"({{- bos_token -}}
 {%- for message in messages -%}

@@ -33,6 +33,8 @@ std::string_view chatml_template();
 std::string_view llama3_template();
 /// ChatML with images and videos where they stand: <|vision_start|><|image_pad|><|vision_end|>.
 std::string_view qwen2_vl_template();
+/// ChatML with images and videos where they stand, a line each: <IMG_CONTEXT>, <video>.
+std::string_view internvl_template();
 /// USER: … ASSISTANT: …, images before the text, an answer ends with the end-of-sequence token.
 std::string_view vicuna_template();
 

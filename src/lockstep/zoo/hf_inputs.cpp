@@ -47,29 +47,36 @@ std::vector<Features> text_rows_of_hf(const HfConfig&, const HfInputs& inputs) {
 std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_token) {
   std::vector<Features> rows = rows_of_hf(inputs);
   if (!inputs.contains("pixel_values")) return rows;
+  std::vector<std::vector<int32_t>> places;  // by row
   int64_t placeholders = 0;
-  for (auto& row : rows) {
+  for (const auto& row : rows) {
+    auto& of_row = places.emplace_back();
     for (size_t i = 0; i < row.input_ids.size(); ++i) {
-      if (row.input_ids[i] == image_token) row.media_index.push_back(static_cast<int32_t>(i));
+      if (row.input_ids[i] == image_token) of_row.push_back(static_cast<int32_t>(i));
     }
-    placeholders += static_cast<int64_t>(row.media_index.size());
+    placeholders += static_cast<int64_t>(of_row.size());
   }
   const Tensor& pixels = inputs.at("pixel_values");
   const int64_t each = placeholders / std::max<int64_t>(1, pixels.size(0));
   check(each > 0 && placeholders == each * pixels.size(0), "recorded inputs: as many placeholders for every image");
   int64_t next = 0;
-  for (auto& row : rows) {
-    for (size_t i = 0; i < row.media_index.size(); i += static_cast<size_t>(each), ++next) {
-      row.media.push_back(block_of(pixels, next, next + 1));
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (auto at = places[r].begin(); at != places[r].end(); at += each, ++next) {
+      check(places[r].end() - at >= each, "recorded inputs: as many placeholders for every image");
+      rows[r].media.push_back(block_of(pixels, next, next + 1));
+      rows[r].media.back().places.assign(at, at + each);
     }
   }
   return rows;
 }
 
-PixelBlock block_of(const Tensor& values, int64_t begin, int64_t end) {
+MediaBlock block_of(const Tensor& values, int64_t begin, int64_t end) {
   const Tensor part = to_dtype(values.narrow(0, begin, end - begin), Dtype::kF32).contiguous();
   const auto* from = part.const_data_ptr<float>();
-  return {.shape = shape_of(part), .values = {from, from + part.numel()}, .facts = {}};
+  MediaBlock block;
+  block.shape = shape_of(part);
+  block.values.assign(from, from + part.numel());
+  return block;
 }
 
 RowLayout layout_of(const HfInputs& inputs) {

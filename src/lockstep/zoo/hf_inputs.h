@@ -24,7 +24,7 @@ std::vector<Features> text_rows_of_hf(const HfConfig& config, const HfInputs& in
 std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_token);
 
 /// Rows [begin, end) of a float tensor's first dimension.
-PixelBlock block_of(const Tensor& values, int64_t begin, int64_t end);
+MediaBlock block_of(const Tensor& values, int64_t begin, int64_t end);
 /// Rows are padded on the left for generation.
 RowLayout layout_of(const HfInputs& inputs);
 

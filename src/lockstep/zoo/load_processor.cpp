@@ -39,12 +39,21 @@ bool has_template(const std::filesystem::path& dir) {
 
 }  // namespace
 
-ChatParts load_chat_parts(const std::filesystem::path& dir, MediaRules media, std::string_view template_of_family) {
+ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family) {
   const bool own = template_of_family.empty() || has_template(dir);
   return {.tokenizer = Tokenizer::load(dir),
           .chat = own ? ChatTemplate::load(dir) : ChatTemplate(template_of_family, "the family's chat template"),
           .stop_tokens = stop_tokens_of(dir),
-          .media = std::move(media)};
+          .media = {}};
+}
+
+std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where) {
+  std::string text = tokenizer.token_of(token);
+  if (!text.empty() && tokenizer.encode(text) == std::vector{token}) return text;
+  throw checkpoint_error(
+      fmt::format("{}: expected {} to be a token that the tokenizer adds, found {}", where, token,
+                  text.empty() ? "no such token" : fmt::format("\"{}\", which it reads as text", text)),
+      "copy the tokenizer's files from the released model");
 }
 
 HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,
@@ -60,7 +69,7 @@ HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std:
 }
 
 std::unique_ptr<Processor> load_text_processor(const std::filesystem::path& dir) {
-  return std::make_unique<ChatProcessor>(load_chat_parts(dir, {}));
+  return std::make_unique<ChatProcessor>(load_chat_parts(dir));
 }
 
 std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir, const PatchRules& rules) {
@@ -72,24 +81,28 @@ std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir
   const bool drops = processor.text("vision_feature_select_strategy", usual) == "default";
   const int64_t extra =
       processor.size("num_additional_image_tokens", rules.extra_tokens, {.least = 0}) - (drops ? 1 : 0);
-  MediaRules media{.image_token = rules.token};
-  media.image = [config, patch, preparing = picture.where()](const Image& image, const MediaOptions&,
-                                                             const std::string& where) {
-    PixelBlock pixels = clip_pixels(image, config, where);
-    if (pixels.shape[2] >= patch && pixels.shape[3] >= patch) return pixels;
+  const auto prepare = [config, patch, preparing = picture.where()](const LoadedMedium& medium, const MediaOptions&,
+                                                                    const std::string& where) {
+    MediaBlock pixels = clip_pixels(medium.frames.at(0), config, where);
+    if (pixels.shape[2] >= patch && pixels.shape[3] >= patch) return std::vector{std::move(pixels)};
     throw data_error(fmt::format("{}: expected a picture with at least one patch of {}x{} pixels, found {}x{} once it "
                                  "is prepared",
                                  where, patch, patch, pixels.shape[3], pixels.shape[2]),
                      fmt::format("{} says how pictures are prepared (size, crop_size)", preparing));
   };
-  media.num_tokens = [patch, extra, where = picture.where()](const PixelBlock& pixels) {
+  const auto num_tokens = [patch, extra, where = picture.where()](const MediaBlock& pixels) {
     const int64_t tokens = (pixels.shape[2] / patch) * (pixels.shape[3] / patch) + extra;
     if (tokens > 0) return tokens;
     throw checkpoint_error(fmt::format("{}: pictures of {}x{} pixels have no patch of {}x{}", where, pixels.shape[3],
                                        pixels.shape[2], patch, patch),
                            "crop_size must be the image_size of config.json's vision_config");
   };
-  return std::make_unique<ChatProcessor>(load_chat_parts(dir, std::move(media)));
+  ChatParts parts = load_chat_parts(dir);
+  parts.media.kinds[Modality::kImage] = {
+      .placeholder = placeholder_of(parts.tokenizer, rules.token, (dir / "config.json").string()),
+      .prepare = prepare,
+      .spell = filled_with(rules.token, num_tokens)};
+  return std::make_unique<ChatProcessor>(std::move(parts));
 }
 
 }  // namespace lockstep

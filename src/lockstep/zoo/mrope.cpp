@@ -20,7 +20,7 @@ struct Axes {
 
 /// Tokens of one medium from position `begin`; what follows it begins at the position returned. Times are cut in
 /// float32, as the models were trained with.
-int64_t add_medium(Axes& axes, const PixelBlock& block, const MropeRules& rules, int64_t begin) {
+int64_t add_medium(Axes& axes, const MediaBlock& block, const MropeRules& rules, int64_t begin) {
   const auto& grid = block.facts.at("grid_thw");
   const int64_t high = grid[1] / rules.merge, wide = grid[2] / rules.merge;
   const float step = block.step_seconds > 0
@@ -41,21 +41,20 @@ void set_mrope_positions(Features& features, const MropeRules& rules) {
   if (features.media.empty()) return;
   Axes axes;
   const auto length = static_cast<int64_t>(features.input_ids.size());
-  size_t medium = 0, place = 0;
+  const std::vector<int> filled = filled_by(features.media, features.input_ids.size());
   int64_t position = 0;
   while (static_cast<int64_t>(axes.time.size()) < length) {
-    const auto here = static_cast<int32_t>(axes.time.size());
-    if (place < features.media_index.size() && features.media_index[place] == here) {
-      check(medium < features.media.size(), "placeholders of as many media as the row has");
-      position = add_medium(axes, features.media[medium++], rules, position);
-      place += axes.time.size() - static_cast<size_t>(here);
-    } else {
+    const size_t here = axes.time.size();
+    if (filled[here] < 0) {
       axes.add(position, position, position);
       ++position;
+      continue;
     }
+    const MediaBlock& block = features.media[static_cast<size_t>(filled[here])];
+    position = add_medium(axes, block, rules, position);
+    check(axes.time.size() == here + block.places.size() && filled[axes.time.size() - 1] == filled[here],
+          "every medium stands among the tokens, whole");
   }
-  check(medium == features.media.size() && place == features.media_index.size(),
-        "every medium stands among the tokens, whole");
   features.positions = std::move(axes.time);
   for (const auto* axis : {&axes.row, &axes.column}) {
     features.positions.insert(features.positions.end(), axis->begin(), axis->end());

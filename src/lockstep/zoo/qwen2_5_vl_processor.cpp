@@ -66,11 +66,11 @@ struct Recorded {
   size_t next = 0;
   int64_t begin = 0;  // of the next medium's patches
 
-  PixelBlock take() {
+  MediaBlock take() {
     check(next < grids.size(), "recorded inputs: a grid for every medium among the tokens");
     const auto& [frames, high, wide] = grids[next++];
     const int64_t patches = frames * high * wide;
-    PixelBlock block = block_of(inputs.at(pixels), begin, begin + patches);
+    MediaBlock block = block_of(inputs.at(pixels), begin, begin + patches);
     block.facts["grid_thw"] = {frames, high, wide};
     begin += patches;
     return block;
@@ -87,20 +87,28 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
       picture_config_of(dir, {"video_preprocessor_config.json", "preprocessor_config.json"}, "video_processor", vision);
   videos.backend = ImageBackend::kTorchvision;  // whatever images follow: transformers has no other way for videos
   const MediaTokens tokens = read_media_tokens(config);
-  MediaRules media{.image_token = tokens.image, .video_token = tokens.video};
-  media.image = [images](const Image& image, const MediaOptions& options, const std::string& where) {
-    return patch_pixels({image}, limited(images, options.min_pixels, options.max_pixels), where);
+  ChatParts parts = load_chat_parts(dir, qwen2_vl_template());
+  const auto rules_for = [&](int32_t token, auto prepare) {
+    return MediumRules{.placeholder = placeholder_of(parts.tokenizer, token, config.where()),
+                       .prepare = std::move(prepare),
+                       .spell = filled_with(token, [merge = vision.merge](const MediaBlock& pixels) {
+                         return pixels.shape[0] / (merge * merge);
+                       })};
   };
-  media.video = [videos](const std::vector<Image>& frames, double fps, const MediaOptions& options,
-                         const std::string& where) {
-    const PatchImageConfig limits = limited_for_video(videos, std::max<size_t>(1, frames.size()), options);
-    PixelBlock block = patch_pixels(frames, limits, where);
-    block.step_seconds = static_cast<double>(limits.temporal_patch) / fps;
-    return block;
-  };
-  media.num_tokens = [merge = vision.merge](const PixelBlock& pixels) { return pixels.shape[0] / (merge * merge); };
-  media.place = [rules = mrope_rules(config)](Features& features) { set_mrope_positions(features, rules); };
-  return std::make_unique<ChatProcessor>(load_chat_parts(dir, std::move(media), qwen2_vl_template()));
+  parts.media.kinds[Modality::kImage] = rules_for(
+      tokens.image, [images](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
+        return std::vector{patch_pixels(medium.frames, limited(images, options.min_pixels, options.max_pixels), where)};
+      });
+  parts.media.kinds[Modality::kVideo] = rules_for(
+      tokens.video, [videos](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
+        const PatchImageConfig limits = limited_for_video(videos, std::max<size_t>(1, medium.frames.size()), options);
+        MediaBlock block = patch_pixels(medium.frames, limits, where);
+        block.modality = Modality::kVideo;
+        block.step_seconds = static_cast<double>(limits.temporal_patch) / medium.fps;
+        return std::vector{std::move(block)};
+      });
+  parts.media.place = [rules = mrope_rules(config)](Features& features) { set_mrope_positions(features, rules); };
+  return std::make_unique<ChatProcessor>(std::move(parts));
 }
 
 Features typical_row(const HfConfig& config, int64_t tokens) {
@@ -127,11 +135,13 @@ std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs) {
         ++i;
         continue;
       }
-      PixelBlock block = video ? videos.take() : images.take();
-      if (video)
+      MediaBlock block = video ? videos.take() : images.take();
+      if (video) {
+        block.modality = Modality::kVideo;
         block.step_seconds = inputs.at("second_per_grid_ts")[static_cast<int64_t>(videos.next - 1)].item<double>();
+      }
       const int64_t count = block.shape[0] / (rules.merge * rules.merge);
-      for (int64_t k = 0; k < count; ++k, ++i) row.media_index.push_back(static_cast<int32_t>(i));
+      for (int64_t k = 0; k < count; ++k, ++i) block.places.push_back(static_cast<int32_t>(i));
       row.media.push_back(std::move(block));
     }
     set_mrope_positions(row, rules);

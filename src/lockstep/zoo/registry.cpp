@@ -28,7 +28,8 @@ const Family* find_by(const std::string& word) {
 }  // namespace
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> table{qwen2_family(), llama_family(), llava_family(), qwen2_5_vl_family()};
+  static const std::vector<Family> table{qwen2_family(), llama_family(), llava_family(), qwen2_5_vl_family(),
+                                         internvl_family()};
   return table;
 }
 

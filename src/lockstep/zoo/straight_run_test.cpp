@@ -37,7 +37,7 @@ Flow StraightRun::forward(Flow flow, const Context& context) const {
   const bool image = flow.has("pixel_values");
   for (size_t i = 0; i < model_.blocks.size(); ++i) {
     const Block& block = *model_.blocks[i];
-    if (block.modality() == Modality::kImage && !image) continue;
+    if (!block.always_runs() && !image) continue;
     flow.put(block.forward(Params(block.params(), params_[i]), flow.pick(block.reads()), context));
   }
   return flow;

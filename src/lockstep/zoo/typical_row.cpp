@@ -11,13 +11,13 @@ Features typical_text_row(int64_t tokens) {
   return {.input_ids = std::vector<int32_t>(count, 0), .labels = std::vector<int32_t>(count, 0)};
 }
 
-Features typical_picture_row(int64_t tokens, PixelBlock picture, int64_t placeholders) {
+Features typical_picture_row(int64_t tokens, MediaBlock picture, int64_t placeholders) {
   constexpr int32_t kIgnored = -100;
   Features row = typical_text_row(tokens);
   if (placeholders >= tokens) return row;
+  picture.places.resize(static_cast<size_t>(placeholders));
+  std::iota(picture.places.begin(), picture.places.end(), 0);
   row.media.push_back(std::move(picture));
-  row.media_index.resize(static_cast<size_t>(placeholders));
-  std::iota(row.media_index.begin(), row.media_index.end(), 0);
   std::fill_n(row.labels.begin(), placeholders, kIgnored);
   return row;
 }

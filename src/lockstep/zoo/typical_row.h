@@ -12,6 +12,6 @@ Features typical_text_row(int64_t tokens);
 
 /// The same with a picture in front, which takes `placeholders` of the tokens; of text alone when it does not fit. The
 /// picture has a shape and facts, and no values.
-Features typical_picture_row(int64_t tokens, PixelBlock picture, int64_t placeholders);
+Features typical_picture_row(int64_t tokens, MediaBlock picture, int64_t placeholders);
 
 }  // namespace lockstep

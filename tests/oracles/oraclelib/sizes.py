@@ -28,6 +28,11 @@ ODD = {
                    "rope_scaling": {"type": "mrope", "mrope_section": [1, 3, 2]}},
     "qwen2_5_vl_vision": {"depth": 3, "hidden_size": 36, "intermediate_size": 50, "num_heads": 3, "patch_size": 4, "spatial_patch_size": 4,
                           "window_size": 24, "fullatt_block_indexes": [2], "tokens_per_second": 3},
+    "internvl_text": {"hidden_size": 36, "intermediate_size": 50, "num_hidden_layers": 2, "max_window_layers": 2, "num_attention_heads": 3,
+                      "num_key_value_heads": 1, "rope_theta": 500000.0, "rms_norm_eps": 1e-05},
+    "internvl_vision": {"hidden_size": 36, "intermediate_size": 50, "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": [4, 4],
+                        "image_size": [24, 24], "norm_type": "rms_norm", "use_qk_norm": True, "attention_bias": False},
+    "internvl": {"vision_feature_layer": -2, "tie_word_embeddings": True},
 }
 
 
@@ -76,8 +81,16 @@ def draw_mrope_text(rng):
             "rope_scaling": {"type": rng.choice(["mrope", "default"]), "mrope_section": [first, second, pairs - first - second]}}
 
 
+def draw_intern_vision(rng):
+    heads, patch = rng.choice([1, 2, 3, 5]), rng.choice([4, 6, 8])
+    edge = patch * rng.choice([2, 4, 6])
+    return {"hidden_size": heads * rng.choice([8, 12, 20]), "intermediate_size": rng.choice([40, 77, 96]), "num_hidden_layers": rng.randint(2, 4),
+            "num_attention_heads": heads, "patch_size": [patch, patch], "image_size": [edge, edge], "attention_bias": rng.random() < 0.7,
+            "norm_type": rng.choice(["layer_norm", "rms_norm"]), "use_qk_norm": rng.random() < 0.5}
+
+
 def sizes(kind, seed, part):
-    """Overrides of the config for `part` (qwen2, llama, llava, llava_text, llava_vision, qwen2_5_vl, qwen2_5_vl_vision)."""
+    """Overrides of the config for `part` (qwen2, llama, llava, llava_text, llava_vision, qwen2_5_vl, internvl_vision, …)."""
     if kind == "default":
         return {}
     if kind == "odd":
@@ -89,6 +102,12 @@ def sizes(kind, seed, part):
         return draw_vision(rng)
     if part == "qwen2_5_vl_vision":
         return draw_window_vision(rng)
+    if part == "internvl_vision":
+        return draw_intern_vision(rng)
+    if part == "internvl":
+        return {"vision_feature_layer": rng.choice([-1, -2]), "tie_word_embeddings": rng.random() < 0.5}
+    if part == "internvl_text":
+        return {k: v for k, v in draw_text(rng, "qwen2").items() if k != "tie_word_embeddings"}
     if part == "qwen2_5_vl":
         return draw_mrope_text(rng)
     return draw_text(rng, part) if part in ("qwen2", "llama", "llava_text") else {}

@@ -13,9 +13,7 @@
 namespace lockstep {
 
 ClipEmbeddings::ClipEmbeddings(const std::string& tower, const ClipConfig& config, std::string also_to)
-    : Block(tower + ".embeddings", Component::kVision, Modality::kImage),
-      config_(config),
-      also_to_(std::move(also_to)) {
+    : Block(tower + ".embeddings", Component::kVision, kPictures), config_(config), also_to_(std::move(also_to)) {
   param("class_embedding", {config.hidden});
   param("patch_embedding.weight", {config.hidden, config.channels, config.patch, config.patch});
   param("position_embedding.weight", {config.patches() + 1, config.hidden});
@@ -50,7 +48,7 @@ Flow ClipEmbeddings::forward(const Params& params, const Flow& in, const Context
 }
 
 ClipLayer::ClipLayer(std::string name, const ClipConfig& config, std::string also_to)
-    : Block(std::move(name), Component::kVision, Modality::kImage), config_(config), also_to_(std::move(also_to)) {
+    : Block(std::move(name), Component::kVision, kPictures), config_(config), also_to_(std::move(also_to)) {
   const auto key = [&](const std::string& local) { return this->name() + "." + local; };
   const int64_t hidden = config.hidden;
   for (const char* norm : {"layer_norm1", "layer_norm2"}) {

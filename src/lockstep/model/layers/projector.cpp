@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/features.h"
 #include "lockstep/model/layers/tap.h"
 #include "lockstep/tensor/fn.h"
 
 namespace lockstep {
 
 Projector::Projector(std::string name, ProjectorConfig config)
-    : Block(std::move(name), Component::kProjector, Modality::kImage), config_(std::move(config)) {
+    : Block(std::move(name), Component::kProjector, kPictures), config_(std::move(config)) {
   const auto features = static_cast<int64_t>(config_.slots.size()) * config_.vision_hidden;
   param("linear_1.weight", {config_.text_hidden, features});
   if (config_.bias) param("linear_1.bias", {config_.text_hidden});
@@ -36,19 +37,20 @@ Flow Projector::forward(const Params& params, const Flow& in, const Context& con
   return {{"media", std::move(media)}};
 }
 
-MergeMedia::MergeMedia(std::string name) : Block(std::move(name), Component::kProjector, Modality::kImage) {
-  reads({"hidden", "media", "media_index"});
+MergeMedia::MergeMedia(std::string name, MergeConfig config)
+    : Block(std::move(name), config.component, config.runs_on), config_(std::move(config)) {
+  reads({"hidden", config_.features, index_slot(config_.slot)});
   writes({"hidden"});
   never_recompute();
 }
 
 Flow MergeMedia::forward(const Params&, const Flow& in, const Context&) const {
-  const Tensor &media = in["media"], &index = in["media_index"];
+  const Tensor &media = in[config_.features], &index = in[index_slot(config_.slot)];
   const int64_t rows = media.numel() / media.size(-1);
   if (rows != index.size(0)) {
-    throw data_error(
-        fmt::format("the images of the batch give {} features, the tokens hold {} placeholders", rows, index.size(0)),
-        "the processor's files (patch size, merging, additional tokens) do not fit the vision tower");
+    throw data_error(fmt::format("the media of the batch ({}) give {} features, the tokens hold {} placeholders",
+                                 runs_on().names(), rows, index.size(0)),
+                     "the processor's files (patch size, merging, additional tokens) do not fit the tower");
   }
   return {{"hidden", fn::scatter_rows(in["hidden"], media, index)}};
 }

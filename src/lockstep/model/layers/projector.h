@@ -27,12 +27,22 @@ class Projector final : public Block {
   ProjectorConfig config_;
 };
 
-/// Reads hidden [B,T,D], media [.., D] of M features, media_index [M]; writes hidden with media in the rows of the
-/// placeholders.
+/// Whose features go where.
+struct MergeConfig {
+  Component component = Component::kProjector;
+  Modalities runs_on = kPictures;
+  std::string features = "media";  // slot of [.., D], M features in all
+  std::string slot = "pixel";      // of the media: pixel_index [M] says where they go
+};
+
+/// Reads hidden [B,T,D]; writes hidden with the features in the rows of their placeholders.
 class MergeMedia final : public Block {
  public:
-  explicit MergeMedia(std::string name);
+  explicit MergeMedia(std::string name, MergeConfig config = {});
   Flow forward(const Params& params, const Flow& in, const Context& context) const override;
+
+ private:
+  MergeConfig config_;
 };
 
 }  // namespace lockstep

@@ -87,10 +87,7 @@ WindowOrder window_order(const std::vector<Grid>& grids, int64_t merge, int64_t 
 }
 
 WindowLayout::WindowLayout(std::string name, int64_t merge, int64_t window, RopeConfig rope)
-    : Block(std::move(name), Component::kVision, Modality::kImage),
-      merge_(merge),
-      window_(window),
-      rope_(std::move(rope)) {
+    : Block(std::move(name), Component::kVision, kPictures), merge_(merge), window_(window), rope_(std::move(rope)) {
   reads({"grid_thw"});
   writes({"patch_order", "token_order", "window_ends", "frame_ends", "vision_cos", "vision_sin"});
   never_recompute();

@@ -16,7 +16,7 @@
 namespace lockstep {
 
 PatchRows::PatchRows(std::string name, const WindowVisionConfig& config)
-    : Block(std::move(name), Component::kVision, Modality::kImage), config_(config) {
+    : Block(std::move(name), Component::kVision, kPictures), config_(config) {
   param("proj.weight", {config.hidden, config.channels, config.temporal_patch, config.patch, config.patch});
   reads({"pixel_values", "patch_order"});
   writes({"vision"});
@@ -41,7 +41,7 @@ Flow PatchRows::forward(const Params& params, const Flow& in, const Context& con
 }
 
 WindowVisionLayer::WindowVisionLayer(std::string name, const WindowVisionConfig& config, bool whole_frames)
-    : Block(std::move(name), Component::kVision, Modality::kImage),
+    : Block(std::move(name), Component::kVision, kPictures),
       config_(config),
       ends_(whole_frames ? "frame_ends" : "window_ends") {
   const auto key = [&](const std::string& local) { return this->name() + "." + local; };
@@ -80,7 +80,7 @@ Tensor WindowVisionLayer::attend(const Params& params, const Tensor& x_PD, const
 }
 
 PatchMerger::PatchMerger(std::string name, const WindowVisionConfig& config)
-    : Block(std::move(name), Component::kProjector, Modality::kImage), config_(config) {
+    : Block(std::move(name), Component::kProjector, kPictures), config_(config) {
   const int64_t wide = config.hidden * config.merge * config.merge;
   param("ln_q.weight", {config.hidden});
   param("mlp.0.weight", {wide, wide});

@@ -1,0 +1,55 @@
+// How a family takes media: a table by modality. What each kind is prepared as, and how it is spelled among the tokens.
+//
+// Example:
+//   MediaRules rules;
+//   rules.kinds[Modality::kImage] = {.placeholder = "<image>", .prepare = …, .spell = …};
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/modality.h"
+#include "lockstep/data/features.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/processor.h"
+
+namespace lockstep {
+
+/// A medium of a row as its files hold it.
+struct LoadedMedium {
+  std::vector<Image> frames = {};  // one: a picture
+  double fps = 0;                  // of a video
+};
+
+/// What stands for a medium: text that is read as any other, or a token as many times as a block fills.
+struct MediaRun {
+  std::string text = {};  // when not empty, nothing else counts
+  int32_t token = -1;     // `count` times, filled by blocks[block]
+  int64_t count = 0;
+  size_t block = 0;
+};
+
+struct MediumRules {
+  std::string placeholder;  // what the chat template writes where one stands; never empty
+  /// Blocks for the family's towers, in the order in which they are filled in. `where` names the row.
+  std::function<std::vector<MediaBlock>(const LoadedMedium& medium, const MediaOptions& options,
+                                        const std::string& where)>
+      prepare;
+  /// What takes the placeholder's place, from the blocks' shapes and facts alone. `index`: of the medium among those of
+  /// its kind in the row.
+  std::function<std::vector<MediaRun>(const std::vector<MediaBlock>& blocks, int64_t index)> spell;
+};
+
+struct MediaRules {
+  std::map<Modality, MediumRules> kinds;          // of those that the family takes; empty: text alone
+  std::function<void(Features& features)> place;  // sets positions; empty: tokens are counted
+};
+
+/// One token for each feature: what most families do.
+std::function<std::vector<MediaRun>(const std::vector<MediaBlock>&, int64_t)> filled_with(
+    int32_t token, std::function<int64_t(const MediaBlock&)> num_tokens);
+
+}  // namespace lockstep

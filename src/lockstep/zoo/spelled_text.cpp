@@ -1,0 +1,135 @@
+#include "lockstep/zoo/spelled_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/sample.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kUsualFps = 2.0;
+
+/// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
+Image shrunk(Image image, int64_t max_pixels) {
+  if (max_pixels <= 0 || image.width * image.height <= max_pixels) return image;
+  const double ratio = static_cast<double>(image.width) / static_cast<double>(image.height);
+  const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
+  const auto edge = [](double length) { return std::max<int64_t>(1, static_cast<int64_t>(length)); };
+  return resize(image, edge(height * ratio), edge(height), Resample::kBilinear, ImageBackend::kPillow);
+}
+
+void add_text(std::vector<TextPiece>& pieces, std::string_view text) {
+  if (text.empty()) return;
+  if (pieces.empty() || pieces.back().block >= 0) pieces.emplace_back();
+  pieces.back().text += text;
+}
+
+}  // namespace
+
+std::function<std::vector<MediaRun>(const std::vector<MediaBlock>&, int64_t)> filled_with(
+    int32_t token, std::function<int64_t(const MediaBlock&)> num_tokens) {
+  return [token, num_tokens = std::move(num_tokens)](const std::vector<MediaBlock>& blocks, int64_t) {
+    std::vector<MediaRun> runs;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      runs.push_back({.token = token, .count = num_tokens(blocks[b]), .block = b});
+    }
+    return runs;
+  };
+}
+
+std::vector<TextPiece> MediaSpeller::spell(std::string_view text) {
+  std::vector<TextPiece> pieces;
+  while (true) {
+    size_t at = std::string_view::npos;
+    std::pair<const Modality, MediumRules> const* next = nullptr;
+    for (const auto& kind : rules_.kinds) {
+      const size_t found = text.find(kind.second.placeholder);
+      if (found >= at) continue;
+      at = found;
+      next = &kind;
+    }
+    add_text(pieces, text.substr(0, at));
+    if (next == nullptr) return pieces;
+    add(pieces, next->first, next->second);
+    text.remove_prefix(at + next->second.placeholder.size());
+  }
+}
+
+void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const MediumRules& rules) {
+  size_t& index = taken_[kind];
+  const size_t given = media_count(sample_, kind);
+  if (index == given) {
+    throw data_error(fmt::format("{}: expected \"{}\" for each {} alone, {} of them, found more in the text",
+                                 sample_.where, rules.placeholder, modality_name(kind), given),
+                     fmt::format("the text of a row may not hold the placeholder itself: write {}", media_mark(kind)));
+  }
+  auto blocks = rules.prepare(load(kind, index), options_, sample_.where);
+  const auto first = static_cast<int>(blocks_.size());
+  for (const MediaRun& run : rules.spell(blocks, static_cast<int64_t>(index))) {
+    if (!run.text.empty()) {
+      add_text(pieces, run.text);
+    } else {
+      check(run.block < blocks.size() && run.token >= 0, "a run of tokens that a block of this medium fills");
+      pieces.push_back({.token = run.token, .count = run.count, .block = first + static_cast<int>(run.block)});
+    }
+  }
+  std::move(blocks.begin(), blocks.end(), std::back_inserter(blocks_));
+  ++index;
+}
+
+LoadedMedium MediaSpeller::load(Modality kind, size_t index) const {
+  if (kind == Modality::kImage) {
+    return {.frames = {shrunk(load_image(sample_.images[index], sample_.where), options_.shrink_to_pixels)}};
+  }
+  check(kind == Modality::kVideo, "a kind of media that rows hold");
+  const Video& video = sample_.videos[index];
+  LoadedMedium loaded{.fps = video.fps > 0 ? video.fps : options_.fps > 0 ? options_.fps : kUsualFps};
+  for (const auto& frame : video.frames) loaded.frames.push_back(load_image(frame, sample_.where));
+  return loaded;
+}
+
+void MediaSpeller::check_all_stand(const std::map<Modality, size_t>& marks) const {
+  for (const auto& [kind, expected] : marks) {
+    const auto found = taken_.find(kind);
+    const size_t stand = found == taken_.end() ? 0 : found->second;
+    if (stand == expected) continue;
+    throw data_error(
+        fmt::format("{}: expected {} {}(s) in the rendered conversation, found {}: the chat template leaves "
+                    "some out",
+                    sample_.where, expected, modality_name(kind), stand),
+        "put media into user messages, or take a template that writes them where they stand");
+  }
+}
+
+SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& pieces, bool continues) {
+  SpelledTokens out;
+  // A special token beside a text decides how its ends are read; it is encoded with the text, and cut off again.
+  const auto beside = [&](size_t i) {
+    return i < pieces.size() && pieces[i].block >= 0 && pieces[i].count > 0 ? pieces[i].token : -1;
+  };
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const TextPiece& piece = pieces[i];
+    if (piece.block >= 0) {
+      out.ids.insert(out.ids.end(), static_cast<size_t>(piece.count), piece.token);
+      out.filled.resize(out.ids.size(), piece.block);
+      continue;
+    }
+    const int32_t before = i == 0 ? -1 : beside(i - 1), after = beside(i + 1);
+    std::string text = (before < 0 ? "" : tokenizer.token_of(before)) + piece.text;
+    if (after >= 0) text += tokenizer.token_of(after);
+    std::vector<int32_t> ids = tokenizer.encode(text, {.continues = continues});
+    check(
+        (before < 0 || (!ids.empty() && ids.front() == before)) && (after < 0 || (!ids.empty() && ids.back() == after)),
+        "a token that media fill is one that the tokenizer adds");
+    out.ids.insert(out.ids.end(), ids.begin() + (before < 0 ? 0 : 1), ids.end() - (after < 0 ? 0 : 1));
+    out.filled.resize(out.ids.size(), -1);
+  }
+  return out;
+}
+
+}  // namespace lockstep

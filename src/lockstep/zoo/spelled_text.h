@@ -1,0 +1,62 @@
+// The text of a chat template with a row's media spelled in it -> tokens, and which of them each medium fills.
+//
+// Which tokens are filled comes from the spelling alone, never from searching ids: a family may use a token for media
+// that texts hold too.
+//
+// Example:
+//   MediaSpeller speller(rules, sample, options);
+//   const SpelledTokens tokens = encode(tokenizer, speller.spell(text), /*continues=*/false);
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/media_rules.h"
+
+namespace lockstep {
+
+/// Text, or a token as many times as a block of the row fills.
+struct TextPiece {
+  std::string text = {};
+  int32_t token = -1;
+  int64_t count = 0;
+  int block = -1;  // index in MediaSpeller::blocks(); -1: text
+};
+
+struct SpelledTokens {
+  std::vector<int32_t> ids;
+  std::vector<int> filled;  // by token: the block that fills it, -1 for text
+};
+
+/// The media of one row, loaded and prepared as their placeholders come. Borrows its arguments.
+class MediaSpeller {
+ public:
+  MediaSpeller(const MediaRules& rules, const Sample& sample, const MediaOptions& options)
+      : rules_(rules), sample_(sample), options_(options) {}
+
+  /// Each placeholder takes the row's next medium of its kind. Throws UserError(kData) naming the row when there is
+  /// none left, or when a medium cannot be read.
+  std::vector<TextPiece> spell(std::string_view text);
+  /// Throws UserError(kData) unless as many media stand in the texts as their messages have marks.
+  void check_all_stand(const std::map<Modality, size_t>& marks) const;
+  std::vector<MediaBlock>& blocks() { return blocks_; }
+
+ private:
+  void add(std::vector<TextPiece>& pieces, Modality kind, const MediumRules& rules);
+  LoadedMedium load(Modality kind, size_t index) const;
+
+  const MediaRules& rules_;
+  const Sample& sample_;
+  const MediaOptions& options_;
+  std::map<Modality, size_t> taken_;
+  std::vector<MediaBlock> blocks_;
+};
+
+/// The ids of the whole text, as if it were encoded at once. `continues`: as in EncodeOptions.
+SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& pieces, bool continues);
+
+}  // namespace lockstep
