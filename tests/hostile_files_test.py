@@ -1,9 +1,11 @@
 """Checkpoints and data of strangers: whatever stands in them, a run ends in time and memory with one documented message."""
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
+import zipfile
 
 from small_job import make_model, make_rows, png
 from story import BINARY, SANITIZED, Story, environment, finish, main
@@ -144,6 +146,30 @@ class HostileFiles(Story):
             (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode())
             with self.subTest(name):
                 self.refused(4, ["inspect", model], "model.safetensors")
+
+    def test_pickles_of_weights(self):
+        ran = self.folder / "ran"
+
+        class Evil:
+            def __reduce__(self):
+                return os.system, (f"touch {ran}",)
+
+        view = {"size": 2**62, "stride": 0}
+        for name, pickled, part in (("runs", pickle.dumps({"w": Evil()}, 4), "posix.system"), ("runs early", pickle.dumps(Evil(), 2), "nothing of it was run"),
+                                    ("many", b"\x80\x02" + b"]0" * 20_000_000 + b"N.", "more than 512.00 MiB"),
+                                    ("memo", b"\x80\x02N" + b"".join(b"r" + struct.pack("<I", i) for i in range(10_000_000)) + b".", "more than 512.00 MiB"),
+                                    ("copies", b"\x80\x02N" + b"2" * 3_000_000 + b".", "values on the stack"),
+                                    ("deep", b"\x80\x02N" + b"\x85" * 2_000_000 + b".", "found a tuple"),
+                                    ("long", b"\x80\x02\x8d" + b"\xff" * 8 + b"x.", "truncated"),
+                                    ("values", pickle.dumps(view, 2), "tensor size")):
+            model = self.model("qwen2")
+            (model / "model.safetensors").unlink()
+            with zipfile.ZipFile(model / "pytorch_model.bin", "w") as file:
+                file.writestr("archive/data.pkl", pickled)
+            with self.subTest(name):
+                self.refused(4, ["inspect", model], "pytorch_model.bin", part)
+            shutil.rmtree(model)
+        self.assertFalse(ran.exists())
 
     def test_rows(self):
         bad = ['{"messages": ' + DEEP_LIST + "}", '{"query": "x", "response": "y", "metadata": ' + DEEP_OBJECT + "}",

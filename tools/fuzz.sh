@@ -25,7 +25,7 @@ mkdir -p "$out/objects" "$out/found" "$out/$1"
 # What the targets read with, and nothing that needs LibTorch: instrumented, so that new paths are seen as such.
 mapfile -t sources < <(
   ls src/lockstep/base/*.cpp src/lockstep/text/*.cpp src/lockstep/text/jinja/*.cpp src/lockstep/data/*.cpp src/lockstep/guard/frames.cpp \
-    src/lockstep/model/{hf_config,safetensors_header}.cpp src/lockstep/tensor/spec.cpp src/lockstep/state/{trainer_state,checkpoint_manifest}.cpp \
+    src/lockstep/model/{hf_config,safetensors_header,stored_tensor,zip_members,pickle,pickle_reader,torch_tensor,torch_file}.cpp src/lockstep/tensor/spec.cpp src/lockstep/state/{trainer_state,checkpoint_manifest}.cpp \
     src/lockstep/zoo/read_{text,rope}_config.cpp tests/fuzz/{reading_targets,libfuzzer}.cpp | grep -vE "_test.cpp|data/(dataset|loader|shapes|processor|text_only_processor|epoch_order|random|row_index|sample_view|encode_image).cpp")
 make_object() {
   local object=build/fuzz/objects/${1//\//_}.o

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -21,6 +22,9 @@
 #include "lockstep/guard/tree_key.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/safetensors_header.h"
+#include "lockstep/model/stored_tensor.h"
+#include "lockstep/model/test_torch_file.h"
+#include "lockstep/model/torch_file.h"
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/trainer_state.h"
 #include "lockstep/text/chat_template.h"
@@ -44,8 +48,39 @@ void row(std::string_view bytes) {
 }
 
 void safetensors(std::string_view bytes) {
-  const auto header = parse_safetensors_header(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.safetensors");
-  if (header.data_begin > bytes.size()) std::abort();
+  for (const auto& stored : parse_safetensors_header(test_torch::as_bytes(bytes), "m.safetensors")) {
+    if (stored.end > bytes.size()) std::abort();
+  }
+}
+
+/// Of every tensor the first and the last elements, by the strides that the file says.
+void copy_some(const std::vector<StoredTensor>& tensors, std::span<const std::byte> file) {
+  constexpr int64_t kSome = 300;
+  std::vector<std::byte> out;
+  for (const auto& stored : tensors) {
+    if (stored.begin > stored.end || stored.end > file.size()) std::abort();
+    const int64_t numel = numel_of(stored.spec.shape), count = std::min(numel, kSome);
+    out.resize(static_cast<size_t>(count * dtype_bytes(stored.spec.dtype)));
+    copy_elements(stored, file, 0, out);
+    copy_elements(stored, file, numel - count, out);
+  }
+}
+
+void torch_file(std::string_view bytes) {
+  const auto file = test_torch::as_bytes(bytes);
+  copy_some(parse_torch_file(file, "m.bin"), file);
+}
+
+/// A pickle alone, among storages of the sizes that the seeds speak of.
+void torch_pickle(std::string_view bytes) {
+  test_torch::Zip zip;
+  zip.add({.name = "archive/data.pkl", .bytes = std::string(bytes)});
+  int key = 0;
+  for (const size_t size : {24, 8, 8, 8, 8, 24, 3, 2, 12, 0}) {
+    zip.add({.name = "archive/data/" + std::to_string(key++), .bytes = std::string(size, '\1')});
+  }
+  const std::string file = zip.bytes();
+  copy_some(parse_torch_file(test_torch::as_bytes(file), "m.bin"), test_torch::as_bytes(file));
 }
 
 void tokenizer(std::string_view bytes) {
@@ -156,6 +191,8 @@ std::string fresh_folder() {
 std::vector<Target> reading_targets() {
   return {{"row", row},
           {"safetensors", safetensors},
+          {"torch_file", torch_file},
+          {"torch_pickle", torch_pickle},
           {"tokenizer", tokenizer},
           {"template", chat_template},
           {"image", image},

@@ -71,6 +71,18 @@ std::string cut_text(std::string_view text, size_t most) {
   return fmt::format("{}… ({} bytes) …{}", text.substr(0, head), text.size(), text.substr(tail));
 }
 
+bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+std::string plain_text(std::string_view bytes, size_t most) {
+  std::string out;
+  for (const char c : bytes.substr(0, most)) {
+    out += is_plain({&c, 1}) ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return bytes.size() <= most ? out : fmt::format("{}… ({} bytes)", out, bytes.size());
+}
+
 bool starts_with_any(std::string_view text, std::span<const std::string> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) { return text.starts_with(prefix); });
 }

@@ -20,6 +20,10 @@ std::vector<std::string> split(std::string_view text, char separator);
 inline constexpr size_t kMaxQuoted = 200;
 /// `text`, its middle left out where it is longer than `most` bytes: "abc… (3000 bytes) …xyz". Cuts between characters.
 std::string cut_text(std::string_view text, size_t most = kMaxQuoted);
+/// Whether all bytes are printable ASCII.
+bool is_plain(std::string_view text);
+/// The first `most` of bytes that may be anything, fit for a terminal: what is not printable ASCII becomes "\x1b".
+std::string plain_text(std::string_view bytes, size_t most = kMaxQuoted);
 
 bool starts_with_any(std::string_view text, std::span<const std::string> prefixes);
 

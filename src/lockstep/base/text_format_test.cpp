@@ -72,6 +72,14 @@ TEST(TextFormat, ALongTextLosesItsMiddleBetweenCharacters) {
   EXPECT_EQ(cut_text("ääääääääää", 9), "ää… (20 bytes) …ä");
 }
 
+TEST(TextFormat, BytesThatATerminalWouldObeyAreSpelled) {
+  EXPECT_EQ(plain_text("model.norm ~"), "model.norm ~");
+  EXPECT_EQ(plain_text(std::string_view("a\x1b[2J\0\xff", 7)), "a\\x1b[2J\\x00\\xff");
+  EXPECT_EQ(plain_text("0123456789", 4), "0123… (10 bytes)");
+  EXPECT_TRUE(is_plain(" ~") && is_plain(""));
+  EXPECT_FALSE(is_plain("\x7f") || is_plain("\n") || is_plain("ä"));
+}
+
 TEST(TextFormat, StartsWithAny) {
   const std::vector<std::string> prefixes = {"visual.", "audio."};
   EXPECT_TRUE(starts_with_any("audio.conv1", prefixes));

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/guard/call.h"  // hash_bytes
+#include "lockstep/model/weight_files.h"
 
 namespace lockstep {
 namespace {
@@ -47,9 +48,13 @@ uint64_t hash_of_file(const fs::path& path) {
 
 std::string model_fingerprint(const fs::path& folder) {
   std::vector<fs::path> files;
+  const bool of_torch = reads_torch_files(folder);
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();
-    if (path.extension() == ".safetensors" || path.filename() == "config.json") files.push_back(path);
+    const std::string name = path.filename().string();
+    const bool is_read = path.extension() == ".safetensors" || name == "config.json" ||
+                         (of_torch && is_torch_file(path) && name.starts_with("pytorch_model"));
+    if (is_read) files.push_back(path);
   }
   std::sort(files.begin(), files.end());
   uint64_t hash = 0;

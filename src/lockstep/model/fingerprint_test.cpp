@@ -49,6 +49,18 @@ TEST_F(ModelFingerprint, LooksAtWeightsAndConfigAlone) {
   EXPECT_NE(model_fingerprint(folder_), before);
 }
 
+TEST_F(ModelFingerprint, LooksAtPyTorchsFilesWhereTheyAreRead) {
+  const std::string before = model_fingerprint(folder_);
+  write("pytorch_model.bin", "a");
+  EXPECT_EQ(model_fingerprint(folder_), before) << "safetensors come first";
+  fs::remove(folder_ / "model.safetensors");
+  const std::string of_torch = model_fingerprint(folder_);
+  write("training_args.bin", "a");
+  EXPECT_EQ(model_fingerprint(folder_), of_torch);
+  write("pytorch_model.bin", "b");
+  EXPECT_NE(model_fingerprint(folder_), of_torch);
+}
+
 TEST_F(ModelFingerprint, ReadsSamplesOfALargeFile) {
   const auto path = folder_ / "model.safetensors";
   fs::resize_file(path, uintmax_t{5} << 30);  // sparse

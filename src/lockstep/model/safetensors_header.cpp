@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeader = 100'000'000;  // as the reference implementation
-constexpr const char* kReloadHint = "copy or download the file again and compare its size with the source";
 
 uint64_t header_length(std::span<const std::byte> file, const std::string& where) {
   if (file.size() < kLengthBytes) {
@@ -65,7 +64,6 @@ Dtype stored_dtype(const std::string& name, const std::string& who) {
 
 Shape stored_shape(const Json& value, const std::string& who) {
   Shape shape;
-  constexpr int64_t kMostElements = int64_t{1} << 56;  // far beyond any file, far below overflow
   int64_t numel = 1;
   for (const auto& size : value) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(kMostElements)) {
@@ -107,33 +105,36 @@ StoredTensor stored_tensor(const std::string& name, const Json& entry, const std
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& where) {
+std::vector<StoredTensor> parse_safetensors_header(std::span<const std::byte> file, const std::string& where) {
   const auto length = static_cast<size_t>(header_length(file, where));
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   const Json json = parse_header(text, where);
-  SafetensorsHeader header{.tensors = {}, .data_begin = kLengthBytes + length};
+  std::vector<StoredTensor> tensors;
   for (const auto& [name, entry] : json.items()) {
-    if (name != "__metadata__") header.tensors.push_back(stored_tensor(name, entry, where));
+    if (name != "__metadata__") tensors.push_back(stored_tensor(name, entry, where));
   }
-  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
+  const size_t data_begin = kLengthBytes + length;  // what the header counts from
   size_t expected = 0;
-  for (const auto& stored : header.tensors) {
+  for (auto& stored : tensors) {
     if (stored.begin != expected) {
       throw checkpoint_error(fmt::format("{}: tensor {}: expected to begin at byte {}, begins at {}: {}", where,
                                          stored.spec.name, expected, stored.begin,
                                          stored.begin < expected ? "overlaps the tensor before it" : "a gap"));
     }
     expected = stored.end;
+    stored.begin += data_begin;
+    stored.end += data_begin;
   }
-  const size_t found = file.size() - header.data_begin;
+  const size_t found = file.size() - data_begin;
   if (found != expected) {
-    throw checkpoint_error(fmt::format("{}: expected {} bytes, found {}: {}", where, header.data_begin + expected,
-                                       file.size(), found < expected ? "truncated" : "more than the header describes"),
+    throw checkpoint_error(fmt::format("{}: expected {} bytes, found {}: {}", where, data_begin + expected, file.size(),
+                                       found < expected ? "truncated" : "more than the header describes"),
                            kReloadHint);
   }
-  return header;
+  return tensors;
 }
 
 }  // namespace lockstep

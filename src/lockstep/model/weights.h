@@ -1,4 +1,5 @@
-// The tensors of a Hugging Face folder: single or sharded safetensors, memory-mapped, read by slices.
+// The tensors of a Hugging Face folder: single or sharded safetensors, or PyTorch's own files (pytorch_model.bin),
+// memory-mapped, read by slices.
 //
 // Example:
 //   const Weights weights = Weights::open(dir);
@@ -19,23 +20,23 @@ namespace lockstep {
 
 class Weights {
  public:
-  /// `dir`: a folder, or one .safetensors file. Reads headers only. Throws UserError(kCheckpoint): missing, truncated
-  /// (bytes expected and found), overlapping, bad JSON, index naming a tensor or file that is not there; .bin-only
-  /// folders are refused with the conversion command.
+  /// `dir`: a folder, or one .safetensors or .bin file. Reads headers only; safetensors come first where a folder has
+  /// both. Throws UserError(kCheckpoint): missing, truncated (bytes expected and found), overlapping, bad JSON, an index
+  /// naming a tensor or file that is not there, a pickle that speaks of more than tensors.
   static Weights open(const std::filesystem::path& dir);
   ~Weights();
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;
 
   const TensorSpec* find(const std::string& key) const;  // nullptr when absent; key as in the file
-  std::vector<TensorSpec> specs() const;                 // all, in file order
+  std::vector<TensorSpec> specs() const;                 // all, in the order of the files
   std::string file_of(const std::string& key) const;
 
   /// Copies elements [begin, begin + out.numel()) of the flattened tensor into `out` (contiguous, host), converting the
   /// dtype.
   void read_flat(const std::string& key, int64_t begin, const Tensor& out) const;
   Tensor read(const std::string& key) const;  // whole, in the file's dtype
-  int64_t total_bytes() const;                // of tensors, without headers
+  int64_t total_bytes() const;                // of tensors, without headers; shared bytes count for each
   std::vector<std::string> files() const;     // names in the folder
   const std::filesystem::path& dir() const;   // where config.json stands
 

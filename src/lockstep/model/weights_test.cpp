@@ -12,6 +12,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/model/safetensors_header.h"
 #include "lockstep/model/safetensors_writer.h"
+#include "lockstep/model/test_torch_file.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -162,18 +163,96 @@ TEST_F(WeightsTest, DamagedFilesSayWhatWasExpectedAndFound) {
 }
 
 TEST_F(WeightsTest, FoldersWithoutSafetensorsSayWhatToDo) {
-  EXPECT_EQ(error(), "D: expected model.safetensors or model.safetensors.index.json, found neither");
+  EXPECT_EQ(error(), "D: expected model.safetensors, pytorch_model.bin or an index of one of them, found neither");
   put("model-00001-of-00002.safetensors", "x");
   EXPECT_NE(error().find("found model-00001-of-00002.safetensors without an index"), std::string::npos);
   fs::remove(dir_ / "model-00001-of-00002.safetensors");
-  put("pytorch_model.bin", "x");
-  const std::string pickled = error();
-  EXPECT_NE(pickled.find("found only pytorch_model.bin"), std::string::npos) << pickled;
-  EXPECT_NE(pickled.find("save_pretrained"), std::string::npos) << pickled;
+  put("consolidated.00.pth", "x");
+  EXPECT_EQ(
+      error(),
+      "D: expected model.safetensors, pytorch_model.bin or an index of one of them, found only consolidated.00.pth; "
+      "hint: a model's folder in Hugging Face's layout has one of these names: convert the checkpoint to it");
+  fs::remove(dir_ / "consolidated.00.pth");
+  put("pytorch_model-00001-of-00002.bin", "x");
+  EXPECT_EQ(error(),
+            "D: expected model.safetensors, pytorch_model.bin or an index of one of them, found "
+            "pytorch_model-00001-of-00002.bin without an index; hint: copy the index file too");
+  fs::remove(dir_ / "pytorch_model-00001-of-00002.bin");
+  put("adapter_model.bin", "x");
+  EXPECT_NE(error().find("found adapter_model.bin: a LoRA adapter, not a model"), std::string::npos);
   put("adapter_model.safetensors", "x");
   EXPECT_NE(error().find("a LoRA adapter, not a model"), std::string::npos);
   fs::remove_all(dir_);
   EXPECT_NE(error().find("found no such folder"), std::string::npos);
+}
+
+/// A file of torch.save's kind with f32[2, 3] = 0 … 5, and the same transposed.
+std::string torch_file(const std::string& name) {
+  std::string data;
+  for (const float value : {0.F, 1.F, 2.F, 3.F, 4.F, 5.F}) {
+    data.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return test_torch::file_of(
+      test_torch::dict(test_torch::unicode(name) + test_torch::tensor({.size = {2, 3}, .stride = {3, 1}}) +
+                       test_torch::unicode(name + ".t") + test_torch::tensor({.size = {3, 2}, .stride = {1, 3}})),
+      data);
+}
+
+TEST_F(WeightsTest, PyTorchsOwnFilesAreReadWholeInSlicesAndThroughStrides) {
+  put("pytorch_model.bin", torch_file("a"));
+  const Weights weights = Weights::open(dir_);
+  EXPECT_EQ(weights.files(), std::vector<std::string>{"pytorch_model.bin"});
+  EXPECT_EQ(weights.file_of("a.t"), "pytorch_model.bin");
+  EXPECT_EQ(weights.total_bytes(), 48);
+  EXPECT_EQ(*weights.find("a.t"), (TensorSpec{"a.t", Dtype::kF32, {3, 2}}));
+  EXPECT_EQ(floats(weights.read("a")), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(floats(weights.read("a.t")), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+  for (const Dtype to : {Dtype::kF32, Dtype::kBF16}) {
+    const Tensor slice = empty({3}, to);
+    weights.read_flat("a", 2, slice);
+    EXPECT_EQ(floats(slice), (std::vector<float>{2, 3, 4}));
+    weights.read_flat("a.t", 1, slice);
+    EXPECT_EQ(floats(slice), (std::vector<float>{3, 1, 4}));
+  }
+  EXPECT_THROW(weights.read_flat("a.t", 4, empty({3}, Dtype::kF32)), InternalError);
+}
+
+TEST_F(WeightsTest, PyTorchsShardsFollowTheirIndexAndSafetensorsComeFirst) {
+  put("pytorch_model-00001-of-00002.bin", torch_file("a"));
+  put("pytorch_model-00002-of-00002.bin", torch_file("b"));
+  put("pytorch_model.bin.index.json",
+      R"({"weight_map": {"a": "pytorch_model-00001-of-00002.bin", "b.t": "pytorch_model-00002-of-00002.bin"}})");
+  EXPECT_EQ(Weights::open(dir_).file_of("b"), "pytorch_model-00002-of-00002.bin");
+  put("pytorch_model.bin.index.json", R"({"weight_map": {"a": "pytorch_model-00002-of-00002.bin"}})");
+  EXPECT_EQ(error(),
+            "D/pytorch_model.bin.index.json: tensor a: expected in pytorch_model-00002-of-00002.bin, found in no file");
+
+  put("model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors"}})");
+  EXPECT_EQ(error(),
+            "D/model.safetensors.index.json: 1 of 1 files are not there: x.safetensors; hint: the download is not "
+            "complete; without model.safetensors.index.json the pytorch_model files would be read");
+  put("model.safetensors", file_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2));
+  EXPECT_EQ(Weights::open(dir_).files(), std::vector<std::string>{"model.safetensors"});
+}
+
+TEST_F(WeightsTest, AFileBeyondFourGigabytesIsReadByZip64) {
+  constexpr int64_t kNumel = (int64_t{5} << 30) / 4;
+  const float last = 1.5F;
+  test_torch::Zip zip({.zip64 = true});
+  zip.add({.name = "m/data.pkl",
+           .bytes = test_torch::dict(
+               test_torch::unicode("a") + test_torch::tensor({.size = {kNumel}, .stride = {1}, .numel = kNumel}) +
+               test_torch::unicode("b") + test_torch::tensor({.size = {2}, .stride = {1}, .numel = 2, .key = "1"}))});
+  zip.add({.name = "m/data/0",
+           .bytes = std::string(reinterpret_cast<const char*>(&last), sizeof last),
+           .zeros = static_cast<uint64_t>(kNumel - 1) * 4});
+  zip.add({.name = "m/data/1", .bytes = std::string("\0\0\0\x40\0\0\x40\x40", 8)});
+  zip.write(dir_ / "pytorch_model.bin");  // sparse
+  const Weights weights = Weights::open(dir_);
+  const Tensor end = empty({2}, Dtype::kF32);
+  weights.read_flat("a", kNumel - 2, end);
+  EXPECT_EQ(floats(end), (std::vector<float>{0.0F, 1.5F}));
+  EXPECT_EQ(floats(weights.read("b")), (std::vector<float>{2.0F, 3.0F}));
 }
 
 TEST_F(WeightsTest, UnalignedDataIsConvertedCorrectly) {
@@ -261,9 +340,8 @@ TEST(SafetensorsFuzzTest, MutatedHeadersNeverCrashAndNeverPointOutside) {
     const std::vector<char> exact(bytes.begin(), bytes.end());  // no slack behind the last byte
     const auto view = std::as_bytes(std::span<const char>(exact));
     try {
-      const SafetensorsHeader header = parse_safetensors_header(view, "fuzz");
-      for (const auto& stored : header.tensors) {
-        ASSERT_LE(header.data_begin + stored.end, bytes.size()) << "seed " << kSeed << " round " << round;
+      for (const auto& stored : parse_safetensors_header(view, "fuzz")) {
+        ASSERT_LE(stored.end, bytes.size()) << "seed " << kSeed << " round " << round;
         ASSERT_EQ(stored.end - stored.begin, static_cast<size_t>(stored.spec.bytes()));
       }
       ++accepted;
