@@ -41,9 +41,11 @@ Script::iterator find(Script& script, std::string_view name) {
 }
 
 void contract(Rank& r) {
-  const Agreement agreed = agree(r.control(), {.has_rows = 1, .rows = 2, .fingerprint = r.data().ring().history()});
+  const Agreement agreed =
+      agree(r.control(),
+            {.modalities = Modalities{Modality::kText}.bits(), .rows = 2, .fingerprint = r.data().ring().history()});
   r.expect(agreed.rows == 2 * r.size, "contract");
-  if (!agreed.any_rows) r.leaves_loop = true;
+  if (agreed.modalities.empty()) r.leaves_loop = true;
 }
 
 void gather_layer(Rank& r, const Layer& layer) {

@@ -13,7 +13,7 @@ namespace lockstep::test_torch {
 
 inline std::string little(uint64_t value, size_t bytes) {
   std::string out;
-  for (size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+  for (size_t i = 0; i < bytes; ++i) out += static_cast<char>(i < sizeof value ? value >> (8 * i) : 0);
   return out;
 }
 
