@@ -163,7 +163,7 @@ class OneWord(Story):
 
     def test_rows_with_pictures_are_named_before_and_while_training(self):
         done = self.train("mixed", self.mixed, no_build="vision")
-        notice = f"8 of 12 rows that were looked at have images or videos (the first: {self.mixed}:1) and are left out"
+        notice = f"8 of 12 rows that were looked at have media (the first: {self.mixed}:1) and are left out"
         self.assertLess(done.stdout.index(notice), done.stdout.index("step 1/3"))
         self.assertIn("expected a row of text alone, found 1 image: vision and projector are not built", done.stdout)
         strict = self.train("strict", self.mixed, expect=3, no_build="vision", strict="true")
@@ -176,13 +176,13 @@ class OneWord(Story):
         none = self.train("none", pictures, expect=3, no_build="vision")
         self.assertIn("expected a row of text alone, found 1 image: vision and projector are not built", none.stderr)
         none = self.lockstep("eval", "--model", self.model, "--val_dataset", pictures, "--no_build", "vision", expect=3)
-        self.assertIn(f"none of the 8 rows can be used: all have images or videos (the first: {pictures}:1)", none.stderr)
+        self.assertIn(f"none of the 8 rows can be used: all have media (the first: {pictures}:1)", none.stderr)
 
     def test_every_verb_leaves_the_tower_out(self):
         words = ("--model", self.model, "--no_build", "vision", "--nproc", 2)
         done = self.lockstep("eval", *words, "--val_dataset", self.mixed, "--max_new_tokens", 2, "--json", expect=0)
         self.assertEqual(json.loads(done.stdout)["rows"], 4)
-        self.assertIn("8 of 12 rows that were looked at have images or videos", done.stderr)
+        self.assertIn("8 of 12 rows that were looked at have media", done.stderr)
         whole = self.lockstep("eval", "--model", self.model, "--val_dataset", self.text, "--max_new_tokens", 2, "--json", expect=0)
         blind = self.lockstep("eval", *words, "--val_dataset", self.text, "--max_new_tokens", 2, "--json", expect=0)
         for name in ("loss", "exact_match", "target_tokens"):
