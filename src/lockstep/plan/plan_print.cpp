@@ -81,7 +81,7 @@ std::string line_of(const Plan& plan, const Block& block, const Step& step) {
                      : step.backward        ? "kept"
                                             : "no backward";
   const bool several = plan.options.placement.num_devices > 1;
-  return fmt::format("{:<9} {:<6} {:>8} {:<8} {}{}{}", component_name(block.component()),
+  return fmt::format("{:<9} {:<12} {:>8} {:<8} {}{}{}", component_name(block.component()),
                      block.always_runs() ? "always" : step.runs_on.names(), numel == 0 ? "" : format_count(numel), role,
                      several ? fmt::format("device {} ", step.device) : "", back,
                      shared ? ", shares a tied weight" : "");
