@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/number_bounds.h"
+#include "lockstep/data/tile_image.h"
 
 namespace lockstep {
 
@@ -40,10 +41,17 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
 }
 
 void read_media_environment(const Env& env, MediaOptions& media) {
-  const auto read = [&](const char* name, int64_t& value, const char* what = "pixels") {
+  const auto read = [&](const char* name, int64_t& value) {
     const auto given = env.integer(name);
     if (!given) return;
-    if (*given <= 0) throw usage_error(fmt::format("{}={}: expected a number of {} above 0", name, *given, what));
+    if (*given <= 0) throw usage_error(fmt::format("{}={}: expected a number of pixels above 0", name, *given));
+    value = *given;
+  };
+  const auto read_tiles = [&](const char* name, int64_t& value) {
+    const auto given = env.integer(name);
+    if (!given) return;
+    if (*given <= 0 || *given > kMostTiles)
+      throw usage_error(fmt::format("{}={}: expected a number of tiles from 1 to {}", name, *given, kMostTiles));
     value = *given;
   };
   read("MIN_PIXELS", media.min_pixels);
@@ -51,8 +59,8 @@ void read_media_environment(const Env& env, MediaOptions& media) {
   read("VIDEO_MIN_PIXELS", media.video_min_pixels);
   read("VIDEO_MAX_PIXELS", media.video_max_pixels);
   read("VIDEO_TOTAL_PIXELS", media.video_total_pixels);
-  read("MAX_NUM", media.max_tiles, "tiles");
-  read("VIDEO_MAX_NUM", media.video_max_tiles, "tiles");
+  read_tiles("MAX_NUM", media.max_tiles);
+  read_tiles("VIDEO_MAX_NUM", media.video_max_tiles);
   if (const auto fps = env.text("FPS")) {
     char* end = nullptr;
     media.fps = std::strtod(fps->c_str(), &end);

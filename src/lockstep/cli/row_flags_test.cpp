@@ -22,6 +22,9 @@ TEST(MediaFlags, RefusesWhatIsNoSizeOrSpeed) {
   for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"MAX_PIXELS", "0"},
                                                                                     {"MIN_PIXELS", "-1"},
                                                                                     {"VIDEO_MAX_PIXELS", "many"},
+                                                                                    {"MAX_NUM", "0"},
+                                                                                    {"MAX_NUM", "1000000000"},
+                                                                                    {"VIDEO_MAX_NUM", "-3"},
                                                                                     {"FPS", "2x"},
                                                                                     {"FPS", "0"},
                                                                                     {"FPS", "nan"}}) {

@@ -13,8 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMostTiles = 1024;
-
 /// Grids of `least` to `most` tiles, the smaller first, of one area by their columns.
 std::vector<TileGrid> grids_of(int64_t least, int64_t most) {
   std::vector<TileGrid> grids;

@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+/// Of a picture: all grids of as many are compared for each.
+inline constexpr int64_t kMostTiles = 1024;
+
 /// The defaults are those of GotOcr2ImageProcessor as InternVLProcessor calls it.
 struct TileImageConfig : PixelScale {
   int64_t width = 384, height = 384;  // of a tile
