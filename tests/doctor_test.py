@@ -2,20 +2,13 @@
 import json
 import resource
 import shutil
-import socket
 import subprocess
 
 from small_job import make_model, make_rows
-from story import BINARY, ROOT, Story, environment, finish, main, start
+from story import BINARY, ROOT, Story, environment, finish, free_port, main, start
 
 MACHINE = ["shared memory", "disk", "open files", "clock", "memory", "cores", "huge pages", "memory copy"]
 CHECKPOINT = ["config", "files", "tensors", "tokenizer", "processor", "chat template"]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Doctor(Story):

@@ -2,18 +2,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 
 from small_job import losses, make_model, make_rows, sft_words
-from story import Story, finish, main, start
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from story import Story, finish, free_port, main, start
 
 
 def ranks_of(words):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from small_job import losses, make_model, make_rows, sft_words
-from story import Story, finish, main, start
+from story import Story, finish, free_port, main, start
 
 LONG = 100_000  # steps: more than a test waits for
 
@@ -150,7 +150,7 @@ class RollCall(Story):
 
     def test_ranks_of_another_launcher_have_an_agent_too(self):
         """The environment that torchrun gives, with rank 0 hosting the meeting point, and rank 0 is killed."""
-        out, mark, port = self.folder / "foreign", f"foreign-{os.getpid()}", 20000 + os.getpid() % 20000
+        out, mark, port = self.folder / "foreign", f"foreign-{os.getpid()}", free_port()
         words = self.sft(out)
         ranks = [self.begin(mark, *words, RANK=r, LOCAL_RANK=r, WORLD_SIZE=3, LOCAL_WORLD_SIZE=3, MASTER_ADDR="127.0.0.1",
                             MASTER_PORT=port, TORCHELASTIC_ERROR_FILE=self.folder / f"error{r}.json") for r in range(3)]
@@ -172,7 +172,7 @@ class RollCall(Story):
                           LOCKSTEP_JOB_SECRET=secret)
 
     def test_two_nodes_tell_the_same(self):
-        out, mark, port = self.folder / "nodes", f"nodes-{os.getpid()}", 20000 + (os.getpid() + 7) % 20000
+        out, mark, port = self.folder / "nodes", f"nodes-{os.getpid()}", free_port()
         nodes = [self.node(mark, n, port, *self.sft(out)) for n in range(2)]
         self.until_step(out, 3, nodes[0])
         os.kill(processes_of(mark)[3], signal.SIGKILL)
@@ -184,7 +184,7 @@ class RollCall(Story):
 
     def test_strangers_on_the_network_end_nothing_and_keep_nobody_out(self):
         """Silent connections from the start, and then, in vain, the words that would end the job."""
-        out, mark, port = self.folder / "strangers", f"strangers-{os.getpid()}", 20000 + (os.getpid() + 31) % 20000
+        out, mark, port = self.folder / "strangers", f"strangers-{os.getpid()}", free_port()
         nodes = [self.node(mark, 0, port, *self.sft(out))]
         end, door = time.monotonic() + 30, None
         while door is None and time.monotonic() < end:
@@ -213,7 +213,7 @@ class RollCall(Story):
     def test_nodes_whose_secrets_differ_say_so(self):
         for secrets, told in ((("one long random text", "another random text"), "LOCKSTEP_JOB_SECRET must be the same on all nodes"),
                               (("", ""), "LOCKSTEP_JOB_SECRET is not set: whoever can read this job's meeting point")):
-            out, mark, port = self.folder / f"secret{len(secrets[0])}", f"secrets-{os.getpid()}", 20000 + (os.getpid() + 41) % 20000
+            out, mark, port = self.folder / f"secret{len(secrets[0])}", f"secrets-{os.getpid()}", free_port()
             nodes = [self.node(mark, n, port, *self.sft(out, steps=30), secret=secrets[n]) for n in range(2)]
             done = [finish(process, 60) for process in nodes]
             self.assertEqual([one.returncode for one in done], [0, 0], done[0].text + done[1].text)
@@ -224,7 +224,7 @@ class RollCall(Story):
         self.assertNotIn("hunter2", done.text)
 
     def test_a_node_that_falls_silent_is_named(self):
-        out, mark, port = self.folder / "silent", f"silent-{os.getpid()}", 20000 + (os.getpid() + 13) % 20000
+        out, mark, port = self.folder / "silent", f"silent-{os.getpid()}", free_port()
         nodes = [self.node(mark, n, port, *self.sft(out)) for n in range(2)]
         self.until_step(out, 3, nodes[0])
         nodes[1].kill()
@@ -235,7 +235,7 @@ class RollCall(Story):
         self.assertEqual(alive(mark), [])
 
     def test_a_missing_rank_is_named_with_the_variable(self):
-        out, mark, port = self.folder / "missing", f"missing-{os.getpid()}", 20000 + (os.getpid() + 23) % 20000
+        out, mark, port = self.folder / "missing", f"missing-{os.getpid()}", free_port()
         ranks = [self.begin(mark, *self.sft(out, patience="600,start=12"), RANK=r, LOCAL_RANK=r, WORLD_SIZE=3, LOCAL_WORLD_SIZE=3,
                             MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for r in range(2)]
         done = [finish(process, 40) for process in ranks]

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from small_job import make_model, make_rows, sft_words
-from story import BINARY, Story, environment, finish, main, start
+from story import BINARY, Story, environment, finish, free_port, main, start
 
 
 def processes_with(words):
@@ -97,7 +97,7 @@ class Stop(Story):
         model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
             world = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1",
-                     "MASTER_PORT": 21000 + os.getpid() % 9000 + number}
+                     "MASTER_PORT": free_port()}
             process = start(*sft_words(model, rows, self.folder / "out", steps=3), env=world)
             session = lambda: [pid for pid in processes_with(["agent", "--world_size"]) if self.started_by(pid, process.pid)]
             self.wait_until(session, 20, "no agent came")

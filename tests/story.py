@@ -10,8 +10,10 @@ Example:
         main()
 """
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -38,6 +40,18 @@ def environment(extra=None):
     kept = {key: value for key, value in os.environ.items() if key not in names and not key.startswith(("SLURM_", "OMPI_"))}
     wanted = {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **(extra or {})}
     return {key: str(value) for key, value in wanted.items() if value is not None}
+
+
+def free_port():
+    """A port that nobody has now, below those (/proc/sys/net/ipv4/ip_local_port_range) that the system gives to connections at any moment."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as door:
+            try:
+                door.bind(("", port))
+                return port
+            except OSError:
+                pass  # another job has it
 
 
 def start(*words, env=None, cwd=None, stdin=None):
