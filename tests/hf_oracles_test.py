@@ -13,11 +13,13 @@ import unittest
 from story import FIXTURES, ROOT, Story, main
 
 SEED = os.environ.get("LOCKSTEP_ORACLE_SEED", "7")
+FAMILIES = ["qwen2", "llama", "mistral", "qwen3", "llava", "qwen2_5_vl", "internvl", "internvl_internlm2", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm",
+            "train_qwen2", "train_llava"]
 GENERATOR = ROOT / "tests" / "oracles" / "make_oracles.py"
 
 
 def setUpModule():
-    missing = [name for name in ("torch", "transformers", "torchvision", "peft") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "transformers", "torchvision", "peft", "soundfile", "soxr") if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeError(f"{sys.executable} has no {', '.join(missing)}: run tools/setup.sh tests, then configure anew, or name another "
                            "Python in LOCKSTEP_HF_PYTHON")
@@ -41,16 +43,16 @@ class FreshOracles(Story):
                 self.lockstep("verify", self.folder / family, expect=0, timeout=300)
 
     def test_ordinary_sizes(self):
-        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "internvl", "train_qwen2", "train_llava"])
+        self.verify(FAMILIES)
 
     def test_odd_sizes(self):
-        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "internvl", "train_qwen2", "train_llava"], "--sizes", "odd")
+        self.verify(FAMILIES, "--sizes", "odd")
 
     def test_random_sizes(self):
-        self.verify(["qwen2", "llama", "llava", "qwen2_5_vl", "internvl", "train_qwen2", "train_llava"], "--sizes", "random")
+        self.verify(FAMILIES, "--sizes", "random")
 
-    def test_text_and_images(self):
-        self.verify(["tokenizers", "chat_templates", "image_preprocess"])
+    def test_text_images_and_sound(self):
+        self.verify(["tokenizers", "sentencepiece", "chat_templates", "image_preprocess", "audio_preprocess"])
 
     def test_images_of_random_sizes(self):
         self.verify(["image_sizes"], "--images", os.environ.get("LOCKSTEP_ORACLE_IMAGES", "60"))
@@ -75,7 +77,7 @@ class FreshOracles(Story):
 
 class RecordedOracles(unittest.TestCase):
     def test_transformers_still_gives_what_was_recorded(self):
-        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llama,llava,qwen2_5_vl,internvl")):
+        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llama,llava,qwen2_5_vl,internvl,mistral,qwen3,minicpm_v_2_6,minicpm_o_2_6,omnilmm")):
             print(generate("--out", FIXTURES / "oracle" / name, "--verify", "--family", families))
 
 

@@ -68,7 +68,7 @@ class HostileFiles(Story):
         from pathlib import Path
         cls.shared = Path(tempfile.mkdtemp(prefix="lockstep_hostile_"))
         cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
-        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "internvl", "qwen2", "llama")}
+        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2", "llama", "mistral", "qwen3")}
         cls.rows = make_rows(cls.shared, count=3)
 
     def model(self, family="llava"):
@@ -239,6 +239,11 @@ class HostileFiles(Story):
                 ("qwen2", (), "hidden_size", (0, -128, 10**15)), ("qwen2", (), "vocab_size", (0, 10**18)),
                 ("qwen2", (), "num_attention_heads", (0, 3)), ("qwen2", (), "num_key_value_heads", (0, -2)),
                 ("llama", (), "head_dim", (0, 10**9)), ("llama", (), "intermediate_size", (0,)), ("llama", (), "rope_theta", (0,)),
+                ("mistral", (), "sliding_window", (0, -1, 10**12, "x")), ("mistral", (), "layer_types", (["full_attention"], ["full_attention"] * 4)),
+                ("qwen3", (), "layer_types", (["sliding_attention"] * 4, ["x"] * 4, ["full_attention"] * 10**5)), ("qwen3", (), "head_dim", (0, 7)),
+                ("qwen3", (), "rope_scaling", ({"type": "yarn", "factor": -1}, {"type": "yarn", "beta_fast": 0}, {"type": "dynamic", "factor": 0},
+                                               {"type": "yarn", "original_max_position_embeddings": 0},
+                                               {"type": "yarn", "factor": 2, "mscale": 1, "mscale_all_dim": -1e9})),
                 ("llava", vision, "patch_size", (0, -1, 10**6)), ("llava", vision, "image_size", (0, 10**12)),
                 ("llava", vision, "num_hidden_layers", (-1, 10**9)), ("llava", vision, "num_attention_heads", (0,)),
                 ("llava", text, "max_position_embeddings", (0,)), ("llava", (), "image_token_index", (10**9, -1)),
@@ -249,7 +254,19 @@ class HostileFiles(Story):
                 ("internvl", vision, "patch_size", (0, [8, 4], [], [8, 8, 8])), ("internvl", vision, "image_size", (0, 10**12, [32, 64])),
                 ("internvl", vision, "norm_type", ("batch",)), ("internvl", vision, "num_hidden_layers", (10**9,)),
                 ("internvl", (), "downsample_ratio", (0, 0.3, 1e-9)), ("internvl", (), "vision_feature_layer", (99, -99)),
-                ("internvl", (), "image_token_id", (10**9, -1))):
+                ("internvl", (), "image_token_id", (10**9, -1)),
+                ("minicpm_v_2_6", vision, "patch_size", (0, 10**12)), ("minicpm_v_2_6", vision, "image_size", (0, 10**12)),
+                ("minicpm_v_2_6", vision, "num_hidden_layers", (10**9,)), ("minicpm_v_2_6", (), "query_num", (0, 10**12)),
+                ("minicpm_v_2_6", (), "hidden_size", (64, 0)), ("minicpm_v_2_6", (), "version", (4.5, "x", [])),
+                ("minicpm_v_2_6", (), "architectures", (["MiniCPMO"], ["LlavaLlamaForCausalLM"])),
+                ("omnilmm", vision, "patch_size", (0, 10**12)), ("omnilmm", vision, "image_size", (0, 10**12)),
+                ("omnilmm", vision, "num_hidden_layers", (10**9, 1)), ("omnilmm", (), "num_query", (0, 5, 10**12)),
+                ("omnilmm", (), "image_size", (0, 33, 10**12)), ("omnilmm", (), "mm_use_im_start_end", (False,)),
+                ("minicpm_o_2_6", (), "version", (4.5, "x", [])), ("minicpm_o_2_6", (), "audio_pool_step", (0, 10**9)),
+                ("minicpm_o_2_6", (), "audio_chunk_length", (0.001, 1e300)), ("minicpm_o_2_6", ("audio_config",), "d_model", (0, 65)),
+                ("minicpm_o_2_6", ("audio_config",), "encoder_layers", (10**9,)), ("minicpm_o_2_6", ("audio_config",), "num_mel_bins", (0, 128)),
+                ("minicpm_o_2_6", ("audio_config",), "max_source_positions", (0, 10**12)),
+                ("minicpm_o_2_6", ("audio_config",), "activation_function", ("sin",))):
             for value in values:
                 model = self.model(family)
 
@@ -276,7 +293,13 @@ class HostileFiles(Story):
                              ("llava", {"crop_size": 10**18}), ("llava", {"rescale_factor": 1e300}),
                              ("qwen2_5_vl", {"min_pixels": 10**6, "max_pixels": 10}), ("qwen2_5_vl", {"min_pixels": 10**18}),
                              ("qwen2_5_vl", {"max_pixels": 0}), ("qwen2_5_vl", {"patch_size": 0}),
-                             ("internvl", {"max_patches": 0}), ("internvl", {"max_patches": 10**9}), ("internvl", {"size": 64})):
+                             ("internvl", {"max_patches": 0}), ("internvl", {"max_patches": 10**9}), ("internvl", {"size": 64}),
+                             ("minicpm_v_2_6", {"scale_resolution": 0}), ("minicpm_v_2_6", {"scale_resolution": 65536}),
+                             ("minicpm_v_2_6", {"max_slice_nums": 10**9}), ("minicpm_v_2_6", {"image_feature_size": 10**12}),
+                             ("minicpm_v_2_6", {"norm_std": [0, 1, 1]}), ("minicpm_v_2_6", {"unk": "no such token"}),
+                             ("minicpm_v_2_6", {"slice_mode": False}), ("minicpm_v_2_6", {"patch_size": 7}),
+                             ("minicpm_o_2_6", {"feature_size": 128}), ("minicpm_o_2_6", {"hop_length": 0}), ("minicpm_o_2_6", {"n_fft": 10**12}),
+                             ("minicpm_o_2_6", {"chunk_length": 10**12}), ("minicpm_o_2_6", {"unk": "no such token"})):
             model = self.model(family)
             rewrite(model / "preprocessor_config.json", lambda config: config.update(keys))
             (self.folder / "p.png").write_bytes(png(30, 20, (9, 9, 9)))

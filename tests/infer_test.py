@@ -11,9 +11,9 @@ class Infer(Story):
         self.model = make_model(self.folder)
         self.rows = make_rows(self.folder, count=11)
 
-    def answers(self, name, *words, expect=0):
+    def answers(self, name, *words, expect=0, tokens=5):
         out = self.folder / name
-        self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", out, "--max_new_tokens", 5,
+        self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", out, "--max_new_tokens", tokens,
                       *words, expect=expect)
         return [json.loads(line) for line in out.read_text().splitlines()]
 
@@ -24,6 +24,16 @@ class Infer(Story):
         for name, words in {"batch": ["--batch_size", 4], "zero3": ["--nproc", 2, "--batch_size", 2],
                             "zero0": ["--nproc", 3, "--deepspeed", "zero0"]}.items():
             self.assertEqual(self.answers(name, *words), alone, name)
+
+    def test_a_row_that_looks_back_a_window_is_answered_alike_beside_any_others(self):
+        self.model = make_model(self.folder, "mistral")
+        config = self.model / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "sliding_window": 6}))
+        self.rows = make_rows(self.folder, count=7, images=False)
+        alone = self.answers("alone.jsonl", "--batch_size", 1, tokens=20)
+        self.assertGreater(len({row["response"] for row in alone}), 3)
+        for name, words in {"batch": ["--batch_size", 4], "zero3": ["--nproc", 2, "--batch_size", 3, "--deepspeed", "zero3"]}.items():
+            self.assertEqual(self.answers(name, *words, tokens=20), alone, name)
 
     def test_a_sampled_answer_depends_on_the_seed_alone(self):
         words = ["--temperature", 1.5, "--top_p", 0.9, "--seed", 7]
@@ -82,7 +92,7 @@ class Infer(Story):
         rows = self.folder / "one.jsonl"
         rows.write_text("".join(json.dumps(row) + "\n" for row in (
             {"query": "<image>" + question, "images": [str(picture)]}, {"query": question, "images": [str(picture)]})))
-        for family in ("llava", "qwen2_5_vl", "internvl"):
+        for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm"):
             model = make_model(self.folder / "each", family)
             base = ["infer", "--model", model, "--max_new_tokens", 8]
             out = self.folder / f"{family}.jsonl"

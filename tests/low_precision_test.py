@@ -35,6 +35,13 @@ class LowPrecision(Story):
         done = self.lockstep(*sft_words(model, rows, out, **flags), env=env, expect=expect)
         return out, done
 
+    def test_windows_hold_without_our_kernels(self):
+        """Where LibTorch's attention gets some queries at a time: outputs, gradients and tokens of transformers."""
+        for env in (NONE, OLD):
+            for dtype in ("fp32", "bf16"):
+                with self.subTest(env=env, dtype=dtype):
+                    self.lockstep("verify", FIXTURES / "oracle" / "odd" / "mistral", "--dtype", dtype, env=env, expect=0)
+
     def test_training_follows_float32_in_every_stage(self):
         rows = make_rows(self.folder)
         for family in ("llava", "qwen2_5_vl"):

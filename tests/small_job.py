@@ -1,9 +1,18 @@
 """A job that trains in seconds: a tiny random model, rows with and without drawn images, and readers of what a run writes."""
 import json
+import math
 import struct
 import zlib
 
 from story import run
+
+
+def wav(seconds, pitch=440, rate=16000):
+    """A tone as 16-bit samples."""
+    count = int(seconds * rate)
+    samples = b"".join(struct.pack("<h", int(9000 * math.sin(2 * math.pi * pitch * i / rate))) for i in range(count))
+    head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16, b"data", len(samples))
+    return head + samples
 
 
 def png(width, height, colour):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What git holds: no large files, no paths of somebody's machine, no package hosts, no leftovers of a merge.
+"""What git holds: no large files, no paths of somebody's machine, no package hosts, no leftovers of a merge, no planted error
+without its place.
 
 Usage: check_repo.py [ROOT]   prints one line a finding, exits 1 if there is any.
 """
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 MAX_BYTES = 1 << 20
@@ -50,6 +52,15 @@ def findings(root, path):
         yield text.count("\n") + 1, "no newline at the end"
 
 
+def planted(root):
+    """(line, message) of the planted errors that no source has a place for any more."""
+    listed = root / "tests" / "mutations.toml"
+    for entry in tomllib.loads(listed.read_text())["mutation"] if listed.exists() else []:
+        found = (root / entry["file"]).read_text().count(entry["find"])
+        if found != 1:
+            yield 0, f"\"{entry['name']}\": expected what it changes once in {entry['file']}, found it {found} times"
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
     tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True).stdout.decode()
@@ -59,6 +70,9 @@ def main():
         for line, message in findings(root, path):
             print(f"{path}:{line}: {message}")
             count += 1
+    for line, message in planted(root):
+        print(f"tests/mutations.toml:{line}: {message}")
+        count += 1
     print(f"{len(paths)} files, {count} findings")
     return 1 if count else 0
 

@@ -24,9 +24,9 @@ out=build/fuzz
 mkdir -p "$out/objects" "$out/found" "$out/$1"
 # What the targets read with, and nothing that needs LibTorch: instrumented, so that new paths are seen as such.
 mapfile -t sources < <(
-  ls src/lockstep/base/*.cpp src/lockstep/text/*.cpp src/lockstep/text/jinja/*.cpp src/lockstep/data/*.cpp src/lockstep/guard/{frames,tree_key}.cpp \
+  ls src/lockstep/base/*.cpp src/lockstep/text/*.cpp src/lockstep/text/{jinja,sentencepiece}/*.cpp src/lockstep/data/*.cpp src/lockstep/guard/{frames,tree_key}.cpp \
     src/lockstep/model/{hf_config,safetensors_header,stored_tensor,zip_members,pickle,pickle_reader,torch_tensor,torch_file}.cpp src/lockstep/tensor/spec.cpp src/lockstep/state/{trainer_state,checkpoint_manifest}.cpp \
-    src/lockstep/zoo/read_{text,rope}_config.cpp tests/fuzz/{reading_targets,libfuzzer}.cpp | grep -vE "_test.cpp|data/(dataset|loader|shapes|processor|text_only_processor|epoch_order|random|row_index|sample_view|encode_image).cpp")
+    src/lockstep/zoo/read_{text_config,rope_config,windows,activation}.cpp tests/fuzz/{reading_targets,libfuzzer}.cpp | grep -vE "_test.cpp|data/(dataset|loader|log_mel|shapes|processor|unbuilt_media|epoch_order|random|row_index|sample_view|encode_image).cpp")
 make_object() {
   local object=build/fuzz/objects/${1//\//_}.o
   [ "$object" -nt "$1" ] && [ -z "$(find src tests/fuzz -name '*.h' -newer "$object" -print -quit)" ] && return
@@ -40,7 +40,7 @@ printf '%s\0' "${sources[@]}" | xargs -0 -n1 -P "${JOBS:-1}" bash -ec 'make_obje
 objects=()
 for source in "${sources[@]}"; do objects+=("$out/objects/${source//\//_}.o"); done
 "$clang" -fsanitize=fuzzer,address,undefined -o "$out/fuzz" "${objects[@]}" \
-  -lfmt -lpcre2-8 -lutf8proc -ljpeg -lpng -lwebp -lxxhash -lyaml-cpp
+  -lfmt -lpcre2-8 -lutf8proc -ljpeg -lpng -lwebp -lsndfile -lsoxr -lxxhash -lyaml-cpp
 export LOCKSTEP_FUZZ_TARGET=$1
 # A seed past a budget of steps takes some seconds under the sanitizer; what takes longer is a finding.
 "$out/fuzz" -max_total_time="${2:-300}" -rss_limit_mb=3000 -timeout=25 -max_len=65536 -artifact_prefix="$out/found/$1-" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tools/wheel.py BUILD OUTPUT_DIR     packs the built binary as a Python wheel: `pip install` it where torch is or will be.
 
-The wheel holds the binary and the system's libraries that it is linked with (fmt, yaml-cpp, the picture formats), not
+The wheel holds the binary and the system's libraries that it is linked with (fmt, yaml-cpp, the formats of pictures and sound), not
 LibTorch: that is the torch wheel's, of the same version, which pip fetches. It runs on systems whose C library is as new
 as this machine's.
 """

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/data/log_mel.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/plan/device_map.h"
 #include "lockstep/zoo/registry.h"
@@ -35,8 +36,20 @@ void device_map(std::string_view bytes) {
   if (map.devices.size() != model.blocks.size()) std::abort();
 }
 
+void audio_config(std::string_view bytes) {
+  const LogMelConfig config =
+      read_log_mel_config(parse_json(bytes, "preprocessor_config.json"), "preprocessor_config.json");
+  const LogMel mel = LogMelMaker(config).make(std::vector<float>(300, 0.5F), "clip");
+  if (mel.values.size() != static_cast<size_t>(mel.bins * mel.frames)) std::abort();
+  for (const float value : mel.values) {
+    if (!(value >= -2 && value < 100)) std::abort();
+  }
+}
+
 }  // namespace
 
-std::vector<Target> model_targets() { return {{"config", config}, {"device_map", device_map}}; }
+std::vector<Target> model_targets() {
+  return {{"config", config}, {"device_map", device_map}, {"audio_config", audio_config}};
+}
 
 }  // namespace lockstep::fuzz

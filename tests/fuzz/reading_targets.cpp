@@ -14,10 +14,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/data/audio.h"
 #include "lockstep/data/clip_image.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/patch_image.h"
 #include "lockstep/data/sample.h"
+#include "lockstep/data/slice_image.h"
 #include "lockstep/guard/frames.h"
 #include "lockstep/guard/tree_key.h"
 #include "lockstep/model/hf_config.h"
@@ -28,6 +30,7 @@
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/trainer_state.h"
 #include "lockstep/text/chat_template.h"
+#include "lockstep/text/sentencepiece/test_piece_file.h"
 #include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/read_text_config.h"
 
@@ -83,18 +86,47 @@ void torch_pickle(std::string_view bytes) {
   copy_some(parse_torch_file(test_torch::as_bytes(file), "m.bin"), test_torch::as_bytes(file));
 }
 
-void tokenizer(std::string_view bytes) {
-  const fs::path folder = fresh_folder();
-  write(folder / "tokenizer.json", bytes);
+/// Texts there and back, with whatever tokenizer the folder has.
+void use_tokenizer(const fs::path& folder) {
   const Tokenizer made = Tokenizer::load(folder);
-  const auto ids = made.encode(" Hello w\u00f6rld 123\n\n  <s>\xff aaaaaaaa", {.add_special_tokens = true});
+  const auto ids =
+      made.encode(" Hello w\u00f6rld 123\n\n  <s>\xff aaaaaaaa\u3000<x> \u2581ab", {.add_special_tokens = true});
   for (const int32_t id : ids) {
     if (id < 0 || id >= made.vocab_size()) std::abort();  // would be looked up outside the embedding
   }
   (void)made.decode(ids, false);
+  std::string streamed;
   StreamDecoder stream(made, true);
-  for (const int32_t id : ids) (void)stream.push(id);
-  (void)stream.finish();
+  for (const int32_t id : ids) streamed += stream.push(id);
+  streamed += stream.finish();
+  if (streamed != made.decode(ids, true)) std::abort();
+}
+
+void tokenizer(std::string_view bytes) {
+  const fs::path folder = fresh_folder();
+  write(folder / "tokenizer.json", bytes);
+  use_tokenizer(folder);
+}
+
+void tokenizer_model(std::string_view bytes) {
+  const fs::path folder = fresh_folder();
+  write(folder / "tokenizer.model", bytes);
+  use_tokenizer(folder);
+}
+
+/// The files beside a tokenizer.model: one object with the three of them.
+void tokenizer_side(std::string_view bytes) {
+  static const std::string model =
+      test_pieces::File().add("\u2581", -3).add("a", -1).add("\u2581a", -2).add_bytes().bytes();
+  Json files;
+  JsonFault fault;
+  if (!try_parse_json(bytes, files, fault) || !files.is_object()) return;
+  const fs::path folder = fresh_folder();
+  write(folder / "tokenizer.model", model);
+  for (const std::string name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+    if (files.contains(name)) write(folder / name, files.at(name).dump());
+  }
+  use_tokenizer(folder);
 }
 
 void chat_template(std::string_view bytes) {
@@ -113,6 +145,15 @@ void image(std::string_view bytes) {
     std::abort();
 }
 
+void audio(std::string_view bytes) {
+  // A small file may hold hours of silence: what is allowed and only slow is another matter.
+  const Audio made = decode_audio(bytes, "clip", {.max_seconds = 40, .why = "the fuzzer is impatient"});
+  if (made.samples.empty()) std::abort();
+  for (const float sample : made.samples) {
+    if (!(sample > -1e9F && sample < 1e9F)) std::abort();
+  }
+}
+
 void picture_config(std::string_view bytes) {
   const Json json = parse_json(bytes, "preprocessor_config.json");
   const Image grey{.width = 40, .height = 30, .pixels = std::vector<uint8_t>(40 * 30 * 3, 90)};
@@ -122,6 +163,11 @@ void picture_config(std::string_view bytes) {
     if (clip.shortest_edge < 500 && clip.height < 500 && clip.width < 500 && clip.crop_height < 500 &&
         clip.crop_width < 500)
       (void)clip_pixels(grey, clip, "picture");
+  } catch (const UserError&) {
+  }
+  try {
+    const SliceImageConfig slices = read_slice_image_config(json, "preprocessor_config.json");
+    if (slices.resolution < 500) (void)slice_pixels(grey, slices, "picture");
   } catch (const UserError&) {
   }
   const PatchImageConfig patch = read_patch_image_config(json, "preprocessor_config.json");
@@ -194,8 +240,11 @@ std::vector<Target> reading_targets() {
           {"torch_file", torch_file},
           {"torch_pickle", torch_pickle},
           {"tokenizer", tokenizer},
+          {"tokenizer_model", tokenizer_model},
+          {"tokenizer_side", tokenizer_side},
           {"template", chat_template},
           {"image", image},
+          {"audio", audio},
           {"picture_config", picture_config},
           {"text_config", text_config},
           {"trainer_state", trainer_state},

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from small_job import make_model, png, sft_words  # noqa: E402
+from small_job import make_model, png, sft_words, wav  # noqa: E402
 from story import Story, kill_when_rows_are_kept, main, start  # noqa: E402
 
 
@@ -52,6 +52,30 @@ class EmbeddingUnderZero3(Story):
                     _, rows = self.embed(f"{stage}-{ranks}", "--batch_size", 3, "--stage", stage, "--nproc", ranks,
                                          "--deepspeed", zero)
                     self.assertEqual(rows, alone)
+
+    def test_so_with_slices_of_which_each_picture_has_as_many_as_it_likes(self):
+        """get_vllm_embedding is MiniCPM's."""
+        self.model = make_model(self.folder, "minicpm_v_2_6")
+        (self.folder / "red.png").write_bytes(png(150, 40, (220, 20, 20)))
+        _, alone = self.embed("slices-1", "--batch_size", 3, "--stage", "inputs")
+        self.assertEqual([row["id"] for row in alone], [f"row-{i}" for i in range(self.ROWS)])
+        for ranks in (2, 4):
+            _, rows = self.embed(f"slices-{ranks}", "--batch_size", 3, "--stage", "inputs", "--nproc", ranks, "--deepspeed", "zero3")
+            self.assertEqual(rows, alone)
+
+    def test_so_with_sound_that_only_some_rows_hold(self):
+        self.model = make_model(self.folder, "minicpm_o_2_6")
+        lines = self.rows.read_text().splitlines()
+        for i, row in enumerate(map(json.loads, lines)):
+            if i % 3 == 1:
+                (self.folder / f"{i}.wav").write_bytes(wav(0.2 + 0.1 * i))
+                lines[i] = json.dumps(row | {"audio": str(self.folder / f"{i}.wav")})
+        self.rows.write_text("\n".join(lines) + "\n")
+        _, alone = self.embed("sound-1", "--batch_size", 3, "--stage", "inputs")
+        self.assertFalse([row for row in alone if "error" in row])
+        for ranks in (2, 3):
+            _, rows = self.embed(f"sound-{ranks}", "--batch_size", 3, "--stage", "inputs", "--nproc", ranks, "--deepspeed", "zero3")
+            self.assertEqual(rows, alone)
 
     def test_the_merged_inputs_hold_one_vector_a_token(self):
         _, rows = self.embed("inputs", "--stage", "inputs", "--nproc", 2)

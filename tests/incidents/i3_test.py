@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from small_job import losses, make_model, make_rows, sft_words  # noqa: E402
-from story import Story, main  # noqa: E402
+from story import ROOT, Story, main  # noqa: E402
 
 
 class UnevenMemory(Story):
@@ -40,6 +40,15 @@ class UnevenMemory(Story):
                 self.assertLessEqual(max(found) / min(found), 1.10 * 1.05)
                 for said, was in zip(peaks, found):
                     self.assertLessEqual(was, 1.02 * said)
+
+    def test_the_reports_own_model_at_its_own_size(self):
+        """InternVL2.5-26B: a tower of 45 layers before 48 that are three times as large."""
+        model = ROOT / "configs" / "InternVL2.5-26B"
+        for devices in (2, 4, 8):
+            done = self.lockstep("plan", "--model", model, "--device_map", "auto", "--virtual_devices", devices, "--nproc", 1, "--json", expect=0)
+            peaks = [device["peak"] for device in json.loads(done.stdout)["memory"]["devices"]]
+            self.assertEqual(len(peaks), devices)
+            self.assertLessEqual(max(peaks) / min(peaks), 1.10)
 
     def test_zero3_by_one_word_needs_less_and_gives_the_same_losses(self):
         peaks = {}

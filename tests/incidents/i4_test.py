@@ -128,7 +128,8 @@ class OneWord(Story):
         cases = [
             (("--train", "vision,llm", "--no_build", "vision"), "--train vision,llm: vision is not built (--no_build vision"),
             (("--train", "llm", "--freeze", "llm"), "contradict each other about llm"),
-            (("--train", "llm,talker"), 'expected a list of llm, vision, projector, found "talker"'),
+            (("--train", "llm,talker"), "expected components of this llava model (llm, vision, projector), found talker"),
+            (("--train", "llm,voice"), 'expected a list of llm, vision, projector, audio, audio_projector, talker, found "voice"'),
             (("--no_build", "llm"), "the language model cannot be left out"),
             (("--no_build", "projector"), "nobody would read what vision computes then"),
             (("--freeze", "llm,vision,projector"), "nothing is left to train"),

@@ -34,11 +34,12 @@ def families():
     """name -> (make(ctx, name), verify(folder)); imported lazily so that one family can run alone."""
     import importlib
     table = {
-        "qwen2": "fam_text", "llama": "fam_text", "qwen3": "fam_text", "llava": "fam_llava",
-        "qwen2_5_vl": "fam_qwen_vl", "qwen3_vl": "fam_qwen_vl", "internvl": "fam_internvl",
-        "qwen2_5_omni": "fam_omni", "minicpm_v_2_6": "fam_minicpm", "minicpm_o_2_6": "fam_minicpm",
+        "qwen2": "fam_text", "llama": "fam_text", "mistral": "fam_text", "qwen3": "fam_text", "llava": "fam_llava",
+        "qwen2_5_vl": "fam_qwen_vl", "qwen3_vl": "fam_qwen_vl", "internvl": "fam_internvl", "internvl_internlm2": "fam_internvl",
+        "qwen2_5_omni": "fam_omni", "minicpm_v_2_6": "fam_minicpm", "minicpm_o_2_6": "fam_minicpm", "omnilmm": "fam_omnilmm",
         "tokenizers": "fam_tokenizers", "chat_templates": "fam_chat", "image_preprocess": "fam_images", "image_sizes": "fam_image_sizes",
         "audio_preprocess": "fam_audio", "train_qwen2": "fam_training", "train_llava": "fam_training",
+        "sentencepiece": "fam_sentencepiece", "sentencepiece_small": "fam_sentencepiece",
     }
     return {k: (lambda mod=v: importlib.import_module("oraclelib." + mod)) for k, v in table.items()}
 

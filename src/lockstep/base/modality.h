@@ -40,6 +40,7 @@ class Modalities {
     bits_ |= other.bits_;
     return *this;
   }
+  constexpr Modalities without(Modalities other) const { return from_bits(bits_ & ~other.bits_); }
   constexpr bool operator==(const Modalities&) const = default;
 
   std::string names() const;  // "image, video"
@@ -49,6 +50,7 @@ class Modalities {
   int64_t bits_ = 0;
 };
 
+inline constexpr Modalities kMedia{Modality::kImage, Modality::kVideo, Modality::kAudio};
 /// What a tower for pictures runs on: a film is pictures.
 inline constexpr Modalities kPictures{Modality::kImage, Modality::kVideo};
 

@@ -13,12 +13,12 @@ void add_component_flags(CLI::App& app, ComponentChoice& f, bool rates) {
   app.add_option("--freeze", f.freeze, "a list as well: freezes these; without --train, trains the others")
       ->group(group);
   app.add_option("--freeze_llm", f.freeze_llm, "the language model (default: false)")->group(group);
-  app.add_option("--freeze_vit", f.freeze_vit, "the vision tower (default: true)")->group(group);
-  app.add_option("--freeze_aligner", f.freeze_aligner, "the projector (default: true)")->group(group);
+  app.add_option("--freeze_vit", f.freeze_vit, "the towers, for pictures and for sound (default: true)")->group(group);
+  app.add_option("--freeze_aligner", f.freeze_aligner, "the projectors (default: true)")->group(group);
   app.add_option("--freeze_parameters", f.freeze_parameters, "prefixes of blocks to freeze")->group(group);
   if (!rates) return;
-  app.add_option("--vit_lr", f.vit_lr, "learning rate of the vision tower (default: --learning_rate)")->group(group);
-  app.add_option("--aligner_lr", f.aligner_lr, "learning rate of the projector (default: --learning_rate)")
+  app.add_option("--vit_lr", f.vit_lr, "learning rate of the towers (default: --learning_rate)")->group(group);
+  app.add_option("--aligner_lr", f.aligner_lr, "learning rate of the projectors (default: --learning_rate)")
       ->group(group);
   app.add_option("--component_lr", f.component_lr, "learning rates by component: vision=1e-5,projector=1e-4")
       ->group(group);

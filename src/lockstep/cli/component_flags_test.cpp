@@ -25,7 +25,12 @@ ComponentChoice parse(const std::vector<std::string>& args) {
   return flags;
 }
 
-Components frozen(const std::vector<std::string>& args) { return parse(args).frozen(); }
+/// Of a model that sees.
+Components frozen(const std::vector<std::string>& args) {
+  Components all = parse(args).frozen();
+  for (const Component other : {Component::kAudio, Component::kAudioProjector, Component::kTalker}) all.erase(other);
+  return all;
+}
 
 Model model_of(bool sees) {
   Model model{.family = sees ? "llava" : "qwen2"};
@@ -56,7 +61,7 @@ TEST(ComponentFlags, ListsSayWhatIsTrainedAndWhatIsFrozen) {
 TEST(ComponentFlags, ContradictionsAreRefused) {
   EXPECT_NE(refusal([] {
               frozen({"--train", "llm,vit", "--freeze", "vision"});
-            }).find("--train llm,vision and --freeze vision contradict each other about vision"),
+            }).find("--train llm,vit and --freeze vision contradict each other about vision"),
             std::string::npos);
   EXPECT_NE(refusal([] {
               frozen({"--train", "vision", "--freeze_vit", "true"});
@@ -67,7 +72,9 @@ TEST(ComponentFlags, ContradictionsAreRefused) {
             }).find("--freeze_vit false: --freeze says that vision is frozen"),
             std::string::npos);
   const std::string slip = refusal([] { frozen({"--train", "vison"}); });
-  EXPECT_NE(slip.find("expected a list of llm, vision, projector, found \"vison\""), std::string::npos) << slip;
+  EXPECT_NE(slip.find("expected a list of llm, vision, projector, audio, audio_projector, talker, found \"vison\""),
+            std::string::npos)
+      << slip;
   EXPECT_NE(slip.find("did you mean vision?"), std::string::npos) << slip;
 }
 
@@ -77,12 +84,26 @@ TEST(ComponentFlags, RatesAreRatiosOfTheLearningRate) {
   EXPECT_TRUE(ratios({"--vit_lr", "none"}).empty());
   const auto both =
       ratios({"--freeze_vit", "false", "--freeze_aligner", "false", "--vit_lr", "1e-5", "--aligner_lr", "0"});
-  ASSERT_EQ(both.size(), 2u);
+  ASSERT_EQ(both.size(), 4u) << "of both towers and both projectors, whatever of them a model has";
   EXPECT_DOUBLE_EQ(both.at(kVision), 0.1);
   EXPECT_EQ(both.at(kProjector), 0.0);
   const auto listed = ratios({"--train", "llm,vision", "--component_lr", "vision=2e-4,llm=1e-5", "--vit_lr", "2e-4"});
   EXPECT_DOUBLE_EQ(listed.at(kVision), 2.0);
   EXPECT_DOUBLE_EQ(listed.at(kLlm), 0.1);
+}
+
+TEST(ComponentFlags, MsSwiftsWordsStandForTowersAndProjectorsOfEveryKind) {
+  const Components all = parse({}).frozen();
+  EXPECT_EQ(all, (Components{kVision, kProjector, Component::kAudio, Component::kAudioProjector, Component::kTalker}));
+  EXPECT_EQ(parse({"--train", "vit"}).frozen(),
+            (Components{kLlm, kProjector, Component::kAudioProjector, Component::kTalker}));
+  EXPECT_EQ(parse({"--freeze", "aligner"}).frozen(),
+            (Components{kProjector, Component::kAudioProjector, Component::kTalker}));
+  EXPECT_FALSE(parse({"--train", "generator"}).frozen().contains(Component::kTalker));
+  EXPECT_FALSE(parse({"--freeze_vit", "false"}).frozen().contains(Component::kAudio));
+  const auto ratios = parse({"--train", "llm,audio", "--vit_lr", "1e-5"}).rate_ratios(1e-4);
+  EXPECT_EQ(ratios.size(), 1u) << "the tower that is frozen has no rate";
+  EXPECT_TRUE(ratios.contains(Component::kAudio));
 }
 
 TEST(ComponentFlags, RatesThatSayNothingAreRefused) {
@@ -101,8 +122,13 @@ TEST(ComponentFlags, RatesThatSayNothingAreRefused) {
 
 TEST(ComponentFlags, WhatIsNotBuiltIsNotTrained) {
   const auto why = [](const std::vector<std::string>& args) {
-    return refusal([&] { parse(args).check_unbuilt({kVision}); });
+    return refusal([&] { parse(args).check_unbuilt({kVision}, {Component::kAudio}); });
   };
+  EXPECT_EQ(refusal([] {
+              parse({"--train", "vit,llm"}).check_unbuilt({kVision});
+            }),
+            "none")
+      << "a model that hears has another tower to train";
   EXPECT_EQ(why({}), "none");
   EXPECT_EQ(why({"--train", "llm"}), "none");
   EXPECT_EQ(why({"--freeze", "vision"}), "none") << "frozen and not built do not contradict each other";

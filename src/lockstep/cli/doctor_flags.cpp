@@ -44,7 +44,7 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
 
 ExamineOptions DoctorFlags::options(const Env& env) const {
   ExamineOptions out = given;
-  out.job.run = run.options();
+  out.job.run = run.options(env);
   out.job.rows = rows.options(env);
   return out;
 }

@@ -64,7 +64,7 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
 
 EmbeddingOptions EmbedFlags::options(const Env& env) const {
   EmbeddingOptions out = given;
-  out.run = run.options();
+  out.run = run.options(env);
   out.rows = rows.options(env);
   if (stage == "inputs") out.embedding.extent = Extent::kInputs;
   if (pooling == "last") out.embedding.pooling = Pooling::kLast;

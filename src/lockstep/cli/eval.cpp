@@ -33,7 +33,7 @@ struct EvalFlags {
 
   EvaluationOptions options(const Env& env) const {
     EvaluationOptions out = given;
-    out.run = run.options();
+    out.run = run.options(env);
     out.rows = rows.options(env);
     out.metric.search_path = env.text("PATH").value_or("");
     return out;

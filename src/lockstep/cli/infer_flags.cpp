@@ -75,7 +75,7 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
 
 AnswerFileOptions InferFlags::options(const Env& env) const {
   AnswerFileOptions out = given;
-  out.run = run.options();
+  out.run = run.options(env);
   out.rows = rows.options(env);
   out.sampling.seed = out.rows.seed;
   return out;

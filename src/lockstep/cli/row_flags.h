@@ -1,4 +1,4 @@
-// Flags of how rows are read and prepared, and the environment variables that Qwen's processors are known by.
+// Flags of how rows are read and prepared.
 #pragma once
 
 #include <string>
@@ -16,14 +16,9 @@ struct RowFlags {
   RowOptions given;  // what a flag says as it is
   std::string truncation_strategy = "delete";
 
-  /// With ROOT_IMAGE_DIR, MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM,
-  /// VIDEO_MAX_NUM and FPS, where
-  /// they are set. Throws UserError(kUsage).
+  /// With ROOT_IMAGE_DIR and what read_media_environment reads. Throws UserError(kUsage).
   RowOptions options(const Env& env) const;
 };
 void add_row_flags(CLI::App& app, RowFlags& flags);
-
-/// Throws UserError(kUsage).
-void read_media_environment(const Env& env, MediaOptions& media);
 
 }  // namespace lockstep

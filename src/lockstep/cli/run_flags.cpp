@@ -11,6 +11,7 @@
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/component_choice.h"
 #include "lockstep/plan/max_memory.h"
+#include "lockstep/session/media_environment.h"
 
 namespace lockstep {
 namespace {
@@ -177,12 +178,13 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
   return out;
 }
 
-RunOptions RunFlags::options() const {
+RunOptions RunFlags::options(const Env& env) const {
   RunOptions out = given;
   if (!torch_dtype.empty()) out.dtype = dtype_from_flag(torch_dtype);
   const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);
+  out.variables = media_variables(env);
   out.transport = transport_from_flag(transport);
   out.judge = judge();
   out.guard = guard_from(guard);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/env.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/session/run_options.h"
 
@@ -22,7 +23,7 @@ struct RunFlags {
   std::vector<std::string> offload;  // "optimizer", "params", "none"
 
   /// All of it. Throws UserError(kUsage).
-  RunOptions options() const;
+  RunOptions options(const Env& env) const;
   JudgeOptions judge() const;
   bool offloads(const std::string& what) const;
 

@@ -149,7 +149,7 @@ std::string ignored_of_deepspeed(const std::string& flag) {
 
 FineTuneOptions SftFlags::options(const Env& env) const {
   FineTuneOptions out = given;
-  out.run = run.options();
+  out.run = run.options(env);
   out.rows = rows.options(env);
   if (!reduce_dtype.empty()) {
     out.reduce_dtype = dtype_from_flag(reduce_dtype);

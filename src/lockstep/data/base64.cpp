@@ -60,7 +60,7 @@ std::string decode_base64(std::string_view text, const std::string& where) {
 std::string decode_data_uri(std::string_view uri, const std::string& where) {
   const size_t comma = uri.find(',');
   if (comma == std::string_view::npos) {
-    throw data_error(fmt::format("{}: expected \"data:image/png;base64,...\", found no comma", where));
+    throw data_error(fmt::format("{}: expected \"data:...;base64,...\", found no comma", where));
   }
   const std::string_view type = uri.substr(0, comma);
   if (type != "data:" && !type.ends_with(";base64")) {

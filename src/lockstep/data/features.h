@@ -22,7 +22,8 @@ struct MediaBlock {
   std::map<std::string, std::vector<int64_t>> facts =
       {};  // what a tower must know besides, by slot: a batch has [media, n]
   double step_seconds =
-      0;  // of a video: from one group of frames, that a tower takes as one, to the next; 0: a picture
+      0;                // of a video: from one group of frames, that a tower takes as one, to the next; 0: a picture
+  int64_t columns = 0;  // of a part of a picture: how many stand beside one another in its grid; 0: a whole
   std::vector<int32_t> places = {};  // in input_ids, rising: they receive the block's features
 };
 

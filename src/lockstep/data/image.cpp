@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
-#include "lockstep/data/base64.h"
 #include "lockstep/data/image_codecs.h"
+#include "lockstep/data/media_bytes.h"
 
 namespace lockstep {
 
@@ -72,26 +71,8 @@ Image decode_image(std::string_view bytes, const std::string& where) {
 }
 
 Image load_image(const std::string& reference, const std::string& where) {
-  if (reference.starts_with("data:")) {
-    const std::string name = fmt::format("{}: image {}...", where, reference.substr(0, 32));
-    return decode_image(decode_data_uri(reference, name), name);
-  }
-  std::error_code ignored;
-  const auto status = std::filesystem::status(reference, ignored);
-  const std::string name = fmt::format("{}: image {}", where, reference);
-  if (!std::filesystem::exists(status)) {
-    throw data_error(fmt::format("{}: no such file", name),
-                     "relative paths are taken from the data file's folder, or from ROOT_IMAGE_DIR when it is set");
-  }
-  if (!std::filesystem::is_regular_file(status))
-    throw data_error(fmt::format("{}: expected a file, found a folder", name));
-  std::string bytes;
-  try {
-    bytes = read_text(reference);
-  } catch (const UserError& error) {  // a disk or network that fails now and then: which row it was must be known
-    throw data_error(fmt::format("{}: {}", where, error.message()), error.hint());
-  }
-  return decode_image(bytes, name);
+  const MediaBytes media = media_bytes(reference, "image", where, kMaxTextFile);
+  return decode_image(media.bytes, media.name);
 }
 
 }  // namespace lockstep

@@ -2,13 +2,17 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 namespace {
 
 class LimitedProcessor final : public Processor {
  public:
-  LimitedProcessor(std::unique_ptr<Processor> inner, int64_t max_positions)
-      : inner_(std::move(inner)), max_positions_(max_positions) {}
+  LimitedProcessor(std::unique_ptr<Processor> inner, const PositionLimit& limit)
+      : inner_(std::move(inner)), limit_(limit) {}
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
     return inner_->train_features(sample, limited(options));
@@ -22,19 +26,30 @@ class LimitedProcessor final : public Processor {
 
  private:
   ProcessOptions limited(ProcessOptions options) const {
-    options.max_positions = max_positions_;
+    limit_.check_length(options.max_length);
+    options.max_positions = limit_.positions;
     return options;
   }
 
   std::unique_ptr<Processor> inner_;
-  int64_t max_positions_;
+  PositionLimit limit_;
 };
 
 }  // namespace
 
-std::unique_ptr<Processor> limited_to_positions(std::unique_ptr<Processor> inner, int64_t max_positions) {
-  if (max_positions <= 0) return inner;
-  return std::make_unique<LimitedProcessor>(std::move(inner), max_positions);
+void PositionLimit::check_length(int64_t max_length) const {
+  if (!ends || max_length <= positions) return;
+  throw usage_error(
+      fmt::format(
+          "--max_length: expected at most the model's {} positions, found {}: its rope is \"dynamic\", and beyond "
+          "them what a row gives depends on the rows before and beside it",
+          positions, max_length),
+      fmt::format("--max_length {}, or another rope in config.json", positions));
+}
+
+std::unique_ptr<Processor> limited_to_positions(std::unique_ptr<Processor> inner, const PositionLimit& limit) {
+  if (limit.positions <= 0) return inner;
+  return std::make_unique<LimitedProcessor>(std::move(inner), limit);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,15 @@
 
 namespace lockstep {
 
-/// Rows are limited to `max_positions` tokens where ProcessOptions::max_length is 0. `max_positions` of 0: no limit.
-std::unique_ptr<Processor> limited_to_positions(std::unique_ptr<Processor> inner, int64_t max_positions);
+struct PositionLimit {
+  int64_t positions = 0;  // 0: none
+  bool ends = false;      // rows beyond them have no one result: --max_length may not ask for any
+
+  /// Throws UserError(kUsage) where `max_length` (0: none) asks for rows that have no one result.
+  void check_length(int64_t max_length) const;
+};
+
+/// Rows are limited to so many tokens where ProcessOptions::max_length is 0.
+std::unique_ptr<Processor> limited_to_positions(std::unique_ptr<Processor> inner, const PositionLimit& limit);
 
 }  // namespace lockstep

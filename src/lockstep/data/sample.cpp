@@ -255,9 +255,10 @@ size_t media_count(const Sample& sample, Modality kind) {
   }
 }
 
-std::string describe_media(const Sample& sample) {
+std::string describe_media(const Sample& sample, Modalities of) {
   std::vector<std::string> kinds;
   for (const Modality kind : kMediaKinds) {
+    if (!of.has(kind)) continue;
     const size_t count = media_count(sample, kind);
     if (count > 0) kinds.push_back(fmt::format("{} {}{}", count, modality_name(kind), count == 1 ? "" : "s"));
   }

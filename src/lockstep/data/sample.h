@@ -49,8 +49,8 @@ struct Sample {
 };
 
 size_t media_count(const Sample& sample, Modality kind);
-/// "2 images and 1 audio"; "" for text alone.
-std::string describe_media(const Sample& sample);
+/// "2 images and 1 audio", of some kinds; "" where there are none.
+std::string describe_media(const Sample& sample, Modalities of = kMedia);
 /// All files and data: URIs that the row refers to, frames of videos one by one.
 std::vector<std::string> media_references(const Sample& sample);
 

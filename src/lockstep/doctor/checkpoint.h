@@ -10,6 +10,7 @@
 
 #include "lockstep/doctor/check_report.h"
 #include "lockstep/model/hf_config.h"
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/zoo/registry.h"
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/mapped_file.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/model/hf_config.h"
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/text/chat_template.h"

@@ -14,7 +14,9 @@ namespace lockstep {
 namespace {
 
 /// How rows and pictures are cut is read by the host, wherever they are (model/model.h).
-bool stays_on_host(const std::string& slot) { return slot.ends_with("_ends") || slot == "grid_thw"; }
+bool stays_on_host(const std::string& slot) {
+  return slot.ends_with("_ends") || slot.ends_with("_grid") || slot == "grid_thw";
+}
 
 std::string name_of_place(const Tensor& tensor) {
   const auto memory = DeviceMemory::of(tensor);

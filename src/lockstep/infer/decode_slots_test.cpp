@@ -91,6 +91,14 @@ TEST(Generate, RowsWithThreeAxesOfPositionsToo) {
   expect_the_same_whatever_the_ranks(qwen_vl_model(), random_picture_row);
 }
 
+TEST(Generate, RowsThatLookBackAWindowToo) {
+  Json config = llava_config(false);
+  config["text_config"]["model_type"] = "mistral";
+  config["text_config"]["sliding_window"] = 5;
+  const HfConfig read(config, "test config");
+  expect_the_same_whatever_the_ranks(family_of(read).build(read), random_row);
+}
+
 /// A row that ends makes room at once: the passes are those that a schedule by hand gives.
 TEST(Generate, AFreeSlotIsFilledInTheNextPassAndNoPassComesAfterTheLastToken) {
   const Model model = llava_model();

@@ -15,6 +15,12 @@ std::string_view component_name(Component component) {
       return "vision";
     case Component::kProjector:
       return "projector";
+    case Component::kAudio:
+      return "audio";
+    case Component::kAudioProjector:
+      return "audio_projector";
+    case Component::kTalker:
+      return "talker";
   }
   return "?";
 }

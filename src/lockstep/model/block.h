@@ -24,9 +24,10 @@ namespace lockstep {
 
 class KvCache;
 
-/// What a person freezes or trains as one: ms-swift's freeze_llm, freeze_vit, freeze_aligner.
-enum class Component : uint8_t { kLlm, kVision, kProjector };
-std::string_view component_name(Component component);  // "llm", "vision", "projector"
+/// What a person freezes or trains as one. ms-swift's vit is both towers, its aligner both projectors, its generator the
+/// talker.
+enum class Component : uint8_t { kLlm, kVision, kProjector, kAudio, kAudioProjector, kTalker };
+std::string_view component_name(Component component);  // "llm", "vision", "projector", "audio", "audio_projector", …
 
 enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
 

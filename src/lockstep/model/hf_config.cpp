@@ -42,7 +42,9 @@ std::optional<int64_t> as_integer(const Json& value) {
 
 HfConfig HfConfig::load(const std::filesystem::path& dir) {
   const auto path = dir / "config.json";
-  return {read_json(path), path.string()};
+  HfConfig config(read_json(path), path.string());
+  config.folder_ = dir;
+  return config;
 }
 
 HfConfig::HfConfig(Json value, std::string where)

@@ -46,11 +46,13 @@ class HfConfig {
   std::vector<int64_t> integers(const std::string& key) const;   // a number counts as a list of one
 
   const Json& json() const;
-  const std::string& where() const { return where_; }  // "config.json text_config"
+  const std::string& where() const { return where_; }              // "config.json text_config"
+  const std::filesystem::path& folder() const { return folder_; }  // that load() read it from; else empty
 
  private:
   std::shared_ptr<const Json> value_;
   std::string where_;
+  std::filesystem::path folder_;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,8 @@
+#include "lockstep/model/key_map.h"
+
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +33,7 @@ Model model_with(int64_t mlp) {
   model.family = "test";
   model.add<Layer>(mlp);
   model.unused = {{"language_model.model.norm2.weight", {8}}};
-  model.dialects = {{"in memory", {{"language_model.model.", "model.language_model."}}}};
+  model.dialects = {{"in memory", {{"language_model.model.*", "model.language_model.*"}}}};
   return model;
 }
 
@@ -81,13 +85,13 @@ TEST_F(KeyMapTest, TakesTheDialectUnderWhichMostKeysAreFound) {
   const Weights other = layer("model.language_model.", 16);
   const KeyMap keys = KeyMap::match(model, other);
   EXPECT_EQ(keys.dialect(), "in memory");
-  EXPECT_EQ(keys.on_disk("language_model.model.layers.0.x"), "model.language_model.layers.0.x");
-  EXPECT_EQ(keys.on_disk("vision.x"), "vision.x");
+  EXPECT_EQ(keys.on_disk("language_model.model.layers.0.x").name, "model.language_model.layers.0.x");
+  EXPECT_EQ(keys.on_disk("vision.x").name, "vision.x");
 }
 
 TEST_F(KeyMapTest, WhatIsOnlyCarriedThroughTellsTheDialectToo) {
   Model model = model_with(16);
-  model.dialects.push_back({"moved", {{"language_model.model.norm2.", "moved."}}});
+  model.dialects.push_back({"moved", {{"language_model.model.norm2.*", "moved.*"}}});
   const Weights moved = layer("language_model.model.", 16, {{"moved.weight", Dtype::kBF16, {8}}});
   const KeyMap keys = KeyMap::match(model, moved);
   EXPECT_EQ(keys.dialect(), "moved");
@@ -144,6 +148,82 @@ TEST_F(KeyMapTest, TensorsThatNoBlockReadsAreRefusedByName) {
       layer("language_model.model.", 16, {{beyond, Dtype::kF32, {8, 16}}, {"stray", Dtype::kF32, {1}}});
   const std::string text = error(model_with(16), more);
   EXPECT_EQ(text.find(beyond + ": found in model.safetensors, expected no such tensor: no block reads it (2 of "), 0U)
+      << text;
+}
+
+/// q, k and v of a decoder as InternLM2 lays them: for each of two key heads its two queries, itself, its value.
+class Attention final : public Block {
+ public:
+  Attention() : Block("model.layers.0", Component::kLlm, Modality::kText) {
+    fused("qkv.weight", {{"model.layers.0.q.weight", {8, 3}},
+                         {"model.layers.0.k.weight", {4, 3}},
+                         {"model.layers.0.v.weight", {4, 3}}});
+  }
+  Flow forward(const Params&, const Flow& in, const Context&) const override { return in; }
+};
+
+Model interleaved_model() {
+  Model model;
+  model.family = "test";
+  model.add<Attention>();
+  model.dialects = {{"published",
+                     {{"model.layers.*.q.*", "layers.*.wqkv.*", {.group = 8, .before = 0, .own = 4}},
+                      {"model.layers.*.k.*", "layers.*.wqkv.*", {.group = 8, .before = 4, .own = 2}},
+                      {"model.layers.*.v.*", "layers.*.wqkv.*", {.group = 8, .before = 6, .own = 2}}}}};
+  model.carried = {"tts."};
+  return model;
+}
+
+TEST_F(KeyMapTest, RowsOfOneStoredTensorAreReadAndWrittenWhereTheyLie) {
+  const Model model = interleaved_model();
+  const Tensor stored = at::arange(16 * 3, at::kFloat).view({16, 3});
+  const Tensor voice = at::arange(5, at::kLong);
+  {
+    SafetensorsWriter out(dir_, {{"layers.0.wqkv.weight", Dtype::kF32, {16, 3}}, {"tts.codes", Dtype::kI64, {5}}});
+    out.write("layers.0.wqkv.weight", stored);
+    out.write("tts.codes", voice);
+    out.finish();
+  }
+  const Weights weights = Weights::open(dir_);
+  const KeyMap keys = KeyMap::match(model, weights);
+  EXPECT_EQ(keys.dialect(), "published");
+  EXPECT_EQ(unmatched(model, weights, keys).carried, std::vector<std::string>{"tts.codes"});
+  const auto rows = [&](std::initializer_list<int64_t> which) {
+    return stored.index_select(0, at::tensor(std::vector<int64_t>(which), at::kLong));
+  };
+  const auto sources = model.blocks[0]->params()[0].sources;
+  EXPECT_TRUE(keys.read(weights, sources[0]).equal(rows({0, 1, 2, 3, 8, 9, 10, 11})));
+  EXPECT_TRUE(keys.read(weights, sources[1]).equal(rows({4, 5, 12, 13})));
+  EXPECT_TRUE(keys.read(weights, sources[2]).equal(rows({6, 7, 14, 15})));
+  const Tensor slice = empty({7}, Dtype::kF32);
+  keys.read_flat(weights, sources[1], 4, slice);
+  EXPECT_TRUE(slice.equal(rows({4, 5, 12, 13}).reshape({12}).narrow(0, 4, 7)));
+
+  SafetensorsWriter again(dir_, {{"layers.0.wqkv.weight", Dtype::kF32, {16, 3}}}, {.stem = "again"});
+  for (const auto& source : sources) write_part(again, keys.on_disk(source.key), keys.read(weights, source));
+  again.finish();
+  EXPECT_TRUE(Weights::open(dir_ / "again.safetensors").read("layers.0.wqkv.weight").equal(stored));
+}
+
+TEST_F(KeyMapTest, AStackedTensorOfAnotherSizeIsNamedWhole) {
+  const Weights narrow = weights({{"layers.0.wqkv.weight", Dtype::kBF16, {12, 3}}});
+  EXPECT_NE(error(interleaved_model(), narrow).find("layers.0.wqkv.weight: expected [16, 3], found bf16[12, 3]"),
+            std::string::npos);
+}
+
+TEST_F(KeyMapTest, AFolderThatMixesNamesIsToldSo) {
+  Model model = model_with(16);
+  model.dialects.push_back({"moved", {{"language_model.model.layers.*.mlp.*", "moved.*.mlp.*"}}});
+  const Weights mixed = weights({{"language_model.model.layers.0.self_attn.q_proj.weight", Dtype::kBF16, {8, 8}},
+                                 {"language_model.model.layers.0.self_attn.k_proj.weight", Dtype::kBF16, {4, 8}},
+                                 {"moved.0.mlp.down_proj.weight", Dtype::kBF16, {8, 16}},
+                                 {"model.language_model.embed_tokens.weight", Dtype::kBF16, {10, 8}}});
+  const std::string text = error(model, mixed);
+  EXPECT_NE(text.find("language_model.model.embed_tokens.weight: expected in"), std::string::npos) << text;
+  EXPECT_NE(
+      text.find("hint: model.language_model.embed_tokens.weight is there: the folder mixes the names of \"moved\" "
+                "and \"in memory\""),
+      std::string::npos)
       << text;
 }
 

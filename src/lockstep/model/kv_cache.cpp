@@ -70,7 +70,7 @@ void KvCache::write(int64_t layer, int64_t slot, const Tensor& k, const Tensor& 
   held(layer, slot).append(k.select(0, 0), v.select(0, 0), capacity_[static_cast<size_t>(slot)]);
 }
 
-Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   check(q.dim() == 4 && q.size(0) == slots() && q.size(2) == 1 && k.size(0) == slots(),
         "KvCache: one token for each slot");
   std::vector<fn::CachedRow> rows(open_.size());
@@ -78,7 +78,8 @@ Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tens
     Held& mine = held(layer, slot);
     if (mine.length == 0) continue;  // free, or its prompt comes later in this pass
     mine.append(k.select(0, slot), v.select(0, slot), capacity_[static_cast<size_t>(slot)]);
-    rows[static_cast<size_t>(slot)] = {&mine.keys, &mine.values, mine.length};
+    rows[static_cast<size_t>(slot)] = {&mine.keys, &mine.values, mine.length,
+                                       window > 0 ? std::max<int64_t>(0, mine.length - window) : 0};
   }
   return fn::cached_attention(q, rows);
 }

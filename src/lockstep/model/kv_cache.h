@@ -33,7 +33,8 @@ class KvCache {
   /// One more token for every slot that holds a prompt: its k, v [slots,K,1,H] are kept, its query q [slots,N,1,H]
   /// looks at all the slot's tokens -> [slots,N,1,H], zeros for other slots. What a slot gets depends on that slot
   /// alone.
-  Tensor step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v);
+  /// `window`: of all the slot's tokens, only the last so many are looked at (0: all); they are kept all the same.
+  Tensor step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0);
 
  private:
   struct Held;

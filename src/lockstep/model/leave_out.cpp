@@ -44,12 +44,13 @@ std::string flag_of(const std::set<Component>& components) {
 
 void check_asked(const Model& model, const std::set<Component>& asked) {
   const auto present = components_of(model);
+  const bool has_one = std::ranges::any_of(present, [&](Component one) { return asked.contains(one); });
+  if (!has_one) {  // a word may stand for several, of which a model has what it has
+    throw usage_error(fmt::format("{}: expected components of this {} model ({}), found {}", flag_of(asked),
+                                  model.family, names_of(present), component_name(*asked.begin())),
+                      "leave it out of the list");
+  }
   for (const Component component : asked) {
-    if (std::ranges::find(present, component) == present.end()) {
-      throw usage_error(fmt::format("{}: expected components of this {} model ({}), found {}", flag_of(asked),
-                                    model.family, names_of(present), component_name(component)),
-                        "leave it out of the list");
-    }
     if (component == Component::kLlm) {
       throw usage_error(
           flag_of(asked) + ": the language model cannot be left out: it reads the rows and makes the loss",
@@ -127,9 +128,22 @@ std::string names_of(const std::vector<Component>& components, std::string_view 
   return join(names, separator);
 }
 
-void leave_out(Model& model, const std::set<Component>& components) {
-  if (components.empty()) return;
-  check_asked(model, components);
+Modalities unread_media(const Model& model) {
+  Modalities read, gone;
+  for (const auto& block : model.blocks) {
+    if (!block->always_runs()) read |= block->runs_on();
+  }
+  for (const auto& left : model.left_out) gone |= left.runs_on;
+  return gone.without(read).without(Modality::kText);
+}
+
+void leave_out(Model& model, const std::set<Component>& named) {
+  if (named.empty()) return;
+  check_asked(model, named);
+  std::set<Component> components;  // of those that the model has
+  for (const Component one : components_of(model)) {
+    if (named.contains(one)) components.insert(one);
+  }
   const auto gone = with_dependants(model, components);
   check_rest(model, components, gone);
   std::vector<std::unique_ptr<Block>> kept;
@@ -143,6 +157,7 @@ void leave_out(Model& model, const std::set<Component>& components) {
     }
     LeftOut& entry = entry_of(model, block->component(), components);
     ++entry.blocks;
+    entry.runs_on |= block->runs_on();
     for (const auto& param : block->params()) {
       if (param.tied) continue;
       entry.tensors.insert(entry.tensors.end(), param.sources.begin(), param.sources.end());

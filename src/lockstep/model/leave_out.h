@@ -22,9 +22,12 @@ std::vector<Component> components_of(const Model& model);
 std::string names_of(const std::vector<Component>& components, std::string_view separator = ", ");
 
 /// Takes the blocks of `components` away, and of those that read nothing else; what was taken stands in
-/// Model::left_out, its tensors in Model::unused. Throws UserError(kUsage) when the model has no such component, when
+/// Model::left_out, its tensors in Model::unused. Throws UserError(kUsage) when the model has none of them, when
 /// the language model is asked for or cannot run without one of them, or when a component that stays would compute what
 /// nobody reads.
 void leave_out(Model& model, const std::set<Component>& components);
+
+/// What rows may not hold since nobody would read it.
+Modalities unread_media(const Model& model);
 
 }  // namespace lockstep

@@ -14,21 +14,14 @@
 #include <vector>
 
 #include "lockstep/model/block.h"
+#include "lockstep/model/dialect.h"
 
 namespace lockstep {
-
-/// Other spellings of the same tensors: a file's key = canonical key with `canonical` (a prefix) replaced by `other`.
-struct PrefixRule {
-  std::string canonical, other;
-};
-struct Dialect {
-  std::string name;               // "transformers 5", "in memory"
-  std::vector<PrefixRule> rules;  // the first that matches is applied
-};
 
 /// Sizes that the rest of the system must know without knowing the family.
 struct ModelDims {
   int64_t vocab = 0, hidden = 0, layers = 0, kv_heads = 0, head_dim = 0, max_positions = 0;
+  bool positions_end = false;  // longer rows have no one result (RopeConfig::grows): nobody may ask for them
 };
 
 /// A component that is not built, although the checkpoint has it. See model/leave_out.h.
@@ -36,6 +29,7 @@ struct LeftOut {
   Component component = Component::kVision;
   bool asked = true;  // false: it has nothing to read without one that was asked to be left out
   int64_t blocks = 0;
+  Modalities runs_on = {};           // of its blocks
   std::vector<ParamSource> tensors;  // they stay in the files, and are carried through on save
 };
 
@@ -47,6 +41,8 @@ struct Model {
   std::vector<ParamSource>
       unused;  // in the checkpoint, never computed with (a tower's last layers): carried through on save
   std::vector<LeftOut> left_out;
+  /// Beginnings of names in the files ("token2wav."): what nobody computes with, saved bit for bit as it came.
+  std::vector<std::string> carried;
   std::vector<Dialect> dialects;  // besides the canonical names
 
   template <typename B, typename... Args>

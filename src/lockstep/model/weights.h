@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/model/model.h"
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
@@ -45,31 +44,5 @@ class Weights {
   explicit Weights(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-/// Canonical keys -> keys in these files, by the dialect under which the most keys are found.
-class KeyMap {
- public:
-  /// Checks every parameter of the model: throws UserError(kCheckpoint) naming the tensor, both shapes, the config key
-  /// that gave the expected one, the nearest name when missing, and how many are missing. A tensor that no block reads
-  /// is refused as well, but for what every reader ignores (Unmatched::derived, a tied head that is stored).
-  static KeyMap match(const Model& model, const Weights& weights);
-  /// The identity, for checkpoints written from scratch.
-  static KeyMap canonical();
-
-  std::string on_disk(const std::string& canonical_key) const;
-  const std::string& dialect() const { return dialect_.name; }
-
- private:
-  Dialect dialect_{"released", {}};
-};
-
-/// What stands in the files and no block uses.
-struct Unmatched {
-  std::vector<std::string> extra;  // tensors that are not read, by their names in the files
-  std::vector<std::string>
-      derived;  // buffers that old versions saved and every reader recomputes: inv_freq, position_ids
-  std::vector<std::string> notices;  // sentences a person should see: a tied head that is stored nevertheless, …
-};
-Unmatched unmatched(const Model& model, const Weights& weights, const KeyMap& keys);
 
 }  // namespace lockstep

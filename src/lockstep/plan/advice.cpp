@@ -93,7 +93,8 @@ Axis batch_axis(const JobShape& job) {
 
 Axis recompute_axis(const JobShape& job, const std::set<Component>& components) {
   if (!job.options.training) return {};
-  const bool towers = components.contains(Component::kVision) && !job.options.recompute_vision;
+  const bool sees = components.contains(Component::kVision) || components.contains(Component::kAudio);
+  const bool towers = sees && !job.options.recompute_vision;
   if (job.options.recompute && !towers) return {};
   return {{.apply = [](JobShape& j) { j.options.recompute = j.options.recompute_vision = true; },
            .flags =
@@ -148,8 +149,12 @@ Axis map_axis(const AdviceQuestion& question) {
 Axis freeze_axis(const AdviceQuestion& question) {
   Axis axis;
   if (!question.job.options.training) return axis;
-  std::set<Component> frozen = question.job.options.frozen;
-  for (const Component extra : {Component::kVision, Component::kProjector}) {
+  std::set<Component> frozen;  // of those that there are
+  for (const Component component : question.components) {
+    if (question.job.options.frozen.contains(component)) frozen.insert(component);
+  }
+  for (const Component extra :
+       {Component::kVision, Component::kAudio, Component::kProjector, Component::kAudioProjector}) {
     const bool trains_more = question.components.size() > frozen.size() + 1;
     if (!question.components.contains(extra) || frozen.contains(extra) || !trains_more) continue;
     frozen.insert(extra);

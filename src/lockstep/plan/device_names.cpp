@@ -11,20 +11,10 @@ namespace {
 constexpr std::array<std::string_view, 7> kWithoutWeights{
     "rotary_emb", "rotary_pos_emb", "act_fn", "activation_fn", "act", "dropout", "hidden_dropout"};
 
-std::string renamed(const Dialect* dialect, const std::string& name) {
-  if (dialect == nullptr) return name;
-  const std::string whole = name + ".";  // rules end in a dot
-  for (const auto& rule : dialect->rules) {
-    if (!whole.starts_with(rule.canonical)) continue;
-    std::string out = rule.other + whole.substr(rule.canonical.size());
-    out.pop_back();
-    return out;
-  }
-  return name;
-}
-
 void add_keys(const Dialect* dialect, const std::vector<ParamSource>& sources, std::vector<std::string>& keys) {
-  for (const auto& source : sources) keys.push_back(renamed(dialect, source.key));
+  for (const auto& source : sources) {
+    keys.push_back(dialect == nullptr ? source.key : stored_part(*dialect, source.key).name);
+  }
 }
 
 }  // namespace
@@ -44,7 +34,7 @@ DeviceNames::DeviceNames(const Model& model, const Dialect* dialect) : family_(m
   add_keys(dialect, model.unused, others);
   for (const auto& left_out : model.left_out) add_keys(dialect, left_out.tensors, others);
   for (const auto& block : model.blocks) {
-    BlockNames names{.name = renamed(dialect, block->name()), .keys = {}, .tied = {}};
+    BlockNames names{.name = dialect == nullptr ? block->name() : module_name(*dialect, block->name())};
     for (const auto& param : block->params()) {
       add_keys(dialect, param.sources, param.tied ? names.tied : names.keys);
     }

@@ -12,7 +12,8 @@ namespace lockstep {
 /// A block as one dialect calls it.
 struct BlockNames {
   std::string name;
-  std::vector<std::string> keys, tied;  // of its parameters: its own, and those that it reads of another block
+  std::vector<std::string> keys = {},
+                           tied = {};  // of its parameters: its own, and those that it reads of another block
   bool has_params() const { return !keys.empty() || !tied.empty(); }
 };
 

@@ -159,8 +159,8 @@ void mark_gradients(const Model& model, Plan& plan) {
       if (step.backward) differentiable.insert(slot);
       if (!step.backward && block.always_runs()) differentiable.erase(slot);
     }
-    const bool wanted =
-        block.component() == Component::kVision ? plan.options.recompute_vision : plan.options.recompute;
+    const bool tower = block.component() == Component::kVision || block.component() == Component::kAudio;
+    const bool wanted = tower ? plan.options.recompute_vision : plan.options.recompute;
     step.recompute = step.backward && wanted && block.may_recompute();
   }
 }
@@ -206,6 +206,10 @@ Plan make_plan(const Model& model, const PlanOptions& options) {
   check_prefixes(model, options.freeze_prefixes);
   Plan plan;
   plan.options = options;
+  plan.options.frozen.clear();  // what the model has of it
+  for (const auto& block : model.blocks) {
+    if (options.frozen.contains(block->component())) plan.options.frozen.insert(block->component());
+  }
   Placer(model, options, plan).run();
   mark_gradients(model, plan);
   mark_arrivals(model, plan);

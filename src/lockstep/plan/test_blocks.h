@@ -31,7 +31,7 @@ inline Model named_model(bool tied) {
       .with_key("norm", "model.norm.weight", {2, 2})
       .with_key("weight", tied ? "model.embed_tokens.weight" : "lm_head.weight", {2, 2}, tied);
   model.unused.push_back({"visual.blocks.2.attn.weight", {2, 2}});
-  model.dialects = {{"in memory", {{"model.", "model.language_model."}, {"visual.", "model.visual."}}}};
+  model.dialects = {{"in memory", {{"model.*", "model.language_model.*"}, {"visual.*", "model.visual.*"}}}};
   return model;
 }
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lockstep/data/position_limit.h"
-#include "lockstep/data/text_only_processor.h"
+#include "lockstep/data/unbuilt_media.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 
@@ -20,9 +20,12 @@ bool ModelFolder::sees() const {
 }
 
 std::unique_ptr<Processor> ModelFolder::processor() const {
-  auto whole = limited_to_positions(family.processor(path), model.dims.max_positions);
-  if (model.left_out.empty() || sees()) return whole;
-  return text_only_processor(std::move(whole), left_out_reason(model));
+  auto whole = limited_to_positions(family.processor(path),
+                                    {.positions = model.dims.max_positions, .ends = model.dims.positions_end});
+  const Modalities unread = unread_media(model);
+  if (unread.empty()) return whole;
+  const std::string expected = sees() ? "a row without " + unread.names() : "a row of text alone";
+  return without_media(std::move(whole), unread, {.expected = expected, .reason = left_out_reason(model)});
 }
 
 Dtype ModelFolder::dtype_of_config() const {

@@ -21,7 +21,7 @@ struct ModelFolder {
   const Family& family;
   Model model;
   Dtype dtype_of_config() const;
-  bool sees() const;                             // a tower for pictures is built
+  bool sees() const;                             // a tower is built
   std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
 };
 

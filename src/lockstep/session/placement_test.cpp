@@ -14,8 +14,10 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kConfigs[] = {"LLaVA-1.5-7B",  "LLaVA-1.5-13B", "Qwen2.5-7B",     "Qwen2.5-32B",   "Qwen2.5-72B",
-                                    "Qwen2.5-VL-3B", "Qwen2.5-VL-7B", "Qwen2.5-VL-32B", "Qwen2.5-VL-72B"};
+constexpr const char* kConfigs[] = {"LLaVA-1.5-7B",    "LLaVA-1.5-13B",  "Qwen2.5-7B",      "Qwen2.5-32B",
+                                    "Qwen2.5-72B",     "Qwen2.5-VL-3B",  "Qwen2.5-VL-7B",   "Qwen2.5-VL-32B",
+                                    "Qwen2.5-VL-72B",  "InternVL2.5-8B", "InternVL2.5-26B", "MiniCPM-V-2.6",
+                                    "Mistral-7B-v0.1", "Qwen3-8B"};
 
 RehearsalOptions gpus(int count) {
   RehearsalOptions out{.on_cpu = false, .transport = "nccl", .alike = true, .save = false, .evaluate = false};

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/position_limit.h"
 #include "lockstep/zoo/typical_row.h"
 
 namespace lockstep {
@@ -106,6 +107,7 @@ RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor,
 
 RehearsedRows RehearsedRows::typical(const ModelFolder& folder, int64_t tokens) {
   const int64_t positions = folder.model.dims.max_positions;
+  PositionLimit{.positions = positions, .ends = folder.model.dims.positions_end}.check_length(tokens);
   if (tokens == 0) tokens = positions > 0 ? std::min(kTypicalTokens, positions) : kTypicalTokens;
   const bool pictures = folder.sees() && folder.family.typical_row;
   RehearsedRows made;

@@ -45,6 +45,7 @@ Json RowOptions::as_json() const {
           {"pixels",
            {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
             media.video_total_pixels}},
+          {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
           {"fps", media.fps}};
 }
 

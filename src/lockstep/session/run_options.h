@@ -43,7 +43,8 @@ struct RunOptions {
   ZeroStage zero;               // zero3: alone it costs nothing, among several ranks it needs the least memory
   std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
   std::set<Component> without;  // components that are not built
-  bool verify = true;           // weights are compared with the hashes that a checkpoint of lockstep has of them
+  std::vector<std::string> variables = {};  // that are set in the environment and speak of media: MAX_NUM, …
+  bool verify = true;  // weights are compared with the hashes that a checkpoint of lockstep has of them
   PlacementOptions placement;
 
   std::string device = "auto";  // auto | cpu | cuda

@@ -18,6 +18,7 @@
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/rehearsal.h"
 #include "lockstep/model/batch.h"
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/session/job.h"
 #include "lockstep/session/memory_meter.h"

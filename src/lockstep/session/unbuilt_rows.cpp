@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 
 namespace lockstep {
@@ -16,8 +17,9 @@ constexpr int64_t kLooks = 1000;
 }  // namespace
 
 std::string rows_with_media(Job& job, const Model& model, const Dataset& rows) {
+  const Modalities unread = unread_media(model);
+  if (unread.empty()) return {};
   const std::string reason = left_out_reason(model);
-  if (reason.empty()) return {};
   std::string told;
   together(job.control(), "looking for rows with pictures", [&] {
     if (!job.reports()) return;
@@ -28,7 +30,7 @@ std::string rows_with_media(Job& job, const Model& model, const Dataset& rows) {
       const int64_t row = i * rows.size() / looks;
       try {
         const Sample sample = rows.sample(row);
-        if (describe_media(sample).empty()) continue;
+        if (describe_media(sample, unread).empty()) continue;
         if (found++ == 0) first = sample.where;
       } catch (const UserError&) {
         continue;  // it is named when it is its turn

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/event.h"
 #include "lockstep/state/checkpoint_model.h"
+#include "lockstep/state/side_files.h"
 #include "lockstep/state/trainer_state.h"
 
 namespace lockstep {

@@ -1,25 +1,13 @@
-// The Hugging Face part of a checkpoint: weights under the names they came with, and the files that stand beside them.
+// The weights of a checkpoint, under the names they came with.
 #pragma once
 
 #include <filesystem>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/param_store.h"
 
 namespace lockstep {
-
-/// A model folder's files besides weights (config, tokenizer, processor, chat template …), held in memory: the folder
-/// may be a checkpoint that is pruned before the next save.
-using SideFiles = std::vector<std::pair<std::string, std::string>>;  // relative name, bytes
-
-/// Leaves out weights of any kind, optimizer files, and what a run writes itself. Throws UserError(kCheckpoint).
-SideFiles read_side_files(const std::filesystem::path& dir);
-
-/// Writes side files; config.json gets the dtype of the weights, under the key that it uses.
-void write_side_files(const SideFiles& files, Dtype dtype, const std::filesystem::path& dir);
 
 /// What the weights are written from.
 struct ModelSource {

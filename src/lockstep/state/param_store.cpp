@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/make.h"
@@ -110,9 +111,9 @@ void ParamStore::build_optimizer(int index) {
 
 void ParamStore::load(const Weights& weights, const KeyMap& keys) {
   fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
-    const std::string key = keys.on_disk(source.key);
-    weights.read_flat(key, begin, out);
+    keys.read_flat(weights, source, begin, out);
     if (all_finite(out)) return;
+    const std::string key = keys.on_disk(source.key).name;
     throw UserError(ExitCode::kNumerics,
                     fmt::format("{}: found NaN or infinity in {}, expected numbers", key,
                                 (weights.dir() / weights.file_of(key)).string()),

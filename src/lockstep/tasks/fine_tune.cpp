@@ -205,10 +205,18 @@ TrainerState FineTuneRun::fresh_state() const {
   return state;
 }
 
+/// Of the components that the model has.
+std::map<Component, double> FineTuneRun::rate_ratios() const {
+  auto ratios = options_.components.rate_ratios(options_.train.learning_rate);
+  const auto present = components_of(session_->model());
+  std::erase_if(ratios, [&](const auto& one) { return std::ranges::find(present, one.first) == present.end(); });
+  return ratios;
+}
+
 void FineTuneRun::make_trainer() {
   Session& s = *session_;
   AdamWOptions adamw = options_.adamw;
-  adamw.rate_ratios = options_.components.rate_ratios(options_.train.learning_rate);
+  adamw.rate_ratios = rate_ratios();
   adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), adamw);
   if (options_.batch.is_auto()) {
     options_.batch.rows = find_batch_size();
@@ -227,6 +235,7 @@ void FineTuneRun::make_trainer() {
     if (job_.reports()) side_files_ = read_side_files(s.folder().path);
   });
   train_options_ = options_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
+  train_options_.rate_ratios = adamw.rate_ratios;
   TrainerHooks hooks{.stop_wanted = options_.stop_wanted,
                      .save = [this](const TrainerState& state) { return save(state); },
                      .fits = admission(),

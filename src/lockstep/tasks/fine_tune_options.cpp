@@ -81,7 +81,6 @@ int64_t FineTuneOptions::accumulation(int world) const {
 
 TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {
   TrainOptions out = train;
-  out.rate_ratios = components.rate_ratios(train.learning_rate);
   out.seed = rows.seed;
   out.strict = rows.strict;
   out.per_device_train_batch_size = batch.rows;

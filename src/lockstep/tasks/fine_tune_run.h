@@ -52,6 +52,7 @@ class FineTuneRun {
   void check_fits();
   void check_machine();
   void check_first_sample();
+  std::map<Component, double> rate_ratios() const;
   void make_trainer();
   void announce();
   PlannedJob planned_job() const;

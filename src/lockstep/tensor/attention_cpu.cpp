@@ -11,6 +11,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 
+#include "lockstep/tensor/attention_bands.h"
 #include "lockstep/tensor/attention_heads.h"
 #include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/product.h"
@@ -49,11 +50,12 @@ std::vector<Part> parts_of(const Tensor& q, const Tensor& k) {
   return parts;
 }
 
-std::pair<Tensor, Tensor> widened_forward(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+std::pair<Tensor, Tensor> widened_forward(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                                          int64_t window) {
   const Tensor out = empty_heads(q);
   const Tensor lse = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
   for (const Part& part : parts_of(q, k)) {
-    const auto [out_part, lse_part] = attention_forward_cpu(part.wide(q), part.wide(k), part.wide(v), causal);
+    const auto [out_part, lse_part] = attention_forward_cpu(part.wide(q), part.wide(k), part.wide(v), causal, window);
     part.of(out).copy_(out_part);
     part.of(lse).copy_(lse_part);
   }
@@ -64,13 +66,7 @@ void widened_backward(const Tensor& grad, const AttentionTrace& trace, const std
   for (const Part& part : parts_of(trace.q, trace.k)) {
     const Tensor q = part.wide(trace.q), k = part.wide(trace.k), v = part.wide(trace.v);
     const Tensor out = part.wide(trace.out), g = part.wide(grad), lse = part.of(trace.lse);
-    std::array<Tensor, 3> made;
-    if (q.is_meta() || has_attention_kernels(q)) {
-      made = attention_backward_cpu(g, {q, k, v, out, lse, trace.causal});
-    } else {
-      std::tie(made[0], made[1], made[2]) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          g, q, k, v, out, lse, /*dropout_p=*/0.0, trace.causal);
-    }
+    const auto made = attention_backward_cpu(g, {q, k, v, out, lse, trace.causal, trace.window});
     for (size_t i = 0; i < 3; ++i) part.of(grads[i]).copy_(made[i]);
   }
 }
@@ -83,18 +79,20 @@ bool has_attention_kernels(const Tensor& q) {
   return q.scalar_type() == at::kFloat && q.size(3) % 16 == 0;
 }
 
-std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
-  if (widens(q)) return widened_forward(q, k, v, causal);
+std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                                                int64_t window) {
+  if (widens(q)) return widened_forward(q, k, v, causal, window);
   const int64_t queries = q.size(2), keys = k.size(2);
   const bool own = has_attention_kernels(q) && queries >= kLeastQueries && keys > 0;
-  if (!q.is_meta() && !own) {
+  const bool bands = window > 0 && on_cpu(q) && !own;
+  if (!q.is_meta() && !own && !bands) {
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal);
     return {std::move(out), std::move(lse)};
   }
   const Tensor out = empty_heads(q);
   const Tensor lse = at::empty({q.size(0), queries, q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
-  if (own) {
-    forward_heads({q, k, v, out, lse, causal});
+  if (own || bands) {
+    (own ? forward_heads : forward_bands)({q, k, v, out, lse, causal, window});
     return {out, lse};
   }
   // LibTorch's working memory: a tile of scores, its statistics and a tile of the result for each thread.
@@ -105,11 +103,20 @@ std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k
 }
 
 std::array<Tensor, 3> attention_backward_cpu(const Tensor& grad, const AttentionTrace& trace) {
-  std::array<Tensor, 3> grads{empty_heads(trace.q), empty_heads(trace.k), empty_heads(trace.v)};
+  const bool own = has_attention_kernels(trace.q), bands = trace.window > 0 && on_cpu(trace.q);
+  std::array<Tensor, 3> grads;
+  if (!trace.q.is_meta() && !widens(trace.q) && !own && !bands) {
+    std::tie(grads[0], grads[1], grads[2]) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        grad, trace.q, trace.k, trace.v, trace.out, trace.lse, /*dropout_p=*/0.0, trace.causal);
+    return grads;
+  }
+  grads = {empty_heads(trace.q), empty_heads(trace.k), empty_heads(trace.v)};
   if (widens(trace.q)) {
     widened_backward(grad, trace, grads);
-  } else if (has_attention_kernels(trace.q)) {
+  } else if (own) {
     backward_heads(grad, trace, grads);
+  } else if (bands) {
+    backward_bands(grad, trace, grads);
   }
   return grads;
 }

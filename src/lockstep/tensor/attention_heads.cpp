@@ -80,7 +80,8 @@ class Head {
         H_(trace.q.size(3)),
         Tp_(whole_blocks(T_)),
         Sp_(whole_blocks(S_)),
-        causal_(trace.causal) {}
+        causal_(trace.causal),
+        window_(trace.window > 0 ? trace.window : kernels::TileShape::kNoWindow) {}
 
   /// Of kKeys keys from s0 on and nq queries from t0 on.
   kernels::TileShape tile(int64_t s0, int64_t t0, int64_t nq) const {
@@ -89,6 +90,7 @@ class Head {
             .key_limit = S_ - s0,
             .diagonal = t0 - s0,
             .causal = causal_,
+            .window = window_,
             .scale = 1.0F / std::sqrt(static_cast<float>(H_))};
   }
 
@@ -113,12 +115,13 @@ class Head {
   const kernels::Table<T>& table_ = kernels::table<T>();
   int64_t T_, S_, H_, Tp_, Sp_;
   bool causal_;
+  int64_t window_;
 };
 
 template <typename T>
 class HeadForward : Head<T> {
   using Base = Head<T>;
-  using Base::T_, Base::S_, Base::H_, Base::Sp_, Base::causal_, Base::table_;
+  using Base::T_, Base::S_, Base::H_, Base::Sp_, Base::causal_, Base::window_, Base::table_;
 
  public:
   HeadForward(const AttentionTrace& trace, Pieces& pieces)
@@ -166,7 +169,8 @@ class HeadForward : Head<T> {
     std::fill_n(most_, nq, -kNever);
     std::fill_n(sums_, nq, 0.0F);
     const int64_t end = causal_ ? std::min(S_, t0 + nq) : S_;
-    for (int64_t s0 = 0; s0 < end; s0 += kKeys) {
+    const int64_t begin = causal_ ? std::max<int64_t>(0, t0 - window_ + 1) / kKeys * kKeys : 0;
+    for (int64_t s0 = begin; s0 < end; s0 += kKeys) {
       multiply({kKeys, nq, H_, H_, nq, nq, false}, k_ + s0 * H_, turned_, scores_);
       const bool grown = table_.softmax_tile({.scores = scores_,
                                               .most = most_,
@@ -174,8 +178,8 @@ class HeadForward : Head<T> {
                                               .shrink = factors_,
                                               .probs = probs_,
                                               .shape = Base::tile(s0, t0, nq)});
-      if (grown && s0 > 0) table_.scale_columns(sums_of_values_, factors_, H_, nq);
-      multiply({H_, nq, kKeys, kKeys, nq, nq, s0 > 0}, v_turned_ + s0 * H_, probs_, sums_of_values_);
+      if (grown && s0 > begin) table_.scale_columns(sums_of_values_, factors_, H_, nq);
+      multiply({H_, nq, kKeys, kKeys, nq, nq, s0 > begin}, v_turned_ + s0 * H_, probs_, sums_of_values_);
     }
   }
 
@@ -186,7 +190,7 @@ class HeadForward : Head<T> {
 template <typename T>
 class HeadBackward : Head<T> {
   using Base = Head<T>;
-  using Base::T_, Base::S_, Base::H_, Base::Tp_, Base::Sp_, Base::causal_, Base::kPair, Base::table_;
+  using Base::T_, Base::S_, Base::H_, Base::Tp_, Base::Sp_, Base::causal_, Base::window_, Base::kPair, Base::table_;
 
  public:
   HeadBackward(const AttentionTrace& trace, Pieces& pieces)
@@ -247,8 +251,9 @@ class HeadBackward : Head<T> {
   /// Gradients of kKeys keys and values over all queries that see them; adds to those queries' gradients.
   void key_block(int64_t s0) {
     const int64_t first = causal_ ? s0 / kQueries * kQueries : 0;
+    const int64_t end = causal_ ? std::min(Tp_, s0 + kKeys - 1 + window_) : Tp_;
     bool add = false;
-    for (int64_t t0 = first; t0 < Tp_; t0 += kQueries, add = true) {
+    for (int64_t t0 = first; t0 < end; t0 += kQueries, add = true) {
       const int64_t nq = std::min(kQueries, Tp_ - t0);
       const Product scores{kKeys, nq, H_, H_, Tp_, nq, false};
       multiply(scores, k_ + s0 * H_, q_turned_ + t0 * kPair, scores_);

@@ -43,6 +43,13 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 struct HeadCounts {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
+/// Weights [H] of the root mean square norm of each query head, and of each key head.
+struct HeadNorms {
+  const Tensor &q, &k;
+  double eps;
+};
+/// qkv [.., (N+2K)*H] with its query and key heads normed. Source: transformers Qwen3Attention.
+Tensor norm_heads(const Tensor& qkv, HeadCounts counts, const HeadNorms& norms);
 /// qkv [B,T,(N+2K)*H] -> {q, k, v}: q [B,N,T,H], k and v [B,K,T,H], q and k rotated by cos, sin [B or 1, T, H] f32.
 /// `repeat_kv`: k and v may come back with N heads, where the device's attention wants them so (CPU).
 std::array<Tensor, 3> split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, HeadCounts counts,
@@ -52,6 +59,7 @@ Tensor merge_heads(const Tensor& x);
 
 struct AttentionOptions {
   bool causal = false;
+  int64_t window = 0;                // where causal: a query looks at so many keys at most, its own the last; 0: all
   const Tensor* mask = nullptr;      // [B,1,T,S] bool, true = may look
   const Tensor* row_ends = nullptr;  // [R] i64 on the host: rows stand behind one another in T, each looks at itself
 };
@@ -59,10 +67,10 @@ struct AttentionOptions {
 /// Causal with S > T: the queries are the last T of the S tokens.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
 
-/// What a row has said so far: keys, values [K, room, H], of which the first `length` count; 0: no row is there.
+/// What a row has said so far: keys, values [K, room, H], of which [first, length) count; length 0: no row is there.
 struct CachedRow {
   const Tensor *keys = nullptr, *values = nullptr;
-  int64_t length = 0;
+  int64_t length = 0, first = 0;
 };
 /// One query a row: q [R,N,1,H] -> [R,N,1,H]; zeros where no row is. A row's result depends on that row alone.
 Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows);

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/attention_bands.h"
 #include "lockstep/tensor/attention_cpu.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
@@ -27,18 +28,21 @@ Tensor with_rows(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous()
 /// Attention as attention_cpu has it, forward and backward.
 class CpuAttention final : public Function<CpuAttention> {
  public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
-    const auto [out, lse] = attention_forward_cpu(q, k, v, causal);
+  static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                        int64_t window) {
+    const auto [out, lse] = attention_forward_cpu(q, k, v, causal, window);
     ctx->save_for_backward({q, k, v, out, lse});
     ctx->saved_data["causal"] = causal;
+    ctx->saved_data["window"] = window;
     return out;
   }
 
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto made = attention_backward_cpu(
-        with_rows(grads[0]), {saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["causal"].toBool()});
-    return {made[0], made[1], made[2], Tensor()};
+        with_rows(grads[0]), {saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["causal"].toBool(),
+                              ctx->saved_data["window"].toInt()});
+    return {made[0], made[1], made[2], Tensor(), Tensor()};
   }
 };
 
@@ -55,8 +59,8 @@ Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   if (widens(q)) {
     return masked_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask_B1TS).to(q.scalar_type());
   }
-  const Tensor blind_B1T1 = mask_B1TS.any(-1, /*keepdim=*/true).logical_not();
-  const Tensor out = at::scaled_dot_product_attention(q, k, v, mask_B1TS.logical_or(blind_B1T1));
+  const Tensor blind_B1T1 = mask_B1TS.any(-1, /*keepdim=*/true).eq(false);
+  const Tensor out = at::scaled_dot_product_attention(q, k, v, mask_B1TS.bitwise_or(blind_B1T1));
   return out.masked_fill(blind_B1T1, 0.0);
 }
 
@@ -69,29 +73,38 @@ bool takes_rows_together(const Tensor& q, bool causal) {
   return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::overrideable;
 }
 
-Tensor attention_of_rows_together(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& ends) {
+/// q, k, v [1,heads,T,H]; `ends`: of the rows in T.
+Tensor attention_of_rows_together(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                  std::span<const int64_t> ends) {
   std::vector<int64_t> starts{0};
   int64_t longest = 0;
-  for (int64_t i = 0; i < ends.size(0); ++i) {
-    const int64_t end = ends.const_data_ptr<int64_t>()[i];
+  for (const int64_t end : ends) {
     longest = std::max(longest, end - starts.back());
     starts.push_back(end);
   }
-  const Tensor starts_R1 = from_values(std::span<const int64_t>(starts), {ends.size(0) + 1}).to(at::kInt);
+  const auto count = static_cast<int64_t>(starts.size());
+  const Tensor starts_R1 = from_values(std::span<const int64_t>(starts), {count}).to(at::kInt);
+  std::optional<int64_t> back, forth;
+  if (options.window > 0 && options.window < longest) {
+    back = options.window - 1;
+    forth = 0;
+  }
   const Tensor there = sent_to(starts_R1, q.device());
   const auto tokens_first = [](const Tensor& x_1NTH) { return x_1NTH.select(0, 0).transpose(0, 1); };
-  const Tensor out_TNH =
-      std::get<0>(at::_flash_attention_forward(tokens_first(q), tokens_first(k), tokens_first(v), there, there, longest,
-                                               longest, 0.0, causal, /*return_debug_mask=*/false));
+  const Tensor out_TNH = std::get<0>(at::_flash_attention_forward(
+      tokens_first(q), tokens_first(k), tokens_first(v), there, there, longest, longest, 0.0, options.causal,
+      /*return_debug_mask=*/false, /*scale=*/{}, back, forth));
   return out_TNH.transpose(0, 1).unsqueeze(0);
 }
 
 /// Rows behind one another, as one tensor and one call for rows of one length that follow each other.
-Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& ends) {
+Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
   check(q.size(0) == 1 && k.size(2) == q.size(2), "attention: rows behind one another are a batch of one");
-  const auto* end = ends.const_data_ptr<int64_t>();
-  const int64_t count = ends.size(0);
-  if (count > 1 && takes_rows_together(q, causal)) return attention_of_rows_together(q, k, v, causal, ends);
+  const auto* end = options.row_ends->const_data_ptr<int64_t>();
+  const int64_t count = options.row_ends->size(0);
+  if (count > 1 && takes_rows_together(q, options.causal)) {
+    return attention_of_rows_together(q, k, v, options, {end, static_cast<size_t>(count)});
+  }
   std::vector<Tensor> parts;
   int64_t begin = 0;
   for (int64_t i = 0; i < count;) {
@@ -101,7 +114,8 @@ Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, bool
     const auto rows_RNLH = [&](const Tensor& x_1NTH) {
       return x_1NTH.select(0, 0).narrow(1, begin, same * length).unflatten(1, {same, length}).transpose(0, 1);
     };
-    const Tensor out_RNLH = attention(rows_RNLH(q), rows_RNLH(k), rows_RNLH(v), {.causal = causal});
+    const Tensor out_RNLH =
+        attention(rows_RNLH(q), rows_RNLH(k), rows_RNLH(v), {.causal = options.causal, .window = options.window});
     parts.push_back(out_RNLH.transpose(1, 2).flatten(0, 1));
     begin += same * length;
     i += same;
@@ -110,29 +124,68 @@ Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, bool
   return out_TNH.unsqueeze(0).transpose(1, 2);
 }
 
+/// As many queries as keys where LibTorch is to do it all: by a device's flash attention, which knows windows, as rows behind
+/// one another; where it does not take them, some queries at a time.
+Tensor windowed_by_torch(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+  const int64_t rows = q.size(0), tokens = q.size(2);
+  if (takes_rows_together(q, /*causal=*/true)) {
+    const auto joined = [&](const Tensor& x_BNTH) {
+      return x_BNTH.transpose(1, 2).flatten(0, 1).unsqueeze(0).transpose(1, 2);
+    };
+    std::vector<int64_t> ends;
+    for (int64_t i = 1; i <= rows; ++i) ends.push_back(i * tokens);
+    const Tensor out_1NTH =
+        attention_of_rows_together(joined(q), joined(k), joined(v), {.causal = true, .window = window}, ends);
+    return out_1NTH.select(0, 0).unflatten(1, {rows, tokens}).transpose(0, 1);
+  }
+  constexpr int64_t kQueries = 1024;
+  const BandMask mask(window, std::min(kQueries, tokens), q);
+  const Tensor k_BNSH = repeat_heads(k, q.size(1)), v_BNSH = repeat_heads(v, q.size(1));
+  std::vector<Tensor> parts;
+  for (const Band& band : bands_of(tokens, window, kQueries)) {
+    parts.push_back(at::scaled_dot_product_attention(q.narrow(2, band.query, band.queries),
+                                                     k_BNSH.narrow(2, band.key, band.keys),
+                                                     v_BNSH.narrow(2, band.key, band.keys), mask.of(band)));
+  }
+  return at::cat(parts, 2);
+}
+
+/// As many queries as keys and causal, or not causal: what has kernels.
+Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window) {
+  const bool hollow = q.is_meta();  // every device's flash attention keeps the same
+  if (window > 0 && !hollow && !(q.is_cpu() && is_element(q))) return windowed_by_torch(q, k, v, window);
+  if (!q.is_cpu() && !hollow)
+    return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, k.size(1) != q.size(1));
+  const Tensor q_BNTH = with_rows(q);
+  const Tensor k_BNSH = with_rows(repeat_heads(k, q.size(1))), v_BNSH = with_rows(repeat_heads(v, q.size(1)));
+  if (!hollow && !widens(q) && !has_attention_kernels(q) && window == 0)
+    return at::scaled_dot_product_attention(q_BNTH, k_BNSH, v_BNSH, {}, 0.0, causal);
+  const bool records = at::GradMode::is_enabled() && q.requires_grad();
+  if (records) return CpuAttention::apply(q_BNTH, k_BNSH, v_BNSH, causal, window);
+  return attention_forward_cpu(q_BNTH, k_BNSH, v_BNSH, causal, window).first;
+}
+
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
-  if (options.row_ends != nullptr) return attention_of_rows(q, k, v, options.causal, *options.row_ends);
+  check(options.window >= 0 && (options.window == 0 || options.causal), "attention: a window looks back");
+  if (options.row_ends != nullptr) return attention_of_rows(q, k, v, options);
   const int64_t queries = q.size(2), keys = k.size(2);
-  const bool causal = options.causal && queries > 1;
+  const int64_t window = options.window < keys ? options.window : 0;
+  const bool causal = options.causal && (queries > 1 || window > 0);
   const bool triangle = causal && queries == keys;  // what the kernels call causal
-  if (options.mask == nullptr && (triangle || !causal)) {
-    const bool hollow = q.is_meta();  // every device's flash attention keeps the same
-    if (!q.is_cpu() && !hollow)
-      return at::scaled_dot_product_attention(q, k, v, {}, 0.0, triangle, {}, k.size(1) != q.size(1));
-    const Tensor q_BNTH = with_rows(q);
-    const Tensor k_BNSH = with_rows(repeat_heads(k, q.size(1))), v_BNSH = with_rows(repeat_heads(v, q.size(1)));
-    if (!hollow && !widens(q) && !has_attention_kernels(q))
-      return at::scaled_dot_product_attention(q_BNTH, k_BNSH, v_BNSH, {}, 0.0, triangle);
-    const bool records = at::GradMode::is_enabled() && q.requires_grad();
-    if (records) return CpuAttention::apply(q_BNTH, k_BNSH, v_BNSH, triangle);
-    return attention_forward_cpu(q_BNTH, k_BNSH, v_BNSH, triangle).first;
+  if (options.mask == nullptr && (triangle || !causal)) return plain_attention(q, k, v, triangle, window);
+  if (options.mask == nullptr && window > 0 && keys > queries + window - 1) {  // what the first query does not see
+    const int64_t seen = queries + window - 1;
+    return attention(q, k.narrow(2, keys - seen, seen), v.narrow(2, keys - seen, seen), options);
   }
+  // What becomes of a mask within has no form without values; beside queries and keys it is small.
+  if (q.is_meta()) return plain_attention(q, k, v, /*causal=*/false, 0).mul(1.0);
   Tensor mask;
   if (causal) {
     mask = at::ones({1, 1, queries, keys}, q.options().dtype(at::kBool)).tril(keys - queries);
-    if (options.mask != nullptr) mask = mask.logical_and(*options.mask);
+    if (window > 0) mask.triu_(keys - queries - window + 1);
+    if (options.mask != nullptr) mask = mask.bitwise_and(*options.mask);
   } else {
     mask = *options.mask;
   }
@@ -146,7 +199,9 @@ Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows) {
   if (!has_kernels(q)) {
     for (size_t r = 0; r < rows.size(); ++r) {
       if (rows[r].length == 0) continue;
-      const auto said = [&](const Tensor& x) { return x.narrow(1, 0, rows[r].length).unsqueeze(0); };
+      const auto said = [&](const Tensor& x) {
+        return x.narrow(1, rows[r].first, rows[r].length - rows[r].first).unsqueeze(0);
+      };
       const auto at = static_cast<int64_t>(r);
       out.narrow(0, at, 1).copy_(attention(q.narrow(0, at, 1), said(*rows[r].keys), said(*rows[r].values), {}));
     }
@@ -160,12 +215,14 @@ Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows) {
         const CachedRow& row = rows[static_cast<size_t>(r)];
         if (row.length == 0) continue;
         const int64_t kv_heads = row.keys->size(0), room = row.keys->size(1), group = heads / kv_heads;
-        scores.resize(static_cast<size_t>(group * row.length));
+        const int64_t length = row.length - row.first;
+        scores.resize(static_cast<size_t>(group * length));
         for (int64_t k = 0; k < kv_heads; ++k) {
           const int64_t at = (r * heads + k * group) * dim;
-          kernels::table<T>().attend_one({read_of<T>(q_RNH) + at, read_of<T>(*row.keys) + k * room * dim,
-                                          read_of<T>(*row.values) + k * room * dim, write_of<T>(out) + at,
-                                          scores.data(), group, row.length, dim});
+          const int64_t from = (k * room + row.first) * dim;
+          kernels::table<T>().attend_one({read_of<T>(q_RNH) + at, read_of<T>(*row.keys) + from,
+                                          read_of<T>(*row.values) + from, write_of<T>(out) + at, scores.data(), group,
+                                          length, dim});
         }
       }
     });

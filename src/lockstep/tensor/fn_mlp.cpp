@@ -3,11 +3,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/threshold.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/activations.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
 
@@ -62,11 +63,8 @@ Tensor activation(std::string_view name, const Tensor& x) {
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") return at::gelu(x, "tanh");
   if (name == "quick_gelu") return x.mul(x.mul(1.702).sigmoid());
   if (name == "silu" || name == "swish") return at::silu(x);
-  if (name == "relu") return at::relu(x);
-  throw checkpoint_error(
-      fmt::format("activation \"{}\": expected one of gelu, gelu_pytorch_tanh, gelu_new, gelu_fast, "
-                  "quick_gelu, silu, relu",
-                  name));
+  if (name == "relu") return at::threshold(x, 0, 0);  // relu itself cannot be rehearsed
+  throw checkpoint_error(fmt::format("activation \"{}\": expected one of {}", name, fmt::join(kActivationNames, ", ")));
 }
 
 }  // namespace lockstep::fn

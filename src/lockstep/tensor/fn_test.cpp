@@ -171,5 +171,41 @@ TEST(FromValues, KeepsValuesAndRefusesAWrongCount) {
   EXPECT_THROW(from_values(ids, {3}), InternalError);
 }
 
+/// Queries and keys head by head, against the formula in float64; values pass as they are.
+TEST(Fn, NormsHeadsOfAProjection) {
+  constexpr int64_t kTokens = 150, kHeads = 3, kKvHeads = 2, kDim = 20, kWidth = (kHeads + 2 * kKvHeads) * kDim;
+  const std::pair<at::ScalarType, double> bars[] = {{at::kDouble, 1e-9}, {at::kFloat, 1e-5}, {at::kBFloat16, 2e-2}};
+  for (const auto& [dtype, tolerance] : bars) {
+    SCOPED_TRACE(at::toString(dtype));
+    const auto made = [&](at::IntArrayRef shape, const char* name) {
+      Tensor x = at::zeros(shape, at::kFloat);
+      fill_normal(x, 1.0, 3, name);
+      return x.to(dtype);
+    };
+    std::vector<Tensor> mine, exact;
+    for (const Tensor& x : {made({1, kTokens, kWidth}, "x"), made({kDim}, "wq"), made({kDim}, "wk")}) {
+      mine.push_back(x.detach().requires_grad_());
+      exact.push_back(x.to(at::kDouble).detach().requires_grad_());
+    }
+    const auto normed = [&](int64_t begin, int64_t heads, const Tensor& w) {
+      const Tensor x = exact[0].narrow(-1, begin, heads * kDim).unflatten(-1, {heads, kDim});
+      return x.mul(x.pow(2).mean(-1, true).add(1e-6).rsqrt()).mul(w).flatten(-2);
+    };
+    const Tensor wanted = at::cat({normed(0, kHeads, exact[1]), normed(kHeads * kDim, kKvHeads, exact[2]),
+                                   exact[0].narrow(-1, (kHeads + kKvHeads) * kDim, kKvHeads * kDim)},
+                                  -1);
+    const Tensor got = fn::norm_heads(mine[0], {kHeads, kKvHeads, kDim}, {.q = mine[1], .k = mine[2], .eps = 1e-6});
+    const Tensor grad = made({1, kTokens, kWidth}, "g");
+    auto got_all = torch::autograd::grad({got}, mine, {grad});
+    auto wanted_all = torch::autograd::grad({wanted}, exact, {grad.to(at::kDouble)});
+    got_all.push_back(got);
+    wanted_all.push_back(wanted);
+    for (size_t i = 0; i < got_all.size(); ++i) {
+      const double scale = std::max(1.0, wanted_all[i].abs().max().item<double>());
+      EXPECT_LE(got_all[i].to(at::kDouble).sub(wanted_all[i]).abs().max().item<double>(), tolerance * scale) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

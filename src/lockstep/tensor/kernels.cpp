@@ -9,6 +9,7 @@
 #include <ATen/Version.h>
 
 #include "lockstep/tensor/kernels_tables.h"
+#include "lockstep/tensor/mel_spectra.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -59,6 +60,11 @@ const Table<Bf16>& table<Bf16>() {
 template <>
 const Table<F16>& table<F16>() {
   return pick(table_v2_f16(), table_v3_f16(), table_v4_f16());
+}
+
+MelKernel mel_kernel() {
+  const Level level = level_of_process();
+  return level == Level::kV4 ? mel_frames_v4 : level == Level::kV3 ? mel_frames_v3 : mel_frames_v2;
 }
 
 std::string_view instruction_set() {

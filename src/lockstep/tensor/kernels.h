@@ -30,11 +30,13 @@ struct HeadLayout {
   int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-/// A tile [keys, queries] of attention: entry (s, t) counts when s < key_limit and (not causal or s <= t + diagonal). Scores
-/// are multiplied by `scale`.
+/// A tile [keys, queries] of attention: entry (s, t) counts when s < key_limit and (not causal or 0 <= t + diagonal - s <
+/// window). Scores are multiplied by `scale`.
 struct TileShape {
+  static constexpr int64_t kNoWindow = 0x7FFFFFFF;
   int64_t keys, queries, key_limit, diagonal;
   bool causal;
+  int64_t window;
   float scale;
 };
 

@@ -79,6 +79,13 @@ void store_pair(T* tile, int64_t queries, int64_t s, int64_t t, F even, F odd) {
   __builtin_memcpy(tile + s * queries + 2 * t, &pair, sizeof pair);
 }
 
+/// Which of sixteen queries may not look at a key: `ahead` by so many tokens the first of them is.
+[[gnu::always_inline]] inline I hidden_from(int64_t ahead, int64_t window, I lane) {
+  const I distance =
+      lane + static_cast<int32_t>(ahead);  // below 0, the query comes before the key: a huge number, unsigned
+  return reinterpret_cast<U>(distance) >= static_cast<uint32_t>(window);
+}
+
 template <typename T>
 bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
   const TileShape& shape = tile.shape;
@@ -90,21 +97,24 @@ bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
     const int64_t seen = shape.causal ? t + kLanes + shape.diagonal : shape.key_limit;
     const int64_t end = seen < shape.key_limit ? seen : shape.key_limit;
     const int64_t keys = end < 0 ? 0 : end < shape.keys ? end : shape.keys;
+    // Before these, none.
+    const int64_t out_of_sight = shape.causal ? t + shape.diagonal - shape.window + 1 : 0;
+    const int64_t first = out_of_sight > 0 ? out_of_sight : 0;
     const auto hidden = [&](int64_t s) __attribute__((always_inline)) {
-      return lane + static_cast<int32_t>(t + shape.diagonal - s) < 0;  // these queries come before the key
+      return hidden_from(t + shape.diagonal - s, shape.window, lane);
     };
-    const bool crosses = shape.causal && keys - 1 > t + shape.diagonal;
+    const bool crosses = shape.causal && (keys - 1 > t + shape.diagonal || first < out_of_sight + kLanes - 1);
     const auto score = [&](int64_t s) __attribute__((always_inline)) {
       const F x = load(tile.scores + s * shape.queries + t) * shape.scale;
       return crosses ? select(hidden(s), splat(-1e30F), x) : x;
     };
     const F before = load(tile.most + t);
     F most = before;
-    for (int64_t s = 0; s < keys; ++s) most = max(score(s), most);
+    for (int64_t s = first; s < keys; ++s) most = max(score(s), most);
     const F shrink = exp(before - most);
     F sums = load(tile.sums + t) * shrink;
     const auto prob = [&](int64_t s) __attribute__((always_inline)) {
-      if (s >= keys) return F{};
+      if (s < first || s >= keys) return F{};
       const F p = exp(score(s) - most);
       return crosses ? select(hidden(s), F{}, p) : p;
     };
@@ -139,9 +149,9 @@ void attention_tile(const typename Table<T>::GradientTile& tile) {
     const int64_t at = s * shape.queries + t;
     F p = exp(load(tile.scores + at) * shape.scale - load(tile.lse + t));
     if (s >= shape.key_limit) p = F{};
-    if (shape.causal && s > t + shape.diagonal) {
-      const I first = lane + static_cast<int32_t>(t + shape.diagonal - s);  // < 0: this query comes before the key
-      p = select(first < 0, F{}, p);
+    const int64_t ahead = t + shape.diagonal - s;
+    if (shape.causal && (ahead < 0 || ahead + kLanes > shape.window)) {
+      p = select(hidden_from(ahead, shape.window, lane), F{}, p);
     }
     const F d = p * (load(tile.dprobs + at) - load(tile.dots + t)) * shape.scale;
     store(tile.probs + at, p);

@@ -19,9 +19,10 @@ const std::string& short_literal(const std::string& literal, const std::string& 
 
 void refuse_growth(size_t bytes, size_t from) {
   if (bytes <= kFreeGrowth + kMaxGrowth * from) return;
-  throw checkpoint_error(fmt::format("tokenizer.json: its steps make more than {} bytes of a text of {}",
-                                     kFreeGrowth + kMaxGrowth * from, from),
-                         "take the tokenizer of the model's maker");
+  throw checkpoint_error(
+      fmt::format("the steps of tokenizer.json (or of tokenizer.model) make more than {} bytes of a text of {}",
+                  kFreeGrowth + kMaxGrowth * from, from),
+      "take the tokenizer of the model's maker");
 }
 
 }  // namespace lockstep

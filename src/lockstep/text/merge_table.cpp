@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <queue>
-#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -35,40 +33,39 @@ void merge_short(const MergeTable& table, std::vector<int32_t>& ids) {
 struct Node {
   int32_t id;              // -1: merged into its left neighbour
   int32_t previous, next;  // -1: none
-};
-
-struct Candidate {
-  Merge merge;
-  int32_t at;
-  bool operator>(const Candidate& other) const {
-    return std::tie(merge.rank, at) > std::tie(other.merge.rank, other.at);
-  }
+  Merge merge;             // with the next
 };
 
 class LongWord {
  public:
-  LongWord(const MergeTable& table, const std::vector<int32_t>& ids) : table_(table) {
+  LongWord(const MergeTable& table, const std::vector<int32_t>& ids, const SeePair* see = nullptr)
+      : table_(table), see_(see) {
     const auto size = static_cast<int32_t>(ids.size());
     nodes_.reserve(ids.size());
+    queue_.reserve(ids.size());
     for (int32_t i = 0; i < size; ++i)
-      nodes_.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < size ? i + 1 : -1});
-    for (int32_t i = 0; i + 1 < size; ++i) offer(i);
+      nodes_.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < size ? i + 1 : -1, {}});
+    for (int32_t i = 0; i + 1 < size; ++i) {
+      if (find(i)) queue_.push_back(candidate(i));
+    }
+    std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
   }
 
   void merge() {
     while (!queue_.empty()) {
-      const Candidate best = queue_.top();
-      queue_.pop();
-      Node& left = node(best.at);
-      if (left.id < 0 || left.next < 0) continue;
+      std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+      const uint64_t best = queue_.back();
+      queue_.pop_back();
+      const auto at = static_cast<int32_t>(best & UINT32_MAX);
+      Node& left = node(at);
+      if (left.merge.rank < 0 || candidate(at) != best) continue;  // a neighbour has changed since
       Node& right = node(left.next);
-      if (table_.find(left.id, right.id).result != best.merge.result) continue;  // a neighbour has changed since
-      left.id = best.merge.result;
-      right.id = -1;
+      left.id = left.merge.result;
+      right.id = right.merge.rank = -1;
       left.next = right.next;
-      if (left.next >= 0) node(left.next).previous = best.at;
+      if (left.next >= 0) node(left.next).previous = at;
       if (left.previous >= 0) offer(left.previous);
-      offer(best.at);
+      offer(at);
     }
   }
 
@@ -81,16 +78,25 @@ class LongWord {
 
  private:
   Node& node(int32_t at) { return nodes_[static_cast<size_t>(at)]; }
+  // The lower rank is the smaller number, and the place further left among equal ranks.
+  uint64_t candidate(int32_t at) { return key_of(node(at).merge.rank, at); }
+  bool find(int32_t at) {
+    Node& left = node(at);
+    left.merge = left.next < 0 ? Merge{} : table_.find(left.id, node(left.next).id);
+    if (left.merge.rank < 0) return false;
+    if (see_ != nullptr) (*see_)(left.id, node(left.next).id, left.merge.result);
+    return true;
+  }
   void offer(int32_t at) {
-    const Node& left = node(at);
-    if (left.next < 0) return;
-    const Merge merge = table_.find(left.id, node(left.next).id);
-    if (merge.rank >= 0) queue_.push({merge, at});
+    if (!find(at)) return;
+    queue_.push_back(candidate(at));
+    std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
   }
 
   const MergeTable& table_;
+  const SeePair* see_;
   std::vector<Node> nodes_;
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue_;
+  std::vector<uint64_t> queue_;  // a heap
 };
 
 }  // namespace
@@ -115,6 +121,12 @@ Merge MergeTable::find(int32_t left, int32_t right) const { return slots_[slot_o
 void merge_all(const MergeTable& table, std::vector<int32_t>& ids) {
   if (ids.size() <= kShortWord) return merge_short(table, ids);
   LongWord word(table, ids);
+  word.merge();
+  word.write(ids);
+}
+
+void merge_all(const MergeTable& table, std::vector<int32_t>& ids, const SeePair& see) {
+  LongWord word(table, ids, &see);
   word.merge();
   word.write(ids);
 }

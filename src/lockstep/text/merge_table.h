@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace lockstep {
@@ -33,5 +34,10 @@ class MergeTable {
 
 /// Merges `ids` in place until no two neighbours merge: the lowest rank first, the leftmost among equals.
 void merge_all(const MergeTable& table, std::vector<int32_t>& ids);
+
+/// Two neighbours that could merge, and into what.
+using SeePair = std::function<void(int32_t left, int32_t right, int32_t result)>;
+/// As merge_all; `see` is told of every pair when the two become neighbours, the leftmost first.
+void merge_all(const MergeTable& table, std::vector<int32_t>& ids, const SeePair& see);
 
 }  // namespace lockstep

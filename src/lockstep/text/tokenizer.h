@@ -1,9 +1,9 @@
-// A tokenizer.json of the BPE families: byte-level (Qwen2, Llama-3) and SentencePiece-style with byte fallback
-// (Llama-2). Identical ids to the Hugging Face `tokenizers` library. Immutable after loading; safe to share between
-// threads.
+// A tokenizer of the BPE families: a tokenizer.json, byte-level (Qwen2, Llama-3) or SentencePiece-style with byte fallback
+// (Llama-2), with the ids of the Hugging Face `tokenizers` library; or a SentencePiece tokenizer.model, with the ids of
+// transformers' Python tokenizers. Immutable after loading; safe to share between threads.
 //
 // Example:
-//   const Tokenizer tokenizer = Tokenizer::load(dir);            // tokenizer.json (+ tokenizer_config.json)
+//   const Tokenizer tokenizer = Tokenizer::load(dir);            // tokenizer.json, or else tokenizer.model
 //   std::vector<int32_t> ids = tokenizer.encode("Hello", {.add_special_tokens = true});
 //   StreamDecoder stream(tokenizer);
 //   for (int32_t id : generated) std::cout << stream.push(id);   // never prints half a character
@@ -20,6 +20,8 @@
 
 namespace lockstep {
 
+class PieceStream;
+
 struct EncodeOptions {
   bool add_special_tokens = false;  // run the post-processor (BOS, …)
   bool continues = false;  // the text continues an earlier one: a normaliser's or Metaspace's leading prefix is not put
@@ -27,7 +29,7 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  /// Reads `dir`/tokenizer.json. Throws UserError(kCheckpoint) naming file, key and what is supported.
+  /// Reads `dir`/tokenizer.json or, where there is none, tokenizer.model. Throws UserError(kCheckpoint) naming file, key and what is supported.
   static Tokenizer load(const std::filesystem::path& dir);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -56,15 +58,18 @@ class Tokenizer {
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
   std::string push(int32_t id);  // the new text that is now certain
   std::string finish();          // what was held back, invalid bytes as U+FFFD; then a new text may begin
 
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  bool at_start_ = true;      // no text has been returned, so the leading-space rule still applies
-  std::vector<int32_t> ids_;  // not all of their text is certain
-  size_t printed_bytes_ = 0;  // of the text of ids_
+  bool at_start_ = true;                 // no text has been returned, so the leading-space rule still applies
+  std::vector<int32_t> ids_;             // not all of their text is certain
+  size_t printed_bytes_ = 0;             // of the text of ids_
+  std::unique_ptr<PieceStream> pieces_;  // of a tokenizer.model, in place of the above
 };
 
 }  // namespace lockstep

@@ -166,8 +166,10 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / "tokenizer.json";
   if (!std::filesystem::exists(path)) {
     if (is_legacy_qwen2(dir)) return read_legacy_qwen2(dir);
-    throw checkpoint_error(fmt::format("{}: no such file", path.string()),
-                           "supported: tokenizer.json of the BPE families, or vocab.json with merges.txt of Qwen2");
+    throw checkpoint_error(
+        fmt::format("{}: no such file", path.string()),
+        "supported: tokenizer.json or tokenizer.model of the BPE families, or vocab.json with merges.txt "
+        "of Qwen2");
   }
   TokenizerFile file;
   file.path = path.string();

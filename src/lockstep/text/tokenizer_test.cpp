@@ -84,7 +84,9 @@ TEST_P(Oracle, DecodesRandomIdsAndStreamsTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Oracle, testing::Values("qwen2", "llama3", "llama2"));
+INSTANTIATE_TEST_SUITE_P(Families, Oracle,
+                         testing::Values("qwen2", "llama3", "llama2", "sentencepiece/llava", "sentencepiece/vicuna",
+                                         "sentencepiece/internlm2", "sentencepiece/symbols", "sentencepiece/plain"));
 
 TEST(Tokenizer, Qwen2LoadsFromVocabAndMergesAlone) {
   const Tokenizer whole = Tokenizer::load(kFixtures / "qwen2"), legacy = Tokenizer::load(kFixtures / "qwen2_legacy");

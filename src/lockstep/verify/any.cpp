@@ -13,7 +13,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kWhatIsOne =
-    "such a folder holds reference.safetensors beside checkpoint/ or images/, or fuzz.jsonl, or a template with its "
+    "such a folder holds reference.safetensors beside checkpoint/, images/ or audio/, or fuzz.jsonl, or a template "
+    "with its "
     "cases; tests/oracles/make_oracles.py writes them";
 
 std::vector<fs::path> folders_in(const fs::path& folder) {
@@ -43,6 +44,7 @@ std::function<void()> part_of(const fs::path& folder, Dtype compute, VerifyRepor
     return [&report] { report.not_compared("training", "all", "its reference is float32: run without --dtype"); };
   }
   if (has_reference && fs::exists(folder / "images")) return [=, &report] { verify_images(folder, report); };
+  if (has_reference && fs::exists(folder / "audio")) return [=, &report] { verify_audio(folder, report); };
   if (has_reference) {
     return [&report] { report.not_built("all", "reference.safetensors", "this kind of folder is not known"); };
   }

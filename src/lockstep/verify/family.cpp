@@ -49,7 +49,7 @@ void compare_generated(const std::string& name, const Tensor& expected, const Te
                        double least_margin, VerifyReport& report) {
   int64_t wrong = 0, compared = 0;
   for (int64_t row = 0; row < expected.size(0); ++row) {
-    const int64_t length = generated_length(expected[row]);
+    const int64_t length = std::min(generated_length(expected[row]), margins.size(1));
     for (int64_t step = 0; step < length; ++step) {
       if (margins[row][step].item<double>() < least_margin) break;
       ++compared;
@@ -81,7 +81,7 @@ void verify_case(const std::string& name, const Named& inputs, const Named& outp
     for (auto& [key, gradient] : model.gradients()) found["grad:" + key] = gradient;
   }
   const auto mask = inputs.find("attention_mask");
-  for (const auto& [tensor, expected] : joined_outputs(outputs)) {
+  for (const auto& [tensor, expected] : joined_outputs(outputs, inputs)) {
     const auto at = found.find(tensor);
     if (at == found.end()) {
       report.fails(name, tensor, "in the reference, and nothing here computes it");
@@ -131,7 +131,40 @@ void verify_prompts(const fs::path& folder, const Json& meta, const Reference& r
   if (left != reference.inputs.end()) compare_rows("gen_left", left->second, image_tokens.empty() ? "" : " ASSISTANT:");
 }
 
+void verify_cases(const fs::path& folder, const std::string& variant, const Reference& reference, Dtype compute,
+                  VerifyReport& report) {
+  VerifyModel model(folder / (variant.empty() ? "checkpoint" : kVariant + variant), {.zero = {0}, .compute = compute},
+                    {});
+  for (const auto& [name, outputs] : reference.outputs) {
+    const std::string owner = variant_of_case(folder, name);
+    if (!owner.empty() && owner != variant) continue;
+    const auto inputs = reference.inputs.find(name);
+    const std::string shown = owner == variant ? name : fmt::format("{} ({})", name, variant);
+    if (inputs == reference.inputs.end()) {
+      report.fails(shown, "inputs", "the reference holds outputs of this case and no inputs");
+      continue;
+    }
+    verify_case(shown, inputs->second, outputs, model, compute, report);
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> variants_of(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory() && name.starts_with(kVariant)) names.push_back(name.substr(kVariant.size()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string variant_of_case(const fs::path& folder, const std::string& name) {
+  const auto variants = variants_of(folder);
+  const auto owner = std::ranges::find_if(variants, [&](const auto& one) { return name.starts_with(one + "_"); });
+  return owner == variants.end() ? "" : *owner;
+}
 
 Reference read_reference(const fs::path& folder) {
   const Weights weights = Weights::open(folder / "reference.safetensors");
@@ -150,8 +183,7 @@ Reference read_reference(const fs::path& folder) {
 }
 
 void verify_family(const fs::path& folder, Dtype compute, VerifyReport& report) {
-  const fs::path checkpoint = folder / "checkpoint";
-  const HfConfig config = HfConfig::load(checkpoint);
+  const HfConfig config = HfConfig::load(folder / "checkpoint");
   const Reference reference = read_reference(folder);
   if (family_built(config) == nullptr) {
     for (const auto& [name, outputs] : reference.outputs) {
@@ -166,15 +198,8 @@ void verify_family(const fs::path& folder, Dtype compute, VerifyReport& report) 
   }
   verify_prompts(folder, meta, reference, image_tokens, report);
   verify_media(folder, meta, reference, report);
-  VerifyModel model(checkpoint, {.zero = {0}, .compute = compute}, {});
-  for (const auto& [name, outputs] : reference.outputs) {
-    const auto inputs = reference.inputs.find(name);
-    if (inputs == reference.inputs.end()) {
-      report.fails(name, "inputs", "the reference holds outputs of this case and no inputs");
-      continue;
-    }
-    verify_case(name, inputs->second, outputs, model, compute, report);
-  }
+  verify_cases(folder, "", reference, compute, report);
+  for (const auto& variant : variants_of(folder)) verify_cases(folder, variant, reference, compute, report);
   for (const auto& [name, value] : reference.others) {
     report.not_compared(name, spec_of(value, "").describe(), "neither an input nor an output of a case");
   }

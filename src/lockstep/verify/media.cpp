@@ -1,5 +1,6 @@
 // Media files through a family's own processor, against the pixels that transformers made of them.
 #include <algorithm>
+#include <map>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -19,15 +20,17 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Media {
-  std::vector<std::string> images;  // file names
-  std::vector<Video> videos;        // frames as paths
+  std::vector<std::string> images;       // file names
+  std::vector<Video> videos;             // frames as paths
+  std::vector<std::string> sounds = {};  // file names
 };
 
-/// "media" of reference.json: file names, or an object with images and the frames of one video.
+/// "media" of reference.json: file names, or an object with images, sounds and the frames of one video.
 Media media_of(const fs::path& folder, const Json& meta) {
   Media media;
   const Json& said = meta.at("media");
   media.images = (said.is_array() ? said : said.value("images", Json::array())).get<std::vector<std::string>>();
+  if (said.is_object()) media.sounds = said.value("audio", Json::array()).get<std::vector<std::string>>();
   if (!said.is_object() || !said.contains("video_frames")) return media;
   const std::string range = said["video_frames"].get<std::string>();  // first..last
   const size_t dots = range.find("..");
@@ -41,7 +44,10 @@ Media media_of(const fs::path& folder, const Json& meta) {
   return media;
 }
 
-/// All files as one question, images first.
+/// Of log-mel features made from a file. Source: the oracle's README, "Recommended tolerances", with room for decoding.
+constexpr Tolerance kMelTolerance{.max = 1e-3};
+
+/// All files as one question, images first, sounds last.
 std::vector<MediaBlock> prepared(const fs::path& folder, const Family& family, const Media& media) {
   Sample sample;
   sample.where = (folder / "media").string();
@@ -52,6 +58,10 @@ std::vector<MediaBlock> prepared(const fs::path& folder, const Family& family, c
   }
   for (size_t i = 0; i < media.videos.size(); ++i) text += "<video>";
   sample.videos = media.videos;
+  for (const auto& name : media.sounds) {
+    text += "<audio>";
+    sample.audios.push_back((folder / "media" / name).string());
+  }
   sample.messages = {{.role = "user", .content = text + "?"}};
   return family.processor(folder / "checkpoint")->prompt_features(sample, {}).media;
 }
@@ -66,30 +76,52 @@ void compare_kind(const std::string& name, const char* kind, const std::vector<M
   // Recorded tiles stand one by one.
   const bool tiled =
       std::ranges::any_of(files, [](const MediaBlock& file) { return file.shape.size() == 4 && file.shape[0] > 1; });
-  if (recorded.size() != files.size() || tiled) {
+  if (recorded.size() != files.size() || names.empty() || tiled) {
     report.not_compared(name, fmt::format("{} from media", kind), "the JSON does not say which files these are");
     return;
   }
+  const bool whole = files.size() == names.size();  // else a file is several blocks
   for (size_t i = 0; i < files.size(); ++i) {
-    report.compare(name, fmt::format("{} from {}", kind, names[i]), tensor_of(recorded[i]), tensor_of(files[i]),
-                   pixel_tolerance({names[i]}, std));
+    const std::string file = whole ? names[i] : fmt::format("the files, block {}", i);
+    report.compare(name, fmt::format("{} from {}", kind, file), tensor_of(recorded[i]), tensor_of(files[i]),
+                   pixel_tolerance(whole ? std::vector{names[i]} : names, std));
     if (recorded[i].facts.empty()) continue;
-    report.measured(name, fmt::format("facts of {}", names[i]), recorded[i].facts == files[i].facts ? 0 : 1, 0);
+    report.measured(name, fmt::format("facts of {}", file), recorded[i].facts == files[i].facts ? 0 : 1, 0);
   }
 }
 
+/// Recorded clips may be filled up to the longest of their batch: what was recorded of them stands in front.
+void compare_sounds(const std::string& name, const std::vector<MediaBlock>& recorded, std::span<const MediaBlock> files,
+                    const std::vector<std::string>& names, VerifyReport& report) {
+  if (recorded.empty()) return;
+  if (recorded.size() != files.size()) {
+    report.not_compared(name, "audio from media", "the JSON does not say which files these are");
+    return;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    const Tensor theirs = tensor_of(recorded[i]), ours = tensor_of(files[i]);
+    report.compare(name, fmt::format("audio from {}", names[i]),
+                   theirs.narrow(0, 0, std::min(theirs.size(0), ours.size(0))), ours, kMelTolerance);
+  }
+}
+
+/// CLIP's where the folder has no file of its own, as a family's pictures are prepared then.
 double smallest_std(const fs::path& checkpoint) {
-  const HfConfig file = picture_config(checkpoint, {"preprocessor_config.json"}, "image_processor");
   PixelScale scale;
-  scale.read_scale(ImageKeys(file.json(), file.where()));
+  if (fs::exists(checkpoint / "preprocessor_config.json") || fs::exists(checkpoint / "processor_config.json")) {
+    const HfConfig file = picture_config(checkpoint, {"preprocessor_config.json"}, "image_processor");
+    scale.read_scale(ImageKeys(file.json(), file.where()));
+  }
   return *std::min_element(scale.std.begin(), scale.std.end());
 }
 
 /// The rows that a case was made of, from JSON to the tensors that enter the model.
-void compare_rows(const std::string& name, const fs::path& folder, const Json& rows, const Family& family,
-                  const Named& inputs, double std, VerifyReport& report) {
-  const HfConfig config = HfConfig::load(folder / "checkpoint");
-  const auto processor = family.processor(folder / "checkpoint");
+void compare_rows(const std::string& name, const fs::path& checkpoint, const Json& rows, const Named& inputs,
+                  double std, VerifyReport& report) {
+  const fs::path folder = checkpoint.parent_path();
+  const HfConfig config = HfConfig::load(checkpoint);
+  const Family& family = family_of(config);
+  const auto processor = family.processor(checkpoint);
   std::vector<Features> ours, theirs = family.rows_of_hf(config, inputs);
   std::vector<std::string> files;
   for (const auto& row : rows) {
@@ -108,7 +140,9 @@ void compare_rows(const std::string& name, const fs::path& folder, const Json& r
       report.fails(name, slot + " from rows", "not made of the rows");
     } else {
       report.compare(name, slot + " from rows", value, *at,
-                     slot == "pixel_values" ? pixel_tolerance(files, std) : Tolerance{.max = 0});
+                     slot == "pixel_values"   ? pixel_tolerance(files, std)
+                     : slot == "audio_values" ? kMelTolerance
+                                              : Tolerance{.max = 0});
     }
   }
 }
@@ -126,21 +160,30 @@ void verify_media(const fs::path& folder, const Json& meta, const Reference& ref
   const HfConfig config = HfConfig::load(folder / "checkpoint");
   const Family& family = family_of(config);
   const Media media = media_of(folder, meta);
-  const std::vector<MediaBlock> files = prepared(folder, family, media);
+  std::vector<MediaBlock> files;  // not where rows say it all: a family may take one picture alone
   const double std = smallest_std(folder / "checkpoint");
   for (const auto& [name, inputs] : reference.inputs) {
+    const std::string variant = variant_of_case(folder, name);
     if (meta.contains("rows") && meta["rows"].contains(name)) {
-      compare_rows(name, folder, meta["rows"][name], family, inputs, std, report);
+      compare_rows(name, folder / (variant.empty() ? "checkpoint" : kVariant + variant), meta["rows"][name], inputs,
+                   std, report);
       continue;
     }
-    std::vector<MediaBlock> images, videos;
+    std::map<Modality, std::vector<MediaBlock>> kinds;
     for (auto& row : family.rows_of_hf(config, inputs)) {
-      for (auto& block : row.media) (block.modality == Modality::kVideo ? videos : images).push_back(std::move(block));
+      for (auto& block : row.media) kinds[block.modality].push_back(std::move(block));
     }
-    const auto all = std::span<const MediaBlock>(files);
-    compare_kind(name, "image", images, all.first(media.images.size()), media.images, std, report);
-    const std::vector<std::string> films(media.videos.size(), "the frames");
-    compare_kind(name, "video", videos, all.subspan(media.images.size()), films, std, report);
+    if (kinds.empty()) continue;
+    if (files.empty()) files = prepared(folder, family, media);
+    const auto sounds = media.sounds.size(), others = files.size() - sounds;
+    const auto all = std::span<const MediaBlock>(files).first(others);
+    const auto films = std::ranges::find(all, Modality::kVideo, &MediaBlock::modality) - all.begin();
+    const auto pictures = static_cast<size_t>(films);
+    compare_kind(name, "image", kinds[Modality::kImage], all.first(pictures), media.images, std, report);
+    const std::vector<std::string> frames(media.videos.size(), "the frames");
+    compare_kind(name, "video", kinds[Modality::kVideo], all.subspan(pictures), frames, std, report);
+    compare_sounds(name, kinds[Modality::kAudio], std::span<const MediaBlock>(files).last(sounds), media.sounds,
+                   report);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/exec/executor.h"
 #include "lockstep/infer/decode_slots.h"
 #include "lockstep/model/batch.h"
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tensor/make.h"
@@ -46,7 +47,8 @@ const Family* family_built(const HfConfig& config) {
   const auto architectures = config.texts("architectures");
   for (const auto& family : families()) {
     for (const auto& name : family.architectures) {
-      if (std::find(architectures.begin(), architectures.end(), name) != architectures.end()) return &family;
+      if (std::find(architectures.begin(), architectures.end(), name) != architectures.end())
+        return is_of(family, config) ? &family : nullptr;
     }
     if (architectures.empty() && family.name == config.text("model_type", "")) return &family;
   }

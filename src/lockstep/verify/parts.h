@@ -22,6 +22,12 @@ struct Reference {
 };
 Reference read_reference(const std::filesystem::path& folder);
 
+/// The same weights as other tools write them stand in checkpoint_<variant>: they are held to the same outputs. A case
+/// "<variant>_…" is that variant's alone.
+inline const std::string kVariant = "checkpoint_";
+std::vector<std::string> variants_of(const std::filesystem::path& folder);
+std::string variant_of_case(const std::filesystem::path& folder, const std::string& name);  // "": every checkpoint's
+
 /// checkpoint/ + reference.*: logits, intermediates, loss, gradients, greedy tokens; ids from prompts, pixels from
 /// media.
 void verify_family(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
@@ -36,6 +42,8 @@ void verify_tokenizer(const std::filesystem::path& folder, VerifyReport& report)
 void verify_chat_templates(const std::filesystem::path& folder, VerifyReport& report);
 /// images/ + reference.*.
 void verify_images(const std::filesystem::path& folder, VerifyReport& report);
+/// audio/ + reference.*.
+void verify_audio(const std::filesystem::path& folder, VerifyReport& report);
 
 /// Any of the folders above, or a folder of them. What cannot be read at all becomes a row that fails. Throws
 /// UserError(kUsage) when there is no case at all.

@@ -65,10 +65,15 @@ size_t count_of(std::string_view content, std::string_view mark) {
   return count;
 }
 
-/// The same text with other marks.
-std::string replaced(std::string text, std::string_view mark, const std::string& placeholder) {
-  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + placeholder.size())) {
-    text.replace(at, mark.size(), placeholder);
+/// The same text with other marks, and line breaks behind those that end their lines and have none.
+std::string replaced(std::string text, std::string_view mark, const MediumRules& rules) {
+  for (size_t at = text.find(mark); at != std::string::npos;) {
+    const size_t next = at + mark.size();
+    const bool breaks =
+        rules.ends_line && next < text.size() && std::string_view(" \t\r\n").find(text[next]) == std::string_view::npos;
+    const std::string made = rules.placeholder + (breaks ? "\n" : "");
+    text.replace(at, mark.size(), made);
+    at = text.find(mark, at + made.size());
   }
   return text;
 }
@@ -145,7 +150,7 @@ Json ChatProcessor::template_content(const std::string& content) const {
   for (const auto& [kind, medium] : parts_.media.kinds) {
     rules.kinds.push_back(kind);
     if (!parts_as_lists_ && medium.placeholder != media_mark(kind))
-      text = replaced(std::move(text), media_mark(kind), medium.placeholder);
+      text = replaced(std::move(text), media_mark(kind), medium);
   }
   return parts_as_lists_ ? typed_parts(text, rules) : Json(text);
 }

@@ -136,6 +136,22 @@ std::string_view llama3_template() {
 )";
 }
 
+std::string_view mistral_template() {
+  return R"({{- bos_token -}}
+{%- for message in messages -%}
+{%- if message['role'] == 'assistant' -%}
+{{- ' ' + message['content'] + eos_token -}}
+{%- elif message['role'] == 'user' -%}
+{%- if loop.index0 == 1 and messages[0]['role'] == 'system' -%}
+{{- '[INST] ' + messages[0]['content'] + '\n\n' + message['content'] + ' [/INST]' -}}
+{%- else -%}
+{{- '[INST] ' + message['content'] + ' [/INST]' -}}
+{%- endif -%}
+{%- endif -%}
+{%- endfor -%}
+)";
+}
+
 std::string_view vicuna_template() {
   return R"({%- for message in messages -%}
 {%- if message['role'] == 'user' -%}

@@ -31,6 +31,9 @@ Json fresh_media_processor(const VisionSize& size);
 std::string_view chatml_template();
 /// Llama 3's headers: a turn ends with <|eot_id|>.
 std::string_view llama3_template();
+/// Mistral's: [INST] … [/INST] and the answer, which ends with the end-of-sequence token; a system message stands in front of
+/// the first question.
+std::string_view mistral_template();
 /// ChatML with images and videos where they stand: <|vision_start|><|image_pad|><|vision_end|>.
 std::string_view qwen2_vl_template();
 /// ChatML with images and videos where they stand, a line each: <IMG_CONTEXT>, <video>.

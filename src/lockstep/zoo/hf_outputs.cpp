@@ -35,6 +35,16 @@ void join_counted(HfInputs& all, const std::string& name, bool with_begin) {
   all[name] = joined;
 }
 
+/// What was recorded slice by slice, each filled up to the longest, [N,L,D]: patches behind one another, [P,D].
+Tensor without_filling(const Tensor& values_NLD, const Tensor& sizes_N2) {
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < sizes_N2.size(0); ++i) {
+    const int64_t patches = sizes_N2[i][0].item<int64_t>() * sizes_N2[i][1].item<int64_t>();
+    parts.push_back(values_NLD[i].narrow(0, 0, patches));
+  }
+  return at::cat(parts, 0);
+}
+
 }  // namespace
 
 HfInputs outputs_of_taps(const std::vector<std::pair<std::string, Tensor>>& taps) {
@@ -66,7 +76,15 @@ HfInputs outputs_of_taps(const std::vector<std::pair<std::string, Tensor>>& taps
   return out;
 }
 
-HfInputs joined_outputs(HfInputs recorded) {
+HfInputs joined_outputs(HfInputs recorded, const HfInputs& inputs) {
+  if (const auto sizes = inputs.find("tgt_sizes"); sizes != inputs.end()) {
+    for (auto& [name, value] : recorded) {
+      if (name.starts_with("vision_") && value.dim() == 3) value = without_filling(value, sizes->second);
+    }
+  }
+  for (auto& [name, value] : recorded) {  // clips one by one [C,L,D]: their states behind one another
+    if ((name == "audio_encoder" || name == "audio_projection") && value.dim() == 3) value = value.flatten(0, 1);
+  }
   std::vector<std::string> later;  // in the order of the calls
   for (const auto& [name, value] : recorded) {
     if (name.find('#') != std::string::npos) later.push_back(name);

@@ -15,7 +15,8 @@ namespace lockstep {
 HfInputs outputs_of_taps(const std::vector<std::pair<std::string, Tensor>>& taps);
 
 /// A recording whose tower ran once for images and once for videos ("merger", "merger#1", "image_features",
-/// "video_features", "image_window_index", …), as one run over all media, images first.
-HfInputs joined_outputs(HfInputs recorded);
+/// "video_features", "image_window_index", …), as one run over all media, images first. What `inputs`
+/// show to be slices filled up to the longest ("tgt_sizes") is patches behind one another.
+HfInputs joined_outputs(HfInputs recorded, const HfInputs& inputs);
 
 }  // namespace lockstep

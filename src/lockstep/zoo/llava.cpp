@@ -13,6 +13,7 @@
 #include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/families.h"
 #include "lockstep/zoo/fresh_config.h"
+#include "lockstep/zoo/read_activation.h"
 #include "lockstep/zoo/read_text_config.h"
 #include "lockstep/zoo/text_blocks.h"
 #include "lockstep/zoo/typical_row.h"
@@ -38,7 +39,7 @@ ClipConfig read_clip_config(const HfConfig& config) {
   clip.image_size = config.size("image_size", 224);
   clip.patch = config.size("patch_size", 32, {.most = clip.image_size});
   clip.norm_eps = config.positive("layer_norm_eps", 1e-5);
-  clip.activation = config.text("hidden_act", "quick_gelu");
+  clip.activation = read_activation(config, "hidden_act", "quick_gelu");
   if (clip.hidden % clip.heads != 0) {
     throw checkpoint_error(fmt::format("{}: hidden_size: expected a multiple of num_attention_heads {}, found {}",
                                        config.where(), clip.heads, clip.hidden));
@@ -98,18 +99,18 @@ std::vector<std::string> add_tower(Model& model, const ClipConfig& clip, const s
 }
 
 std::vector<Dialect> dialects() {
-  const std::string tower = kTower + ".";
-  return {{"transformers 5", {{tower, "vision_tower."}}},
+  const std::string tower = kTower + ".*";
+  return {{"transformers 5", {{tower, "vision_tower.*"}}},
           {"in memory",
-           {{"language_model.model.", "model.language_model."},
-            {"language_model.lm_head.", "lm_head."},
-            {tower, "model.vision_tower."},
-            {"multi_modal_projector.", "model.multi_modal_projector."}}},
+           {{"language_model.model.*", "model.language_model.*"},
+            {"language_model.lm_head.*", "lm_head.*"},
+            {tower, "model.vision_tower.*"},
+            {"multi_modal_projector.*", "model.multi_modal_projector.*"}}},
           {"in memory, transformers 4",
-           {{"language_model.model.", "model.language_model."},
-            {"language_model.lm_head.", "lm_head."},
-            {tower, "model.vision_tower.vision_model."},
-            {"multi_modal_projector.", "model.multi_modal_projector."}}}};
+           {{"language_model.model.*", "model.language_model.*"},
+            {"language_model.lm_head.*", "lm_head.*"},
+            {tower, "model.vision_tower.vision_model.*"},
+            {"multi_modal_projector.*", "model.multi_modal_projector.*"}}}};
 }
 
 /// A picture stands where this token is. Outside the vocabulary no prompt holds it, and pictures would be ignored.
@@ -133,7 +134,7 @@ Model build(const HfConfig& config) {
                        ProjectorConfig{.slots = std::move(slots),
                                        .vision_hidden = clip.hidden,
                                        .text_hidden = text.hidden,
-                                       .activation = config.text("projector_hidden_act", "gelu"),
+                                       .activation = read_activation(config, "projector_hidden_act", "gelu"),
                                        .bias = config.flag("multimodal_projector_bias", true),
                                        .drop_class_token = drops_class_token(config)});
   model.add<MergeMedia>("merge_media");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/modality.h"
+#include "lockstep/data/audio.h"
 #include "lockstep/data/features.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/processor.h"
@@ -22,6 +23,7 @@ namespace lockstep {
 struct LoadedMedium {
   std::vector<Image> frames = {};  // one: a picture
   double fps = 0;                  // of a video
+  Audio sound = {};                // of an audio
 };
 
 /// What stands for a medium: text that is read as any other, or a token as many times as a block fills.
@@ -41,11 +43,15 @@ struct MediumRules {
   /// What takes the placeholder's place, from the blocks' shapes and facts alone. `index`: of the medium among those of
   /// its kind in the row.
   std::function<std::vector<MediaRun>(const std::vector<MediaBlock>& blocks, int64_t index)> spell;
+  /// For templates that take a message as one text: a mark right before other text ends its line.
+  bool ends_line = false;
+  AudioLimits sound = {};  // of an audio: how it is read, and how long one may be
 };
 
 struct MediaRules {
   std::map<Modality, MediumRules> kinds;          // of those that the family takes; empty: text alone
   std::function<void(Features& features)> place;  // sets positions; empty: tokens are counted
+  std::vector<std::string> reserved;  // what only a spelling may write: a row's own text with one is refused
 };
 
 /// One token for each feature: what most families do.

@@ -13,6 +13,7 @@
 #include "lockstep/model/layers/projector.h"
 #include "lockstep/model/layers/window_layout.h"
 #include "lockstep/zoo/families.h"
+#include "lockstep/zoo/read_activation.h"
 #include "lockstep/zoo/read_text_config.h"
 #include "lockstep/zoo/text_blocks.h"
 
@@ -111,7 +112,7 @@ Model build(const HfConfig& config) {
   model.add<PatchMerger>(kTower + ".merger", vision);
   model.add<MergeMedia>("merge_media");
   add_decoder(model, {}, text);
-  model.dialects = {{"in memory", {{"model.", "model.language_model."}, {"visual.", "model.visual."}}}};
+  model.dialects = {{"in memory", {{"model.*", "model.language_model.*"}, {"visual.*", "model.visual.*"}}}};
   return model;
 }
 
@@ -134,7 +135,7 @@ WindowVisionConfig read_vision_config(const HfConfig& config) {
   vision.patch = config.size("patch_size", 14, {.most = 1024});
   vision.temporal_patch = config.size("temporal_patch_size", 2, {.most = 1024});
   vision.merge = config.size("spatial_merge_size", 2, {.most = 1024});
-  vision.activation = config.text("hidden_act", "silu");
+  vision.activation = read_activation(config, "hidden_act", "silu");
   vision.whole_frame_layers = config.has("fullatt_block_indexes") ? config.integers("fullatt_block_indexes")
                                                                   : std::vector<int64_t>{7, 15, 23, 31};
   vision.window = config.size("window_size", 112) / vision.merge / vision.patch;
@@ -146,13 +147,15 @@ WindowVisionConfig read_vision_config(const HfConfig& config) {
 }  // namespace qwen2_5_vl
 
 Family qwen2_5_vl_family() {
-  return {.name = "qwen2_5_vl",
-          .architectures = {"Qwen2_5_VLForConditionalGeneration"},
-          .build = qwen2_5_vl::build,
-          .processor = qwen2_5_vl::load_processor,
-          .rows_of_hf = qwen2_5_vl::rows_of,
-          .fresh_files = qwen2_5_vl::fresh_files,
-          .typical_row = qwen2_5_vl::typical_row};
+  return {
+      .name = "qwen2_5_vl",
+      .architectures = {"Qwen2_5_VLForConditionalGeneration"},
+      .build = qwen2_5_vl::build,
+      .processor = qwen2_5_vl::load_processor,
+      .rows_of_hf = qwen2_5_vl::rows_of,
+      .fresh_files = qwen2_5_vl::fresh_files,
+      .typical_row = qwen2_5_vl::typical_row,
+      .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS"}};
 }
 
 }  // namespace lockstep

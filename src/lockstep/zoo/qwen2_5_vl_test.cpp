@@ -122,8 +122,8 @@ TEST(Qwen25Vl, RefusesWhatDoesNotFitByName) {
             std::string::npos);
   EXPECT_NE(with([](Json& j) {
               j["use_sliding_window"] = true;
-              j["max_window_layers"] = 3;
-            }).find("sliding-window"),
+              j["layer_types"] = {"sliding_attention"};
+            }).find("num_hidden_layers 36, found 1"),
             std::string::npos);
 }
 

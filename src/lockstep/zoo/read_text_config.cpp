@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/zoo/read_activation.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +21,15 @@ const std::pair<const char*, TextDefaults> kDefaults[] = {
       .max_positions = 32768,
       .qkv_bias = true,
       .sliding_window_flag = true}},
+    {"qwen3",
+     {.vocab = 151936,
+      .mlp = 22016,
+      .kv_heads = 32,
+      .max_positions = 32768,
+      .head_dim = 128,
+      .qk_norm = true,
+      .attention_bias_flag = true,
+      .sliding_window_flag = true}},
     {"mistral", {.mlp = 14336, .kv_heads = 8, .max_positions = 131072, .sliding_window = true}},
 };
 
@@ -28,34 +38,13 @@ bool is_null(const HfConfig& config, const char* key) {
   return config.json().contains(key) && config.json()[key].is_null();
 }
 
-void refuse_sliding_window(const HfConfig& config, const TextDefaults& defaults, const TextConfig& text) {
-  const auto refuse = [&](const std::string& found) {
-    throw checkpoint_error(
-        fmt::format("{}: sliding-window attention is active ({}), and Lockstep attends to all tokens", config.where(),
-                    found),
-        "if your rows are shorter than the window, set use_sliding_window to false (Qwen2) or sliding_window to null");
-  };
-  if (defaults.sliding_window_flag && config.flag("use_sliding_window", false) &&
-      config.integer("sliding_window", 4096) > 0 && config.integer("max_window_layers", 28) < text.layers) {
-    refuse(fmt::format("use_sliding_window true, max_window_layers {} of {} layers",
-                       config.integer("max_window_layers", 28), text.layers));
-  }
-  if (defaults.sliding_window && config.has("sliding_window") &&
-      config.integer("sliding_window") < text.max_positions) {
-    refuse(fmt::format("sliding_window {} below max_position_embeddings {}", config.integer("sliding_window"),
-                       text.max_positions));
-  }
-  const auto kinds = config.texts("layer_types");
-  if (std::ranges::find(kinds, "sliding_attention") != kinds.end()) refuse("layer_types names sliding_attention");
-}
-
-void check_heads(const HfConfig& config, const TextConfig& text) {
+void check_heads(const HfConfig& config, const TextDefaults& defaults, const TextConfig& text) {
   if (text.heads % text.kv_heads != 0) {
     throw checkpoint_error(
         fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads {}, found {}", config.where(),
                     text.kv_heads, text.heads));
   }
-  if (!config.has("head_dim") && text.hidden % text.heads != 0) {
+  if (!config.has("head_dim") && defaults.head_dim == 0 && text.hidden % text.heads != 0) {
     throw checkpoint_error(fmt::format("{}: hidden_size: expected a multiple of num_attention_heads {}, found {}",
                                        config.where(), text.heads, text.hidden),
                            "or name head_dim");
@@ -73,7 +62,7 @@ TextConfig read_text_config(const HfConfig& config, const std::string& otherwise
   const auto* found = std::ranges::find_if(kDefaults, [&](const auto& one) { return type == one.first; });
   if (found != std::end(kDefaults)) return read_text_config(config, found->second);
   throw checkpoint_error(
-      fmt::format("{}: \"model_type\": expected llama, qwen2 or mistral, found \"{}\"", config.where(), type));
+      fmt::format("{}: \"model_type\": expected llama, qwen2, qwen3 or mistral, found \"{}\"", config.where(), type));
 }
 
 TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults) {
@@ -86,17 +75,19 @@ TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults
   const bool says_null = is_null(config, "num_key_value_heads");
   text.kv_heads =
       config.size("num_key_value_heads", says_null || defaults.kv_heads == 0 ? text.heads : defaults.kv_heads);
-  text.head_dim = config.size("head_dim", text.hidden / text.heads);
+  text.head_dim = config.size("head_dim", defaults.head_dim > 0 ? defaults.head_dim : text.hidden / text.heads);
   text.max_positions = config.size("max_position_embeddings", defaults.max_positions, {.most = kMaxPositions});
   text.norm_eps = config.positive("rms_norm_eps", defaults.norm_eps);
-  const bool attention_bias = defaults.bias_flags && config.flag("attention_bias", false);
+  const bool attention_bias =
+      (defaults.bias_flags || defaults.attention_bias_flag) && config.flag("attention_bias", false);
   text.qkv_bias = defaults.qkv_bias || attention_bias;
   text.output_bias = attention_bias;
   text.mlp_bias = defaults.bias_flags && config.flag("mlp_bias", false);
   text.tied = config.flag("tie_word_embeddings", false);
-  text.activation = config.text("hidden_act", "silu");
-  check_heads(config, text);
-  refuse_sliding_window(config, defaults, text);
+  text.activation = read_activation(config, "hidden_act", "silu");
+  check_heads(config, defaults, text);
+  text.qk_norm = defaults.qk_norm;
+  text.windows = read_windows(config, defaults, text.layers);
   text.rope = read_rope_config(config, text.head_dim, text.max_positions, defaults.rope_theta);
   return text;
 }

@@ -25,12 +25,40 @@ const Family* find_by(const std::string& word) {
   return nullptr;
 }
 
+/// Models that look like a family of ours by another of their names, or that people take for one.
+struct NotBuilt {
+  const char* word;  // an architecture, or a model_type
+  const char* what;
+  const char* instead;
+};
+constexpr const char* kOriginalLlava =
+    "take the folder of llava-hf, or convert this one (transformers, models/llava/convert_llava_weights_to_hf.py)";
+constexpr NotBuilt kNotBuilt[] = {
+    {"LlavaLlamaForCausalLM", "LLaVA with its authors' own names of tensors", kOriginalLlava},
+    {"LlavaMistralForCausalLM", "LLaVA with its authors' own names of tensors", kOriginalLlava},
+    {"LlavaQwenForCausalLM", "LLaVA with its authors' own names of tensors", kOriginalLlava},
+    {"llava_llama", "LLaVA with its authors' own names of tensors", kOriginalLlava},
+};
+
+void refuse_not_built(const std::string& word, const HfConfig& config) {
+  const auto* known = std::ranges::find_if(kNotBuilt, [&](const NotBuilt& one) { return word == one.word; });
+  if (known == std::end(kNotBuilt)) return;
+  throw checkpoint_error(fmt::format("{}: expected a model of a family that Lockstep builds ({}), found {}: {}",
+                                     config.where(), listed(), word, known->what),
+                         known->instead);
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> table{qwen2_family(), llama_family(), llava_family(), qwen2_5_vl_family(),
-                                         internvl_family()};
+  static const std::vector<Family> table{
+      qwen2_family(),   llama_family(), llava_family(),         qwen2_5_vl_family(),    internvl_family(),
+      mistral_family(), qwen3_family(), minicpm_v_2_6_family(), minicpm_o_2_6_family(), omnilmm_family()};
   return table;
+}
+
+bool is_of(const Family& family, const HfConfig& config) {
+  return !family.unlike.of || family.unlike.of(config).empty();
 }
 
 const Family& family_of(const HfConfig& config) {
@@ -38,7 +66,13 @@ const Family& family_of(const HfConfig& config) {
   words.push_back(config.text("model_type", ""));
   std::string found;
   for (const auto& word : words) {
-    if (const Family* family = find_by(word)) return *family;
+    refuse_not_built(word, config);
+    if (const Family* family = find_by(word)) {
+      if (is_of(*family, config)) return *family;
+      throw checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), word, family->unlike.expected,
+                                         family->unlike.of(config)),
+                             "other models of this name are not built (docs/add_a_model.md)");
+    }
     if (!word.empty()) found += (found.empty() ? "" : ", ") + word;
   }
   throw checkpoint_error(

@@ -21,7 +21,7 @@ namespace lockstep {
 
 struct Family {
   std::string name;                        // "llava": --family, model_type
-  std::vector<std::string> architectures;  // as in config.json
+  std::vector<std::string> architectures;  // as in config.json, and a model_type that is not the name
   std::function<Model(const HfConfig&)> build;
   std::function<std::unique_ptr<Processor>(const std::filesystem::path& dir)> processor;
   /// What transformers' processor gives, as features: recorded inputs then go the way of rows.
@@ -32,13 +32,23 @@ struct Family {
   /// A row of so many tokens with a picture of the usual size, from config.json alone (zoo/typical_row.h); empty: the
   /// family takes text alone.
   std::function<Features(const HfConfig&, int64_t tokens)> typical_row = {};
+  /// Of ms-swift's variables of the environment that speak of media, those that it heeds.
+  std::vector<std::string> variables = {};
   /// The standard deviation of a fresh matrix, where it is not the text's initializer_range for all of them.
   std::function<double(const HfConfig&, const std::string& key)> fresh_spread = {};
+  /// Where other models share its names: what makes a config one of theirs, "" for its own; and what is expected.
+  struct Unlike {
+    std::function<std::string(const HfConfig&)> of = {};
+    std::string expected = {};
+  } unlike = {};
 };
 
 const std::vector<Family>& families();
-/// By architectures, then model_type. Throws UserError(kCheckpoint) with the list of families.
+/// By architectures, then model_type. Throws UserError(kCheckpoint) with the list of families; so for a config that a family's
+/// names belong to and that is another model.
 const Family& family_of(const HfConfig& config);
+/// Whether the config, which bears one of the family's names, is its own.
+bool is_of(const Family& family, const HfConfig& config);
 /// By name. Throws UserError(kUsage) with the list and the nearest.
 const Family& family_named(const std::string& name);
 

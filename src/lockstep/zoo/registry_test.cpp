@@ -1,6 +1,7 @@
 // Families by name and by config, the configs they refuse, and the fresh models they make.
 #include "lockstep/zoo/registry.h"
 
+#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -63,6 +64,21 @@ TEST(Registry, ListsTheFamiliesWhenOneIsUnknown) {
   }
 }
 
+TEST(Registry, ModelsThatPassForOthersAreRefusedByName) {
+  for (const auto& [architecture, type, said] :
+       std::vector<std::array<std::string, 3>>{{"LlavaLlamaForCausalLM", "llava", "llava-hf"},
+                                               {"LlavaQwenForCausalLM", "llava", "llava-hf"},
+                                               {"MiniCPMO", "minicpmo", "MiniCPM-o 2.6"}}) {
+    try {
+      family_of(config_of({{"architectures", {architecture}}, {"model_type", type}}));
+      FAIL() << architecture;
+    } catch (const UserError& e) {
+      EXPECT_NE((std::string(e.what()) + e.hint()).find(said), std::string::npos) << e.what();
+      EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+    }
+  }
+}
+
 TEST(TextConfig, TakesTheDefaultsOfItsModelType) {
   const TextConfig llama = read_text_config(config_of(Json::object()), "llama");
   EXPECT_EQ(llama.mlp, 11008);
@@ -71,6 +87,13 @@ TEST(TextConfig, TakesTheDefaultsOfItsModelType) {
   const TextConfig mistral = read_text_config(config_of({{"model_type", "mistral"}}), "llama");
   EXPECT_EQ(mistral.kv_heads, 8);
   EXPECT_EQ(mistral.mlp, 14336);
+  EXPECT_EQ(mistral.window(0), 4096);
+  EXPECT_EQ(llama.window(0), 0);
+  const TextConfig qwen3 = read_text_config(config_of({{"model_type", "qwen3"}}), "llama");
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.window(31), 0);
   const TextConfig qwen2 = read_text_config(config_of({{"model_type", "qwen2"}}), "llama");
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.output_bias);
@@ -83,29 +106,61 @@ TEST(TextConfig, NullKvHeadsMeansAsManyAsHeads) {
   EXPECT_EQ(text.kv_heads, 16);
 }
 
-TEST(TextConfig, RefusesAnActiveSlidingWindowAndNotAnIdleOne) {
+std::vector<int64_t> windows_of(const Json& json) { return read_text_config(config_of(json), "llama").windows; }
+
+TEST(TextConfig, ReadsWindowsAsItsModelTypeDoes) {
   Json qwen2 = small_llama();
   qwen2["model_type"] = "qwen2";
   qwen2["num_key_value_heads"] = 2;
-  qwen2["use_sliding_window"] = true;
   qwen2["sliding_window"] = 32;
   qwen2["max_window_layers"] = 1;
-  EXPECT_NE(refusal_of(qwen2).find("max_window_layers 1 of 2 layers"), std::string::npos) << refusal_of(qwen2);
+  EXPECT_EQ(windows_of(qwen2), std::vector<int64_t>{});
+  qwen2["use_sliding_window"] = true;
+  EXPECT_EQ(windows_of(qwen2), (std::vector<int64_t>{0, 32}));
+  qwen2["layer_types"] = {"sliding_attention", "full_attention"};
+  EXPECT_EQ(windows_of(qwen2), (std::vector<int64_t>{32, 0}));
+  qwen2.erase("layer_types");
   qwen2["max_window_layers"] = 2;
-  EXPECT_EQ(refusal_of(qwen2), "");
+  EXPECT_EQ(windows_of(qwen2), std::vector<int64_t>{});
+  qwen2["max_window_layers"] = 0;
+  qwen2["sliding_window"] = nullptr;
+  EXPECT_EQ(windows_of(qwen2), std::vector<int64_t>{});
   Json mistral = small_llama();
   mistral["model_type"] = "mistral";
   mistral["num_key_value_heads"] = 2;
+  EXPECT_EQ(windows_of(mistral), (std::vector<int64_t>{4096, 4096}));
   mistral["sliding_window"] = 32;
-  EXPECT_NE(refusal_of(mistral).find("sliding_window 32"), std::string::npos);
+  EXPECT_EQ(windows_of(mistral), (std::vector<int64_t>{32, 32}));
   mistral["sliding_window"] = nullptr;
-  EXPECT_EQ(refusal_of(mistral), "");
+  EXPECT_EQ(windows_of(mistral), std::vector<int64_t>{});
+}
+
+TEST(TextConfig, RefusesWindowsThatContradictEachOther) {
+  Json json = small_llama();
+  json["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(refusal_of(json), "");
+  json["layer_types"] = {"sliding_attention", "full_attention"};
+  EXPECT_NE(refusal_of(json).find("layer_types: expected all full_attention"), std::string::npos) << refusal_of(json);
+  json["model_type"] = "mistral";
+  json["num_key_value_heads"] = 2;
+  EXPECT_NE(refusal_of(json).find("layer_types: expected all sliding_attention"), std::string::npos);
+  json["model_type"] = "qwen3";
+  EXPECT_NE(refusal_of(json).find("there is no window"), std::string::npos) << refusal_of(json);
+  json["use_sliding_window"] = true;
+  EXPECT_EQ(refusal_of(json), "");
+  json["layer_types"] = {"sliding_attention"};
+  EXPECT_NE(refusal_of(json).find("num_hidden_layers 2, found 1"), std::string::npos) << refusal_of(json);
+  json["layer_types"] = {"chunked_attention", "full_attention"};
+  EXPECT_NE(refusal_of(json).find("found \"chunked_attention\""), std::string::npos) << refusal_of(json);
+  json.erase("layer_types");
+  json["sliding_window"] = 0;
+  EXPECT_NE(refusal_of(json).find("sliding_window"), std::string::npos);
 }
 
 TEST(TextConfig, RefusesWhatItCannotComputeByName) {
   Json json = small_llama();
-  json["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
-  EXPECT_NE(refusal_of(json).find("found \"yarn\""), std::string::npos) << refusal_of(json);
+  json["rope_scaling"] = {{"type", "longrope"}, {"factor", 4.0}};
+  EXPECT_NE(refusal_of(json).find("found \"longrope\""), std::string::npos) << refusal_of(json);
   json["rope_scaling"] = nullptr;
   EXPECT_EQ(refusal_of(json), "");
   json["partial_rotary_factor"] = 0.5;
@@ -143,6 +198,51 @@ TEST(Rope, StretchesLowFrequenciesAsLlama3Does) {
   const double length = 20.0 * M_PI, smooth = (64.0 / length - 1.0) / 3.0;
   EXPECT_NEAR(made[1], (1.0 - smooth) * 0.1 / 8.0 + smooth * 0.1, 1e-8);
   EXPECT_FLOAT_EQ(made[2], 0.01F / 8.0F);
+}
+
+/// Pairs 0 to 3 turn 10000^(-i/4) a token. Of 64 first positions, pair 4 ln(64 / (32 * 2 pi)) / ln(10000) < 0 turns 32
+/// times and pair 1.008 once, up to 2: the ramp goes from 0 to 2.
+TEST(Rope, StretchesWhatTurnsSeldomAsYarnDoes) {
+  Json json = small_llama();
+  json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const RopeConfig made = read_rope_config(config_of(json), 8, 256);
+  EXPECT_NEAR(made.scaling, 0.1 * std::log(4.0) + 1.0, 1e-12);
+  ASSERT_EQ(made.inverse_frequencies.size(), 4U);
+  EXPECT_FLOAT_EQ(made.inverse_frequencies[0], 1.0F);
+  EXPECT_FLOAT_EQ(made.inverse_frequencies[1], 0.1F * (0.5F / 4.0F + 0.5F));
+  EXPECT_FLOAT_EQ(made.inverse_frequencies[2], 0.01F / 4.0F);
+  EXPECT_FLOAT_EQ(made.inverse_frequencies[3], 0.001F / 4.0F);
+  json["rope_scaling"]["mscale"] = 0.5;
+  json["rope_scaling"]["mscale_all_dim"] = 2.0;
+  EXPECT_NEAR(read_rope_config(config_of(json), 8, 256).scaling,
+              (0.05 * std::log(4.0) + 1.0) / (0.2 * std::log(4.0) + 1.0), 1e-12);
+  json["rope_scaling"]["attention_factor"] = 1.5;
+  EXPECT_EQ(read_rope_config(config_of(json), 8, 256).scaling, 1.5);
+  json["rope_scaling"].erase("attention_factor");
+  json["rope_scaling"]["mscale_all_dim"] = -10.0 / std::log(4.0);
+  EXPECT_NE(refusal_of(json).find("expected a scaling above 0"), std::string::npos) << refusal_of(json);
+  json["rope_theta"] = 1.0;
+  EXPECT_NE(refusal_of(json).find("rope_theta: expected more than 1"), std::string::npos) << refusal_of(json);
+}
+
+/// Up to the model's positions; what would come behind is refused where rows are asked for (data/position_limit.h).
+TEST(Rope, TurnsAsDefaultWhereDynamicDoesNotGrowYet) {
+  Json json = small_llama();
+  const RopeConfig usual = read_rope_config(config_of(json), 8, 64);
+  json["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
+  const RopeConfig made = read_rope_config(config_of(json), 8, 64);
+  EXPECT_EQ(made.inverse_frequencies, usual.inverse_frequencies);
+  EXPECT_TRUE(made.grows);
+  EXPECT_FALSE(usual.grows);
+  json["num_key_value_heads"] = 4;
+  const Json whole = [&] {
+    Json all = json;
+    all["architectures"] = {"LlamaForCausalLM"};
+    return all;
+  }();
+  EXPECT_TRUE(family_named("llama").build(config_of(whole)).dims.positions_end);
+  json["rope_scaling"]["mrope_section"] = {1, 1};
+  EXPECT_NE(refusal_of(json).find("mrope_section"), std::string::npos) << refusal_of(json);
 }
 
 TEST(Llava, BuildsTheTowerUpToTheStateThatIsLookedAt) {
@@ -199,6 +299,12 @@ TEST(FreshModels, TemplatesRenderTurns) {
   EXPECT_EQ(ChatTemplate(chatml_template()).render(plain, ask),
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhat?<|im_end|>\n"
             "<|im_start|>assistant\n");
+  const Json turns = {{{"role", "system"}, {"content", "Short."}},
+                      {{"role", "user"}, {"content", "What?"}},
+                      {{"role", "assistant"}, {"content", "A fox."}},
+                      {{"role", "user"}, {"content", "Sure?"}}};
+  EXPECT_EQ(ChatTemplate(mistral_template()).render(turns, ask),
+            "<s>[INST] Short.\n\nWhat? [/INST] A fox.</s>[INST] Sure? [/INST]");
   EXPECT_EQ(ChatTemplate(llama3_template()).render(plain, ask),
             "<s><|start_header_id|>user<|end_header_id|>\n\nWhat?<|eot_id|><|start_header_id|>assistant<|end_header_id|"
             ">\n\n");

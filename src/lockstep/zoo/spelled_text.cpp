@@ -23,6 +23,15 @@ Image shrunk(Image image, int64_t max_pixels) {
   return resize(image, edge(height * ratio), edge(height), Resample::kBilinear, ImageBackend::kPillow);
 }
 
+void refuse_reserved(const MediaRules& rules, std::string_view text, const std::string& where) {
+  for (const auto& word : rules.reserved) {
+    if (text.find(word) == std::string_view::npos) continue;
+    throw data_error(
+        fmt::format("{}: expected a text without \"{}\", which this model knows media by, found it", where, word),
+        "write it in other characters, or leave the row out");
+  }
+}
+
 void add_text(std::vector<TextPiece>& pieces, std::string_view text) {
   if (text.empty()) return;
   if (pieces.empty() || pieces.back().block >= 0) pieces.emplace_back();
@@ -53,6 +62,7 @@ std::vector<TextPiece> MediaSpeller::spell(std::string_view text) {
       at = found;
       next = &kind;
     }
+    refuse_reserved(rules_, text.substr(0, at), sample_.where);
     add_text(pieces, text.substr(0, at));
     if (next == nullptr) return pieces;
     add(pieces, next->first, next->second);
@@ -68,7 +78,7 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
                                  sample_.where, rules.placeholder, modality_name(kind), given),
                      fmt::format("the text of a row may not hold the placeholder itself: write {}", media_mark(kind)));
   }
-  auto blocks = rules.prepare(load(kind, index), options_, sample_.where);
+  auto blocks = rules.prepare(load(kind, index, rules), options_, sample_.where);
   const auto first = static_cast<int>(blocks_.size());
   for (const MediaRun& run : rules.spell(blocks, static_cast<int64_t>(index))) {
     if (!run.text.empty()) {
@@ -82,10 +92,11 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
   ++index;
 }
 
-LoadedMedium MediaSpeller::load(Modality kind, size_t index) const {
+LoadedMedium MediaSpeller::load(Modality kind, size_t index, const MediumRules& rules) const {
   if (kind == Modality::kImage) {
     return {.frames = {shrunk(load_image(sample_.images[index], sample_.where), options_.shrink_to_pixels)}};
   }
+  if (kind == Modality::kAudio) return {.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)};
   check(kind == Modality::kVideo, "a kind of media that rows hold");
   const Video& video = sample_.videos[index];
   LoadedMedium loaded{.fps = video.fps > 0 ? video.fps : options_.fps > 0 ? options_.fps : kUsualFps};
@@ -122,7 +133,7 @@ SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& p
     const int32_t before = i == 0 ? -1 : beside(i - 1), after = beside(i + 1);
     std::string text = (before < 0 ? "" : tokenizer.token_of(before)) + piece.text;
     if (after >= 0) text += tokenizer.token_of(after);
-    std::vector<int32_t> ids = tokenizer.encode(text, {.continues = continues});
+    std::vector<int32_t> ids = tokenizer.encode(text, {.continues = continues || before >= 0});
     check(
         (before < 0 || (!ids.empty() && ids.front() == before)) && (after < 0 || (!ids.empty() && ids.back() == after)),
         "a token that media fill is one that the tokenizer adds");

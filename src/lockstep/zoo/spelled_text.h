@@ -39,7 +39,7 @@ class MediaSpeller {
       : rules_(rules), sample_(sample), options_(options) {}
 
   /// Each placeholder takes the row's next medium of its kind. Throws UserError(kData) naming the row when there is
-  /// none left, or when a medium cannot be read.
+  /// none left, when a medium cannot be read, or when the text holds what is reserved.
   std::vector<TextPiece> spell(std::string_view text);
   /// Throws UserError(kData) unless as many media stand in the texts as their messages have marks.
   void check_all_stand(const std::map<Modality, size_t>& marks) const;
@@ -47,7 +47,7 @@ class MediaSpeller {
 
  private:
   void add(std::vector<TextPiece>& pieces, Modality kind, const MediumRules& rules);
-  LoadedMedium load(Modality kind, size_t index) const;
+  LoadedMedium load(Modality kind, size_t index, const MediumRules& rules) const;
 
   const MediaRules& rules_;
   const Sample& sample_;

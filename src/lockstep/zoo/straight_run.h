@@ -8,6 +8,7 @@
 
 #include "lockstep/model/batch.h"
 #include "lockstep/model/block.h"
+#include "lockstep/model/key_map.h"
 #include "lockstep/model/model.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/tensor/tensor.h"
@@ -18,7 +19,7 @@ class StraightRun {
  public:
   /// Parameters as leaves that want gradients.
   StraightRun(const Model& model, const Weights& weights, const KeyMap& keys, Dtype dtype);
-  /// Image blocks run where pixel_values are there.
+  /// Blocks of towers run where pixel_values or audio_values are there.
   Flow forward(Flow flow, const Context& context) const;
   /// Gradients of `loss` by checkpoint key: fused parameters are cut, a tied one is summed.
   std::map<std::string, Tensor> gradients(const Tensor& loss) const;

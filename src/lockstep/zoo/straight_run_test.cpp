@@ -25,7 +25,7 @@ StraightRun::StraightRun(const Model& model, const Weights& weights, const KeyMa
         continue;
       }
       std::vector<Tensor> parts;
-      for (const auto& source : spec.sources) parts.push_back(weights.read(keys.on_disk(source.key)));
+      for (const auto& source : spec.sources) parts.push_back(keys.read(weights, source));
       Tensor value = to_dtype(at::cat(parts, 0), dtype).clone().set_requires_grad(true);
       owned_.push_back({spec, value});
       mine.push_back(std::move(value));
@@ -34,10 +34,12 @@ StraightRun::StraightRun(const Model& model, const Weights& weights, const KeyMa
 }
 
 Flow StraightRun::forward(Flow flow, const Context& context) const {
-  const bool image = flow.has("pixel_values");
+  Modalities here = Modality::kText;
+  if (flow.has("pixel_values")) here |= kPictures;
+  if (flow.has("audio_values")) here |= Modality::kAudio;
   for (size_t i = 0; i < model_.blocks.size(); ++i) {
     const Block& block = *model_.blocks[i];
-    if (!block.always_runs() && !image) continue;
+    if (!here.meets(block.runs_on())) continue;
     flow.put(block.forward(Params(block.params(), params_[i]), flow.pick(block.reads()), context));
   }
   return flow;

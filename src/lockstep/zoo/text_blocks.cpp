@@ -27,7 +27,8 @@ void add_decoder(Model& model, const TextPrefixes& at, const TextConfig& config)
                 .layers = config.layers,
                 .kv_heads = config.kv_heads,
                 .head_dim = config.head_dim,
-                .max_positions = config.max_positions};
+                .max_positions = config.max_positions,
+                .positions_end = config.rope.grows};
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-"""Families qwen2 (fp32 on disk), llama (Llama-3 rope scaling) and qwen3 (both bf16 on disk)."""
+"""Families qwen2 (fp32 on disk), llama (Llama-3 rope scaling), qwen3 and mistral (a window) (these bf16 on disk)."""
 import torch
 
 from . import templates, tok
@@ -12,7 +12,7 @@ PROMPTS = ["The Python language reference describes", "def f(x):\n    return x *
 
 def hf_classes(family):
     import transformers as tf
-    return {"qwen2": tf.Qwen2ForCausalLM, "llama": tf.LlamaForCausalLM, "qwen3": tf.Qwen3ForCausalLM}[family]
+    return {"qwen2": tf.Qwen2ForCausalLM, "llama": tf.LlamaForCausalLM, "qwen3": tf.Qwen3ForCausalLM, "mistral": tf.MistralForCausalLM}[family]
 
 
 def config_for(family, vocab, ids):
@@ -34,6 +34,11 @@ def config_for(family, vocab, ids):
                 "tie_word_embeddings": False, "bos_token_id": ids["<|begin_of_text|>"],
                 "eos_token_id": [ids["<|end_of_text|>"], ids["<|eom_id|>"], ids["<|eot_id|>"]],
                 "torch_dtype": "bfloat16", **common}
+    if family == "mistral":
+        return {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": 64, "intermediate_size": 176,
+                "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 2048,
+                "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 9, "tie_word_embeddings": False,
+                "bos_token_id": ids["<s>"], "eos_token_id": ids["</s>"], "torch_dtype": "bfloat16", **common}
     return {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 160,
             "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "attention_bias": False,
             "max_position_embeddings": 2048, "max_window_layers": 3, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
@@ -49,6 +54,11 @@ def write_family_tokenizer(ctx, family, ckpt):
                "model_max_length": 131072, "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": templates.LLAMA3}
         tok.save_tokenizer(t, ckpt, cfg, bpe_files=False,
                            special_map={"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})
+    elif family == "mistral":
+        t = tok.byte_tokenizer(*ctx.toks.base("qwen2"), tok.QWEN2_REGEX, False, False, ["<s>", "</s>"], ["[INST]", "[/INST]"], bos="<s>")
+        cfg = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "clean_up_tokenization_spaces": False,
+               "model_max_length": 131072, "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": templates.MISTRAL}
+        tok.save_tokenizer(t, ckpt, cfg, bpe_files=False, special_map={"bos_token": "<s>", "eos_token": "</s>"})
     else:
         plain = tok.QWEN3_PLAIN if family == "qwen3" else tok.QWEN25_PLAIN
         t = ctx.toks.qwen(tok.QWEN25, plain)
@@ -110,9 +120,9 @@ def make_cases(t, family, pad):
         "gen_single": {"input_ids": single, "attention_mask": torch.ones_like(single)},
         "gen_left": {"input_ids": lids, "attention_mask": lmask},
     }
-    if family == "llama":                                 # beyond original_max_position_embeddings
+    if family in ("llama", "mistral"):                    # beyond original_max_position_embeddings, and many windows long
         g = generator(5, "long")
-        long_ids = torch.randint(20, t.get_vocab_size() - 20, (1, 90), generator=g)
+        long_ids = torch.randint(20, t.get_vocab_size() - 20, (1, 90 if family == "llama" else 150), generator=g)
         cases["long"] = {"input_ids": long_ids, "attention_mask": torch.ones_like(long_ids)}
     return cases
 
@@ -126,7 +136,7 @@ def make(ctx, family):
     cfg = {**config_for(family, tok.padded_vocab(t), ids), **sizes(ctx.sizes, ctx.seed, family)}
     write_json(ckpt / "config.json", cfg)
     eos = cfg["eos_token_id"]
-    pad = ids["<|finetune_right_pad_id|>"] if family == "llama" else ids["<|endoftext|>"]
+    pad = ids[{"llama": "<|finetune_right_pad_id|>", "mistral": "</s>"}.get(family, "<|endoftext|>")]
     write_json(ckpt / "generation_config.json",
                {"bos_token_id": cfg["bos_token_id"], "eos_token_id": eos, "pad_token_id": pad, "do_sample": True,
                 "temperature": 0.7, "top_p": 0.8, "transformers_version": "4.46.0"})

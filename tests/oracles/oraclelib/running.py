@@ -51,7 +51,7 @@ def greedy(model, inputs, steps=16, **kwargs):
                            num_beams=1, return_dict_in_generate=True, output_logits=True)
     with torch.no_grad():
         out = model.generate(**inputs, generation_config=cfg, **kwargs)
-    ids = out.sequences[:, -steps:].clone()
+    ids = torch.nn.functional.pad(out.sequences[:, inputs["input_ids"].shape[1]:], (0, steps - len(out.logits)))
     ends = model.generation_config.eos_token_id
     ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
     fills = {0, model.generation_config.pad_token_id}
@@ -64,7 +64,7 @@ def greedy(model, inputs, steps=16, **kwargs):
     for lg in out.logits:
         top = lg.float().topk(2, dim=-1).values
         margins.append(top[:, 0] - top[:, 1])
-    return ids, torch.stack(margins, 1)
+    return ids, torch.nn.functional.pad(torch.stack(margins, 1), (0, steps - len(margins)))
 
 
 def run_case(model, inputs, *, hooks=None, grads=(), final_norm=None, forward_kwargs=None, hidden=True):

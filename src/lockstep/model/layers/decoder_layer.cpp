@@ -11,7 +11,10 @@
 namespace lockstep {
 
 DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t index)
-    : Block(std::move(name), Component::kLlm, Modality::kText), config_(config), index_(index) {
+    : Block(std::move(name), Component::kLlm, Modality::kText),
+      config_(config),
+      index_(index),
+      window_(config.window(index)) {
   const auto key = [&](const std::string& local) { return this->name() + "." + local; };
   const int64_t hidden = config.hidden, q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
   param("input_layernorm.weight", {hidden});
@@ -22,6 +25,10 @@ DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t i
     fused("self_attn.qkv.bias", {{key("self_attn.q_proj.bias"), {q}},
                                  {key("self_attn.k_proj.bias"), {kv}},
                                  {key("self_attn.v_proj.bias"), {kv}}});
+  }
+  if (config.qk_norm) {
+    param("self_attn.q_norm.weight", {config.head_dim});
+    param("self_attn.k_norm.weight", {config.head_dim});
   }
   param("self_attn.o_proj.weight", {hidden, q});
   if (config.output_bias) param("self_attn.o_proj.bias", {hidden});
@@ -55,17 +62,23 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
 
 Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const {
   const Tensor& w = params["self_attn.qkv.weight"];
-  const Tensor qkv = config_.qkv_bias ? fn::linear(x_BTD, w, params["self_attn.qkv.bias"]) : fn::linear(x_BTD, w);
+  Tensor qkv = config_.qkv_bias ? fn::linear(x_BTD, w, params["self_attn.qkv.bias"]) : fn::linear(x_BTD, w);
+  const fn::HeadCounts counts{config_.heads, config_.kv_heads, config_.head_dim};
+  if (config_.qk_norm) {
+    qkv = fn::norm_heads(
+        qkv, counts,
+        {.q = params["self_attn.q_norm.weight"], .k = params["self_attn.k_norm.weight"], .eps = config_.norm_eps});
+  }
   KvCache* cache = context.cache;
   const auto [q_BNTH, k_BKTH, v_BKTH] =
-      fn::split_heads(qkv, in["cos"], in["sin"], {config_.heads, config_.kv_heads, config_.head_dim},
-                      /*repeat_kv=*/cache == nullptr);
+      fn::split_heads(qkv, in["cos"], in["sin"], counts, /*repeat_kv=*/cache == nullptr);
   const bool one_more = cache != nullptr && context.slot < 0;
   if (cache != nullptr && !one_more) cache->write(index_, context.slot, k_BKTH, v_BKTH);
-  const Tensor o_BNTH = one_more
-                            ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH)
-                            : fn::attention(q_BNTH, k_BKTH, v_BKTH,
-                                            {.causal = true, .mask = in.find("mask"), .row_ends = in.find("row_ends")});
+  const Tensor o_BNTH =
+      one_more ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH, window_)
+               : fn::attention(
+                     q_BNTH, k_BKTH, v_BKTH,
+                     {.causal = true, .window = window_, .mask = in.find("mask"), .row_ends = in.find("row_ends")});
   const Tensor merged = fn::merge_heads(o_BNTH);
   const Tensor& o_proj = params["self_attn.o_proj.weight"];
   return config_.output_bias ? fn::linear(merged, o_proj, params["self_attn.o_proj.bias"]) : fn::linear(merged, o_proj);

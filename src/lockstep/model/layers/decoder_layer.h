@@ -1,4 +1,4 @@
-// The pre-norm decoder layer of Llama, Qwen2 and Mistral.
+// The pre-norm decoder layer of Llama, Qwen2, Qwen3 and Mistral.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class DecoderLayer final : public Block {
   Tensor attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const;
 
   TextConfig config_;
-  int64_t index_;
+  int64_t index_, window_;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // Attention of the fake GPUs: LibTorch's flash attention for the CPU, by the door that is kept for devices that have their own.
+#include <limits>
 #include <optional>
 #include <tuple>
 
@@ -9,6 +10,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -66,18 +68,36 @@ void each_row(const std::optional<Tensor>& starts, const Visit& visit) {
   }
 }
 
+/// What rows of so many tokens give LibTorch's kernel for a causal window: a mask; none where there is no window.
+struct Sight {
+  bool causal;
+  std::optional<Tensor> mask;
+
+  Sight(bool is_causal, std::optional<int64_t> back, std::optional<int64_t> forth, int64_t tokens, const Tensor& like)
+      : causal(is_causal) {
+    if (!back || *back < 0) return;
+    TORCH_CHECK(is_causal && forth.value_or(0) == 0, "the fake GPU's windows look back");
+    const Tensor seen = at::ones({tokens, tokens}, like.options().dtype(at::kBool)).tril_().triu_(-*back);
+    mask = at::zeros({tokens, tokens}, like.options())
+               .masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+    causal = false;
+  }
+};
+
 /// Rows of several lengths behind one another, q [T,N,H], k and v [T,K,H]: what CUDA has, computed on the CPU.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> rows_attention(
     const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& starts,
     const std::optional<Tensor>&, int64_t, int64_t, double dropout, bool causal, bool, std::optional<double> scale,
-    std::optional<int64_t>, std::optional<int64_t>, const std::optional<Tensor>&, const std::optional<Tensor>&) {
+    std::optional<int64_t> back, std::optional<int64_t> forth, const std::optional<Tensor>&,
+    const std::optional<Tensor>&) {
   const int64_t heads = q.size(1);
   Tensor out = at::zeros(q.sizes(), q.options());
   Tensor sums_NT = at::zeros({heads, q.size(0)}, q.options().dtype(at::kFloat));
   each_row(starts, [&](int64_t begin, int64_t end) {
-    const auto [o, sums] =
-        at::_scaled_dot_product_flash_attention_for_cpu(row_of(q, begin, end, heads), row_of(k, begin, end, heads),
-                                                        row_of(v, begin, end, heads), dropout, causal, {}, scale);
+    const Sight sight(causal, back, forth, end - begin, q);
+    const auto [o, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        row_of(q, begin, end, heads), row_of(k, begin, end, heads), row_of(v, begin, end, heads), dropout, sight.causal,
+        sight.mask, scale);
     out.slice(0, begin, end).copy_(o.select(0, 0).transpose(0, 1));
     sums_NT.slice(1, begin, end).copy_(sums.select(0, 0));
   });
@@ -89,16 +109,17 @@ std::tuple<Tensor, Tensor, Tensor> rows_attention_backward(const Tensor& grad, c
                                                            const Tensor& v, const Tensor& out, const Tensor& sums_NT,
                                                            const Tensor& starts, const Tensor&, int64_t, int64_t,
                                                            double dropout, bool causal, const Tensor&, const Tensor&,
-                                                           std::optional<double> scale, std::optional<int64_t>,
-                                                           std::optional<int64_t>) {
+                                                           std::optional<double> scale, std::optional<int64_t> back,
+                                                           std::optional<int64_t> forth) {
   const int64_t heads = q.size(1);
   Tensor dq = at::zeros(q.sizes(), q.options());
   Tensor dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
   each_row(starts, [&](int64_t begin, int64_t end) {
     const auto row = [&](const Tensor& x) { return row_of(x, begin, end, heads); };
+    const Sight sight(causal, back, forth, end - begin, q);
     const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         row(grad), row(q), row(k), row(v), row(out), sums_NT.slice(1, begin, end).unsqueeze(0).contiguous(), dropout,
-        causal, {}, scale);
+        sight.causal, sight.mask, scale);
     const auto put = [&](Tensor& all, const Tensor& one) {
       const Tensor groups = one.select(0, 0).unflatten(0, {all.size(1), -1}).sum(1);
       all.slice(0, begin, end).copy_(groups.transpose(0, 1));

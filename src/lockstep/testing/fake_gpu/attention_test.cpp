@@ -18,12 +18,12 @@ struct Attended {
 };
 
 Attended attend(const std::vector<int64_t>& ends, const at::Device& device, const std::array<at::Tensor, 3>& qkv,
-                bool causal) {
+                bool causal, int64_t window = 0) {
   const auto leaf = [&](const at::Tensor& x) { return x.to(device).detach().requires_grad_(true); };
   const at::Tensor q = leaf(qkv[0]), k = leaf(qkv[1]), v = leaf(qkv[2]);
   const at::Tensor row_ends = from_values(std::span<const int64_t>(ends), {static_cast<int64_t>(ends.size())});
   const auto before = FakeGpu::counts();
-  const at::Tensor out = fn::attention(q, k, v, {.causal = causal, .row_ends = &row_ends});
+  const at::Tensor out = fn::attention(q, k, v, {.causal = causal, .window = window, .row_ends = &row_ends});
   const auto after = FakeGpu::counts();
   out.pow(2).sum().backward();
   return {out.detach().cpu(), q.grad().cpu(), k.grad().cpu(), v.grad().cpu(), after.launches - before.launches};
@@ -48,6 +48,26 @@ TEST_P(RowsOnFakeGpu, AreOneCallWhateverTheirLengths) {
     EXPECT_TRUE(near(gpu.dv, cpu.dv));
     if (launches < 0) launches = gpu.launches;
     EXPECT_EQ(gpu.launches, launches) << ends.size() << " rows";
+  }
+}
+
+TEST(WindowsOnFakeGpu, HideWhatTheyHideOnTheCpu) {
+  FakeGpu::install(4);
+  const auto near = [](const at::Tensor& a, const at::Tensor& b) { return a.allclose(b, 1e-5, 1e-5); };
+  for (const int64_t head_size : {8, 12}) {  // of which flash attention takes the first
+    for (const int64_t window : {1, 3, 40}) {
+      const std::array<at::Tensor, 3> qkv{at::randn({1, 4, 30, head_size}), at::randn({1, 2, 30, head_size}),
+                                          at::randn({1, 2, 30, head_size})};
+      for (const std::vector<int64_t>& ends : {std::vector<int64_t>{30}, {2, 19, 30}, {10, 20, 30}}) {
+        SCOPED_TRACE(testing::Message() << head_size << ", window " << window << ", rows " << ends.size());
+        const Attended cpu = attend(ends, at::kCPU, qkv, true, window);
+        const Attended gpu = attend(ends, FakeGpu::device(1), qkv, true, window);
+        EXPECT_TRUE(near(gpu.out, cpu.out));
+        EXPECT_TRUE(near(gpu.dq, cpu.dq));
+        EXPECT_TRUE(near(gpu.dk, cpu.dk));
+        EXPECT_TRUE(near(gpu.dv, cpu.dv));
+      }
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-#include "lockstep/data/text_only_processor.h"
+#include "lockstep/data/unbuilt_media.h"
 
 #include <utility>
 
@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-class TextOnlyProcessor final : public Processor {
+class WithoutMedia final : public Processor {
  public:
-  TextOnlyProcessor(std::unique_ptr<Processor> inner, std::string reason)
-      : inner_(std::move(inner)), reason_(std::move(reason)) {}
+  WithoutMedia(std::unique_ptr<Processor> inner, Modalities unbuilt, UnbuiltWords words)
+      : inner_(std::move(inner)), unbuilt_(unbuilt), words_(std::move(words)) {}
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
     refuse_media(sample);
@@ -28,20 +28,21 @@ class TextOnlyProcessor final : public Processor {
 
  private:
   void refuse_media(const Sample& sample) const {
-    const std::string media = describe_media(sample);
+    const std::string media = describe_media(sample, unbuilt_);
     if (media.empty()) return;
-    throw data_error(fmt::format("{}: expected a row of text alone, found {}: {}", sample.where, media, reason_),
+    throw data_error(fmt::format("{}: expected {}, found {}: {}", sample.where, words_.expected, media, words_.reason),
                      "leave --no_build out, or take such rows out of the data");
   }
 
   std::unique_ptr<Processor> inner_;
-  std::string reason_;
+  Modalities unbuilt_;
+  UnbuiltWords words_;
 };
 
 }  // namespace
 
-std::unique_ptr<Processor> text_only_processor(std::unique_ptr<Processor> inner, std::string reason) {
-  return std::make_unique<TextOnlyProcessor>(std::move(inner), std::move(reason));
+std::unique_ptr<Processor> without_media(std::unique_ptr<Processor> inner, Modalities unbuilt, UnbuiltWords words) {
+  return std::make_unique<WithoutMedia>(std::move(inner), unbuilt, std::move(words));
 }
 
 }  // namespace lockstep

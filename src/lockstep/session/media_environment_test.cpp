@@ -1,4 +1,4 @@
-#include "lockstep/cli/row_flags.h"
+#include "lockstep/session/media_environment.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-TEST(MediaFlags, TheEnvironmentSetsWhatItNamesAndNothingElse) {
+TEST(MediaEnvironment, TheEnvironmentSetsWhatItNamesAndNothingElse) {
   MediaOptions media{.shrink_to_pixels = 9};
   read_media_environment(Env({{"MAX_PIXELS", "1003520"}, {"VIDEO_TOTAL_PIXELS", "500"}, {"FPS", "1.5"}}), media);
   EXPECT_EQ(media.max_pixels, 1003520);
@@ -17,7 +17,21 @@ TEST(MediaFlags, TheEnvironmentSetsWhatItNamesAndNothingElse) {
   EXPECT_EQ(media.shrink_to_pixels, 9);
 }
 
-TEST(MediaFlags, RefusesWhatIsNoSizeOrSpeed) {
+TEST(MediaEnvironment, PartsOfAPictureHaveTwoNamesOfWhichOneIsGiven) {
+  MediaOptions media;
+  read_media_environment(Env({{"MAX_SLICE_NUMS", "4"}, {"VIDEO_MAX_NUM", "2"}, {"MAX_NUM_FRAMES", "8"}}), media);
+  EXPECT_EQ(media.max_tiles, 4);
+  EXPECT_EQ(media.video_max_tiles, 2);
+  EXPECT_EQ(media.max_frames, 8);
+  EXPECT_THROW(read_media_environment(Env({{"MAX_SLICE_NUMS", "4"}, {"MAX_NUM", "4"}}), media), UserError);
+}
+
+TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {
+  EXPECT_EQ(media_variables(Env({{"MAX_NUM", "4"}, {"VIDEO_SEGMENTS", "8"}, {"HOME", "/"}, {"FPS", ""}})),
+            (std::vector<std::string>{"MAX_NUM", "VIDEO_SEGMENTS"}));
+}
+
+TEST(MediaEnvironment, RefusesWhatIsNoSizeOrSpeed) {
   MediaOptions media;
   for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"MAX_PIXELS", "0"},
                                                                                     {"MIN_PIXELS", "-1"},
@@ -25,6 +39,9 @@ TEST(MediaFlags, RefusesWhatIsNoSizeOrSpeed) {
                                                                                     {"MAX_NUM", "0"},
                                                                                     {"MAX_NUM", "1000000000"},
                                                                                     {"VIDEO_MAX_NUM", "-3"},
+                                                                                    {"MAX_SLICE_NUMS", "0"},
+                                                                                    {"VIDEO_MAX_SLICE_NUMS", "5000"},
+                                                                                    {"MAX_NUM_FRAMES", "0"},
                                                                                     {"FPS", "2x"},
                                                                                     {"FPS", "0"},
                                                                                     {"FPS", "nan"}}) {

@@ -1,0 +1,18 @@
+// The bytes of a picture or a sound that a row names: of a file, or of a data: URI inside the row.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace lockstep {
+
+/// A medium as read, and what messages call it: "rows.jsonl:3: audio a.wav".
+struct MediaBytes {
+  std::string bytes, name;
+};
+
+/// `kind`: "image" or "audio". Throws UserError(kData) naming `reference` and `where` (the row) for what is no file, cannot
+/// be read, or is larger than `most` bytes.
+MediaBytes media_bytes(const std::string& reference, const std::string& kind, const std::string& where, size_t most);
+
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+// C clips, W frames of all of them, V states of all, L of one, M tokens, D model, A heads, H head size.
+// Source: transformers 5.23 models/whisper WhisperEncoder; MiniCPM-o 2.6 modeling_minicpmo.py MiniCPMWhisperEncoder,
+// MultiModalProjector.
+#include "lockstep/model/layers/whisper_encoder.h"
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/model/layers/tap.h"
+#include "lockstep/tensor/fn.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kWindow = 3;
+
+/// A convolution over time as a product: rows [N,I] seen through windows [O,3], where row N is silence; w [D,I,3].
+Tensor convolve(const Tensor& rows_NI, const Tensor& windows_O3, const Tensor& w, const Tensor& b) {
+  const Tensor with_silence = at::cat({rows_NI, rows_NI.new_zeros({1, rows_NI.size(1)})}, 0);
+  const Tensor seen = with_silence.index_select(0, windows_O3.flatten()).view({-1, kWindow * rows_NI.size(1)});
+  return fn::linear(seen, w.permute({0, 2, 1}).reshape({w.size(0), -1}), b);
+}
+
+/// [1,1,L,L] bool: a state sees its own stretch and the earlier ones, of the first `seen` states.
+Tensor sight_of(int64_t length, int64_t seen, int64_t stretch, const Tensor& like) {
+  const Tensor at_L = at::arange(length, like.options().dtype(at::kLong));
+  Tensor may_LL = at_L.lt(seen).unsqueeze(0);
+  if (stretch > 0) {
+    const Tensor of_L = at_L.div(stretch, "floor");
+    may_LL = may_LL.bitwise_and(of_L.unsqueeze(0).le(of_L.unsqueeze(1)));
+  }
+  return may_LL.expand({length, length}).unsqueeze(0).unsqueeze(0);
+}
+
+}  // namespace
+
+WhisperEmbeddings::WhisperEmbeddings(const std::string& name, const WhisperConfig& config)
+    : Block(name + ".embeddings", Component::kAudio, Modality::kAudio), config_(config) {
+  const auto at_tower = [&](const std::string& local, const Shape& shape) {
+    param_at(local, name + "." + local, shape);
+  };
+  at_tower("conv1.weight", {config.hidden, config.bins, kWindow});
+  at_tower("conv1.bias", {config.hidden});
+  at_tower("conv2.weight", {config.hidden, config.hidden, kWindow});
+  at_tower("conv2.bias", {config.hidden});
+  at_tower("embed_positions.weight", {config.max_positions, config.hidden});
+  reads({"audio_values", "frame_windows", "state_windows", "audio_places"});
+  writes({"audio"});
+}
+
+Flow WhisperEmbeddings::forward(const Params& params, const Flow& in, const Context&) const {
+  const Tensor &w = params["conv1.weight"], &frames = in["audio_values"], &windows_W3 = in["frame_windows"];
+  if (frames.dim() != 2 || frames.size(1) != config_.bins || frames.size(0) != windows_W3.size(0)) {
+    throw checkpoint_error(fmt::format("{}: expected {} frames of {} bins (config.json num_mel_bins), found {} values "
+                                       "in {} frames",
+                                       name(), windows_W3.size(0), config_.bins, frames.numel(), frames.size(0)),
+                           "feature_size of preprocessor_config.json must be that of the tower");
+  }
+  const Tensor first_WD =
+      fn::activation(config_.activation, convolve(frames.to(w.scalar_type()), windows_W3, w, params["conv1.bias"]));
+  const Tensor second_VD = fn::activation(
+      config_.activation, convolve(first_WD, in["state_windows"], params["conv2.weight"], params["conv2.bias"]));
+  return {{"audio", second_VD.add(fn::embedding(in["audio_places"], params["embed_positions.weight"]))}};
+}
+
+WhisperLayer::WhisperLayer(std::string name, const WhisperConfig& config)
+    : Block(std::move(name), Component::kAudio, Modality::kAudio), config_(config) {
+  const auto key = [&](const std::string& local) { return this->name() + "." + local; };
+  const int64_t hidden = config.hidden;
+  for (const char* norm : {"self_attn_layer_norm", "final_layer_norm"}) {
+    param(std::string(norm) + ".weight", {hidden});
+    param(std::string(norm) + ".bias", {hidden});
+  }
+  fused("self_attn.qkv.weight", {{key("self_attn.q_proj.weight"), {hidden, hidden}},
+                                 {key("self_attn.k_proj.weight"), {hidden, hidden}},
+                                 {key("self_attn.v_proj.weight"), {hidden, hidden}}});
+  for (const char* local : {"self_attn.q_proj.bias", "self_attn.v_proj.bias", "self_attn.out_proj.bias"})
+    param(local, {hidden});  // keys have none
+  param("self_attn.out_proj.weight", {hidden, hidden});
+  param("fc1.weight", {config.mlp, hidden});
+  param("fc1.bias", {config.mlp});
+  param("fc2.weight", {hidden, config.mlp});
+  param("fc2.bias", {hidden});
+  reads({"audio", "clip_ends"});
+  writes({"audio"});
+}
+
+Flow WhisperLayer::forward(const Params& params, const Flow& in, const Context&) const {
+  const auto norm = [&](const std::string& local, const Tensor& x) {
+    return fn::layer_norm(x, params[local + ".weight"], params[local + ".bias"], config_.norm_eps);
+  };
+  const Tensor& x_VD = in["audio"];
+  const Tensor h_VD = x_VD.add(attend(params, norm("self_attn_layer_norm", x_VD), in["clip_ends"]));
+  const Tensor f_VF = fn::activation(
+      config_.activation, fn::linear(norm("final_layer_norm", h_VD), params["fc1.weight"], params["fc1.bias"]));
+  return {{"audio", h_VD.add(fn::linear(f_VF, params["fc2.weight"], params["fc2.bias"]))}};
+}
+
+Tensor WhisperLayer::attend(const Params& params, const Tensor& x_VD, const Tensor& ends_C2) const {
+  const auto qkv = fn::linear(x_VD, params["self_attn.qkv.weight"]).chunk(3, -1);
+  const auto heads = [&](const Tensor& x) { return x.unsqueeze(0).unflatten(-1, {config_.heads, -1}).transpose(1, 2); };
+  const Tensor q_1AVH = heads(qkv[0].add(params["self_attn.q_proj.bias"])), k_1AVH = heads(qkv[1]),
+               v_1AVH = heads(qkv[2].add(params["self_attn.v_proj.bias"]));
+  const auto* end = ends_C2.const_data_ptr<int64_t>();
+  std::vector<Tensor> clips;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < ends_C2.size(0); ++i) {
+    const int64_t length = end[2 * i] - begin, seen = end[2 * i + 1];
+    const auto part = [&](const Tensor& x_1AVH) { return x_1AVH.narrow(2, begin, length); };
+    const bool whole = seen == length && (config_.stretch == 0 || length <= config_.stretch);
+    const Tensor sight = whole ? Tensor() : sight_of(length, seen, config_.stretch, x_VD);
+    clips.push_back(
+        fn::merge_heads(fn::attention(part(q_1AVH), part(k_1AVH), part(v_1AVH), {.mask = whole ? nullptr : &sight})));
+    begin += length;
+  }
+  check(begin == x_VD.size(0), "clips end with the last state");
+  const Tensor o_VD = (clips.size() == 1 ? clips.front() : at::cat(clips, 1)).select(0, 0);
+  return fn::linear(o_VD, params["self_attn.out_proj.weight"], params["self_attn.out_proj.bias"]);
+}
+
+WhisperNorm::WhisperNorm(std::string name, const WhisperConfig& config)
+    : Block(std::move(name), Component::kAudio, Modality::kAudio), config_(config) {
+  param("weight", {config.hidden});
+  param("bias", {config.hidden});
+  reads({"audio"});
+  writes({"audio"});
+}
+
+Flow WhisperNorm::forward(const Params& params, const Flow& in, const Context& context) const {
+  Tensor out_VD = fn::layer_norm(in["audio"], params["weight"], params["bias"], config_.norm_eps);
+  tap(context, "audio_encoder", out_VD);
+  return {{"audio", std::move(out_VD)}};
+}
+
+AudioProjector::AudioProjector(std::string name, const AudioProjectorConfig& config)
+    : Block(std::move(name), Component::kAudioProjector, Modality::kAudio), config_(config) {
+  param("linear1.weight", {config.text_hidden, config.audio_hidden});
+  param("linear1.bias", {config.text_hidden});
+  param("linear2.weight", {config.text_hidden, config.text_hidden});
+  param("linear2.bias", {config.text_hidden});
+  reads({"audio", "pool_windows"});
+  writes({"sound"});
+}
+
+Flow AudioProjector::forward(const Params& params, const Flow& in, const Context& context) const {
+  const Tensor inner_VD =
+      fn::activation(config_.activation, fn::linear(in["audio"], params["linear1.weight"], params["linear1.bias"]));
+  const Tensor states_VD = fn::linear(inner_VD, params["linear2.weight"], params["linear2.bias"]);
+  tap(context, "audio_projection", states_VD);
+  const Tensor& windows_MP = in["pool_windows"];
+  Tensor sound_MD =
+      states_VD.index_select(0, windows_MP.flatten()).unflatten(0, {windows_MP.size(0), windows_MP.size(1)}).mean(1);
+  tap(context, "audio_tokens", sound_MD);
+  return {{"sound", std::move(sound_MD)}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// What stands beside a model's weights: config, tokenizer, processor, chat template, code of its own, assets in
+// subfolders. It travels with every checkpoint, byte for byte; nothing of it is run.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lockstep/base/mapped_file.h"
+#include "lockstep/tensor/spec.h"
+
+namespace lockstep {
+
+/// Held from the start of a run: the folder may be a checkpoint that is pruned before the next save. Small files are held
+/// in memory, so that whoever edits one does not edit a run; large ones are mapped.
+struct SideFile {
+  std::string name;  // relative to the folder
+  std::variant<std::string, MappedFile> bytes;
+};
+using SideFiles = std::vector<SideFile>;
+
+/// By name. Leaves out weights of any kind, optimizer files, hidden files, what a run writes itself, and subfolders that
+/// are models or checkpoints of their own. Throws UserError(kCheckpoint), also for more than 10,000 files.
+SideFiles read_side_files(const std::filesystem::path& dir);
+
+/// Writes side files; config.json gets the dtype of the weights, under the key that it uses.
+void write_side_files(const SideFiles& files, Dtype dtype, const std::filesystem::path& dir);
+
+}  // namespace lockstep

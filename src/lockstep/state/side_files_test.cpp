@@ -1,0 +1,67 @@
+#include "lockstep/state/side_files.h"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class SideFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::path(testing::TempDir()) /
+           ("side_files_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  void put(const std::string& name, const std::string& bytes) {
+    fs::create_directories((dir_ / "from" / name).parent_path());
+    std::ofstream(dir_ / "from" / name, std::ios::binary) << bytes;
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> out;
+    for (const auto& file : read_side_files(dir_ / "from")) out.push_back(file.name);
+    return out;
+  }
+  fs::path dir_;
+};
+
+TEST_F(SideFilesTest, CodeAssetsAndSubfoldersTravelAndWeightsRunsAndHiddenOnesDoNot) {
+  for (const char* name : {"config.json", "modeling_own.py", "spk_dict.pt", "assets/voice.wav", "examples/a/b.txt",
+                           "model.safetensors", "pytorch_model.bin", "optimizer.pt", ".git/config", "logging.jsonl",
+                           "checkpoint-4/config.json", "checkpoint-4/notes.txt", "model.safetensors.index.json"}) {
+    put(name, "{}");
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"assets/voice.wav", "config.json", "examples/a/b.txt", "modeling_own.py",
+                                               "spk_dict.pt"}));
+}
+
+TEST_F(SideFilesTest, LargeFilesAreNotHeldAndSurviveTheirFoldersEnd) {
+  put("config.json", "{\"torch_dtype\": \"float32\"}");
+  put("assets/voice.pt", "head");
+  fs::resize_file(dir_ / "from/assets/voice.pt", 40U << 20U);
+  const SideFiles files = read_side_files(dir_ / "from");
+  EXPECT_TRUE(std::holds_alternative<MappedFile>(files.at(0).bytes));
+  fs::remove_all(dir_ / "from");
+  write_side_files(files, Dtype::kBF16, dir_ / "to");
+  EXPECT_EQ(fs::file_size(dir_ / "to/assets/voice.pt"), 40U << 20U);
+  EXPECT_EQ(read_text(dir_ / "to/assets/voice.pt").substr(0, 5), std::string("head\0", 5));
+  EXPECT_EQ(read_json(dir_ / "to/config.json")["torch_dtype"], "bfloat16");
+}
+
+TEST_F(SideFilesTest, ALinkToAFolderIsNotFollowed) {
+  put("sub/a.txt", "a");
+  fs::create_directory_symlink(dir_ / "from", dir_ / "from/sub/again");
+  EXPECT_EQ(names(), std::vector<std::string>{"sub/a.txt"});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// InternVL as its authors publish it: what of config.json is refused by key, and what their chat format writes.
+#include "lockstep/zoo/internvl.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/sample.h"
+#include "lockstep/text/tokenizer.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+fs::path folder() { return fs::path(LOCKSTEP_FIXTURES) / "oracle/odd/internvl/checkpoint_opengvlab"; }
+
+std::string refusal(const std::string& pointer, const Json& value) {
+  Json config = read_json(folder() / "config.json");
+  config[Json::json_pointer(pointer)] = value;
+  try {
+    (void)read_internvl_config(HfConfig(std::move(config), "config.json"));
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+    return e.what();
+  }
+  return "none";
+}
+
+TEST(InternvlConfig, WhatWouldChangeTheNumbersIsRefusedByKey) {
+  EXPECT_EQ(refusal("/ps_version", "v1").find("config.json: ps_version: expected v2 (v1 transposes pictures), found"),
+            0U);
+  const std::pair<const char*, Json> cases[] = {{"/pad2square", true},
+                                                {"/use_llm_lora", 16},
+                                                {"/use_backbone_lora", 16},
+                                                {"/force_image_size", 48},
+                                                {"/downsample_ratio", 0.3},
+                                                {"/select_layer", -9},
+                                                {"/llm_config/architectures", {"Phi3ForCausalLM"}},
+                                                {"/vision_config/model_type", "clip"},
+                                                {"/vision_config/norm_type", "batch_norm"},
+                                                {"/vision_config/num_attention_heads", 5}};
+  for (const auto& [pointer, value] : cases) {
+    const std::string text = refusal(pointer, value);
+    EXPECT_NE(text.find("expected"), std::string::npos) << pointer << ": " << text;
+  }
+  EXPECT_EQ(refusal("/max_dynamic_patch", 6), "none");
+}
+
+TEST(InternvlConfig, ItsNamesAreTheAuthors) {
+  const InternvlConfig config = read_internvl_config(HfConfig::load(folder()));
+  ASSERT_EQ(config.dialects.size(), 1U);
+  const auto name = [&](const char* ours) { return stored_part(config.dialects[0], ours).name; };
+  EXPECT_EQ(name("vision_tower.encoder.layer.2.attention.k_proj.weight"),
+            "vision_model.encoder.layers.2.attn.qkv.weight");
+  EXPECT_EQ(name("vision_tower.encoder.layer.2.attention.q_norm.weight"),
+            "vision_model.encoder.layers.2.attn.q_norm.weight");
+  EXPECT_EQ(name("vision_tower.encoder.layer.2.mlp.fc1.bias"), "vision_model.encoder.layers.2.mlp.fc1.bias");
+  EXPECT_EQ(name("vision_tower.embeddings.cls_token"), "vision_model.embeddings.class_embedding");
+  EXPECT_EQ(name("multi_modal_projector.linear_2.bias"), "mlp1.3.bias");
+  EXPECT_EQ(module_name(config.dialects[0], "vision_tower.encoder.layer.2"), "vision_model.encoder.layers.2");
+  EXPECT_EQ(module_name(config.dialects[0], "multi_modal_projector"), "mlp1");
+}
+
+/// A copy of the folder with another `template`, without weights.
+class InternvlChat : public testing::Test {
+ protected:
+  std::string prompt(const std::string& format, const Json& messages) {
+    const fs::path dir = fs::path(testing::TempDir()) / "internvl_chat";
+    fs::remove_all(dir);
+    fs::create_directories(dir);
+    for (const auto& file : fs::directory_iterator(folder())) {
+      if (file.path().extension() == ".json" || file.path().extension() == ".txt")
+        fs::copy_file(file.path(), dir / file.path().filename());
+    }
+    Json config = read_json(dir / "config.json");
+    config["template"] = format;
+    fs::remove(dir / "config.json");
+    write_json(dir / "config.json", config);
+    const auto processor = load_internvl_processor(dir);
+    const Sample sample = sample_from_row({{"messages", messages}}, "row", dir);
+    return processor->tokenizer().decode(processor->prompt_features(sample, {}).input_ids);
+  }
+};
+
+TEST_F(InternvlChat, TheFormatThatTheConfigNamesGoesBeforeTheTokenizers) {
+  const Json asked = {{{"role", "user"}, {"content", "Hi"}}};
+  const std::string modern = "书生·万象，英文名是InternVL";
+  EXPECT_NE(prompt("internvl2_5", asked).find(modern), std::string::npos);
+  EXPECT_TRUE(
+      prompt("internvl2_5", asked)
+          .ends_with(
+              "联合开发的多模态大语言模型。<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_TRUE(
+      prompt("internlm2-chat", asked)
+          .ends_with("一个有用无害的人工智能助手。<|im_end|><|im_start|>user\nHi<|im_end|><|im_start|>assistant\n"));
+  const Json told = {{{"role", "system"}, {"content", "Be brief."}}, {{"role", "user"}, {"content", "Hi"}}};
+  EXPECT_EQ(prompt("internvl2_5", told),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  try {
+    (void)prompt("phi3-chat", asked);
+    FAIL() << "a format that is not built";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("template: expected one of internvl2_5, internlm2-chat, Hermes-2, found"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,179 @@
+// How OmniLMM's rows are written, what its folders must hold, and the places of queries and patches.
+#include "lockstep/zoo/omnilmm.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/model/key_map.h"
+#include "lockstep/model/weights.h"
+#include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/fresh_checkpoint.h"
+#include "lockstep/zoo/registry.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+fs::path folder() { return fs::path(LOCKSTEP_FIXTURES) / "oracle" / "odd" / "omnilmm"; }
+
+Json released_config() { return read_json(folder() / "checkpoint" / "config.json"); }
+
+std::string refusal_of(const Json& json) {
+  try {
+    const HfConfig config(json, "config.json");
+    (void)family_of(config).build(config);
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
+    return e.what();
+  }
+  return "";
+}
+
+std::unique_ptr<Processor> processor() { return omnilmm::load_processor(folder() / "checkpoint"); }
+
+Sample sample_of(const std::string& question, size_t pictures, const std::string& answer = "") {
+  Sample sample;
+  sample.messages = {{.role = "user", .content = question}};
+  if (!answer.empty()) sample.messages.push_back({.role = "assistant", .content = answer});
+  for (size_t i = 0; i < pictures; ++i) sample.images.push_back((folder() / "media" / "a.png").string());
+  sample.where = "rows.jsonl:7";
+  return sample;
+}
+
+TEST(OmniLmmTest, WhatAConfigMayNotSayIsRefusedByName) {
+  EXPECT_EQ(refusal_of(released_config()), "");
+  const std::vector<std::pair<std::string, Json>> wrong{{"mm_use_im_start_end", false},
+                                                        {"num_query", 5},
+                                                        {"num_query", 0},
+                                                        {"num_query", int64_t{1} << 40},
+                                                        {"image_size", 21},
+                                                        {"image_size", int64_t{1} << 40},
+                                                        {"hidden_size", 64},
+                                                        {"hidden_size", 258},
+                                                        {"mm_vision_tower", "vit_so400m"}};
+  for (const auto& [key, value] : wrong) {
+    Json config = released_config();
+    config[key] = value;
+    EXPECT_NE(refusal_of(config).find(key), std::string::npos) << key << " " << value.dump();
+  }
+  for (const char* key : {"patch_size", "image_size", "num_hidden_layers", "hidden_size"}) {
+    Json config = released_config();
+    config["vision_config"][key] = 0;
+    EXPECT_NE(refusal_of(config).find(key), std::string::npos) << key;
+  }
+}
+
+TEST(OmniLmmTest, PublishedFilesHoldEveryTensorAndThePlacesAreCarried) {
+  const HfConfig config = HfConfig::load(folder() / "checkpoint");
+  const Model model = family_of(config).build(config);
+  EXPECT_EQ(model.family, "omnilmm");
+  const Weights weights = Weights::open(folder() / "checkpoint");
+  const KeyMap keys = KeyMap::match(model, weights);
+  EXPECT_EQ(unmatched(model, weights, keys).carried, std::vector<std::string>{omnilmm::kStoredPlaces});
+}
+
+TEST(OmniLmmTest, LabelsAreTheAnswerAndItsEnd) {
+  const auto rows = processor();
+  const Features row = rows->train_features(sample_of("<image>\nWhat?", 1, "Yes."), {});
+  std::vector<int32_t> trained;
+  for (const int32_t label : row.labels) {
+    if (label != -100) trained.push_back(label);
+  }
+  EXPECT_TRUE(rows->tokenizer().decode(trained).ends_with("Yes.</s>"));
+  EXPECT_EQ(row.labels.back(), row.input_ids.back());
+  ASSERT_EQ(row.media.size(), 1U);
+  EXPECT_EQ(row.media[0].places.size(), 4U);  // num_query
+  EXPECT_EQ(row.media[0].shape, (Shape{1, 3, 20, 20}));
+}
+
+TEST(OmniLmmTest, AnAnswerStandsBehindItsQuestionAsItDoesInTheWholeText) {
+  Sample talk = sample_of("<image>\nWhat?", 1, "A lamp.");
+  talk.messages.push_back({.role = "user", .content = "Sure?"});
+  talk.messages.push_back({.role = "assistant", .content = "Yes."});
+  const auto rows = processor();
+  const auto prompt = rows->prompt_features(talk, {}).input_ids, whole = rows->train_features(talk, {}).input_ids;
+  ASSERT_GT(whole.size(), prompt.size());
+  EXPECT_EQ(std::vector<int32_t>(whole.begin(), whole.begin() + static_cast<int64_t>(prompt.size())), prompt);
+}
+
+TEST(OmniLmmTest, AConversationWithoutSystemMessageHasTheOneThatTheModelLearntWith) {
+  const auto rows = processor();
+  Sample own = sample_of("Hello", 0);
+  own.messages.insert(own.messages.begin(), {.role = "system", .content = "Be brief."});
+  const auto text = [&](const Sample& sample) {
+    return rows->tokenizer().decode(rows->prompt_features(sample, {}).input_ids);
+  };
+  EXPECT_NE(text(sample_of("Hello", 0)).find("You are an artificial intelligence assistant"), std::string::npos);
+  EXPECT_EQ(text(own).find("artificial"), std::string::npos);
+  EXPECT_NE(text(own).find("Be brief."), std::string::npos);
+}
+
+TEST(OmniLmmTest, APictureThatARowPutsNowhereStandsOnALineOfItsOwn) {
+  const auto rows = processor();
+  const auto ids = [&](const std::string& text) { return rows->prompt_features(sample_of(text, 1), {}).input_ids; };
+  EXPECT_EQ(ids("<image>What?"), ids("<image>\nWhat?"));
+  EXPECT_NE(ids("<image> What?"), ids("<image>\nWhat?"));
+}
+
+TEST(OmniLmmTest, TwoPicturesAndWordsOfPicturesAreRefusedByRow) {
+  for (const auto& [sample, said] : std::vector<std::pair<Sample, std::string>>{
+           {sample_of("<image><image>?", 2), "at most one picture"}, {sample_of("<im_patch>?", 0), "<im_patch>"}}) {
+    try {
+      (void)processor()->prompt_features(sample, {});
+      FAIL() << said;
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.code(), ExitCode::kData);
+      EXPECT_NE(std::string(e.what()).find(said), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("rows.jsonl:7"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(OmniLmmTest, PlacesOtherThanComputedAreRefused) {
+  const fs::path copy = fs::path(testing::TempDir()) / "omnilmm_places";
+  fs::remove_all(copy);
+  fs::copy(folder() / "checkpoint", copy);
+  Json config = read_json(copy / "config.json");
+  config["num_query"] = 9;  // the files hold places of 4
+  std::ofstream(copy / "config.json") << config.dump();
+  try {
+    (void)omnilmm::load_processor(copy);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find(omnilmm::kStoredPlaces), std::string::npos) << e.what();
+  }
+  fs::remove_all(copy);
+}
+
+TEST(OmniLmmTest, AFreshFolderTakesItsRows) {
+  const fs::path fresh = fs::path(testing::TempDir()) / "omnilmm_fresh";
+  fs::remove_all(fresh);
+  (void)init_checkpoint({.family = "omnilmm", .size = "tiny", .output_dir = fresh, .seed = 7});
+  const HfConfig config = HfConfig::load(fresh);
+  const Model model = family_of(config).build(config);
+  (void)KeyMap::match(model, Weights::open(fresh));
+  const Features row = omnilmm::load_processor(fresh)->train_features(sample_of("<image>\nWhat?", 1, "Yes."), {});
+  EXPECT_EQ(row.media.at(0).places.size(), 4U);
+  fs::remove_all(fresh);
+}
+
+TEST(BicubicWeights, SumToOneAndKeepWhatIsAlreadyOfTheSize) {
+  for (const bool smooth : {false, true}) {
+    EXPECT_EQ(bicubic_weights(3, 3, smooth), (std::vector<float>{1, 0, 0, 0, 1, 0, 0, 0, 1}));
+    for (const auto& [from, to] : std::vector<std::pair<int64_t, int64_t>>{{2, 5}, {7, 3}, {1, 4}, {16, 32}}) {
+      const auto weights = bicubic_weights(from, to, smooth);
+      for (int64_t row = 0; row < to; ++row) {
+        float sum = 0;
+        for (int64_t at = 0; at < from; ++at) sum += weights[static_cast<size_t>(row * from + at)];
+        EXPECT_NEAR(sum, 1.0F, 1e-6F) << from << " to " << to;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+"""One model under two writers' names: what is read is saved as it came, and training does not see the difference."""
+import json
+import shutil
+import struct
+
+from small_job import make_model, png, sft_words  # noqa: F401
+from story import FIXTURES, Story, main
+
+BOTH = FIXTURES / "oracle" / "odd" / "internvl"       # checkpoint: as transformers names it; checkpoint_opengvlab: as its authors do
+SYSTEM = {"role": "system", "content": "Look."}       # the two folders have other words of their own
+
+
+def tensors(folder):
+    """{name: (dtype, shape, bytes)} of a folder with one file of weights."""
+    raw = (folder / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    return {name: (about["dtype"], about["shape"], raw[8 + size + about["data_offsets"][0]:8 + size + about["data_offsets"][1]])
+            for name, about in header.items() if name != "__metadata__"}
+
+
+def as_opengvlab(named):
+    """Bytes under transformers' names -> under the authors': q, k and v of the tower lie behind one another."""
+    names = {"cls_token": "class_embedding", "position_embeddings": "position_embedding", "patch_embeddings.projection": "patch_embedding",
+             "attention.projection_layer": "attn.proj", "attention.q_norm": "attn.q_norm", "attention.k_norm": "attn.k_norm",
+             "layernorm_before": "norm1", "layernorm_after": "norm2", "lambda_1": "ls1", "lambda_2": "ls2",
+             "multi_modal_projector.layer_norm": "mlp1.0", "multi_modal_projector.linear_1": "mlp1.1",
+             "multi_modal_projector.linear_2": "mlp1.3"}
+    out = {}
+    for name, (_, _, data) in named.items():
+        if ".attention.k_proj" in name or ".attention.v_proj" in name:
+            continue
+        if ".attention.q_proj" in name:
+            data = b"".join(named[name.replace("q_proj", p)][2] for p in ("q_proj", "k_proj", "v_proj"))
+            name = name.replace("attention.q_proj", "attn.qkv")
+        for old, new in names.items():
+            name = name.replace(old, new)
+        out[name.replace("vision_tower.encoder.layer.", "vision_model.encoder.layers.").replace("vision_tower.", "vision_model.")] = data
+    return out
+
+
+class Dialects(Story):
+    def rows(self):
+        (self.folder / "a.png").write_bytes(png(50, 30, (200, 10, 10)))
+        (self.folder / "b.png").write_bytes(png(20, 44, (10, 10, 200)))
+        rows = []
+        for i in range(12):
+            user = ["<image>\nWhat?", "Say it.", "<image>\nand <image>\n?"][i % 3]
+            rows.append({"messages": [SYSTEM, {"role": "user", "content": user}, {"role": "assistant", "content": f"answer {i}"}],
+                         "images": [["a.png"], [], ["b.png", "a.png"]][i % 3]})
+        path = self.folder / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def folder_of(self, name):
+        """A copy of a checkpoint whose pictures are made as the other's are."""
+        folder = self.folder / name
+        shutil.copytree(BOTH / name, folder)
+        for file in folder.rglob("*"):
+            file.chmod(0o644)
+        config = json.loads((folder / "preprocessor_config.json").read_text())
+        config["use_fast"] = False
+        (folder / "preprocessor_config.json").write_text(json.dumps(config))
+        (folder / "modeling_own.py").write_text("raise SystemExit('never run')\n")
+        return folder
+
+    def train(self, model, out, rows, **flags):
+        self.lockstep(*sft_words(model, rows, self.folder / out, **flags), expect=0)
+        return next(path.parent for path in sorted((self.folder / out).rglob("model.safetensors")))
+
+    def test_a_step_that_changes_nothing_keeps_every_bit(self):
+        rows = self.rows()
+        for name in ("checkpoint", "checkpoint_opengvlab"):
+            model = self.folder_of(name)
+            for stage, ranks in (("zero0", 1), ("zero3", 2)):
+                with self.subTest(name=name, stage=stage):
+                    saved = self.train(model, f"{name} {stage}", rows, steps=1, learning_rate="0", weight_decay="0", save_steps=1,
+                                       torch_dtype="bfloat16", deepspeed=stage, nproc=ranks)
+                    self.assertEqual(tensors(saved), tensors(model))
+                    for file in model.iterdir():
+                        if file.suffix != ".safetensors" and file.name != "config.json":
+                            self.assertEqual((saved / file.name).read_bytes(), file.read_bytes(), file.name)
+                    self.assertEqual(json.loads((saved / "config.json").read_text()), json.loads((model / "config.json").read_text()))
+
+    def test_training_in_one_dialect_is_training_in_the_other(self):
+        rows = self.rows()
+        ours, theirs = (self.train(self.folder_of(name), f"trained {name}", rows, steps=3, save_steps=3, nproc=2, torch_dtype="bfloat16")
+                        for name in ("checkpoint", "checkpoint_opengvlab"))
+        moved = as_opengvlab(tensors(ours))
+        found = {name: data for name, (_, _, data) in tensors(theirs).items()}
+        self.assertEqual(sorted(moved), sorted(found))
+        self.assertEqual([name for name in found if found[name] != moved[name]], [])
+        start = tensors(BOTH / "checkpoint_opengvlab")
+        self.assertTrue(any(found[name] != start[name][2] for name in found if "qkv" in name), "nothing was trained")
+
+
+if __name__ == "__main__":
+    main()
