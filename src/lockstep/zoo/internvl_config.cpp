@@ -3,12 +3,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/internvl.h"
-#include "lockstep/zoo/read_activation.h"
 #include "lockstep/zoo/read_text_config.h"
 
 namespace lockstep {
@@ -24,9 +23,7 @@ int64_t edge_of(const HfConfig& config, const char* key, int64_t usual) {
 }
 
 void refuse_unless(bool holds, const HfConfig& config, const char* key, const std::string& expected) {
-  if (holds) return;
-  throw checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), key, expected,
-                                     config.json().contains(key) ? config.json().at(key).dump() : "none"));
+  if (!holds) throw wrong_key(config, key, expected);
 }
 
 /// What both spellings call the same; `usual`: what their classes assume.

@@ -9,12 +9,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/model/layers/navit_layout.h"
 #include "lockstep/model/layers/projector.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/families.h"
 #include "lockstep/zoo/fresh_config.h"
-#include "lockstep/zoo/read_activation.h"
 #include "lockstep/zoo/read_text_config.h"
 #include "lockstep/zoo/text_blocks.h"
 
@@ -38,11 +37,6 @@ struct VisionDefaults {
 };
 constexpr VisionDefaults kSiglip{768, 3072, 12, 12, 224, 16}, kReleased{1152, 4304, 27, 16, 980, 14};
 
-UserError wrong(const HfConfig& config, const char* key, const std::string& expected) {
-  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), key, expected,
-                                      config.json().contains(key) ? config.json().at(key).dump() : "none"));
-}
-
 bool drops_last_layer(const HfConfig& config) { return config.flag("drop_vision_last_layer", true); }
 
 }  // namespace
@@ -52,7 +46,7 @@ void refuse_other_models(const HfConfig& config) {
                                   "downsample_mode",  "scale_emb",          "scale_depth",
                                   "temporal_pos_emb", "batch_3d_resampler", "dim_model_base"};
   for (const char* key : kOthers) {
-    if (config.has(key)) throw wrong(config, key, "no such key (it belongs to another model of this name)");
+    if (config.has(key)) throw wrong_key(config, key, "no such key (it belongs to another model of this name)");
   }
 }
 
@@ -72,7 +66,7 @@ NavitVisionConfig read_vision(const HfConfig& config) {
   const HfConfig part = config.at("vision_config");
   const VisionDefaults& usual = config.has("vision_config") ? kSiglip : kReleased;
   const std::string type = part.text("model_type", "siglip");
-  if (type != "siglip" && type != "siglip_vision_model") throw wrong(part, "model_type", "siglip");
+  if (type != "siglip" && type != "siglip_vision_model") throw wrong_key(part, "model_type", "siglip");
   refuse_other_models(part);
   NavitVisionConfig vision;
   vision.hidden = part.size("hidden_size", usual.hidden);
@@ -85,9 +79,9 @@ NavitVisionConfig read_vision(const HfConfig& config) {
   vision.norm_eps = part.positive("layer_norm_eps", 1e-6);
   vision.activation = read_activation(part, "hidden_act", "gelu_pytorch_tanh");
   if (vision.hidden % vision.heads != 0)
-    throw wrong(part, "hidden_size", fmt::format("a multiple of num_attention_heads {}", vision.heads));
+    throw wrong_key(part, "hidden_size", fmt::format("a multiple of num_attention_heads {}", vision.heads));
   if (vision.patch > vision.image_size)
-    throw wrong(part, "patch_size", fmt::format("at most image_size {}", vision.image_size));
+    throw wrong_key(part, "patch_size", fmt::format("at most image_size {}", vision.image_size));
   return vision;
 }
 
@@ -96,9 +90,10 @@ ResamplerConfig read_resampler(const HfConfig& config) {
   const int64_t hidden = read_text(config).hidden;
   const int64_t heads = hidden / kHeadWidth;
   if (heads == 0 || hidden % heads != 0 || hidden % 4 != 0) {
-    throw wrong(config, "hidden_size",
-                fmt::format("at least {}, a multiple of 4 and of {}, the heads of the resampler (one for {} numbers)",
-                            kHeadWidth, heads, kHeadWidth));
+    throw wrong_key(
+        config, "hidden_size",
+        fmt::format("at least {}, a multiple of 4 and of {}, the heads of the resampler (one for {} numbers)",
+                    kHeadWidth, heads, kHeadWidth));
   }
   return {.vision_hidden = read_vision(config).hidden,
           .text_hidden = hidden,

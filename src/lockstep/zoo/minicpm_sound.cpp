@@ -7,14 +7,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/audio.h"
 #include "lockstep/model/layers/projector.h"
 #include "lockstep/model/layers/whisper_layout.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/minicpm.h"
-#include "lockstep/zoo/read_activation.h"
 
 namespace lockstep::minicpm {
 namespace {
@@ -23,11 +22,6 @@ const std::string kTower = "apm", kProjector = "audio_projection_layer", kSlot =
 const std::string kBegin = "<|audio_start|>", kEnd = "<|audio_end|>";
 constexpr std::string_view kClip = "(<audio>./</audio>)";
 constexpr int64_t kFramesOfASecond = 100, kStatesOfASecond = 50;
-
-UserError wrong(const HfConfig& config, const char* key, const std::string& expected) {
-  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), key, expected,
-                                      config.json().contains(key) ? config.json().at(key).dump() : "none"));
-}
 
 int64_t tokens_of(int64_t frames, int64_t pool) { return states_of(frames) / pool; }
 
@@ -78,17 +72,18 @@ SoundConfig read_sound(const HfConfig& config) {
   tower.bins = part.size("num_mel_bins", 80, {.most = 512});
   tower.max_positions = part.size("max_source_positions", 1500, {.most = 1 << 16});
   tower.activation = read_activation(part, "activation_function", "gelu");
-  if (part.flag("scale_embedding", false)) throw wrong(part, "scale_embedding", "false");
+  if (part.flag("scale_embedding", false)) throw wrong_key(part, "scale_embedding", "false");
   if (tower.hidden % tower.heads != 0)
-    throw wrong(part, "d_model", fmt::format("a multiple of encoder_attention_heads {}", tower.heads));
+    throw wrong_key(part, "d_model", fmt::format("a multiple of encoder_attention_heads {}", tower.heads));
   if (tower.mlp / 4 != tower.hidden) {
-    throw wrong(part, "encoder_ffn_dim",
-                fmt::format("four times d_model {}, as the audio projector takes a quarter of it", tower.hidden));
+    throw wrong_key(part, "encoder_ffn_dim",
+                    fmt::format("four times d_model {}, as the audio projector takes a quarter of it", tower.hidden));
   }
   const double seconds = config.number("audio_chunk_length", 1.0);
-  if (!(seconds <= static_cast<double>(kMaxWidth))) throw wrong(config, "audio_chunk_length", "seconds, or -1");
+  if (!(seconds <= static_cast<double>(kMaxWidth))) throw wrong_key(config, "audio_chunk_length", "seconds, or -1");
   tower.stretch = seconds > 0 ? static_cast<int64_t>(seconds * static_cast<double>(kStatesOfASecond)) : 0;
-  if (seconds > 0 && tower.stretch == 0) throw wrong(config, "audio_chunk_length", "at least 0.02 (seconds), or -1");
+  if (seconds > 0 && tower.stretch == 0)
+    throw wrong_key(config, "audio_chunk_length", "at least 0.02 (seconds), or -1");
   sound.pool = config.size("audio_pool_step", 2, {.most = tower.max_positions});
   sound.spans = config.flag("chunk_input", true);
   return sound;

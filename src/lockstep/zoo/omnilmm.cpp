@@ -6,11 +6,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/model/layers/projector.h"
 #include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/families.h"
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/read_text_config.h"
@@ -24,14 +24,9 @@ namespace {
 constexpr const char* kTowerName = "eva02_enormous_patch14_clip_224.laion2b_plus";
 constexpr int64_t kMostEdge = 256;  // patches, as tables of places are made of it
 
-UserError wrong(const HfConfig& config, const char* key, const std::string& expected) {
-  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), key, expected,
-                                      config.json().contains(key) ? config.json().at(key).dump() : "none"));
-}
-
 EvaVisionConfig read_vision(const HfConfig& config) {
   if (config.text("mm_vision_tower", kTowerName) != kTowerName)
-    throw wrong(config, "mm_vision_tower", fmt::format("\"{}\"", kTowerName));
+    throw wrong_key(config, "mm_vision_tower", fmt::format("\"{}\"", kTowerName));
   const HfConfig part = config.at("vision_config");
   EvaVisionConfig vision;
   vision.hidden = part.size("hidden_size", vision.hidden);
@@ -43,9 +38,9 @@ EvaVisionConfig read_vision(const HfConfig& config) {
       part.size("image_size", vision.table_size, {.least = vision.patch, .most = kMostEdge * vision.patch});
   vision.image_size = config.size("image_size", 448, {.least = vision.patch, .most = kMostEdge * vision.patch});
   if (vision.hidden % vision.heads != 0)
-    throw wrong(part, "hidden_size", fmt::format("a multiple of num_attention_heads {}", vision.heads));
+    throw wrong_key(part, "hidden_size", fmt::format("a multiple of num_attention_heads {}", vision.heads));
   if (vision.image_size % vision.patch != 0)
-    throw wrong(config, "image_size", fmt::format("a multiple of the tower's patch {}", vision.patch));
+    throw wrong_key(config, "image_size", fmt::format("a multiple of the tower's patch {}", vision.patch));
   return vision;
 }
 
@@ -53,12 +48,13 @@ ResamplerConfig read_resampler(const HfConfig& config, const TextConfig& text, c
   constexpr int64_t kHeadWidth = 128;
   const int64_t queries = config.size("num_query", 64, {.most = kMostEdge * kMostEdge});
   const auto edge = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(queries))));
-  if (edge * edge != queries) throw wrong(config, "num_query", "a square");
+  if (edge * edge != queries) throw wrong_key(config, "num_query", "a square");
   const int64_t heads = text.hidden / kHeadWidth;
   if (heads == 0 || text.hidden % heads != 0 || text.hidden % 4 != 0) {
-    throw wrong(config, "hidden_size",
-                fmt::format("at least {}, a multiple of 4 and of {}, the heads of the resampler (one for {} numbers)",
-                            kHeadWidth, heads, kHeadWidth));
+    throw wrong_key(
+        config, "hidden_size",
+        fmt::format("at least {}, a multiple of 4 and of {}, the heads of the resampler (one for {} numbers)",
+                    kHeadWidth, heads, kHeadWidth));
   }
   return {.vision_hidden = vision.hidden,
           .text_hidden = text.hidden,
@@ -113,8 +109,8 @@ double fresh_spread(const HfConfig& config, const std::string& key) {
 
 Config read_config(const HfConfig& file) {
   if (!file.flag("mm_use_im_start_end", false)) {
-    throw wrong(file, "mm_use_im_start_end",
-                fmt::format("true (a picture stands between {} and {}: there is no other way)", kStart, kEnd));
+    throw wrong_key(file, "mm_use_im_start_end",
+                    fmt::format("true (a picture stands between {} and {}: there is no other way)", kStart, kEnd));
   }
   Config config;
   config.text = read_text_config(

@@ -12,8 +12,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/model/layers/projector.h"
 #include "lockstep/model/layers/window_layout.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/families.h"
-#include "lockstep/zoo/read_activation.h"
 #include "lockstep/zoo/read_text_config.h"
 #include "lockstep/zoo/text_blocks.h"
 

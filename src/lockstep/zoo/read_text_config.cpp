@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/zoo/read_activation.h"
+#include "lockstep/zoo/config_keys.h"
 
 namespace lockstep {
 namespace {
