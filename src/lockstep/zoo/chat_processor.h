@@ -70,6 +70,10 @@ ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view tem
 /// The text of the token that media fill. Throws UserError(kCheckpoint) naming `where`, which gave the id, when the
 /// tokenizer has no such token of its own.
 std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where);
+/// The id of a text that the tokenizer reads as one token. Throws UserError(kCheckpoint) naming `where`, which needs it.
+int32_t own_token(const Tokenizer& tokenizer, const std::string& text, const std::string& where);
+/// The same of the folder's tokenizer, where the model must have a row for it: an id below `vocab`.
+int32_t token_of_folder(const std::filesystem::path& dir, const std::string& text, int64_t vocab);
 /// The part of processor_config.json, or the file of its own, that says how pictures are prepared; `files`: in the
 /// order in which they are looked for. Throws UserError(kCheckpoint) when there is none.
 HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -175,6 +176,33 @@ TEST(FitLength, CutsTextAndNeverPlaceholders) {
   EXPECT_THROW(cut(Truncation::kRight, 1), UserError);
   EXPECT_THROW(cut(Truncation::kDelete, 5), UserError);
   EXPECT_EQ(std::get<0>(cut(Truncation::kDelete, 6)).size(), 6U);
+}
+
+TEST(OwnTokens, AreReadAsOneTokenAndNeverAsText) {
+  const Tokenizer tokenizer = Tokenizer::load(checkpoint("seed1/qwen2"));
+  EXPECT_EQ(own_token(tokenizer, "<|im_end|>", "preprocessor_config.json"), tokenizer.id_of("<|im_end|>"));
+  for (const auto& [text, found] : std::vector<std::pair<std::string, std::string>>{
+           {"<|unheard_of|>", "no such token"}, {"\u0120a", "one that it reads as text"}}) {
+    const std::string told = message_of([&] { (void)own_token(tokenizer, text, "preprocessor_config.json"); });
+    EXPECT_NE(told.find("preprocessor_config.json: expected \"" + text + "\""), std::string::npos) << told;
+    EXPECT_NE(told.find("found " + found), std::string::npos) << told;
+    EXPECT_NE(told.find("added_tokens.json"), std::string::npos) << told;
+  }
+}
+
+TEST(OwnTokens, AreKnownBehindOtherWordsWhereATextsBeginningHasAPrefix) {
+  const Tokenizer tokenizer = Tokenizer::load(checkpoint("odd/omnilmm"));
+  const int32_t patch = own_token(tokenizer, "<im_patch>", "config.json");
+  EXPECT_EQ(placeholder_of(tokenizer, patch, "config.json"), "<im_patch>");
+}
+
+TEST(OwnTokens, OfAFolderHaveARowOfTheModel) {
+  const fs::path dir = checkpoint("seed1/qwen2");
+  const int32_t id = token_of_folder(dir, "<|im_end|>", 1 << 20);
+  EXPECT_EQ(token_of_folder(dir, "<|im_end|>", id + 1), id);
+  const std::string told = message_of([&] { (void)token_of_folder(dir, "<|im_end|>", id); });
+  EXPECT_NE(told.find(fmt::format("\"<|im_end|>\" below vocab_size {}, found {}", id, id)), std::string::npos) << told;
+  EXPECT_NE(told.find(dir.string()), std::string::npos) << told;
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/internvl.h"
 #include "lockstep/zoo/read_text_config.h"
@@ -214,15 +213,6 @@ InternvlConfig read_transformers(const HfConfig& config) {
 InternvlConfig read_internvl_config(const HfConfig& config) {
   const bool theirs = config.has("llm_config") || config.text("model_type", "") == "internvl_chat";
   return theirs ? read_published(config) : read_transformers(config);
-}
-
-int32_t internvl_image_token(const InternvlConfig& config, const std::filesystem::path& dir) {
-  if (config.image_token >= 0) return config.image_token;
-  const auto id = Tokenizer::load(dir).id_of(kInternvlContext);
-  if (id && *id < config.text.vocab) return *id;
-  throw checkpoint_error(fmt::format("{}: expected the token {} below vocab_size {}, found {}", dir.string(),
-                                     kInternvlContext, config.text.vocab, id ? std::to_string(*id) : "none"),
-                         "copy the tokenizer's files from the released model");
 }
 
 }  // namespace lockstep

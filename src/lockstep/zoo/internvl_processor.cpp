@@ -144,6 +144,10 @@ MediumRules video_rules(const TileImageConfig& videos, int32_t token, int64_t ea
 
 }  // namespace
 
+int32_t internvl_image_token(const InternvlConfig& config, const std::filesystem::path& dir) {
+  return config.image_token >= 0 ? config.image_token : token_of_folder(dir, kInternvlContext, config.text.vocab);
+}
+
 std::unique_ptr<Processor> load_internvl_processor(const std::filesystem::path& dir) {
   const HfConfig file = HfConfig::load(dir);
   const InternvlConfig config = read_internvl_config(file);

@@ -37,6 +37,14 @@ bool has_template(const std::filesystem::path& dir) {
          optional_file(dir, "tokenizer_config.json").has("chat_template");
 }
 
+constexpr const char* kCopyTokenizer =
+    "copy the tokenizer's files from the released model (added_tokens.json among them)";
+
+/// Behind other words, as what stands for media does.
+bool is_read_as(const Tokenizer& tokenizer, const std::string& text, int32_t token) {
+  return tokenizer.encode(text, {.continues = true}) == std::vector{token};
+}
+
 }  // namespace
 
 ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family) {
@@ -49,11 +57,27 @@ ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view tem
 
 std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where) {
   std::string text = tokenizer.token_of(token);
-  if (!text.empty() && tokenizer.encode(text) == std::vector{token}) return text;
+  if (!text.empty() && is_read_as(tokenizer, text, token)) return text;
   throw checkpoint_error(
       fmt::format("{}: expected {} to be a token that the tokenizer adds, found {}", where, token,
                   text.empty() ? "no such token" : fmt::format("\"{}\", which it reads as text", text)),
-      "copy the tokenizer's files from the released model");
+      kCopyTokenizer);
+}
+
+int32_t own_token(const Tokenizer& tokenizer, const std::string& text, const std::string& where) {
+  const auto id = tokenizer.id_of(text);
+  if (id && is_read_as(tokenizer, text, *id)) return *id;
+  throw checkpoint_error(fmt::format("{}: expected \"{}\" to be a token that the tokenizer adds, found {}", where, text,
+                                     id ? "one that it reads as text" : "no such token"),
+                         kCopyTokenizer);
+}
+
+int32_t token_of_folder(const std::filesystem::path& dir, const std::string& text, int64_t vocab) {
+  const int32_t id = own_token(Tokenizer::load(dir), text, dir.string());
+  if (id < vocab) return id;
+  throw checkpoint_error(
+      fmt::format("{}: expected the token \"{}\" below vocab_size {}, found {}", dir.string(), text, vocab, id),
+      kCopyTokenizer);
 }
 
 HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,

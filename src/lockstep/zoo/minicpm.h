@@ -14,7 +14,6 @@
 #include "lockstep/model/layers/resampler.h"
 #include "lockstep/model/layers/text_config.h"
 #include "lockstep/model/model.h"
-#include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/hf_inputs.h"
 #include "lockstep/zoo/media_rules.h"
@@ -52,8 +51,6 @@ SliceSpelling read_spelling(const HfConfig& file, int64_t queries);
 /// spelling as a token of its own.
 void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const SliceSpelling& spelling,
                        const std::string& where);
-/// The id of a text that the tokenizer reads as one token. Throws UserError(kCheckpoint) naming `where`.
-int32_t own_token(const Tokenizer& tokenizer, const std::string& text, const std::string& where);
 /// How slices of a folder are made. Throws unless they fit the tower and the resampler.
 SliceImageConfig read_slices(const HfConfig& file, const NavitVisionConfig& vision);
 

@@ -77,14 +77,6 @@ MediaBlock recorded_slice(const Tensor& pixels, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-int32_t own_token(const Tokenizer& tokenizer, const std::string& text, const std::string& where) {
-  const auto id = tokenizer.id_of(text);
-  if (id && tokenizer.encode(text) == std::vector{*id}) return *id;
-  throw checkpoint_error(fmt::format("{}: expected \"{}\" to be a token that the tokenizer adds, found {}", where, text,
-                                     id ? "one that it reads as text" : "no such token"),
-                         "copy the tokenizer's files from the released model");
-}
-
 SliceSpelling read_spelling(const HfConfig& file, int64_t queries) {
   SliceSpelling spelling{.queries = file.size("image_feature_size", queries, {.most = 65536}),
                          .numbers = file.flag("use_image_id", false)};

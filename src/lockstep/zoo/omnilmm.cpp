@@ -7,9 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include "lockstep/base/error.h"
 #include "lockstep/model/layers/projector.h"
-#include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/families.h"
 #include "lockstep/zoo/fresh_config.h"
@@ -91,7 +90,7 @@ Model build(const HfConfig& file) {
 }
 
 std::vector<Features> rows_of(const HfConfig& file, const HfInputs& inputs) {
-  return image_rows_of_hf(inputs, patch_token(read_config(file), file.folder()));
+  return image_rows_of_hf(inputs, token_of_folder(file.folder(), kPatch, read_config(file).text.vocab));
 }
 
 Features typical_row(const HfConfig& file, int64_t tokens) {
@@ -119,14 +118,6 @@ Config read_config(const HfConfig& file) {
   config.resampler = read_resampler(file, config.text, config.vision);
   config.stored_as = file.text("torch_dtype", file.text("dtype", "float32"));
   return config;
-}
-
-int32_t patch_token(const Config& config, const std::filesystem::path& dir) {
-  const auto id = Tokenizer::load(dir).id_of(kPatch);
-  if (id && *id < config.text.vocab) return *id;
-  throw checkpoint_error(fmt::format("{}: expected the token {} below vocab_size {}, found {}", dir.string(), kPatch,
-                                     config.text.vocab, id ? std::to_string(*id) : "none"),
-                         "copy the tokenizer's files from the released model (added_tokens.json among them)");
 }
 
 }  // namespace omnilmm

@@ -34,9 +34,6 @@ struct Config {
 /// table of positions) is our own, for models of other sizes. Throws UserError(kCheckpoint) naming the key.
 Config read_config(const HfConfig& config);
 
-/// The token that pictures fill. Throws UserError(kCheckpoint).
-int32_t patch_token(const Config& config, const std::filesystem::path& dir);
-
 /// Zephyr's: a line with the role, the words, the end-of-sequence token.
 std::string_view chat_template();
 /// Throws UserError(kCheckpoint); so where the files hold places of queries other than those computed.

@@ -87,17 +87,6 @@ ClipImageConfig picture_rules(const EvaVisionConfig& vision) {
   return rules;
 }
 
-/// What no picture may be without, and no text may write.
-void check_marks(const Tokenizer& tokenizer, const std::filesystem::path& dir) {
-  for (const std::string mark : {kStart, kEnd, kPatch}) {
-    const auto id = tokenizer.id_of(mark);
-    if (id && tokenizer.encode(mark, {.continues = true}) == std::vector{*id}) continue;
-    throw checkpoint_error(fmt::format("{}: expected {} to be a token that the tokenizer adds, found {}", dir.string(),
-                                       mark, id ? "one that it reads as text" : "no such token"),
-                           "copy the tokenizer's files from the released model (added_tokens.json among them)");
-  }
-}
-
 /// The files may hold the queries' places. They never learn, so that they are what is computed here, rounded as the file's
 /// dtype rounds; a file that holds others is of another model.
 void check_stored_places(const std::filesystem::path& dir, const Config& config) {
@@ -146,8 +135,8 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   const Config config = read_config(HfConfig::load(dir));
   check_stored_places(dir, config);
   ChatParts parts = load_chat_parts(dir, chat_template());
-  check_marks(parts.tokenizer, dir);
-  const int32_t token = patch_token(config, dir);
+  for (const char* mark : {kStart, kEnd}) (void)own_token(parts.tokenizer, mark, dir.string());
+  const int32_t token = token_of_folder(dir, kPatch, config.text.vocab);
   const int64_t queries = config.resampler.queries;
   parts.media.reserved = {kPatch, kStart, kEnd};
   parts.media.kinds[Modality::kImage] = {
