@@ -15,17 +15,18 @@ class Tokenizer;
 enum class Truncation { kDelete, kRight, kLeft };
 
 /// What a person asks of pictures where a family takes them in any size; 0: as the checkpoint has it. ms-swift's
-/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM, VIDEO_MAX_NUM (or MAX_SLICE_NUMS,
-/// VIDEO_MAX_SLICE_NUMS), MAX_NUM_FRAMES and FPS.
+/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM, VIDEO_MAX_NUM, MAX_SLICE_NUMS,
+/// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES and FPS.
 struct MediaOptions {
   int64_t shrink_to_pixels = 0;  // ms-swift's --max_pixels: larger images are scaled down before a family takes them
   int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
   int64_t video_min_pixels = 0, video_max_pixels = 0;  // of a frame
   int64_t video_total_pixels = 0;                      // that the frames of a video share
-  int64_t max_tiles = 0;        // of an image that a family cuts into tiles or slices; 0: as the checkpoint has it
-  int64_t video_max_tiles = 0;  // of a frame; 0: one
-  int64_t max_frames = 0;       // of a video that a family takes picture by picture; 0: all that the row names
-  double fps = 0;               // frames a second, where a video does not say it; 0: 2
+  int64_t max_tiles = 0;                               // of an image that a family cuts; 0: as the checkpoint has it
+  int64_t video_max_tiles = 0;                         // of a frame; 0: one
+  int64_t max_slices = 0, video_max_slices = 0;        // the same, for a family that calls them slices
+  int64_t max_frames = 0;  // of a video that a family takes picture by picture; 0: all that the row names
+  double fps = 0;          // frames a second, where a video does not say it; 0: 2
 };
 
 struct ProcessOptions {

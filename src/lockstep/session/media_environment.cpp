@@ -1,11 +1,14 @@
 #include "lockstep/session/media_environment.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/data/tile_image.h"
 
 namespace lockstep {
@@ -17,27 +20,22 @@ void read_media_environment(const Env& env, MediaOptions& media) {
     if (*given <= 0) throw usage_error(fmt::format("{}={}: expected a number of pixels above 0", name, *given));
     value = *given;
   };
-  // What families call by different names is one thing: a run has one of them.
-  const auto read_tiles = [&](const char* name, const char* other, int64_t& value) {
-    if (env.integer(name) && env.integer(other)) {
-      throw usage_error(fmt::format(
-          "{} and {}: expected one of them, as both say in how many parts a picture may be cut", name, other));
-    }
-    for (const char* word : {name, other}) {
-      const auto given = env.integer(word);
-      if (!given) continue;
-      if (*given <= 0 || *given > kMostTiles)
-        throw usage_error(fmt::format("{}={}: expected a number of tiles from 1 to {}", word, *given, kMostTiles));
-      value = *given;
-    }
+  const auto read_tiles = [&](const char* name, int64_t& value) {
+    const auto given = env.integer(name);
+    if (!given) return;
+    if (*given <= 0 || *given > kMostTiles)
+      throw usage_error(fmt::format("{}={}: expected a number of tiles from 1 to {}", name, *given, kMostTiles));
+    value = *given;
   };
   read("MIN_PIXELS", media.min_pixels);
   read("MAX_PIXELS", media.max_pixels);
   read("VIDEO_MIN_PIXELS", media.video_min_pixels);
   read("VIDEO_MAX_PIXELS", media.video_max_pixels);
   read("VIDEO_TOTAL_PIXELS", media.video_total_pixels);
-  read_tiles("MAX_NUM", "MAX_SLICE_NUMS", media.max_tiles);
-  read_tiles("VIDEO_MAX_NUM", "VIDEO_MAX_SLICE_NUMS", media.video_max_tiles);
+  read_tiles("MAX_NUM", media.max_tiles);
+  read_tiles("VIDEO_MAX_NUM", media.video_max_tiles);
+  read_tiles("MAX_SLICE_NUMS", media.max_slices);
+  read_tiles("VIDEO_MAX_SLICE_NUMS", media.video_max_slices);
   if (const auto frames = env.integer("MAX_NUM_FRAMES")) {
     if (*frames <= 0) throw usage_error(fmt::format("MAX_NUM_FRAMES={}: expected a number of frames above 0", *frames));
     media.max_frames = *frames;
@@ -63,6 +61,31 @@ std::vector<std::string> media_variables(const Env& env) {
     if (env.text(name)) set.emplace_back(name);
   }
   return set;
+}
+
+std::vector<std::string> unheeded_variables(const std::vector<std::string>& set, const Family& family) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  const auto& heeded = family.variables;
+  // Names that mean one thing to a family which heeds both.
+  static constexpr std::pair<const char*, const char*> kOne[] = {{"MAX_NUM", "MAX_SLICE_NUMS"},
+                                                                 {"VIDEO_MAX_NUM", "VIDEO_MAX_SLICE_NUMS"}};
+  for (const auto& [name, other] : kOne) {
+    if (has(set, name) && has(set, other) && has(heeded, name) && has(heeded, other)) {
+      throw usage_error(
+          fmt::format("{} and {}: expected one of them, as both say to {} in how many parts a picture "
+                      "may be cut",
+                      name, other, family.name));
+    }
+  }
+  std::vector<std::string> told;
+  for (const auto& name : set) {
+    if (has(heeded, name)) continue;
+    told.push_back(fmt::format("{} is set in the environment, and {} does not heed it{}", name, family.name,
+                               heeded.empty() ? "" : fmt::format(" (it heeds {})", join(heeded, ", "))));
+  }
+  return told;
 }
 
 }  // namespace lockstep

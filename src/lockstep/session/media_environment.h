@@ -6,14 +6,18 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/zoo/registry.h"
 
 namespace lockstep {
 
-/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM or MAX_SLICE_NUMS, VIDEO_MAX_NUM or
+/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM, VIDEO_MAX_NUM, MAX_SLICE_NUMS,
 /// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES and FPS, where they are set. Throws UserError(kUsage).
 void read_media_environment(const Env& env, MediaOptions& media);
 
 /// Those that are set, of all that ms-swift has: a family says which of them it heeds.
 std::vector<std::string> media_variables(const Env& env);
+/// A notice for each of those that are `set` and say nothing to the family. Throws UserError(kUsage) where two say one thing to
+/// it; to a family that heeds one of them, or none, they do not contradict each other.
+std::vector<std::string> unheeded_variables(const std::vector<std::string>& set, const Family& family);
 
 }  // namespace lockstep

@@ -17,13 +17,32 @@ TEST(MediaEnvironment, TheEnvironmentSetsWhatItNamesAndNothingElse) {
   EXPECT_EQ(media.shrink_to_pixels, 9);
 }
 
-TEST(MediaEnvironment, PartsOfAPictureHaveTwoNamesOfWhichOneIsGiven) {
+TEST(MediaEnvironment, PartsOfAPictureHaveTwoNames) {
   MediaOptions media;
   read_media_environment(Env({{"MAX_SLICE_NUMS", "4"}, {"VIDEO_MAX_NUM", "2"}, {"MAX_NUM_FRAMES", "8"}}), media);
-  EXPECT_EQ(media.max_tiles, 4);
+  EXPECT_EQ(media.max_slices, 4);
+  EXPECT_EQ(media.max_tiles, 0);
   EXPECT_EQ(media.video_max_tiles, 2);
+  EXPECT_EQ(media.video_max_slices, 0);
   EXPECT_EQ(media.max_frames, 8);
-  EXPECT_THROW(read_media_environment(Env({{"MAX_SLICE_NUMS", "4"}, {"MAX_NUM", "4"}}), media), UserError);
+}
+
+TEST(MediaEnvironment, OfTwoNamesForOneThingAFamilyThatHeedsBothExpectsOne) {
+  for (const auto& [name, other] : std::vector<std::pair<std::string, std::string>>{
+           {"MAX_NUM", "MAX_SLICE_NUMS"}, {"VIDEO_MAX_NUM", "VIDEO_MAX_SLICE_NUMS"}}) {
+    try {
+      (void)unheeded_variables({name, other}, family_named("minicpm_v_2_6"));
+      FAIL();
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.code(), ExitCode::kUsage);
+      EXPECT_NE(std::string(e.what()).find(name + " and " + other), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(unheeded_variables({name}, family_named("minicpm_v_2_6")), std::vector<std::string>{});
+    EXPECT_EQ(unheeded_variables({name, other}, family_named("internvl")),
+              std::vector<std::string>{other + " is set in the environment, and internvl does not heed it (it heeds "
+                                               "MAX_NUM, VIDEO_MAX_NUM)"});
+    EXPECT_EQ(unheeded_variables({name, other}, family_named("qwen2")).size(), 2U);
+  }
 }
 
 TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {

@@ -46,6 +46,7 @@ Json RowOptions::as_json() const {
            {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
             media.video_total_pixels}},
           {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
+          {"slices", {media.max_slices, media.video_max_slices}},
           {"fps", media.fps}};
 }
 

@@ -18,6 +18,7 @@
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/placement_json.h"
+#include "lockstep/session/media_environment.h"
 #include "lockstep/session/placement.h"
 #include "lockstep/session/room.h"
 #include "lockstep/state/checkpoint_manifest.h"
@@ -45,13 +46,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
                                      format_bytes(asked), format_bytes(options_.placement.memory_limit)));
     }
     folder_ = std::make_unique<ModelFolder>(options_.model, options_.without);
-    for (const auto& name : options_.variables) {
-      const auto& heeded = folder_->family.variables;
-      if (std::ranges::find(heeded, name) != heeded.end()) continue;
-      notices_.push_back(fmt::format("{} is set in the environment, and {} does not heed it{}", name,
-                                     folder_->family.name,
-                                     heeded.empty() ? "" : fmt::format(" (it heeds {})", join(heeded, ", "))));
-    }
+    for (auto& told : unheeded_variables(options_.variables, folder_->family)) notices_.push_back(std::move(told));
     weights_ = std::make_unique<Weights>(Weights::open(options_.model));
     if (options_.verify && job_.reports()) verify_files(weights_->dir(), weights_->files());
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));

@@ -119,7 +119,9 @@ void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const S
       .prepare =
           [slices](const LoadedMedium& medium, const MediaOptions& options, const std::string& row) {
             SliceImageConfig limits = slices;
-            if (options.max_tiles > 0) limits.max_slices = options.max_tiles;
+            for (const int64_t asked : {options.max_tiles, options.max_slices}) {
+              if (asked > 0) limits.max_slices = asked;
+            }
             return slice_pixels(medium.frames.at(0), limits, row);
           },
       .spell = [speller](const std::vector<MediaBlock>& blocks,
@@ -130,7 +132,7 @@ void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const S
       .prepare =
           [slices](const LoadedMedium& medium, const MediaOptions& options, const std::string& row) {
             SliceImageConfig limits = slices;
-            limits.max_slices = std::max<int64_t>(1, options.video_max_tiles);
+            limits.max_slices = std::max<int64_t>({1, options.video_max_tiles, options.video_max_slices});
             std::vector<MediaBlock> blocks;
             for (const size_t frame : chosen_frames(medium.frames.size(), options.max_frames)) {
               for (MediaBlock& slice : slice_pixels(medium.frames[frame], limits, row)) {

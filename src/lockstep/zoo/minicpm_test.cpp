@@ -95,13 +95,14 @@ TEST_F(RowsTest, AFilmIsFramesWithoutNumbersAndUncut) {
             "<image>###</image>\n<image>###</image>\n<image>###</image>\n<image>###</image>\nMoves?");
   EXPECT_EQ(spelled(sample_of("<video>Moves?", {}, {film}), {.max_frames = 2}),
             "<image>###</image>\n<image>###</image>\nMoves?");
-  EXPECT_EQ(spelled(sample_of("<video>Moves?", {}, {{.frames = {"wide.png"}}}), {.video_max_tiles = 2}),
+  EXPECT_EQ(spelled(sample_of("<video>Moves?", {}, {{.frames = {"wide.png"}}}), {.video_max_slices = 2}),
             "<image>###</image><slice>###</slice><slice>###</slice>\nMoves?");
 }
 
 TEST_F(RowsTest, APersonMayAskForFewerSlices) {
-  EXPECT_EQ(spelled(sample_of("<image>What?", {"wide.png"}), {.max_tiles = 1}),
-            "<image_id>0</image_id><image>###</image>\nWhat?");
+  for (const MediaOptions& one : {MediaOptions{.max_tiles = 1}, MediaOptions{.max_slices = 1}}) {
+    EXPECT_EQ(spelled(sample_of("<image>What?", {"wide.png"}), one), "<image_id>0</image_id><image>###</image>\nWhat?");
+  }
 }
 
 TEST_F(RowsTest, WhatIsTypedNeverPassesForAPicture) {
