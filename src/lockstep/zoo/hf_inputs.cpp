@@ -70,6 +70,27 @@ std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_tok
   return rows;
 }
 
+void deal_media(std::vector<Features>& rows, std::vector<RecordedMedia> kinds) {
+  std::vector<size_t> next(kinds.size(), 0);  // of each kind, the first medium that no row has
+  for (auto& row : rows) {
+    std::vector<int> open(kinds.size(), -1);  // of each kind, the row's medium that still takes tokens
+    for (size_t i = 0; i < row.input_ids.size(); ++i) {
+      const auto kind = std::ranges::find(kinds, row.input_ids[i], &RecordedMedia::token);
+      if (kind == kinds.end()) continue;
+      const auto k = static_cast<size_t>(kind - kinds.begin());
+      if (open[k] < 0) {
+        check(next[k] < kind->blocks.size(), "recorded inputs: a medium for every run of its tokens");
+        open[k] = static_cast<int>(row.media.size());
+        row.media.push_back(std::move(kind->blocks[next[k]++]));
+      }
+      auto& places = row.media[static_cast<size_t>(open[k])].places;
+      places.push_back(static_cast<int32_t>(i));
+      if (static_cast<int64_t>(places.size()) == kind->counts[next[k] - 1]) open[k] = -1;
+    }
+    check(std::ranges::all_of(open, [](int medium) { return medium < 0; }), "recorded inputs: media with all tokens");
+  }
+}
+
 MediaBlock block_of(const Tensor& values, int64_t begin, int64_t end) {
   const Tensor part = to_dtype(values.narrow(0, begin, end - begin), Dtype::kF32).contiguous();
   const auto* from = part.const_data_ptr<float>();

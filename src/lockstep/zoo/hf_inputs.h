@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/data/features.h"
@@ -22,6 +23,20 @@ std::vector<Features> rows_of_hf(const HfInputs& inputs);
 std::vector<Features> text_rows_of_hf(const HfConfig& config, const HfInputs& inputs);
 /// Rows whose images all have as many features: pixel_values [N, ..], dealt to the rows by their placeholders.
 std::vector<Features> image_rows_of_hf(const HfInputs& inputs, int32_t image_token);
+
+/// Recorded media of one kind, in the order of their tokens, and how many of these each fills.
+struct RecordedMedia {
+  int32_t token = -1;
+  std::vector<MediaBlock> blocks = {};
+  std::vector<int64_t> counts = {};
+
+  void add(MediaBlock block, int64_t count) {
+    blocks.push_back(std::move(block));
+    counts.push_back(count);
+  }
+};
+/// Gives each row the media whose tokens stand in it; those of different kinds may interleave.
+void deal_media(std::vector<Features>& rows, std::vector<RecordedMedia> kinds);
 
 /// Rows [begin, end) of a float tensor's first dimension.
 MediaBlock block_of(const Tensor& values, int64_t begin, int64_t end);

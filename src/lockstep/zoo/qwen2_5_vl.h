@@ -9,7 +9,6 @@
 
 #include "lockstep/data/processor.h"
 #include "lockstep/model/hf_config.h"
-#include "lockstep/model/layers/window_vision.h"
 #include "lockstep/zoo/hf_inputs.h"
 
 namespace lockstep::qwen2_5_vl {
@@ -19,8 +18,6 @@ struct MediaTokens {
   int32_t image, video;
 };
 MediaTokens read_media_tokens(const HfConfig& config);
-
-WindowVisionConfig read_vision_config(const HfConfig& config);
 
 std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs);

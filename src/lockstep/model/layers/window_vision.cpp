@@ -47,8 +47,17 @@ WindowVisionLayer::WindowVisionLayer(std::string name, const WindowVisionConfig&
   const auto key = [&](const std::string& local) { return this->name() + "." + local; };
   const int64_t hidden = config.hidden, mlp = config.mlp;
   param("norm1.weight", {hidden});
-  param("attn.qkv.weight", {3 * hidden, hidden});
-  param("attn.qkv.bias", {3 * hidden});
+  if (config.qkv_apart) {
+    const auto parts = [&](const std::string& of, const Shape& shape) {
+      return std::vector<ParamSource>{
+          {key("attn.q." + of), shape}, {key("attn.k." + of), shape}, {key("attn.v." + of), shape}};
+    };
+    fused("attn.qkv.weight", parts("weight", {hidden, hidden}));
+    fused("attn.qkv.bias", parts("bias", {hidden}));
+  } else {
+    param("attn.qkv.weight", {3 * hidden, hidden});
+    param("attn.qkv.bias", {3 * hidden});
+  }
   param("attn.proj.weight", {hidden, hidden});
   param("attn.proj.bias", {hidden});
   param("norm2.weight", {hidden});

@@ -18,7 +18,8 @@ struct WindowVisionConfig {
   std::vector<int64_t> whole_frame_layers;
   double norm_eps = 1e-6;
   std::string activation = "silu";
-  RopeConfig rope;  // of a patch's row and column
+  RopeConfig rope;         // of a patch's row and column
+  bool qkv_apart = false;  // the files hold attn.q, attn.k and attn.v in place of attn.qkv
   int64_t patch_values() const { return channels * temporal_patch * patch * patch; }
 };
 
