@@ -12,6 +12,7 @@
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/minicpm.h"
 #include "lockstep/zoo/minicpm_sound.h"
+#include "lockstep/zoo/read_whisper.h"
 #include "lockstep/zoo/text_blocks.h"
 
 namespace lockstep {
@@ -52,7 +53,7 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
     }
     if (hears(config)) {
       const minicpm::SoundConfig sound = minicpm::read_sound(config);
-      minicpm::add_sound_rules(parts, sound, minicpm::read_mel(file, sound), words.filled, file.where());
+      minicpm::add_sound_rules(parts, sound, read_whisper_mel(file, sound.tower), words.filled, file.where());
     }
   }
   return std::make_unique<ChatProcessor>(std::move(parts));

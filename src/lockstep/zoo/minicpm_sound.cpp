@@ -14,6 +14,7 @@
 #include "lockstep/model/layers/whisper_layout.h"
 #include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/minicpm.h"
+#include "lockstep/zoo/read_whisper.h"
 
 namespace lockstep::minicpm {
 namespace {
@@ -65,16 +66,7 @@ SoundConfig read_sound(const HfConfig& config) {
   const HfConfig part = config.at("audio_config");
   SoundConfig sound;
   WhisperConfig& tower = sound.tower;
-  tower.hidden = part.size("d_model", 384);
-  tower.heads = part.size("encoder_attention_heads", 6);
-  tower.mlp = part.size("encoder_ffn_dim", 1536);
-  tower.layers = part.size("encoder_layers", 4, {.most = kMaxLayers});
-  tower.bins = part.size("num_mel_bins", 80, {.most = 512});
-  tower.max_positions = part.size("max_source_positions", 1500, {.most = 1 << 16});
-  tower.activation = read_activation(part, "activation_function", "gelu");
-  if (part.flag("scale_embedding", false)) throw wrong_key(part, "scale_embedding", "false");
-  if (tower.hidden % tower.heads != 0)
-    throw wrong_key(part, "d_model", fmt::format("a multiple of encoder_attention_heads {}", tower.heads));
+  tower = read_whisper_config(part, {.hidden = 384, .mlp = 1536, .layers = 4, .heads = 6});
   if (tower.mlp / 4 != tower.hidden) {
     throw wrong_key(part, "encoder_ffn_dim",
                     fmt::format("four times d_model {}, as the audio projector takes a quarter of it", tower.hidden));
@@ -103,16 +95,6 @@ void add_sound(Model& model, const HfConfig& config) {
       "merge_audio",
       MergeConfig{
           .component = Component::kAudioProjector, .runs_on = Modality::kAudio, .features = "sound", .slot = kSlot});
-}
-
-LogMelConfig read_mel(const HfConfig& file, const SoundConfig& sound) {
-  LogMelConfig mel = read_log_mel_config(file.json(), file.where());
-  mel.frames_first = true;
-  if (mel.bins != sound.tower.bins) {
-    throw checkpoint_error(fmt::format("{}: feature_size: expected {} (config.json num_mel_bins), found {}",
-                                       file.where(), sound.tower.bins, mel.bins));
-  }
-  return mel;
 }
 
 void add_sound_rules(ChatParts& parts, const SoundConfig& sound, const LogMelConfig& mel, const std::string& filled,

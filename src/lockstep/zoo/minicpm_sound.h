@@ -30,8 +30,6 @@ void add_sound(Model& model, const HfConfig& config);
 /// Clips are `filled` tokens between marks of their own. `parts.tokenizer` must have all of them as tokens.
 void add_sound_rules(ChatParts& parts, const SoundConfig& sound, const LogMelConfig& mel, const std::string& filled,
                      const std::string& where);
-/// How preprocessor_config.json makes features of sound. Throws unless they fit the tower.
-LogMelConfig read_mel(const HfConfig& file, const SoundConfig& sound);
 
 /// audio_features [A,bins,W], audio_feature_lens [A] and audio_bounds [spans,3] (row, first, end) as blocks of the rows. Clips
 /// that were run together count with what they were filled up with, as the model was made; with audio_alone each by itself.

@@ -1,5 +1,5 @@
-// Whisper's encoder over clips of any length behind one another: two convolutions over time, learnt positions, layers in which
-// a state looks at its own stretch of the clip and at the earlier ones.
+// Whisper's encoder over clips of any length behind one another: two convolutions over time, positions, layers in which a state
+// looks at its own stretch of the clip and at the earlier ones.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,11 @@ struct WhisperConfig {
   int64_t stretch = 0;  // states that see one another and all before them; 0: all of the clip
   double norm_eps = 1e-5;
   std::string activation = "gelu";
+  bool learnt_positions = true;  // else sines and cosines, which no file holds
 };
 
-/// Reads audio_values [W,bins], frame_windows, state_windows and audio_places; writes audio [V,D]. `name` is the tower's.
+/// Reads audio_values [W,bins], frame_windows, state_windows and audio_places; writes audio [V,D]. `name` is the tower's. Taps
+/// "audio_conv1" [W,D] and "audio_conv2" [V,D], before their activations.
 class WhisperEmbeddings final : public Block {
  public:
   WhisperEmbeddings(const std::string& name, const WhisperConfig& config);
@@ -26,7 +28,7 @@ class WhisperEmbeddings final : public Block {
   WhisperConfig config_;
 };
 
-/// Reads audio [V,D] and clip_ends [C,2]; writes audio.
+/// Reads audio [V,D] and clip_ends [C,2]; writes audio. Taps "<name>.sound".
 class WhisperLayer final : public Block {
  public:
   WhisperLayer(std::string name, const WhisperConfig& config);
@@ -48,6 +50,16 @@ class WhisperNorm final : public Block {
   WhisperConfig config_;
 };
 
+/// As WhisperNorm, behind the mean of as many states as pool_windows [M,pool] has. Reads audio [V,D]; writes audio [M,D].
+class PooledNorm final : public Block {
+ public:
+  PooledNorm(std::string name, const WhisperConfig& config);
+  Flow forward(const Params& params, const Flow& in, const Context& context) const override;
+
+ private:
+  WhisperConfig config_;
+};
+
 struct AudioProjectorConfig {
   int64_t audio_hidden = 0, text_hidden = 0;
   std::string activation = "relu";
@@ -62,6 +74,13 @@ class AudioProjector final : public Block {
 
  private:
   AudioProjectorConfig config_;
+};
+
+/// One linear layer. Reads audio [M, audio hidden]; writes sound [M, text hidden]. Taps "audio_features".
+class AudioLinear final : public Block {
+ public:
+  AudioLinear(std::string name, const AudioProjectorConfig& config);
+  Flow forward(const Params& params, const Flow& in, const Context& context) const override;
 };
 
 }  // namespace lockstep

@@ -45,17 +45,23 @@ struct Places {
   std::vector<int64_t> frames, states, positions, ends, pooled;
   int64_t num_frames = 0, num_states = 0;
 
-  void add(const Clip& clip, int64_t pool) {
-    const int64_t count = states_of(clip.width);
-    add_windows(frames, num_frames, clip.width, 1);
-    add_windows(states, num_frames, clip.width, 2);
+  void add(const Clip& clip, const WhisperLayoutConfig& config) {
+    const int64_t first = num_states, chunk = config.chunk > 0 ? config.chunk : clip.width;
+    for (int64_t begin = 0; begin < clip.width; begin += chunk) {
+      add_chunk(std::min(chunk, clip.width - begin), clip.frames - begin);
+    }
+    const int64_t tokens = states_of(clip.frames) / config.pool;
+    for (int64_t i = 0; i < tokens * config.pool; ++i) pooled.push_back(first + i);
+  }
+  /// `heard`: as many of its states may be looked at. As MiniCPM-o was made: positions of states are compared with the length
+  /// in frames, of which there are twice as many. Source: MiniCPM-o 2.6 modeling_minicpmo.py get_audio_embedding.
+  void add_chunk(int64_t width, int64_t heard) {
+    const int64_t count = states_of(width);
+    add_windows(frames, num_frames, width, 1);
+    add_windows(states, num_frames, width, 2);
     for (int64_t i = 0; i < count; ++i) positions.push_back(i);
-    // As the model was made: positions of states are compared with the length in frames, of which there are twice as many.
-    // Source: MiniCPM-o 2.6 modeling_minicpmo.py get_audio_embedding.
-    ends.insert(ends.end(), {num_states + count, std::min(count, clip.frames)});
-    const int64_t tokens = states_of(clip.frames) / pool;
-    for (int64_t i = 0; i < tokens * pool; ++i) pooled.push_back(num_states + i);
-    num_frames += clip.width;
+    ends.insert(ends.end(), {num_states + count, std::min(count, heard)});
+    num_frames += width;
     num_states += count;
   }
   void close() {
@@ -78,12 +84,12 @@ Flow WhisperLayout::forward(const Params&, const Flow& in, const Context&) const
   Places places;
   for (const Clip& clip : clips_of(in[kAudioFrames])) {
     check(clip.frames > 0 && clip.width >= clip.frames, "clips have frames");
-    if (states_of(clip.width) > config_.max_positions) {
+    if (config_.chunk == 0 && states_of(clip.width) > config_.max_positions) {
       throw data_error(fmt::format("{}: expected clips of at most {} frames, found {}", name(),
                                    2 * config_.max_positions, clip.width),
                        "cut sound into clips of that length, a row each");
     }
-    places.add(clip, config_.pool);
+    places.add(clip, config_);
   }
   places.close();
   return {{"frame_windows", sent_to(table(places.frames, kWindow), device)},

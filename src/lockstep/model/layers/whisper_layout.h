@@ -17,13 +17,14 @@ inline constexpr const char* kAudioFrames = "audio_frames";
 inline int64_t states_of(int64_t frames) { return (frames - 1) / 2 + 1; }
 
 struct WhisperLayoutConfig {
-  int64_t max_positions = 0;  // states that a clip may have
+  int64_t max_positions = 0;  // states that a clip may have, or a chunk of it
   int64_t pool = 1;           // states that become a token
+  int64_t chunk = 0;          // frames, even, that convolutions, positions and attention take as a clip; 0: all of it
 };
 
 /// Reads audio_frames [C,2]; writes frame_windows [W,3] and state_windows [V,3] i64 (what a convolution of three sees; the row
-/// behind the last is silence), audio_places [V] i64, clip_ends [C,2] i64 of the host (behind a clip's last state; how many of
-/// its states may be looked at), pool_windows [M,pool] i64.
+/// behind the last is silence), audio_places [V] i64, clip_ends [C,2] i64 of the host (behind the last state of a clip, or of a
+/// chunk; how many of its states may be looked at), pool_windows [M,pool] i64, which go on over the ends of chunks.
 class WhisperLayout final : public Block {
  public:
   WhisperLayout(std::string name, const WhisperLayoutConfig& config);
