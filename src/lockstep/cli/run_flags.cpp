@@ -185,6 +185,7 @@ RunOptions RunFlags::options(const Env& env) const {
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);
   out.variables = media_variables(env);
+  out.audio_output = env.flag("ENABLE_AUDIO_OUTPUT").value_or(true);
   out.transport = transport_from_flag(transport);
   out.judge = judge();
   out.guard = guard_from(guard);

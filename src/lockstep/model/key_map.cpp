@@ -117,6 +117,16 @@ UserError unread(const std::vector<std::string>& extra, const std::vector<std::s
       "to another model?");
 }
 
+void check_promises(const Model& model, const Weights& weights) {
+  for (const Promised& promise : model.promised) {
+    const auto holds = [&](const TensorSpec& spec) { return spec.name.starts_with(promise.beginning); };
+    if (std::ranges::any_of(weights.specs(), holds)) continue;
+    throw checkpoint_error(fmt::format("{}: expected tensors {}* in {}, found none of {}", promise.by,
+                                       promise.beginning, weights.dir().string(), weights.specs().size()),
+                           promise.cure);
+  }
+}
+
 /// The model's own names count as a dialect.
 std::vector<Dialect> dialects_of(const Model& model) {
   std::vector<Dialect> all{{"released", {}}};
@@ -177,6 +187,7 @@ KeyMap KeyMap::match(const Model& model, const Weights& weights) {
     for (const auto& source : sources) read.push_back(map.on_disk(source.key).name);
     throw unread(rest.extra, read, weights);
   }
+  check_promises(model, weights);
   return map;
 }
 

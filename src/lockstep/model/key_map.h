@@ -23,7 +23,7 @@ class KeyMap {
   /// Checks every parameter of the model: throws UserError(kCheckpoint) naming the tensor, both shapes, the config key
   /// that gave the expected one, the nearest name when missing, how many are missing, and the two dialects where a
   /// folder mixes them. A tensor that no block reads is refused as well, but for what the model carries through and what
-  /// every reader ignores (Unmatched::derived, a tied head that is stored).
+  /// every reader ignores (Unmatched::derived, a tied head that is stored); so is a folder without what is promised.
   static KeyMap match(const Model& model, const Weights& weights);
   /// The identity, for checkpoints written from scratch.
   static KeyMap canonical() { return {}; }

@@ -33,6 +33,13 @@ struct LeftOut {
   std::vector<ParamSource> tensors;  // they stay in the files, and are carried through on save
 };
 
+/// What the config says that the files hold, though no block reads it: a folder without it does not open elsewhere.
+struct Promised {
+  std::string beginning;  // of the tensors' names in the files
+  std::string by;         // "config.json: enable_audio_output true"
+  std::string cure;
+};
+
 struct Model {
   std::string family;
   ModelDims dims;
@@ -43,7 +50,8 @@ struct Model {
   std::vector<LeftOut> left_out;
   /// Beginnings of names in the files ("token2wav."): what nobody computes with, saved bit for bit as it came.
   std::vector<std::string> carried;
-  std::vector<Dialect> dialects;  // besides the canonical names
+  std::vector<Promised> promised;  // of these
+  std::vector<Dialect> dialects;   // besides the canonical names
 
   template <typename B, typename... Args>
   void add(Args&&... args) {

@@ -44,7 +44,8 @@ struct RunOptions {
   std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
   std::set<Component> without;  // components that are not built
   std::vector<std::string> variables = {};  // that are set in the environment and speak of media: MAX_NUM, …
-  bool verify = true;  // weights are compared with the hashes that a checkpoint of lockstep has of them
+  bool audio_output = true;  // ENABLE_AUDIO_OUTPUT: what speaks must be in the files where config.json says so
+  bool verify = true;        // weights are compared with the hashes that a checkpoint of lockstep has of them
   PlacementOptions placement;
 
   std::string device = "auto";  // auto | cpu | cuda

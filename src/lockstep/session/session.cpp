@@ -47,6 +47,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     }
     folder_ = std::make_unique<ModelFolder>(options_.model, options_.without);
     for (auto& told : unheeded_variables(options_.variables, folder_->family)) notices_.push_back(std::move(told));
+    if (!options_.audio_output) folder_->model.promised.clear();
     weights_ = std::make_unique<Weights>(Weights::open(options_.model));
     if (options_.verify && job_.reports()) verify_files(weights_->dir(), weights_->files());
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
