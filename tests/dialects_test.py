@@ -7,6 +7,7 @@ from small_job import make_model, png, sft_words  # noqa: F401
 from story import FIXTURES, Story, main
 
 BOTH = FIXTURES / "oracle" / "odd" / "internvl"       # checkpoint: as transformers names it; checkpoint_opengvlab: as its authors do
+OMNI = FIXTURES / "oracle" / "odd" / "qwen2_5_omni"
 SYSTEM = {"role": "system", "content": "Look."}       # the two folders have other words of their own
 
 
@@ -92,6 +93,50 @@ class Dialects(Story):
         self.assertEqual([name for name in found if found[name] != moved[name]], [])
         start = tensors(BOTH / "checkpoint_opengvlab")
         self.assertTrue(any(found[name] != start[name][2] for name in found if "qkv" in name), "nothing was trained")
+
+    def test_what_speaks_is_saved_as_it_came(self):
+        """Omni's talker, vocoder and speakers: the folder opens elsewhere (EchoInk#1, LlamaFactory#7821, #7537)."""
+        model = self.folder / "omni"
+        shutil.copytree(OMNI / "checkpoint", model)
+        for file in model.rglob("*"):
+            file.chmod(0o644)
+        (self.folder / "a.wav").write_bytes((OMNI / "media" / "a.wav").read_bytes())
+        rows = self.folder / "heard.jsonl"
+        rows.write_text("".join(json.dumps({"query": "<audio>What?", "response": f"tone {i}", "audios": ["a.wav"]}) + "\n" for i in range(8)))
+        before = tensors(model)
+        for name, flags in (("kept", {"steps": 1, "learning_rate": "0", "weight_decay": "0", "save_steps": 1}),
+                            ("staged", {"steps": 2, "save_steps": 2, "train": "audio_projector", "freeze_vit": None, "freeze_aligner": None})):
+            saved = self.train(model, name, rows, torch_dtype="bfloat16", nproc=2, **flags)
+            after = tensors(saved)
+            self.assertEqual(sorted(after), sorted(before))
+            changed = {key for key in before if after[key] != before[key]}
+            self.assertEqual(changed, set() if name == "kept" else {f"thinker.audio_tower.proj.{part}" for part in ("weight", "bias")})
+            for file in model.iterdir():
+                if file.suffix != ".safetensors" and file.name != "config.json":
+                    self.assertEqual((saved / file.name).read_bytes(), file.read_bytes(), file.name)
+
+    def test_a_folder_without_what_its_config_promises(self):
+        model = self.folder / "mute"
+        shutil.copytree(OMNI / "checkpoint", model)
+        for file in model.rglob("*"):
+            file.chmod(0o644)
+        kept = {name: about for name, about in tensors(model).items() if name.startswith("thinker.")}
+        header, data = {}, b""
+        for name, (dtype, shape, raw) in kept.items():
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+        text = json.dumps(header).encode()
+        (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        rows = self.folder / "texts.jsonl"
+        rows.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}"}) + "\n" for i in range(8)))
+        words = sft_words(model, rows, self.folder / "out", steps=1, torch_dtype="bfloat16", save_strategy="no")
+        done = self.lockstep(*words, expect=4)
+        for said in ("enable_audio_output", "talker.*", "config.json", "released model", "ENABLE_AUDIO_OUTPUT=0"):
+            self.assertIn(said, done.stderr)
+        self.lockstep(*words, env={"ENABLE_AUDIO_OUTPUT": "0"}, expect=0)
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**config, "enable_audio_output": False}))
+        self.lockstep(*sft_words(model, rows, self.folder / "silent", steps=1, torch_dtype="bfloat16", save_strategy="no"), expect=0)
 
 
 if __name__ == "__main__":

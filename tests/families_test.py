@@ -6,11 +6,12 @@ import os
 from small_job import losses, make_model, png, sft_words, wav
 from story import Story, main
 
-FAMILIES = (os.environ.get("LOCKSTEP_FAMILIES") or "internvl,minicpm_v_2_6,minicpm_o_2_6,omnilmm").split(",")  # the others have stories of their own
-VIDEOS = ("qwen2_5_vl", "internvl", "minicpm_v_2_6")
+FAMILIES = (os.environ.get("LOCKSTEP_FAMILIES") or "internvl,minicpm_v_2_6,minicpm_o_2_6,omnilmm,qwen2_5_omni").split(",")  # the others have stories of their own
+VIDEOS = ("qwen2_5_vl", "internvl", "minicpm_v_2_6", "qwen2_5_omni")
 SINGLE = ("omnilmm",)  # one picture a row
 TEXTS = {"mistral": {"sliding_window": 5}, "qwen3": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}}
-SOUNDS = ("minicpm_o_2_6",)
+SOUNDS = ("minicpm_o_2_6", "qwen2_5_omni")
+ENV = {"qwen2_5_omni": {"VIDEO_MIN_PIXELS": 3136, "VIDEO_MAX_PIXELS": 3136}}  # films have sizes of their own, and small models should stay quick
 
 
 def make_rows(folder, family, count=18):
@@ -40,12 +41,30 @@ def make_rows(folder, family, count=18):
 
 
 class Families(Story):
-    def train(self, family, stage, ranks):
-        out = self.folder / f"{family} {stage} {ranks}"
+    def train(self, family, stage, ranks, rows=None, **env):
+        out = self.folder / f"{family} {rows.stem if rows else ''} {stage} {ranks}"
         self.lockstep(*sft_words(make_model(self.folder, family) if not (self.folder / family).exists() else self.folder / family,
-                                 make_rows(self.folder, family), out, steps=5, nproc=ranks, deepspeed=stage, save_strategy="no",
-                                 per_device_train_batch_size=1, gradient_accumulation_steps=6 // ranks), expect=0)
+                                 rows or make_rows(self.folder, family), out, steps=5, nproc=ranks, deepspeed=stage, save_strategy="no",
+                                 per_device_train_batch_size=1, gradient_accumulation_steps=6 // ranks),
+                      env={**ENV.get(family, {}), **env}, expect=0)
         return losses(out)
+
+    def check_alike(self, family, rows, **env):
+        alone = self.train(family, "zero0", 1, rows, **env)
+        for stage, ranks in (("zero2", 2), ("zero3", 2), ("zero3", 3)):
+            with self.subTest(family=family, rows=rows.stem, stage=stage, ranks=ranks):
+                for step, loss in self.train(family, stage, ranks, rows, **env).items():
+                    self.assertAlmostEqual(loss, alone[step], delta=1e-5)
+
+    def test_films_with_their_sound_and_rows_without_media_train_alike(self):
+        make_rows(self.folder, "qwen2_5_omni")  # the pictures and clips
+        film = {"frames": [f"{k % 3}.png" for k in range(6)], "fps": 1.5}
+        woven, texts = self.folder / "woven.jsonl", self.folder / "texts.jsonl"
+        woven.write_text("".join(json.dumps({"query": ("<video>" if i % 3 else "") + f"Say {i}.", "response": f"number {i}",
+                                             **({"videos": [film], "audios": [f"{i % 2}.wav"]} if i % 3 else {})}) + "\n" for i in range(18)))
+        texts.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}"}) + "\n" for i in range(18)))
+        self.check_alike("qwen2_5_omni", woven, USE_AUDIO_IN_VIDEO="true")
+        self.check_alike("qwen2_5_omni", texts)
 
     def test_decoders_train_alike(self):
         """Rows behind one another in a batch: each looks back in itself alone, whoever stands before it."""

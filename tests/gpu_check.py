@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "bench")]
 import story  # noqa: E402
 from small_job import losses, make_rows, sft_words  # noqa: E402
 
-FAMILIES = ("qwen2", "llama", "mistral", "qwen3", "llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm")
+FAMILIES = ("qwen2", "llama", "mistral", "qwen3", "llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni")
 BARS = {"float32": 1e-4, "bfloat16": 2e-2}  # of a loss, over 20 steps
 FAKE = int(os.environ.get("LOCKSTEP_FAKE_GPUS", 0))
 
@@ -53,7 +53,7 @@ class Checks:
 
     def train(self, name, family="llava", device="cuda", steps=None, expect=0, **flags):
         out = self.folder / name
-        rows = self.rows if family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6") else self.texts
+        rows = self.rows if family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "qwen2_5_omni") else self.texts
         vision = {} if rows == self.rows else {"freeze_vit": None, "freeze_aligner": None}
         words = sft_words(self.model(family), rows, out, steps=steps or self.steps, device=device, **{"nproc": 1, **vision, **flags})
         return out, self.run(*words, expect=expect)

@@ -13,7 +13,7 @@ import unittest
 from story import FIXTURES, ROOT, Story, main
 
 SEED = os.environ.get("LOCKSTEP_ORACLE_SEED", "7")
-FAMILIES = ["qwen2", "llama", "mistral", "qwen3", "llava", "qwen2_5_vl", "internvl", "internvl_internlm2", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm",
+FAMILIES = ["qwen2", "llama", "mistral", "qwen3", "llava", "qwen2_5_vl", "internvl", "internvl_internlm2", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni",
             "train_qwen2", "train_llava"]
 GENERATOR = ROOT / "tests" / "oracles" / "make_oracles.py"
 
@@ -62,6 +62,25 @@ class FreshOracles(Story):
                               check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_transformers_opens_what_is_saved_of_omni(self):
+        """Trained with a rate of 0: the same weights, what speaks and its speakers among them."""
+        import shutil
+        import torch
+        from transformers import Qwen2_5OmniForConditionalGeneration as Omni
+        from small_job import sft_words
+        model, rows = self.folder / "omni", self.folder / "rows.jsonl"
+        shutil.copytree(FIXTURES / "oracle" / "odd" / "qwen2_5_omni" / "checkpoint", model)
+        for file in model.rglob("*"):
+            file.chmod(0o644)
+        rows.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}"}) + "\n" for i in range(4)))
+        self.lockstep(*sft_words(model, rows, self.folder / "out", steps=1, learning_rate="0", weight_decay="0", save_steps=1, torch_dtype="bfloat16"),
+                      expect=0)
+        ours, theirs = (Omni.from_pretrained(folder, dtype=torch.float32) for folder in (self.folder / "out" / "checkpoint-1", model))
+        self.assertTrue(ours.has_talker)
+        self.assertEqual(list(ours.speaker_map), list(theirs.speaker_map))
+        expected = theirs.state_dict()
+        self.assertEqual([name for name, value in ours.state_dict().items() if not value.equal(expected[name])], [])
+
     def test_a_wrong_weight_is_found(self):
         """verify is only worth something if it fails: the final norm of the checkpoint is changed by one per cent."""
         from safetensors.torch import load_file, save_file
@@ -77,7 +96,7 @@ class FreshOracles(Story):
 
 class RecordedOracles(unittest.TestCase):
     def test_transformers_still_gives_what_was_recorded(self):
-        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llama,llava,qwen2_5_vl,internvl,mistral,qwen3,minicpm_v_2_6,minicpm_o_2_6,omnilmm")):
+        for name, families in (("seed1", "qwen2,llava,train_qwen2,train_llava"), ("odd", "qwen2,llama,llava,qwen2_5_vl,internvl,mistral,qwen3,minicpm_v_2_6,minicpm_o_2_6,omnilmm,qwen2_5_omni")):
             print(generate("--out", FIXTURES / "oracle" / name, "--verify", "--family", families))
 
 

@@ -68,7 +68,7 @@ class HostileFiles(Story):
         from pathlib import Path
         cls.shared = Path(tempfile.mkdtemp(prefix="lockstep_hostile_"))
         cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
-        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2", "llama", "mistral", "qwen3")}
+        cls.models = {family: make_model(cls.shared, family) for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni", "qwen2", "llama", "mistral", "qwen3")}
         cls.rows = make_rows(cls.shared, count=3)
 
     def model(self, family="llava"):
@@ -233,7 +233,7 @@ class HostileFiles(Story):
                 self.refused(4, self.infer(model), "tokenizer.json")
 
     def test_sizes(self):
-        text, vision = ("text_config",), ("vision_config",)
+        text, vision, thinker = ("text_config",), ("vision_config",), ("thinker_config",)
         for family, part, key, values in (
                 ("qwen2", (), "num_hidden_layers", (0, -1, 10**9, 2, 2**63, "x")),
                 ("qwen2", (), "hidden_size", (0, -128, 10**15)), ("qwen2", (), "vocab_size", (0, 10**18)),
@@ -266,7 +266,15 @@ class HostileFiles(Story):
                 ("minicpm_o_2_6", (), "audio_chunk_length", (0.001, 1e300)), ("minicpm_o_2_6", ("audio_config",), "d_model", (0, 65)),
                 ("minicpm_o_2_6", ("audio_config",), "encoder_layers", (10**9,)), ("minicpm_o_2_6", ("audio_config",), "num_mel_bins", (0, 128)),
                 ("minicpm_o_2_6", ("audio_config",), "max_source_positions", (0, 10**12)),
-                ("minicpm_o_2_6", ("audio_config",), "activation_function", ("sin",))):
+                ("minicpm_o_2_6", ("audio_config",), "activation_function", ("sin",)),
+                ("qwen2_5_omni", thinker, "audio_token_index", (-1, 10**12, "x")), ("qwen2_5_omni", thinker, "seconds_per_chunk", (0, 10**12)),
+                ("qwen2_5_omni", thinker, "position_id_per_seconds", (0, 10**12)), ("qwen2_5_omni", thinker, "text_config", ([], {})),
+                ("qwen2_5_omni", (*thinker, "audio_config"), "n_window", (0, 10**12)),
+                ("qwen2_5_omni", (*thinker, "audio_config"), "output_dim", (0, 7, 10**12)),
+                ("qwen2_5_omni", (*thinker, "audio_config"), "d_model", (0, 65)),
+                ("qwen2_5_omni", (*thinker, "vision_config"), "depth", (10**9, 1)),
+                ("qwen2_5_omni", (*thinker, "vision_config"), "out_hidden_size", (0, 7)),
+                ("qwen2_5_omni", (), "enable_audio_output", (True, "x"))):
             for value in values:
                 model = self.model(family)
 
@@ -299,7 +307,9 @@ class HostileFiles(Story):
                              ("minicpm_v_2_6", {"norm_std": [0, 1, 1]}), ("minicpm_v_2_6", {"unk": "no such token"}),
                              ("minicpm_v_2_6", {"slice_mode": False}), ("minicpm_v_2_6", {"patch_size": 7}),
                              ("minicpm_o_2_6", {"feature_size": 128}), ("minicpm_o_2_6", {"hop_length": 0}), ("minicpm_o_2_6", {"n_fft": 10**12}),
-                             ("minicpm_o_2_6", {"chunk_length": 10**12}), ("minicpm_o_2_6", {"unk": "no such token"})):
+                             ("minicpm_o_2_6", {"chunk_length": 10**12}), ("minicpm_o_2_6", {"unk": "no such token"}),
+                             ("qwen2_5_omni", {"feature_size": 80}), ("qwen2_5_omni", {"chunk_length": 0}), ("qwen2_5_omni", {"patch_size": 7}),
+                             ("qwen2_5_omni", {"sampling_rate": 10**12}), ("qwen2_5_omni", {"dither": 0.1})):
             model = self.model(family)
             rewrite(model / "preprocessor_config.json", lambda config: config.update(keys))
             (self.folder / "p.png").write_bytes(png(30, 20, (9, 9, 9)))

@@ -92,7 +92,7 @@ class Infer(Story):
         rows = self.folder / "one.jsonl"
         rows.write_text("".join(json.dumps(row) + "\n" for row in (
             {"query": "<image>" + question, "images": [str(picture)]}, {"query": question, "images": [str(picture)]})))
-        for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm"):
+        for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni"):
             model = make_model(self.folder / "each", family)
             base = ["infer", "--model", model, "--max_new_tokens", 8]
             out = self.folder / f"{family}.jsonl"

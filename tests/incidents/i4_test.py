@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from small_job import losses, make_model, make_rows, sft_words  # noqa: E402
+from small_job import losses, make_model, make_rows, sft_words, wav  # noqa: E402
 from story import Story, main  # noqa: E402
 
 STAGES = ("zero0", "zero1", "zero2", "zero3")
@@ -213,6 +213,30 @@ class OneWord(Story):
         self.assertEqual(seen["unbuilt2"], seen["frozen"])
         self.assertEqual(seen["unbuilt3"], seen["frozen"])
         self.assertEqual(tensors(self.folder / "unbuilt3" / "checkpoint-2"), tensors(self.folder / "frozen" / "checkpoint-2"))
+
+    def test_a_model_that_hears_sees_and_carries_what_speaks(self):
+        """Omni: zero2 to zero3 by one word; the tower for sound is not built, frozen, or trained in stages with its projector first."""
+        model = make_model(self.folder, family="qwen2_5_omni")
+        (self.folder / "a.wav").write_bytes(wav(0.7))
+        heard = self.folder / "heard.jsonl"
+        heard.write_text("".join(json.dumps({"query": "<audio>" * (i % 2) + f"Say {i}.", "response": f"number {i}",
+                                             **({"audios": ["a.wav"]} if i % 2 else {})}) + "\n" for i in range(12)))
+        seen = {}
+        for stage in ("zero2", "zero3"):
+            for use, (rows, flags) in {"projector": (heard, {"train": "audio_projector"}), "llm": (heard, {"train": "llm"}),
+                                       "unbuilt": (self.text, {"no_build": "audio"}), "whole": (self.text, {"train": "llm,vision,projector"})}.items():
+                words = sft_words(model, rows, self.folder / f"{use} {stage}", steps=2, nproc=2, save_steps=2, deepspeed=stage,
+                                  **{"freeze_vit": None, "freeze_aligner": None, **flags})
+                self.lockstep(*words, expect=0)
+                seen[use, stage] = losses(self.folder / f"{use} {stage}")
+        for use in ("projector", "llm", "unbuilt", "whole"):
+            self.assertEqual(seen[use, "zero2"], seen[use, "zero3"], use)
+        before, after = tensors(model), tensors(self.folder / "projector zero3" / "checkpoint-2")
+        self.assertEqual({name for name in before if after[name] != before[name]},
+                         {"thinker.audio_tower.proj.weight", "thinker.audio_tower.proj.bias"})
+        done = self.lockstep(*sft_words(model, heard, self.folder / "deaf", steps=1, no_build="audio", strict="true", freeze_vit=None,
+                                        freeze_aligner=None), expect=3)
+        self.assertIn("expected a row without audio", done.stderr)
 
     def test_components_learn_at_their_own_rates(self):
         done = self.train("rates", self.mixed, train="llm,vision,projector", vit_lr="1e-5",

@@ -20,7 +20,8 @@ from oraclelib.common import read_json, write_json  # noqa: E402
 
 SETS = {
     "seed1": (["--seed", "1", "--vocab", "320"], ["qwen2", "llava", "train_qwen2", "train_llava", "audio_preprocess"]),
-    "odd": (["--seed", "2", "--sizes", "odd", "--vocab", "288"], ["qwen2", "llava", "llama", "qwen2_5_vl", "internvl", "mistral", "qwen3", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm"]),
+    "odd": (["--seed", "2", "--sizes", "odd", "--vocab", "288"], ["qwen2", "llava", "llama", "qwen2_5_vl", "internvl", "mistral", "qwen3", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm",
+                                                                       "qwen2_5_omni"]),
 }
 DROPPED = re.compile(r"(single|long|two_images|text_only)/out/(layer_\d+|layer0_.*|vision_.*|inputs_embeds|last_hidden_state)"
                      r"|batch/out/(layer_[1-9]\d*|layer0_.*)|.*/out/grad:(model\.embed_tokens|lm_head)\.weight")
@@ -36,6 +37,8 @@ ALSO_DROPPED = {"seed1/llava": r".*patch_embedding\.weight|two_images/out/logits
                                r"|grad:(model\.resampler\.(proj|kv_proj|attn\.in_proj_weight).*|model\.layers.*|.*qkv\.weight))",
                 "odd/minicpm_o_2_6": r"text_only/.*|(audio_image|sounds)/out/(inputs_embeds|layer_0|audio_projection|logits|last_hidden_state|grad:apm\.conv1.*|grad:llm\..*)"
                                      r"|audio_image/out/grad:.*|gen_audio/.*",
+                "odd/qwen2_5_omni": r"(text_only|video_audio|gen_left|talker)/.*|audio_image/out/(logits|audio_conv1|inputs_embeds|layer_0|audio_layer_0|vision_block_\d|grad:.*(merger|conv1"
+                                    r"|patch_embed|k_proj\.bias).*)|woven/out/(logits|last_hidden_state|inputs_embeds|layer_0|(patch_embed|vision_block|audio_conv|audio_layer).*)",
                 "odd/qwen2_5_vl": r"(image_batch|mixed|video)/out/logits|(image_batch|video|mixed)/out/(layer_\d+|inputs_embeds)"
                                   r"|image_batch/out/(vision_block_\d+|merger|grad:visual\.merger\.mlp\.0\.weight)|text_only/.*"}
 KEPT = {"odd/mistral": r"long/out/last_hidden_state",
@@ -58,6 +61,7 @@ def shrink(folder, name):
     tensors, meta = load_file(folder / "reference.safetensors"), read_json(folder / "reference.json")
     keep = {n: t for n, t in tensors.items() if is_kept(n)}
     save_file(keep, folder / "reference.safetensors", metadata={"format": "pt"})
+    shutil.rmtree(folder / "checkpoint_no_talker", ignore_errors=True)      # the same weights once more
     for clip in (folder / "audio").glob("*"):
         if not any(tensor.startswith(clip.name + "/") for tensor in keep):
             clip.unlink()

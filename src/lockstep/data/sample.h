@@ -23,10 +23,12 @@ struct Message {
   bool trained = true;  // assistant only: ms-swift's per-message "loss": false switches it off
 };
 
-/// A film as pictures of it, in order: paths or data: URIs. `fps`: how many stand for a second; 0: not said.
+/// A film as pictures of it, in order: paths or data: URIs. `fps`: how many stand for a second; 0: not said. `sound`: what is
+/// heard with it, as Sample::audios; empty: not said.
 struct Video {
   std::vector<std::string> frames;
   double fps = 0;
+  std::string sound = {};
   bool operator==(const Video&) const = default;
 };
 

@@ -33,7 +33,7 @@ class InitTest : public testing::Test {
 
 TEST_F(InitTest, EveryFamilyGivesAFolderInWhichInspectFindsEverything) {
   for (const std::string family : {"qwen2", "llama", "mistral", "qwen3", "llava", "qwen2_5_vl", "internvl",
-                                   "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm"}) {
+                                   "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni"}) {
     const InitReport made = make(family, family);
     const Json report = inspect_checkpoint(root_ / family);
     EXPECT_TRUE(report["problems"].empty()) << family << ": " << report["problems"].dump();

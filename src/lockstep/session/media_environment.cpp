@@ -40,6 +40,11 @@ void read_media_environment(const Env& env, MediaOptions& media) {
     if (*frames <= 0) throw usage_error(fmt::format("MAX_NUM_FRAMES={}: expected a number of frames above 0", *frames));
     media.max_frames = *frames;
   }
+  if (const auto rate = env.integer("SAMPLING_RATE")) {
+    if (*rate <= 0) throw usage_error(fmt::format("SAMPLING_RATE={}: expected samples a second, above 0", *rate));
+    media.sampling_rate = *rate;
+  }
+  media.audio_in_video = env.flag("USE_AUDIO_IN_VIDEO").value_or(media.audio_in_video);
   if (const auto fps = env.text("FPS")) {
     char* end = nullptr;
     media.fps = std::strtod(fps->c_str(), &end);

@@ -45,6 +45,16 @@ TEST(MediaEnvironment, OfTwoNamesForOneThingAFamilyThatHeedsBothExpectsOne) {
   }
 }
 
+TEST(MediaEnvironment, SoundHasARateAndMayGoWithItsFilm) {
+  MediaOptions media;
+  read_media_environment(Env({{"SAMPLING_RATE", "16000"}, {"USE_AUDIO_IN_VIDEO", "true"}}), media);
+  EXPECT_EQ(media.sampling_rate, 16000);
+  EXPECT_TRUE(media.audio_in_video);
+  read_media_environment(Env({{"USE_AUDIO_IN_VIDEO", "0"}}), media);
+  EXPECT_FALSE(media.audio_in_video);
+  EXPECT_THROW(read_media_environment(Env({{"USE_AUDIO_IN_VIDEO", "perhaps"}}), media), UserError);
+}
+
 TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {
   EXPECT_EQ(media_variables(Env({{"MAX_NUM", "4"}, {"VIDEO_SEGMENTS", "8"}, {"HOME", "/"}, {"FPS", ""}})),
             (std::vector<std::string>{"MAX_NUM", "VIDEO_SEGMENTS"}));
@@ -63,7 +73,9 @@ TEST(MediaEnvironment, RefusesWhatIsNoSizeOrSpeed) {
                                                                                     {"MAX_NUM_FRAMES", "0"},
                                                                                     {"FPS", "2x"},
                                                                                     {"FPS", "0"},
-                                                                                    {"FPS", "nan"}}) {
+                                                                                    {"FPS", "nan"},
+                                                                                    {"SAMPLING_RATE", "0"},
+                                                                                    {"SAMPLING_RATE", "16k"}}) {
     EXPECT_THROW(read_media_environment(Env(std::map<std::string, std::string>{{name, value}}), media), UserError)
         << name << "=" << value;
   }

@@ -47,7 +47,8 @@ Json RowOptions::as_json() const {
             media.video_total_pixels}},
           {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
           {"slices", {media.max_slices, media.video_max_slices}},
-          {"fps", media.fps}};
+          {"fps", media.fps},
+          {"sound", {media.sampling_rate, media.audio_in_video}}};
 }
 
 }  // namespace lockstep

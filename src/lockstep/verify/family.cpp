@@ -73,6 +73,10 @@ void verify_case(const std::string& name, const Named& inputs, const Named& outp
                       compute == Dtype::kF32 ? 1e-3 : 0.5, report);
     return;
   }
+  if (outputs.contains("talker_codes")) {
+    report.not_compared(name, fmt::format("{} tensors", outputs.size()), "what speaks is carried, not built");
+    return;
+  }
   Named found = model.forward(inputs);
   if (outputs.contains("loss")) {
     model.clear_gradients();

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/image_keys.h"
 #include "lockstep/model/batch.h"
+#include "lockstep/session/media_environment.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/verify/model.h"
 #include "lockstep/verify/parts.h"
@@ -40,7 +41,7 @@ Media media_of(const fs::path& folder, const Json& meta) {
     if (name >= range.substr(0, dots) && name <= range.substr(dots + 2)) video.frames.push_back(entry.path().string());
   }
   std::sort(video.frames.begin(), video.frames.end());
-  media.videos.push_back(std::move(video));
+  if (!video.frames.empty()) media.videos.push_back(std::move(video));
   return media;
 }
 
@@ -115,8 +116,16 @@ double smallest_std(const fs::path& checkpoint) {
   return *std::min_element(scale.std.begin(), scale.std.end());
 }
 
+/// "variables" of reference.json: of the environment in which the rows of a case are read.
+ProcessOptions options_of(const Json& meta, const std::string& name) {
+  ProcessOptions options;
+  if (meta.contains("variables") && meta["variables"].contains(name))
+    read_media_environment(Env(meta["variables"][name].get<std::map<std::string, std::string>>()), options.media);
+  return options;
+}
+
 /// The rows that a case was made of, from JSON to the tensors that enter the model.
-void compare_rows(const std::string& name, const fs::path& checkpoint, const Json& rows, const Named& inputs,
+void compare_rows(const std::string& name, const fs::path& checkpoint, const Json& meta, const Named& inputs,
                   double std, VerifyReport& report) {
   const fs::path folder = checkpoint.parent_path();
   const HfConfig config = HfConfig::load(checkpoint);
@@ -124,16 +133,17 @@ void compare_rows(const std::string& name, const fs::path& checkpoint, const Jso
   const auto processor = family.processor(checkpoint);
   std::vector<Features> ours, theirs = family.rows_of_hf(config, inputs);
   std::vector<std::string> files;
-  for (const auto& row : rows) {
+  const ProcessOptions options = options_of(meta, name);
+  for (const auto& row : meta["rows"][name]) {
     const Sample sample = sample_from_row(row, fmt::format("{} row {}", name, ours.size()), folder / "media");
     files.insert(files.end(), sample.images.begin(), sample.images.end());
-    ours.push_back(processor->prompt_features(sample, {}));
+    ours.push_back(processor->prompt_features(sample, options));
   }
   for (auto* all : {&ours, &theirs}) {
     for (auto& row : *all) row.labels.clear();
   }
-  const CollateOptions options{.layout = layout_of(inputs)};
-  const Batch found = collate(ours, options), expected = collate(theirs, options);
+  const CollateOptions layout{.layout = layout_of(inputs)};
+  const Batch found = collate(ours, layout), expected = collate(theirs, layout);
   for (const auto& [slot, value] : expected.flow.entries()) {
     const Tensor* at = found.flow.find(slot);
     if (at == nullptr) {
@@ -165,8 +175,7 @@ void verify_media(const fs::path& folder, const Json& meta, const Reference& ref
   for (const auto& [name, inputs] : reference.inputs) {
     const std::string variant = variant_of_case(folder, name);
     if (meta.contains("rows") && meta["rows"].contains(name)) {
-      compare_rows(name, folder / (variant.empty() ? "checkpoint" : kVariant + variant), meta["rows"][name], inputs,
-                   std, report);
+      compare_rows(name, folder / (variant.empty() ? "checkpoint" : kVariant + variant), meta, inputs, std, report);
       continue;
     }
     std::map<Modality, std::vector<MediaBlock>> kinds;

@@ -34,7 +34,7 @@ TEST_P(VerifyFolderTest, RecordedOraclesHold) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, VerifyFolderTest,
                          testing::Values("seed1/qwen2", "seed1/llava", "seed1/train_qwen2", "seed1/train_llava",
                                          "odd/qwen2", "odd/llama", "odd/llava", "odd/qwen2_5_vl", "odd/internvl",
-                                         "odd/minicpm_v_2_6", "odd/minicpm_o_2_6", "odd/omnilmm",
+                                         "odd/minicpm_v_2_6", "odd/minicpm_o_2_6", "odd/omnilmm", "odd/qwen2_5_omni",
                                          "seed1/audio_preprocess"));
 
 TEST(VerifyTest, Bfloat16HoldsWithItsOwnTolerances) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/row_tokens.h"
+#include "lockstep/zoo/film_sounds.h"
 #include "lockstep/zoo/fit_length.h"
 
 namespace lockstep {
@@ -241,8 +242,17 @@ Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptio
   return features;
 }
 
-Features ChatProcessor::train_features(const Sample& sample, const ProcessOptions& options) const {
-  if (!sample.input_ids.empty()) return token_row_features(sample, options);
+/// The row with its films' sounds, where the person asks for it and the family takes both as one.
+std::optional<Sample> ChatProcessor::woven(const Sample& sample, const MediaOptions& options) const {
+  const auto films = parts_.media.kinds.find(Modality::kVideo);
+  if (!options.audio_in_video || films == parts_.media.kinds.end() || !films->second.takes_sound) return std::nullopt;
+  return with_film_sounds(sample);
+}
+
+Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& options) const {
+  if (!given.input_ids.empty()) return token_row_features(given, options);
+  const std::optional<Sample> films = woven(given, options.media);
+  const Sample& sample = films ? *films : given;
   check_media(sample);
   std::vector<bool> trained;
   for (const auto& message : sample.messages) trained.push_back(message.role == "assistant" && message.trained);
@@ -267,8 +277,10 @@ Features ChatProcessor::train_features(const Sample& sample, const ProcessOption
   return finish(std::move(row), sample, options, true);
 }
 
-Features ChatProcessor::prompt_features(const Sample& sample, const ProcessOptions& options) const {
+Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& options) const {
   Row row;
+  const std::optional<Sample> films = woven(given, options.media);
+  const Sample& sample = films ? *films : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target
     const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnored; });
     const auto length =

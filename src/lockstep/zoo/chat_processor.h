@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -48,6 +49,7 @@ class ChatProcessor final : public Processor {
   RenderOptions render_options(bool generation_prompt) const;
   void put_begin_token(Row& row) const;
   void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn) const;
+  std::optional<Sample> woven(const Sample& sample, const MediaOptions& options) const;
   void check_media(const Sample& sample) const;
   std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
   Features finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const;

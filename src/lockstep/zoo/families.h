@@ -15,5 +15,6 @@ Family internvl_family();
 Family minicpm_v_2_6_family();
 Family minicpm_o_2_6_family();
 Family omnilmm_family();
+Family qwen2_5_omni_family();
 
 }  // namespace lockstep

@@ -75,6 +75,8 @@ std::vector<std::string> named_tokens(const Json& config) {
   std::vector<std::string> out;
   for (const auto& [key, value] : config.items()) {
     if (value.is_string() && (key.ends_with("_token_id") || key.ends_with("_token_index"))) out.push_back(value);
+    if (!value.is_object()) continue;
+    for (const auto& inner : named_tokens(value)) out.push_back(inner);
   }
   return out;
 }
@@ -130,14 +132,14 @@ void put_token_ids(Json& config, const Tokenizer& tokenizer) {
       value = tokenizer.id_of(value.get<std::string>()).value();
     }
   }
-  for (const char* part : {"text_config", "vision_config"}) {
+  for (const char* part : {"thinker_config", "text_config", "vision_config"}) {
     if (config.contains(part)) put_token_ids(config[part], tokenizer);
   }
 }
 
 void put_dtype(Json& config, Dtype dtype) {
   config["torch_dtype"] = torch_dtype_name(dtype);
-  for (const char* part : {"text_config", "vision_config"}) {
+  for (const char* part : {"thinker_config", "text_config", "vision_config"}) {
     if (config.contains(part) && config[part].contains("torch_dtype")) put_dtype(config[part], dtype);
   }
 }

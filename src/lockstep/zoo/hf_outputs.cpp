@@ -35,6 +35,20 @@ void join_counted(HfInputs& all, const std::string& name, bool with_begin) {
   all[name] = joined;
 }
 
+/// What was recorded chunk by chunk of the clips [N,D,L], each filled up to the longest: states behind one another, [V,D].
+/// `stride`: frames of a state.
+Tensor without_chunks(const Tensor& values_NDL, const Tensor& frames_AW, int64_t stride) {
+  const int64_t chunk = values_NDL.size(2) * stride;  // of every clip but its last, where one is longer
+  std::vector<Tensor> parts;
+  for (int64_t clip = 0; clip < frames_AW.size(0); ++clip) {
+    for (auto left = frames_AW[clip].sum().item<int64_t>(); left > 0; left -= chunk) {
+      const int64_t states = (std::min(left, chunk) - 1) / stride + 1;
+      parts.push_back(values_NDL[static_cast<int64_t>(parts.size())].narrow(1, 0, states).t());
+    }
+  }
+  return at::cat(parts, 0);
+}
+
 /// What was recorded slice by slice, each filled up to the longest, [N,L,D]: patches behind one another, [P,D].
 Tensor without_filling(const Tensor& values_NLD, const Tensor& sizes_N2) {
   std::vector<Tensor> parts;
@@ -68,7 +82,9 @@ HfInputs outputs_of_taps(const std::vector<std::pair<std::string, Tensor>>& taps
       out[fmt::format("layer_{}", at - text.begin())] = value;
     }
   }
+  int64_t heard = 0;
   for (const auto& [name, value] : taps) {
+    if (name.ends_with(".sound")) out[fmt::format("audio_layer_{}", heard++)] = value;
     if (name.find('.') == std::string::npos) out[name] = value;
     if (!text.empty() && name == text.front() + ".attn_out") out["layer0_attn_out"] = value;
     if (!text.empty() && name == text.front() + ".mlp_out") out["layer0_mlp_out"] = value;
@@ -80,6 +96,16 @@ HfInputs joined_outputs(HfInputs recorded, const HfInputs& inputs) {
   if (const auto sizes = inputs.find("tgt_sizes"); sizes != inputs.end()) {
     for (auto& [name, value] : recorded) {
       if (name.starts_with("vision_") && value.dim() == 3) value = without_filling(value, sizes->second);
+    }
+  }
+  const auto places = recorded.find("position_ids"), mask = inputs.find("attention_mask");
+  if (places != recorded.end() && mask != inputs.end())  // 0 at padding, as a batch has them
+    places->second = places->second.mul(mask->second);
+  if (const auto frames = inputs.find("feature_attention_mask"); frames != inputs.end()) {
+    for (const auto& [name, stride] : {std::pair{"audio_conv1", 1}, std::pair{"audio_conv2", 2}}) {
+      const auto at = recorded.find(name);
+      if (at != recorded.end() && at->second.dim() == 3)
+        at->second = without_chunks(at->second, frames->second, stride);
     }
   }
   for (auto& [name, value] : recorded) {  // clips one by one [C,L,D]: their states behind one another

@@ -23,7 +23,7 @@ namespace lockstep {
 struct LoadedMedium {
   std::vector<Image> frames = {};  // one: a picture
   double fps = 0;                  // of a video
-  Audio sound = {};                // of an audio
+  Audio sound = {};                // of an audio, or that goes with a video
 };
 
 /// What stands for a medium: text that is read as any other, or a token as many times as a block fills.
@@ -45,7 +45,8 @@ struct MediumRules {
   std::function<std::vector<MediaRun>(const std::vector<MediaBlock>& blocks, int64_t index)> spell;
   /// For templates that take a message as one text: a mark right before other text ends its line.
   bool ends_line = false;
-  AudioLimits sound = {};  // of an audio: how it is read, and how long one may be
+  AudioLimits sound = {};    // how it is read, and how long one may be
+  bool takes_sound = false;  // of a video: it is woven with its sound where the person asks for it
 };
 
 struct MediaRules {

@@ -51,9 +51,10 @@ void refuse_not_built(const std::string& word, const HfConfig& config) {
 }  // namespace
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> table{
-      qwen2_family(),   llama_family(), llava_family(),         qwen2_5_vl_family(),    internvl_family(),
-      mistral_family(), qwen3_family(), minicpm_v_2_6_family(), minicpm_o_2_6_family(), omnilmm_family()};
+  static const std::vector<Family> table{qwen2_family(),      llama_family(),         llava_family(),
+                                         qwen2_5_vl_family(), internvl_family(),      mistral_family(),
+                                         qwen3_family(),      minicpm_v_2_6_family(), minicpm_o_2_6_family(),
+                                         omnilmm_family(),    qwen2_5_omni_family()};
   return table;
 }
 

@@ -101,6 +101,7 @@ LoadedMedium MediaSpeller::load(Modality kind, size_t index, const MediumRules& 
   const Video& video = sample_.videos[index];
   LoadedMedium loaded{.fps = video.fps > 0 ? video.fps : options_.fps > 0 ? options_.fps : kUsualFps};
   for (const auto& frame : video.frames) loaded.frames.push_back(load_image(frame, sample_.where));
+  if (rules.takes_sound && options_.audio_in_video) loaded.sound = load_audio(video.sound, sample_.where, rules.sound);
   return loaded;
 }
 

@@ -48,6 +48,9 @@ ODD = {
                 "num_query": 4, "image_size": 20, "tie_word_embeddings": True, "sliding_window": 29, "num_hidden_layers": 1},
     "omnilmm_vision": {"hidden_size": 36, "intermediate_size": 50, "num_attention_heads": 3, "patch_size": 4, "image_size": 12},
     "minicpm_audio": {"d_model": 36, "encoder_attention_heads": 3, "encoder_ffn_dim": 144, "encoder_layers": 2, "max_source_positions": 101},
+    "qwen2_5_omni": {"seconds_per_chunk": 1, "position_id_per_seconds": 10},
+    "qwen2_5_omni_audio": {"d_model": 36, "encoder_attention_heads": 3, "encoder_ffn_dim": 50, "encoder_layers": 2, "max_source_positions": 31, "n_window": 15,
+                           "num_mel_bins": 20},
     "minicpm_sound": {"audio_pool_step": 3, "audio_chunk_length": 0.3, "init_vision": False, "hidden_size": 36},
     "minicpm_vision": {"hidden_size": 36, "intermediate_size": 50, "num_attention_heads": 3, "patch_size": 4, "image_size": 40},
 }
@@ -178,6 +181,14 @@ def draw_minicpm_sound(rng):
     return {"audio_pool_step": rng.choice([1, 2, 3, 5]), "audio_chunk_length": rng.choice([-1, 0.1, 0.5, 1.0]), "chunk_input": rng.random() < 0.6}
 
 
+def draw_omni_audio(rng):
+    heads = rng.choice([1, 2, 3, 5])
+    window = rng.choice([7, 20, 33, 100])
+    return {"d_model": heads * rng.choice([8, 12, 16]), "encoder_attention_heads": heads, "encoder_ffn_dim": rng.choice([40, 77, 96]),
+            "encoder_layers": rng.randint(1, 3), "n_window": window, "max_source_positions": window + rng.choice([0, 1, 60]),
+            "num_mel_bins": rng.choice([20, 80, 128])}
+
+
 def sizes(kind, seed, part):
     """Overrides of the config for `part` (qwen2, llama, llava, llava_text, llava_vision, qwen2_5_vl, internvl_vision, minicpm, …)."""
     if kind == "default":
@@ -216,6 +227,10 @@ def sizes(kind, seed, part):
         return draw_minicpm_audio(rng)
     if part == "minicpm_sound":
         return draw_minicpm_sound(rng)
+    if part == "qwen2_5_omni":
+        return {"seconds_per_chunk": rng.choice([1, 2]), "position_id_per_seconds": rng.choice([5, 10, 25])}
+    if part == "qwen2_5_omni_audio":
+        return draw_omni_audio(rng)
     if part in ("mistral", "qwen3"):
         return draw_windows(rng, part)
     return draw_text(rng, part) if part in ("qwen2", "llama") else {}

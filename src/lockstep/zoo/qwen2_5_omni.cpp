@@ -1,0 +1,145 @@
+// Qwen2.5-Omni: a window-attention tower for pictures and films, Whisper's encoder in chunks for sound, both merged into Qwen2
+// with positions of three axes. What speaks ("talker.", "token2wav.") is carried. Source: transformers 5.23 models/qwen2_5_omni.
+#include "lockstep/zoo/qwen2_5_omni.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/model/layers/projector.h"
+#include "lockstep/model/layers/whisper_layout.h"
+#include "lockstep/zoo/families.h"
+#include "lockstep/zoo/fresh_config.h"
+#include "lockstep/zoo/read_whisper.h"
+#include "lockstep/zoo/text_blocks.h"
+#include "lockstep/zoo/window_tower.h"
+
+namespace lockstep {
+namespace qwen2_5_omni {
+namespace {
+
+const TextPrefixes kTextAt{.body = "thinker.model", .head = "thinker.lm_head"};
+const std::string kEyes = "thinker.visual", kEars = "thinker.audio_tower";
+
+/// What Qwen2_5OmniTextConfig assumes.
+constexpr TextDefaults kText{.vocab = 152064,
+                             .hidden = 3584,
+                             .mlp = 18944,
+                             .layers = 28,
+                             .heads = 28,
+                             .kv_heads = 4,
+                             .max_positions = 32768,
+                             .rope_theta = 1e6,
+                             .qkv_bias = true,
+                             .sliding_window_flag = true};
+
+SoundConfig read_sound(const HfConfig& part) {
+  SoundConfig sound;
+  sound.tower = read_whisper_config(
+      part, {.hidden = 1280, .mlp = 5120, .layers = 32, .heads = 20, .bins = 128, .learnt_positions = false});
+  sound.chunk = 2 * part.size("n_window", 100, {.most = sound.tower.max_positions});  // a state for two frames
+  sound.output = part.size("output_dim", 3584);
+  if (sound.tower.hidden % 2 != 0 || sound.tower.hidden < 4) {
+    throw checkpoint_error(fmt::format("{}: d_model: expected an even number from 4 (sines and cosines), found {}",
+                                       part.where(), sound.tower.hidden));
+  }
+  return sound;
+}
+
+/// Released files say _token_index, those of transformers 5 may say _token_id.
+int32_t token_of(const HfConfig& part, const std::string& what, int64_t usual, int64_t vocab) {
+  const SizeRange range{.least = 0, .most = vocab - 1};
+  const std::string index = what + "_token_index", id = what + "_token_id";
+  return static_cast<int32_t>(part.has(index) ? part.size(index, usual, range) : part.size(id, usual, range));
+}
+
+MediaTokens read_tokens(const HfConfig& part, int64_t vocab) {
+  return {.image = token_of(part, "image", 151655, vocab),
+          .video = token_of(part, "video", 151656, vocab),
+          .audio = token_of(part, "audio", 151646, vocab),
+          .audio_begin = token_of(part, "audio_start", 151647, vocab),
+          .audio_end = token_of(part, "audio_end", 151648, vocab)};
+}
+
+void add_sound(Model& model, const SoundConfig& sound, int64_t text_hidden, const std::string& where) {
+  if (sound.output != text_hidden) {
+    throw checkpoint_error(fmt::format("{}: audio_config.output_dim: expected {} (hidden_size of the text), found {}",
+                                       where, text_hidden, sound.output));
+  }
+  const WhisperConfig& tower = sound.tower;
+  model.add<WhisperLayout>(
+      kEars + ".layout",
+      WhisperLayoutConfig{.max_positions = tower.max_positions, .pool = sound.pool, .chunk = sound.chunk});
+  model.add<WhisperEmbeddings>(kEars, tower);
+  for (int64_t i = 0; i < tower.layers; ++i) model.add<WhisperLayer>(fmt::format("{}.layers.{}", kEars, i), tower);
+  model.add<PooledNorm>(kEars + ".ln_post", tower);
+  model.add<AudioLinear>(kEars + ".proj",
+                         AudioProjectorConfig{.audio_hidden = tower.hidden, .text_hidden = sound.output});
+  model.add<MergeMedia>(
+      "merge_audio",
+      MergeConfig{
+          .component = Component::kAudioProjector, .runs_on = Modality::kAudio, .features = "sound", .slot = "audio"});
+  model.unused.push_back({kEars + ".audio_bos_eos_token.weight", {2, sound.output}});
+}
+
+Model build(const HfConfig& config) {
+  const Thinker thinker = read_thinker(config);
+  const std::string where = config.where() + " thinker_config";
+  Model model;
+  model.family = "qwen2_5_omni";
+  add_token_embedding(model, kTextAt, thinker.text);
+  add_window_tower(model, kEyes, thinker.vision, thinker.text.hidden, where);
+  add_sound(model, thinker.sound, thinker.text.hidden, where);
+  add_decoder(model, kTextAt, thinker.text);
+  model.carried = {"talker.", "token2wav."};
+  model.dialects = {{"in memory",
+                     {{"thinker.model.*", "thinker.model.language_model.*"},
+                      {"thinker.visual.*", "thinker.model.visual.*"},
+                      {"thinker.audio_tower.*", "thinker.model.audio_tower.*"}}}};
+  if (config.flag("enable_audio_output", true)) {
+    for (const auto& speaks : model.carried) {
+      model.promised.push_back({.beginning = speaks,
+                                .by = config.where() + ": enable_audio_output true",
+                                .cure = "set enable_audio_output to false in config.json, or copy the files with these "
+                                        "tensors from the released model, or set ENABLE_AUDIO_OUTPUT=0"});
+    }
+  }
+  return model;
+}
+
+double fresh_spread(const HfConfig& config, const std::string&) { return text_spread(config.at("thinker_config")); }
+
+}  // namespace
+
+TextConfig read_decoder(const HfConfig& part) { return read_mrope_text(part, kText); }
+
+Thinker read_thinker(const HfConfig& config) {
+  const HfConfig part = config.at("thinker_config"), text = part.at("text_config");
+  Thinker thinker{.text = read_decoder(text),
+                  .vision = read_window_vision(part.at("vision_config")),
+                  .sound = read_sound(part.at("audio_config")),
+                  .tokens = {}};
+  thinker.text.tied = part.flag("tie_word_embeddings", thinker.text.tied);
+  thinker.vision.qkv_apart = true;
+  thinker.tokens = read_tokens(part, thinker.text.vocab);
+  thinker.positions_per_second = part.size("position_id_per_seconds", 25, {.most = 10000});
+  thinker.positions_of_chunk = thinker.positions_per_second * part.size("seconds_per_chunk", 2, {.most = 3600});
+  return thinker;
+}
+
+}  // namespace qwen2_5_omni
+
+Family qwen2_5_omni_family() {
+  return {.name = "qwen2_5_omni",
+          .architectures = {"Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration"},
+          .build = qwen2_5_omni::build,
+          .processor = qwen2_5_omni::load_processor,
+          .rows_of_hf = qwen2_5_omni::rows_of,
+          .fresh_files = qwen2_5_omni::fresh_files,
+          .typical_row = qwen2_5_omni::typical_row,
+          .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
+                        "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO"},
+          .fresh_spread = qwen2_5_omni::fresh_spread};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// What the files of the family qwen2_5_omni share.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/data/log_mel.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/model/hf_config.h"
+#include "lockstep/model/layers/text_config.h"
+#include "lockstep/model/layers/whisper_encoder.h"
+#include "lockstep/model/layers/window_vision.h"
+#include "lockstep/zoo/hf_inputs.h"
+#include "lockstep/zoo/media_rules.h"
+#include "lockstep/zoo/mrope.h"
+
+namespace lockstep::qwen2_5_omni {
+
+/// A decoder of Omni's: text_config of the thinker, or talker_config. Throws UserError(kCheckpoint) naming the key.
+TextConfig read_decoder(const HfConfig& part);
+
+/// The tower for sound, which takes a clip in chunks.
+struct SoundConfig {
+  WhisperConfig tower;
+  int64_t chunk = 200;  // frames
+  int64_t output = 0;   // numbers of a token
+  int64_t pool = 2;     // states that become a token
+  int64_t tokens_of(int64_t frames) const { return ((frames - 1) / 2 + 1) / pool; }
+};
+
+/// Where media stand. Throws UserError(kCheckpoint) for one outside the vocabulary: no prompt holds it.
+struct MediaTokens {
+  int32_t image, video, audio, audio_begin, audio_end;
+};
+
+/// What sees, hears and thinks: thinker_config.
+struct Thinker {
+  TextConfig text;
+  WindowVisionConfig vision;
+  SoundConfig sound;
+  MediaTokens tokens;
+  int64_t positions_per_second = 25;
+  int64_t positions_of_chunk = 50;  // a video and its sound take turns after so many
+
+  MropeRules mrope() const {
+    return {.merge = vision.merge, .tokens_per_second = static_cast<double>(positions_per_second), .behind_time = true};
+  }
+};
+/// Throws UserError(kCheckpoint) naming the key, what is expected and what was found.
+Thinker read_thinker(const HfConfig& config);
+
+/// A clip as the tower reads it. Throws UserError(kData) where it has no token.
+MediaBlock clip_block(const LogMelMaker& maker, const SoundConfig& sound, const Audio& audio, const std::string& where);
+/// Runs of a video's tokens and of its sound's, chunk by chunk of time. `blocks`: the video's and the sound's.
+std::vector<MediaRun> woven_runs(const std::vector<MediaBlock>& blocks, const Thinker& thinker);
+
+std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
+std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs);
+/// With a picture of 448 x 448 pixels and ten seconds of sound, where there is room.
+Features typical_row(const HfConfig& config, int64_t tokens);
+std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, int64_t vocab);
+
+}  // namespace lockstep::qwen2_5_omni
