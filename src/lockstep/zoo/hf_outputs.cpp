@@ -98,9 +98,8 @@ HfInputs joined_outputs(HfInputs recorded, const HfInputs& inputs) {
       if (name.starts_with("vision_") && value.dim() == 3) value = without_filling(value, sizes->second);
     }
   }
-  const auto places = recorded.find("position_ids"), mask = inputs.find("attention_mask");
-  if (places != recorded.end() && mask != inputs.end())  // 0 at padding, as a batch has them
-    places->second = places->second.mul(mask->second);
+  if (const auto places = recorded.find("position_ids"); places != recorded.end() && inputs.contains("attention_mask"))
+    places->second = places->second.mul(inputs.at("attention_mask"));  // 0 at padding, as a batch has them
   if (const auto frames = inputs.find("feature_attention_mask"); frames != inputs.end()) {
     for (const auto& [name, stride] : {std::pair{"audio_conv1", 1}, std::pair{"audio_conv2", 2}}) {
       const auto at = recorded.find(name);

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/model/layers/projector.h"
 #include "lockstep/model/layers/whisper_layout.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/families.h"
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/read_whisper.h"
@@ -39,10 +40,8 @@ SoundConfig read_sound(const HfConfig& part) {
       part, {.hidden = 1280, .mlp = 5120, .layers = 32, .heads = 20, .bins = 128, .learnt_positions = false});
   sound.chunk = 2 * part.size("n_window", 100, {.most = sound.tower.max_positions});  // a state for two frames
   sound.output = part.size("output_dim", 3584);
-  if (sound.tower.hidden % 2 != 0 || sound.tower.hidden < 4) {
-    throw checkpoint_error(fmt::format("{}: d_model: expected an even number from 4 (sines and cosines), found {}",
-                                       part.where(), sound.tower.hidden));
-  }
+  if (sound.tower.hidden % 2 != 0 || sound.tower.hidden < 4)
+    throw wrong_key(part, "d_model", "an even number from 4 (sines and cosines)");
   return sound;
 }
 

@@ -14,6 +14,7 @@
 #include "lockstep/model/leave_out.h"
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/model/weights.h"
+#include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/registry.h"
 #include "lockstep/zoo/straight_run.h"
 
