@@ -24,6 +24,7 @@ struct RunStarted {
 struct StepDone {
   int64_t step = 0, max_steps = 0;
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0, token_accuracy = -1;  // -1: not measured
+  double talker_loss = -1;  // the mean per code of speech, over the steps that had some; loss holds it, weighted
   double tokens_per_second = 0, seconds_per_step = 0, elapsed_seconds = 0, remaining_seconds = 0, loss_scale = 0;
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
   std::vector<int64_t> peak_bytes, predicted_bytes;
@@ -51,6 +52,7 @@ struct SamplePrediction {
 struct EvalDone {
   int64_t step = 0, num_samples = 0;
   double loss = 0, token_accuracy = -1, exact_match = -1, seconds = 0;
+  double talker_loss = -1;  // as of StepDone
   std::vector<SamplePrediction> samples;
   std::vector<std::pair<std::string, double>> groups;   // exact match per kind of question, where rows name one
   std::vector<std::pair<std::string, double>> metrics;  // the others, built in and from metric programs, by name

@@ -54,6 +54,17 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       ->group(group);
   add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
                   f.given.batch);
+  const char* speech = "Speech";
+  app.add_flag("--speech", f.speech, "say the answers of a file too: codes of the model's talker")->group(speech);
+  app.add_option("--speaker", f.voice.speaker, "whose voice: a name in spk_dict.pt (default: Chelsie)")->group(speech);
+  app.add_option("--talker_max_new_tokens", f.voice.how.max_codes, "codes of an answer at most")
+      ->check(whole_number(1, kMostNewTokens))
+      ->capture_default_str()
+      ->group(speech);
+  app.add_option("--talker_temperature", f.voice.how.sampling.temperature, "0: greedy")
+      ->check(real_number({.least = 0}))
+      ->capture_default_str()
+      ->group(speech);
   app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
                             "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};
@@ -69,6 +80,10 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   if (f.given.input.empty() != f.given.output.empty()) {
     throw usage_error("--val_dataset and --result_path belong together", "give both, or neither for a chat");
   }
+  if (f.speech && f.given.input.empty()) {
+    throw usage_error("--speech: expected a file of prompts, found a chat",
+                      "--val_dataset rows.jsonl --result_path out.jsonl");
+  }
   (void)f.options(Env());
   return f;
 }
@@ -78,6 +93,9 @@ AnswerFileOptions InferFlags::options(const Env& env) const {
   out.run = run.options(env);
   out.rows = rows.options(env);
   out.sampling.seed = out.rows.seed;
+  if (!speech) return out;
+  out.speech = voice;
+  out.speech->how.sampling.seed = out.rows.seed + 1;  // else codes would be drawn as the tokens were
   return out;
 }
 

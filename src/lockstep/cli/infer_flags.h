@@ -18,6 +18,8 @@ struct InferFlags {
   std::string prompt, system;
   std::vector<std::string> images;
   bool stream = true;
+  bool speech = false;
+  SpeakChoice voice;  // with --speech
 
   AnswerFileOptions options(const Env& env) const;  // throws UserError(kUsage)
 };

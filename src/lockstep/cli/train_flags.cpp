@@ -81,6 +81,8 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--adam_beta1", f.given.adamw.beta1, "", real_number({.least = 0, .below = 1}));
   number("--adam_beta2", f.given.adamw.beta2, "", real_number({.least = 0, .below = 1}));
   number("--adam_epsilon", f.given.adamw.epsilon, "", real_number({.above = 0}));
+  number("--talker_loss_weight", f.given.train.talker_loss_weight,
+         "of the loss of speech beside that of text, where a talker is trained", real_number({.above = 0}));
   number("--max_grad_norm", f.given.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
 }
 

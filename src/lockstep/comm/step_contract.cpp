@@ -49,6 +49,7 @@ Agreement agree(Communicator& control, const StepContract& mine) {
     agreed.target_tokens += one.target_tokens;
     agreed.input_tokens += one.input_tokens;
     agreed.rows += one.rows;
+    agreed.speech_targets += one.speech_targets;
     agreed.correct_tokens += one.correct_tokens;
     agreed.skipped += one.skipped;
   }

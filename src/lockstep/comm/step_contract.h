@@ -20,6 +20,7 @@ struct StepContract {
   int64_t target_tokens = 0;  // labels that count, after the shift by one
   int64_t input_tokens = 0;   // tokens that are not padding, for throughput
   int64_t rows = 0;
+  int64_t speech_targets = 0;  // codes that a talker learns
   int64_t correct_tokens = 0;  // of the *previous* micro-batch, piggy-backed for token accuracy
   int64_t stop = 0;            // a wish to stop (signal): honoured by all at the same step
   int64_t skipped = 0;
@@ -32,7 +33,7 @@ struct StepContract {
 struct Agreement {
   Modalities modalities;  // on any rank; empty: no rank has rows
   bool stop = false, more = false;
-  int64_t target_tokens = 0, input_tokens = 0, rows = 0, correct_tokens = 0, skipped = 0;
+  int64_t target_tokens = 0, input_tokens = 0, rows = 0, speech_targets = 0, correct_tokens = 0, skipped = 0;
 };
 
 /// One small all-gather on the control communicator. Throws CollectiveError naming the ranks when fingerprints or plans

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,11 @@ inline std::string index_slot(const std::string& slot) { return slot + "_index";
 /// One sample, ready for a model. labels[i] is the target *at* position i before the shift by one; -100 is ignored.
 struct Features {
   std::vector<int32_t> input_ids = {};
-  std::vector<int32_t> labels = {};     // empty for prompts
-  std::vector<MediaBlock> media = {};   // in the order of their places, where they do not interleave
-  std::vector<int32_t> positions = {};  // [axes, tokens], one axis behind the other; empty: 0, 1, 2, …
-  Sample sample = {};                   // where it came from: metadata travels beside the labels (incident I1)
+  std::vector<int32_t> labels = {};        // empty for prompts
+  std::vector<MediaBlock> media = {};      // in the order of their places, where they do not interleave
+  std::vector<int32_t> positions = {};     // [axes, tokens], one axis behind the other; empty: 0, 1, 2, …
+  std::optional<SpeechSteps> speech = {};  // what a talker does with it
+  Sample sample = {};                      // where it came from: metadata travels beside the labels (incident I1)
 };
 
 /// Tokens that media fill.

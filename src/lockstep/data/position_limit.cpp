@@ -23,6 +23,7 @@ class LimitedProcessor final : public Processor {
   const Tokenizer& tokenizer() const override { return inner_->tokenizer(); }
   std::vector<int32_t> stop_tokens() const override { return inner_->stop_tokens(); }
   int32_t pad_token() const override { return inner_->pad_token(); }
+  const SpeechRules* speech() const override { return inner_->speech(); }
 
  private:
   ProcessOptions limited(ProcessOptions options) const {

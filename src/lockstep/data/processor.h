@@ -35,6 +35,7 @@ struct ProcessOptions {
   int64_t max_length = 0;  // tokens; 0: as many as max_positions
   Truncation truncation = Truncation::kDelete;
   MediaOptions media = {};
+  bool speaks = false;        // what rows are to say is learnt; else it is not looked at
   int64_t max_positions = 0;  // that the model was made for; 0: no limit
 
   int64_t most_tokens() const { return max_length > 0 ? max_length : max_positions; }  // 0: no limit
@@ -58,6 +59,8 @@ class Processor {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual std::vector<int32_t> stop_tokens() const = 0;
   virtual int32_t pad_token() const = 0;
+  /// Of a model that talks, else nullptr.
+  virtual const SpeechRules* speech() const { return nullptr; }
 };
 
 /// The response that a row expects: the last assistant message, or "" when there is none.

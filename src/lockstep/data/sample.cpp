@@ -57,6 +57,7 @@ class RowReader {
     }
     refuse_unfilled_boxes();
     media_.resolve(sample_);
+    if (const Json* speech = find_value(row_, "speech")) sample_.speech = speech_of_row(*speech, where_);
     if (const auto metadata = row_.find("metadata"); metadata != row_.end()) sample_.metadata = metadata->dump();
     for (const char* name : {"group", "channel"}) {
       const Json* value = find_value(row_, name);
@@ -262,6 +263,7 @@ std::string describe_media(const Sample& sample, Modalities of) {
     const size_t count = media_count(sample, kind);
     if (count > 0) kinds.push_back(fmt::format("{} {}{}", count, modality_name(kind), count == 1 ? "" : "s"));
   }
+  if (of.has(Modality::kSpeech) && sample.speech) kinds.emplace_back("speech");
   return join(kinds, " and ");
 }
 

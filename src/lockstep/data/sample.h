@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/base/modality.h"
+#include "lockstep/data/speech.h"
 
 namespace lockstep {
 
@@ -41,6 +43,7 @@ struct Sample {
   std::vector<std::string> images;  // absolute paths, or data: URIs
   std::vector<Video> videos;
   std::vector<std::string> audios;         // as images
+  std::optional<Speech> speech;            // of the last answer
   std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
   std::vector<std::string> references;     // accepted answers where the row's answer is a list; else empty
   std::string metadata;                    // the row's "metadata" as JSON text, whatever it is; empty: the row has none

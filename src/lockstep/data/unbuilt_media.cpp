@@ -25,6 +25,7 @@ class WithoutMedia final : public Processor {
   const Tokenizer& tokenizer() const override { return inner_->tokenizer(); }
   std::vector<int32_t> stop_tokens() const override { return inner_->stop_tokens(); }
   int32_t pad_token() const override { return inner_->pad_token(); }
+  const SpeechRules* speech() const override { return unbuilt_.has(Modality::kSpeech) ? nullptr : inner_->speech(); }
 
  private:
   void refuse_media(const Sample& sample) const {

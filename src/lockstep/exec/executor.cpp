@@ -144,7 +144,9 @@ TrainOutput Executor::train(std::span<TrainInput> window) {
   }
   TrainOutput sum;
   if (batches.empty()) return sum;
-  const auto add = [](Tensor& to, const Tensor& value) { to.defined() ? to.add_(value) : to = value.clone(); };
+  const auto add = [](Tensor& to, const Tensor& value) {
+    if (value.defined()) to.defined() ? to.add_(value) : to = value.clone();
+  };
   for (const auto& op : one_f_one_b(static_cast<int>(stages_.size()), static_cast<int>(batches.size()))) {
     UnderWay& batch = batches[static_cast<size_t>(op.micro_batch)];
     const auto stage = static_cast<size_t>(op.stage);
@@ -155,10 +157,9 @@ TrainOutput Executor::train(std::span<TrainInput> window) {
     backward_stage(batch, stage);
     if (stage > 0) continue;
     grads_.finish_micro_batch(batch.number);
-    if (batch.output.loss.defined()) {
-      add(sum.loss, batch.output.loss);
-      add(sum.correct, batch.output.correct);
-    }
+    add(sum.loss, batch.output.loss);
+    add(sum.correct, batch.output.correct);
+    add(sum.speech_loss, batch.output.speech_loss);
     batch = {};
   }
   return sum;
@@ -191,8 +192,11 @@ void Executor::forward_stage(UnderWay& batch, size_t stage) {
   }
   if (stage + 1 < stages_.size()) return;
   if (!input.here.empty()) {
-    batch.output = {batch.flow["loss"], batch.flow["correct"]};
-    batch.edges.set("loss", batch.output.loss.clone().fill_(1.0));
+    const Tensor* speech_loss = batch.flow.find("speech_loss");
+    batch.output = {batch.flow["loss"], batch.flow["correct"], speech_loss != nullptr ? *speech_loss : Tensor()};
+    for (const char* slot : {"loss", "speech_loss"}) {  // of each head; what is optimised is their sum
+      if (const Tensor* loss = batch.flow.find(slot)) batch.edges.set(slot, loss->clone().fill_(1.0));
+    }
   }
   batch.flow = {};
 }

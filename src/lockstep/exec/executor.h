@@ -25,10 +25,10 @@
 
 namespace lockstep {
 
-/// Device-resident scalars (no synchronisation): summed loss * loss_weight (f32), argmax hits (i64). Undefined without
-/// rows.
+/// Device-resident scalars (no synchronisation): summed loss * loss_weight (f32), argmax hits (i64), and the summed loss of codes
+/// of speech * speech_loss_weight. Undefined without rows, or without speech.
 struct TrainOutput {
-  Tensor loss, correct;
+  Tensor loss, correct, speech_loss;
 };
 
 /// What one micro-batch of a window brings.

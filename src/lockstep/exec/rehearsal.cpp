@@ -27,9 +27,9 @@ constexpr int64_t kBesideTensors = int64_t{8} << 20;
 /// Small tensors that blocks read with the host's eyes keep their values: where media lie and, where the host computes,
 /// which labels count.
 bool keeps_values(const std::string& slot, bool on_cpu) {
-  const bool hollow =
-      slot == "input_ids" || slot == "positions" || slot.ends_with("_values") || slot.ends_with("_index");
-  return slot == "labels" ? on_cpu : !hollow;
+  if (slot.ends_with("labels")) return on_cpu;
+  if (slot.starts_with("speech_")) return slot.ends_with("row_ends");
+  return !(slot == "input_ids" || slot == "positions" || slot.ends_with("_values") || slot.ends_with("_index"));
 }
 
 class Rehearsal {

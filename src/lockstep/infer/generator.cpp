@@ -8,7 +8,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/comm/gather_nested.h"
-#include "lockstep/comm/together.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -52,43 +51,9 @@ std::vector<Generated> Generator::run(const PromptSource& next, const GenerateOp
   return all;
 }
 
-/// One pass a turn: fill the free slots, say what is here, and run what is anywhere.
 void Generator::run(const PromptSource& next, const GenerateOptions& options, const OnRow& on_row) {
   DecodeSlots slots(model_.dims, options);
-  std::optional<Failure> failure;
-  bool more = true;
-  const auto guarded = [&](const auto& work) {
-    try {
-      work();
-    } catch (const std::exception& error) {
-      failure = describe_failure(error);
-    }
-  };
-  while (true) {
-    std::vector<SubBatch> parts;
-    guarded([&] {
-      while (more && !slots.full()) {
-        auto prompt = next();
-        more = prompt.has_value();
-        if (prompt) slots.admit(std::move(*prompt));
-      }
-      parts = slots.parts();
-    });
-    const Agreement agreed = meet(modalities_of(parts), failure.has_value());
-    if (agreed.stop || agreed.modalities.empty()) break;
-    ++passes_;
-    executor_.forward(parts, agreed.modalities);
-    guarded([&] {
-      for (const auto& row : slots.take(parts)) on_row(row);
-    });
-  }
-  agree_no_failure(control_, "prompts and answers", failure);
-}
-
-/// What is anywhere: only where every pass concerns all ranks is it worth asking them.
-Agreement Generator::meet(Modalities here, bool failed) {
-  if (!gathers_) return {.modalities = here, .stop = failed};
-  return agree(control_, {.modalities = here.bits(), .stop = failed});
+  turns_.run(slots, next, on_row, "prompts and answers");
 }
 
 PromptSource dealt_prompts(int64_t count, const Communicator& control,

@@ -1,6 +1,5 @@
-// Answers for many prompts on any number of ranks, by continuous batching. Under ZeRO-3 the ranks agree before each
-// forward pass whether anyone still has one to run; who is done keeps lending its shards. So ranks may have any number
-// of rows of any length.
+// Answers for many prompts on any number of ranks, by continuous batching (infer/turns.h): ranks may have any number of
+// rows of any length.
 //
 // Example:
 //   DatasetPrompts prompts(rows, processor, {…});
@@ -14,9 +13,8 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/comm/step_contract.h"
-#include "lockstep/exec/executor.h"
 #include "lockstep/infer/decode_slots.h"
+#include "lockstep/infer/turns.h"
 
 namespace lockstep {
 
@@ -27,7 +25,7 @@ class Generator {
  public:
   /// `gathers`: parameters are sharded, so that every pass concerns all ranks.
   Generator(const Model& model, Executor& executor, Communicator& control, bool gathers)
-      : model_(model), executor_(executor), control_(control), gathers_(gathers) {}
+      : model_(model), control_(control), turns_(executor, control, gathers) {}
 
   /// Called on the rank that generates, in the order in which rows end.
   using OnRow = std::function<void(const Generated& row)>;
@@ -40,16 +38,12 @@ class Generator {
   std::vector<Generated> run(const PromptSource& next, const GenerateOptions& options);
 
   /// Forward passes of this rank so far, those in which it only lent its shards among them.
-  int64_t passes() const { return passes_; }
+  int64_t passes() const { return turns_.passes(); }
 
  private:
-  Agreement meet(Modalities here, bool failed);
-
   const Model& model_;
-  Executor& executor_;
   Communicator& control_;
-  bool gathers_;
-  int64_t passes_ = 0;
+  Turns turns_;
 };
 
 /// The prompts of rows [0, count) dealt to the ranks in turn, made when asked for; nullopt: the row is left out.

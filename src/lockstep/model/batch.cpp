@@ -169,6 +169,51 @@ Tensor positions_of(const std::vector<Features>& rows, const Layout& layout) {
                      axes == 1 ? Shape{layout.lines, layout.width} : Shape{axes, layout.lines, layout.width});
 }
 
+/// [1,steps], or [axes,1,steps]: of the talkers' steps that have a place, rows behind one another.
+Tensor speech_positions_of(const std::vector<Features>& rows) {
+  const int64_t axes = axes_of(rows);
+  std::vector<int64_t> values;
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    for (const auto& row : rows) {
+      if (!row.speech) continue;
+      const auto& own = row.speech->positions;
+      const bool alike = row.positions.empty();  // its steps are counted, on every axis
+      const auto steps = static_cast<int64_t>(own.size()) / (alike ? 1 : axes);
+      const auto begin = own.begin() + (alike ? 0 : axis * steps);
+      values.insert(values.end(), begin, begin + steps);
+    }
+  }
+  const int64_t steps = static_cast<int64_t>(values.size()) / axes;
+  return from_values(std::span<const int64_t>(values), axes == 1 ? Shape{1, steps} : Shape{axes, 1, steps});
+}
+
+void add_speech(Flow& flow, const std::vector<Features>& rows, const Layout& layout) {
+  std::vector<int64_t> text, sources, codes, labels, ends;
+  bool prompts = false;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (!rows[r].speech) continue;
+    const SpeechSteps& steps = *rows[r].speech;
+    for (const int32_t place : steps.sources) sources.push_back(place < 0 ? -1 : layout.starts[r] + place);
+    text.insert(text.end(), steps.text.begin(), steps.text.end());
+    codes.insert(codes.end(), steps.codes.begin(), steps.codes.end());
+    labels.insert(labels.end(), steps.labels.begin(), steps.labels.end());
+    ends.push_back(static_cast<int64_t>(text.size()));
+    prompts = prompts || steps.labels.empty();
+  }
+  if (ends.empty()) return;
+  check(!prompts || ends.size() == 1, "a prompt for speech stands alone in its batch");
+  const auto set = [&](const char* slot, const std::vector<int64_t>& values, bool as_row) {
+    const auto count = static_cast<int64_t>(values.size());
+    flow.set(slot, from_values(std::span<const int64_t>(values), as_row ? Shape{1, count} : Shape{count}));
+  };
+  set("speech_text_ids", text, false);
+  set("speech_sources", sources, false);
+  set("speech_code_ids", codes, false);
+  flow.set("speech_positions", speech_positions_of(rows));
+  if (!prompts) set("speech_labels", labels, true);
+  if (ends.size() > 1) set("speech_row_ends", ends, false);
+}
+
 /// For left padding: what comes before a row's first token is never looked at.
 Tensor mask_of(const std::vector<int64_t>& lengths, const Layout& layout) {
   const Tensor mask = zeros({layout.lines, 1, layout.width, layout.width}, Dtype::kBool);
@@ -203,6 +248,9 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
     for (size_t i = 1; i < row.labels.size(); ++i) batch.target_tokens += row.labels[i] != kIgnored ? 1 : 0;
     batch.modalities |= Modality::kText;
     for (const auto& block : row.media) batch.modalities |= block.modality;
+    if (!row.speech) continue;
+    batch.modalities |= Modality::kSpeech;
+    for (const int32_t label : row.speech->labels) batch.speech_targets += label != kIgnored ? 1 : 0;
   }
   batch.rows = static_cast<int64_t>(rows.size());
   batch.flow.set("input_ids", laid_out(rows, layout, options.pad_token, &Features::input_ids));
@@ -211,6 +259,7 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
   if (left) batch.flow.set("mask", mask_of(batch.lengths, layout));
   if (packed) batch.flow.set("row_ends", from_values(std::span<const int64_t>(layout.ends), {batch.rows}));
   add_media(batch.flow, rows, layout);
+  add_speech(batch.flow, rows, layout);
   return batch;
 }
 

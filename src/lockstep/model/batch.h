@@ -29,12 +29,16 @@ struct CollateOptions {
 ///
 /// The media blocks of all rows that share a slot stand behind one another, "pixel" in "pixel_values"; what they give goes to
 /// the flat places in "pixel_index", and each fact of theirs is a slot [blocks, n]. "positions" are there where rows have some ([axes,B,T]), are left-padded or packed. The
-/// first label of a packed row is never a target, as it has no token before it.
+/// first label of a packed row is never a target, as it has no token before it. Steps of a talker stand behind one another
+/// whatever the layout: speech_text_ids, speech_sources (places among the B*T tokens) and speech_code_ids [L],
+/// speech_positions [axes,1,L], speech_labels [1,L], and speech_row_ends where there are several rows. Rows with prompts for
+/// speech come one a batch.
 struct Batch {
   Flow flow;
   std::vector<int64_t> lengths;
   std::vector<int64_t> next_positions;                    // of the first token behind each row
   int64_t rows = 0, input_tokens = 0, target_tokens = 0;  // targets: labels that count after the shift by one
+  int64_t speech_targets = 0;                             // the same of codes
   Modalities modalities;                                  // text with any row
 };
 

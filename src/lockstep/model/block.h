@@ -33,12 +33,14 @@ enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
 
 /// What forward may know beyond its inputs. One a micro-batch.
 struct Context {
-  bool training = false;     // labels are there, the head writes "loss"
-  double loss_weight = 1.0;  // the summed loss is multiplied by it: loss scale / tokens of the whole step
-  int64_t loss_chunk = 512;  // rows of logits that exist at once
+  bool training = false;            // labels are there, the head writes "loss"
+  double loss_weight = 1.0;         // the summed loss is multiplied by it: loss scale / tokens of the whole step
+  double speech_loss_weight = 1.0;  // the same of a talker's: loss scale * its share / codes of the whole step
+  int64_t loss_chunk = 512;         // rows of logits that exist at once
   LogitsWanted logits = LogitsWanted::kNone;
-  KvCache* cache = nullptr;  // generation only: keys and values of earlier tokens
-  int64_t slot = -1;         // of the cache: the row whose prompt this is; -1: one token for every slot
+  KvCache* cache = nullptr;         // generation only: keys and values of earlier tokens
+  KvCache* speech_cache = nullptr;  // the same of a talker's codes
+  int64_t slot = -1;                // of the cache: the row whose prompt this is; -1: one token for every slot
   std::function<void(const std::string& name, const Tensor& value)>
       tap;  // sees named intermediates; empty: nobody looks
 };

@@ -5,10 +5,12 @@
 // that share this slot behind one another), pixel_index [M] i64 (flat positions in B*T), facts of the media that a family's processor states
 // ("grid_thw" [N,3] i64), row_ends [R] i64 (rows behind one another in a batch of one: each looks at itself alone),
 // hidden [B,T,D], media, cos, sin; the head writes loss (f32 scalar, summed * loss_weight), correct (i64 scalar),
-// logits, or last_hidden_state [B,T,D] when nothing of these is asked.
+// logits, or last_hidden_state [B,T,D] when nothing of these is asked. A talker has slots of its own beside them, all
+// beginning with "speech_" (model/layers/talker.h).
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +44,8 @@ struct Promised {
 
 struct Model {
   std::string family;
-  ModelDims dims;
+  ModelDims dims;                   // of the decoder of text
+  std::optional<ModelDims> speech;  // of the talker's, where one is built: its vocabulary is codes
   std::vector<std::unique_ptr<Block>> blocks;
   int64_t input_blocks = 0;  // the first so many make the embeddings that enter the decoder, media merged in
   std::vector<ParamSource>

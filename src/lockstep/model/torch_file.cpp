@@ -152,9 +152,9 @@ std::vector<StoredTensor> tensors_of(const Pickle& pickle, const Archive& archiv
 
 }  // namespace
 
-std::vector<StoredTensor> parse_torch_file(std::span<const std::byte> file, const std::string& where) {
-  check_kind(as_text(file), where);
-  const Archive archive(file, where);
+namespace {
+
+Pickle pickle_of(const Archive& archive, const std::string& where) {
   const ZipMember* const pickled = archive.find("data.pkl");
   if (pickled == nullptr) {
     throw checkpoint_error(
@@ -166,7 +166,20 @@ std::vector<StoredTensor> parse_torch_file(std::span<const std::byte> file, cons
         fmt::format("{}: expected numbers of byte order little, found {}", where, plain_text(order, 20)),
         "load and save it again on a machine of little byte order: x86-64 and ARM are");
   }
-  return tensors_of(read_pickle(archive.bytes(*pickled), where + ": data.pkl", torch_names()), archive, where);
+  return read_pickle(archive.bytes(*pickled), where + ": data.pkl", torch_names());
+}
+
+}  // namespace
+
+std::vector<StoredTensor> parse_torch_file(std::span<const std::byte> file, const std::string& where) {
+  check_kind(as_text(file), where);
+  const Archive archive(file, where);
+  return tensors_of(pickle_of(archive, where), archive, where);
+}
+
+Pickle read_torch_pickle(std::span<const std::byte> file, const std::string& where) {
+  check_kind(as_text(file), where);
+  return pickle_of(Archive(file, where), where);
 }
 
 }  // namespace lockstep

@@ -10,9 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/model/pickle.h"
 #include "lockstep/model/stored_tensor.h"
 
 namespace lockstep {
+
+/// What torch.save has written, whatever it is; the result borrows from `file`. Throws UserError(kCheckpoint).
+Pickle read_torch_pickle(std::span<const std::byte> file, const std::string& where);
 
 /// `file` is the whole file. The tensors in the order of their dict; several may share bytes (tied weights), and a
 /// transposed view has strides. Throws UserError(kCheckpoint) naming `where`, the tensor, what was expected and found:

@@ -22,7 +22,7 @@ const char* word_of(Truncation truncation) {
 DatasetOptions RowOptions::dataset() const { return {.strict = strict, .root_image_dir = root_image_dir}; }
 
 ProcessOptions RowOptions::process() const {
-  return {.max_length = max_length, .truncation = truncation, .media = media};
+  return {.max_length = max_length, .truncation = truncation, .media = media, .speaks = speaks};
 }
 
 LoaderOptions RowOptions::loader(const Job& job, const RunOptions& run, int64_t batch_size) const {

@@ -24,6 +24,8 @@ static void describe(LogSums& sums, JsonFields& f) {
   f("steps", sums.steps);
   f("correct_tokens", sums.correct_tokens);
   f("target_tokens", sums.target_tokens);
+  f.optional("talker_loss", sums.talker_loss, sums.talker_steps > 0);
+  f.optional("talker_steps", sums.talker_steps, sums.talker_steps > 0);
 }
 
 static void describe(RowOrder& order, JsonFields& f) {

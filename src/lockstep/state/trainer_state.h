@@ -24,6 +24,8 @@ struct LossScaleState {
 struct LogSums {
   double loss = 0;  // of step losses
   int64_t steps = 0, correct_tokens = 0, target_tokens = 0;
+  double talker_loss = 0;  // of those steps that had speech
+  int64_t talker_steps = 0;
   bool operator==(const LogSums&) const = default;
 };
 

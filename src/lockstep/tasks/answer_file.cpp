@@ -32,7 +32,8 @@ Json video_json(const Video& video) {
 }
 
 /// A line of the answers' file, under ms-swift's names.
-Json answer_row(const Sample& sample, const std::string& response) {
+Json answer_row(const Sample& sample, const Json& record) {
+  const auto response = record["response"].get<std::string>();
   Json messages = Json::array();
   const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
   for (size_t i = 0; i + (answered ? 1 : 0) < sample.messages.size(); ++i) {
@@ -45,6 +46,7 @@ Json answer_row(const Sample& sample, const std::string& response) {
   if (!sample.images.empty()) row["images"] = sample.images;
   for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   if (!sample.audios.empty()) row["audios"] = sample.audios;
+  if (record.contains("speech")) row["speech"] = record["speech"];
   return row;
 }
 
@@ -64,6 +66,12 @@ Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Ses
                    {"repetition_penalty", sampling.repetition_penalty}};
   const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
   if (!left_out.empty()) identity["left_out"] = left_out;
+  if (options.speech) {
+    const SamplingOptions& drawn = options.speech->how.sampling;
+    identity["speech"] = {
+        options.speech->speaker, options.speech->how.max_codes, drawn.temperature, drawn.top_k, drawn.top_p,
+        drawn.repetition_penalty};
+  }
   return identity;
 }
 
@@ -86,7 +94,7 @@ void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& 
         }
         ++figures.answered;
         figures.tokens += record["tokens"].get<int64_t>();
-        line(answer_row(rows.sample(row), record["response"].get<std::string>()));
+        line(answer_row(rows.sample(row), record));
       },
       [&](const BrokenRow& row) { failed(row.where, row.where + ": " + row.why); });
   out.finish();
@@ -106,9 +114,8 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
   const int64_t slots = std::min(batch_size, std::max<int64_t>(1, rows.size()));
   GenerateOptions generate = generate_options(session, slots, options.max_new_tokens);
   generate.sampling = options.sampling;
-  LoaderOptions loading = options.rows.loader(job, options.run, 1);
-  loading.order = order;
-  DatasetPrompts prompts(rows, session.processor(), loading, job.control().recorder());
+  std::optional<SpokenAnswers> spoken;
+  if (options.speech) spoken.emplace(session, *options.speech, slots);
   int64_t mine = 0, shown = 0;
   const auto keep = [&](int64_t row, const Json& record) {
     journal.append(row, record.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -117,20 +124,40 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
     if (job.reports() && done != shown) events.emit(Progress{.phase = "infer", .done = done, .total = total});
     shown = done;
   };
-  size_t told = 0;
-  const auto next = [&] {
-    auto prompt = prompts.next();
-    for (; told < prompts.skipped().size(); ++told) {
-      keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
-    }
-    return prompt;
-  };
   const Tokenizer& tokenizer = session.processor().tokenizer();
+  const auto record_of = [&](const Generated& answer) {
+    return Json{{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}};
+  };
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
-  job.control().recorder().confessing([&] {
+  const auto answer_some = [&](const std::vector<int64_t>& some) {
+    LoaderOptions loading = options.rows.loader(job, options.run, 1);
+    loading.order = some;
+    DatasetPrompts prompts(rows, session.processor(), loading, job.control().recorder());
+    size_t told = 0;
+    const auto next = [&] {
+      auto prompt = prompts.next();
+      for (; told < prompts.skipped().size(); ++told) {
+        keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
+      }
+      return spoken ? spoken->asking(std::move(prompt)) : std::move(prompt);
+    };
     generator.run(next, generate, [&](const Generated& answer) {
-      keep(answer.row, {{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}});
+      spoken ? spoken->take(answer) : keep(answer.row, record_of(answer));
     });
+    if (!spoken) return;
+    spoken->say([&](const Generated& answer, const Json& speech) {
+      Json record = record_of(answer);
+      record["speech"] = speech;
+      keep(answer.row, record);
+    });
+  };
+  // What is said waits for its text: so many rows at once that prompts with their media stay few.
+  const size_t at_once = spoken ? static_cast<size_t>(4 * slots * job.world.size) : order.size();
+  job.control().recorder().confessing([&] {
+    for (size_t begin = 0; begin < order.size(); begin += at_once) {
+      const size_t end = std::min(order.size(), begin + at_once);
+      answer_some({order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});
+    }
   });
   journal.seal(job.control());
 }

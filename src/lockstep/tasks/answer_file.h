@@ -6,12 +6,14 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/event.h"
 #include "lockstep/infer/decode_slots.h"
 #include "lockstep/session/batch_search.h"
 #include "lockstep/session/row_options.h"
+#include "lockstep/tasks/spoken_answers.h"
 
 namespace lockstep {
 
@@ -22,8 +24,9 @@ struct AnswerFileOptions {
   std::filesystem::path output;  // JSONL
   int64_t max_new_tokens = 256;
   SamplingOptions sampling;
-  BatchSize batch;         // rows that one rank answers side by side
-  bool overwrite = false;  // begin anew where an earlier run of other options was cut short
+  BatchSize batch;                    // rows that one rank answers side by side
+  std::optional<SpeakChoice> speech;  // answers are said as well: codes beside each text
+  bool overwrite = false;             // begin anew where an earlier run of other options was cut short
 };
 
 struct Answered {

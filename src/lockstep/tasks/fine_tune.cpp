@@ -72,6 +72,7 @@ void FineTuneRun::decide() {
   together(job_.control(), "deciding what is trained", [&] {
     options_.components.check_against(session_->model());
     wanted = options_.plan_options(job_.world.size, session_->dtype());
+    options_.rows.speaks = session_->model().speech && !wanted.frozen.contains(Component::kTalker);
     if (job_.reports()) rows = planned_rows();
   });
   session_->decide(wanted, rows);
@@ -140,6 +141,13 @@ void FineTuneRun::open_rows() {
 void FineTuneRun::tell_rows() {
   const std::string left_out = left_out_reason(session_->model());
   if (!left_out.empty()) notice(left_out + ": checkpoints keep their tensors as they are");
+  if (session_->model().speech && !options_.rows.speaks) {
+    notice(
+        "the talker stays as it is, and \"speech\" of rows is not learnt; it reads what the language model makes, so "
+        "that a "
+        "change of that may change how answers sound: --train llm,talker learns both, ENABLE_AUDIO_OUTPUT=0 leaves it "
+        "out");
+  }
   for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
     if (rows == nullptr) continue;
     const std::string media = rows_with_media(job_, session_->model(), *rows);
@@ -304,15 +312,17 @@ CheckpointSaved FineTuneRun::save(const TrainerState& state) {
 EvalDone FineTuneRun::evaluate(int64_t step) {
   const auto begun = Clock::now();
   const int64_t total = val_rows_->size();
-  const EvaluateOptions options{.loss_chunk = train_options_.loss_chunk, .progress = [&](int64_t rows) {
-                                  events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total});
-                                }};
+  const EvaluateOptions options{
+      .loss_chunk = train_options_.loss_chunk,
+      .talker_loss_weight = train_options_.talker_loss_weight,
+      .progress = [&](int64_t rows) { events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total}); }};
   const LossFigures figures =
       evaluate_loss(session_->executor(), *val_loader_, session_->collate(), job_.data(), job_.control(), options);
   EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
   if (figures.target_tokens > 0) {
     done.loss = figures.loss;
     done.token_accuracy = figures.token_accuracy;
+    done.talker_loss = figures.talker_loss;
     done.metrics.emplace_back("perplexity", perplexity(figures.loss));
   } else {
     notice(

@@ -46,19 +46,20 @@ std::string FineTuneOptions::fingerprint() const {
     for (const auto& [component, ratio] : ratios) out.emplace_back(static_cast<int>(component), ratio);
     return out;
   };
-  const Json all = {{"rows", rows.as_json()},
-                    {"order", {data_seed.value_or(rows.seed), dataset_shuffle, split_dataset_ratio}},
-                    {"length", {train.num_train_epochs, train.max_steps}},
-                    {"rate",
-                     {train.learning_rate, train.warmup_ratio, train.warmup_steps, train.min_lr_rate,
-                      static_cast<int>(train.schedule), train.max_grad_norm, rates(train.rate_ratios)}},
-                    {"update", {adamw.beta1, adamw.beta2, adamw.epsilon, adamw.weight_decay, rates(adamw.rate_ratios)}},
-                    {"batch", {batch.rows, gradient_accumulation_steps.value_or(0), per_device_eval_batch_size}},
-                    {"when",
-                     {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
-                      eval_steps.value_or(0), train.save_at_end, train.eval_at_end}},
-                    {"saving", {save_only_model, save_total_limit}},
-                    {"answers", {predict_with_generate, max_new_tokens}}};
+  const Json all = {
+      {"rows", rows.as_json()},
+      {"order", {data_seed.value_or(rows.seed), dataset_shuffle, split_dataset_ratio}},
+      {"length", {train.num_train_epochs, train.max_steps}},
+      {"rate",
+       {train.learning_rate, train.warmup_ratio, train.warmup_steps, train.min_lr_rate,
+        static_cast<int>(train.schedule), train.max_grad_norm, train.talker_loss_weight, rates(train.rate_ratios)}},
+      {"update", {adamw.beta1, adamw.beta2, adamw.epsilon, adamw.weight_decay, rates(adamw.rate_ratios)}},
+      {"batch", {batch.rows, gradient_accumulation_steps.value_or(0), per_device_eval_batch_size}},
+      {"when",
+       {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
+        eval_steps.value_or(0), train.save_at_end, train.eval_at_end}},
+      {"saving", {save_only_model, save_total_limit}},
+      {"answers", {predict_with_generate, max_new_tokens}}};
   return fmt::format("{:016x}", std::hash<std::string>()(all.dump()));
 }
 

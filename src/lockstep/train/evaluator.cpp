@@ -13,14 +13,16 @@ namespace {
 
 /// Summed loss and argmax hits of one micro-batch.
 struct BatchSums {
-  double loss = 0, correct = 0;
+  double loss = 0, correct = 0, speech_loss = 0;
 };
 
 BatchSums run(Executor& executor, MicroBatch& micro, int64_t loss_chunk) {
   const Context context{.training = true, .loss_weight = 1.0, .loss_chunk = loss_chunk};
   const Flow out = executor.forward(std::move(micro.flow), context, micro.here, micro.anywhere);
   if (micro.here.empty()) return {};
-  return {out["loss"].item<double>(), static_cast<double>(out["correct"].item<int64_t>())};
+  const Tensor* speech_loss = out.find("speech_loss");
+  return {out["loss"].item<double>(), static_cast<double>(out["correct"].item<int64_t>()),
+          speech_loss == nullptr ? 0.0 : speech_loss->item<double>()};
 }
 
 /// Over all ranks, in the order of the data: the loader deals micro-batches to ranks in turn, so the same additions are
@@ -35,6 +37,7 @@ BatchSums total(Communicator& control, const std::vector<BatchSums>& mine) {
       std::memcpy(&one, rank.data() + i * sizeof(BatchSums), sizeof(BatchSums));
       sum.loss += one.loss;
       sum.correct += one.correct;
+      sum.speech_loss += one.speech_loss;
     }
   }
   return sum;
@@ -46,11 +49,13 @@ LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOpti
   // Never ends an epoch by itself: an empty window is the end.
   WindowReader reader(loader, data, control, {.collate = collate, .rows_per_epoch = INT64_MAX});
   LossFigures figures;
+  int64_t codes = 0;
   std::vector<BatchSums> mine;
   for (Window window = reader.next(1); !window.micro_batches.empty(); window = reader.next(1)) {
     figures.rows += window.rows;
     figures.skipped += window.skipped;
     figures.target_tokens += window.target_tokens;
+    codes += window.speech_targets;
     MicroBatch& micro = window.micro_batches[0];
     mine.push_back(micro.anywhere.empty() ? BatchSums{} : run(executor, micro, options.loss_chunk));
     if (!micro.anywhere.empty() && options.progress) options.progress(figures.rows);
@@ -59,6 +64,10 @@ LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOpti
   if (figures.target_tokens > 0) {
     figures.loss = sum.loss / static_cast<double>(figures.target_tokens);
     figures.token_accuracy = sum.correct / static_cast<double>(figures.target_tokens);
+  }
+  if (codes > 0) {
+    figures.talker_loss = sum.speech_loss / static_cast<double>(codes);
+    figures.loss += options.talker_loss_weight * figures.talker_loss;
   }
   return figures;
 }

@@ -16,11 +16,13 @@ namespace lockstep {
 
 struct LossFigures {
   double loss = 0, token_accuracy = -1;  // means per target token; accuracy -1 without any
+  double talker_loss = -1;               // mean per code of speech, -1 without any; loss holds it, weighted
   int64_t rows = 0, skipped = 0, target_tokens = 0;
 };
 
 struct EvaluateOptions {
   int64_t loss_chunk = 512;
+  double talker_loss_weight = 1.0;
   std::function<void(int64_t rows_done)> progress;
 };
 

@@ -21,6 +21,7 @@ struct TrainOptions {
   int64_t warmup_steps = 0;
   double max_grad_norm = 1.0;  // 0: no clipping
   int64_t loss_chunk = 512;
+  double talker_loss_weight = 1.0;  // of the mean loss of codes of speech, beside that of text
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;

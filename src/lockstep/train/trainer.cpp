@@ -155,10 +155,13 @@ Trainer::Figures Trainer::step(Window& window) {
 }
 
 /// Forward and backward of every micro-batch: gradients stand in the store, summed over ranks. The loss is normalised
-/// once, by the tokens of the whole step on all ranks, so that no split of the rows changes it.
+/// once, by the tokens of the whole step on all ranks, so that no split of the rows changes it; that of speech likewise,
+/// by its codes.
 Trainer::Sums Trainer::accumulate(Window& window) {
   const Context context{.training = true,
                         .loss_weight = loss_scale_.value() / static_cast<double>(window.target_tokens),
+                        .speech_loss_weight = loss_scale_.value() * options_.talker_loss_weight /
+                                              static_cast<double>(std::max<int64_t>(1, window.speech_targets)),
                         .loss_chunk = options_.loss_chunk};
   parts_.executor.grads().clear();
   std::vector<TrainInput> inputs;
@@ -167,15 +170,20 @@ Trainer::Sums Trainer::accumulate(Window& window) {
     inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
   }
   const TrainOutput out = parts_.executor.train(inputs);
-  const auto mine = read_numbers<3>({parts_.executor.grads().local_sum_of_squares(), out.loss, out.correct});
-  const auto sums = sum_over_ranks<3>(parts_.control, mine, "step figures");
-  return {.squares = sums[0], .loss = sums[1] / loss_scale_.value(), .correct = static_cast<int64_t>(sums[2])};
+  const auto mine =
+      read_numbers<4>({parts_.executor.grads().local_sum_of_squares(), out.loss, out.correct, out.speech_loss});
+  const auto sums = sum_over_ranks<4>(parts_.control, mine, "step figures");
+  const double scale = loss_scale_.value();
+  return {.squares = sums[0],
+          .loss = (sums[1] + sums[3]) / scale,
+          .talker_loss = sums[3] / scale / options_.talker_loss_weight,
+          .correct = static_cast<int64_t>(sums[2])};
 }
 
 Trainer::Figures Trainer::update(const Sums& sums) {
   const double scale = loss_scale_.value();
   const bool finite = std::isfinite(sums.squares) && std::isfinite(sums.loss);
-  Figures figures{.loss = sums.loss, .correct = sums.correct};
+  Figures figures{.loss = sums.loss, .talker_loss = sums.talker_loss, .correct = sums.correct};
   figures.learning_rate = schedule_.at(state_.updates);
   figures.grad_norm = std::sqrt(sums.squares) / scale;
   if (!finite && !loss_scale_.dynamic()) report_not_finite(sums);
@@ -230,6 +238,9 @@ void Trainer::count(const Window& window, const Figures& figures) {
   ++state_.since_log.steps;
   state_.since_log.correct_tokens += figures.correct;
   state_.since_log.target_tokens += window.target_tokens;
+  if (window.speech_targets == 0) return;
+  state_.since_log.talker_loss += figures.talker_loss;
+  ++state_.since_log.talker_steps;
 }
 
 bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_step % every == 0; }

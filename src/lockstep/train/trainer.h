@@ -69,7 +69,7 @@ class Trainer {
 
  private:
   struct Sums {
-    double squares = 0, loss = 0;
+    double squares = 0, loss = 0, talker_loss = 0;  // loss: with the talker's, weighted
     int64_t correct = 0;
   };
   struct BatchSize {
@@ -78,7 +78,7 @@ class Trainer {
   };
   struct Figures {
     bool updated = false;
-    double loss = 0, grad_norm = 0, learning_rate = 0;
+    double loss = 0, talker_loss = 0, grad_norm = 0, learning_rate = 0;
     int64_t correct = 0;
   };
   int64_t rows_per_batch() const;  // of a micro-batch, over all ranks

@@ -35,6 +35,9 @@ void Trainer::log(const Figures& figures) {
     done.token_accuracy =
         static_cast<double>(state_.since_log.correct_tokens) / static_cast<double>(state_.since_log.target_tokens);
   }
+  if (state_.since_log.talker_steps > 0) {
+    done.talker_loss = state_.since_log.talker_loss / static_cast<double>(state_.since_log.talker_steps);
+  }
   done.tokens_per_second = static_cast<double>(state_.tokens_seen - tokens_at_log_) / std::max(busy_seconds_, 1e-9);
   done.seconds_per_step = busy_seconds_ / static_cast<double>(steps);
   done.cpu_seconds_per_step = busy_cpu_seconds_ / static_cast<double>(steps);

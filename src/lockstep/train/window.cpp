@@ -71,6 +71,7 @@ bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure>
                                             .target_tokens = batch.target_tokens,
                                             .input_tokens = batch.input_tokens,
                                             .rows = batch.rows,
+                                            .speech_targets = batch.speech_targets,
                                             .stop = wish || failure,
                                             .skipped = std::exchange(parts.skipped, 0),
                                             .more = !parts.batches.empty(),
@@ -82,6 +83,7 @@ bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure>
   window.target_tokens += agreed.target_tokens;
   window.input_tokens += agreed.input_tokens;
   window.rows += agreed.rows;
+  window.speech_targets += agreed.speech_targets;
   window.skipped += agreed.skipped;
   window.micro_batches.push_back({std::move(batch.flow), batch.modalities, agreed.modalities});
   return agreed.more;

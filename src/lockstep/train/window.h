@@ -25,7 +25,7 @@ struct MicroBatch {
 
 struct Window {
   std::vector<MicroBatch> micro_batches;
-  int64_t target_tokens = 0, input_tokens = 0, rows = 0, skipped = 0;  // over all ranks
+  int64_t target_tokens = 0, input_tokens = 0, rows = 0, speech_targets = 0, skipped = 0;  // over all ranks
   bool stop = false;   // some rank wishes to stop: honoured by all before this window is trained
   LoaderCursor after;  // where the next window begins
 };

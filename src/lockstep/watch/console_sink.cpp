@@ -99,6 +99,7 @@ void ConsoleSink::show(const StepDone& step) {
       fmt::format("  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}", step.loss, step.grad_norm, step.learning_rate);
   for (const auto& [name, rate] : step.component_rates) rest += fmt::format(" {} {:.2e}", name, rate);
   if (step.token_accuracy >= 0) rest += fmt::format("  token_acc {:.1f}%", step.token_accuracy * 100);
+  if (step.talker_loss >= 0) rest += fmt::format("  talker_loss {:.4f}", step.talker_loss);
   rest += fmt::format("  {} tok/s", format_count(static_cast<int64_t>(step.tokens_per_second)));
   rest += memory(step);
   rest += fmt::format("  left {}  {:.3g} s/it", format_duration(step.remaining_seconds), step.seconds_per_step);
@@ -119,6 +120,7 @@ void ConsoleSink::show(const MemoryMeasured& memory) {
 void ConsoleSink::show(const EvalDone& eval) {
   std::string text = fmt::format("eval at step {}: loss {:.4f}", eval.step, eval.loss);
   if (eval.token_accuracy >= 0) text += fmt::format("  token_acc {:.1f}%", eval.token_accuracy * 100);
+  if (eval.talker_loss >= 0) text += fmt::format("  talker_loss {:.4f}", eval.talker_loss);
   if (eval.exact_match >= 0) text += fmt::format("  exact {:.1f}%", eval.exact_match * 100);
   for (const auto& [name, value] : eval.metrics) text += fmt::format("  {} {:.4g}", name, value);
   text += fmt::format("  ({} rows in {})", eval.num_samples, format_duration(eval.seconds));

@@ -73,6 +73,7 @@ static void describe(StepDone& s, JsonFields& f) {
   shortened(f, "learning_rate", s.learning_rate);
   for (auto& [name, rate] : s.component_rates) shortened(f, (kRateOf + name).c_str(), rate);
   measured(f, "token_acc", s.token_accuracy);
+  measured(f, "talker_loss", s.talker_loss);
   shortened(f, "epoch", s.epoch);
   f.derived(kStepKey, fmt::format("{}/{}", s.step, s.max_steps));
   f.derived("elapsed_time", swift_duration(s.elapsed_seconds));
@@ -99,6 +100,7 @@ static void describe(EvalDone& eval, JsonFields& f) {
   const double seconds = eval.seconds;
   shortened(f, "eval_loss", eval.loss);
   measured(f, "eval_token_acc", eval.token_accuracy);
+  measured(f, "eval_talker_loss", eval.talker_loss);
   measured(f, "eval_exact_match", eval.exact_match);
   for (auto& [name, value] : eval.metrics) shortened(f, ("eval_" + name).c_str(), value);
   shortened(f, "eval_runtime", eval.seconds, 4);
@@ -135,7 +137,8 @@ std::optional<EvalDone> read_eval_record(const Json& record) {
   if (!at || !record.contains("eval_loss")) return std::nullopt;
   auto out = record_of<EvalDone>(record, JsonReading::kLenient);
   out.step = at->first;
-  const Json known = json_of(EvalDone{.token_accuracy = 0, .exact_match = 0, .seconds = 1});  // all but metrics
+  const Json known =
+      json_of(EvalDone{.token_accuracy = 0, .exact_match = 0, .seconds = 1, .talker_loss = 0});  // all but metrics
   for (const auto& [key, value] : record.items()) {
     if (!key.starts_with("eval_") || known.contains(key) || !value.is_number()) continue;
     out.metrics.emplace_back(key.substr(5), value.get<double>());

@@ -59,6 +59,7 @@ void TensorBoardSink::step(const StepDone& step) {
   for (const auto& [name, rate] : step.component_rates) scalar(step.step, "train/learning_rate_" + name, rate);
   scalar(step.step, "train/epoch", step.epoch);
   if (step.token_accuracy >= 0) scalar(step.step, "train/token_acc", step.token_accuracy);
+  if (step.talker_loss >= 0) scalar(step.step, "train/talker_loss", step.talker_loss);
   scalar(step.step, "train/tokens_per_second", step.tokens_per_second);
   if (!step.peak_bytes.empty()) {
     const auto peak = *std::max_element(step.peak_bytes.begin(), step.peak_bytes.end());
@@ -85,6 +86,7 @@ void TensorBoardSink::memory(const MemoryMeasured& memory) {
 void TensorBoardSink::eval(const EvalDone& eval) {
   scalar(eval.step, "eval/loss", eval.loss);
   if (eval.token_accuracy >= 0) scalar(eval.step, "eval/token_acc", eval.token_accuracy);
+  if (eval.talker_loss >= 0) scalar(eval.step, "eval/talker_loss", eval.talker_loss);
   if (eval.exact_match >= 0) scalar(eval.step, "eval/exact_match", eval.exact_match);
   for (const auto& [name, value] : eval.metrics) scalar(eval.step, "eval/" + name, value);
   file_.flush();

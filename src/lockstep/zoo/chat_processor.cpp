@@ -191,6 +191,36 @@ void ChatProcessor::check_media(const Sample& sample) const {
   }
 }
 
+/// Speech is of the last answer, which is learnt whole.
+void ChatProcessor::check_speech(const Sample& sample) const {
+  if (!sample.speech) return;
+  if (!parts_.speech) {
+    throw data_error(
+        fmt::format("{}: field \"speech\": expected none (this model has no talker), found one", sample.where),
+        "take a model that talks, or leave speech out of the row");
+  }
+  const Message& last = sample.messages.back();
+  const bool plain = std::ranges::none_of(parts_.media.kinds, [&](const auto& kind) {
+    return last.content.find(media_mark(kind.first)) != std::string::npos;
+  });
+  if (last.role == "assistant" && last.trained && plain) return;
+  throw data_error(
+      fmt::format("{}: field \"speech\": expected the last message to be what is said: an assistant's, trained, "
+                  "without media; found one of role \"{}\"{}{}",
+                  sample.where, last.role, last.trained ? "" : ", not trained", plain ? "" : ", with media"));
+}
+
+/// The words of the last message that is learnt.
+AnswerSpan ChatProcessor::last_answer(const Features& features) const {
+  const auto& labels = features.labels;
+  size_t end = labels.size();
+  while (end > 0 && labels[end - 1] == kIgnored) --end;
+  AnswerSpan answer{.begin = end, .end = end};
+  while (answer.begin > 0 && labels[answer.begin - 1] != kIgnored) --answer.begin;
+  if (answer.begin < end && stops_.contains(features.input_ids[end - 1])) --answer.end;
+  return answer;
+}
+
 /// The token that the tokenizer puts in front of every text, unless the template wrote it.
 void ChatProcessor::put_begin_token(Row& row) const {
   const auto begin = parts_.tokenizer.encode("", {.add_special_tokens = true});
@@ -254,6 +284,7 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   const std::optional<Sample> films = woven(given, options.media);
   const Sample& sample = films ? *films : given;
   check_media(sample);
+  check_speech(sample);
   std::vector<bool> trained;
   for (const auto& message : sample.messages) trained.push_back(message.role == "assistant" && message.trained);
   if (std::ranges::find(trained, true) == trained.end()) {
@@ -274,7 +305,16 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
   put_begin_token(row);
-  return finish(std::move(row), sample, options, true);
+  const size_t tokens = row.ids.size();
+  Features features = finish(std::move(row), sample, options, true);
+  if (!options.speaks || !sample.speech) return features;
+  if (features.input_ids.size() < tokens) {
+    throw data_error(fmt::format("{}: expected a row with speech to fit whole, found {} tokens where {}", sample.where,
+                                 tokens, options.limit_text()),
+                     "a longer --max_length");
+  }
+  features.speech = spoken_steps(features, last_answer(features), *sample.speech, *parts_.speech);
+  return features;
 }
 
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& options) const {

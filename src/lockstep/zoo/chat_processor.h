@@ -25,8 +25,9 @@ namespace lockstep {
 struct ChatParts {
   Tokenizer tokenizer;
   ChatTemplate chat;
-  std::vector<int32_t> stop_tokens;  // of generation_config.json; the tokenizer's and the template's are found
-  MediaRules media;                  // no kinds: a text family
+  std::vector<int32_t> stop_tokens;        // of generation_config.json; the tokenizer's and the template's are found
+  MediaRules media;                        // no kinds: a text family
+  std::optional<SpeechRules> speech = {};  // of one that talks
 };
 
 class ChatProcessor final : public Processor {
@@ -41,6 +42,7 @@ class ChatProcessor final : public Processor {
   const Tokenizer& tokenizer() const override { return parts_.tokenizer; }
   std::vector<int32_t> stop_tokens() const override { return {stops_.begin(), stops_.end()}; }
   int32_t pad_token() const override { return pad_; }
+  const SpeechRules* speech() const override { return parts_.speech ? &*parts_.speech : nullptr; }
 
  private:
   struct Row;
@@ -52,6 +54,8 @@ class ChatProcessor final : public Processor {
   std::optional<Sample> woven(const Sample& sample, const MediaOptions& options) const;
   void check_media(const Sample& sample) const;
   std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
+  void check_speech(const Sample& sample) const;
+  AnswerSpan last_answer(const Features& features) const;
   Features finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const;
   std::vector<int32_t> turn_ends() const;
   bool breaks_line_after_image() const;

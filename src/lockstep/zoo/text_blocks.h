@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lockstep/model/layers/talker.h"
 #include "lockstep/model/layers/text_config.h"
 #include "lockstep/model/model.h"
 
@@ -17,5 +18,7 @@ struct TextPrefixes {
 void add_token_embedding(Model& model, const TextPrefixes& at, const TextConfig& config);
 /// Rope tables, decoder layers, head; also fills Model::dims.
 void add_decoder(Model& model, const TextPrefixes& at, const TextConfig& config);
+/// A talker under `prefix` behind the decoder of text, whose size is `embedding`; fills Model::speech.
+void add_talker(Model& model, const std::string& prefix, const TextConfig& config, int64_t embedding);
 
 }  // namespace lockstep

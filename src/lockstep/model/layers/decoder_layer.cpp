@@ -10,9 +10,10 @@
 
 namespace lockstep {
 
-DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t index)
-    : Block(std::move(name), Component::kLlm, Modality::kText),
+DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t index, DecoderPlace place)
+    : Block(std::move(name), place.component, place.runs_on),
       config_(config),
+      place_(std::move(place)),
       index_(index),
       window_(config.window(index)) {
   const auto key = [&](const std::string& local) { return this->name() + "." + local; };
@@ -40,13 +41,13 @@ DecoderLayer::DecoderLayer(std::string name, const TextConfig& config, int64_t i
   }
   param("mlp.down_proj.weight", {hidden, config.mlp});
   if (config.mlp_bias) param("mlp.down_proj.bias", {hidden});
-  reads({"hidden", "cos", "sin", "mask", "row_ends"});
-  writes({"hidden"});
+  reads({place_.slot("hidden"), place_.slot("cos"), place_.slot("sin"), place_.slot("mask"), place_.slot("row_ends")});
+  writes({place_.slot("hidden")});
 }
 
 Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& context) const {
-  const Tensor& x_BTD = in["hidden"];
-  if (index_ == 0) tap(context, "inputs_embeds", x_BTD);
+  const Tensor& x_BTD = in[place_.slot("hidden")];
+  if (index_ == 0) tap(context, place_.slot("inputs_embeds"), x_BTD);
   const Tensor attended_BTD =
       attend(params, fn::rms_norm(x_BTD, params["input_layernorm.weight"], config_.norm_eps), in, context);
   tap(context, name() + ".attn_out", attended_BTD);
@@ -57,7 +58,7 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
   tap(context, name() + ".mlp_out", fed_BTD);
   Tensor out_BTD = h_BTD.add(fed_BTD);
   tap(context, name() + ".out", out_BTD);
-  return {{"hidden", std::move(out_BTD)}};
+  return {{place_.slot("hidden"), std::move(out_BTD)}};
 }
 
 Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const {
@@ -69,16 +70,17 @@ Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flo
         qkv, counts,
         {.q = params["self_attn.q_norm.weight"], .k = params["self_attn.k_norm.weight"], .eps = config_.norm_eps});
   }
-  KvCache* cache = context.cache;
+  KvCache* cache = context.*place_.cache;
   const auto [q_BNTH, k_BKTH, v_BKTH] =
-      fn::split_heads(qkv, in["cos"], in["sin"], counts, /*repeat_kv=*/cache == nullptr);
+      fn::split_heads(qkv, in[place_.slot("cos")], in[place_.slot("sin")], counts, /*repeat_kv=*/cache == nullptr);
   const bool one_more = cache != nullptr && context.slot < 0;
   if (cache != nullptr && !one_more) cache->write(index_, context.slot, k_BKTH, v_BKTH);
-  const Tensor o_BNTH =
-      one_more ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH, window_)
-               : fn::attention(
-                     q_BNTH, k_BKTH, v_BKTH,
-                     {.causal = true, .window = window_, .mask = in.find("mask"), .row_ends = in.find("row_ends")});
+  const Tensor o_BNTH = one_more ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH, window_)
+                                 : fn::attention(q_BNTH, k_BKTH, v_BKTH,
+                                                 {.causal = true,
+                                                  .window = window_,
+                                                  .mask = in.find(place_.slot("mask")),
+                                                  .row_ends = in.find(place_.slot("row_ends"))});
   const Tensor merged = fn::merge_heads(o_BNTH);
   const Tensor& o_proj = params["self_attn.o_proj.weight"];
   return config_.output_bias ? fn::linear(merged, o_proj, params["self_attn.o_proj.bias"]) : fn::linear(merged, o_proj);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/model/layers/tap.h"
+#include "lockstep/model/layers/token_embedding.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/make.h"
 
@@ -11,6 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kIgnored = -100;
+const char* const kSources = "speech_sources";
 
 /// The target of a position is the label one further on; the last position has none.
 Tensor shifted(const Tensor& labels_BT) {
@@ -22,36 +24,41 @@ Tensor shifted(const Tensor& labels_BT) {
 
 }  // namespace
 
-LanguageHead::LanguageHead(std::string name, const TextConfig& config, const HeadKeys& keys)
-    : Block(std::move(name), Component::kLlm, Modality::kText), norm_eps_(config.norm_eps) {
+LanguageHead::LanguageHead(std::string name, const TextConfig& config, const HeadKeys& keys, DecoderPlace place)
+    : Block(std::move(name), place.component, place.runs_on), norm_eps_(config.norm_eps), place_(std::move(place)) {
   param_at("norm.weight", keys.norm, {config.hidden});
   param_at("weight", config.tied ? keys.embedding : keys.head, {config.vocab, config.hidden}, config.tied);
-  reads({"hidden", "labels"});
-  writes({"loss", "correct", "logits", "last_hidden_state"});
+  reads({place_.slot("hidden"), place_.slot("labels"), kSources});
+  writes({place_.slot("loss"), place_.slot("correct"), place_.slot("logits"), place_.slot("last_hidden_state"),
+          "speech_states"});
   never_recompute();
 }
 
 Flow LanguageHead::forward(const Params& params, const Flow& in, const Context& context) const {
   const Tensor &w_VD = params["weight"], &norm_D = params["norm.weight"];
-  const Tensor* labels_BT = in.find("labels");
-  Tensor x_BTD = in["hidden"];
-  if (labels_BT == nullptr && context.logits == LogitsWanted::kLast) x_BTD = x_BTD.narrow(1, x_BTD.size(1) - 1, 1);
+  const Tensor* labels_BT = in.find(place_.slot("labels"));
+  const Tensor* sources_L = place_.slots.empty() ? in.find(kSources) : nullptr;
+  Tensor x_BTD = in[place_.slot("hidden")];
+  if (labels_BT == nullptr && sources_L == nullptr && context.logits == LogitsWanted::kLast) {
+    x_BTD = x_BTD.narrow(1, x_BTD.size(1) - 1, 1);
+  }
   const Tensor h_BTD = fn::rms_norm(x_BTD, norm_D, norm_eps_);
-  tap(context, "last_hidden_state", h_BTD);
+  tap(context, place_.slot("last_hidden_state"), h_BTD);
   Flow out;
+  if (sources_L != nullptr) out.set("speech_states", embed_some(*sources_L, h_BTD.reshape({-1, h_BTD.size(2)})));
   if (labels_BT != nullptr) {
     auto [loss, correct] =
         fn::chunked_cross_entropy(h_BTD.reshape({-1, h_BTD.size(2)}), w_VD, shifted(*labels_BT).reshape({-1}),
-                                  context.loss_weight, context.loss_chunk);
-    out.set("loss", std::move(loss));
-    out.set("correct", std::move(correct));
+                                  context.*place_.loss_weight, context.loss_chunk);
+    out.set(place_.slot("loss"), std::move(loss));
+    out.set(place_.slot("correct"), std::move(correct));
   }
   if (context.logits != LogitsWanted::kNone) {
     const bool last = context.logits == LogitsWanted::kLast;
     const Tensor wanted = last ? h_BTD.narrow(1, h_BTD.size(1) - 1, 1) : h_BTD;
-    out.set("logits", to_dtype(fn::linear(wanted, w_VD), Dtype::kF32));
+    out.set(place_.slot("logits"), to_dtype(fn::linear(wanted, w_VD), Dtype::kF32));
   }
-  if (labels_BT == nullptr && context.logits == LogitsWanted::kNone) out.set("last_hidden_state", h_BTD);
+  if (labels_BT == nullptr && context.logits == LogitsWanted::kNone) out.set(place_.slot("last_hidden_state"), h_BTD);
   return out;
 }
 

@@ -15,34 +15,45 @@ namespace lockstep {
 TokenEmbedding::TokenEmbedding(std::string name, const TextConfig& config)
     : Block(std::move(name), Component::kLlm, Modality::kText) {
   param("weight", {config.vocab, config.hidden});
-  reads({"input_ids"});
-  writes({"hidden"});
+  reads({"input_ids", "speech_text_ids"});
+  writes({"hidden", "speech_text"});
   never_recompute();
 }
 
 Flow TokenEmbedding::forward(const Params& params, const Flow& in, const Context&) const {
-  return {{"hidden", fn::embedding(in["input_ids"], params["weight"])}};
+  Flow out{{"hidden", fn::embedding(in["input_ids"], params["weight"])}};
+  if (const Tensor* spoken_L = in.find("speech_text_ids")) {
+    out.set("speech_text", embed_some(*spoken_L, params["weight"]));
+  }
+  return out;
 }
 
-RopeTables::RopeTables(std::string name, const TextConfig& config)
-    : Block(std::move(name), Component::kLlm, Modality::kText), rope_(config.rope) {
-  reads({"input_ids", "positions"});
-  writes({"cos", "sin"});
+Tensor embed_some(const Tensor& ids, const Tensor& weight) {
+  const Tensor there = to_dtype(ids.ge(0), dtype_of(weight)).unsqueeze(-1);
+  return fn::embedding(ids.clamp_min(0), weight).mul(there);
+}
+
+RopeTables::RopeTables(std::string name, const TextConfig& config, DecoderPlace place)
+    : Block(std::move(name), place.component, place.runs_on), rope_(config.rope), place_(std::move(place)) {
+  reads({place_.slot("input_ids"), place_.slot("positions")});
+  writes({place_.slot("cos"), place_.slot("sin")});
   never_recompute();
 }
 
 Flow RopeTables::forward(const Params&, const Flow& in, const Context&) const {
-  const Tensor& ids_BT = in["input_ids"];
-  const Tensor* given = in.find("positions");
-  if (given != nullptr && given->dim() == 3) {
-    auto [cos, sin] = axis_rope(*given, rope_);
-    return {{"cos", std::move(cos)}, {"sin", std::move(sin)}};
-  }
-  const Tensor positions_BT = given != nullptr ? *given : at::arange(ids_BT.size(1), ids_BT.options()).unsqueeze(0);
+  const Tensor* given = in.find(place_.slot("positions"));
+  const auto tables = [&](std::pair<Tensor, Tensor> made) -> Flow {
+    return {{place_.slot("cos"), std::move(made.first)}, {place_.slot("sin"), std::move(made.second)}};
+  };
+  if (given != nullptr && given->dim() == 3) return tables(axis_rope(*given, rope_));
+  const auto counted = [&] {
+    const Tensor& ids_BT = in[place_.slot("input_ids")];
+    return at::arange(ids_BT.size(1), ids_BT.options()).unsqueeze(0);
+  };
+  const Tensor positions_BT = given != nullptr ? *given : counted();
   const Tensor frequencies = from_values(std::span<const float>(rope_.inverse_frequencies),
                                          {static_cast<int64_t>(rope_.inverse_frequencies.size())});
-  auto [cos, sin] = fn::rope_tables(positions_BT, sent_to(frequencies, ids_BT.device()), rope_.scaling, Dtype::kF32);
-  return {{"cos", std::move(cos)}, {"sin", std::move(sin)}};
+  return tables(fn::rope_tables(positions_BT, sent_to(frequencies, positions_BT.device()), rope_.scaling, Dtype::kF32));
 }
 
 }  // namespace lockstep
