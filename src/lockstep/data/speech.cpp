@@ -136,9 +136,9 @@ Speech speech_of_row(const Json& value, const std::string& where) {
   Speech speech{.speaker = speaker->get<std::string>(), .codes = {}};
   for (size_t i = 0; i < codes->size(); ++i) {
     const Json& code = (*codes)[i];
-    const bool fits = code.is_number_unsigned() && code.get<uint64_t>() <= std::numeric_limits<int32_t>::max();
+    const bool fits = code.is_number_integer() && code >= 0 && code <= std::numeric_limits<int32_t>::max();
     if (!fits) throw field_error(where, fmt::format("speech.codes[{}]", i), "a code: a whole number from 0", code);
-    speech.codes.push_back(static_cast<int32_t>(code.get<uint64_t>()));
+    speech.codes.push_back(code.get<int32_t>());
   }
   return speech;
 }

@@ -166,6 +166,7 @@ void leave_out(Model& model, const std::set<Component>& named) {
   }
   model.blocks = std::move(kept);
   model.input_blocks = kept_inputs;
+  if (gone.contains(Component::kTalker)) model.speech.reset();
 }
 
 }  // namespace lockstep
