@@ -99,7 +99,7 @@ TEST(Speech, AnyRanksAndStagesGiveTheGradientsOfOneProcess) {
     if (options.plan.frozen.size() == 2) options.plan.frozen.clear();
     const auto window = random_window(random, world);
     JobOptions alone = options;
-    options.plan.world = alone.plan.world = world;
+    options.plan.world = world;
     EXPECT_LE(relative_difference(gradients_of(model, options, window, world), gradients_of(model, alone, window, 1)),
               1e-5)
         << "seed " << seed << ", turn " << turn;
