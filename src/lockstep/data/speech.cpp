@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -122,6 +123,23 @@ SpeechSteps speech_prompt(const Features& row, AnswerSpan answer, const std::str
   steps.place();
   for (size_t k = 0; k < answer.end - answer.begin + 1; ++k) steps.later(k, kNothing);
   return std::move(steps.made);
+}
+
+Features with_answer(Features prompt, std::span<const int32_t> answer) {
+  const size_t begin = prompt.input_ids.size();
+  prompt.labels.clear();
+  prompt.input_ids.insert(prompt.input_ids.end(), answer.begin(), answer.end());
+  if (prompt.positions.empty()) return prompt;
+  const size_t axes = prompt.positions.size() / begin;
+  const std::vector<int32_t> placed = std::exchange(prompt.positions, {});
+  int32_t next = 0;
+  for (size_t axis = 0; axis < axes; ++axis) next = std::max(next, placed[axis * begin + begin - 1] + 1);
+  for (size_t axis = 0; axis < axes; ++axis) {
+    const auto first = placed.begin() + static_cast<int64_t>(axis * begin);
+    prompt.positions.insert(prompt.positions.end(), first, first + static_cast<int64_t>(begin));
+    for (size_t i = 0; i < answer.size(); ++i) prompt.positions.push_back(next + static_cast<int32_t>(i));
+  }
+  return prompt;
 }
 
 Speech speech_of_row(const Json& value, const std::string& where) {

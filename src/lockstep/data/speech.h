@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ struct SpeechRules {
   std::map<std::string, int32_t> speakers;  // the token of text that each begins with
   int32_t text_end = -1, text_pad = -1;     // tokens of text behind an answer's last
   int32_t code_mask = -1, code_pad = -1, code_start = -1, code_end = -1;
-  int64_t codes = 0;          // vocabulary of codes, those four in it
-  int64_t max_positions = 0;  // steps; 0: no limit
+  int64_t codes = 0;                   // vocabulary of codes, those four in it
+  int64_t max_positions = 0;           // steps; 0: no limit
   bool is_speech(int32_t code) const;  // none of the four
 };
 
@@ -55,6 +56,9 @@ SpeechSteps spoken_steps(const Features& row, AnswerSpan answer, const Speech& s
 /// The same until the first code is asked for; behind those steps, what the later ones are given, the last of them for
 /// as long as codes go on. Throws UserError(kData).
 SpeechSteps speech_prompt(const Features& row, AnswerSpan answer, const std::string& speaker, const SpeechRules& rules);
+
+/// A prompt with the tokens of an answer behind it, placed as the model places them while it answers.
+Features with_answer(Features prompt, std::span<const int32_t> answer);
 
 /// "speech" of a row. Throws UserError(kData) naming field, expected and found.
 Speech speech_of_row(const Json& value, const std::string& where);

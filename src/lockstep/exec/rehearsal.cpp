@@ -92,6 +92,9 @@ class Rehearsal {
     if (work.answer_tokens == 0) return;
     next_pass();
     answer(rows);
+    if (work.codes == 0 || !model_.speech) return;
+    next_pass();
+    say(rows);
   }
 
   void save() {
@@ -113,6 +116,27 @@ class Rehearsal {
       anywhere |= input.here;
       parts.push_back({.flow = std::move(input.flow),
                        .context = {.logits = LogitsWanted::kLast, .cache = &cache, .slot = slot},
+                       .modalities = input.here});
+    }
+    executor_.forward(parts, anywhere);
+  }
+
+  /// Every row with its answer is read once more, and the talker's keys and values stay.
+  void say(const std::vector<Features>& rows) {
+    const std::vector<int32_t> answer(static_cast<size_t>(options_.inference.answer_tokens), 0);
+    KvCache cache(model_.speech->layers, static_cast<int64_t>(rows.size()));
+    std::vector<SubBatch> parts;
+    Modalities anywhere;
+    for (const Features& row : rows) {
+      const size_t begin = row.input_ids.size();
+      Features said = with_answer(row, answer);
+      said.speech = speech_prompt(said, {.begin = begin, .end = begin + answer.size()}, "", {.speakers = {{"", 0}}});
+      const auto slot = static_cast<int64_t>(parts.size());
+      cache.open(slot, static_cast<int64_t>(said.speech->text.size()) + options_.inference.codes);
+      TrainInput input = input_of({std::move(said)});
+      anywhere |= input.here;
+      parts.push_back({.flow = std::move(input.flow),
+                       .context = {.logits = LogitsWanted::kLast, .speech_cache = &cache, .slot = slot},
                        .modalities = input.here});
     }
     executor_.forward(parts, anywhere);

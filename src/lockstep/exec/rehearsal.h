@@ -25,6 +25,7 @@ using RowsOfStep = std::vector<std::vector<Features>>;
 /// What a run does with its rows that trains nothing.
 struct InferenceWork {
   int64_t answer_tokens = 0;                   // of each answer that is generated; 0: none are
+  int64_t codes = 0;                           // of each that is said as well; 0: none is
   RowLayout layout = RowLayout::kRightPadded;  // of the rows of a batch, where no answers are generated
 };
 

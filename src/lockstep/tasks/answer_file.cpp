@@ -218,7 +218,9 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
         options.batch.planned_rows());
   });
   agree_on(job.control(), {{"prompts", rows->fingerprint()}, {"batch size", std::to_string(batch)}});
-  session.decide(session.inference(), planned, {.answer_tokens = options.max_new_tokens});
+  session.decide(
+      session.inference(), planned,
+      {.answer_tokens = options.max_new_tokens, .codes = options.speech ? options.speech->how.max_codes : int64_t{0}});
   session.tell_notices(events);
   session.load();
   if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);

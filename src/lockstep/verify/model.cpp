@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend_solo.h"
+#include "lockstep/data/speech.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/infer/decode_slots.h"
+#include "lockstep/infer/speech_prompts.h"
 #include "lockstep/model/batch.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
@@ -56,6 +61,7 @@ const Family* family_built(const HfConfig& config) {
 }
 
 struct VerifyModel::Impl {
+  std::filesystem::path dir;
   HfConfig config;
   double repetition_penalty;  // which transformers' generate() takes from the checkpoint even when asked to be greedy
   const Family& family;
@@ -65,9 +71,11 @@ struct VerifyModel::Impl {
   ParamStore store;
   Executor executor;
   ShardedAdamW adamw;
+  std::unique_ptr<Processor> processor;  // where a talker's rules are asked for
 
-  Impl(const std::filesystem::path& dir, const PlanOptions& options, const AdamWOptions& adamw_options)
-      : config(HfConfig::load(dir)),
+  Impl(const std::filesystem::path& folder, const PlanOptions& options, const AdamWOptions& adamw_options)
+      : dir(folder),
+        config(HfConfig::load(dir)),
         repetition_penalty(repetition_penalty_of(dir)),
         family(family_of(config)),
         model(family.build(config)),
@@ -79,12 +87,33 @@ struct VerifyModel::Impl {
     store.load(weights, KeyMap::match(model, weights));
   }
 
-  Batch batch_of(const Named& inputs, bool labelled) const {
+  Batch batch_of(const Named& inputs, bool labelled) {
     std::vector<Features> rows = family.rows_of_hf(config, inputs);
+    if (inputs.contains("speech_codes")) rows.at(0).speech = spoken(rows.at(0), inputs);
     for (auto& row : rows) {
       if (!labelled) row.labels.clear();
     }
     return collate(rows, {.layout = layout_of(inputs)});
+  }
+
+  const SpeechRules& speech_rules() {
+    if (!processor) processor = family.processor(dir);
+    check(processor->speech() != nullptr, "a model that talks");
+    return *processor->speech();
+  }
+  std::string speaker_of(int64_t token) {
+    for (const auto& [name, begins_with] : speech_rules().speakers) {
+      if (begins_with == token) return name;
+    }
+    throw InternalError(fmt::format("a speaker that begins with token {}", token));
+  }
+  SpeechSteps spoken(const Features& row, const Named& inputs) {
+    Speech speech{.speaker = speaker_of(inputs.at("speech_speaker").item<int64_t>()), .codes = {}};
+    const Tensor &codes = inputs.at("speech_codes"), &answer = inputs.at("speech_answer");
+    for (int64_t i = 0; i < codes.numel(); ++i) speech.codes.push_back(static_cast<int32_t>(codes[i].item<int64_t>()));
+    const AnswerSpan span{.begin = static_cast<size_t>(answer[0].item<int64_t>()),
+                          .end = static_cast<size_t>(answer[1].item<int64_t>())};
+    return spoken_steps(row, span, speech, speech_rules());
   }
 };
 
@@ -113,15 +142,18 @@ Named VerifyModel::forward(const Named& inputs) {
   const Flow flow = impl_->executor.forward(std::move(batch.flow), context, here, here);
   out.merge(outputs_of_taps(taps));
   out["logits"] = to_dtype(flow["logits"], Dtype::kF32);
+  if (const Tensor* said = flow.find("speech_logits")) out["speech_logits"] = *said;
   if (out.contains("last_hidden_state")) out["pooled"] = pooled(out["last_hidden_state"], mask_of(inputs));
   return out;
 }
 
-double VerifyModel::backward(const Named& inputs, double loss_weight) {
+VerifyModel::Losses VerifyModel::backward(const Named& inputs, double loss_weight) {
   Batch batch = impl_->batch_of(inputs, true);
   const Modalities here = batch.modalities;
-  const Context context{.training = true, .loss_weight = loss_weight};
-  return impl_->executor.train(std::move(batch.flow), context, here, here).loss.item<double>();
+  const double codes = static_cast<double>(std::max<int64_t>(1, batch.speech_targets));
+  const Context context{.training = true, .loss_weight = loss_weight, .speech_loss_weight = 1.0 / codes};
+  const TrainOutput out = impl_->executor.train(std::move(batch.flow), context, here, here);
+  return {.text = out.loss.item<double>(), .speech = out.speech_loss.defined() ? out.speech_loss.item<double>() : 0};
 }
 
 Named VerifyModel::gradients() {
@@ -167,6 +199,42 @@ Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
     }
   }
   return from_values(std::span<const int64_t>(tokens), {rows, steps});
+}
+
+Named VerifyModel::speak(const Named& inputs, const Tensor& sequence, int64_t codes) {
+  Features prompt = impl_->family.rows_of_hf(impl_->config, inputs).at(0);
+  Generated answer;
+  for (auto i = static_cast<int64_t>(prompt.input_ids.size()); i < sequence.size(1); ++i) {
+    answer.tokens.push_back(static_cast<int32_t>(sequence[0][i].item<int64_t>()));
+  }
+  const SpeechRules& rules = impl_->speech_rules();
+  const std::string speaker = rules.speakers.begin()->first;
+  Named out;
+  Context context{.logits = LogitsWanted::kAll};
+  context.tap = [&](const std::string& name, const Tensor& value) {
+    if (name == "speech_inputs") out["talker_inputs_embeds"] = value.clone();
+  };
+  Batch batch = collate({to_say(prompt, answer, speaker, rules).features}, {});
+  const Modalities here = batch.modalities;
+  const Flow read = impl_->executor.forward(std::move(batch.flow), context, here, here);
+  out["talker_prefill_logits"] = read["speech_logits"];
+  out["talker_thinker_reply_part"] = read["speech_reply"].unsqueeze(0);
+  const SpeakOptions greedy{
+      .max_codes = codes, .batch_size = 1, .sampling = {.temperature = 0, .repetition_penalty = 1.05}};
+  SpeechSlots slots(*impl_->model.speech, rules, greedy);
+  slots.admit(to_say(prompt, answer, speaker, rules));
+  std::vector<Tensor> logits;
+  std::vector<int64_t> said;
+  while (!slots.empty()) {
+    auto parts = slots.parts();
+    impl_->executor.forward(parts, modalities_of(parts));
+    const Tensor& given = parts.at(0).flow["speech_logits"];
+    logits.push_back(given.select(1, given.size(1) - 1).clone());
+    for (const auto& row : slots.take(parts)) said.assign(row.codes.begin(), row.codes.end());
+  }
+  out["talker_step_logits"] = at::stack(logits, 1);
+  out["talker_codes"] = from_values(std::span<const int64_t>(said), {1, static_cast<int64_t>(said.size())});
+  return out;
 }
 
 void VerifyModel::clear_gradients() { impl_->executor.grads().clear(); }

@@ -35,11 +35,16 @@ class VerifyModel {
   ~VerifyModel();
 
   /// Inputs as a reference stores them: input_ids, attention_mask, labels [B,T] i64, pixel_values, and what else
-  /// the family's processor gives. Outputs under a reference's names: logits, inputs_embeds, layer_i, layer0_attn_out,
+  /// the family's processor gives; of the first row, if it is said, speech_codes [K], speech_answer [begin, end) and
+  /// speech_speaker, a token. Outputs under a reference's names: logits, inputs_embeds, layer_i, layer0_attn_out,
   /// vision_layer_i, last_hidden_state, pooled, …
   Named forward(const Named& inputs);
-  /// Loss (summed cross entropy * weight); gradients are added to what the store holds.
-  double backward(const Named& inputs, double loss_weight);
+  /// Loss (summed cross entropy * weight), and that of speech (mean over codes) where inputs hold some; gradients are added to what the
+  /// store holds.
+  struct Losses {
+    double text = 0, speech = 0;
+  };
+  Losses backward(const Named& inputs, double loss_weight);
   /// By released name; zeros for tensors that no block reads, as a reference has them.
   Named gradients();
   Named weights();
@@ -47,6 +52,9 @@ class VerifyModel {
   void set_weights(const Named& weights);
   /// Greedy continuation of every row, [B, steps] i64, through the KV cache.
   Tensor generate(const Named& inputs, int64_t steps);
+  /// What a talker says greedily of an answer, `sequence` [1, prompt and answer] i64, under the names of transformers' generate():
+  /// talker_inputs_embeds, talker_thinker_reply_part, talker_prefill_logits, talker_step_logits, talker_codes [1, codes].
+  Named speak(const Named& inputs, const Tensor& sequence, int64_t codes);
 
   void clear_gradients();
   double gradient_norm();

@@ -81,7 +81,7 @@ Curves train(VerifyModel& model, const Reference& reference, const Json& meta, c
     for (const auto& inputs : window) {
       const auto own = static_cast<double>(count_targets(inputs.at("labels")));
       const double share = token_mean ? own / static_cast<double>(all) : 1.0 / static_cast<double>(hyper.accumulation);
-      const double loss = model.backward(inputs, share / own);
+      const double loss = model.backward(inputs, share / own).text;
       curves.micro.push_back(static_cast<float>(loss / share));
       total += loss;
     }
