@@ -22,6 +22,11 @@ int32_t token_of_speaker(const Features& row, const std::string& speaker, const 
   if (known != rules.speakers.end()) return known->second;
   std::vector<std::string> names;
   for (const auto& [name, token] : rules.speakers) names.push_back(name);
+  if (names.empty()) {
+    throw data_error(
+        row.sample.where + ": expected the model's spk_dict.pt, whose speakers rows name, found no such file",
+        "take it from the folder that the model was published in");
+  }
   throw data_error(fmt::format("{}: field \"speech.speaker\": expected {}, found \"{}\"", row.sample.where,
                                join(names, " or "), speaker),
                    "the speakers of a model stand in its spk_dict.pt");

@@ -180,6 +180,7 @@ KeyMap KeyMap::match(const Model& model, const Weights& weights) {
     absent.push_back(source);
     if (names.empty() || names.back() != name) names.push_back(name);  // q, k and v of one tensor: named once
   }
+  if (!absent.empty()) check_promises(model, weights);
   if (!absent.empty()) throw missing(names, sources.size(), weights, mixture(model, map.dialect_, absent, weights));
   for (const auto& source : sources) check_fits(source, map.on_disk(source.key), weights);
   if (const Unmatched rest = unmatched(model, weights, map); !rest.extra.empty()) {

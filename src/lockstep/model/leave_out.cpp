@@ -128,6 +128,11 @@ std::string names_of(const std::vector<Component>& components, std::string_view 
   return join(names, separator);
 }
 
+void leave_out_speech(Model& model) {
+  model.promised.clear();
+  if (model.speech) leave_out(model, {Component::kTalker});
+}
+
 Modalities unread_media(const Model& model) {
   Modalities read, gone;
   for (const auto& block : model.blocks) {

@@ -27,6 +27,9 @@ std::string names_of(const std::vector<Component>& components, std::string_view 
 /// nobody reads.
 void leave_out(Model& model, const std::set<Component>& components);
 
+/// Without what speaks, built or carried: ENABLE_AUDIO_OUTPUT=0. A model that does not talk stays as it is.
+void leave_out_speech(Model& model);
+
 /// What rows may not hold since nobody would read it.
 Modalities unread_media(const Model& model);
 

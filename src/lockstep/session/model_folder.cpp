@@ -10,9 +10,10 @@
 
 namespace lockstep {
 
-ModelFolder::ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without)
+ModelFolder::ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without, bool audio_output)
     : path(dir), config(HfConfig::load(dir)), family(family_of(config)), model(family.build(config)) {
   leave_out(model, without);
+  if (!audio_output) leave_out_speech(model);
 }
 
 bool ModelFolder::sees() const {

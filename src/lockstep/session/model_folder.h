@@ -13,8 +13,10 @@
 namespace lockstep {
 
 struct ModelFolder {
-  /// `without`: components that are not built. Throws UserError(kCheckpoint, kUsage).
-  explicit ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without = {});
+  /// `without`: components that are not built; `audio_output`: nor is what speaks, where it is false. Throws
+  /// UserError(kCheckpoint, kUsage).
+  explicit ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without = {},
+                       bool audio_output = true);
 
   std::filesystem::path path;
   HfConfig config;

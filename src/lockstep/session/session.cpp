@@ -45,9 +45,8 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
       notices_.push_back(fmt::format("--memory_limit {} leaves {} for tensors: the process holds the rest already",
                                      format_bytes(asked), format_bytes(options_.placement.memory_limit)));
     }
-    folder_ = std::make_unique<ModelFolder>(options_.model, options_.without);
+    folder_ = std::make_unique<ModelFolder>(options_.model, options_.without, options_.audio_output);
     for (auto& told : unheeded_variables(options_.variables, folder_->family)) notices_.push_back(std::move(told));
-    if (!options_.audio_output) folder_->model.promised.clear();
     weights_ = std::make_unique<Weights>(Weights::open(options_.model));
     if (options_.verify && job_.reports()) verify_files(weights_->dir(), weights_->files());
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));

@@ -41,8 +41,7 @@ void check_placement(const PlacementOptions& wanted, const Model& model) {
 std::string check_stage(const FineTuneOptions& options) {
   options.check();
   options.require_dataset();
-  ModelFolder folder(options.run.model, options.run.without);
-  if (!options.run.audio_output) folder.model.promised.clear();
+  ModelFolder folder(options.run.model, options.run.without, options.run.audio_output);
   options.components.check_against(folder.model);
   const Dtype compute = options.run.dtype.value_or(folder.dtype_of_config());
   const Plan plan = make_plan(folder.model, options.plan_options(std::max(1, options.run.nproc), compute));

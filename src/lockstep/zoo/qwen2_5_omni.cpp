@@ -90,14 +90,15 @@ Model build(const HfConfig& config) {
   add_window_tower(model, kEyes, thinker.vision, thinker.text.hidden, where);
   add_sound(model, thinker.sound, thinker.text.hidden, where);
   add_decoder(model, kTextAt, thinker.text);
+  if (speaks(config)) add_talker(model, "talker", read_talker(config, thinker.text).decoder, thinker.text.hidden);
   model.carried = {"talker.", "token2wav."};
   model.dialects = {{"in memory",
                      {{"thinker.model.*", "thinker.model.language_model.*"},
                       {"thinker.visual.*", "thinker.model.visual.*"},
                       {"thinker.audio_tower.*", "thinker.model.audio_tower.*"}}}};
-  if (config.flag("enable_audio_output", true)) {
-    for (const auto& speaks : model.carried) {
-      model.promised.push_back({.beginning = speaks,
+  if (speaks(config)) {
+    for (const auto& beginning : model.carried) {
+      model.promised.push_back({.beginning = beginning,
                                 .by = config.where() + ": enable_audio_output true",
                                 .cure = "set enable_audio_output to false in config.json, or copy the files with these "
                                         "tensors from the released model, or set ENABLE_AUDIO_OUTPUT=0"});

@@ -10,6 +10,7 @@
 
 #include "lockstep/data/log_mel.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/data/speech.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/layers/text_config.h"
 #include "lockstep/model/layers/whisper_encoder.h"
@@ -31,6 +32,15 @@ struct SoundConfig {
   int64_t pool = 2;     // states that become a token
   int64_t tokens_of(int64_t frames) const { return ((frames - 1) / 2 + 1) / pool; }
 };
+
+/// What speaks: talker_config. `text`: of the thinker. Throws UserError(kCheckpoint) naming the key.
+struct Talker {
+  TextConfig decoder;  // of codes
+  SpeechRules rules;   // without speakers, which no config holds
+};
+Talker read_talker(const HfConfig& config, const TextConfig& text);
+/// enable_audio_output, as transformers reads it.
+bool speaks(const HfConfig& config);
 
 /// Where media stand. Throws UserError(kCheckpoint) for one outside the vocabulary: no prompt holds it.
 struct MediaTokens {

@@ -15,6 +15,7 @@
 #include "lockstep/zoo/patch_pictures.h"
 #include "lockstep/zoo/qwen2_5_omni.h"
 #include "lockstep/zoo/read_whisper.h"
+#include "lockstep/zoo/speakers.h"
 #include "lockstep/zoo/typical_row.h"
 
 namespace lockstep::qwen2_5_omni {
@@ -160,6 +161,11 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   chat.media.kinds[Modality::kVideo] =
       film_rules(parts, text_of(tokens.video), {text_of(tokens.audio_begin), text_of(tokens.audio_end)});
   chat.media.kinds[Modality::kAudio] = clip_rules(parts, text_of(tokens.audio));
+  if (speaks(config)) {
+    chat.speech = read_talker(config, thinker.text).rules;
+    const std::filesystem::path voices = dir / "spk_dict.pt";
+    if (std::filesystem::exists(voices)) chat.speech->speakers = read_speakers(voices);
+  }
   chat.media.place = [rules = thinker.mrope()](Features& features) { set_mrope_positions(features, rules); };
   return std::make_unique<ChatProcessor>(std::move(chat));
 }

@@ -47,4 +47,6 @@ Talker read_talker(const HfConfig& config, const TextConfig& text) {
   return talker;
 }
 
+bool speaks(const HfConfig& config) { return config.flag("enable_audio_output", true); }
+
 }  // namespace lockstep::qwen2_5_omni
