@@ -37,7 +37,8 @@ ALSO_DROPPED = {"seed1/llava": r".*patch_embedding\.weight|two_images/out/logits
                                r"|grad:(model\.resampler\.(proj|kv_proj|attn\.in_proj_weight).*|model\.layers.*|.*qkv\.weight))",
                 "odd/minicpm_o_2_6": r"text_only/.*|(audio_image|sounds)/out/(inputs_embeds|layer_0|audio_projection|logits|last_hidden_state|grad:apm\.conv1.*|grad:llm\..*)"
                                      r"|audio_image/out/grad:.*|gen_audio/.*",
-                "odd/qwen2_5_omni": r"(text_only|video_audio|gen_left|talker)/.*|audio_image/out/(logits|audio_conv1|inputs_embeds|layer_0|audio_layer_0|vision_block_\d|grad:.*(merger|conv1"
+                "odd/qwen2_5_omni": r"(text_only|video_audio|gen_left)/.*|talker/out/(mel|waveform|noise|talker_(inputs_embeds|input_text_ids|prefill_ids|thinker_reply_part))"
+                                    r"|spoken/out/(logits|speech_inputs|grad:(?!talker|thinker\.model\.layers).*)|audio_image/out/(logits|audio_conv1|inputs_embeds|layer_0|audio_layer_0|vision_block_\d|grad:.*(merger|conv1"
                                     r"|patch_embed|k_proj\.bias).*)|woven/out/(logits|last_hidden_state|inputs_embeds|layer_0|(patch_embed|vision_block|audio_conv|audio_layer).*)",
                 "odd/qwen2_5_vl": r"(image_batch|mixed|video)/out/logits|(image_batch|video|mixed)/out/(layer_\d+|inputs_embeds)"
                                   r"|image_batch/out/(vision_block_\d+|merger|grad:visual\.merger\.mlp\.0\.weight)|text_only/.*"}

@@ -1,8 +1,7 @@
 """What Qwen2.5-Omni's talker learns from a row: its steps teacher-forced, put together as generate() feeds them one by one.
 
 No public stack trains the talker, so that the loss is a definition: mean cross entropy over a row's codes and the one that
-ends them, beside the mean over the thinker's targets. The steps are not: `check_against_generate` compares them with those
-that generate() itself made.
+ends them, beside the mean over the thinker's targets. The steps are not: the case `talker` holds those that generate() itself made.
 """
 import torch
 
@@ -42,16 +41,16 @@ def positions(model, ids, begin, steps, bos, **grids):
 
 def spoken_case(model, ins, speech, grads):
     """Row 0 of a batch is said: logits of the talker, both losses, gradients of their sum."""
-    talker, begin, end = model.talker, int(speech["answer"][0]), int(speech["answer"][1])
-    codes, bos = speech["codes"].tolist(), int(speech["speaker_token"])
+    talker, (begin, end) = model.talker, speech["speech_answer"].tolist()
+    codes, bos = speech["speech_codes"].tolist(), int(speech["speech_speaker"][0])
     ids = ins["input_ids"][0]
     model.zero_grad(set_to_none=True)
     res = model.thinker(**ins, output_hidden_states=True)
     length = int(ins["attention_mask"][0].sum())
     embeds = without_media(model, ids, res.hidden_states[0][0])[:length]
     x = speech_steps(model, embeds, res.hidden_states[-1][0][:length], ids, begin, end, codes + [talker.codec_eos_token], bos)
-    audio = ins["feature_attention_mask"].sum(-1)[:1] if "feature_attention_mask" in ins else None
-    at = positions(model, ids, begin, x.shape[1], bos, audio_seqlens=audio)
+    audio = ins["feature_attention_mask"].sum(-1) if "feature_attention_mask" in ins else None
+    at = positions(model, ids, begin, x.shape[1], bos, audio_seqlens=audio, image_grid_thw=ins.get("image_grid_thw"))
     hidden = talker.model(inputs_embeds=talker.thinker_to_talker_proj(x), position_ids=at, use_cache=False)[0]
     logits = talker.codec_head(hidden).float()
     first = begin + 1
@@ -62,14 +61,3 @@ def spoken_case(model, ins, speech, grads):
     for name, p in grads.items():
         out[f"grad:{name}"] = p.grad if p.grad is not None else torch.zeros_like(p)
     return {k: v.detach() for k, v in out.items()}
-
-
-def check_against_generate(model, ins, recorded, bos, embeds, states):
-    """The prompt's steps are those that generate() made of the same tokens."""
-    ids = recorded["thinker_sequence"][0]
-    begin = ins["input_ids"].shape[1]
-    prompt = recorded["talker_inputs_embeds"].shape[1]
-    made = speech_steps(model, without_media(model, ids, embeds), states, ids, begin, len(ids) - 1, [], bos)[:, :prompt]
-    apart = (made - recorded["talker_inputs_embeds"]).abs().max().item()
-    if apart > 1e-4:
-        raise RuntimeError(f"the talker's prompt differs from generate()'s by {apart}")
