@@ -14,9 +14,9 @@ constexpr TextDefaults kTalker{.vocab = 8448,
                                .layers = 28,
                                .heads = 28,
                                .kv_heads = 4,
-                               .head_dim = 128,
                                .max_positions = 32768,
                                .rope_theta = 1e6,
+                               .head_dim = 128,
                                .qkv_bias = true,
                                .sliding_window_flag = true};
 
