@@ -1,4 +1,5 @@
 // Rows for Qwen2.5-VL: images and videos of any size, positions of three axes.
+#include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/zoo/chat_processor.h"
