@@ -11,6 +11,7 @@
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/data/sample_view.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/device_map.h"
