@@ -105,7 +105,8 @@ struct VerifyModel::Impl {
     for (const auto& [name, begins_with] : speech_rules().speakers) {
       if (begins_with == token) return name;
     }
-    throw InternalError(fmt::format("a speaker that begins with token {}", token));
+    throw checkpoint_error(
+        fmt::format("{}: expected a speaker that begins with token {}, found none", dir.string(), token));
   }
   SpeechSteps spoken(const Features& row, const Named& inputs) {
     Speech speech{.speaker = speaker_of(inputs.at("speech_speaker").item<int64_t>()), .codes = {}};
