@@ -89,7 +89,7 @@ class Speech(Story):
     def test_one_that_is_left_as_it_is_says_so_and_keeps_its_bits(self):
         rows = self.rows("spoken", self.training_rows())
         built, done = self.train("built", rows, 2, save_steps=4, torch_dtype="bfloat16")
-        self.assertIn("the talker stays as it is", done.stderr)
+        self.assertIn("the talker stays as it is", done.text)
         without, _ = self.train("without", self.rows("silent", [{**row, "speech": None} for row in self.training_rows()]), 2, save_steps=4,
                                 torch_dtype="bfloat16", env={"ENABLE_AUDIO_OUTPUT": 0})
         self.assertEqual(losses(built), losses(without))
@@ -116,7 +116,7 @@ class Speech(Story):
             self.assertIn(told, done.stderr)
             self.assertIn("refused.jsonl:1", done.stderr)
         for words, told in ((["--speaker", "Bob"], "--speaker: expected Chelsie, found \"Bob\""), ([], "--speech: expected a model whose talker is built")):
-            done = self.lockstep("infer", "--model", OMNI / "checkpoint", "--val_dataset", self.rows("one", [spoken]), "--result_path", self.folder / "x.jsonl",
+            done = self.lockstep("infer", "--model", OMNI / "checkpoint", "--val_dataset", self.rows("one", [spoken]), "--result_path", self.folder / f"x{len(words)}.jsonl",
                                  "--speech", *words, env={} if words else {"ENABLE_AUDIO_OUTPUT": 0}, expect=2)
             self.assertIn(told, done.stderr)
 

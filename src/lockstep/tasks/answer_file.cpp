@@ -207,6 +207,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   RowsOfStep planned;
   together(job.control(), "opening the prompts", [&] {
     if (job.reports()) require_answers_place(options.output);
+    if (options.speech) (void)speaker_of(session, *options.speech);
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;
     rows.emplace(std::vector<std::string>{options.input}, reading);

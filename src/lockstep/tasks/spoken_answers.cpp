@@ -23,22 +23,27 @@ const SpeechRules& rules_of(const Session& session) {
       "take a folder of Qwen2.5-Omni with its talker, without ENABLE_AUDIO_OUTPUT=0 or --no_build talker");
 }
 
-std::string chosen(const std::string& wanted, const SpeechRules& rules) {
-  const char* const usual = "Chelsie";
-  if (wanted.empty()) return rules.speakers.contains(usual) ? usual : rules.speakers.begin()->first;
-  if (rules.speakers.contains(wanted)) return wanted;
-  std::vector<std::string> names;
-  for (const auto& [name, token] : rules.speakers) names.push_back(name);
-  throw usage_error(fmt::format("--speaker: expected {}, found \"{}\"", join(names, " or "), wanted));
-}
-
 /// An answer that was cut by its limit is said without its last token.
 bool has_words(const Generated& answer) { return answer.tokens.size() > (answer.stopped ? 0U : 1U); }
 
 }  // namespace
 
+std::string speaker_of(const Session& session, const SpeakChoice& choice) {
+  const SpeechRules& rules = rules_of(session);
+  const char* const usual = "Chelsie";
+  std::vector<std::string> names;
+  for (const auto& [name, token] : rules.speakers) names.push_back(name);
+  if (names.empty()) {
+    throw usage_error("--speech: expected the speakers of the model in its spk_dict.pt, found no such file",
+                      "take it from the folder that the model was published in");
+  }
+  if (choice.speaker.empty()) return rules.speakers.contains(usual) ? usual : names.front();
+  if (rules.speakers.contains(choice.speaker)) return choice.speaker;
+  throw usage_error(fmt::format("--speaker: expected {}, found \"{}\"", join(names, " or "), choice.speaker));
+}
+
 SpokenAnswers::SpokenAnswers(Session& session, const SpeakChoice& choice, int64_t batch_size)
-    : session_(session), rules_(rules_of(session)), speaker_(chosen(choice.speaker, rules_)), options_(choice.how) {
+    : session_(session), rules_(rules_of(session)), speaker_(speaker_of(session, choice)), options_(choice.how) {
   options_.batch_size = batch_size;
   options_.collate = session.collate();
 }

@@ -25,9 +25,12 @@ struct SpeakChoice {
   SpeakOptions how;     // its batch size and collation are the session's
 };
 
+/// Whose voice it is. Throws UserError(kUsage): no talker is built, or the speaker is unknown.
+std::string speaker_of(const Session& session, const SpeakChoice& choice);
+
 class SpokenAnswers {
  public:
-  /// Throws UserError(kUsage): no talker is built, or the speaker is unknown.
+  /// Throws as speaker_of().
   SpokenAnswers(Session& session, const SpeakChoice& choice, int64_t batch_size);
 
   /// Keeps what an answer to `prompt` is said after.

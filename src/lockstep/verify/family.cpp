@@ -66,6 +66,9 @@ void compare_generated(const std::string& name, const Tensor& expected, const Te
                   fmt::format("{} of {} tokens decided by a margin of {:g}", compared, expected.numel(), least_margin));
 }
 
+/// A step without its code differs by that code's embedding.
+constexpr double kOtherBeginning = 0.05;
+
 /// What generate() of a model that talks made on the way from an answer to its codes. What a vocoder makes of them is not computed here.
 void verify_speech(const std::string& name, const Named& inputs, const Named& outputs, VerifyModel& model,
                    Dtype compute, VerifyReport& report) {
@@ -73,7 +76,18 @@ void verify_speech(const std::string& name, const Named& inputs, const Named& ou
   const int64_t prompt = inputs.at("input_ids").size(1);
   const Tensor answer = model.generate(inputs, sequence.size(1) - prompt);
   report.compare(name, "thinker_sequence", sequence.narrow(1, prompt, answer.size(1)), answer, {.max = 0}, Tensor());
-  const Named found = model.speak(inputs, sequence, outputs.at("talker_codes").size(1));
+  const int64_t codes = outputs.at("talker_codes").size(1);
+  Named found = model.speak(inputs, sequence, codes);
+  const auto begun = outputs.find("talker_inputs_embeds");
+  const auto apart = [&] { return found.at(begun->first).sub(begun->second).abs().max().item<double>(); };
+  if (begun != outputs.end() && begun->second.sizes() == found.at(begun->first).sizes() && apart() > kOtherBeginning) {
+    Named bare = model.speak(inputs, sequence, codes, /*bare=*/true);
+    std::swap(found, bare);
+    if (apart() > kOtherBeginning) std::swap(found, bare);
+    report.not_compared(
+        name, "begin of speech",
+        "recorded by a transformers that leaves out the codes that begin it: compared so; infer says them");
+  }
   for (const auto& [tensor, expected] : outputs) {
     const auto at = found.find(tensor);
     if (at != found.end()) {
@@ -91,6 +105,11 @@ void verify_case(const std::string& name, const Named& inputs, const Named& outp
     const Tensor& expected = outputs.at("generated");
     compare_generated(name, expected, outputs.at("generated_margin"), model.generate(inputs, expected.size(1)),
                       compute == Dtype::kF32 ? 1e-3 : 0.5, report);
+    return;
+  }
+  const bool is_said = outputs.contains("talker_codes") || outputs.contains("speech_loss");
+  if (is_said && !model.speaks()) {
+    report.not_compared(name, fmt::format("{} tensors", outputs.size()), "this folder has no talker");
     return;
   }
   if (outputs.contains("talker_codes")) return verify_speech(name, inputs, outputs, model, compute, report);

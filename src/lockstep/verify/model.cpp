@@ -202,7 +202,9 @@ Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
   return from_values(std::span<const int64_t>(tokens), {rows, steps});
 }
 
-Named VerifyModel::speak(const Named& inputs, const Tensor& sequence, int64_t codes) {
+bool VerifyModel::speaks() const { return impl_->model.speech.has_value(); }
+
+Named VerifyModel::speak(const Named& inputs, const Tensor& sequence, int64_t codes, bool bare) {
   Features prompt = impl_->family.rows_of_hf(impl_->config, inputs).at(0);
   Generated answer;
   for (auto i = static_cast<int64_t>(prompt.input_ids.size()); i < sequence.size(1); ++i) {
@@ -215,7 +217,18 @@ Named VerifyModel::speak(const Named& inputs, const Tensor& sequence, int64_t co
   context.tap = [&](const std::string& name, const Tensor& value) {
     if (name == "speech_inputs") out["talker_inputs_embeds"] = value.clone();
   };
-  Batch batch = collate({to_say(prompt, answer, speaker, rules).features}, {});
+  const auto begun = [&] {
+    ToSay said = to_say(prompt, answer, speaker, rules);
+    if (!bare) return said;
+    SpeechSteps& steps = *said.features.speech;
+    std::ranges::fill(steps.codes, -1);
+    const size_t axes =
+        said.features.positions.empty() ? 1 : said.features.positions.size() / said.features.input_ids.size();
+    const size_t placed = steps.positions.size() / axes;
+    for (size_t i = 0; i < steps.positions.size(); ++i) steps.positions[i] = static_cast<int32_t>(i % placed);
+    return said;
+  };
+  Batch batch = collate({begun().features}, {});
   const Modalities here = batch.modalities;
   const Flow read = impl_->executor.forward(std::move(batch.flow), context, here, here);
   out["talker_prefill_logits"] = read["speech_logits"];
@@ -223,7 +236,7 @@ Named VerifyModel::speak(const Named& inputs, const Tensor& sequence, int64_t co
   const SpeakOptions greedy{
       .max_codes = codes, .batch_size = 1, .sampling = {.temperature = 0, .repetition_penalty = 1.05}};
   SpeechSlots slots(*impl_->model.speech, rules, greedy);
-  slots.admit(to_say(prompt, answer, speaker, rules));
+  slots.admit(begun());
   std::vector<Tensor> logits;
   std::vector<int64_t> said;
   while (!slots.empty()) {

@@ -52,9 +52,11 @@ class VerifyModel {
   void set_weights(const Named& weights);
   /// Greedy continuation of every row, [B, steps] i64, through the KV cache.
   Tensor generate(const Named& inputs, int64_t steps);
+  bool speaks() const;  // a talker is built
   /// What a talker says greedily of an answer, `sequence` [1, prompt and answer] i64, under the names of transformers' generate():
   /// talker_inputs_embeds, talker_thinker_reply_part, talker_prefill_logits, talker_step_logits, talker_codes [1, codes].
-  Named speak(const Named& inputs, const Tensor& sequence, int64_t codes);
+  /// `bare`: as transformers 5.23 begins where a row has no padding, without the codes and places that begin speech.
+  Named speak(const Named& inputs, const Tensor& sequence, int64_t codes, bool bare = false);
 
   void clear_gradients();
   double gradient_norm();
