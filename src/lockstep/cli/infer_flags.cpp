@@ -12,6 +12,24 @@
 
 namespace lockstep {
 
+namespace {
+
+void add_speech_flags(CLI::App& app, InferFlags& f) {
+  const char* group = "Speech";
+  app.add_flag("--speech", f.speech, "say the answers of a file too: codes of the model's talker")->group(group);
+  app.add_option("--speaker", f.voice.speaker, "whose voice: a name in spk_dict.pt (default: Chelsie)")->group(group);
+  app.add_option("--talker_max_new_tokens", f.voice.how.max_codes, "codes of an answer at most")
+      ->check(whole_number(1, kMostNewTokens))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--talker_temperature", f.voice.how.sampling.temperature, "0: greedy")
+      ->check(real_number({.least = 0}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace
+
 std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args) {
   InferFlags f;
   CLI::App app(infer_summary, "lockstep infer");
@@ -54,17 +72,7 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       ->group(group);
   add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
                   f.given.batch);
-  const char* speech = "Speech";
-  app.add_flag("--speech", f.speech, "say the answers of a file too: codes of the model's talker")->group(speech);
-  app.add_option("--speaker", f.voice.speaker, "whose voice: a name in spk_dict.pt (default: Chelsie)")->group(speech);
-  app.add_option("--talker_max_new_tokens", f.voice.how.max_codes, "codes of an answer at most")
-      ->check(whole_number(1, kMostNewTokens))
-      ->capture_default_str()
-      ->group(speech);
-  app.add_option("--talker_temperature", f.voice.how.sampling.temperature, "0: greedy")
-      ->check(real_number({.least = 0}))
-      ->capture_default_str()
-      ->group(speech);
+  add_speech_flags(app, f);
   app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
                             "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};

@@ -310,54 +310,6 @@ CheckpointSaved FineTuneRun::save(const TrainerState& state) {
                          job_.data(), job_.control());
 }
 
-EvalDone FineTuneRun::evaluate(int64_t step) {
-  const auto begun = Clock::now();
-  const int64_t total = val_rows_->size();
-  const EvaluateOptions options{
-      .loss_chunk = train_options_.loss_chunk,
-      .talker_loss_weight = train_options_.talker_loss_weight,
-      .progress = [&](int64_t rows) { events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total}); }};
-  const LossFigures figures =
-      evaluate_loss(session_->executor(), *val_loader_, session_->collate(), job_.data(), job_.control(), options);
-  EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
-  if (figures.target_tokens > 0) {
-    done.loss = figures.loss;
-    done.token_accuracy = figures.token_accuracy;
-    done.talker_loss = figures.talker_loss;
-    done.metrics.emplace_back("perplexity", perplexity(figures.loss));
-  } else {
-    notice(
-        fmt::format("the evaluation has no loss: none of its {} rows could be used (lockstep eval says why)", total));
-  }
-  if (options_.predict_with_generate) evaluate_answers(done);
-  done.seconds = seconds_since(begun);
-  return done;
-}
-
-void FineTuneRun::evaluate_answers(EvalDone& done) {
-  AnswerFigures answers = answer_rows(
-      *session_, *val_rows_,
-      {.generate = generate_options(*session_, options_.per_device_eval_batch_size, options_.max_new_tokens),
-       .rows = options_.rows,
-       .metrics = options_.metric.chosen(true),
-       .programs = programs_,
-       .metric_timeout_s = options_.metric.timeout_s},
-      events_);
-  const NamedValues values = named_values(answers);
-  for (const auto& [name, value] : values.numbers) {
-    if (name == "exact_match") {
-      done.exact_match = value;
-    } else {
-      done.metrics.emplace_back(name, value);
-    }
-  }
-  for (const auto& [name, text] : values.others) {
-    notice(fmt::format("the metric {} is no number and is not logged: {}", name, text));
-  }
-  done.groups = std::move(answers.groups);
-  done.samples = std::move(answers.samples);
-}
-
 FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
   const TrainerState& state = trainer_->state();
   RunEnded ended{.outcome = outcome.interrupted ? "interrupted" : "done",
