@@ -14,6 +14,33 @@ namespace lockstep {
 
 namespace {
 
+void add_generation_flags(CLI::App& app, InferFlags& f) {
+  const char* group = "Generation";
+  app.add_option("--max_new_tokens", f.given.max_new_tokens, "")
+      ->check(whole_number(1, kMostNewTokens))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--temperature", f.given.sampling.temperature, "0: greedy")
+      ->check(real_number({.least = 0}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top_k", f.given.sampling.top_k, "0: off")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top_p", f.given.sampling.top_p, "")
+      ->check(real_number({.above = 0, .most = 1}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--repetition_penalty", f.given.sampling.repetition_penalty, "1: off")
+      ->check(real_number({.above = 0}))
+      ->capture_default_str()
+      ->group(group);
+  add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
+                  f.given.batch);
+  app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
+}
+
 void add_speech_flags(CLI::App& app, InferFlags& f) {
   const char* group = "Speech";
   app.add_flag("--speech", f.speech, "say the answers of a file too: codes of the model's talker")->group(group);
@@ -49,31 +76,8 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   app.add_option("--image,--images", f.images, "pictures for the first question")->group("Prompts");
   app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
   add_row_flags(app, f.rows);
-  const char* group = "Generation";
-  app.add_option("--max_new_tokens", f.given.max_new_tokens, "")
-      ->check(whole_number(1, kMostNewTokens))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--temperature", f.given.sampling.temperature, "0: greedy")
-      ->check(real_number({.least = 0}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top_k", f.given.sampling.top_k, "0: off")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top_p", f.given.sampling.top_p, "")
-      ->check(real_number({.above = 0, .most = 1}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--repetition_penalty", f.given.sampling.repetition_penalty, "1: off")
-      ->check(real_number({.above = 0}))
-      ->capture_default_str()
-      ->group(group);
-  add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
-                  f.given.batch);
+  add_generation_flags(app, f);
   add_speech_flags(app, f);
-  app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
                             "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};
   if (!parse_flags(app, args, usual)) return std::nullopt;

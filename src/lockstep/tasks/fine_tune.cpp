@@ -18,7 +18,6 @@
 #include "lockstep/tasks/fine_tune_run.h"
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/resume_check.h"
-#include "lockstep/train/evaluator.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/jsonl_sink.h"
 #include "lockstep/watch/memory_sink.h"
