@@ -20,7 +20,7 @@ struct RowOptions {
   uint64_t seed = 42;   // of the order of rows and of sampling
   int num_workers = 1;  // threads that prepare rows; 0: none
   MediaOptions media;
-  bool speaks = false;  // a talker learns what rows are to say
+  bool speaks = false;         // a talker learns what rows are to say
   std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
 
   DatasetOptions dataset() const;

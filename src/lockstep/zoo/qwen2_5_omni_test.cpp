@@ -1,5 +1,4 @@
 // How Omni's rows are spelled and placed, what is refused, what is carried. Numbers are held by recorded oracles (verify).
-#include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/qwen2_5_omni.h"
 
 #include <algorithm>
