@@ -8,13 +8,14 @@
 #include "lockstep/data/processor.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/model.h"
+#include "lockstep/state/side_files.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
 
 struct ModelFolder {
   /// `without`: components that are not built. Throws UserError(kCheckpoint, kUsage).
-  explicit ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without = {});
+  explicit ModelFolder(const ModelPlace& place, const std::set<Component>& without = {});
 
   std::filesystem::path path;
   HfConfig config;
@@ -23,6 +24,8 @@ struct ModelFolder {
   Dtype dtype_of_config() const;
   bool sees() const;                             // a tower is built
   std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
+  /// What a checkpoint of it has beside the weights; `whole`: they hold what is borrowed of another folder as well.
+  SideFiles side_files(bool whole) const;
 };
 
 }  // namespace lockstep
