@@ -24,7 +24,8 @@ int run_inspect(const Words& args, const Host& /*host*/) {
       "Example:\n  lockstep inspect my-model\nReads headers only, and all bytes of "
       "weights that have hashes beside them, as lockstep saves them (--verify false leaves that out).");
   app.add_option("DIR", dir, "folder with config.json and weights")->required();
-  app.add_option("--vision_tower", vision_tower, "folder of the tower, where the model keeps none (LLaVA's own folders)");
+  app.add_option("--vision_tower", vision_tower,
+                 "folder of the tower, where the model keeps none (LLaVA's own folders)");
   app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
   app.add_option("--verify", verify, "compare weights with the hashes of lockstep_manifest.json, where there is one")
       ->capture_default_str();

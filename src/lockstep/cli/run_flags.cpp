@@ -67,8 +67,9 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model,--model_id_or_path", flags.given.model, "checkpoint folder")->required()->group("Model");
-  app.add_option("--vision_tower", flags.given.vision_tower,
-                 "folder of the vision tower, where the model keeps none (LLaVA's own folders; default: mm_vision_tower)")
+  app.add_option(
+         "--vision_tower", flags.given.vision_tower,
+         "folder of the vision tower, where the model keeps none (LLaVA's own folders; default: mm_vision_tower)")
       ->group("Model");
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")

@@ -191,7 +191,8 @@ std::string inspect_text(const Json& report) {
       out += line("file",
                   fmt::format("{} {}", file["name"].get<std::string>(), format_bytes(file["bytes"].get<int64_t>())));
     }
-    for (const auto& other : report.value("borrowed_from", Json::array())) out += line("tower", other.get<std::string>());
+    for (const auto& other : report.value("borrowed_from", Json::array()))
+      out += line("tower", other.get<std::string>());
     out += line("weights", fmt::format("{} tensors, {}", report["tensors"].get<int64_t>(),
                                        format_bytes(report["weight_bytes"].get<int64_t>())));
   }

@@ -47,7 +47,7 @@ class HfConfig {
   std::vector<int64_t> integers(const std::string& key) const;   // a number counts as a list of one
 
   const Json& json() const;
-  const std::string& where() const { return where_; }              // "config.json text_config"
+  const std::string& where() const { return where_; }                    // "config.json text_config"
   const std::filesystem::path& folder() const { return place_.folder; }  // that load() read it from; else empty
   const ModelPlace& place() const { return place_; }
 

@@ -109,10 +109,9 @@ void Weights::borrow(const BorrowedTensors& part) {
     return std::ranges::any_of(other.impl_->places, begins(beginning));
   });
   if (from == part.from.end()) {
-    throw checkpoint_error(
-        fmt::format("{}: expected tensors whose names begin with {}, found none of {}", part.dir.string(),
-                    join(part.from, " or "), other.impl_->places.size()),
-        fmt::format("{}… of the model are read from this folder: is it another model's?", part.to));
+    throw checkpoint_error(fmt::format("{}: expected tensors whose names begin with {}, found none of {}",
+                                       part.dir.string(), join(part.from, " or "), other.impl_->places.size()),
+                           fmt::format("{}… of the model are read from this folder: is it another model's?", part.to));
   }
   for (auto& file : other.impl_->files) impl_->lend(std::move(file), *from, part.to);
   impl_->borrowed_from.push_back(part.dir);

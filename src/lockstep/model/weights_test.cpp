@@ -120,9 +120,11 @@ TEST_F(WeightsTest, TensorsOfAnotherFolderAreReadUnderNamesOfOurs) {
   SafetensorsWriter ours(dir_, {{"model.a", Dtype::kF32, {2}}});
   ours.write("model.a", full({2}, 1.0, Dtype::kF32));
   ours.finish();
-  SafetensorsWriter theirs(
-      other, {{"vision_model.x.w", Dtype::kBF16, {2, 2}}, {"vision_model.y", Dtype::kF32, {3}}, {"text_model.w", Dtype::kF32, {5}}},
-      {.max_shard_bytes = 12});
+  SafetensorsWriter theirs(other,
+                           {{"vision_model.x.w", Dtype::kBF16, {2, 2}},
+                            {"vision_model.y", Dtype::kF32, {3}},
+                            {"text_model.w", Dtype::kF32, {5}}},
+                           {.max_shard_bytes = 12});
   theirs.write("vision_model.x.w", full({2, 2}, 2.0, Dtype::kF32));
   theirs.write("vision_model.y", full({3}, 3.0, Dtype::kF32));
   theirs.write("text_model.w", full({5}, 4.0, Dtype::kF32));

@@ -60,7 +60,9 @@ Places places_of(const ModelSource& source, const Plan& plan, bool with_borrowed
 class WeightsFile {
  public:
   WeightsFile(const ModelSource& source, const Plan& plan)
-      : source_(source), saves_borrowed_(saves_borrowed(source, plan)), places_(places_of(source, plan, saves_borrowed_)) {
+      : source_(source),
+        saves_borrowed_(saves_borrowed(source, plan)),
+        places_(places_of(source, plan, saves_borrowed_)) {
     for (const auto& [key, places] : places_) {
       for (const auto& place : places) of_model_.insert(place.name);
     }

@@ -23,12 +23,13 @@ struct Config {
   bool published = false;  // under its authors' keys, else transformers'
   TextConfig text;
   ClipConfig vision;
-  std::vector<int64_t> states;  // of the tower that are taken: 0 is what enters the first layer, i what layer i - 1 gives
+  std::vector<int64_t>
+      states;  // of the tower that are taken: 0 is what enters the first layer, i what layer i - 1 gives
   bool drops_class_token = true;
   std::string projector_activation = "gelu";
   bool projector_bias = true, single_layer = false;  // of the projector
   std::string projector_name = "mm_projector.0";     // of its first layer in the authors' files, behind "model."
-  bool mistral = false;  // the text model
+  bool mistral = false;                              // the text model
 
   int64_t tokens_of_picture() const { return vision.patches() + (drops_class_token ? 0 : 1); }
 };
@@ -42,8 +43,8 @@ ClipConfig read_clip_config(const HfConfig& config);
 
 /// Where the tower of a published folder is described.
 struct Tower {
-  std::filesystem::path dir;  // its own folder; empty: the model's folder has all of it
-  HfConfig vision;            // its sizes
+  std::filesystem::path dir;       // its own folder; empty: the model's folder has all of it
+  HfConfig vision;                 // its sizes
   std::filesystem::path pictures;  // the folder whose preprocessor_config.json counts
 };
 /// The folder that a person named, else the one that mm_vision_tower names where it is there: absolute, or seen from the

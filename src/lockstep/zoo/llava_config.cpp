@@ -15,7 +15,8 @@
 namespace lockstep::llava {
 namespace {
 
-constexpr const char* kAuthorsNames[] = {"LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "llava_llama", "llava_mistral"};
+constexpr const char* kAuthorsNames[] = {"LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "llava_llama",
+                                         "llava_mistral"};
 
 UserError wrong(const HfConfig& config, const std::string& key, const std::string& expected,
                 const std::string& hint = "") {
@@ -27,8 +28,8 @@ UserError wrong(const HfConfig& config, const std::string& key, const std::strin
 std::vector<int64_t> read_states(const HfConfig& config, const std::string& key, int64_t layers) {
   auto states = config.has(key) ? config.integers(key) : std::vector<int64_t>{-2};
   if (states.empty() || states.size() > static_cast<size_t>(layers) + 1) {
-    throw checkpoint_error(fmt::format("{}: {}: expected 1 to {} states, found {}", config.where(), key, layers + 1,
-                                       states.size()));
+    throw checkpoint_error(
+        fmt::format("{}: {}: expected 1 to {} states, found {}", config.where(), key, layers + 1, states.size()));
   }
   for (int64_t& state : states) {
     const int64_t named = state;

@@ -114,8 +114,7 @@ ClipImageConfig picture_rules(const HfConfig& file, const ClipConfig& vision) {
 std::unique_ptr<Processor> load_published_processor(const ModelPlace& place) {
   const HfConfig file = HfConfig::load(place);
   const Config config = read_config(file);
-  ChatParts parts =
-      load_chat_parts(place.folder, config.mistral ? mistral_instruct_template() : vicuna_v1_template());
+  ChatParts parts = load_chat_parts(place.folder, config.mistral ? mistral_instruct_template() : vicuna_v1_template());
   parts.media.kinds[Modality::kImage] = {
       .placeholder = std::string(media_mark(Modality::kImage)),
       .prepare = [rules = picture_rules(file, config.vision)](

@@ -105,8 +105,9 @@ TEST_F(OriginalLlava, ItsTowerIsFoundByEveryWayOfNamingIt) {
 }
 
 TEST_F(OriginalLlava, NamesOfTowersThatAreNoneEndInASentence) {
-  for (const Json& name : {Json("."), Json(".."), Json("/"), Json(std::string("\0a", 2)), Json("a\nb"), Json(std::string(1 << 20, 'x')),
-                           Json(""), Json(nullptr), Json("/dev/null"), Json("config.json")}) {
+  for (const Json& name :
+       {Json("."), Json(".."), Json("/"), Json(std::string("\0a", 2)), Json("a\nb"), Json(std::string(1 << 20, 'x')),
+        Json(""), Json(nullptr), Json("/dev/null"), Json("config.json")}) {
     say("mm_vision_tower", name);
     EXPECT_NE(refusal().find("expected"), std::string::npos) << name.dump().substr(0, 40);
     EXPECT_LT(refusal().size(), 2000U);
@@ -138,13 +139,18 @@ TEST_F(OriginalLlava, ATowerOfAnotherKindOrSizeIsRefusedByKey) {
 }
 
 TEST_F(OriginalLlava, WhatWouldChangeTheNumbersIsRefusedByKey) {
-  const std::pair<const char*, Json> cases[] = {
-      {"mm_projector_type", "resampler"},      {"mm_projector_type", "mlp3x_gelu"},
-      {"mm_projector_type", std::string(1 << 16, 'x')}, {"mm_use_im_start_end", true},
-      {"mm_resampler_type", "perceiver"},      {"mm_patch_merge_type", "spatial_unpad"},
-      {"image_aspect_ratio", "anyres"},        {"image_aspect_ratio", "anyres_max_9"},
-      {"mm_vision_select_layer", 5},           {"mm_vision_select_layer", Json::array({-1, -2})},
-      {"mm_vision_select_feature", "cls"},     {"mm_hidden_size", 0}};
+  const std::pair<const char*, Json> cases[] = {{"mm_projector_type", "resampler"},
+                                                {"mm_projector_type", "mlp3x_gelu"},
+                                                {"mm_projector_type", std::string(1 << 16, 'x')},
+                                                {"mm_use_im_start_end", true},
+                                                {"mm_resampler_type", "perceiver"},
+                                                {"mm_patch_merge_type", "spatial_unpad"},
+                                                {"image_aspect_ratio", "anyres"},
+                                                {"image_aspect_ratio", "anyres_max_9"},
+                                                {"mm_vision_select_layer", 5},
+                                                {"mm_vision_select_layer", Json::array({-1, -2})},
+                                                {"mm_vision_select_feature", "cls"},
+                                                {"mm_hidden_size", 0}};
   const Json before = read_json(model() / "config.json");
   for (const auto& [key, value] : cases) {
     say(key, value);
@@ -160,7 +166,8 @@ TEST_F(OriginalLlava, AnotherProjectorThanTheConfigSaysIsNamed) {
   expect_refused({"model.mm_projector.2", "no block reads it"});
   const HfConfig config = HfConfig::load(model());
   const Model single = family_of(config).build(config);
-  const auto projector = std::ranges::find(single.blocks, "multi_modal_projector", [](const auto& b) { return b->name(); });
+  const auto projector =
+      std::ranges::find(single.blocks, "multi_modal_projector", [](const auto& b) { return b->name(); });
   EXPECT_EQ((*projector)->params().size(), 2U);
 }
 
@@ -231,9 +238,10 @@ TEST_F(OriginalLlava, AnAnswerIsLearntWithTheSpaceBeforeItAndTheTokenThatEndsIt)
   std::ranges::copy_if(row.labels, std::back_inserter(learnt), [](int32_t label) { return label >= 0; });
   EXPECT_EQ(tokenizer.decode(learnt), "Yes.</s> No.</s>");
   // As if the conversation were read at once, which is how the authors read it.
-  std::string whole = "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-                      "helpful, detailed, and polite answers to the user's questions. USER: One? ASSISTANT: Yes.</s>"
-                      "USER: Two? ASSISTANT: No.</s>";
+  std::string whole =
+      "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+      "helpful, detailed, and polite answers to the user's questions. USER: One? ASSISTANT: Yes.</s>"
+      "USER: Two? ASSISTANT: No.</s>";
   EXPECT_EQ(row.input_ids, tokenizer.encode(whole, {.add_special_tokens = true}));
 }
 
@@ -246,7 +254,8 @@ TEST_F(OriginalLlava, MistralIsAskedInItsOwnWay) {
   const Features row = prompt({{.role = "user", .content = "One?"},
                                {.role = "assistant", .content = "Yes."},
                                {.role = "user", .content = "Two?"}});
-  EXPECT_EQ(row.input_ids, tokenizer.encode("[INST] One? [/INST] Yes. </s>[INST] Two? [/INST]", {.add_special_tokens = true}));
+  EXPECT_EQ(row.input_ids,
+            tokenizer.encode("[INST] One? [/INST] Yes. </s>[INST] Two? [/INST]", {.add_special_tokens = true}));
 }
 
 TEST_F(OriginalLlava, PicturesArePaddedOnlyWhereTheConfigSaysSo) {

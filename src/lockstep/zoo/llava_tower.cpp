@@ -49,8 +49,8 @@ HfConfig vision_of(const fs::path& dir) {
   if (type == "clip_vision_model") return config;
   if (type == "clip" && config.has(kOwn)) return config.at(kOwn);
   throw checkpoint_error(
-      fmt::format("{}: model_type: expected clip_vision_model, or clip with a vision_config, found \"{}\"", config.where(),
-                  cut_text(type)),
+      fmt::format("{}: model_type: expected clip_vision_model, or clip with a vision_config, found \"{}\"",
+                  config.where(), cut_text(type)),
       "this folder is no CLIP tower; others are not built");
 }
 
@@ -74,9 +74,7 @@ std::vector<BorrowedTensors> borrowed_tensors(const HfConfig& config) {
   const Tower tower = find_tower(config);
   if (tower.dir.empty()) return {};
   // A tower saved alone may be without the name of the part that it is of a whole CLIP.
-  return {{.dir = tower.dir,
-           .from = {"vision_model.", ""},
-           .to = std::string(kAuthorsTower) + "."}};
+  return {{.dir = tower.dir, .from = {"vision_model.", ""}, .to = std::string(kAuthorsTower) + "."}};
 }
 
 std::vector<std::pair<std::string, std::string>> saved_files(const HfConfig& config, bool whole) {

@@ -33,7 +33,8 @@ struct NotBuilt {
   const char* instead;
 };
 constexpr NotBuilt kNotBuilt[] = {
-    {"LlavaQwenForCausalLM", "a LLaVA-NeXT or OneVision over Qwen", "take a LLaVA 1.5 (its authors' folder or llava-hf's), or another family"},
+    {"LlavaQwenForCausalLM", "a LLaVA-NeXT or OneVision over Qwen",
+     "take a LLaVA 1.5 (its authors' folder or llava-hf's), or another family"},
     {"LlavaMptForCausalLM", "a LLaVA over MPT", "take a LLaVA 1.5 (its authors' folder or llava-hf's)"},
 };
 
@@ -82,9 +83,10 @@ const Family& family_of(const HfConfig& config) {
   const Family& family = by_words(config);
   const std::string tower = config.place().vision_tower.string();
   if (tower.empty() || (family.elsewhere.tensors && !family.elsewhere.tensors(config).empty())) return family;
-  throw usage_error(fmt::format("--vision_tower {}: expected a model whose tower stands in another folder, found {} in {}",
-                                cut_text(tower), family.name, config.where()),
-                    "leave it out: all of this model stands in its folder");
+  throw usage_error(
+      fmt::format("--vision_tower {}: expected a model whose tower stands in another folder, found {} in {}",
+                  cut_text(tower), family.name, config.where()),
+      "leave it out: all of this model stands in its folder");
 }
 
 Weights open_weights(const Family& family, const HfConfig& config) {

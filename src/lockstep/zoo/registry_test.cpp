@@ -43,7 +43,8 @@ int64_t num_params(const Model& model) {
 TEST(Registry, FindsAFamilyByArchitectureModelTypeAndName) {
   EXPECT_EQ(family_of(config_of({{"architectures", {"Qwen2ForCausalLM"}}})).name, "qwen2");
   EXPECT_EQ(family_of(config_of({{"model_type", "llava"}})).name, "llava");
-  EXPECT_EQ(family_of(config_of({{"architectures", {"LlavaLlamaForCausalLM"}}, {"model_type", "llava"}})).name, "llava");
+  EXPECT_EQ(family_of(config_of({{"architectures", {"LlavaLlamaForCausalLM"}}, {"model_type", "llava"}})).name,
+            "llava");
   EXPECT_EQ(family_named("llama").name, "llama");
 }
 

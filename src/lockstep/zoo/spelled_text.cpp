@@ -85,10 +85,8 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
       add_text(pieces, run.text);
     } else {
       check(run.block < blocks.size() && run.token >= 0, "a run of tokens that a block of this medium fills");
-      pieces.push_back({.token = run.token,
-                        .count = run.count,
-                        .block = first + static_cast<int>(run.block),
-                        .apart = run.apart});
+      pieces.push_back(
+          {.token = run.token, .count = run.count, .block = first + static_cast<int>(run.block), .apart = run.apart});
     }
   }
   std::move(blocks.begin(), blocks.end(), std::back_inserter(blocks_));

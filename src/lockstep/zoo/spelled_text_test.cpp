@@ -71,7 +71,8 @@ TEST_F(SpelledText, TextsBesideAMediumThatStandsApartAreReadEachAlone) {
   expected.insert(expected.end(), 2, 0);
   for (const int32_t id : tokenizer_.encode("What")) expected.push_back(id);
   EXPECT_EQ(tokens.ids, expected);
-  EXPECT_NE(tokenizer_.encode("What"), tokenizer_.encode("What", {.continues = true})) << "a case that tells them apart";
+  EXPECT_NE(tokenizer_.encode("What"), tokenizer_.encode("What", {.continues = true}))
+      << "a case that tells them apart";
 }
 
 TEST_F(SpelledText, APlaceholderInTheTextIsNotTakenForAPicture) {
