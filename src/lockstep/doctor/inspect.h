@@ -12,7 +12,8 @@
 namespace lockstep {
 
 /// Keys: folder, family, architectures, dialect, dtypes, parameters (by component), tied_head, files, weight_bytes,
-/// tensors, borrowed_from (where tensors stand in other folders), extra, derived, vocab, tokenizer, processor, chat_template, notices, problems.
+/// tensors, borrowed_from (where tensors stand in other folders), extra, derived, vocab, tokenizer, processor,
+/// chat_template, notices, problems.
 /// `without`: components that would not be built; their parameters count as carried through.
 Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& without = {});
 

@@ -8,8 +8,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/zoo/config_keys.h"
 #include "lockstep/zoo/llava.h"
-#include "lockstep/zoo/read_activation.h"
 #include "lockstep/zoo/read_text_config.h"
 
 namespace lockstep::llava {
@@ -17,12 +17,6 @@ namespace {
 
 constexpr const char* kAuthorsNames[] = {"LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "llava_llama",
                                          "llava_mistral"};
-
-UserError wrong(const HfConfig& config, const std::string& key, const std::string& expected,
-                const std::string& hint = "") {
-  const std::string found = config.json().contains(key) ? cut_text(config.json().at(key).dump()) : "none";
-  return checkpoint_error(fmt::format("{}: {}: expected {}, found {}", config.where(), key, expected, found), hint);
-}
 
 /// Which hidden states of the tower `key` names; negative ones are counted from the last.
 std::vector<int64_t> read_states(const HfConfig& config, const std::string& key, int64_t layers) {
@@ -46,7 +40,7 @@ std::vector<int64_t> read_states(const HfConfig& config, const std::string& key,
 bool read_drops_class_token(const HfConfig& config, const char* key, const char* drops, const char* keeps) {
   const std::string word = config.text(key, drops);
   if (word == drops || word == keeps) return word == drops;
-  throw wrong(config, key, fmt::format("{} or {}", drops, keeps));
+  throw wrong_key(config, key, fmt::format("{} or {}", drops, keeps));
 }
 
 Config read_transformers(const HfConfig& file) {
@@ -66,7 +60,7 @@ void read_projector(const HfConfig& file, Config& config) {
   config.single_layer = type == "linear" || type == "mlp1x_gelu";
   if (type == "linear") config.projector_name = "mm_projector";
   if (!config.single_layer && type != "mlp2x_gelu")
-    throw wrong(file, "mm_projector_type", "mlp2x_gelu, mlp1x_gelu or linear", "this projector is not built");
+    throw wrong_key(file, "mm_projector_type", "mlp2x_gelu, mlp1x_gelu or linear");
   const int64_t hidden = file.size("mm_hidden_size", config.vision.hidden);
   if (hidden == config.vision.hidden) return;
   throw checkpoint_error(
@@ -79,14 +73,14 @@ void read_projector(const HfConfig& file, Config& config) {
 
 void refuse_other_ways(const HfConfig& file) {
   if (file.flag("mm_use_im_start_end", false))
-    throw wrong(file, "mm_use_im_start_end", "false", "pictures between marks of their own are not built");
+    throw wrong_key(file, "mm_use_im_start_end", "false (marks around a picture are not built)");
   if (file.has("mm_resampler_type"))
-    throw wrong(file, "mm_resampler_type", "null", "a resampler before the projector is not built");
+    throw wrong_key(file, "mm_resampler_type", "null (a resampler before the projector is not built)");
   if (file.text("mm_patch_merge_type", "flat") != "flat")
-    throw wrong(file, "mm_patch_merge_type", "flat", "LLaVA-NeXT's pictures in parts are not built");
+    throw wrong_key(file, "mm_patch_merge_type", "flat (LLaVA-NeXT's pictures in parts are not built)");
   const std::string shape = file.text("image_aspect_ratio", "square");
   if (shape != "pad" && shape != "square")
-    throw wrong(file, "image_aspect_ratio", "pad or square", "LLaVA-NeXT's pictures in parts are not built");
+    throw wrong_key(file, "image_aspect_ratio", "pad or square (LLaVA-NeXT's pictures in parts are not built)");
 }
 
 Config read_published(const HfConfig& file) {
@@ -98,7 +92,7 @@ Config read_published(const HfConfig& file) {
   refuse_other_ways(file);
   config.vision = read_clip_config(find_tower(file).vision);
   config.states = read_states(file, "mm_vision_select_layer", config.vision.layers);
-  if (config.states.size() != 1) throw wrong(file, "mm_vision_select_layer", "one layer");
+  if (config.states.size() != 1) throw wrong_key(file, "mm_vision_select_layer", "one layer");
   config.drops_class_token = read_drops_class_token(file, "mm_vision_select_feature", "patch", "cls_patch");
   read_projector(file, config);
   return config;
@@ -116,7 +110,7 @@ bool is_published(const HfConfig& config) {
 
 ClipConfig read_clip_config(const HfConfig& config) {
   const std::string type = config.text("model_type", "clip_vision_model");
-  if (type != "clip_vision_model") throw wrong(config, "model_type", "clip_vision_model");
+  if (type != "clip_vision_model") throw wrong_key(config, "model_type", "clip_vision_model");
   ClipConfig clip;
   clip.hidden = config.size("hidden_size", 768);
   clip.mlp = config.size("intermediate_size", 3072);
@@ -128,7 +122,7 @@ ClipConfig read_clip_config(const HfConfig& config) {
   clip.norm_eps = config.positive("layer_norm_eps", 1e-5);
   clip.activation = read_activation(config, "hidden_act", "quick_gelu");
   if (clip.hidden % clip.heads != 0)
-    throw wrong(config, "hidden_size", fmt::format("a multiple of num_attention_heads {}", clip.heads));
+    throw wrong_key(config, "hidden_size", fmt::format("a multiple of num_attention_heads {}", clip.heads));
   return clip;
 }
 
