@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/model/layers/projector.h"
