@@ -139,7 +139,10 @@ Family llava_family() {
           .fresh_files = llava::fresh_files,
           .typical_row = llava::typical_row,
           .fresh_spread = llava::fresh_spread,
-          .elsewhere = {.tensors = llava::borrowed_tensors, .files = llava::saved_files}};
+          .elsewhere = {.named_by = llava::kTowerName,
+                        .sizes_in = llava::kTowerSizes,
+                        .tensors = llava::borrowed_tensors,
+                        .files = llava::saved_files}};
 }
 
 }  // namespace lockstep

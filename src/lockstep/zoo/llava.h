@@ -19,6 +19,9 @@ namespace lockstep::llava {
 inline constexpr const char* kTower = "vision_tower.vision_model";
 inline constexpr const char* kAuthorsTower = "model.vision_tower.vision_tower.vision_model";
 
+inline constexpr const char* kTowerName = "mm_vision_tower";  // key of config.json: a folder, or a repository
+inline constexpr const char* kTowerSizes = "vision_config";   // key of ours, where a folder holds its tower
+
 struct Config {
   bool published = false;  // under its authors' keys, else transformers'
   TextConfig text;

@@ -66,9 +66,9 @@ void read_projector(const HfConfig& file, Config& config) {
   throw checkpoint_error(
       fmt::format("{}: mm_hidden_size: the projector expects a tower whose hidden_size is {}, found {} in {}",
                   file.where(), hidden, config.vision.hidden, find_tower(file).vision.where()),
-      fmt::format("--vision_tower must be the folder of the tower that the model was trained with: {}",
-                  file.has("mm_vision_tower") ? cut_text(file.json().at("mm_vision_tower").dump())
-                                              : "config.json does not say which"));
+      fmt::format(
+          "--vision_tower must be the folder of the tower that the model was trained with: {}",
+          file.has(kTowerName) ? cut_text(file.json().at(kTowerName).dump()) : "config.json does not say which"));
 }
 
 void refuse_other_ways(const HfConfig& file) {
@@ -103,7 +103,7 @@ Config read_published(const HfConfig& file) {
 bool is_published(const HfConfig& config) {
   auto words = config.texts("architectures");
   words.push_back(config.text("model_type", ""));
-  return config.has("mm_vision_tower") || std::ranges::any_of(words, [](const std::string& word) {
+  return config.has(kTowerName) || std::ranges::any_of(words, [](const std::string& word) {
            return std::ranges::find(kAuthorsNames, word) != std::end(kAuthorsNames);
          });
 }

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/model/key_map.h"
+#include "lockstep/model/safetensors_writer.h"
 #include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/registry.h"
 
@@ -172,10 +173,15 @@ TEST_F(OriginalLlava, AnotherProjectorThanTheConfigSaysIsNamed) {
 }
 
 TEST_F(OriginalLlava, NamesOfBothWritersInOneFolderAreTold) {
-  const fs::path hf = oracle() / "checkpoint";
-  fs::remove(model() / "pytorch_model.bin.index.json");
-  fs::copy(hf / "model.safetensors", model() / "model.safetensors");
-  expect_refused({"the folder mixes the names of \"released\" and"});
+  const Weights weights = Weights::open(model());
+  const std::string theirs = "model.norm.weight", ours = "language_model.model.norm.weight";
+  std::vector<TensorSpec> specs = weights.specs();
+  for (auto& spec : specs) spec.name = spec.name == theirs ? ours : spec.name;
+  SafetensorsWriter writer(model(), specs);  // safetensors come first where a folder has both
+  for (const auto& spec : specs) writer.write(spec.name, weights.read(spec.name == ours ? theirs : spec.name));
+  writer.finish();
+  expect_refused({"model.norm.weight: expected in", ours + " is there",
+                  "the folder mixes the names of \"LLaVA's authors\" and \"released\""});
 }
 
 TEST_F(OriginalLlava, AModelOfOneFolderTakesNoTower) {

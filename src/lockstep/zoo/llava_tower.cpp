@@ -13,9 +13,6 @@ namespace lockstep::llava {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kName = "mm_vision_tower";
-constexpr const char* kOwn = "vision_config";  // of ours: what a saved folder says of the tower in it
-
 bool is_folder(const fs::path& path) {
   std::error_code failure;  // of names that no file can have
   return path.native().find('\0') == std::string::npos && fs::is_directory(path, failure);
@@ -23,7 +20,7 @@ bool is_folder(const fs::path& path) {
 
 /// What mm_vision_tower names, where it is there.
 fs::path named_folder(const HfConfig& config) {
-  const std::string name = config.text(kName, "");
+  const std::string name = config.text(kTowerName, "");
   if (name.empty()) return {};
   const fs::path path = config.folder() / name;  // an absolute one stays as it is
   return is_folder(path) ? path : fs::path();
@@ -44,10 +41,15 @@ fs::path tower_folder(const HfConfig& config) {
 
 /// A tower's config.json is CLIP's vision part alone, or that of a whole CLIP, which has it inside.
 HfConfig vision_of(const fs::path& dir) {
+  if (std::error_code failure; !fs::exists(dir / "config.json", failure)) {
+    throw checkpoint_error(
+        fmt::format("{}: expected the config.json of a CLIP tower, found none", (dir / "config.json").string()),
+        "--vision_tower, or mm_vision_tower of the model's config.json, must be the folder of a tower");
+  }
   HfConfig config = HfConfig::load(dir);
   const std::string type = config.text("model_type", "");
   if (type == "clip_vision_model") return config;
-  if (type == "clip" && config.has(kOwn)) return config.at(kOwn);
+  if (type == "clip" && config.has(kTowerSizes)) return config.at(kTowerSizes);
   throw checkpoint_error(
       fmt::format("{}: model_type: expected clip_vision_model, or clip with a vision_config, found \"{}\"",
                   config.where(), cut_text(type)),
@@ -58,12 +60,12 @@ HfConfig vision_of(const fs::path& dir) {
 
 Tower find_tower(const HfConfig& config) {
   const fs::path dir = tower_folder(config);
-  if (config.has(kOwn)) return {.dir = dir, .vision = config.at(kOwn), .pictures = config.folder()};
+  if (config.has(kTowerSizes)) return {.dir = dir, .vision = config.at(kTowerSizes), .pictures = config.folder()};
   if (!dir.empty()) return {.dir = dir, .vision = vision_of(dir), .pictures = dir};
-  const std::string name = config.has(kName) ? cut_text(config.json().at(kName).dump()) : "";
+  const std::string name = config.has(kTowerName) ? cut_text(config.json().at(kTowerName).dump()) : "";
   throw checkpoint_error(
       fmt::format("{}: {}: expected the folder of the model's vision tower, absolute or seen from {}, found {}",
-                  config.where(), kName, config.folder().string(),
+                  config.where(), kTowerName, config.folder().string(),
                   name.empty() ? "no such key" : name + ", which is not there"),
       fmt::format("download {}, and name its folder: --vision_tower DIR",
                   name.empty() ? "the CLIP tower that the model was trained with" : name));
@@ -81,10 +83,10 @@ std::vector<std::pair<std::string, std::string>> saved_files(const HfConfig& con
   if (!is_published(config)) return {};
   const Tower tower = find_tower(config);
   Json saved = config.json();
-  if (!named_folder(config).empty() && !tower.dir.empty()) saved[kName] = tower.dir.string();  // it moves
+  if (!named_folder(config).empty() && !tower.dir.empty()) saved[kTowerName] = tower.dir.string();  // it moves
   std::vector<std::pair<std::string, std::string>> files;
   if (whole) {
-    saved[kOwn] = tower.vision.json();
+    saved[kTowerSizes] = tower.vision.json();
     const fs::path pictures = tower.pictures / "preprocessor_config.json";
     if (fs::exists(pictures)) files.emplace_back("preprocessor_config.json", read_text(pictures));
   }

@@ -44,6 +44,8 @@ struct Family {
   } unlike = {};
   /// Where a part of the model may stand in a folder of its own (the tower of the original LLaVA).
   struct Elsewhere {
+    std::string named_by = {};  // the key of config.json that names the folder
+    std::string sizes_in = {};  // and the one under which a folder that was saved with the part has its sizes
     /// Which tensors are borrowed of which folder; throws as `build` does.
     std::function<std::vector<BorrowedTensors>(const HfConfig&)> tensors = {};
     /// Files that a saved folder has beside or in place of the model's own, by name: `whole`, where it holds those tensors.
