@@ -3,10 +3,10 @@ of text alone, so that ranks lack what others have. Decoders with windows do, ov
 import json
 import os
 
-from small_job import losses, make_model, png, sft_words, wav
+from small_job import losses, make_model, original_llava, png, sft_words, wav
 from story import Story, main
 
-FAMILIES = (os.environ.get("LOCKSTEP_FAMILIES") or "internvl,minicpm_v_2_6,minicpm_o_2_6,omnilmm,qwen2_5_omni").split(",")  # the others have stories of their own
+FAMILIES = (os.environ.get("LOCKSTEP_FAMILIES") or "llava_original,internvl,minicpm_v_2_6,minicpm_o_2_6,omnilmm,qwen2_5_omni").split(",")  # the others have stories of their own
 VIDEOS = ("qwen2_5_vl", "internvl", "minicpm_v_2_6", "qwen2_5_omni")
 SINGLE = ("omnilmm",)  # one picture a row
 TEXTS = {"mistral": {"sliding_window": 5}, "qwen3": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}}
@@ -43,8 +43,10 @@ def make_rows(folder, family, count=18):
 class Families(Story):
     def train(self, family, stage, ranks, rows=None, **env):
         out = self.folder / f"{family} {rows.stem if rows else ''} {stage} {ranks}"
-        self.lockstep(*sft_words(make_model(self.folder, family) if not (self.folder / family).exists() else self.folder / family,
-                                 rows or make_rows(self.folder, family), out, steps=5, nproc=ranks, deepspeed=stage, save_strategy="no",
+        model = self.folder / ("checkpoint_original" if family == "llava_original" else family)
+        if not model.exists():
+            original_llava(self.folder) if family == "llava_original" else make_model(self.folder, family)
+        self.lockstep(*sft_words(model, rows or make_rows(self.folder, family), out, steps=5, nproc=ranks, deepspeed=stage, save_strategy="no",
                                  per_device_train_batch_size=1, gradient_accumulation_steps=6 // ranks),
                       env={**ENV.get(family, {}), **env}, expect=0)
         return losses(out)

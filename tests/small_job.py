@@ -1,10 +1,11 @@
 """A job that trains in seconds: a tiny random model, rows with and without drawn images, and readers of what a run writes."""
 import json
 import math
+import shutil
 import struct
 import zlib
 
-from story import run
+from story import FIXTURES, run
 
 
 def wav(seconds, pitch=440, rate=16000):
@@ -30,6 +31,15 @@ def make_model(folder, family="llava", dtype="float32"):
     done = run("init", "--family", family, "--size", "tiny", "--torch_dtype", dtype, "--output_dir", folder / family)
     assert done.returncode == 0, done.text
     return folder / family
+
+
+def original_llava(folder):
+    """A tiny LLaVA as its authors publish one, with its tower beside it; returns the model's folder."""
+    for part in ("checkpoint_original", "vision_tower"):
+        shutil.copytree(FIXTURES / "oracle" / "odd" / "llava" / part, folder / part)
+        for file in (folder / part).iterdir():
+            file.chmod(0o644)
+    return folder / "checkpoint_original"
 
 
 def make_rows(folder, count=24, images=True, name="rows.jsonl"):

@@ -26,8 +26,8 @@ SETS = {
 DROPPED = re.compile(r"(single|long|two_images|text_only)/out/(layer_\d+|layer0_.*|vision_.*|inputs_embeds|last_hidden_state)"
                      r"|batch/out/(layer_[1-9]\d*|layer0_.*)|.*/out/grad:(model\.embed_tokens|lm_head)\.weight")
 # More that a set can do without, and what it keeps in spite of DROPPED (the gradient of a tied head).
-ALSO_DROPPED = {"seed1/llava": r".*patch_embedding\.weight|two_images/out/logits|batch/out/(layer_0|vision_layer_0|vision_embeddings)",
-                "seed1/qwen2": r"batch/out/layer_0", "odd/llama": r"single/.*", "odd/llava": r"two_images/out/logits|batch/out/layer_0",
+ALSO_DROPPED = {"seed1/llava": r".*patch_embedding\.weight|two_images/out/logits|batch/out/(layer_0|vision_layer_0|vision_embeddings)|original_.*",
+                "seed1/qwen2": r"batch/out/layer_0", "odd/llama": r"single/.*", "odd/llava": r"(two_images|original_mixed)/out/logits|batch/out/layer_0",
                 "odd/internvl": r"opengvlab_mixed/out/logits|(batch|mixed)/out/(layer_\d+|inputs_embeds|last_hidden_state)|mixed/out/(logits|vision_.*)|single/.*|text_only/.*",
                 "odd/mistral": r"batch/out/(logits|layer_0|inputs_embeds)|long/out/logits",
                 "odd/qwen3": r"batch/out/(logits|layer_0|inputs_embeds)",
@@ -46,6 +46,9 @@ KEPT = {"odd/mistral": r"long/out/last_hidden_state",
         "seed1/llava": r"two_images/out/last_hidden_state", "odd/llava": r"two_images/out/last_hidden_state",
         "seed1/qwen2": r"batch/out/grad:model\.embed_tokens\.weight"}
 
+# Folders and files that a set can do without.
+LEFT_OUT = {"seed1/llava": ("checkpoint_original", "vision_tower", "media/square.png", "media/tall.png", "media/wide.jpg")}
+
 # Of sound a little of each kind; files of which nothing is kept go too.
 AUDIO_KEPT = (r"(mono_8k_8bit\.wav|stereo_44k1\.(flac|mp3))/resampled|stereo_44k1\.flac/mel_128(_pad)?|stereo_44k1\.mp3/mel_80(_pad)?"
               r"|(mono_8k_8bit\.wav|mono_16k\.mp3|stereo_44k1\.ogg|mono_48k_opus\.ogg)/alone_80|[^/]*_(8bit\.wav|opus\.ogg|16k\.mp3)/frames")
@@ -63,6 +66,10 @@ def shrink(folder, name):
     keep = {n: t for n, t in tensors.items() if is_kept(n)}
     save_file(keep, folder / "reference.safetensors", metadata={"format": "pt"})
     shutil.rmtree(folder / "checkpoint_no_talker", ignore_errors=True)      # the same weights once more
+    for part in LEFT_OUT.get(name, ()):
+        shutil.rmtree(folder / part) if (folder / part).is_dir() else (folder / part).unlink()
+    if "rows" in meta:
+        meta["rows"] = {n: rows for n, rows in meta["rows"].items() if f"{n}/in/input_ids" in keep}
     for clip in (folder / "audio").glob("*"):
         if not any(tensor.startswith(clip.name + "/") for tensor in keep):
             clip.unlink()

@@ -16,7 +16,7 @@ namespace lockstep {
 const char* const inspect_summary = "say what a checkpoint folder holds and whether all of it can be used";
 
 int run_inspect(const Words& args, const Host& /*host*/) {
-  std::string dir;
+  std::string dir, vision_tower;
   std::vector<std::string> no_build;
   bool as_json = false, verify = true;
   CLI::App app(inspect_summary, "lockstep inspect");
@@ -24,12 +24,14 @@ int run_inspect(const Words& args, const Host& /*host*/) {
       "Example:\n  lockstep inspect my-model\nReads headers only, and all bytes of "
       "weights that have hashes beside them, as lockstep saves them (--verify false leaves that out).");
   app.add_option("DIR", dir, "folder with config.json and weights")->required();
+  app.add_option("--vision_tower", vision_tower,
+                 "folder of the tower, where the model keeps none (LLaVA's own folders)");
   app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
   app.add_option("--verify", verify, "compare weights with the hashes of lockstep_manifest.json, where there is one")
       ->capture_default_str();
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
-  Json report = inspect_checkpoint(dir, components_from("--no_build", no_build));
+  Json report = inspect_checkpoint({dir, vision_tower}, components_from("--no_build", no_build));
   if (verify && report.contains("files")) {
     std::vector<std::string> names;
     for (const auto& file : report["files"]) names.push_back(file["name"].get<std::string>());

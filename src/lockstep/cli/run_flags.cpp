@@ -63,10 +63,12 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
       ->group(group);
 }
 
-}  // namespace
-
-void add_run_flags(CLI::App& app, RunFlags& flags) {
+void add_model_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model,--model_id_or_path", flags.given.model, "checkpoint folder")->required()->group("Model");
+  app.add_option(
+         "--vision_tower", flags.given.vision_tower,
+         "folder of the vision tower, where the model keeps none (LLaVA's own folders; default: mm_vision_tower)")
+      ->group("Model");
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")
       ->group("Model");
@@ -80,6 +82,12 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
                  "components that are not built: they hold no byte, rows that need them are refused, and a checkpoint "
                  "keeps their tensors as they are (vision)")
       ->group("Model");
+}
+
+}  // namespace
+
+void add_run_flags(CLI::App& app, RunFlags& flags) {
+  add_model_flags(app, flags);
   app.add_option("--deepspeed", flags.deepspeed,
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");

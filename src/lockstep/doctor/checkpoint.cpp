@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kCheck = "checkpoint";
 
 CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& without) {
-  parts.config.emplace(HfConfig::load(parts.dir));
+  parts.config.emplace(HfConfig::load(parts.place));
   parts.family = &family_of(*parts.config);
   Model model = parts.family->build(*parts.config);
   leave_out(model, without);
@@ -30,10 +30,15 @@ CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& w
 
 /// Each file's header was read, and its size is what the header says.
 CheckResults look_at_files(CheckpointParts& parts) {
-  parts.weights.emplace(Weights::open(parts.dir));
-  return {fine("files", fmt::format("{} with {} tensors, {}, complete",
+  const fs::path& dir = parts.place.folder;
+  parts.weights.emplace(parts.family != nullptr ? open_weights(*parts.family, *parts.config) : Weights::open(dir));
+  const int64_t borrowed = parts.weights->borrowed_bytes();
+  return {fine("files", fmt::format("{} with {} tensors, {}{}, complete",
                                     parts.files() == 1 ? "1 file" : fmt::format("{} files", parts.files()),
-                                    parts.weights->specs().size(), format_bytes(parts.weights->total_bytes())))};
+                                    parts.weights->specs().size(), format_bytes(parts.weights->total_bytes()),
+                                    borrowed == 0 ? ""
+                                                  : fmt::format(" ({} of it from {})", format_bytes(borrowed),
+                                                                parts.weights->borrowed_from().front().string())))};
 }
 
 CheckResults look_at_tensors(const CheckpointParts& parts) {
@@ -49,14 +54,14 @@ CheckResults look_at_tensors(const CheckpointParts& parts) {
 }
 
 CheckResults look_at_tokenizer(const CheckpointParts& parts) {
-  const int64_t tokens = Tokenizer::load(parts.dir).vocab_size();
+  const int64_t tokens = Tokenizer::load(parts.place.folder).vocab_size();
   if (!parts.model) return {fine("tokenizer", fmt::format("{} tokens", tokens))};
   return {judge_vocabulary(tokens, parts.model->dims.vocab)};
 }
 
 CheckResults look_at_template(const CheckpointParts& parts) {
   try {
-    (void)ChatTemplate::load(parts.dir);
+    (void)ChatTemplate::load(parts.place.folder);
   } catch (const Error& error) {
     return {warning("chat template", error.message(),
                     "copy chat_template.jinja (or tokenizer_config.json) from the model's page")};
@@ -76,8 +81,9 @@ CheckResult judge_vocabulary(int64_t tokens, int64_t rows) {
                  ExitCode::kCheckpoint);
 }
 
-CheckpointParts examine_checkpoint(const fs::path& dir, const std::set<Component>& without, CheckReport& report) {
-  CheckpointParts parts{.dir = dir};
+CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Component>& without, CheckReport& report) {
+  const fs::path& dir = place.folder;
+  CheckpointParts parts{.place = place};
   const auto look = [&](const char* name, const std::function<CheckResults()>& at) { report.run(kCheck, name, at); };
   look("folder", [&]() -> CheckResults {
     if (fs::is_directory(dir)) return {};
@@ -95,7 +101,7 @@ CheckpointParts examine_checkpoint(const fs::path& dir, const std::set<Component
     return parts;
   }
   look("processor", [&]() -> CheckResults {
-    (void)parts.family->processor(dir);
+    (void)parts.family->processor(place);
     return {fine("processor", "text and media can be prepared")};
   });
   look("chat template", [&] { return look_at_template(parts); });

@@ -18,7 +18,7 @@ namespace lockstep {
 
 /// What could be opened; the rest is empty.
 struct CheckpointParts {
-  std::filesystem::path dir;
+  ModelPlace place;
   std::optional<HfConfig> config;
   const Family* family = nullptr;
   std::optional<Model> model;
@@ -31,8 +31,7 @@ struct CheckpointParts {
 
 /// Adds its results under "checkpoint": config, files, tensors, tokenizer, processor, chat template. `without`:
 /// components that are not built, whose tensors may be missing.
-CheckpointParts examine_checkpoint(const std::filesystem::path& dir, const std::set<Component>& without,
-                                   CheckReport& report);
+CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Component>& without, CheckReport& report);
 
 /// Pure: tokens of the tokenizer against rows of the embedding.
 CheckResult judge_vocabulary(int64_t tokens, int64_t rows);

@@ -22,7 +22,7 @@ const CheckResult* named(const CheckReport& report, const std::string& name) {
 
 TEST(ExamineCheckpoint, AFolderThatIsNotThereIsOneFailure) {
   CheckReport report;
-  const auto parts = examine_checkpoint("no/such/folder", {}, report);
+  const auto parts = examine_checkpoint(std::filesystem::path("no/such/folder"), {}, report);
   ASSERT_EQ(report.results().size(), 1U);
   EXPECT_EQ(report.code(), ExitCode::kCheckpoint);
   EXPECT_FALSE(parts.whole());

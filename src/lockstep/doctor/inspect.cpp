@@ -67,6 +67,7 @@ void look_at_weights(const fs::path& dir, const Weights& weights, Json& report) 
   for (const auto& file : weights.files()) {
     report["files"].push_back({{"name", file}, {"bytes", static_cast<int64_t>(fs::file_size(dir / file))}});
   }
+  for (const auto& other : weights.borrowed_from()) report["borrowed_from"].push_back(other.string());
   report["tensors"] = weights.specs().size();
   report["weight_bytes"] = weights.total_bytes();
 }
@@ -127,7 +128,8 @@ std::string line(const std::string& name, const std::string& value) { return fmt
 
 }  // namespace
 
-Json inspect_checkpoint(const fs::path& dir, const std::set<Component>& without) {
+Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& without) {
+  const fs::path& dir = place.folder;
   if (!fs::is_directory(dir)) {
     throw checkpoint_error(
         fmt::format("{}: expected the folder of a checkpoint, found {}", dir.string(), found_for_folder(dir)),
@@ -139,14 +141,14 @@ Json inspect_checkpoint(const fs::path& dir, const std::set<Component>& without)
   std::optional<Weights> weights;
   const Family* family = nullptr;
   look(report, "config", [&] {
-    config.emplace(HfConfig::load(dir));
+    config.emplace(HfConfig::load(place));
     report["architectures"] = config->texts("architectures");
     name_unsupported(*config, report);
     family = &family_of(*config);
     report["family"] = family->name;
   });
   look(report, "weights", [&] {
-    weights.emplace(Weights::open(dir));
+    weights.emplace(family != nullptr ? open_weights(*family, *config) : Weights::open(dir));
     look_at_weights(dir, *weights, report);
   });
   if (family != nullptr && weights) {
@@ -156,7 +158,7 @@ Json inspect_checkpoint(const fs::path& dir, const std::set<Component>& without)
   report["processor"] = false;
   if (family != nullptr && family->processor) {
     look(report, "processor", [&] {
-      (void)family->processor(dir);
+      (void)family->processor(place);
       report["processor"] = true;
     });
   }
@@ -189,6 +191,8 @@ std::string inspect_text(const Json& report) {
       out += line("file",
                   fmt::format("{} {}", file["name"].get<std::string>(), format_bytes(file["bytes"].get<int64_t>())));
     }
+    for (const auto& other : report.value("borrowed_from", Json::array()))
+      out += line("tower", other.get<std::string>());
     out += line("weights", fmt::format("{} tensors, {}", report["tensors"].get<int64_t>(),
                                        format_bytes(report["weight_bytes"].get<int64_t>())));
   }

@@ -7,13 +7,15 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/model/block.h"
+#include "lockstep/model/model_place.h"
 
 namespace lockstep {
 
 /// Keys: folder, family, architectures, dialect, dtypes, parameters (by component), tied_head, files, weight_bytes,
-/// tensors, extra, derived, vocab, tokenizer, processor, chat_template, notices, problems.
+/// tensors, borrowed_from (where tensors stand in other folders), extra, derived, vocab, tokenizer, processor,
+/// chat_template, notices, problems.
 /// `without`: components that would not be built; their parameters count as carried through.
-Json inspect_checkpoint(const std::filesystem::path& dir, const std::set<Component>& without = {});
+Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& without = {});
 
 /// The same for people.
 std::string inspect_text(const Json& report);

@@ -40,10 +40,10 @@ std::optional<int64_t> as_integer(const Json& value) {
 
 }  // namespace
 
-HfConfig HfConfig::load(const std::filesystem::path& dir) {
-  const auto path = dir / "config.json";
+HfConfig HfConfig::load(const ModelPlace& place) {
+  const auto path = place.folder / "config.json";
   HfConfig config(read_json(path), path.string());
-  config.folder_ = dir;
+  config.place_ = place;
   return config;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/json.h"
+#include "lockstep/model/model_place.h"
 
 namespace lockstep {
 
@@ -27,7 +28,7 @@ struct SizeRange {
 
 class HfConfig {
  public:
-  static HfConfig load(const std::filesystem::path& dir);  // dir/config.json; throws UserError(kCheckpoint)
+  static HfConfig load(const ModelPlace& place);  // config.json of its folder; throws UserError(kCheckpoint)
   HfConfig(Json value, std::string where);
   ~HfConfig();
   HfConfig(const HfConfig&);
@@ -46,13 +47,14 @@ class HfConfig {
   std::vector<int64_t> integers(const std::string& key) const;   // a number counts as a list of one
 
   const Json& json() const;
-  const std::string& where() const { return where_; }              // "config.json text_config"
-  const std::filesystem::path& folder() const { return folder_; }  // that load() read it from; else empty
+  const std::string& where() const { return where_; }                    // "config.json text_config"
+  const std::filesystem::path& folder() const { return place_.folder; }  // that load() read it from; else empty
+  const ModelPlace& place() const { return place_; }
 
  private:
   std::shared_ptr<const Json> value_;
   std::string where_;
-  std::filesystem::path folder_;
+  ModelPlace place_;
 };
 
 }  // namespace lockstep

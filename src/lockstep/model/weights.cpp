@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/mapped_file.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/model/safetensors_header.h"
 #include "lockstep/model/stored_tensor.h"
 #include "lockstep/model/torch_file.h"
@@ -28,7 +29,9 @@ struct Weights::Impl {
     size_t file, tensor;
   };
   fs::path dir;
-  std::vector<File> files;
+  std::vector<File> files;  // borrowed ones last
+  size_t own_files = 0;
+  std::vector<fs::path> borrowed_from;
   std::unordered_map<std::string, Place> places;
 
   void add(const fs::path& path) {
@@ -44,6 +47,19 @@ struct Weights::Impl {
                              "remove the copy that is not meant");
     }
     files.push_back({std::move(map), std::move(tensors)});
+    ++own_files;
+  }
+
+  /// Of another folder's file those tensors whose names begin with `from`.
+  void lend(File file, const std::string& from, const std::string& to) {
+    std::erase_if(file.tensors, [&](const StoredTensor& one) { return !one.spec.name.starts_with(from); });
+    if (file.tensors.empty()) return;
+    for (size_t i = 0; i < file.tensors.size(); ++i) {
+      std::string& name = file.tensors[i].spec.name;
+      name = to + name.substr(from.size());
+      places.emplace(name, Place{files.size(), i});
+    }
+    files.push_back(std::move(file));
   }
 
   void add_all(const WeightFiles& found) {
@@ -83,6 +99,33 @@ Weights Weights::open(const fs::path& dir) {
   return Weights(std::move(impl));
 }
 
+void Weights::borrow(const BorrowedTensors& part) {
+  const auto begins = [](const std::string& beginning) {
+    return [&beginning](const auto& place) { return place.first.starts_with(beginning); };
+  };
+  if (std::ranges::any_of(impl_->places, begins(part.to))) return;
+  Weights other = open(part.dir);
+  const auto from = std::ranges::find_if(part.from, [&](const std::string& beginning) {
+    return std::ranges::any_of(other.impl_->places, begins(beginning));
+  });
+  if (from == part.from.end()) {
+    throw checkpoint_error(fmt::format("{}: expected tensors whose names begin with {}, found none of {}",
+                                       part.dir.string(), join(part.from, " or "), other.impl_->places.size()),
+                           fmt::format("{}… of the model are read from this folder: is it another model's?", part.to));
+  }
+  for (auto& file : other.impl_->files) impl_->lend(std::move(file), *from, part.to);
+  impl_->borrowed_from.push_back(part.dir);
+}
+
+bool Weights::is_borrowed(const std::string& key) const {
+  const auto at = impl_->places.find(key);
+  return at != impl_->places.end() && at->second.file >= impl_->own_files;
+}
+
+bool Weights::borrows() const { return !impl_->borrowed_from.empty(); }
+
+const std::vector<fs::path>& Weights::borrowed_from() const { return impl_->borrowed_from; }
+
 const TensorSpec* Weights::find(const std::string& key) const {
   const auto at = impl_->places.find(key);
   return at == impl_->places.end() ? nullptr : &impl_->stored(at->second).spec;
@@ -97,12 +140,13 @@ std::vector<TensorSpec> Weights::specs() const {
 }
 
 std::string Weights::file_of(const std::string& key) const {
-  return impl_->files[impl_->place(key).file].map.path().filename().string();
+  const fs::path& path = impl_->files[impl_->place(key).file].map.path();
+  return is_borrowed(key) ? path.string() : path.filename().string();
 }
 
 std::vector<std::string> Weights::files() const {
   std::vector<std::string> out;
-  for (const auto& file : impl_->files) out.push_back(file.map.path().filename().string());
+  for (size_t i = 0; i < impl_->own_files; ++i) out.push_back(impl_->files[i].map.path().filename().string());
   return out;
 }
 
@@ -111,6 +155,14 @@ const fs::path& Weights::dir() const { return impl_->dir; }
 int64_t Weights::total_bytes() const {
   int64_t total = 0;
   for (const auto& [key, place] : impl_->places) total += impl_->stored(place).spec.bytes();
+  return total;
+}
+
+int64_t Weights::borrowed_bytes() const {
+  int64_t total = 0;
+  for (const auto& [key, place] : impl_->places) {
+    if (place.file >= impl_->own_files) total += impl_->stored(place).spec.bytes();
+  }
   return total;
 }
 

@@ -2,7 +2,7 @@
 // memory-mapped, read by slices.
 //
 // Example:
-//   const Weights weights = Weights::open(dir);
+//   const Weights weights = Weights::open(dir);                 // and weights.borrow({tower, {"vision_model."}, "…"})
 //   weights.read("model.norm.weight", out);                     // whole tensor, converted to out's dtype
 //   weights.read_flat("lm_head.weight", 4096, slice);           // elements [4096, 4096 + slice.numel())
 #pragma once
@@ -17,27 +17,41 @@
 
 namespace lockstep {
 
+/// Tensors of another folder, under names of the model's files.
+struct BorrowedTensors {
+  std::filesystem::path dir;
+  std::vector<std::string> from;  // beginnings of their names there: the first with which any begins
+  std::string to;                 // what stands in its place here
+};
+
 class Weights {
  public:
   /// `dir`: a folder, or one .safetensors or .bin file. Reads headers only; safetensors come first where a folder has
   /// both. Throws UserError(kCheckpoint): missing, truncated (bytes expected and found), overlapping, bad JSON, an index
   /// naming a tensor or file that is not there, a pickle that speaks of more than tensors.
   static Weights open(const std::filesystem::path& dir);
+  /// Takes tensors of another folder in, mapped and read as our own, unless names of our own begin with `to` already.
+  /// Throws as open() does, and where no name there begins as asked.
+  void borrow(const BorrowedTensors& part);
+  bool is_borrowed(const std::string& key) const;
+  bool borrows() const;  // anything
   ~Weights();
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;
 
   const TensorSpec* find(const std::string& key) const;  // nullptr when absent; key as in the file
   std::vector<TensorSpec> specs() const;                 // all, in the order of the files
-  std::string file_of(const std::string& key) const;
+  std::string file_of(const std::string& key) const;     // its name; of a borrowed tensor the whole path
 
   /// Copies elements [begin, begin + out.numel()) of the flattened tensor into `out` (contiguous, host), converting the
   /// dtype.
   void read_flat(const std::string& key, int64_t begin, const Tensor& out) const;
   Tensor read(const std::string& key) const;  // whole, in the file's dtype
   int64_t total_bytes() const;                // of tensors, without headers; shared bytes count for each
-  std::vector<std::string> files() const;     // names in the folder
+  int64_t borrowed_bytes() const;             // of these
+  std::vector<std::string> files() const;     // names in the folder, without borrowed ones
   const std::filesystem::path& dir() const;   // where config.json stands
+  const std::vector<std::filesystem::path>& borrowed_from() const;  // the other folders
 
  private:
   struct Impl;

@@ -114,6 +114,50 @@ TEST_F(WeightsTest, ShardsGetAnIndexAndAreFoundAgain) {
             "download is not complete");
 }
 
+TEST_F(WeightsTest, TensorsOfAnotherFolderAreReadUnderNamesOfOurs) {
+  const fs::path other = dir_ / "tower";
+  fs::create_directories(other);
+  SafetensorsWriter ours(dir_, {{"model.a", Dtype::kF32, {2}}});
+  ours.write("model.a", full({2}, 1.0, Dtype::kF32));
+  ours.finish();
+  SafetensorsWriter theirs(other,
+                           {{"vision_model.x.w", Dtype::kBF16, {2, 2}},
+                            {"vision_model.y", Dtype::kF32, {3}},
+                            {"text_model.w", Dtype::kF32, {5}}},
+                           {.max_shard_bytes = 12});
+  theirs.write("vision_model.x.w", full({2, 2}, 2.0, Dtype::kF32));
+  theirs.write("vision_model.y", full({3}, 3.0, Dtype::kF32));
+  theirs.write("text_model.w", full({5}, 4.0, Dtype::kF32));
+  theirs.finish();
+
+  Weights weights = Weights::open(dir_);
+  EXPECT_FALSE(weights.borrows());
+  weights.borrow({other, {"vision_model.", ""}, "model.tower."});
+  EXPECT_EQ(weights.borrowed_from(), std::vector<fs::path>{other});
+  EXPECT_EQ(weights.specs().size(), 3U);
+  EXPECT_EQ(weights.find("text_model.w"), nullptr);
+  EXPECT_EQ(*weights.find("model.tower.x.w"), (TensorSpec{"model.tower.x.w", Dtype::kBF16, {2, 2}}));
+  EXPECT_EQ(floats(weights.read("model.tower.x.w")), std::vector<float>(4, 2.0F));
+  const Tensor slice = empty({2}, Dtype::kF32);
+  weights.read_flat("model.tower.y", 1, slice);
+  EXPECT_EQ(floats(slice), std::vector<float>(2, 3.0F));
+  EXPECT_TRUE(weights.is_borrowed("model.tower.y"));
+  EXPECT_FALSE(weights.is_borrowed("model.a"));
+  EXPECT_EQ(weights.files(), std::vector<std::string>{"model.safetensors"});
+  EXPECT_EQ(fs::path(weights.file_of("model.tower.y")).parent_path(), other);
+  EXPECT_EQ(weights.total_bytes(), 8 + 8 + 12);
+  EXPECT_EQ(weights.borrowed_bytes(), 8 + 12);
+
+  Weights whole = Weights::open(dir_);
+  whole.borrow({other, {"encoder.", ""}, "model.tower."});
+  EXPECT_NE(whole.find("model.tower.text_model.w"), nullptr) << "the first beginning that any name has";
+  Weights own = Weights::open(dir_);
+  own.borrow({other, {"vision_model."}, "model."});
+  EXPECT_FALSE(own.borrows()) << "names that begin so are here already";
+  EXPECT_THROW(own.borrow({other, {"audio."}, "b."}), UserError);
+  EXPECT_THROW(own.borrow({dir_ / "none", {""}, "b."}), UserError);
+}
+
 TEST_F(WeightsTest, AnIndexThatLiesIsNamed) {
   put("x.safetensors", file_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2));
   put("model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors", "b": "x.safetensors"}})");

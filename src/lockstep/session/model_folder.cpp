@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-ModelFolder::ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without, bool audio_output)
-    : path(dir), config(HfConfig::load(dir)), family(family_of(config)), model(family.build(config)) {
+ModelFolder::ModelFolder(const ModelPlace& place, const std::set<Component>& without, bool audio_output)
+    : path(place.folder), config(HfConfig::load(place)), family(family_of(config)), model(family.build(config)) {
   leave_out(model, without);
   if (!audio_output) leave_out_speech(model);
 }
@@ -21,12 +21,22 @@ bool ModelFolder::sees() const {
 }
 
 std::unique_ptr<Processor> ModelFolder::processor() const {
-  auto whole = limited_to_positions(family.processor(path),
+  auto whole = limited_to_positions(family.processor(config.place()),
                                     {.positions = model.dims.max_positions, .ends = model.dims.positions_end});
   const Modalities unread = unread_media(model);
   if (unread.empty()) return whole;
   const std::string expected = sees() ? "a row without " + unread.names() : "a row of text alone";
   return without_media(std::move(whole), unread, {.expected = expected, .reason = left_out_reason(model)});
+}
+
+SideFiles ModelFolder::side_files(bool whole) const {
+  SideFiles files = read_side_files(path);
+  if (!family.elsewhere.files) return files;
+  for (auto& [name, text] : family.elsewhere.files(config, whole)) {
+    std::erase_if(files, [&](const SideFile& file) { return file.name == name; });
+    files.push_back({name, std::move(text)});
+  }
+  return files;
 }
 
 Dtype ModelFolder::dtype_of_config() const {

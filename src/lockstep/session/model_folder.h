@@ -8,6 +8,7 @@
 #include "lockstep/data/processor.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/model.h"
+#include "lockstep/state/side_files.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
@@ -15,8 +16,7 @@ namespace lockstep {
 struct ModelFolder {
   /// `without`: components that are not built; `audio_output`: nor is what speaks, where it is false. Throws
   /// UserError(kCheckpoint, kUsage).
-  explicit ModelFolder(const std::filesystem::path& dir, const std::set<Component>& without = {},
-                       bool audio_output = true);
+  explicit ModelFolder(const ModelPlace& place, const std::set<Component>& without = {}, bool audio_output = true);
 
   std::filesystem::path path;
   HfConfig config;
@@ -25,6 +25,8 @@ struct ModelFolder {
   Dtype dtype_of_config() const;
   bool sees() const;                             // a tower is built
   std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
+  /// What a checkpoint of it has beside the weights; `whole`: they hold what is borrowed of another folder as well.
+  SideFiles side_files(bool whole) const;
 };
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "lockstep/comm/setup.h"     // Transport
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/model/block.h"
+#include "lockstep/model/model_place.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/spec.h"
@@ -40,6 +41,7 @@ enum class CommFigures { kOff, kKind, kFull };
 
 struct RunOptions {
   std::filesystem::path model;
+  std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
   ZeroStage zero;               // zero3: alone it costs nothing, among several ranks it needs the least memory
   std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
   std::set<Component> without;  // components that are not built
@@ -58,6 +60,7 @@ struct RunOptions {
   bool deterministic = false;  // the same bits from the same work on GPUs, at some speed; the CPU gives them anyway
   bool force = false;          // begin even where memory or disk are predicted not to suffice
 
+  ModelPlace place() const { return {model, vision_tower}; }
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;
 };

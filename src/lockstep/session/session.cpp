@@ -45,14 +45,19 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
       notices_.push_back(fmt::format("--memory_limit {} leaves {} for tensors: the process holds the rest already",
                                      format_bytes(asked), format_bytes(options_.placement.memory_limit)));
     }
-    folder_ = std::make_unique<ModelFolder>(options_.model, options_.without, options_.audio_output);
+    folder_ = std::make_unique<ModelFolder>(options_.place(), options_.without, options_.audio_output);
     for (auto& told : unheeded_variables(options_.variables, folder_->family)) notices_.push_back(std::move(told));
-    weights_ = std::make_unique<Weights>(Weights::open(options_.model));
+    weights_ = std::make_unique<Weights>(open_weights(folder_->family, folder_->config));
     if (options_.verify && job_.reports()) verify_files(weights_->dir(), weights_->files());
+    if (!options_.vision_tower.empty() && !weights_->borrows()) {
+      notices_.push_back(fmt::format("--vision_tower {}: its weights are not read, {} holds a tower itself",
+                                     options_.vision_tower.string(), options_.model.string()));
+    }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     processor_ = folder_->processor();
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
     fingerprint_ = model_fingerprint(options_.model);
+    for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);
   });
 }
 

@@ -31,18 +31,23 @@ std::optional<std::string> tied_owner(const Model& model) {
   return std::nullopt;
 }
 
-Places places_of(const ModelSource& source, const Plan& plan) {
-  Places places;
-  std::set<std::string> owned;  // names on disk
+/// visit(parameter's tensor, whether it is trained)
+void for_each_tensor(const Plan& plan, const std::function<void(const ParamSource&, bool)>& visit) {
   for (const auto& unit : plan.units) {
     for (const auto& placed : unit.params) {
-      for (const auto& part : placed.spec.sources) {
-        const StoredPart stored = source.keys.on_disk(part.key);
-        owned.insert(stored.name);
-        places[part.key].push_back(stored);
-      }
+      for (const auto& part : placed.spec.sources) visit(part, unit.trainable);
     }
   }
+}
+
+Places places_of(const ModelSource& source, const Plan& plan, bool with_borrowed) {
+  Places places;
+  std::set<std::string> owned;  // names on disk
+  for_each_tensor(plan, [&](const ParamSource& part, bool) {
+    const StoredPart stored = source.keys.on_disk(part.key);
+    owned.insert(stored.name);
+    if (with_borrowed || !source.weights.is_borrowed(stored.name)) places[part.key].push_back(stored);
+  });
   const auto tied = tied_owner(source.model);
   for (const auto& spec : source.weights.specs()) {
     if (tied && !owned.contains(spec.name) && spec.name.ends_with("lm_head.weight"))
@@ -54,7 +59,10 @@ Places places_of(const ModelSource& source, const Plan& plan) {
 /// Everything that rank 0 does; the first error is kept, because the other ranks still need it in their gathers.
 class WeightsFile {
  public:
-  WeightsFile(const ModelSource& source, const Plan& plan) : source_(source), places_(places_of(source, plan)) {
+  WeightsFile(const ModelSource& source, const Plan& plan)
+      : source_(source),
+        saves_borrowed_(saves_borrowed(source, plan)),
+        places_(places_of(source, plan, saves_borrowed_)) {
     for (const auto& [key, places] : places_) {
       for (const auto& place : places) of_model_.insert(place.name);
     }
@@ -63,6 +71,7 @@ class WeightsFile {
   void open(Dtype dtype, int64_t max_shard_bytes, const fs::path& dir) {
     attempt([&] {
       std::vector<TensorSpec> specs = source_.weights.specs();
+      std::erase_if(specs, [&](const auto& one) { return !saves_borrowed_ && source_.weights.is_borrowed(one.name); });
       for (auto& spec : specs) {
         if (of_model_.contains(spec.name)) {
           spec.dtype = dtype;
@@ -76,7 +85,9 @@ class WeightsFile {
   }
   void write(const ParamSource& part, const Tensor& value) {
     attempt([&] {
-      for (const auto& place : places_.at(part.key)) write_part(*writer_, place, value);
+      const auto places = places_.find(part.key);
+      if (places == places_.end()) return;  // it stays in the folder that it is borrowed of
+      for (const auto& place : places->second) write_part(*writer_, place, value);
     });
   }
   void finish() {
@@ -98,6 +109,7 @@ class WeightsFile {
   }
 
   const ModelSource& source_;
+  bool saves_borrowed_;
   Places places_;
   std::set<std::string> of_model_;  // names on disk
   std::vector<std::string> carried_;
@@ -106,6 +118,14 @@ class WeightsFile {
 };
 
 }  // namespace
+
+bool saves_borrowed(const ModelSource& source, const Plan& plan) {
+  bool any = false;
+  for_each_tensor(plan, [&](const ParamSource& part, bool trained) {
+    any = any || (trained && source.weights.is_borrowed(source.keys.on_disk(part.key).name));
+  });
+  return any;
+}
 
 void write_weights(const ModelSource& source, ParamStore& store, Communicator& comm, Dtype dtype,
                    int64_t max_shard_bytes, const fs::path& dir) {

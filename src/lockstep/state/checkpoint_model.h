@@ -16,8 +16,11 @@ struct ModelSource {
   const KeyMap& keys;
 };
 
+/// Whether tensors that the source borrows of another folder are saved with the others: where any of them is trained.
+bool saves_borrowed(const ModelSource& source, const Plan& plan);
+
 /// Writes every tensor of the source: those of the model from the store as `dtype`, a stored tied head from the
-/// tensor that it is tied to, all others as they are. Files on rank 0 only; collective. Errors of writing come back as
+/// tensor that it is tied to, all others as they are; what is borrowed as saves_borrowed() says. Files on rank 0 only; collective. Errors of writing come back as
 /// an exception on rank 0 after all gathers are done, so that no rank waits.
 void write_weights(const ModelSource& source, ParamStore& store, Communicator& comm, Dtype dtype,
                    int64_t max_shard_bytes, const std::filesystem::path& dir);

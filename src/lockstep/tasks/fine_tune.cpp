@@ -240,7 +240,7 @@ void FineTuneRun::make_trainer() {
   }
   source_ = std::make_unique<ModelSource>(ModelSource{s.model(), s.weights(), s.keys()});
   together(job_.control(), "reading the model's files", [&] {
-    if (job_.reports()) side_files_ = read_side_files(s.folder().path);
+    if (job_.reports()) side_files_ = s.folder().side_files(saves_borrowed(*source_, s.plan()));
   });
   train_options_ = options_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
   train_options_.rate_ratios = adamw.rate_ratios;

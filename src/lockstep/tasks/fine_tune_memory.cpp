@@ -112,8 +112,10 @@ void FineTuneRun::check_machine() {
     require_room(planned_job(), forecast_, room_for(forecast_, job_.on_cpu(), job_.world.local_size, machine_memory()));
     if (!job_.on_cpu()) require_gpu_room(forecast_, gpu_memory);
     if (options_.save_strategy == "no") return;
-    const int64_t bytes =
-        checkpoint_bytes(session_->plan(), session_->weights().total_bytes(), options_.save_only_model);
+    const Weights& weights = session_->weights();
+    const bool whole = saves_borrowed({session_->model(), weights, session_->keys()}, session_->plan());
+    const int64_t bytes = checkpoint_bytes(
+        session_->plan(), weights.total_bytes() - (whole ? 0 : weights.borrowed_bytes()), options_.save_only_model);
     const CheckResult disk = judge_disk(disk_facts(folder_.dir.string(), bytes));
     if (disk.level == Level::kFailure) {
       throw UserError(disk.code, "--output_dir: " + disk.text, disk.cure + "; --force true goes on all the same");

@@ -138,7 +138,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   JobPlanOptions options = given;
   options.job.run.placement = limits_of_tensors(job, given.job.run.placement);  // as a run has it, at the same moment
   const FineTuneOptions& sft = options.job;
-  JobPlan out{.folder = ModelFolder(sft.run.model, sft.run.without, sft.run.audio_output),
+  JobPlan out{.folder = ModelFolder(sft.run.place(), sft.run.without, sft.run.audio_output),
               .plan = {},
               .components = {},
               .memory = {},

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/state/checkpoint.h"
+#include "lockstep/zoo/registry.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -24,7 +25,15 @@ void check_same_model(const ResumeRequest& request) {
   const fs::path theirs = request.model / "config.json", ours = request.checkpoint / "config.json";
   std::error_code ignored;
   if (!fs::exists(theirs) || fs::equivalent(request.model, request.checkpoint, ignored)) return;
-  const Json given = comparable(read_json(theirs)), saved = comparable(read_json(ours));
+  Json given = comparable(read_json(theirs)), saved = comparable(read_json(ours));
+  const Family::Elsewhere& elsewhere = family_of(HfConfig(given, theirs.string())).elsewhere;
+  if (given.contains(
+          elsewhere.named_by)) {  // the checkpoint says anew where that part stands: in itself, once it was trained
+    for (Json* config : {&given, &saved}) {
+      config->erase(elsewhere.named_by);
+      config->erase(elsewhere.sizes_in);
+    }
+  }
   for (const auto* side : {&saved, &given}) {
     for (const auto& [key, value] : side->items()) {
       const Json in_given = given.value(key, Json()), in_saved = saved.value(key, Json());

@@ -41,14 +41,14 @@ void check_placement(const PlacementOptions& wanted, const Model& model) {
 std::string check_stage(const FineTuneOptions& options) {
   options.check();
   options.require_dataset();
-  ModelFolder folder(options.run.model, options.run.without, options.run.audio_output);
+  const ModelFolder folder(options.run.place(), options.run.without, options.run.audio_output);
   options.components.check_against(folder.model);
   const Dtype compute = options.run.dtype.value_or(folder.dtype_of_config());
   const Plan plan = make_plan(folder.model, options.plan_options(std::max(1, options.run.nproc), compute));
   const Compatibility table = compatibility(folder.model, plan);
   table.require();
   check_placement(options.run.placement, folder.model);
-  KeyMap::match(folder.model, Weights::open(options.run.model));
+  KeyMap::match(folder.model, open_weights(folder.family, folder.config));
   const DatasetOptions reading = options.rows.dataset();
   const Dataset rows(options.dataset, reading);
   if (!options.val_dataset.empty()) const Dataset evaluated(options.val_dataset, reading);

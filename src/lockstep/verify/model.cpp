@@ -83,7 +83,7 @@ struct VerifyModel::Impl {
         store(plan, 0, Devices::one("cpu")),
         executor(model, plan, store, comm),
         adamw(store, comm, adamw_options) {
-    const Weights weights = Weights::open(dir);
+    const Weights weights = open_weights(family, config);
     store.load(weights, KeyMap::match(model, weights));
   }
 

@@ -32,6 +32,8 @@ struct MediaRun {
   int32_t token = -1;     // `count` times, filled by blocks[block]
   int64_t count = 0;
   size_t block = 0;
+  bool apart =
+      false;  // the texts on either side are read as texts of their own, not as one that goes on behind the medium
 };
 
 struct MediumRules {

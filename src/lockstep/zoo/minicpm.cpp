@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

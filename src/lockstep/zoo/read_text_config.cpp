@@ -57,6 +57,12 @@ void check_heads(const HfConfig& config, const TextDefaults& defaults, const Tex
 
 }  // namespace
 
+const TextDefaults& text_defaults(const std::string& model_type) {
+  const auto* found = std::ranges::find_if(kDefaults, [&](const auto& one) { return model_type == one.first; });
+  check(found != std::end(kDefaults), "a model_type with defaults of its own, found " + model_type);
+  return found->second;
+}
+
 TextConfig read_text_config(const HfConfig& config, const std::string& otherwise) {
   const std::string type = config.text("model_type", otherwise);
   const auto* found = std::ranges::find_if(kDefaults, [&](const auto& one) { return type == one.first; });

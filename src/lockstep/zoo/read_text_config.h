@@ -22,6 +22,9 @@ struct TextDefaults {
 };
 TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults);
 
+/// Of a model_type that is one of those below, for configs that call themselves otherwise.
+const TextDefaults& text_defaults(const std::string& model_type);
+
 /// `model_type` llama, qwen2, qwen3 or mistral (absent: `otherwise`). Throws UserError(kCheckpoint) naming the key for
 /// what is not supported: other types, rope types, kinds of layers, partial rotation.
 TextConfig read_text_config(const HfConfig& config, const std::string& otherwise);

@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 const std::map<std::string, int64_t>& published() {
   static const std::map<std::string, int64_t> parameters{
       {"LLaVA-1.5-7B", 7'063'427'072},     {"LLaVA-1.5-13B", 13'351'494'656},  {"Qwen2.5-7B", 7'615'616'512},
+      {"llava-v1.5-7b", 7'062'902'784},  // the authors' own: without transformers' 64 further tokens
       {"Qwen2.5-32B", 32'763'876'352},     {"Qwen2.5-72B", 72'706'203'648},    {"Qwen2.5-VL-3B", 3'754'622'976},
       {"Qwen2.5-VL-7B", 8'292'166'656},    {"Qwen2.5-VL-32B", 33'452'718'336}, {"Qwen2.5-VL-72B", 73'410'777'344},
       {"InternVL2.5-1B", 938'193'024},     {"InternVL2.5-8B", 8'075'365'376},  {"InternVL2.5-26B", 25'514'186'112},

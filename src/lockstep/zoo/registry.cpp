@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/zoo/families.h"
 
 namespace lockstep {
@@ -31,13 +32,10 @@ struct NotBuilt {
   const char* what;
   const char* instead;
 };
-constexpr const char* kOriginalLlava =
-    "take the folder of llava-hf, or convert this one (transformers, models/llava/convert_llava_weights_to_hf.py)";
 constexpr NotBuilt kNotBuilt[] = {
-    {"LlavaLlamaForCausalLM", "LLaVA with its authors' own names of tensors", kOriginalLlava},
-    {"LlavaMistralForCausalLM", "LLaVA with its authors' own names of tensors", kOriginalLlava},
-    {"LlavaQwenForCausalLM", "LLaVA with its authors' own names of tensors", kOriginalLlava},
-    {"llava_llama", "LLaVA with its authors' own names of tensors", kOriginalLlava},
+    {"LlavaQwenForCausalLM", "a LLaVA-NeXT or OneVision over Qwen",
+     "take a LLaVA 1.5 (its authors' folder or llava-hf's), or another family"},
+    {"LlavaMptForCausalLM", "a LLaVA over MPT", "take a LLaVA 1.5 (its authors' folder or llava-hf's)"},
 };
 
 void refuse_not_built(const std::string& word, const HfConfig& config) {
@@ -48,21 +46,7 @@ void refuse_not_built(const std::string& word, const HfConfig& config) {
                          known->instead);
 }
 
-}  // namespace
-
-const std::vector<Family>& families() {
-  static const std::vector<Family> table{qwen2_family(),      llama_family(),         llava_family(),
-                                         qwen2_5_vl_family(), internvl_family(),      mistral_family(),
-                                         qwen3_family(),      minicpm_v_2_6_family(), minicpm_o_2_6_family(),
-                                         omnilmm_family(),    qwen2_5_omni_family()};
-  return table;
-}
-
-bool is_of(const Family& family, const HfConfig& config) {
-  return !family.unlike.of || family.unlike.of(config).empty();
-}
-
-const Family& family_of(const HfConfig& config) {
+const Family& by_words(const HfConfig& config) {
   auto words = config.texts("architectures");
   words.push_back(config.text("model_type", ""));
   std::string found;
@@ -80,6 +64,37 @@ const Family& family_of(const HfConfig& config) {
       fmt::format("{}: expected architectures or model_type of a family that Lockstep knows ({}), found {}",
                   config.where(), listed(), found.empty() ? "neither key" : found),
       "a checkpoint of another family needs its own file in zoo/ (docs/add_a_model.md)");
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> table{qwen2_family(),      llama_family(),         llava_family(),
+                                         qwen2_5_vl_family(), internvl_family(),      mistral_family(),
+                                         qwen3_family(),      minicpm_v_2_6_family(), minicpm_o_2_6_family(),
+                                         omnilmm_family(),    qwen2_5_omni_family()};
+  return table;
+}
+
+bool is_of(const Family& family, const HfConfig& config) {
+  return !family.unlike.of || family.unlike.of(config).empty();
+}
+
+const Family& family_of(const HfConfig& config) {
+  const Family& family = by_words(config);
+  const std::string tower = config.place().vision_tower.string();
+  if (tower.empty() || (family.elsewhere.tensors && !family.elsewhere.tensors(config).empty())) return family;
+  throw usage_error(
+      fmt::format("--vision_tower {}: expected a model whose tower stands in another folder, found {} in {}",
+                  cut_text(tower), family.name, config.where()),
+      "leave it out: all of this model stands in its folder");
+}
+
+Weights open_weights(const Family& family, const HfConfig& config) {
+  Weights weights = Weights::open(config.folder());
+  if (!family.elsewhere.tensors) return weights;
+  for (const auto& part : family.elsewhere.tensors(config)) weights.borrow(part);
+  return weights;
 }
 
 const Family& family_named(const std::string& name) {

@@ -15,6 +15,7 @@
 #include "lockstep/data/processor.h"
 #include "lockstep/model/hf_config.h"
 #include "lockstep/model/model.h"
+#include "lockstep/model/weights.h"
 #include "lockstep/zoo/hf_inputs.h"
 
 namespace lockstep {
@@ -23,7 +24,7 @@ struct Family {
   std::string name;                        // "llava": --family, model_type
   std::vector<std::string> architectures;  // as in config.json, and a model_type that is not the name
   std::function<Model(const HfConfig&)> build;
-  std::function<std::unique_ptr<Processor>(const std::filesystem::path& dir)> processor;
+  std::function<std::unique_ptr<Processor>(const ModelPlace& place)> processor;
   /// What transformers' processor gives, as features: recorded inputs then go the way of rows.
   std::function<std::vector<Features>(const HfConfig&, const HfInputs&)> rows_of_hf;
   /// config.json, preprocessor and chat template of a fresh checkpoint of a size ("tiny", "small", "demo"); empty:
@@ -41,14 +42,25 @@ struct Family {
     std::function<std::string(const HfConfig&)> of = {};
     std::string expected = {};
   } unlike = {};
+  /// Where a part of the model may stand in a folder of its own (the tower of the original LLaVA).
+  struct Elsewhere {
+    std::string named_by = {};  // the key of config.json that names the folder
+    std::string sizes_in = {};  // and the one under which a folder that was saved with the part has its sizes
+    /// Which tensors are borrowed of which folder; throws as `build` does.
+    std::function<std::vector<BorrowedTensors>(const HfConfig&)> tensors = {};
+    /// Files that a saved folder has beside or in place of the model's own, by name: `whole`, where it holds those tensors.
+    std::function<std::vector<std::pair<std::string, std::string>>(const HfConfig&, bool whole)> files = {};
+  } elsewhere = {};
 };
 
 const std::vector<Family>& families();
 /// By architectures, then model_type. Throws UserError(kCheckpoint) with the list of families; so for a config that a family's
-/// names belong to and that is another model.
+/// names belong to and that is another model. kUsage: its place names a tower, and all of the model stands in its folder.
 const Family& family_of(const HfConfig& config);
 /// Whether the config, which bears one of the family's names, is its own.
 bool is_of(const Family& family, const HfConfig& config);
+/// The tensors of the config's folder, and those that the family borrows of others.
+Weights open_weights(const Family& family, const HfConfig& config);
 /// By name. Throws UserError(kUsage) with the list and the nearest.
 const Family& family_named(const std::string& name);
 

@@ -43,6 +43,8 @@ int64_t num_params(const Model& model) {
 TEST(Registry, FindsAFamilyByArchitectureModelTypeAndName) {
   EXPECT_EQ(family_of(config_of({{"architectures", {"Qwen2ForCausalLM"}}})).name, "qwen2");
   EXPECT_EQ(family_of(config_of({{"model_type", "llava"}})).name, "llava");
+  EXPECT_EQ(family_of(config_of({{"architectures", {"LlavaLlamaForCausalLM"}}, {"model_type", "llava"}})).name,
+            "llava");
   EXPECT_EQ(family_named("llama").name, "llama");
 }
 
@@ -66,8 +68,8 @@ TEST(Registry, ListsTheFamiliesWhenOneIsUnknown) {
 
 TEST(Registry, ModelsThatPassForOthersAreRefusedByName) {
   for (const auto& [architecture, type, said] :
-       std::vector<std::array<std::string, 3>>{{"LlavaLlamaForCausalLM", "llava", "llava-hf"},
-                                               {"LlavaQwenForCausalLM", "llava", "llava-hf"},
+       std::vector<std::array<std::string, 3>>{{"LlavaQwenForCausalLM", "llava", "llava-hf"},
+                                               {"LlavaMptForCausalLM", "llava", "LLaVA over MPT"},
                                                {"MiniCPMO", "minicpmo", "MiniCPM-o 2.6"}}) {
     try {
       family_of(config_of({{"architectures", {architecture}}, {"model_type", type}}));

@@ -85,7 +85,8 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
       add_text(pieces, run.text);
     } else {
       check(run.block < blocks.size() && run.token >= 0, "a run of tokens that a block of this medium fills");
-      pieces.push_back({.token = run.token, .count = run.count, .block = first + static_cast<int>(run.block)});
+      pieces.push_back(
+          {.token = run.token, .count = run.count, .block = first + static_cast<int>(run.block), .apart = run.apart});
     }
   }
   std::move(blocks.begin(), blocks.end(), std::back_inserter(blocks_));
@@ -122,7 +123,8 @@ SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& p
   SpelledTokens out;
   // A special token beside a text decides how its ends are read; it is encoded with the text, and cut off again.
   const auto beside = [&](size_t i) {
-    return i < pieces.size() && pieces[i].block >= 0 && pieces[i].count > 0 ? pieces[i].token : -1;
+    const bool stands = i < pieces.size() && pieces[i].block >= 0 && pieces[i].count > 0 && !pieces[i].apart;
+    return stands ? pieces[i].token : -1;
   };
   for (size_t i = 0; i < pieces.size(); ++i) {
     const TextPiece& piece = pieces[i];
@@ -134,7 +136,8 @@ SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& p
     const int32_t before = i == 0 ? -1 : beside(i - 1), after = beside(i + 1);
     std::string text = (before < 0 ? "" : tokenizer.token_of(before)) + piece.text;
     if (after >= 0) text += tokenizer.token_of(after);
-    std::vector<int32_t> ids = tokenizer.encode(text, {.continues = continues || before >= 0});
+    const bool begins = i > 0 && pieces[i - 1].apart;
+    std::vector<int32_t> ids = tokenizer.encode(text, {.continues = !begins && (continues || before >= 0)});
     check(
         (before < 0 || (!ids.empty() && ids.front() == before)) && (after < 0 || (!ids.empty() && ids.back() == after)),
         "a token that media fill is one that the tokenizer adds");

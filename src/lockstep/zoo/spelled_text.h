@@ -24,7 +24,8 @@ struct TextPiece {
   std::string text = {};
   int32_t token = -1;
   int64_t count = 0;
-  int block = -1;  // index in MediaSpeller::blocks(); -1: text
+  int block = -1;      // index in MediaSpeller::blocks(); -1: text
+  bool apart = false;  // as in MediaRun
 };
 
 struct SpelledTokens {
@@ -56,7 +57,8 @@ class MediaSpeller {
   std::vector<MediaBlock> blocks_;
 };
 
-/// The ids of the whole text, as if it were encoded at once. `continues`: as in EncodeOptions.
+/// The ids of the whole text, as if it were encoded at once, but for texts beside media that stand apart. `continues`: as in
+/// EncodeOptions.
 SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& pieces, bool continues);
 
 }  // namespace lockstep

@@ -60,6 +60,21 @@ TEST_F(SpelledText, FillsWhatTheSpellingSaysAndNoTokenThatLooksTheSame) {
   EXPECT_EQ(filled, (Ids{0, 0, 0, -1, 1, 2, 2, 2, -1, 3}));
 }
 
+TEST_F(SpelledText, TextsBesideAMediumThatStandsApartAreReadEachAlone) {
+  give_images(1);
+  rules_.kinds[Modality::kImage].spell = [](const std::vector<MediaBlock>&, int64_t) {
+    return std::vector<MediaRun>{{.token = 0, .count = 2, .block = 0, .apart = true}};
+  };
+  MediaSpeller speller(rules_, sample_, options_);
+  const SpelledTokens tokens = encode(tokenizer_, speller.spell("Look: [picture]What"), true);
+  Ids expected = tokenizer_.encode("Look: ", {.continues = true});
+  expected.insert(expected.end(), 2, 0);
+  for (const int32_t id : tokenizer_.encode("What")) expected.push_back(id);
+  EXPECT_EQ(tokens.ids, expected);
+  EXPECT_NE(tokenizer_.encode("What"), tokenizer_.encode("What", {.continues = true}))
+      << "a case that tells them apart";
+}
+
 TEST_F(SpelledText, APlaceholderInTheTextIsNotTakenForAPicture) {
   give_images(1);
   MediaSpeller speller(rules_, sample_, options_);

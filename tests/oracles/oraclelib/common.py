@@ -137,6 +137,23 @@ def read_weights(ckpt):
     return out
 
 
+def write_bins(ckpt, state, shards=2):
+    """As transformers 4 saves: torch.save of a dictionary a shard, and an index."""
+    names, files = list(state), [f"pytorch_model-{i + 1:05d}-of-{shards:05d}.bin" for i in range(shards)]
+    file_of = {n: files[i * shards // len(names)] for i, n in enumerate(names)}
+    for f in files:
+        torch.save({n: state[n] for n in names if file_of[n] == f}, ckpt / f)
+    total = sum(t.numel() * t.element_size() for t in state.values())
+    write_json(ckpt / "pytorch_model.bin.index.json", {"metadata": {"total_size": total}, "weight_map": file_of})
+
+
+def read_bins(ckpt):
+    """The tensors of pytorch_model.bin, or of the shards of its index."""
+    index = Path(ckpt) / "pytorch_model.bin.index.json"
+    files = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["pytorch_model.bin"]
+    return {n: t for f in files for n, t in torch.load(Path(ckpt) / f, weights_only=True).items()}
+
+
 # --------------------------------------------------------------------------- recording
 class Recorder:
     """Collects tensors with a one-line meaning, and JSON metadata; writes reference.safetensors/.json."""

@@ -1,6 +1,8 @@
-"""Family llava: LlavaForConditionalGeneration (llava-1.5 layout, fp16 on disk, llava-hf tensor names)."""
+"""Family llava: LlavaForConditionalGeneration (llava-1.5 layout, fp16 on disk, llava-hf tensor names) and, with the same weights, the
+layout of its authors (llava_orig.py)."""
 import torch
 
+from . import llava_orig as orig
 from . import media, templates, tok
 from .sizes import sizes
 from .common import (Recorder, assert_same_weights, cases_from_reference, checked_load, compare_outputs, dtype_spread,
@@ -91,8 +93,21 @@ def grad_map(model):
     return pick(model, {released_name(m): m for m in mem if m in trained})
 
 
+def load_original(folder):
+    """The authors' folders through the same class."""
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+    cfg, state = orig.read(folder)
+    cfg["text_config"].pop("architectures", None)
+    model = LlavaForConditionalGeneration._from_config(LlavaConfig(**cfg), attn_implementation="eager").float().eval()
+    model.load_state_dict(state, strict=True)
+    return model
+
+
 def compute(ckpt, cases):
-    model = load(ckpt)
+    return compute_with(load(ckpt), cases)
+
+
+def compute_with(model, cases):
     vt = model.model.vision_tower
     hooks = {"vision_embeddings": vt.embeddings, "vision_layer_0": vt.encoder.layers[0],
              "vision_feature_layer": vt.encoder.layers[model.config.vision_feature_layer], "projector": model.model.multi_modal_projector}
@@ -145,6 +160,11 @@ def make(ctx, family):
         c.pop("mm_token_type_ids", None)
     rec = Recorder(family, ctx.seed)
     record_cases(rec, cases, compute(ckpt, cases), MEANING)
+    orig.write(folder, ckpt, cfg, {released_name(k): v for k, v in model.state_dict().items()})
+    mixed, rows = orig.mixed(ctx, folder, cfg)
+    out = compute(ckpt, {"original_mixed": mixed})["original_mixed"]
+    record_cases(rec, {"original_mixed": mixed}, {"original_mixed": {k: out[k] for k in ("logits", "projector", "pooled")}}, MEANING)
+    rec.meta["rows"] = {"original_mixed": rows}
     rec.meta["prompts"] = PROMPTS
     rec.meta["ids_from_tokenizer_json"] = [t.encode(p.replace("<image>", "<image>" * cfg["image_seq_length"])).ids for p in PROMPTS]
     rec.meta["ids_equal_AutoProcessor"] = [ids == row[m.bool()].tolist() for ids, row, m in zip(
@@ -156,4 +176,11 @@ def make(ctx, family):
 
 def verify(folder):
     stored, meta = load_reference(folder)
-    return compare_outputs(stored, compute(folder / "checkpoint", cases_from_reference(stored)), dropped=meta.get("dropped", ()))
+    cases = cases_from_reference(stored)
+    kept = {name: ("logits", "projector", "pooled") for name in cases if name.startswith("original_")}   # of these cases no more is stored
+    rows = []
+    for model in (load(folder / "checkpoint"), *([load_original(folder)] if (folder / "checkpoint_original").exists() else [])):
+        out = compute_with(model, cases)
+        out = {case: {k: v for k, v in named.items() if k in kept.get(case, named)} for case, named in out.items()}
+        rows += compare_outputs(stored, out, dropped=meta.get("dropped", ()))
+    return rows

@@ -3,8 +3,8 @@ import torch
 
 from . import media, tok
 from . import omnilmm_ref as ref
-from .common import (Recorder, cases_from_reference, compare_outputs, fresh_dir, init_model, load_reference, read_json,
-                     record_cases, tail_labels, write_json)
+from .common import (Recorder, cases_from_reference, compare_outputs, fresh_dir, init_model, load_reference, read_bins, read_json,
+                     record_cases, tail_labels, write_bins, write_json)
 from .running import pooled_mean
 from .sizes import sizes
 from .slow_pieces import SlowTokenizer
@@ -45,22 +45,9 @@ def write_tokenizer(ctx, ckpt):
     return SlowTokenizer(ckpt), top + len(MARKS)
 
 
-def write_bins(ckpt, state, shards=2):
-    """As transformers 4 saves: torch.save of a dictionary a shard, and an index."""
-    names, files = list(state), [f"pytorch_model-{i + 1:05d}-of-{shards:05d}.bin" for i in range(shards)]
-    file_of = {n: files[i * shards // len(names)] for i, n in enumerate(names)}
-    for f in files:
-        torch.save({n: state[n] for n in names if file_of[n] == f}, ckpt / f)
-    total = sum(t.numel() * t.element_size() for t in state.values())
-    write_json(ckpt / "pytorch_model.bin.index.json", {"metadata": {"total_size": total}, "weight_map": file_of})
-
-
 def load(ckpt):
     model = ref.build(read_json(ckpt / "config.json"))
-    index = read_json(ckpt / "pytorch_model.bin.index.json")["weight_map"]
-    state = {}
-    for f in sorted(set(index.values())):
-        state.update({n: t.float() for n, t in torch.load(ckpt / f, weights_only=True).items()})
+    state = {n: t.float() for n, t in read_bins(ckpt).items()}
     if model.config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state, strict=True)

@@ -16,8 +16,8 @@ Projector::Projector(std::string name, ProjectorConfig config)
   const auto features = static_cast<int64_t>(config_.slots.size()) * config_.vision_hidden;
   param("linear_1.weight", {config_.text_hidden, features});
   if (config_.bias) param("linear_1.bias", {config_.text_hidden});
-  param("linear_2.weight", {config_.text_hidden, config_.text_hidden});
-  if (config_.bias) param("linear_2.bias", {config_.text_hidden});
+  if (!config_.single) param("linear_2.weight", {config_.text_hidden, config_.text_hidden});
+  if (!config_.single && config_.bias) param("linear_2.bias", {config_.text_hidden});
   reads(config_.slots);
   writes({"media"});
 }
@@ -32,7 +32,8 @@ Flow Projector::forward(const Params& params, const Flow& in, const Context& con
     const Tensor& w = params[local + ".weight"];
     return config_.bias ? fn::linear(x, w, params[local + ".bias"]) : fn::linear(x, w);
   };
-  Tensor media = layer("linear_2", fn::activation(config_.activation, layer("linear_1", x_NPD)));
+  Tensor media = layer("linear_1", x_NPD);
+  if (!config_.single) media = layer("linear_2", fn::activation(config_.activation, media));
   tap(context, "projector", media);
   return {{"media", std::move(media)}};
 }

@@ -14,9 +14,10 @@ struct ProjectorConfig {
   int64_t vision_hidden = 0, text_hidden = 0;
   std::string activation = "gelu";
   bool bias = true, drop_class_token = true;
+  bool single = false;  // one linear layer alone
 };
 
-/// Two linear layers with an activation between. Writes media [N,P,D]. Taps "vision_feature_layer" (with the class
+/// Two linear layers with an activation between, or one. Writes media [N,P,D]. Taps "vision_feature_layer" (with the class
 /// token) and "projector".
 class Projector final : public Block {
  public:
