@@ -16,6 +16,7 @@
 #include "lockstep/data/features.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/data/video_facts.h"
 
 namespace lockstep {
 
@@ -23,6 +24,7 @@ namespace lockstep {
 struct LoadedMedium {
   std::vector<Image> frames = {};  // one: a picture
   double fps = 0;                  // of a video
+  bool of_file = false;            // a video that is a file: its frames have been through FilmRules::shrink
   Audio sound = {};                // of an audio
 };
 
@@ -32,6 +34,24 @@ struct MediaRun {
   int32_t token = -1;     // `count` times, filled by blocks[block]
   int64_t count = 0;
   size_t block = 0;
+};
+
+/// Which frames of a film are taken, rising, and how many of them stand for a second.
+struct FilmChoice {
+  std::vector<int64_t> frames;
+  double fps = 0;
+};
+
+/// How a family takes a film from its file. A list of frames is taken as it is.
+struct FilmRules {
+  /// Empty: the family takes no files. `film.frames` is true. Throws UserError(kData), `name` (the film's) in it, for a film that is too short
+  /// and for what a row asks of it that the family does not heed.
+  std::function<FilmChoice(const VideoFacts& film, const Video& row, const MediaOptions& options, const std::string& name)>
+      choose = {};
+  /// What becomes of a frame as soon as it is read, so that few large ones are held: the same as `prepare` would make of it.
+  std::function<Image(Image frame, size_t frames, const MediaOptions& options, const std::string& where)> shrink = {};
+  bool heeds_pixels = false;  // min_pixels, max_pixels and total_pixels of a row, of frames in a list too
+  bool each_alone = false;    // `prepare` makes of many frames what it makes of each: it gets them one by one
 };
 
 struct MediumRules {
@@ -46,6 +66,7 @@ struct MediumRules {
   /// For templates that take a message as one text: a mark right before other text ends its line.
   bool ends_line = false;
   AudioLimits sound = {};  // of an audio: how it is read, and how long one may be
+  FilmRules film = {};     // of a video that is a file
 };
 
 struct MediaRules {
