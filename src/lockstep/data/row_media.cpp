@@ -167,14 +167,16 @@ void RowMedia::read_wishes(const Json& value, const std::string& field, Video& i
     if (key == "fps" || (!is_file && key == "sample_fps")) {
       into.fps = number(name, found, "frames a second, above 0");
     } else if (!is_file && key == "raw_fps") {
-      (void)number(name, found, "frames a second, above 0");  // of the film that the frames come from: no family needs it
+      (void)number(name, found,
+                   "frames a second, above 0");  // of the film that the frames come from: no family needs it
     } else if (count != kCounts.end() && (is_file || !count->of_file)) {
       into.*count->to = static_cast<int64_t>(std::min(kMost, number(name, found, "a whole number above 0")));
     } else {
       const UserError error = field_error(where_, name, "no such key", found);
-      throw data_error(error.message(), is_file ? "a film takes fps, nframes, min_frames, max_frames, min_pixels, max_pixels, "
-                                                  "total_pixels; cut it with ffmpeg -ss START -to END -i IN OUT.mp4"
-                                                : "frames take fps (or sample_fps), min_pixels, max_pixels, total_pixels");
+      throw data_error(error.message(),
+                       is_file ? "a film takes fps, nframes, min_frames, max_frames, min_pixels, max_pixels, "
+                                 "total_pixels; cut it with ffmpeg -ss START -to END -i IN OUT.mp4"
+                               : "frames take fps (or sample_fps), min_pixels, max_pixels, total_pixels");
     }
   }
   if (into.num_frames > 0 && (into.fps > 0 || into.min_frames > 0 || into.max_frames > 0))
@@ -241,10 +243,10 @@ std::string RowMedia::content_text(const Json& content, const std::string& field
 std::string RowMedia::part_text(const Json& part, const std::string& field) {
   if (part.is_string()) return marked_text(part.get<std::string>());
   if (!part.is_object()) throw field_error(where_, field, "a part such as {\"type\": \"text\", \"text\": ...}", part);
-  std::string type = part.contains("text")    ? "text"
+  std::string type = part.contains("text")                                  ? "text"
                      : part.contains("video") || part.contains("video_url") ? "video"
-                     : part.contains("audio") ? "audio"
-                                              : "image";
+                     : part.contains("audio")                               ? "audio"
+                                                                            : "image";
   if (const auto it = part.find("type"); it != part.end()) {
     if (!it->is_string()) throw field_error(where_, field + ".type", "text", *it);
     type = it->get<std::string>();
@@ -258,7 +260,8 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
   if (type == "image" || type == "image_url") return picture_part(part, field);
   if (type == "video" || type == "video_url") return video_part(part, field);
   if (type == "audio" || type == "audio_url" || type == "input_audio") return audio_part(part, field);
-  throw field_error(where_, field + ".type", "text, image, image_url, video, video_url, audio, audio_url or input_audio", type);
+  throw field_error(where_, field + ".type",
+                    "text, image, image_url, video, video_url, audio, audio_url or input_audio", type);
 }
 
 std::string RowMedia::picture_part(const Json& part, const std::string& field) {
@@ -273,8 +276,8 @@ std::string RowMedia::picture_part(const Json& part, const std::string& field) {
 }
 
 std::string RowMedia::video_part(const Json& part, const std::string& field) {
-  const bool own = std::ranges::any_of(
-      kVideoSources, [&](const char* key) { return part.contains(key) && !is_empty(part.at(key)); });
+  const bool own = std::ranges::any_of(kVideoSources,
+                                       [&](const char* key) { return part.contains(key) && !is_empty(part.at(key)); });
   video_marks_.push_back(own ? std::optional<Video>(video(part, field)) : std::nullopt);
   return std::string(kVideoMark);
 }

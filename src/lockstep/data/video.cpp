@@ -59,13 +59,15 @@ std::string first_bytes(const Descriptor& file) {
   return bytes;
 }
 
-std::string described(const Descriptor& file) { return describe_bytes(first_bytes(file), ::lseek(file.get(), 0, SEEK_END)); }
+std::string described(const Descriptor& file) {
+  return describe_bytes(first_bytes(file), ::lseek(file.get(), 0, SEEK_END));
+}
 
 std::string program_of(const VideoReading& reading, const char* program, const std::string& name) {
   std::string path = program_on(reading.search_path, program);
   if (!path.empty()) return path;
-  throw data_error(fmt::format("{}: expected {}, which reads films, in one of the folders of PATH ({}), found none", name,
-                               program, reading.search_path),
+  throw data_error(fmt::format("{}: expected {}, which reads films, in one of the folders of PATH ({}), found none",
+                               name, program, reading.search_path),
                    "apt-get install ffmpeg, or give the film as its frames: \"videos\": [[\"frame0.png\", …]]");
 }
 
@@ -181,29 +183,31 @@ std::string VideoFile::probe() const {
                 "stream_side_data=rotation",
                 "-i", kVideoInput});
   std::string json;
-  const VideoRunResult result = run_over_video({.argv = words,
-                                                .film = file_.get(),
-                                                .name = name_,
-                                                .take =
-                                                    [&](std::span<const char> bytes) {
-                                                      json.append(bytes.data(), bytes.size());
-                                                      if (json.size() > kMost)
-                                                        throw data_error(fmt::format(
-                                                            "{}: expected a film of some tracks, found thousands", name_));
-                                                    },
-                                                .patience = reading_.patience});
+  const VideoRunResult result = run_over_video(
+      {.argv = words,
+       .film = file_.get(),
+       .name = name_,
+       .take =
+           [&](std::span<const char> bytes) {
+             json.append(bytes.data(), bytes.size());
+             if (json.size() > kMost)
+               throw data_error(fmt::format("{}: expected a film of some tracks, found thousands", name_));
+           },
+       .patience = reading_.patience});
   if (result.status.shell_code() == 0) return json;
-  throw data_error(fmt::format("{}: expected a film that FFmpeg reads (MP4, MOV, MKV, WebM, AVI, GIF, MPEG, FLV, ASF, Ogg), "
-                               "found {}; ffprobe says: {}",
-                               name_, described(file_), result.said.empty() ? "nothing" : result.said),
-                   kCutHint);
+  throw data_error(
+      fmt::format("{}: expected a film that FFmpeg reads (MP4, MOV, MKV, WebM, AVI, GIF, MPEG, FLV, ASF, Ogg), "
+                  "found {}; ffprobe says: {}",
+                  name_, described(file_), result.said.empty() ? "nothing" : result.said),
+      kCutHint);
 }
 
 UserError VideoFile::damaged(const std::string& said, int64_t frames) const {
-  return data_error(fmt::format("{}: expected a whole film, found one that is cut short or damaged after frame {}; ffmpeg "
-                                "says: {}",
-                                name_, frames, said.empty() ? "nothing" : said),
-                    kCutHint);
+  return data_error(
+      fmt::format("{}: expected a whole film, found one that is cut short or damaged after frame {}; ffmpeg "
+                  "says: {}",
+                  name_, frames, said.empty() ? "nothing" : said),
+      kCutHint);
 }
 
 int64_t VideoFile::decode(const std::vector<int64_t>& chosen, const Take& take) const {
@@ -227,22 +231,23 @@ int64_t VideoFile::decode(const std::vector<int64_t>& chosen, const Take& take) 
                        facts_.height),
            "-f", "rawvideo", "pipe:1"});
     }
-    return run_over_video({.argv = words,
-                           .film = file_.get(),
-                           .name = name_,
-                           .take = [&](std::span<const char> bytes) { sink.add(bytes); },
-                           .progress =
-                               [&](int64_t frames) {
-                                 if (frames > kMaxVideoFrames)
-                                   throw data_error(fmt::format("{}: expected at most {} frames, found more", name_,
-                                                                kMaxVideoFrames));
-                               },
-                           .patience = reading_.patience});
+    return run_over_video(
+        {.argv = words,
+         .film = file_.get(),
+         .name = name_,
+         .take = [&](std::span<const char> bytes) { sink.add(bytes); },
+         .progress =
+             [&](int64_t frames) {
+               if (frames > kMaxVideoFrames)
+                 throw data_error(fmt::format("{}: expected at most {} frames, found more", name_, kMaxVideoFrames));
+             },
+         .patience = reading_.patience});
   };
   VideoRunResult result = run("-fps_mode");
   if (result.said.find("'fps_mode'") != std::string::npos) result = run("-vsync");  // FFmpeg before 5.1
   if (result.status.shell_code() != 0 || tells_of_cut(result.said)) throw damaged(result.said, result.frames);
-  if (result.frames == 0) throw data_error(fmt::format("{}: expected a film with frames, found none in it", name_), kCutHint);
+  if (result.frames == 0)
+    throw data_error(fmt::format("{}: expected a film with frames, found none in it", name_), kCutHint);
   return chosen.empty() || sink.complete() || result.frames <= chosen.back() ? result.frames : -1;
 }
 
@@ -264,8 +269,9 @@ void VideoFile::read_frames(const Choose& choose, const Take& take) const {
     expected = found;
     if (found < 0) break;
   }
-  throw data_error(fmt::format("{}: expected the same frames each time it is decoded, found other numbers of them", name_),
-                   kCutHint);
+  throw data_error(
+      fmt::format("{}: expected the same frames each time it is decoded, found other numbers of them", name_),
+      kCutHint);
 }
 
 Audio VideoFile::read_sound(const AudioLimits& limits) const {
@@ -275,24 +281,27 @@ Audio VideoFile::read_sound(const AudioLimits& limits) const {
   }
   const VideoFacts::Sound& sound = *facts_.sound;
   constexpr size_t kMost = size_t{1} << 30;
-  if (sound.channels < 1 || sound.channels > kMaxAudioChannels || sound.rate < kMinAudioRate || sound.rate > kMaxAudioRate) {
-    throw data_error(fmt::format("{}: expected sound of 1 to {} channels and {} to {} samples a second, found {} and {}", name_,
-                                 kMaxAudioChannels, kMinAudioRate, kMaxAudioRate, sound.channels, sound.rate));
+  if (sound.channels < 1 || sound.channels > kMaxAudioChannels || sound.rate < kMinAudioRate ||
+      sound.rate > kMaxAudioRate) {
+    throw data_error(
+        fmt::format("{}: expected sound of 1 to {} channels and {} to {} samples a second, found {} and {}", name_,
+                    kMaxAudioChannels, kMinAudioRate, kMaxAudioRate, sound.channels, sound.rate));
   }
   std::vector<std::string> words = input_words("ffmpeg");
-  words.insert(words.end(), {"-nostdin", "-nostats", "-xerror", "-i", kVideoInput, "-map", fmt::format("0:{}", sound.stream),
-                             "-ar", std::to_string(sound.rate), "-ac", std::to_string(sound.channels), "-c:a", "pcm_s16le",
-                             "-f", "s16le", "pipe:1"});
+  words.insert(words.end(), {"-nostdin", "-nostats", "-xerror", "-i", kVideoInput, "-map",
+                             fmt::format("0:{}", sound.stream), "-ar", std::to_string(sound.rate), "-ac",
+                             std::to_string(sound.channels), "-c:a", "pcm_s16le", "-f", "s16le", "pipe:1"});
   std::string samples;
   const auto take = [&](std::span<const char> bytes) {
     samples.append(bytes.data(), bytes.size());
     if (samples.size() > kMost)
       throw data_error(fmt::format("{}: expected at most {} bytes of sound, found more", name_, kMost));
   };
-  const VideoRunResult result = run_over_video(
-      {.argv = words, .film = file_.get(), .name = name_, .take = take, .patience = reading_.patience});
+  const VideoRunResult result =
+      run_over_video({.argv = words, .film = file_.get(), .name = name_, .take = take, .patience = reading_.patience});
   if (result.status.shell_code() != 0 || tells_of_cut(result.said)) throw damaged(result.said, facts_.frames);
-  if (samples.empty()) throw data_error(fmt::format("{}: expected a film with sound, found a track without samples", name_));
+  if (samples.empty())
+    throw data_error(fmt::format("{}: expected a film with sound, found a track without samples", name_));
   return decode_audio(as_wav(samples, sound), name_, limits);
 }
 

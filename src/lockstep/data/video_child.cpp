@@ -90,8 +90,8 @@ class Said {
   }
 
   static bool is_progress(std::string_view line) {
-    constexpr std::array kKeys = {"frame=", "fps=", "stream_", "bitrate=", "total_size=", "out_time", "dup_frames=",
-                                  "drop_frames=", "speed=", "progress="};
+    constexpr std::array kKeys = {"frame=",   "fps=",        "stream_",      "bitrate=", "total_size=",
+                                  "out_time", "dup_frames=", "drop_frames=", "speed=",   "progress="};
     return line.find('=') != std::string_view::npos &&
            std::ranges::any_of(kKeys, [&](std::string_view key) { return line.starts_with(key); });
   }
@@ -106,8 +106,8 @@ class Said {
 };
 
 UserError silent(const VideoRun& run, int64_t frames) {
-  return data_error(fmt::format("{}: expected {} to come further, found nothing new for {:g} s, after frame {}", run.name,
-                                run.argv[0], std::chrono::duration<double>(run.patience).count(), frames),
+  return data_error(fmt::format("{}: expected {} to come further, found nothing new for {:g} s, after frame {}",
+                                run.name, run.argv[0], std::chrono::duration<double>(run.patience).count(), frames),
                     "does the file lie on storage that hangs? Else it is damaged: leave the row out");
 }
 

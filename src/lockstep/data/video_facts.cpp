@@ -46,8 +46,9 @@ double rate_of(const Json& stream, const char* key) {
 double clock_seconds(const std::string& text) {
   int hours = 0, minutes = 0;
   double seconds = 0;
-  return std::sscanf(text.c_str(), "%d:%d:%lf", &hours, &minutes, &seconds) == 3 ? hours * 3600.0 + minutes * 60.0 + seconds
-                                                                                 : 0;
+  return std::sscanf(text.c_str(), "%d:%d:%lf", &hours, &minutes, &seconds) == 3
+             ? hours * 3600.0 + minutes * 60.0 + seconds
+             : 0;
 }
 
 const Json& part_of(const Json& object, const char* key) {
@@ -119,20 +120,21 @@ VideoFacts video_facts(std::string_view json, const std::string& name) {
                    .fps = rate_of(*stream, "avg_frame_rate"),
                    .sound = sound_track(*streams)};
   if (facts.width <= 0 || facts.height <= 0 || facts.width > kMaxVideoPixels / facts.height) {
-    throw data_error(fmt::format("{}: expected frames of 1 to {} pixels, found {}x{}", name, kMaxVideoPixels, facts.width,
-                                 facts.height),
+    throw data_error(fmt::format("{}: expected frames of 1 to {} pixels, found {}x{}", name, kMaxVideoPixels,
+                                 facts.width, facts.height),
                      "scale it down: ffmpeg -i IN -vf scale=-2:720 OUT.mp4");
   }
   if (lies_on_side(*stream)) std::swap(facts.width, facts.height);
   if (facts.fps == 0) facts.fps = rate_of(*stream, "r_frame_rate");
   if (facts.fps == 0) {
-    throw data_error(fmt::format("{}: expected frames a second, above 0 to {:g}, found none in its header", name, kMostFps),
-                     "write it anew: ffmpeg -i IN OUT.mp4");
+    throw data_error(
+        fmt::format("{}: expected frames a second, above 0 to {:g}, found none in its header", name, kMostFps),
+        "write it anew: ffmpeg -i IN OUT.mp4");
   }
   read_length(*stream, part_of(all, "format"), facts);
   if (facts.seconds > kMaxVideoSeconds || facts.frames > kMaxVideoFrames) {
-    throw data_error(fmt::format("{}: expected at most {:g} s and {} frames, found {:.2f} s at {:.2f} frames a second", name,
-                                 kMaxVideoSeconds, kMaxVideoFrames, facts.seconds, facts.fps),
+    throw data_error(fmt::format("{}: expected at most {:g} s and {} frames, found {:.2f} s at {:.2f} frames a second",
+                                 name, kMaxVideoSeconds, kMaxVideoFrames, facts.seconds, facts.fps),
                      "cut it into clips, a row each: ffmpeg -i IN -c copy -f segment -segment_time 600 OUT%03d.mp4");
   }
   return facts;

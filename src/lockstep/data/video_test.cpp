@@ -46,8 +46,8 @@ class Films : public testing::Test {
     return done.output;
   }
   /// A moving pattern of this size, speed and length, encoded as `words` say.
-  std::string film(const std::string& name, Words words, const std::string& size = "64x48", const std::string& rate = "25",
-                   const std::string& seconds = "2") const {
+  std::string film(const std::string& name, Words words, const std::string& size = "64x48",
+                   const std::string& rate = "25", const std::string& seconds = "2") const {
     Words all = {"-f", "lavfi", "-i", fmt::format("testsrc=size={}:rate={}", size, rate), "-t", seconds, "-bitexact"};
     all.insert(all.end(), words.begin(), words.end());
     all.push_back(path(name));
@@ -60,8 +60,8 @@ class Films : public testing::Test {
   }
   /// All frames of a file as FFmpeg gives them by itself, behind one another.
   std::string raw(const std::string& file) const {
-    return ffmpeg({"-i", "file:" + file, "-map", "0:V:0", "-vf", "scale=flags=bilinear,format=rgb24", "-vsync", "0", "-f",
-                   "rawvideo", "pipe:1"});
+    return ffmpeg({"-i", "file:" + file, "-map", "0:V:0", "-vf", "scale=flags=bilinear,format=rgb24", "-vsync", "0",
+                   "-f", "rawvideo", "pipe:1"});
   }
   static VideoReading reading() { return {.search_path = search_path()}; }
   static VideoFile open(const std::string& file) { return {file, "rows.jsonl:3", reading()}; }
@@ -151,7 +151,8 @@ TEST_F(Films, FactsAreTheFilmsOwn) {
 }
 
 TEST_F(Films, WhatAHeaderSaysOfTheNumberOfFramesIsNotBelieved) {
-  const VideoFile film = open(this->film("a.mkv", {"-vf", "select='lt(n,10)+gt(n,40)'", "-vsync", "vfr", "-c:v", "ffv1"}));
+  const VideoFile film =
+      open(this->film("a.mkv", {"-vf", "select='lt(n,10)+gt(n,40)'", "-vsync", "vfr", "-c:v", "ffv1"}));
   std::vector<int64_t> told;
   const std::vector<Image> frames = frames_of(film, [&](int64_t count) {
     told.push_back(count);
@@ -189,16 +190,20 @@ TEST_F(Films, WhatIsNoFilmIsToldApart) {
       {path("missing.mp4"), {"rows.jsonl:3: video ", "missing.mp4: no such file", "ROOT_IMAGE_DIR"}},
       {folder_.string(), {"expected a file, found a folder"}},
       {written("empty.mp4", ""), {"expected a film, found an empty file"}},
-      {written("png.mp4", encode_png(picture)), {"expected a film, found a PNG picture", "a single picture is an image"}},
+      {written("png.mp4", encode_png(picture)),
+       {"expected a film, found a PNG picture", "a single picture is an image"}},
       {written("text.mp4", "These are words.\n"), {"expected a film that FFmpeg reads", "ffprobe says: "}},
       {written("list.m3u8", "#EXTM3U\n#EXTINF:2,\nwhole.mp4\n#EXT-X-ENDLIST\n"), {"expected a film that FFmpeg reads"}},
       {written("list.ffconcat", "ffconcat version 1.0\nfile 'whole.mp4'\n"), {"expected a film that FFmpeg reads"}},
       {path("sound.mkv"), {"expected a track of moving pictures, found none", "audio"}},
-      {written("cut.mp4", bytes.substr(0, bytes.size() / 2)), {"expected a film that FFmpeg reads", "moov atom not found"}},
-      {written("cut_early.mp4", early_bytes.substr(0, early_bytes.size() * 3 / 4)), {"expected a whole film, found one that"}},
+      {written("cut.mp4", bytes.substr(0, bytes.size() / 2)),
+       {"expected a film that FFmpeg reads", "moov atom not found"}},
+      {written("cut_early.mp4", early_bytes.substr(0, early_bytes.size() * 3 / 4)),
+       {"expected a whole film, found one that"}},
       {written("cut.avi", stream.substr(0, stream.size() / 2)), {"expected a whole film, found one that"}},
       {written("cut.mkv", matroska.substr(0, matroska.size() / 2)), {"expected a whole film, found one that"}},
-      {film("wide.mkv", {"-c:v", "ffv1", "-frames:v", "1"}, "9000x4200"), {"expected frames of 1 to 35389440 pixels, found 9000x4200"}}};
+      {film("wide.mkv", {"-c:v", "ffv1", "-frames:v", "1"}, "9000x4200"),
+       {"expected frames of 1 to 35389440 pixels, found 9000x4200"}}};
   for (const auto& [file, parts] : cases) {
     const std::string text = refusal(file);
     for (const auto& part : parts) EXPECT_HAS(text, part);
@@ -208,7 +213,8 @@ TEST_F(Films, WhatIsNoFilmIsToldApart) {
 TEST_F(Films, WithoutFfmpegTheErrorSaysWhatToDo) {
   const std::string file = film("a.mp4", {"-c:v", "mpeg4"});
   const std::string text = refusal([&] { (void)VideoFile(file, "rows.jsonl:3", {.search_path = "/nowhere:/none"}); });
-  EXPECT_HAS(text, "a.mp4: expected ffprobe, which reads films, in one of the folders of PATH (/nowhere:/none), found none");
+  EXPECT_HAS(text,
+             "a.mp4: expected ffprobe, which reads films, in one of the folders of PATH (/nowhere:/none), found none");
   EXPECT_HAS(text, "apt-get install ffmpeg, or give the film as its frames");
 }
 
@@ -235,13 +241,16 @@ TEST_F(Films, SoundIsThatOfTheFileAtTheRateThatIsAsked) {
   const std::string wav = path("tone.wav");
   ffmpeg({"-f", "lavfi", "-i", "sine=440:sample_rate=44100", "-t", "1.5", "-ac", "2", wav});
   const Audio expected = load_audio(wav, "row", {.rate = 16000});
-  const VideoFile heard = open(film("heard.mkv", {"-i", wav, "-map", "0:v", "-map", "1:a", "-c:v", "mpeg4", "-c:a", "pcm_s16le"}));
+  const VideoFile heard =
+      open(film("heard.mkv", {"-i", wav, "-map", "0:v", "-map", "1:a", "-c:v", "mpeg4", "-c:a", "pcm_s16le"}));
   ASSERT_TRUE(heard.facts().sound);
   EXPECT_EQ(heard.facts().sound->channels, 2);
   EXPECT_EQ(heard.read_sound({.rate = 16000}).samples, expected.samples);
-  EXPECT_HAS(refusal([&] { (void)heard.read_sound({.max_seconds = 1, .why = "no more is heard"}); }), "no more is heard");
+  EXPECT_HAS(refusal([&] { (void)heard.read_sound({.max_seconds = 1, .why = "no more is heard"}); }),
+             "no more is heard");
   const VideoFile silent = open(film("silent.mp4", {"-c:v", "mpeg4"}));
-  EXPECT_HAS(refusal([&] { (void)silent.read_sound(); }), "silent.mp4: expected a film with sound, found no track of sound");
+  EXPECT_HAS(refusal([&] { (void)silent.read_sound(); }),
+             "silent.mp4: expected a film with sound, found no track of sound");
 }
 
 TEST_F(Films, DamagedOnesAreReadOrRefusedAndNeverStandStill) {
@@ -250,8 +259,9 @@ TEST_F(Films, DamagedOnesAreReadOrRefusedAndNeverStandStill) {
   const int64_t runs = env.integer("LOCKSTEP_FUZZ_FILMS").value_or(env.has("LOCKSTEP_SANITIZED") ? 30 : 300);
   SCOPED_TRACE(fmt::format("LOCKSTEP_FUZZ_SEED={}", seed));
   std::vector<std::string> films;
-  for (const std::string& file : {film("a.mp4", {"-c:v", "mpeg4"}), film("a.avi", {"-c:v", "mpeg4"}), film("a.gif", {"-r", "5"}),
-                                  film("a.mkv", {"-c:v", "mpeg4", "-bf", "1"}), film("a.ts", {"-c:v", "mpeg2video"})})
+  for (const std::string& file :
+       {film("a.mp4", {"-c:v", "mpeg4"}), film("a.avi", {"-c:v", "mpeg4"}), film("a.gif", {"-r", "5"}),
+        film("a.mkv", {"-c:v", "mpeg4", "-bf", "1"}), film("a.ts", {"-c:v", "mpeg2video"})})
     films.push_back(read_text(file));
   SplitMix64 random(seed);
   int64_t read = 0, refused = 0;
@@ -259,12 +269,15 @@ TEST_F(Films, DamagedOnesAreReadOrRefusedAndNeverStandStill) {
     std::string bytes = films[static_cast<size_t>(random.below(static_cast<int64_t>(films.size())))];
     const auto size = static_cast<int64_t>(bytes.size());
     const int64_t head = random.below(2) == 0 ? std::min<int64_t>(size, 600) : size;  // headers are what misleads
-    for (int64_t i = random.below(12); i >= 0; --i) bytes[static_cast<size_t>(random.below(head))] = static_cast<char>(random.next());
+    for (int64_t i = random.below(12); i >= 0; --i)
+      bytes[static_cast<size_t>(random.below(head))] = static_cast<char>(random.next());
     if (random.below(4) == 0) bytes.resize(static_cast<size_t>(random.below(size)));
     const std::string file = written("mutated", bytes);
     const std::string text = refusal([&] {
       const VideoFile film = open(file);
-      for (const Image& frame : frames_of(film, [](int64_t count) { return std::vector<int64_t>{0, count / 2, count - 1}; }))
+      for (const Image& frame : frames_of(film, [](int64_t count) {
+             return std::vector<int64_t>{0, count / 2, count - 1};
+           }))
         EXPECT_EQ(frame.pixels.size(), static_cast<size_t>(3 * frame.width * frame.height));
     });
     ++(text == "no error" ? read : refused);

@@ -50,13 +50,13 @@ FilmChoice evenly_spread_frames(const VideoFacts& film, const Video& row, const 
                                 const std::string& name) {
   const int64_t count = even_count(film, row, options);
   if (count < 2 || count > film.frames) {
-    throw data_error(fmt::format("{}: expected 2 to {} frames to be taken of it, two of which make a patch, found {}", name,
-                                 film.frames, count),
-                     film.frames < 2 ? "a film of one frame is a picture: give it as an image"
-                                     : "take another number of frames (NFRAMES, FPS, FPS_MAX_FRAMES, or the row's own)");
+    throw data_error(fmt::format("{}: expected 2 to {} frames to be taken of it, two of which make a patch, found {}",
+                                 name, film.frames, count),
+                     film.frames < 2
+                         ? "a film of one frame is a picture: give it as an image"
+                         : "take another number of frames (NFRAMES, FPS, FPS_MAX_FRAMES, or the row's own)");
   }
-  FilmChoice choice{.frames = {},
-                    .fps = static_cast<double>(count) / static_cast<double>(film.frames) * film.fps};
+  FilmChoice choice{.frames = {}, .fps = static_cast<double>(count) / static_cast<double>(film.frames) * film.fps};
   for (int64_t i = 0; i < count; ++i) {
     const double place = static_cast<double>(i * (film.frames - 1)) / static_cast<double>(count - 1);
     choice.frames.push_back(static_cast<int64_t>(std::nearbyint(place)));  // never a half: count - 1 is odd
@@ -64,29 +64,29 @@ FilmChoice evenly_spread_frames(const VideoFacts& film, const Video& row, const 
   return choice;
 }
 
-FilmChoice segment_middles(const VideoFacts& film, const Video& row, const MediaOptions& options, const std::string& name) {
+FilmChoice segment_middles(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                           const std::string& name) {
   refuse_speed(row, "VIDEO_SEGMENTS", name);
   refuse(row.max_frames > 0, "max_frames", "VIDEO_SEGMENTS, or nframes in the row", name);
   const int64_t segments = first_given({row.num_frames, options.video_segments, 8});
   if (segments > static_cast<int64_t>(kMaxChosenFrames))
     throw data_error(fmt::format("{}: expected at most {} segments, found {}", name, kMaxChosenFrames, segments));
-  FilmChoice choice{.frames = {},
-                    .fps = static_cast<double>(segments) / static_cast<double>(film.frames) * film.fps};
+  FilmChoice choice{.frames = {}, .fps = static_cast<double>(segments) / static_cast<double>(film.frames) * film.fps};
   const double size = static_cast<double>(film.frames - 1) / static_cast<double>(segments);
   for (int64_t i = 0; i < segments; ++i)
     choice.frames.push_back(static_cast<int64_t>(size / 2 + std::nearbyint(size * static_cast<double>(i))));
   return choice;
 }
 
-FilmChoice frame_a_second(const VideoFacts& film, const Video& row, const MediaOptions& options, const std::string& name) {
+FilmChoice frame_a_second(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                          const std::string& name) {
   refuse_speed(row, "MAX_NUM_FRAMES, or max_frames in the row", name);
   refuse(row.num_frames > 0, "nframes", "MAX_NUM_FRAMES, or max_frames in the row", name);
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(film.fps)));
   const int64_t most = first_given({row.max_frames, options.max_frames, 64});
   FilmChoice choice{.frames = {}, .fps = film.fps / static_cast<double>(step)};
   const auto seconds = static_cast<size_t>((film.frames + step - 1) / step);
-  for (const size_t second : evenly_chosen(seconds, most))
-    choice.frames.push_back(static_cast<int64_t>(second) * step);
+  for (const size_t second : evenly_chosen(seconds, most)) choice.frames.push_back(static_cast<int64_t>(second) * step);
   return choice;
 }
 

@@ -15,11 +15,13 @@ FilmChoice evenly_spread_frames(const VideoFacts& film, const Video& row, const 
 
 /// InternVL: the film in VIDEO_SEGMENTS (8, or a row's nframes), of each the middle; a short film has frames twice.
 /// Source: ms-swift 3.x load_video_internvl, OpenGVLab/InternVL's model card.
-FilmChoice segment_middles(const VideoFacts& film, const Video& row, const MediaOptions& options, const std::string& name);
+FilmChoice segment_middles(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                           const std::string& name);
 
 /// MiniCPM: one frame a second; of more than MAX_NUM_FRAMES (64, or a row's max_frames) that many, evenly spread. Source: ms-swift 3.x
 /// load_video_minicpmv_mplug_owl3, the released model card's encode_video.
-FilmChoice frame_a_second(const VideoFacts& film, const Video& row, const MediaOptions& options, const std::string& name);
+FilmChoice frame_a_second(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                          const std::string& name);
 
 /// Of `count` things at most `most`, each from the middle of its stretch; 0: all.
 std::vector<size_t> evenly_chosen(size_t count, int64_t most);

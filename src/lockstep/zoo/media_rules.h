@@ -46,7 +46,8 @@ struct FilmChoice {
 struct FilmRules {
   /// Empty: the family takes no files. `film.frames` is true. Throws UserError(kData), `name` (the film's) in it, for a film that is too short
   /// and for what a row asks of it that the family does not heed.
-  std::function<FilmChoice(const VideoFacts& film, const Video& row, const MediaOptions& options, const std::string& name)>
+  std::function<FilmChoice(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                           const std::string& name)>
       choose = {};
   /// What becomes of a frame as soon as it is read, so that few large ones are held: the same as `prepare` would make of it.
   std::function<Image(Image frame, size_t frames, const MediaOptions& options, const std::string& where)> shrink = {};

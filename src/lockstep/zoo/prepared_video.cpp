@@ -47,14 +47,15 @@ std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, co
       },
       [&](size_t, Image frame) {
         if (rules.film.each_alone) {
-          append(blocks, rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = true}, options, where));
+          append(blocks,
+                 rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = true}, options, where));
           return;
         }
         if (rules.film.shrink) frame = rules.film.shrink(std::move(frame), choice.frames.size(), options, where);
         bytes += frame.pixels.size();
         if (bytes > kMostHeld) {
-          throw data_error(fmt::format("{}: expected chosen frames of at most {}, found {} of them with more", film.name(),
-                                       format_bytes(kMostHeld), choice.frames.size()),
+          throw data_error(fmt::format("{}: expected chosen frames of at most {}, found {} of them with more",
+                                       film.name(), format_bytes(kMostHeld), choice.frames.size()),
                            "take fewer (FPS, FPS_MAX_FRAMES, NFRAMES) or smaller ones (VIDEO_MAX_PIXELS)");
         }
         held.frames.push_back(std::move(frame));
@@ -68,15 +69,17 @@ std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& ru
                                        const std::string& where) {
   const MediaOptions own = options_of(video, options);
   if (!rules.film.heeds_pixels && (video.min_pixels > 0 || video.max_pixels > 0 || video.total_pixels > 0)) {
-    throw data_error(fmt::format("{}: expected a video without min_pixels, max_pixels and total_pixels, which this model "
-                                 "does not heed, found one of them",
-                                 where),
-                     "leave them out of the row: this model makes all frames one size");
+    throw data_error(
+        fmt::format("{}: expected a video without min_pixels, max_pixels and total_pixels, which this model "
+                    "does not heed, found one of them",
+                    where),
+        "leave them out of the row: this model makes all frames one size");
   }
   if (!video.file.empty()) {
     if (rules.film.choose) return of_film(video, rules, own, where);
-    throw data_error(fmt::format("{}: expected a video as a list of frames, which this model takes, found a file", where),
-                     "cut it into frames: ffmpeg -i IN -vf fps=2 frame%04d.png");
+    throw data_error(
+        fmt::format("{}: expected a video as a list of frames, which this model takes, found a file", where),
+        "cut it into frames: ffmpeg -i IN -vf fps=2 frame%04d.png");
   }
   LoadedMedium listed{.fps = video.fps > 0 ? video.fps : own.fps > 0 ? own.fps : kUsualFps};
   for (const auto& frame : video.frames) listed.frames.push_back(load_image(frame, where));

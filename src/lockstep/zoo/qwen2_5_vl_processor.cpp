@@ -53,7 +53,8 @@ PatchImageConfig limited_for_film(const PatchImageConfig& config, size_t frames,
 MediaBlock film_pixels(const LoadedMedium& medium, const PatchImageConfig& videos, const MediaOptions& options,
                        const std::string& where) {
   const size_t count = std::max<size_t>(1, medium.frames.size());
-  PatchImageConfig limits = medium.of_file ? limited_for_film(videos, count, options) : limited_for_video(videos, count, options);
+  PatchImageConfig limits =
+      medium.of_file ? limited_for_film(videos, count, options) : limited_for_video(videos, count, options);
   if (medium.of_file) limits.do_resize = false;  // each frame has been, as soon as it was read
   MediaBlock block = patch_pixels(medium.frames, limits, where);
   block.modality = Modality::kVideo;

@@ -96,7 +96,8 @@ std::vector<MediaBlock> MediaSpeller::prepared(Modality kind, size_t index, cons
   if (kind == Modality::kImage) {
     return prepare({.frames = {shrunk(load_image(sample_.images[index], sample_.where), options_.shrink_to_pixels)}});
   }
-  if (kind == Modality::kAudio) return prepare({.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)});
+  if (kind == Modality::kAudio)
+    return prepare({.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)});
   check(kind == Modality::kVideo, "a kind of media that rows hold");
   return prepared_video(sample_.videos[index], rules, options_, sample_.where);
 }
