@@ -97,8 +97,8 @@ class Said {
   }
   /// "[mov,mp4 @ 0x5562] moov atom not found" -> "moov atom not found".
   static std::string without_address(std::string line) {
-    const size_t end = line.find("] ");
-    return line.starts_with('[') && end != std::string::npos ? line.substr(end + 2) : line;
+    for (size_t end = 0; line.starts_with('[') && (end = line.find("] ")) != std::string::npos;) line.erase(0, end + 2);
+    return line;
   }
 
   std::string line_, text_;

@@ -202,8 +202,7 @@ TEST_F(Films, WhatIsNoFilmIsToldApart) {
        {"expected a whole film, found one that"}},
       {written("cut.avi", stream.substr(0, stream.size() / 2)), {"expected a whole film, found one that"}},
       {written("cut.mkv", matroska.substr(0, matroska.size() / 2)), {"expected a whole film, found one that"}},
-      {film("wide.mkv", {"-c:v", "ffv1", "-frames:v", "1"}, "9000x4200"),
-       {"expected frames of 1 to 35389440 pixels, found 9000x4200"}}};
+      {film("wide.mkv", {"-c:v", "ffv1", "-frames:v", "1"}, "9000x4200"), {"Picture size 9000x4200 exceeds"}}};
   for (const auto& [file, parts] : cases) {
     const std::string text = refusal(file);
     for (const auto& part : parts) EXPECT_HAS(text, part);
@@ -241,8 +240,8 @@ TEST_F(Films, SoundIsThatOfTheFileAtTheRateThatIsAsked) {
   const std::string wav = path("tone.wav");
   ffmpeg({"-f", "lavfi", "-i", "sine=440:sample_rate=44100", "-t", "1.5", "-ac", "2", wav});
   const Audio expected = load_audio(wav, "row", {.rate = 16000});
-  const VideoFile heard =
-      open(film("heard.mkv", {"-i", wav, "-map", "0:v", "-map", "1:a", "-c:v", "mpeg4", "-c:a", "pcm_s16le"}));
+  const VideoFile heard = open(
+      film("heard.mkv", {"-i", wav, "-t", "1.5", "-map", "0:v", "-map", "1:a", "-c:v", "mpeg4", "-c:a", "pcm_s16le"}));
   ASSERT_TRUE(heard.facts().sound);
   EXPECT_EQ(heard.facts().sound->channels, 2);
   EXPECT_EQ(heard.read_sound({.rate = 16000}).samples, expected.samples);
