@@ -7,7 +7,7 @@ import subprocess
 from small_job import make_model, make_rows
 from story import BINARY, ROOT, Story, environment, finish, free_port, main, start
 
-MACHINE = ["shared memory", "disk", "open files", "clock", "memory", "cores", "huge pages", "memory copy"]
+MACHINE = ["shared memory", "disk", "open files", "clock", "memory", "cores", "huge pages", "films", "memory copy"]
 CHECKPOINT = ["config", "files", "tensors", "tokenizer", "processor", "chat template"]
 
 

@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh            CPU: five wheels, about 0.6 GB to fetch
 #   LOCKSTEP_GPU=1 …          adds CUDA, cuDNN and NCCL wheels, about 3 GB
-#   tools/setup.sh tests      also .venv-oracles: transformers over the same torch, for tests that compare with it
+#   tools/setup.sh tests      also .venv-oracles: transformers over the same torch, for tests that compare with it; and FFmpeg
 #   tools/setup.sh bench      also .venv-bench: the systems that `make bench` compares with, about 3 GB
 #
 # Run it as often as you like: a finished step is recognised and costs milliseconds, also without a network.
@@ -28,6 +28,9 @@ oracle_wheels=(transformers==5.23.0 tokenizers==0.23.3 huggingface-hub==2.4.0 sa
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
   libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
   libsndfile1-dev libsoxr-dev libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)
+
+# What no build needs, and rows with films do.
+[ "${1:-}" = tests ] && packages+=(ffmpeg)
 
 say() { printf '\033[1msetup\033[0m  %s\n' "$*"; }
 fail() {

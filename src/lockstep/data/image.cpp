@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,8 +18,16 @@ namespace {
 
 constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
 
-/// What a file is that is no PNG, JPEG or WebP: the usual mistakes by name, else its first bytes.
-std::string describe_bytes(std::string_view bytes) {
+bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"); }
+bool is_webp(std::string_view bytes) {
+  return bytes.size() >= 12 && bytes.starts_with("RIFF") && bytes.substr(8, 4) == "WEBP";
+}
+
+}  // namespace
+
+bool is_picture(std::string_view bytes) { return bytes.starts_with(kPngSignature) || is_jpeg(bytes) || is_webp(bytes); }
+
+std::string describe_bytes(std::string_view bytes, std::optional<int64_t> size) {
   if (bytes.empty()) return "an empty file";
   struct Known {
     std::string_view begin;
@@ -36,6 +45,9 @@ std::string describe_bytes(std::string_view bytes) {
                                                  {"<html", "an HTML page (a download that failed?)"},
                                                  {"\xFF\x0A", "a JPEG XL"},
                                                  {"{", "JSON"}}};
+  if (bytes.starts_with(kPngSignature)) return "a PNG picture";
+  if (is_jpeg(bytes)) return "a JPEG picture";
+  if (is_webp(bytes)) return "a WebP picture";
   for (const auto& known : kKnown) {
     if (bytes.starts_with(known.begin)) return known.name;
   }
@@ -44,10 +56,8 @@ std::string describe_bytes(std::string_view bytes) {
   std::string hex;
   for (const char c : bytes.substr(0, 8))
     hex += fmt::format("{}{:02x}", hex.empty() ? "" : " ", static_cast<uint8_t>(c));
-  return fmt::format("{} bytes that begin with {}", bytes.size(), hex);
+  return fmt::format("{} bytes that begin with {}", size.value_or(static_cast<int64_t>(bytes.size())), hex);
 }
-
-}  // namespace
 
 void check_image_size(int64_t width, int64_t height, const std::string& where) {
   if (width > 0 && height > 0 && width <= kMaxImagePixels / height) return;
@@ -60,9 +70,9 @@ Image decode_image(std::string_view bytes, const std::string& where) {
   DecodedImage decoded;
   if (bytes.starts_with(kPngSignature)) {
     decoded = decode_png(bytes, where);
-  } else if (bytes.starts_with("\xFF\xD8\xFF")) {
+  } else if (is_jpeg(bytes)) {
     decoded = decode_jpeg(bytes, where);
-  } else if (bytes.size() >= 12 && bytes.starts_with("RIFF") && bytes.substr(8, 4) == "WEBP") {
+  } else if (is_webp(bytes)) {
     decoded = decode_webp(bytes, where);
   } else {
     throw data_error(fmt::format("{}: expected a PNG, JPEG or WebP image, found {}", where, describe_bytes(bytes)));

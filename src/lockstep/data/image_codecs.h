@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,12 @@ struct DecodedImage {
 DecodedImage decode_png(std::string_view bytes, const std::string& where);
 DecodedImage decode_jpeg(std::string_view bytes, const std::string& where);
 DecodedImage decode_webp(std::string_view bytes, const std::string& where);
+
+/// Whether a file begins as a PNG, JPEG or WebP does: decode_image reads it.
+bool is_picture(std::string_view bytes);
+/// What a file is by its first bytes, where something else was expected: the usual mistakes by name, else the bytes. `size`: of
+/// the file, where these are not all of it.
+std::string describe_bytes(std::string_view bytes, std::optional<int64_t> size = {});
 
 /// Refuses sizes that only a broken or hostile file has, before anything is allocated: more than 178,956,970 pixels
 /// (Pillow's limit). Throws UserError(kData).

@@ -1,4 +1,4 @@
-// The bytes of a picture or a sound that a row names: of a file, or of a data: URI inside the row.
+// The bytes of a picture, a sound or a film that a row names: of a file, or of a data: URI inside the row.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,11 @@ struct MediaBytes {
   std::string bytes, name;
 };
 
-/// `kind`: "image" or "audio". Throws UserError(kData) naming `reference` and `where` (the row) for what is no file, cannot
+/// `kind`: "image", "audio" or "video". Throws UserError(kData) naming `reference` and `where` (the row) for what is no file, cannot
 /// be read, or is larger than `most` bytes.
 MediaBytes media_bytes(const std::string& reference, const std::string& kind, const std::string& where, size_t most);
+
+/// What messages call a medium that is a file. Throws UserError(kData), as media_bytes, for what is none.
+std::string check_media_file(const std::string& path, const std::string& kind, const std::string& where);
 
 }  // namespace lockstep

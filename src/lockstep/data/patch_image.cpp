@@ -65,20 +65,13 @@ struct Cut {
 };
 
 std::vector<Image> resized(const std::vector<Image>& frames, const PatchImageConfig& config, const std::string& where) {
-  const PictureSize given{frames.front().width, frames.front().height};
-  const PictureSize size = config.do_resize ? patch_size_of(given, config, where) : given;
-  const int64_t block = config.patch * config.merge;
-  if (size.width % block != 0 || size.height % block != 0) {
-    throw data_error(fmt::format("{}: expected edges that are multiples of {} (do_resize is off), found {}x{}", where,
-                                 block, size.width, size.height));
-  }
   std::vector<Image> out;
   for (size_t i = 0; i < frames.size(); ++i) {
-    if (frames[i].width != given.width || frames[i].height != given.height) {
+    if (frames[i].width != frames[0].width || frames[i].height != frames[0].height) {
       throw data_error(fmt::format("{}: expected frames of one size, {}x{}, found {}x{} in frame {}", where,
-                                   given.width, given.height, frames[i].width, frames[i].height, i));
+                                   frames[0].width, frames[0].height, frames[i].width, frames[i].height, i));
     }
-    out.push_back(resize(frames[i], size.width, size.height, config.resample, config.backend));
+    out.push_back(patch_resized(frames[i], config, where));
   }
   return out;
 }
@@ -138,6 +131,17 @@ PictureSize patch_size_of(PictureSize given, const PatchImageConfig& config, con
     size = {above(width), above(height)};
   }
   return size;
+}
+
+Image patch_resized(const Image& frame, const PatchImageConfig& config, const std::string& where) {
+  const PictureSize given{frame.width, frame.height};
+  const PictureSize size = config.do_resize ? patch_size_of(given, config, where) : given;
+  const int64_t block = config.patch * config.merge;
+  if (size.width % block != 0 || size.height % block != 0) {
+    throw data_error(fmt::format("{}: expected edges that are multiples of {} (do_resize is off), found {}x{}", where,
+                                 block, size.width, size.height));
+  }
+  return resize(frame, size.width, size.height, config.resample, config.backend);
 }
 
 MediaBlock patch_pixels(const std::vector<Image>& frames, const PatchImageConfig& config, const std::string& where) {

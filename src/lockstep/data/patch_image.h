@@ -38,6 +38,9 @@ struct PictureSize {
 /// Throws UserError(kData) naming `where` beyond 200 : 1. Source: transformers 5.23 models/qwen2_vl smart_resize.
 PictureSize patch_size_of(PictureSize given, const PatchImageConfig& config, const std::string& where);
 
+/// A picture as patch_pixels cuts it. Throws UserError(kData) naming `where`.
+Image patch_resized(const Image& frame, const PatchImageConfig& config, const std::string& where);
+
 /// One image, or the frames of a video in order, all of one size; a last group of frames that is not full repeats its
 /// last. float32 [patches, 3 * temporal_patch * patch * patch], block by block; facts: grid_thw {t, h, w} in patches.
 /// Throws UserError(kData) naming `where`.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/search_path.h"
 #include "lockstep/data/features.h"
 
 namespace lockstep {
@@ -16,7 +17,8 @@ enum class Truncation { kDelete, kRight, kLeft };
 
 /// What a person asks of media where a family takes them in several ways; 0: as the checkpoint has it. ms-swift's
 /// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM, VIDEO_MAX_NUM, MAX_SLICE_NUMS,
-/// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, SAMPLING_RATE and USE_AUDIO_IN_VIDEO.
+/// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, FPS_MIN_FRAMES, FPS_MAX_FRAMES, NFRAMES, VIDEO_SEGMENTS, SAMPLING_RATE and
+/// USE_AUDIO_IN_VIDEO.
 struct MediaOptions {
   int64_t shrink_to_pixels = 0;  // ms-swift's --max_pixels: larger images are scaled down before a family takes them
   int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
@@ -25,10 +27,15 @@ struct MediaOptions {
   int64_t max_tiles = 0;                               // of an image that a family cuts; 0: as the checkpoint has it
   int64_t video_max_tiles = 0;                         // of a frame; 0: one
   int64_t max_slices = 0, video_max_slices = 0;        // the same, for a family that calls them slices
-  int64_t max_frames = 0;       // of a video that a family takes picture by picture; 0: all that the row names
-  double fps = 0;               // frames a second, where a video does not say it; 0: 2
+  int64_t max_frames = 0;  // of a video that a family takes picture by picture; 0: all that the row names, 64 of a file
+  double fps = 0;          // frames a second, where a video does not say it; 0: 2
+  // Of a film as a file: how many frames are taken.
+  int64_t fps_min_frames = 0, fps_max_frames = 0;  // where so many a second are; 0: 4, 768
+  int64_t num_frames = 0;                          // whatever its length; 0: so many a second
+  int64_t video_segments = 0;                      // the middle frame of each is taken; 0: 8
+  std::string program_path = kUsualSearchPath;     // where ffmpeg and ffprobe are looked for: PATH
   int64_t sampling_rate = 0;    // samples a second that sound is brought to; 0: as the checkpoint has it
-  bool audio_in_video = false;  // a clip beside a video is its sound, where a family takes both as one
+  bool audio_in_video = false;  // a clip beside a list of frames is its sound, and a film's file has its own
 };
 
 struct ProcessOptions {

@@ -1,6 +1,7 @@
 #include "lockstep/data/row_media.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@ namespace lockstep {
 
 namespace {
 
+constexpr std::array<const char*, 6> kVideoSources = {"frames", "video", "video_url", "path", "url", "bytes"};
 constexpr std::string_view kMark = "<image>", kVideoMark = "<video>", kAudioMark = "<audio>";
 
 bool is_empty(const Json& value) {
@@ -115,31 +117,70 @@ void RowMedia::read_audios(const Json& value, const std::string& field) {
   for (size_t i = 0; i < value.size(); ++i) row_audios_.push_back(reference(value[i], fmt::format("{}[{}]", field, i)));
 }
 
-/// A list of frames, or an object with one and how many of them make a second.
+/// A file, a list of frames, or an object with either and what is asked for besides.
 Video RowMedia::video(const Json& value, const std::string& field) const {
-  const Json* frames = &value;
+  const Json* source = &value;
+  std::string at = field;
+  for (const char* key : kVideoSources) {
+    if (!value.is_object() || !value.contains(key) || is_empty(value.at(key))) continue;
+    source = &value.at(key);
+    at = fmt::format("{}.{}", field, key);
+    if (source->is_string() && std::string_view(key) == "bytes") source = &value;  // reference() knows what they are
+    break;
+  }
   Video made;
-  if (value.is_object()) {
-    for (const char* key : {"frames", "video", "path"}) {
-      if (value.contains(key)) frames = &value.at(key);
-    }
-    for (const char* key : {"sample_fps", "fps"}) {
-      const auto it = value.find(key);
-      if (it == value.end() || it->is_null()) continue;
-      if (!it->is_number() || it->get<double>() <= 0) {
-        throw field_error(where_, fmt::format("{}.{}", field, key), "frames a second, above 0", *it);
-      }
-      made.fps = it->get<double>();
-    }
+  if (source->is_array() && !source->empty()) {
+    for (size_t i = 0; i < source->size(); ++i)
+      made.frames.push_back(reference((*source)[i], fmt::format("{}[{}]", at, i)));
+  } else if (source->is_string() || (source->is_object() && (source != &value || value.contains("bytes")))) {
+    made.file = reference(*source, at);
+  } else {
+    throw field_error(where_, field, "a file, or a list of frames, at least one", *source);
   }
-  if (!frames->is_array() || frames->empty()) {
-    UserError error = field_error(where_, field, "a list of frames, at least one", *frames);
-    throw data_error(error.message(), "videos are read as pictures: cut the film into frames and list their paths");
-  }
-  for (size_t i = 0; i < frames->size(); ++i) {
-    made.frames.push_back(reference((*frames)[i], fmt::format("{}[{}]", field, i)));
-  }
+  if (value.is_object()) read_wishes(value, field, made);
   return made;
+}
+
+/// Under the names of qwen_vl_utils.
+void RowMedia::read_wishes(const Json& value, const std::string& field, Video& into) const {
+  const auto number = [&](const std::string& name, const Json& found, const char* expected) {
+    if (!found.is_number() || !(found.get<double>() > 0)) throw field_error(where_, name, expected, found);
+    return found.get<double>();
+  };
+  struct Count {
+    const char* key;
+    int64_t Video::*to;
+    bool of_file;  // a list has all its frames taken
+  };
+  constexpr std::array<Count, 6> kCounts{{{"nframes", &Video::num_frames, true},
+                                          {"min_frames", &Video::min_frames, true},
+                                          {"max_frames", &Video::max_frames, true},
+                                          {"min_pixels", &Video::min_pixels, false},
+                                          {"max_pixels", &Video::max_pixels, false},
+                                          {"total_pixels", &Video::total_pixels, false}}};
+  constexpr double kMost = 1e12;
+  const bool is_file = !into.file.empty();
+  for (const auto& [key, found] : value.items()) {
+    const std::string name = fmt::format("{}.{}", field, key);
+    const auto* count = std::ranges::find_if(kCounts, [&](const Count& one) { return key == one.key; });
+    if (key == "type" || std::ranges::find(kVideoSources, key) != kVideoSources.end() || found.is_null()) continue;
+    if (key == "fps" || (!is_file && key == "sample_fps")) {
+      into.fps = number(name, found, "frames a second, above 0");
+    } else if (!is_file && key == "raw_fps") {
+      (void)number(name, found,
+                   "frames a second, above 0");  // of the film that the frames come from: no family needs it
+    } else if (count != kCounts.end() && (is_file || !count->of_file)) {
+      into.*count->to = static_cast<int64_t>(std::min(kMost, number(name, found, "a whole number above 0")));
+    } else {
+      const UserError error = field_error(where_, name, "no such key", found);
+      throw data_error(error.message(),
+                       is_file ? "a film takes fps, nframes, min_frames, max_frames, min_pixels, max_pixels, "
+                                 "total_pixels; cut it with ffmpeg -ss START -to END -i IN OUT.mp4"
+                               : "frames take fps (or sample_fps), min_pixels, max_pixels, total_pixels");
+    }
+  }
+  if (into.num_frames > 0 && (into.fps > 0 || into.min_frames > 0 || into.max_frames > 0))
+    throw field_error(where_, field, "either nframes or frames a second", value);
 }
 
 void RowMedia::read_images(const Json& value, const std::string& field) {
@@ -202,10 +243,10 @@ std::string RowMedia::content_text(const Json& content, const std::string& field
 std::string RowMedia::part_text(const Json& part, const std::string& field) {
   if (part.is_string()) return marked_text(part.get<std::string>());
   if (!part.is_object()) throw field_error(where_, field, "a part such as {\"type\": \"text\", \"text\": ...}", part);
-  std::string type = part.contains("text")    ? "text"
-                     : part.contains("video") ? "video"
-                     : part.contains("audio") ? "audio"
-                                              : "image";
+  std::string type = part.contains("text")                                  ? "text"
+                     : part.contains("video") || part.contains("video_url") ? "video"
+                     : part.contains("audio")                               ? "audio"
+                                                                            : "image";
   if (const auto it = part.find("type"); it != part.end()) {
     if (!it->is_string()) throw field_error(where_, field + ".type", "text", *it);
     type = it->get<std::string>();
@@ -217,9 +258,10 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
     return marked_text(it->get<std::string>());
   }
   if (type == "image" || type == "image_url") return picture_part(part, field);
-  if (type == "video") return video_part(part, field);
+  if (type == "video" || type == "video_url") return video_part(part, field);
   if (type == "audio" || type == "audio_url" || type == "input_audio") return audio_part(part, field);
-  throw field_error(where_, field + ".type", "text, image, image_url, video, audio, audio_url or input_audio", type);
+  throw field_error(where_, field + ".type",
+                    "text, image, image_url, video, video_url, audio, audio_url or input_audio", type);
 }
 
 std::string RowMedia::picture_part(const Json& part, const std::string& field) {
@@ -234,9 +276,9 @@ std::string RowMedia::picture_part(const Json& part, const std::string& field) {
 }
 
 std::string RowMedia::video_part(const Json& part, const std::string& field) {
-  const auto it = part.find("video");
-  const bool own = it != part.end() && !is_empty(*it);
-  video_marks_.push_back(own ? std::optional<Video>(video(part, field + ".video")) : std::nullopt);
+  const bool own = std::ranges::any_of(kVideoSources,
+                                       [&](const char* key) { return part.contains(key) && !is_empty(part.at(key)); });
+  video_marks_.push_back(own ? std::optional<Video>(video(part, field)) : std::nullopt);
   return std::string(kVideoMark);
 }
 

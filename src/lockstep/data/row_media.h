@@ -21,8 +21,9 @@ UserError field_error(const std::string& where, const std::string& field, const 
 
 class RowMedia {
  public:
-  /// Reads `images` | `image`, `videos` | `video`, a video as a list of frames or {"frames": [...], "fps": 2}, and
-  /// `audios` | `audio`. Throws UserError(kData) for video files, URLs, and what is no reference to a file.
+  /// Reads `images` | `image`, `videos` | `video`, a video as a file, a list of frames or an object with either and what
+  /// is asked for besides ({"frames": [...], "fps": 2}), and `audios` | `audio`. Throws UserError(kData) for URLs, what is
+  /// no reference to a file, and what is asked for under other names.
   RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
 
   /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>", "<video>" and "<audio>" where
@@ -40,6 +41,7 @@ class RowMedia {
   void read_videos(const Json& value, const std::string& field);
   void read_audios(const Json& value, const std::string& field);
   Video video(const Json& value, const std::string& field) const;
+  void read_wishes(const Json& value, const std::string& field, Video& into) const;
   std::string picture_part(const Json& part, const std::string& field);
   std::string video_part(const Json& part, const std::string& field);
   std::string audio_part(const Json& part, const std::string& field);

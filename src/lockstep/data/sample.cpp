@@ -267,9 +267,28 @@ std::string describe_media(const Sample& sample, Modalities of) {
   return join(kinds, " and ");
 }
 
+Json video_json(const Video& video) {
+  const bool is_file = !video.file.empty();
+  Json object = {{is_file ? "video" : "frames", is_file ? Json(video.file) : Json(video.frames)}};
+  const auto add = [&](const char* key, auto value) {
+    if (value != 0) object[key] = value;
+  };
+  add("fps", video.fps);
+  add("nframes", video.num_frames);
+  add("min_frames", video.min_frames);
+  add("max_frames", video.max_frames);
+  add("min_pixels", video.min_pixels);
+  add("max_pixels", video.max_pixels);
+  add("total_pixels", video.total_pixels);
+  return object.size() == 1 ? object.front() : object;
+}
+
 std::vector<std::string> media_references(const Sample& sample) {
   std::vector<std::string> all = sample.images;
-  for (const auto& video : sample.videos) all.insert(all.end(), video.frames.begin(), video.frames.end());
+  for (const auto& video : sample.videos) {
+    all.insert(all.end(), video.frames.begin(), video.frames.end());
+    if (!video.file.empty()) all.push_back(video.file);
+  }
   all.insert(all.end(), sample.audios.begin(), sample.audios.end());
   return all;
 }

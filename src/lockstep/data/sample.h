@@ -25,14 +25,19 @@ struct Message {
   bool trained = true;  // assistant only: ms-swift's per-message "loss": false switches it off
 };
 
-/// A film as pictures of it, in order: paths or data: URIs. `fps`: how many stand for a second; 0: not said. `sound`: what is
-/// heard with it, as Sample::audios; empty: not said.
+/// A film as pictures of it, in order, or as a file: paths or data: URIs.
 struct Video {
-  std::vector<std::string> frames;
-  double fps = 0;
-  std::string sound = {};
+  std::vector<std::string> frames = {};
+  double fps = 0;         // how many frames stand for a second; of a file, how many are taken a second; 0: not said
+  std::string file = {};  // empty: frames
+  /// What the row asks for besides; 0: nothing. The first three are a file's alone.
+  int64_t num_frames = 0, min_frames = 0, max_frames = 0;
+  int64_t min_pixels = 0, max_pixels = 0, total_pixels = 0;  // of a frame, and of all
+  std::string sound = {};  // what is heard with its frames, as Sample::audios; empty: not said
   bool operator==(const Video&) const = default;
 };
+/// As a row may have it: a path or a list of frames, or an object with what is asked for besides.
+Json video_json(const Video& video);
 
 /// What rows can hold beside text.
 inline constexpr std::array kMediaKinds{Modality::kImage, Modality::kVideo, Modality::kAudio};
@@ -60,7 +65,7 @@ std::string describe_media(const Sample& sample, Modalities of = kMedia);
 std::vector<std::string> media_references(const Sample& sample);
 
 /// Reads a row of token ids (data/row_tokens.h) or any of the three text forms: ms-swift `messages` (+ images | image,
-/// videos | video as lists of frames, audios | audio), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
+/// videos | video as files or lists of frames, audios | audio), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
 /// stand), and query/response (+ system, history, and their aliases). Relative image paths are taken from `base_dir`
 /// (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first
 /// user message. A response that is a list of texts names several accepted answers: the first is the one that is

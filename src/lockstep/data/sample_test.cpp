@@ -166,21 +166,22 @@ TEST(Sample, WhatThisBuildCannotTrainIsRefused) {
     const std::string text = complaint(row);
     return text.find(part) != std::string::npos ? testing::AssertionSuccess() : testing::AssertionFailure() << text;
   };
-  EXPECT_TRUE(refused(
-      R"({"query": "q", "videos": ["v.mp4"]})",
-      R"(train.jsonl:17: field "videos[0]": expected a list of frames, at least one, found "v.mp4"; hint: videos are read as pictures: cut the film into frames and list their paths)"));
+  EXPECT_TRUE(
+      refused(R"({"query": "q", "videos": [3]})",
+              R"(train.jsonl:17: field "videos[0]": expected a file, or a list of frames, at least one, found 3)"));
+  EXPECT_TRUE(refused(R"({"query": "q", "videos": ["https://x.org/v.mp4"]})", "fetch the files first"));
   EXPECT_TRUE(refused(R"({"query": "q", "audio": 3})", R"(field "audio": expected a path)"));
   EXPECT_TRUE(refused(R"({"query": "<audio><audio>", "audios": ["a.wav"]})",
                       "expected an audio for each <audio> mark, found 2 marks and 1 audios"));
   EXPECT_TRUE(refused(R"({"query": "q", "tools": "[{}]"})", R"(field "tools": expected no tools)"));
   EXPECT_TRUE(refused(R"({"query": "<bbox>", "objects": {"bbox": [[1, 2, 3, 4]]}})", R"(field "objects")"));
   EXPECT_TRUE(refused(R"({"messages": [{"role": "tool_call", "content": "{}"}]})", R"(field "messages[0].role")"));
-  EXPECT_TRUE(refused(R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "v"}]}]})",
-                      R"(field "messages[0].content[0].video": expected a list of frames)"));
-  EXPECT_TRUE(
-      refused(R"({"messages": [{"role": "user", "content": [{"type": "smell", "smell": "a"}]}]})",
-              R"(field "messages[0].content[0].type": expected text, image, image_url, video, audio, audio_url or )"
-              R"(input_audio, found "smell")"));
+  EXPECT_TRUE(refused(R"({"messages": [{"role": "user", "content": [{"type": "video", "video": 7}]}]})",
+                      R"(field "messages[0].content[0]": expected a file, or a list of frames)"));
+  EXPECT_TRUE(refused(
+      R"({"messages": [{"role": "user", "content": [{"type": "smell", "smell": "a"}]}]})",
+      R"(field "messages[0].content[0].type": expected text, image, image_url, video, video_url, audio, audio_url or )"
+      R"(input_audio, found "smell")"));
   EXPECT_TRUE(refused(R"({"query": "<video>", "videos": [{"frames": ["a"], "fps": 0}]})", "frames a second, above 0"));
   EXPECT_TRUE(refused(R"({"query": "<video><video>", "videos": [["a"]]})",
                       "expected a video for each <video> mark, found 2 marks and 1 videos"));
@@ -233,6 +234,59 @@ TEST(Sample, VideosAreListsOfFramesWhereverTheyStand) {
   ASSERT_EQ(parts.videos.size(), 2U);
   EXPECT_EQ(parts.videos[0], (Video{{"/data/b.png"}, 4}));
   EXPECT_EQ(parts.videos[1], (Video{{"/data/c.png"}, 0}));
+}
+
+TEST(Sample, VideosAreFilesWhereverTheyStand) {
+  const auto only = [](const std::string& row) {
+    const Sample sample = read(row);
+    EXPECT_EQ(sample.videos.size(), 1U) << row;
+    return sample.videos.at(0);
+  };
+  const Video plain{.file = "/data/a.mp4"};
+  for (const char* row :
+       {R"({"query": "What?", "video": "a.mp4"})", R"({"query": "What?", "videos": "a.mp4"})",
+        R"({"query": "<video>?", "videos": ["a.mp4"]})",
+        R"({"query": "q", "videos": [{"path": "a.mp4", "bytes": null}]})",
+        R"({"query": "q", "videos": ["file:///data/a.mp4"]})",
+        R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "a.mp4"}]}]})",
+        R"({"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "a.mp4"}}]}]})",
+        R"({"conversations": [{"from": "human", "value": "<video>?"}], "video": "a.mp4"})"}) {
+    EXPECT_EQ(only(row), plain) << row;
+  }
+  EXPECT_EQ(only(R"({"query": "q", "videos": [{"bytes": "AAAA"}]})").file, "data:;base64,AAAA");
+  const Video asked = only(R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "a.mp4", "fps": 1,
+      "min_frames": 2, "max_frames": 6, "min_pixels": 10, "max_pixels": 100, "total_pixels": 1000}]}]})");
+  EXPECT_EQ(asked, (Video{.fps = 1,
+                          .file = "/data/a.mp4",
+                          .min_frames = 2,
+                          .max_frames = 6,
+                          .min_pixels = 10,
+                          .max_pixels = 100,
+                          .total_pixels = 1000}));
+  EXPECT_EQ(video_json(plain), Json("/data/a.mp4"));
+  EXPECT_EQ(only(Json({{"query", "q"}, {"videos", {video_json(asked)}}}).dump()), asked)
+      << "what is written can be read";
+  EXPECT_EQ(media_references(read(R"({"query": "q", "videos": ["a.mp4", ["b.png"]]})")),
+            (std::vector<std::string>{"/data/a.mp4", "/data/b.png"}));
+}
+
+TEST(Sample, WhatIsAskedOfAVideoIsKnownOrRefused) {
+  const auto asked = [](const std::string& keys) {
+    return complaint(R"({"query": "q", "videos": [{"video": "a.mp4", )" + keys + "}]}");
+  };
+  const auto of_frames = [](const std::string& keys) {
+    return complaint(R"({"query": "q", "videos": [{"frames": ["a.png"], )" + keys + "}]}");
+  };
+  EXPECT_EQ(asked(R"("nframes": 8)"), "");
+  EXPECT_EQ(of_frames(R"("sample_fps": 2, "raw_fps": 25, "max_pixels": 9)"), "");
+  for (const char* keys :
+       {R"("video_start": 3)", R"("resized_height": 28)", R"("sample_fps": 2)", R"("frame_count": 8)"})
+    EXPECT_NE(asked(keys).find("expected no such key"), std::string::npos) << keys << asked(keys);
+  EXPECT_NE(of_frames(R"("nframes": 8)").find(R"(field "videos[0].nframes": expected no such key, found 8)"),
+            std::string::npos);
+  EXPECT_NE(asked(R"("nframes": 8, "fps": 1)").find("either nframes or frames a second"), std::string::npos);
+  for (const char* keys : {R"("fps": 0)", R"("fps": "2")", R"("nframes": -1)", R"("max_pixels": [])"})
+    EXPECT_NE(asked(keys).find("above 0"), std::string::npos) << keys << asked(keys);
 }
 
 TEST(Sample, BrokenRowsNameFieldExpectedAndFound) {

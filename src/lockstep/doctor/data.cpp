@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/data/image.h"
+#include "lockstep/data/video.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +25,8 @@ void look_at_row(const Dataset& rows, int64_t row, const DataOptions& options, D
     for (const auto& image : sample.images) (void)load_image(image, sample.where);
     for (const auto& video : sample.videos) {
       for (const auto& frame : video.frames) (void)load_image(frame, sample.where);
+      if (!video.file.empty())
+        (void)VideoFile(video.file, sample.where, {.search_path = options.process.media.program_path});
     }
     facts.media += static_cast<int64_t>(sample.images.size() + sample.videos.size() + sample.audios.size());
     return;

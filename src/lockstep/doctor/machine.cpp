@@ -174,4 +174,10 @@ CheckResult judge_huge_pages(const std::string& setting) {
                  "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root; optional)");
 }
 
+CheckResult judge_film_programs(const std::string& ffmpeg, const std::string& ffprobe) {
+  if (!ffmpeg.empty() && !ffprobe.empty()) return fine("films", ffmpeg + " and " + ffprobe + " read them");
+  return fine("films", fmt::format("no {} on PATH: rows with films as files are left out (apt-get install ffmpeg)",
+                                   ffmpeg.empty() ? "ffmpeg" : "ffprobe"));
+}
+
 }  // namespace lockstep

@@ -65,4 +65,7 @@ CheckResult judge_cores(const CoreFacts& facts);
 /// `setting` as /sys/kernel/mm/transparent_hugepage/enabled has it: "always [madvise] never"; empty: not told.
 CheckResult judge_huge_pages(const std::string& setting);
 
+/// Where the programs lie that read films; empty: nowhere on PATH. They are optional: rows may have films as frames.
+CheckResult judge_film_programs(const std::string& ffmpeg, const std::string& ffprobe);
+
 }  // namespace lockstep

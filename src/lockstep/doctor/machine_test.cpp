@@ -165,5 +165,13 @@ TEST(HugePages, OnlyNeverIsWorthAWord) {
 
 TEST(Copy, HasABandwidth) { EXPECT_GT(copy_bandwidth(), 1e6); }
 
+TEST(Films, NeedBothPrograms) {
+  EXPECT_EQ(judge_film_programs("/usr/bin/ffmpeg", "/usr/bin/ffprobe").text,
+            "/usr/bin/ffmpeg and /usr/bin/ffprobe read them");
+  const CheckResult half = judge_film_programs("/usr/bin/ffmpeg", "");
+  EXPECT_EQ(half.level, Level::kOk);
+  EXPECT_NE(half.text.find("no ffprobe on PATH"), std::string::npos) << half.text;
+}
+
 }  // namespace
 }  // namespace lockstep

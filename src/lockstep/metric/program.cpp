@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text_format.h"
+#include "lockstep/base/search_path.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -48,11 +48,7 @@ bool is_file(const fs::path& path) {
 std::string located(const std::string& name, const std::string& search_path) {
   if (name.find('/') != std::string::npos) return fs::exists(name) ? name : "";
   if (is_file(name)) return "./" + name;
-  for (const auto& folder : split(search_path, ':')) {
-    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
-    if (is_file(candidate) && ::access(candidate.c_str(), X_OK) == 0) return candidate.string();
-  }
-  return "";
+  return program_on(search_path, name);
 }
 
 UserError nothing_there(const std::string& text, const std::string& name) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,10 +35,18 @@ void read_media_environment(const Env& env, MediaOptions& media) {
   read_tiles("VIDEO_MAX_NUM", media.video_max_tiles);
   read_tiles("MAX_SLICE_NUMS", media.max_slices);
   read_tiles("VIDEO_MAX_SLICE_NUMS", media.video_max_slices);
-  if (const auto frames = env.integer("MAX_NUM_FRAMES")) {
-    if (*frames <= 0) throw usage_error(fmt::format("MAX_NUM_FRAMES={}: expected a number of frames above 0", *frames));
-    media.max_frames = *frames;
-  }
+  const auto read_frames = [&](const char* name, int64_t& value) {
+    const auto given = env.integer(name);
+    if (!given) return;
+    if (*given <= 0) throw usage_error(fmt::format("{}={}: expected a number of frames above 0", name, *given));
+    value = *given;
+  };
+  read_frames("MAX_NUM_FRAMES", media.max_frames);
+  read_frames("FPS_MIN_FRAMES", media.fps_min_frames);
+  read_frames("FPS_MAX_FRAMES", media.fps_max_frames);
+  read_frames("NFRAMES", media.num_frames);
+  read_frames("VIDEO_SEGMENTS", media.video_segments);
+  media.program_path = env.text("PATH").value_or(kUsualSearchPath);
   if (const auto rate = env.integer("SAMPLING_RATE")) {
     if (*rate <= 0) throw usage_error(fmt::format("SAMPLING_RATE={}: expected samples a second, above 0", *rate));
     media.sampling_rate = *rate;
@@ -74,14 +81,16 @@ std::vector<std::string> unheeded_variables(const std::vector<std::string>& set,
   };
   const auto& heeded = family.variables;
   // Names that mean one thing to a family which heeds both.
-  static constexpr std::pair<const char*, const char*> kOne[] = {{"MAX_NUM", "MAX_SLICE_NUMS"},
-                                                                 {"VIDEO_MAX_NUM", "VIDEO_MAX_SLICE_NUMS"}};
-  for (const auto& [name, other] : kOne) {
+  struct OneThing {
+    const char *name, *other, *says;
+  };
+  static constexpr OneThing kOne[] = {{"MAX_NUM", "MAX_SLICE_NUMS", "in how many parts a picture may be cut"},
+                                      {"VIDEO_MAX_NUM", "VIDEO_MAX_SLICE_NUMS", "in how many parts a frame may be cut"},
+                                      {"NFRAMES", "FPS", "how many frames of a film are taken"}};
+  for (const auto& [name, other, says] : kOne) {
     if (has(set, name) && has(set, other) && has(heeded, name) && has(heeded, other)) {
       throw usage_error(
-          fmt::format("{} and {}: expected one of them, as both say to {} in how many parts a picture "
-                      "may be cut",
-                      name, other, family.name));
+          fmt::format("{} and {}: expected one of them, as both say to {} {}", name, other, family.name, says));
     }
   }
   std::vector<std::string> told;

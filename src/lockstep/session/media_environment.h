@@ -11,7 +11,8 @@
 namespace lockstep {
 
 /// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM, VIDEO_MAX_NUM, MAX_SLICE_NUMS,
-/// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, SAMPLING_RATE and USE_AUDIO_IN_VIDEO, where they are set. Throws UserError(kUsage).
+/// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, FPS_MIN_FRAMES, FPS_MAX_FRAMES, NFRAMES, VIDEO_SEGMENTS, SAMPLING_RATE and
+/// USE_AUDIO_IN_VIDEO, where they are set, and PATH, where the programs lie that read films. Throws UserError(kUsage).
 void read_media_environment(const Env& env, MediaOptions& media);
 
 /// Those that are set, of all that ms-swift has: a family says which of them it heeds.

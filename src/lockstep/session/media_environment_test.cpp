@@ -40,7 +40,7 @@ TEST(MediaEnvironment, OfTwoNamesForOneThingAFamilyThatHeedsBothExpectsOne) {
     EXPECT_EQ(unheeded_variables({name}, family_named("minicpm_v_2_6")), std::vector<std::string>{});
     EXPECT_EQ(unheeded_variables({name, other}, family_named("internvl")),
               std::vector<std::string>{other + " is set in the environment, and internvl does not heed it (it heeds "
-                                               "MAX_NUM, VIDEO_MAX_NUM)"});
+                                               "MAX_NUM, VIDEO_MAX_NUM, VIDEO_SEGMENTS)"});
     EXPECT_EQ(unheeded_variables({name, other}, family_named("qwen2")).size(), 2U);
   }
 }
@@ -53,6 +53,23 @@ TEST(MediaEnvironment, SoundHasARateAndMayGoWithItsFilm) {
   read_media_environment(Env({{"USE_AUDIO_IN_VIDEO", "0"}}), media);
   EXPECT_FALSE(media.audio_in_video);
   EXPECT_THROW(read_media_environment(Env({{"USE_AUDIO_IN_VIDEO", "perhaps"}}), media), UserError);
+}
+
+TEST(MediaEnvironment, FramesOfAFilmAndTheProgramsThatReadIt) {
+  MediaOptions media;
+  read_media_environment(Env({{"FPS_MIN_FRAMES", "2"},
+                              {"FPS_MAX_FRAMES", "12"},
+                              {"NFRAMES", "6"},
+                              {"VIDEO_SEGMENTS", "4"},
+                              {"PATH", "/opt/bin:/bin"}}),
+                         media);
+  EXPECT_EQ(media.fps_min_frames, 2);
+  EXPECT_EQ(media.fps_max_frames, 12);
+  EXPECT_EQ(media.num_frames, 6);
+  EXPECT_EQ(media.video_segments, 4);
+  EXPECT_EQ(media.program_path, "/opt/bin:/bin");
+  EXPECT_THROW((void)unheeded_variables({"NFRAMES", "FPS"}, family_named("qwen2_5_vl")), UserError);
+  EXPECT_EQ(unheeded_variables({"NFRAMES", "FPS"}, family_named("internvl")).size(), 2U);
 }
 
 TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {
@@ -71,6 +88,9 @@ TEST(MediaEnvironment, RefusesWhatIsNoSizeOrSpeed) {
                                                                                     {"MAX_SLICE_NUMS", "0"},
                                                                                     {"VIDEO_MAX_SLICE_NUMS", "5000"},
                                                                                     {"MAX_NUM_FRAMES", "0"},
+                                                                                    {"FPS_MAX_FRAMES", "-2"},
+                                                                                    {"NFRAMES", "0"},
+                                                                                    {"VIDEO_SEGMENTS", "x"},
                                                                                     {"FPS", "2x"},
                                                                                     {"FPS", "0"},
                                                                                     {"FPS", "nan"},

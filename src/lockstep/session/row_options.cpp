@@ -48,6 +48,7 @@ Json RowOptions::as_json() const {
           {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
           {"slices", {media.max_slices, media.video_max_slices}},
           {"fps", media.fps},
+          {"frames", {media.fps_min_frames, media.fps_max_frames, media.num_frames, media.video_segments}},
           {"sound", {media.sampling_rate, media.audio_in_video}}};
 }
 

@@ -25,12 +25,6 @@ namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-/// A list of frames, as the row may have had it.
-Json video_json(const Video& video) {
-  if (video.fps == 0) return video.frames;
-  return {{"frames", video.frames}, {"fps", video.fps}};
-}
-
 /// A line of the answers' file, under ms-swift's names.
 Json answer_row(const Sample& sample, const Json& record) {
   const auto response = record["response"].get<std::string>();

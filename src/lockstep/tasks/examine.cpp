@@ -9,6 +9,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/search_path.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/base/version.h"
 #include "lockstep/comm/agree.h"
@@ -163,6 +164,10 @@ void Examiner::look_at_machine() {
   report_.run("machine", "GPU memory", [&] { return memory_of_gpus(); });
   look("cores", [&] { return judge_cores(core_facts(ranks, env_)); });
   look("huge pages", [] { return judge_huge_pages(huge_pages_setting()); });
+  look("films", [&] {
+    const std::string folders = env_.text("PATH").value_or(kUsualSearchPath);
+    return judge_film_programs(program_on(folders, "ffmpeg"), program_on(folders, "ffprobe"));
+  });
   look("memory copy",
        [] { return fine("memory copy", fmt::format("{:.2f} GB/s on one core", copy_bandwidth() * 1e-9)); });
 }

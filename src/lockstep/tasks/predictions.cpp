@@ -40,7 +40,7 @@ Json prediction_row(const Sample& sample, const std::string& response) {
               {"response", response},
               {"label", label_of(sample)}};
   if (!sample.images.empty()) row["images"] = sample.images;
-  for (const auto& video : sample.videos) row["videos"].push_back({{"frames", video.frames}, {"fps", video.fps}});
+  for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   if (!sample.audios.empty()) row["audios"] = sample.audios;
   if (!sample.group.empty()) row["group"] = sample.group;
   if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");

@@ -71,7 +71,8 @@ Sample with_film_sounds(const Sample& sample) {
   for (size_t i = 0; i < marks.size(); ++i) {
     const Mark& film = marks[i];
     if (film.kind != Modality::kVideo || film.number >= out.videos.size()) continue;  // too many marks: refused later
-    if (!out.videos[film.number].sound.empty() || (i > 0 && takes(i, i - 1)) || takes(i, i + 1)) continue;
+    const Video& video = out.videos[film.number];
+    if (!video.file.empty() || !video.sound.empty() || (i > 0 && takes(i, i - 1)) || takes(i, i + 1)) continue;
     throw data_error(
         fmt::format(
             "{}: expected the sound of video {} of {} (USE_AUDIO_IN_VIDEO is set), found no <audio> beside its mark",

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// The clip whose mark stands right in front of a film's mark, else right behind it, becomes the film's sound
+/// A film's file has its own sound. Of a list of frames, the clip whose mark stands right in front of its mark, else right behind it, becomes its sound
 /// (Video::sound), and its mark goes. Other clips stay as they are, and so do films that have their sound already. Throws
 /// UserError(kData) naming the row for a film without one.
 Sample with_film_sounds(const Sample& sample);

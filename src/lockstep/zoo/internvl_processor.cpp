@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/tile_image.h"
 #include "lockstep/zoo/chat_processor.h"
+#include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/internvl.h"
 
@@ -139,7 +140,8 @@ MediumRules video_rules(const TileImageConfig& videos, int32_t token, int64_t ea
                 return frames;
               },
           .spell = [token, each](const std::vector<MediaBlock>& frames,
-                                 int64_t) { return spell_video(frames, token, each); }};
+                                 int64_t) { return spell_video(frames, token, each); },
+          .film = {.choose = segment_middles, .each_alone = true}};
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "lockstep/data/features.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/data/video_facts.h"
 
 namespace lockstep {
 
@@ -23,6 +24,7 @@ namespace lockstep {
 struct LoadedMedium {
   std::vector<Image> frames = {};  // one: a picture
   double fps = 0;                  // of a video
+  bool of_file = false;            // a video that is a file: its frames have been through FilmRules::shrink
   Audio sound = {};                // of an audio, or that goes with a video
 };
 
@@ -34,6 +36,25 @@ struct MediaRun {
   size_t block = 0;
   bool apart =
       false;  // the texts on either side are read as texts of their own, not as one that goes on behind the medium
+};
+
+/// Which frames of a film are taken, rising, and how many of them stand for a second.
+struct FilmChoice {
+  std::vector<int64_t> frames;
+  double fps = 0;
+};
+
+/// How a family takes a film from its file. A list of frames is taken as it is.
+struct FilmRules {
+  /// Empty: the family takes no files. `film.frames` is true. Throws UserError(kData), `name` (the film's) in it, for a film that is too short
+  /// and for what a row asks of it that the family does not heed.
+  std::function<FilmChoice(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                           const std::string& name)>
+      choose = {};
+  /// What becomes of a frame as soon as it is read, so that few large ones are held: the same as `prepare` would make of it.
+  std::function<Image(Image frame, size_t frames, const MediaOptions& options, const std::string& where)> shrink = {};
+  bool heeds_pixels = false;  // min_pixels, max_pixels and total_pixels of a row, of frames in a list too
+  bool each_alone = false;    // `prepare` makes of many frames what it makes of each: it gets them one by one
 };
 
 struct MediumRules {
@@ -49,6 +70,7 @@ struct MediumRules {
   bool ends_line = false;
   AudioLimits sound = {};    // how it is read, and how long one may be
   bool takes_sound = false;  // of a video: it is woven with its sound where the person asks for it
+  FilmRules film = {};       // of a video that is a file
 };
 
 struct MediaRules {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/make.h"
+#include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/minicpm.h"
 #include "lockstep/zoo/typical_row.h"
@@ -56,14 +57,6 @@ class Speller {
   SliceSpelling spelling_;
   int32_t token_;
 };
-
-/// Evenly spread over all, each from the middle of its stretch. Source: the released model card's encode_video.
-std::vector<size_t> chosen_frames(size_t count, int64_t most) {
-  std::vector<size_t> chosen(most > 0 ? std::min(count, static_cast<size_t>(most)) : count);
-  const double gap = static_cast<double>(count) / static_cast<double>(chosen.size());
-  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<size_t>(static_cast<double>(i) * gap + gap / 2);
-  return chosen;
-}
 
 /// Of a slice as it was recorded [3, patch, patch*L], its first `patches` patches as rows.
 MediaBlock recorded_slice(const Tensor& pixels, int64_t rows, int64_t columns) {
@@ -134,7 +127,7 @@ void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const S
             SliceImageConfig limits = slices;
             limits.max_slices = std::max<int64_t>({1, options.video_max_tiles, options.video_max_slices});
             std::vector<MediaBlock> blocks;
-            for (const size_t frame : chosen_frames(medium.frames.size(), options.max_frames)) {
+            for (const size_t frame : evenly_chosen(medium.frames.size(), options.max_frames)) {
               for (MediaBlock& slice : slice_pixels(medium.frames[frame], limits, row)) {
                 slice.modality = Modality::kVideo;
                 blocks.push_back(std::move(slice));
@@ -143,7 +136,8 @@ void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const S
             return blocks;
           },
       .spell = [speller](const std::vector<MediaBlock>& blocks, int64_t) { return speller.film(blocks); },
-      .ends_line = true};
+      .ends_line = true,
+      .film = {.choose = frame_a_second, .each_alone = true}};
 }
 
 std::unique_ptr<Processor> load_vision_processor(const std::filesystem::path& dir) {

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/model/layers/window_layout.h"
 #include "lockstep/zoo/chat_processor.h"
+#include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/typical_row.h"
 
 namespace lockstep {
@@ -28,6 +29,16 @@ PatchImageConfig limited_for_video(const PatchImageConfig& config, size_t frames
   const auto least = static_cast<int64_t>(static_cast<double>(made.min_pixels) * 1.05);
   made.max_pixels = std::max(std::min(made.max_pixels, share), least);
   return made;
+}
+
+/// A film from its file has the limits of qwen_vl_utils where nobody says others, within those of the checkpoint.
+PatchImageConfig limited_for_film(const PatchImageConfig& config, size_t frames, MediaOptions options) {
+  const int64_t token = config.patch * config.merge * config.patch * config.merge;  // pixels that become one
+  PatchImageConfig usual = config;
+  usual.max_pixels = std::min(config.max_pixels, 768 * token);
+  usual.min_pixels = std::min(128 * token, usual.max_pixels);
+  if (options.video_total_pixels <= 0) options.video_total_pixels = 24576 * token;
+  return limited_for_video(usual, frames, options);
 }
 
 PatchImageConfig config_of(const std::filesystem::path& dir, const std::vector<std::string>& files, const char* part,
@@ -76,11 +87,23 @@ MediaBlock patch_picture(const LoadedMedium& medium, const PatchImageConfig& ima
 
 MediaBlock patch_film(const LoadedMedium& medium, const PatchImageConfig& videos, const MediaOptions& options,
                       const std::string& where) {
-  const PatchImageConfig limits = limited_for_video(videos, std::max<size_t>(1, medium.frames.size()), options);
+  const size_t count = std::max<size_t>(1, medium.frames.size());
+  PatchImageConfig limits =
+      medium.of_file ? limited_for_film(videos, count, options) : limited_for_video(videos, count, options);
+  if (medium.of_file) limits.do_resize = false;  // each frame has been, as soon as it was read
   MediaBlock block = patch_pixels(medium.frames, limits, where);
   block.modality = Modality::kVideo;
   block.step_seconds = static_cast<double>(limits.temporal_patch) / medium.fps;
   return block;
+}
+
+FilmRules patch_film_rules(const PatchImageConfig& videos) {
+  return {.choose = evenly_spread_frames,
+          .shrink =
+              [videos](const Image& frame, size_t frames, const MediaOptions& options, const std::string& where) {
+                return patch_resized(frame, limited_for_film(videos, frames, options), where);
+              },
+          .heeds_pixels = true};
 }
 
 int64_t merged_tokens(const MediaBlock& pixels, int64_t merge) { return pixels.shape[0] / (merge * merge); }

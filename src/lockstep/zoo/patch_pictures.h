@@ -25,6 +25,8 @@ MediaBlock patch_picture(const LoadedMedium& medium, const PatchImageConfig& ima
 /// A film within what the person asks; it knows how many seconds a group of its frames takes.
 MediaBlock patch_film(const LoadedMedium& medium, const PatchImageConfig& videos, const MediaOptions& options,
                       const std::string& where);
+/// How films are taken from their files.
+FilmRules patch_film_rules(const PatchImageConfig& videos);
 /// Tokens that a tower's merger makes of it.
 int64_t merged_tokens(const MediaBlock& pixels, int64_t merge);
 

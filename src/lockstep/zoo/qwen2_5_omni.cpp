@@ -138,7 +138,7 @@ Family qwen2_5_omni_family() {
           .fresh_files = qwen2_5_omni::fresh_files,
           .typical_row = qwen2_5_omni::typical_row,
           .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
-                        "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO"},
+                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO"},
           .fresh_spread = qwen2_5_omni::fresh_spread};
 }
 

@@ -12,6 +12,7 @@
 #include "lockstep/data/audio.h"
 #include "lockstep/model/layers/whisper_layout.h"
 #include "lockstep/zoo/chat_processor.h"
+#include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/patch_pictures.h"
 #include "lockstep/zoo/qwen2_5_omni.h"
 #include "lockstep/zoo/read_whisper.h"
@@ -48,11 +49,14 @@ struct Parts {
     }
     return clip_block(mel, thinker.sound, audio, where);
   }
-  std::vector<MediaBlock> film(const LoadedMedium& medium, const MediaOptions& options,
-                               const std::string& where) const {
+  PatchImageConfig film_limits(const MediaOptions& options) const {
     PatchImageConfig limits = pictures.videos;
     if (options.video_max_pixels > 0) limits.min_pixels = std::min(limits.min_pixels, options.video_max_pixels);
-    std::vector<MediaBlock> blocks{patch_film(medium, limits, options, where)};
+    return limits;
+  }
+  std::vector<MediaBlock> film(const LoadedMedium& medium, const MediaOptions& options,
+                               const std::string& where) const {
+    std::vector<MediaBlock> blocks{patch_film(medium, film_limits(options), options, where)};
     if (!medium.sound.samples.empty()) blocks.push_back(clip(medium.sound, options, where));
     return blocks;
   }
@@ -78,23 +82,31 @@ MediumRules picture_rules(const std::shared_ptr<const Parts>& parts, std::string
 /// `marks`: the texts between which a woven film stands.
 MediumRules film_rules(const std::shared_ptr<const Parts>& parts, std::string placeholder,
                        std::pair<std::string, std::string> marks) {
-  return {.placeholder = std::move(placeholder),
-          .prepare = [parts](const LoadedMedium& medium, const MediaOptions& options,
-                             const std::string& where) { return parts->film(medium, options, where); },
-          .spell =
-              [parts, marks = std::move(marks)](const std::vector<MediaBlock>& blocks, int64_t) {
-                const Thinker& thinker = parts->thinker;
-                if (blocks.size() == 1) {
-                  const int64_t count = merged_tokens(blocks.front(), thinker.vision.merge);
-                  return std::vector<MediaRun>{{.token = thinker.tokens.video, .count = count, .block = 0}};
-                }
-                std::vector<MediaRun> runs{{.text = marks.first}};
-                std::ranges::move(woven_runs(blocks, thinker), std::back_inserter(runs));
-                runs.push_back({.text = marks.second});
-                return runs;
-              },
-          .sound = limits_of(parts->mel.config()),
-          .takes_sound = true};
+  return {
+      .placeholder = std::move(placeholder),
+      .prepare = [parts](const LoadedMedium& medium, const MediaOptions& options,
+                         const std::string& where) { return parts->film(medium, options, where); },
+      .spell =
+          [parts, marks = std::move(marks)](const std::vector<MediaBlock>& blocks, int64_t) {
+            const Thinker& thinker = parts->thinker;
+            if (blocks.size() == 1) {
+              const int64_t count = merged_tokens(blocks.front(), thinker.vision.merge);
+              return std::vector<MediaRun>{{.token = thinker.tokens.video, .count = count, .block = 0}};
+            }
+            std::vector<MediaRun> runs{{.text = marks.first}};
+            std::ranges::move(woven_runs(blocks, thinker), std::back_inserter(runs));
+            runs.push_back({.text = marks.second});
+            return runs;
+          },
+      .sound = limits_of(parts->mel.config()),
+      .takes_sound = true,
+      .film = {.choose = evenly_spread_frames,
+               .shrink =
+                   [parts](const Image& frame, size_t frames, const MediaOptions& options, const std::string& where) {
+                     const FilmRules rules = patch_film_rules(parts->film_limits(options));
+                     return rules.shrink(frame, frames, options, where);
+                   },
+               .heeds_pixels = true}};
 }
 
 MediumRules clip_rules(const std::shared_ptr<const Parts>& parts, std::string placeholder) {

@@ -58,15 +58,15 @@ MediaTokens read_media_tokens(const HfConfig& config) {
 }  // namespace qwen2_5_vl
 
 Family qwen2_5_vl_family() {
-  return {
-      .name = "qwen2_5_vl",
-      .architectures = {"Qwen2_5_VLForConditionalGeneration"},
-      .build = qwen2_5_vl::build,
-      .processor = qwen2_5_vl::load_processor,
-      .rows_of_hf = qwen2_5_vl::rows_of,
-      .fresh_files = qwen2_5_vl::fresh_files,
-      .typical_row = qwen2_5_vl::typical_row,
-      .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS"}};
+  return {.name = "qwen2_5_vl",
+          .architectures = {"Qwen2_5_VLForConditionalGeneration"},
+          .build = qwen2_5_vl::build,
+          .processor = qwen2_5_vl::load_processor,
+          .rows_of_hf = qwen2_5_vl::rows_of,
+          .fresh_files = qwen2_5_vl::fresh_files,
+          .typical_row = qwen2_5_vl::typical_row,
+          .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
+                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES"}};
 }
 
 }  // namespace lockstep

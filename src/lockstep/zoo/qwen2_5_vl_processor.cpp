@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/zoo/chat_processor.h"
+#include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/mrope.h"
 #include "lockstep/zoo/patch_pictures.h"
@@ -43,6 +44,7 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
       [videos = pictures.videos](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
         return std::vector{patch_film(medium, videos, options, where)};
       });
+  parts.media.kinds[Modality::kVideo].film = patch_film_rules(pictures.videos);
   parts.media.place = [rules = mrope_rules(config)](Features& features) { set_mrope_positions(features, rules); };
   return std::make_unique<ChatProcessor>(std::move(parts));
 }

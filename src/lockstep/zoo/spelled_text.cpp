@@ -8,11 +8,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
+#include "lockstep/zoo/prepared_video.h"
 
 namespace lockstep {
 namespace {
-
-constexpr double kUsualFps = 2.0;
 
 /// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
 Image shrunk(Image image, int64_t max_pixels) {
@@ -78,7 +77,7 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
                                  sample_.where, rules.placeholder, modality_name(kind), given),
                      fmt::format("the text of a row may not hold the placeholder itself: write {}", media_mark(kind)));
   }
-  auto blocks = rules.prepare(load(kind, index, rules), options_, sample_.where);
+  auto blocks = prepared(kind, index, rules);
   const auto first = static_cast<int>(blocks_.size());
   for (const MediaRun& run : rules.spell(blocks, static_cast<int64_t>(index))) {
     if (!run.text.empty()) {
@@ -93,17 +92,15 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
   ++index;
 }
 
-LoadedMedium MediaSpeller::load(Modality kind, size_t index, const MediumRules& rules) const {
+std::vector<MediaBlock> MediaSpeller::prepared(Modality kind, size_t index, const MediumRules& rules) const {
+  const auto prepare = [&](LoadedMedium medium) { return rules.prepare(medium, options_, sample_.where); };
   if (kind == Modality::kImage) {
-    return {.frames = {shrunk(load_image(sample_.images[index], sample_.where), options_.shrink_to_pixels)}};
+    return prepare({.frames = {shrunk(load_image(sample_.images[index], sample_.where), options_.shrink_to_pixels)}});
   }
-  if (kind == Modality::kAudio) return {.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)};
+  if (kind == Modality::kAudio)
+    return prepare({.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)});
   check(kind == Modality::kVideo, "a kind of media that rows hold");
-  const Video& video = sample_.videos[index];
-  LoadedMedium loaded{.fps = video.fps > 0 ? video.fps : options_.fps > 0 ? options_.fps : kUsualFps};
-  for (const auto& frame : video.frames) loaded.frames.push_back(load_image(frame, sample_.where));
-  if (rules.takes_sound && options_.audio_in_video) loaded.sound = load_audio(video.sound, sample_.where, rules.sound);
-  return loaded;
+  return prepared_video(sample_.videos[index], rules, options_, sample_.where);
 }
 
 void MediaSpeller::check_all_stand(const std::map<Modality, size_t>& marks) const {

@@ -48,7 +48,7 @@ class MediaSpeller {
 
  private:
   void add(std::vector<TextPiece>& pieces, Modality kind, const MediumRules& rules);
-  LoadedMedium load(Modality kind, size_t index, const MediumRules& rules) const;
+  std::vector<MediaBlock> prepared(Modality kind, size_t index, const MediumRules& rules) const;
 
   const MediaRules& rules_;
   const Sample& sample_;

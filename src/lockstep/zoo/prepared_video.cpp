@@ -1,0 +1,92 @@
+#include "lockstep/zoo/prepared_video.h"
+
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/data/video.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kUsualFps = 2.0;
+constexpr size_t kMostHeld = size_t{8} << 30;  // bytes of a film's frames
+
+/// What a row says goes before what the person says.
+MediaOptions options_of(const Video& video, const MediaOptions& options) {
+  MediaOptions own = options;
+  if (video.min_pixels > 0) own.video_min_pixels = video.min_pixels;
+  if (video.max_pixels > 0) own.video_max_pixels = video.max_pixels;
+  if (video.total_pixels > 0) own.video_total_pixels = video.total_pixels;
+  return own;
+}
+
+void append(std::vector<MediaBlock>& blocks, std::vector<MediaBlock> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(blocks));
+}
+
+std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, const MediaOptions& options,
+                                const std::string& where) {
+  const VideoFile film(video.file, where, {.search_path = options.program_path});
+  FilmChoice choice;
+  LoadedMedium held;
+  const Audio sound = rules.takes_sound && options.audio_in_video ? film.read_sound(rules.sound) : Audio();
+  std::vector<MediaBlock> blocks;
+  size_t bytes = 0;
+  film.read_frames(
+      [&](int64_t frames) {
+        VideoFacts facts = film.facts();
+        facts.frames = frames;
+        choice = rules.film.choose(facts, video, options, film.name());
+        held = {.frames = {}, .fps = choice.fps, .of_file = true};
+        blocks.clear();
+        bytes = 0;
+        return choice.frames;
+      },
+      [&](size_t, Image frame) {
+        if (rules.film.each_alone) {
+          append(blocks,
+                 rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = true}, options, where));
+          return;
+        }
+        if (rules.film.shrink) frame = rules.film.shrink(std::move(frame), choice.frames.size(), options, where);
+        bytes += frame.pixels.size();
+        if (bytes > kMostHeld) {
+          throw data_error(fmt::format("{}: expected chosen frames of at most {}, found {} of them with more",
+                                       film.name(), format_bytes(kMostHeld), choice.frames.size()),
+                           "take fewer (FPS, FPS_MAX_FRAMES, NFRAMES) or smaller ones (VIDEO_MAX_PIXELS)");
+        }
+        held.frames.push_back(std::move(frame));
+      });
+  held.sound = sound;
+  return rules.film.each_alone ? blocks : rules.prepare(held, options, where);
+}
+
+}  // namespace
+
+std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& rules, const MediaOptions& options,
+                                       const std::string& where) {
+  const MediaOptions own = options_of(video, options);
+  if (!rules.film.heeds_pixels && (video.min_pixels > 0 || video.max_pixels > 0 || video.total_pixels > 0)) {
+    throw data_error(
+        fmt::format("{}: expected a video without min_pixels, max_pixels and total_pixels, which this model "
+                    "does not heed, found one of them",
+                    where),
+        "leave them out of the row: this model makes all frames one size");
+  }
+  if (!video.file.empty()) {
+    if (rules.film.choose) return of_film(video, rules, own, where);
+    throw data_error(
+        fmt::format("{}: expected a video as a list of frames, which this model takes, found a file", where),
+        "cut it into frames: ffmpeg -i IN -vf fps=2 frame%04d.png");
+  }
+  LoadedMedium listed{.fps = video.fps > 0 ? video.fps : own.fps > 0 ? own.fps : kUsualFps};
+  for (const auto& frame : video.frames) listed.frames.push_back(load_image(frame, where));
+  if (rules.takes_sound && own.audio_in_video) listed.sound = load_audio(video.sound, where, rules.sound);
+  return rules.prepare(listed, own, where);
+}
+
+}  // namespace lockstep
