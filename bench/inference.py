@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Embedding and generation beside Hugging Face transformers: the same checkpoint, the same prompts, 1 and 2 processes.
 
-  bench/inference.py [--reps 3] [--new 64] [--dtype fp32] [--out bench/results/inference.json] [--replace]
+  bench/inference.py [--reps 3] [--new 64] [--dtype fp32] [--only NAME] [--size small] [--out bench/results/inference.json] [--replace]
 
 64 prompts of 8 to 256 tokens to embed, 32 of them to answer. Each repetition runs each engine once, in turn. Two processes
 of the peer each take half of the prompts, as people run it; Lockstep's two ranks share the model under ZeRO-3 (and, beside
 it, hold it whole). Figures: tokens a second of the work itself (loading left out), seconds from the start of the process to
 the first result, and the peak of resident memory, summed over processes. In float32 the embeddings must agree within 1e-4
 and the answers be the same texts, or the comparison is void; an answer may differ from where the peer's two best tokens lie
-within 1e-3 of each other, which is told. `make bench` installs what the peer needs.
+within 1e-3 of each other, which is told. Rows with pictures and sound (media_rows.py) are embedded by the families that
+transformers has a class for, from their files on: both sides read, scale and spell them. `make bench` installs what the peer
+needs.
 """
 import argparse
 import json
@@ -20,10 +22,12 @@ import subprocess
 import sys
 import time
 
+import media_rows
 import provenance
 from run import HERE, LOCKSTEP, PYTHON, environment, prepare, token
 
 PROMPTS, ANSWERED, BATCH = 64, 32, 32
+MEDIA_BATCH, MEDIA_TOLERANCE = 4, 1e-3  # pictures may differ by a level here and there
 
 
 def write_prompts(data, vocab):
@@ -58,12 +62,12 @@ def children_of(pid):
         return []
 
 
-def ours(data, verb, words, ranks, stage, dtype):
+def ours(data, verb, words, ranks, stage, dtype, model=None):
     """One run of a verb; the words that it prints about itself."""
     out = data / "out"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    command = [LOCKSTEP, verb, "--model", data / "small", "--torch_dtype", {"bf16": "bfloat16", "fp32": "float32"}[dtype],
+    command = [LOCKSTEP, verb, "--model", model or data / "small", "--torch_dtype", {"bf16": "bfloat16", "fp32": "float32"}[dtype],
                "--nproc", ranks, "--deepspeed", stage, "--comm_figures", "off", *words]
     process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
@@ -128,9 +132,41 @@ def their_answers(data, ranks, dtype, new):
             "first": max(r["process_to_first_result_s"] for r in results), "rss": sum(r["peak_rss_mib"] for r in results)}
 
 
-def check_vectors(mine, peer):
+def our_media(folder, dtype):
+    words = ["--dataset", folder / "rows.jsonl", "--output", folder / "out", "--batch_size", MEDIA_BATCH]
+    done = ours(folder, "embed", words, 1, "zero0", dtype, model=folder / "model")
+    rows = [json.loads(line) for line in (folder / "out/embeddings.jsonl").read_text().splitlines()]
+    return {**done, "vectors": [row["embedding"] for row in rows]}
+
+
+def their_media(folder, family, dtype):
+    result = theirs(folder, "embed_peer.py", 1, lambda _: ["--dtype", dtype, "--batches", MEDIA_BATCH, "--family", family,
+                                                           "--prompts", media_rows.ROWS, "--save", folder / "peer.json"])[0]
+    return {"rate": result["tokens_per_s"], "tokens": result["tokens"], "rss": result["peak_rss_mib"],
+            "vectors": json.loads((folder / "peer.json").read_text())}
+
+
+def bench_media(rows, args):
+    for family in media_rows.FAMILIES:
+        name = f"embed {family} with media"
+        folder = media_rows.prepare(LOCKSTEP, args.data, family, args.size) if args.only in name else None
+        if folder is None:
+            continue
+        mine, peer = [], []
+        for _ in range(args.reps):
+            mine.append(our_media(folder, args.dtype))
+            peer.append(their_media(folder, family, args.dtype))
+            if mine[-1]["tokens"] != peer[-1]["tokens"]:
+                sys.exit(f"{name}: {mine[-1]['tokens']} tokens beside {peer[-1]['tokens']}; the comparison is void")
+            if args.dtype == "fp32":
+                check_vectors(mine[-1]["vectors"], peer[-1]["vectors"], tolerance=MEDIA_TOLERANCE)
+        for key, what, more in (("rate", "tokens/s", True), ("rss", "peak memory, MiB", False)):
+            report(rows, name, what, [r[key] for r in mine], [r[key] for r in peer], more)
+
+
+def check_vectors(mine, peer, tolerance=1e-4):
     worst = max(abs(a - b) for x, y in zip(mine, peer) for a, b in zip(x, y))
-    if len(mine) != len(peer) or worst > 1e-4:
+    if len(mine) != len(peer) or worst > tolerance:
         sys.exit(f"embeddings differ by {worst:.2e}; the comparison is void")
 
 
@@ -159,25 +195,14 @@ def report(rows, name, what, mine, peer, more_is_better):
           f"[{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    args.add_argument("--reps", type=int, default=3)
-    args.add_argument("--new", type=int, default=64)
-    args.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    args.add_argument("--ranks", default="1,2")
-    args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
-    provenance.add_flags(args, "inference.json")
-    args = args.parse_args()
-    provenance.check_place(args)
-    for needed in (LOCKSTEP, PYTHON):
-        if not needed.exists():
-            sys.exit(f"{needed}: not there; run `make bench` once")
+def bench_prompts(rows, args):
     model = prepare(args.data)
     write_prompts(args.data, json.loads((model / "config.json").read_text())["vocab_size"])
-    rows = []
     for ranks in map(int, args.ranks.split(",")):
         for stage in ["zero0"] if ranks == 1 else ["zero0", "zero3"]:
             name = f"{ranks} process{'es' if ranks > 1 else ''} {stage}"
+            if args.only not in name:
+                continue
             mine, peer = {"embed": [], "generate": []}, {"embed": [], "generate": []}
             for _ in range(args.reps):
                 mine["embed"].append(our_embedding(args.data, ranks, stage, args.dtype))
@@ -195,6 +220,27 @@ def main():
                 report(rows, f"{task} {name}", "peak memory, MiB", column(mine[task], "rss"), column(peer[task], "rss"), False)
             report(rows, f"generate {name}", "start to first answer, s", column(mine["generate"], "first"),
                    column(peer["generate"], "first"), False)
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    args.add_argument("--reps", type=int, default=3)
+    args.add_argument("--new", type=int, default=64)
+    args.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    args.add_argument("--ranks", default="1,2")
+    args.add_argument("--only", default="", help="cases whose name contains this")
+    args.add_argument("--size", default="small", help="of the families with media")
+    args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
+    provenance.add_flags(args, "inference.json")
+    args = args.parse_args()
+    provenance.check_place(args)
+    for needed in (LOCKSTEP, PYTHON):
+        if not needed.exists():
+            sys.exit(f"{needed}: not there; run `make bench` once")
+    rows = []
+    if "media" not in args.only:
+        bench_prompts(rows, args)
+    bench_media(rows, args)
     provenance.write(args, rows, repetitions=args.reps, dtype=args.dtype)
 
 

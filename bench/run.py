@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Lockstep beside its peers: the same checkpoint, the same token file, 2 CPU ranks, interleaved repetitions.
 
-  bench/run.py [--reps 3] [--steps 10] [--only NAME] [--out bench/results/latest.json] [--replace]
+  bench/run.py [--reps 3] [--steps 10] [--only NAME] [--size small] [--out bench/results/latest.json] [--replace]
 
 Every repetition runs each engine once, in turn, so that a change of the machine's mood meets all of them. The primary
 figure is CPU seconds per step (all threads of rank 0): steadier than wall time where ranks share cores. The losses of all
 engines must agree, or the comparison is void. Peers: Hugging Face transformers with DDP, FSDP2 and DeepSpeed ZeRO-3, AdamW
 fused. In bf16 each engine is measured twice, all with gradients that travel between ranks in float32 ("reduced in fp32"),
 and all in bf16. Beside them stand the products of a step alone: no engine that calls LibTorch for them can be below.
+Families with towers (media_rows.py: pictures, sound) train rows with media beside FSDP2; both prepare them within the step.
 `make bench` installs what they need.
 """
 import argparse
@@ -28,17 +29,19 @@ ROOT = HERE.parent
 LOCKSTEP = ROOT / "build/release/bin/lockstep"
 PYTHON = ROOT / ".venv-bench/bin/python"
 sys.path.insert(0, str(HERE / "peers"))
+from media_rows import FAMILIES, prepare as prepare_family  # noqa: E402
 from peer_util import token  # noqa: E402
 
 WORLD, BATCH, SEQ, ROWS, WARMUP = 2, 2, 256, 16, 2
-# name, Lockstep's stage, recompute, dtype of the computation and of gradients between ranks, peers
+# name, Lockstep's stage, recompute, dtype of the computation and of gradients between ranks, peers, family with media
 CASES = [
-    ("zero3 recompute bf16, reduced in fp32", "zero3", True, "bf16", "fp32", ["fsdp2", "deepspeed3"]),
-    ("zero3 recompute bf16, reduced in bf16", "zero3", True, "bf16", "bf16", ["fsdp2", "deepspeed3"]),
-    ("zero3 recompute fp32", "zero3", True, "fp32", "fp32", ["fsdp2", "deepspeed3"]),
-    ("zero0 bf16, reduced in fp32", "zero0", False, "bf16", "fp32", ["ddp"]),
-    ("zero0 bf16, reduced in bf16", "zero0", False, "bf16", "bf16", ["ddp"]),
-    ("zero0 fp32", "zero0", False, "fp32", "fp32", ["ddp"]),
+    ("zero3 recompute bf16, reduced in fp32", "zero3", True, "bf16", "fp32", ["fsdp2", "deepspeed3"], None),
+    ("zero3 recompute bf16, reduced in bf16", "zero3", True, "bf16", "bf16", ["fsdp2", "deepspeed3"], None),
+    ("zero3 recompute fp32", "zero3", True, "fp32", "fp32", ["fsdp2", "deepspeed3"], None),
+    ("zero0 bf16, reduced in fp32", "zero0", False, "bf16", "fp32", ["ddp"], None),
+    ("zero0 bf16, reduced in bf16", "zero0", False, "bf16", "bf16", ["ddp"], None),
+    ("zero0 fp32", "zero0", False, "fp32", "fp32", ["ddp"], None),
+    *((f"{family} zero3 {dtype}", "zero3", False, dtype, "fp32", ["fsdp2"], family) for family in FAMILIES for dtype in ("fp32", "bf16")),
 ]
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 TITLES = {"fsdp2": "HF + FSDP2", "ddp": "HF + DDP", "deepspeed3": "HF + DeepSpeed ZeRO-3"}
@@ -72,11 +75,11 @@ def prepare(data):
     return model
 
 
-def run_lockstep(data, model, stage, recompute, dtype, reduce, steps):
+def run_lockstep(data, model, dataset, stage, recompute, dtype, reduce, steps):
     out = data / "run"
     shutil.rmtree(out, ignore_errors=True)
     flag = {True: "true", False: "false"}
-    command = [LOCKSTEP, "sft", "--nproc", WORLD, "--model", model, "--dataset", data / "tokens.jsonl",
+    command = [LOCKSTEP, "sft", "--nproc", WORLD, "--model", model, "--dataset", dataset,
                "--output_dir", out, "--add_version", "false", "--deepspeed", stage,
                "--torch_dtype", DTYPES[dtype], "--reduce_dtype", DTYPES[reduce],
                "--gradient_checkpointing", flag[recompute], "--per_device_train_batch_size", BATCH,
@@ -84,6 +87,8 @@ def run_lockstep(data, model, stage, recompute, dtype, reduce, steps):
                "--learning_rate", "1e-4", "--lr_scheduler_type", "constant", "--adam_beta1", "0.9", "--adam_beta2", "0.999",
                "--weight_decay", "0.01", "--max_grad_norm", "0", "--logging_steps", 1, "--save_strategy", "no",
                "--report_to", "none", "--split_dataset_ratio", "0"]
+    if dataset.name != "tokens.jsonl":  # towers and projectors learn as well
+        command += ["--freeze_vit", "false", "--freeze_aligner", "false", "--vit_gradient_checkpointing", flag[recompute]]
     start = time.time()
     process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
@@ -101,11 +106,12 @@ def run_lockstep(data, model, stage, recompute, dtype, reduce, steps):
             "rss": max(records[-1]["peak_bytes"]) / 2**20, "first": first, "losses": [r["loss"] for r in records]}
 
 
-def run_peer(data, model, engine, recompute, dtype, reduce, steps):
+def run_peer(data, model, engine, recompute, dtype, reduce, steps, family):
     command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", WORLD,
                HERE / "peers/train_peer.py", "--engine", engine, "--model", model, "--data", data, "--dtype", dtype,
                "--reduce", reduce, "--steps", steps, "--warmup", WARMUP, "--batch", BATCH, "--seq", SEQ]
     command += ["--checkpointing"] if recompute else []
+    command += ["--family", family] if family else []
     done = subprocess.run([str(c) for c in command], env={**environment(), "PEER_T0": str(time.time())}, text=True,
                           capture_output=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"engine"')]
@@ -139,50 +145,63 @@ def summary(values):
     return f"{statistics.median(values):.3f} [{min(values):.3f} {max(values):.3f}]"
 
 
+def add_products(rows, name, ours, products):
+    ratios = [a / b for a, b in zip(ours, products)]
+    rows.append({"name": f"{name}: CPU seconds of the products alone", "ours": statistics.median(ours),
+                 "peer": statistics.median(products), "peer_name": "LibTorch's products", "unit": "s",
+                 "ratio": statistics.median(ours) / statistics.median(products), "ratio_spread": [min(ratios), max(ratios)]})
+    print(f"{name:22} {'products alone, CPU seconds':28} ours {summary(ours):24} {'products':22} {summary(products):24} "
+          f"ratio {rows[-1]['ratio']:.2f}", flush=True)
+
+
+def add_peer(rows, name, peer, results):
+    for key, what, unit in [("cpu", "CPU seconds per step", "s"), ("wall", "wall seconds per step", "s"),
+                            ("rss", "peak resident memory", "MiB"), ("first", "launch to end of first step", "s")]:
+        ours, theirs = ([r[key] for r in results[who]] for who in ("ours", peer))
+        ratios = [a / b for a, b in zip(ours, theirs)]
+        rows.append({"name": f"{name}: {what}", "ours": statistics.median(ours),
+                     "peer": statistics.median(theirs), "peer_name": TITLES[peer],
+                     "ratio": statistics.median(ours) / statistics.median(theirs), "unit": unit,
+                     "ratio_spread": [min(ratios), max(ratios)]})
+        print(f"{name:22} {what:28} ours {summary(ours):24} {TITLES[peer]:22} {summary(theirs):24} "
+              f"ratio {rows[-1]['ratio']:.2f} [{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("--reps", type=int, default=3)
     args.add_argument("--steps", type=int, default=10)
     args.add_argument("--only", default="", help="cases whose name contains this")
     args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
+    args.add_argument("--size", default="small", help="of the families with media")
     provenance.add_flags(args, "latest.json")
     args = args.parse_args()
     provenance.check_place(args)
     for needed in (LOCKSTEP, PYTHON):
         if not needed.exists():
             sys.exit(f"{needed}: not there; run `make build` and tools/setup.sh bench (or `make bench`)")
-    model = prepare(args.data)
     rows = []
-    for name, stage, recompute, dtype, reduce, peers in CASES:
+    for name, stage, recompute, dtype, reduce, peers, family in CASES:
         if args.only not in name:
             continue
+        folder = prepare_family(LOCKSTEP, args.data, family, args.size) if family else args.data
+        if folder is None:
+            continue
+        model, dataset = (folder / "model", folder / "rows.jsonl") if family else (prepare(args.data), args.data / "tokens.jsonl")
         results = {engine: [] for engine in ["ours", *peers]}
         products = []
         for rep in range(args.reps):
-            results["ours"].append(run_lockstep(args.data, model, stage, recompute, dtype, reduce, args.steps))
+            results["ours"].append(run_lockstep(args.data, model, dataset, stage, recompute, dtype, reduce, args.steps))
             for peer in peers:
-                results[peer].append(run_peer(args.data, model, peer, recompute, dtype, reduce, args.steps))
+                results[peer].append(run_peer(folder, model, peer, recompute, dtype, reduce, args.steps, family))
                 check_losses(f"{name} vs {peer}", results["ours"][-1], results[peer][-1], dtype)
-            products.append(run_products(model, recompute, dtype, args.steps))
+            if not family:
+                products.append(run_products(model, recompute, dtype, args.steps))
             print(f"  {name}: repetition {rep + 1} of {args.reps} done", flush=True)
-        ours = [r["cpu"] for r in results["ours"]]
-        rows.append({"name": f"{name}: CPU seconds of the products alone", "ours": statistics.median(ours),
-                     "peer": statistics.median(products), "peer_name": "LibTorch's products", "unit": "s",
-                     "ratio": statistics.median(ours) / statistics.median(products),
-                     "ratio_spread": [min(a / b for a, b in zip(ours, products)), max(a / b for a, b in zip(ours, products))]})
-        print(f"{name:22} {'products alone, CPU seconds':28} ours {summary(ours):24} {'products':22} {summary(products):24} "
-              f"ratio {rows[-1]['ratio']:.2f}", flush=True)
+        if products:
+            add_products(rows, name, [r["cpu"] for r in results["ours"]], products)
         for peer in peers:
-            for key, what, unit in [("cpu", "CPU seconds per step", "s"), ("wall", "wall seconds per step", "s"),
-                                    ("rss", "peak resident memory", "MiB"), ("first", "launch to end of first step", "s")]:
-                ours, theirs = ([r[key] for r in results[who]] for who in ("ours", peer))
-                ratios = [a / b for a, b in zip(ours, theirs)]
-                rows.append({"name": f"{name}: {what}", "ours": statistics.median(ours),
-                             "peer": statistics.median(theirs), "peer_name": TITLES[peer],
-                             "ratio": statistics.median(ours) / statistics.median(theirs), "unit": unit,
-                             "ratio_spread": [min(ratios), max(ratios)]})
-                print(f"{name:22} {what:28} ours {summary(ours):24} {TITLES[peer]:22} {summary(theirs):24} "
-                      f"ratio {rows[-1]['ratio']:.2f} [{min(ratios):.2f} {max(ratios):.2f}]", flush=True)
+            add_peer(rows, name, peer, results)
     provenance.write(args, rows, steps=args.steps, repetitions=args.reps)
 
 

@@ -77,6 +77,21 @@ class EmbeddingUnderZero3(Story):
             _, rows = self.embed(f"sound-{ranks}", "--batch_size", 3, "--stage", "inputs", "--nproc", ranks, "--deepspeed", "zero3")
             self.assertEqual(rows, alone)
 
+    def test_so_with_a_picture_a_row_at_most_and_batches_of_text_alone(self):
+        """OmniLMM, whose own code takes no batch without a picture."""
+        self.model = make_model(self.folder, "omnilmm")
+        lines = [json.loads(line) for line in self.rows.read_text().splitlines()]
+        for i, row in enumerate(lines):
+            row["images"] = row["images"][:1] if i % 4 == 1 else []
+            row["messages"][0]["content"] = "<image>" * len(row["images"]) + f"Number {i}." + " And more?" * (i % 5)
+        self.rows.write_text("".join(json.dumps(row) + "\n" for row in lines))
+        for stage in ("inputs", "hidden"):
+            _, alone = self.embed(f"{stage}-1", "--batch_size", 2, "--stage", stage)
+            self.assertFalse([row for row in alone if "error" in row])
+            for ranks in (2, 4):
+                _, rows = self.embed(f"{stage}-{ranks}", "--batch_size", 2, "--stage", stage, "--nproc", ranks, "--deepspeed", "zero3")
+                self.assertEqual(rows, alone)
+
     def test_the_merged_inputs_hold_one_vector_a_token(self):
         _, rows = self.embed("inputs", "--stage", "inputs", "--nproc", 2)
         width = json.loads((self.model / "config.json").read_text())["text_config"]["hidden_size"]

@@ -145,6 +145,7 @@ Expanded expand_config_file(const std::vector<std::string>& args) {
     for (const auto& [name, text] : json["ENV"].items()) out.variables[name] = word_of(text);
     json.erase("ENV");
   }
+  json.erase("rendering");  // what a checkpoint keeps beside its flags
   const Words rest(args.begin() + 1, args.end());
   if (json.contains("stages")) {
     out.staged = staged_file(file, std::move(json), rest);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -205,7 +206,9 @@ class Job {
         const Modalities here = batch.modalities;
         const Context context{
             .training = true, .loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets)), .loss_chunk = 5};
-        const auto out = executor_.train(batch.flow, context, here, mine.size() > 1 ? here : anywhere);
+        const Modalities served = mine.size() > 1 ? here : anywhere;
+        const auto out = executor_.train(batch.flow, context, here, served);
+        if (ran) ran(here, served);
         if (!here.empty()) loss += out.loss.item<double>();
       }
     }
@@ -246,6 +249,9 @@ class Job {
   Executor& executor() { return executor_; }
   ParamStore& store() { return store_; }
   ShardedAdamW& adamw() { return adamw_; }
+
+  std::function<void(Modalities here, Modalities anywhere)>
+      ran;  // after each micro-batch of accumulate(), if anybody asks
 
   /// Virtual devices where the plan has several or offloads: then the host is another place.
   static Devices devices_of(const JobOptions& options) {

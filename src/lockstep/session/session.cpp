@@ -15,6 +15,7 @@
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/model/fingerprint.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/placement_json.h"
@@ -55,6 +56,10 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     processor_ = folder_->processor();
+    if (job_.reports()) {
+      rendering_ = rendering_of(*processor_);
+      require_same_rendering(options_.model, rendering_, unread_media(folder_->model));
+    }
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
     fingerprint_ = model_fingerprint(options_.model);
     for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);

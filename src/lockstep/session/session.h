@@ -23,13 +23,15 @@
 #include "lockstep/session/job.h"
 #include "lockstep/session/memory_meter.h"
 #include "lockstep/session/model_folder.h"
+#include "lockstep/session/rendering.h"
 #include "lockstep/state/checkpoint_model.h"
 
 namespace lockstep {
 
 class Session {
  public:
-  /// Opens the folder and matches names and shapes. Borrows `job`. Collective; what fails on one rank is thrown on all.
+  /// Opens the folder, matches names and shapes, and compares how rows are rendered with what a checkpoint keeps of it.
+  /// Borrows `job`. Collective; what fails on one rank is thrown on all.
   Session(Job& job, RunOptions options);
 
   /// Of a run that trains nothing, for decide().
@@ -61,6 +63,7 @@ class Session {
   void tell_notices(const EventBus& events) const;
   Dtype dtype() const { return dtype_; }                           // of the computation
   const std::string& fingerprint() const { return fingerprint_; }  // of the folder's files
+  const Rendering& rendering() const { return rendering_; }        // on the rank that reports
   const Weights& weights() const { return *weights_; }
   const KeyMap& keys() const { return *keys_; }
   ParamStore& store() { return *store_; }
@@ -81,6 +84,7 @@ class Session {
   std::unique_ptr<KeyMap> keys_;
   Dtype dtype_ = Dtype::kF32;
   std::string fingerprint_;
+  Rendering rendering_;
   Plan plan_;
   std::vector<std::string> notices_;
   std::unique_ptr<ParamStore> store_;

@@ -15,6 +15,7 @@
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/infer/row_journal.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/session/first_row.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/answer_rows.h"
@@ -217,6 +218,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
       session.inference(), planned,
       {.answer_tokens = options.max_new_tokens, .codes = options.speech ? options.speech->how.max_codes : int64_t{0}});
   session.tell_notices(events);
+  if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/true, events);
   session.load();
   if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);

@@ -10,6 +10,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/session/first_row.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/unbuilt_rows.h"
@@ -94,6 +95,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   session.tell_notices(events);
   const std::string media = rows_with_media(job, session.model(), *rows);
   if (!media.empty() && job.reports()) events.emit(Notice{media});
+  if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/false, events);
   session.load();
   const int64_t batch = options.batch.is_auto() ? find_batch_size(session, options, *rows, events) : options.batch.rows;
   Loader loader(*rows, session.processor(), options.rows.loader(job, options.run, batch));

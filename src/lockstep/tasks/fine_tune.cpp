@@ -13,6 +13,7 @@
 #include "lockstep/data/sample_view.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/session/first_row.h"
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
@@ -164,11 +165,7 @@ void FineTuneRun::check_first_sample() {
   together(job_.control(), "encoding the first row", [&] {
     if (!job_.reports()) return;
     try {
-      const Features features = session_->processor().train_features(train_rows_->sample(0), options_.rows.process());
-      const auto trained =
-          std::count_if(features.labels.begin(), features.labels.end(), [](int32_t id) { return id >= 0; });
-      notice(fmt::format("first row, {} tokens, {} trained in [[ ]]: {}", features.input_ids.size(), trained,
-                         view_sample(features, session_->processor().tokenizer())));
+      notice(first_row_text(*session_, *train_rows_, options_.rows, /*prompt=*/false));
     } catch (const UserError& error) {
       if (error.code() != ExitCode::kData) throw;
       if (options_.rows.strict) throw refused_by_strict(error);
@@ -272,7 +269,8 @@ void FineTuneRun::announce() {
     }
     own_folder();
     for (const auto& path : folder_.overwritten) fs::remove_all(path);
-    write_text(folder_.dir / "args.json", options_.args_json);
+    args_kept_ = with_rendering(options_.args_json, session_->rendering());
+    write_text(folder_.dir / "args.json", args_kept_);
     const std::string plan_json = whole_plan().dump(1);
     write_text(folder_.dir / "plan.json", plan_json);
     const fs::path log = folder_.dir / "logging.jsonl";
@@ -302,7 +300,7 @@ void FineTuneRun::announce() {
 }
 
 CheckpointSaved FineTuneRun::save(const TrainerState& state) {
-  return save_checkpoint({*source_, side_files_, options_.args_json, session_->store(), state},
+  return save_checkpoint({*source_, side_files_, args_kept_, session_->store(), state},
                          {.output_dir = folder_.dir,
                           .save_only_model = options_.save_only_model,
                           .save_total_limit = options_.save_total_limit},

@@ -84,6 +84,7 @@ class FineTuneRun {
   MemoryForecast forecast_;  // of the rank that reports
   std::unique_ptr<ModelSource> source_;
   SideFiles side_files_;
+  std::string args_kept_;  // args.json, with how rows are rendered; on the rank that reports
   std::optional<Dataset> train_rows_, val_rows_;
   std::vector<Program> programs_;  // rank 0
   std::unique_ptr<Loader> train_loader_, val_loader_;

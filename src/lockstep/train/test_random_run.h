@@ -16,6 +16,7 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
 #include "lockstep/exec/test_job.h"
+#include "lockstep/exec/test_towers.h"
 
 namespace lockstep::test {
 
@@ -35,7 +36,8 @@ struct Case {
   uint64_t seed = 0;
   int world = 1, stage = 0;
   Transport transport = Transport::kShm;
-  bool any_size = false, tied = false, strict = false, workers = false;
+  Towers towers;
+  bool strict = false, workers = false;
   int64_t epochs = 1;
   int64_t fits = 0;  // tokens with padding that fit in memory at once; 0: all
   JobOptions job;
@@ -43,7 +45,7 @@ struct Case {
   std::vector<size_t> broken_lines;  // of the file, before this row: no JSON
   std::vector<Start> starts;
 
-  Model model() const { return any_size ? qwen_vl_model(tied) : llava_model(tied); }
+  Model model() const { return towers.model(); }
   bool fit(const std::vector<Features>& some) const {
     size_t longest = 0;
     for (const auto& row : some) longest = std::max(longest, row.input_ids.size());
@@ -52,9 +54,9 @@ struct Case {
   bool usable(size_t row) const { return !rows[row].broken && fit({rows[row].features}); }
   std::string words() const {
     return "seed " + std::to_string(seed) + ": " + std::to_string(world) + " ranks over " + transport_name(transport) +
-           ", zero" + std::to_string(stage) + ", " + std::to_string(rows.size()) + " rows, " + std::to_string(epochs) +
-           " epochs, " + std::to_string(starts.size()) + " starts, " + (strict ? "strict" : "skipping") +
-           (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "");
+           ", zero" + std::to_string(stage) + ", " + towers.words() + ", " + std::to_string(rows.size()) + " rows, " +
+           std::to_string(epochs) + " epochs, " + std::to_string(starts.size()) + " starts, " +
+           (strict ? "strict" : "skipping") + (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "");
   }
 };
 
@@ -66,24 +68,24 @@ inline Case random_case(uint64_t seed) {
   c.world = static_cast<int>(1 + below(4));
   c.stage = std::array{0, 2, 3}.at(static_cast<size_t>(below(3)));
   c.transport = one_in(3) ? Transport::kGloo : Transport::kShm;
-  c.any_size = one_in(2);
-  c.tied = one_in(2);
+  c.towers = random_towers(random, one_in(2));
   c.strict = one_in(4);
   c.workers = one_in(2);
   c.epochs = 1 + below(3);
   c.job = {.plan = {.world = c.world, .zero = {c.stage}, .compute = Dtype::kF32}, .seed = random()};
   c.job.plan.recompute = one_in(2);
   if (one_in(4)) c.job.plan.frozen.insert(Component::kVision);
-  const int64_t count = 1 + below(18), picture_percent = below(3) * 40;
+  if (one_in(4)) c.job.plan.frozen.insert(Component::kAudio);
+  const int64_t count = 1 + below(18);
+  const auto media_percent = static_cast<uint64_t>(below(3) * 30);
   const bool broken = one_in(2);
   for (int64_t i = 0; i < count; ++i) {
-    const bool picture = below(100) < picture_percent;
-    c.rows.push_back({c.any_size ? random_picture_row(random, picture) : random_row(random, picture)});
+    c.rows.push_back({random_mixed_row(random, c.towers, some_of(random, c.towers.reads(), media_percent))});
     c.rows.back().broken = broken && one_in(c.strict ? 12 : 5);
     if (one_in(8)) std::fill(c.rows.back().features.labels.begin(), c.rows.back().features.labels.end(), -100);
     if (broken && !c.strict && one_in(6)) c.broken_lines.push_back(static_cast<size_t>(i));
   }
-  if (one_in(2)) c.fits = 12 + below(c.any_size ? 40 : 12);
+  if (one_in(2)) c.fits = 12 + below(40);
   for (int64_t stops = below(3); stops >= 0; --stops) {
     c.starts.push_back({.batch = 1 + below(3), .accumulation = 1 + below(3)});
     if (stops == 0) break;
