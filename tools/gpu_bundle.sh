@@ -55,7 +55,7 @@ exec "$venv/bin/python" -B tests/gpu_check.py --out gpu.json "$@"
 RUN
 sed -i "s/TORCH\\./$(sed -n 's/^torch_version=//p' tools/setup.sh)./" "$bundle/run.sh"
 chmod +x "$bundle/run.sh"
-tar -C "$stage" -cJf "$output/lockstep_gpu_check.tar.xz" lockstep_gpu_check
-size=$(stat -c %s "$output/lockstep_gpu_check.tar.xz")
-echo "$output/lockstep_gpu_check.tar.xz: $((size / 1048576)) MiB; there: tar xf, then lockstep_gpu_check/run.sh"
+tar -C "$stage" -czf "$output/lockstep_gpu_check.tar.gz" lockstep_gpu_check
+size=$(stat -c %s "$output/lockstep_gpu_check.tar.gz")
+echo "$output/lockstep_gpu_check.tar.gz: $((size / 1048576)) MiB; there: tar xf, then lockstep_gpu_check/run.sh"
 [ "$size" -le $((60 << 20)) ] || { echo "gpu_bundle: more than 60 MiB" >&2; exit 1; }
