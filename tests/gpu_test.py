@@ -1,8 +1,10 @@
 """The program on GPUs that are none (testing/fake_gpu): what people run, beside the same on the CPU."""
 import json
+import struct
 
+import families_test
 import story
-from small_job import losses, make_model, make_rows, sft_words
+from small_job import losses, make_model, make_rows, png, sft_words, wav
 from story import Story, main
 
 story.BINARY = story.BINARY.parent / "lockstep_on_fake_gpus"
@@ -17,6 +19,9 @@ class OnGpus(Story):
     def on_gpus(self, *words, gpus=2, gpu_bytes=1 << 30, env=None, **options):
         env = {"LOCKSTEP_FAKE_GPUS": gpus, "LOCKSTEP_FAKE_GPU_BYTES": gpu_bytes, **(env or {})}
         return self.lockstep(*words, env=env, **options)
+
+    def tiny(self, family):
+        return self.folder / family if (self.folder / family).exists() else make_model(self.folder, family)
 
     def train(self, name, *more, gpus=2, **flags):
         out = self.folder / name
@@ -47,8 +52,7 @@ class OnGpus(Story):
             there, here = planned["phases"][phase], found["phases"][phase]
             for use in ("parameters", "optimizer", "gathered", "communication"):
                 self.assertEqual(here["by_use"].get(use, 0), there["by_use"].get(use, 0), f"{phase}, {use}")
-            # Activations of the backward pass are over the plan on this device: why is not known.
-            self.assertLess(abs(here["bytes"] / there["bytes"] - 1), 0.08, phase)
+            self.assertLess(abs(here["bytes"] / there["bytes"] - 1), 0.03, phase)
 
     def test_answers_losses_and_vectors_are_those_of_the_cpu(self):
         def everything(name, *more, gpus=2):
@@ -102,12 +106,68 @@ class OnGpus(Story):
         self.assertIn("drive the same GPU (GPU-fake-0)", done.stdout, done.text)
         self.assertIn("chat template", done.stdout)
 
+    def counts(self, path, rank):
+        """What a rank of the run counted: (waits of the host, allocations from the system until each of them)."""
+        numbers = struct.unpack("<4099q", (self.folder / f"{path}.{rank}").read_bytes())
+        return numbers[1], numbers[3:3 + numbers[1]]
+
+    def rows_alike(self, family, count=8):
+        """Each with all that the family knows: what a step meets, the one before has met."""
+        (self.folder / "one.png").write_bytes(png(60, 40, (200, 30, 30)))
+        (self.folder / "one.wav").write_bytes(wav(0.4))
+        row = {"query": "Say what this is.", "response": "a thing"}
+        if family not in families_test.TEXTS:
+            row |= {"query": "<image>" + row["query"], "images": ["one.png"]}
+        if family in families_test.SOUNDS:
+            row |= {"query": "<audio>" + row["query"], "audios": ["one.wav"]}
+        path = self.folder / f"{family} alike.jsonl"
+        path.write_text((json.dumps(row) + "\n") * count)
+        return path
+
+    def test_a_step_in_the_steady_state_waits_for_its_figures_and_takes_no_memory(self):
+        """The whole step: forward, backward, norm and clipping, AdamW, the scale of float16, the figures that are logged."""
+        more = 5
+        for family, flags in [("llava", {"torch_dtype": "float16"}), ("internvl", {"deepspeed": "zero2"}),
+                              ("minicpm_o_2_6", {}), ("qwen2_5_vl", {"torch_dtype": "bfloat16"}), ("mistral", {"deepspeed": "zero0"})]:
+            model, rows = self.tiny(family), self.rows_alike(family)
+            decoder = {"freeze_vit": None, "freeze_aligner": None} if family in families_test.TEXTS else {}
+            waits = {}
+            for steps in (10, 10 + more):
+                name = f"{family} {steps}"
+                words = sft_words(model, rows, self.folder / name, steps=steps, nproc=2, save_strategy="no", max_grad_norm="0.1",
+                                  per_device_train_batch_size=2, gradient_accumulation_steps=2, **{**decoder, **flags})
+                self.on_gpus(*words, env={"LOCKSTEP_FAKE_GPU_COUNTS": self.folder / name}, expect=0)
+                self.assertEqual(len(losses(self.folder / name)), steps)
+                waits[steps] = [self.counts(name, rank) for rank in range(2)]
+            for rank, (before, after) in enumerate(zip(*waits.values())):
+                with self.subTest(family=family, rank=rank):
+                    self.assertEqual(after[0] - before[0], more, "one wait a step: for its figures")
+                    # Autograd frees on threads of its own: a block may come back too late for one step.
+                    taken = [b - a for a, b in zip(after[1][-more:], after[1][-more + 1:])]
+                    self.assertEqual(min(taken), 0, f"allocations from the system in a step: {taken}")
+
+    def test_a_token_waits_for_nothing_but_itself(self):
+        more = 6
+        for family in ("llava", "minicpm_o_2_6"):
+            model, rows, waits, texts = self.tiny(family), self.rows_alike(family, count=1), {}, {}
+            for tokens in (6, 6 + more):
+                name = f"{family} {tokens}"
+                self.on_gpus("infer", "--model", model, "--val_dataset", rows, "--result_path", self.folder / f"{name}.jsonl", "--nproc", 1,
+                             "--max_new_tokens", tokens, "--torch_dtype", "float32", gpus=1,
+                             env={"LOCKSTEP_FAKE_GPU_COUNTS": self.folder / name}, expect=0)
+                waits[tokens], texts[tokens] = self.counts(name, 0)[0], (self.folder / f"{name}.jsonl").read_text()
+            with self.subTest(family=family):
+                self.assertNotEqual(texts[6], texts[6 + more], "more tokens")
+                self.assertEqual(waits[6 + more] - waits[6], more, "one wait a token: for its number")
+
     def test_a_call_between_gpus_that_never_ends_is_told_in_seconds(self):
-        for what, says in {"calls": "all ranks came to", "kernels": "rank 1 is busy elsewhere"}.items():
+        for what, says in {"calls": "all ranks came to", "kernels": "rank 1 is busy elsewhere",
+                           "breaks": "rank 1: the GPU failed: CUDA error: an illegal memory access"}.items():
             with self.subTest(what):
                 words = sft_words(self.model, self.rows, self.folder / what, steps=4000, nproc=2, patience=4, soft_patience=2)
-                done = self.on_gpus(*words, env={"LOCKSTEP_FAKE_GPU_STALL": f"1 {what} 3000"}, expect=6, timeout=60)
-                self.assertIn("the job was ended: " + says, done.stderr, done.text)
+                done = self.on_gpus(*words, env={"LOCKSTEP_FAKE_GPU_FAULT": f"1 {what} 3000"}, timeout=60)
+                self.assertEqual(done.returncode, 6, done.text)
+                self.assertRegex(done.stderr, f"(the job was ended|error): {says}")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class JobRow:
             return
         job.mend()
         with Run(job.folder) as run:
-            mended = Job(run, self.files, job.ranks, job.folder, network=job.network)
+            mended = Job(run, self.files, job.ranks, job.folder, network=job.network, binary=job.binary)
             mended.start_all(apply_fix(outcome.fix, job.started))
             if self.again:
                 self.again(mended)
@@ -87,8 +87,8 @@ class JobRow:
 class Job:
     """One job under way."""
 
-    def __init__(self, run, files, ranks, folder, network=None):
-        self.run, self.files, self.ranks, self.folder, self.network = run, files, ranks, folder, network
+    def __init__(self, run, files, ranks, folder, network=None, binary=BINARY):
+        self.run, self.files, self.ranks, self.folder, self.network, self.binary = run, files, ranks, folder, network, binary
         self.started = []
         self.undo = []  # called when the row is over
         self.mend = lambda: None  # what a person does beside the job, where the fix says so: plugs a cable in
@@ -135,7 +135,7 @@ class Job:
 
     def start_all(self, started):
         self.started = started
-        return [self.run.start([*one.before, BINARY, *one.words], env=one.env) for one in started]
+        return [self.run.start([*one.before, self.binary, *one.words], env=one.env) for one in started]
 
     def change_before(self, before):
         self.started = [replace(one, before=tuple(before)) for one in self.started]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 from end_rows import end_rows  # noqa: E402
+from gpu_rows import gpu_rows  # noqa: E402
 from network_rows import network_rows  # noqa: E402
 from outcome import Outcome, judge  # noqa: E402
 from pace_rows import pace_rows  # noqa: E402
@@ -48,7 +49,7 @@ def slack_of(args):
 
 
 def all_rows(args):
-    rows = start_rows() + end_rows() + pace_rows() + network_rows() + worker_rows()
+    rows = start_rows() + end_rows() + pace_rows() + gpu_rows() + network_rows() + worker_rows()
     if args.only:
         names = args.only.split(",")
         missing = set(names) - {row.name for row in rows}

@@ -27,6 +27,15 @@ Failure describe_failure(const std::exception& error) {
     return {ExitCode::kUsage, "--deterministic true: " + text, "--deterministic false goes on without the promise",
             false};
   }
+  if (text.find("CUDA error: ") != std::string::npos) {
+    return {ExitCode::kCommunication, "the GPU failed: " + text,
+            "the same command with --resume_from_checkpoint auto goes on from the last checkpoint; whether the GPU "
+            "itself is broken "
+            "`nvidia-smi -q` and the kernel's log (Xid) tell. If it comes again on another one it is a bug in "
+            "lockstep: please "
+            "report it with what CUDA_LAUNCH_BLOCKING=1 adds to the message",
+            false};
+  }
   if (const auto* refused = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     return {ExitCode::kUsage, refused->path1().string() + ": " + refused->code().message(),
             "is it there, may this user read and write it, and is its name a possible one?", false};

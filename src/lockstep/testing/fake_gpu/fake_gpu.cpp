@@ -1,13 +1,18 @@
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 
 #include <array>
+#include <chrono>
 #include <memory>
+#include <new>
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/testing/fake_gpu/memory.h"
@@ -74,6 +79,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(state().devices); }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    check_unbroken();
     if (*event == nullptr) *event = new RecordedEvent;
     const auto shared = recorded(*event).event;
     const uint64_t moment = shared->begin();
@@ -85,23 +91,29 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     stream_of(stream).push([shared, moment = shared->newest()] { shared->wait_for(moment); });
   }
   bool queryEvent(void* event) const override {
+    check_unbroken();
     start(standing().device);
     return event == nullptr || recorded(event).event->over();
+  }
+  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
+    const auto between = recorded(to).event->passed_at() - recorded(from).event->passed_at();
+    return std::chrono::duration<double, std::milli>(between).count();
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     delete static_cast<RecordedEvent*>(event);
   }
   bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).idle(); }
   void synchronizeStream(const c10::Stream& stream) const override {
-    ++state().host_waits;
+    count_host_wait();
     stream_of(stream).synchronize();
   }
   void synchronizeEvent(void* event) const override {
-    ++state().host_waits;
+    count_host_wait();
+    check_unbroken();
     if (event != nullptr) recorded(event).event->wait_for(recorded(event).event->newest());
   }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    ++state().host_waits;
+    count_host_wait();
     synchronize_device(device);
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
@@ -158,9 +170,22 @@ c10::Device FakeGpu::device(int index) { return {fake_gpu::kType, static_cast<c1
 std::string FakeGpu::name(int index) { return fmt::format("fakegpu:{}", index); }
 
 FakeGpuCounts FakeGpu::counts() {
-  const auto& state = fake_gpu::state();
-  return {.launches = state.launches, .host_waits = state.host_waits, .system_allocations = state.system_allocations};
+  const auto& counts = *fake_gpu::state().counts;
+  return {
+      .launches = counts.launches, .host_waits = counts.host_waits, .system_allocations = counts.system_allocations};
 }
+
+void FakeGpu::count_in(const std::string& path) {
+  using Counts = fake_gpu::State::Counts;
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  check(file >= 0 && ::ftruncate(file, sizeof(Counts)) == 0, "fake GPUs: cannot count in " + path);
+  void* const there = ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  check(there != MAP_FAILED, "fake GPUs: cannot count in " + path);
+  ::close(file);
+  fake_gpu::state().counts = new (there) Counts;  // as long as the process
+}
+
+void FakeGpu::break_with(const std::string& words) { fake_gpu::state().broken = new std::string(words); }
 
 FakeGpu::Hold::Hold(Which which) : which_(which) { ++fake_gpu::state().holds_of(which == Which::kDefault); }
 FakeGpu::Hold::~Hold() { --fake_gpu::state().holds_of(which_ == Which::kDefault); }

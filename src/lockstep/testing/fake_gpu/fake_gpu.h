@@ -39,6 +39,11 @@ class FakeGpu {
   static std::string name(int index);  // "fakegpu:1", as LibTorch reads it
 
   static FakeGpuCounts counts();
+  /// From now on the counts stand in a file, for other processes and after this one: 64-bit numbers in their order, and behind
+  /// them how many allocations there were at each of the first 4096 waits.
+  static void count_in(const std::string& path);
+  /// Whatever is asked of a device from now on throws these words: as CUDA does after a kernel that read beyond its memory.
+  static void break_with(const std::string& words);
   /// Whether a thread has allocated on the device, or asked for an event while it stood there: with CUDA that opens a context
   /// of half a GiB, by mistake as well.
   static bool started(int index);

@@ -168,7 +168,7 @@ class Device {
       if (rest > bytes) holes_[offset + bytes] = rest - bytes;
       reserved_ += bytes;
       most_reserved_ = std::max(most_reserved_, reserved_);
-      ++state().system_allocations;
+      ++state().counts->system_allocations;
       return offset;
     }
     return std::nullopt;

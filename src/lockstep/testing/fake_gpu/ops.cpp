@@ -235,10 +235,10 @@ void launch(const c10::OperatorHandle& op, Stack* stack) {
   make_room(op, arguments);
   Stack on_cpu;
   for (const auto& argument : arguments) on_cpu.push_back(changed(kept_for_call(argument), on_host));
-  ++state().launches;
+  ++state().counts->launches;
   const bool waits = asks_the_device(schema.name());
   if (waits) {
-    ++state().host_waits;
+    count_host_wait();
     stream.synchronize();
     compute(op, on_cpu);
   }
@@ -292,7 +292,7 @@ Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::option
 /// `to` := `from`, on the stream of the device that sends; one that receives waits for it, as LibTorch has it for CUDA.
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   if (to.numel() == 0) return to;
-  ++state().launches;
+  ++state().counts->launches;
   const auto copy = [](const Tensor& out, const Tensor& in) {
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -321,7 +321,7 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   stream.check_health();
   stream.push([=, out = is_fake(to) ? on_host(to) : to, in = is_fake(from) ? on_host(from) : from] { copy(out, in); });
   if (non_blocking && is_pinned(host.const_data_ptr())) return to;
-  ++state().host_waits;
+  count_host_wait();
   stream.synchronize();
   return to;
 }
@@ -330,7 +330,7 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
 void record_stream(Tensor& x, at::Stream stream) { allocator().recordStream(x.storage().data_ptr(), stream); }
 
 at::Scalar local_scalar(const Tensor& x) {
-  ++state().host_waits;
+  count_host_wait();
   current_stream(x.device()).synchronize();
   return on_host(x).item();
 }
@@ -376,7 +376,7 @@ void register_ops() {
   aten.impl("_local_scalar_dense", TORCH_FN(local_scalar));
   register_attention(aten);
   // Where LibTorch has an op composed of others for devices that lack a kernel: a GPU has one.
-  for (const char* name : {"native_layer_norm", "native_layer_norm_backward"}) {
+  for (const char* name : {"native_layer_norm", "native_layer_norm_backward", "silu_backward"}) {
     aten.impl(name, CppFunction::makeFromBoxedFunction<&fallback>());
   }
   aten.impl("convolution_overrideable", CppFunction::makeFromBoxedFunction<&convolution>());

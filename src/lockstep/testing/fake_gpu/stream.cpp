@@ -30,6 +30,7 @@ uint64_t Event::begin() {
 void Event::pass(uint64_t moment) {
   const std::lock_guard lock(mutex_);
   passed_ = std::max(passed_, moment);
+  passed_at_ = std::chrono::steady_clock::now();
   passed_cv_.notify_all();
 }
 
@@ -41,6 +42,11 @@ void Event::wait_for(uint64_t moment) {
 bool Event::over() const {
   const std::lock_guard lock(mutex_);
   return passed_ >= begun_;
+}
+
+std::chrono::steady_clock::time_point Event::passed_at() const {
+  const std::lock_guard lock(mutex_);
+  return passed_at_;
 }
 
 uint64_t Event::newest() const {
@@ -66,6 +72,7 @@ void Stream::push(Call call) {
 }
 
 void Stream::check_health() {
+  check_unbroken();
   const std::lock_guard lock(mutex_);
   if (broken_) std::rethrow_exception(std::exchange(broken_, nullptr));
 }
@@ -73,6 +80,7 @@ void Stream::check_health() {
 void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   wakes_.wait(lock, [&] { return calls_.empty() && !busy_; });
+  check_unbroken();
   if (broken_) std::rethrow_exception(std::exchange(broken_, nullptr));
 }
 

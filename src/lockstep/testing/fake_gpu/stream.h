@@ -1,6 +1,7 @@
 // Streams and events of the fake GPU: a thread with a queue each, ordered by events alone.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,6 +19,7 @@ class Event {
   uint64_t begin();  // the moment that now counts
   void pass(uint64_t moment);
   bool over() const;
+  std::chrono::steady_clock::time_point passed_at() const;  // its newest moment, by the device's clock
   uint64_t newest() const;
   void wait_for(uint64_t moment);
 
@@ -25,6 +27,7 @@ class Event {
   mutable std::mutex mutex_;
   std::condition_variable passed_cv_;
   uint64_t begun_ = 0, passed_ = 0;
+  std::chrono::steady_clock::time_point passed_at_{};
 };
 
 /// Calls run in the order in which they were pushed, on a thread of their own.
