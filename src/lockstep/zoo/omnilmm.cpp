@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/model/layers/projector.h"
 #include "lockstep/zoo/chat_processor.h"
