@@ -72,7 +72,7 @@ void FineTuneRun::decide() {
   together(job_.control(), "deciding what is trained", [&] {
     options_.components.check_against(session_->model());
     wanted = options_.plan_options(job_.world.size, session_->dtype());
-    if (job_.reports()) rows = planned_rows();
+    if (job_.reports()) rows = planned_rows().step(planned_.batch, planned_.accumulation);
   });
   session_->decide(wanted, rows);
 }

@@ -18,14 +18,14 @@
 
 namespace lockstep {
 
-/// The longest rows at once: what memory is predicted for.
-RowsOfStep FineTuneRun::planned_rows() {
+/// What memory is predicted for, and blocks are placed for.
+const RehearsedRows& FineTuneRun::planned_rows() {
   if (!longest_) {
     longest_ = RehearsedRows::of(*train_rows_, session_->processor(), options_.rows.process(), job_.world.size);
     planned_.batch = options_.batch.is_auto() ? 1 : options_.batch.rows;
     planned_.accumulation = options_.accumulation(job_.world.size);
   }
-  return longest_->step(planned_.batch, planned_.accumulation);
+  return *longest_;
 }
 
 /// How the devices of this rank are rehearsed, evaluation with the longest rows that it has.
@@ -38,14 +38,13 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
 void FineTuneRun::predict() {
   together(job_.control(), "predicting memory", [&] {
     if (!job_.reports()) return;
-    const RowsOfStep rows_of_step = planned_rows();
+    const auto steps = planned_rows().steps(planned_.batch, planned_.accumulation);
     if (val_rows_ && longest_evaluated_.empty()) {
       longest_evaluated_ =
           RehearsedRows::of(*val_rows_, session_->processor(), options_.rows.process(), job_.world.size)
-              .step(options_.per_device_eval_batch_size, 1)
-              .front();
+              .batches(options_.per_device_eval_batch_size);
     }
-    forecast_ = rehearse(session_->model(), session_->plan(), rows_of_step, rehearsed_devices());
+    forecast_ = rehearse(session_->model(), session_->plan(), steps, rehearsed_devices());
   });
 }
 
