@@ -231,9 +231,6 @@ void FineTuneRun::make_trainer() {
         std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(options_.per_device_eval_batch_size, false));
   }
   source_ = std::make_unique<ModelSource>(ModelSource{s.model(), s.weights(), s.keys()});
-  together(job_.control(), "reading the model's files", [&] {
-    if (job_.reports()) side_files_ = read_side_files(s.folder().path);
-  });
   train_options_ = options_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
   train_options_.rate_ratios = adamw.rate_ratios;
   TrainerHooks hooks{.stop_wanted = options_.stop_wanted,

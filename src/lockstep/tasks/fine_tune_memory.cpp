@@ -103,8 +103,20 @@ void FineTuneRun::check_fits() {
   if (!split.empty()) notice(split);
 }
 
+/// What travels with every checkpoint.
+void FineTuneRun::read_side_files() {
+  std::string large;
+  together(job_.control(), "reading the model's files", [&] {
+    if (!job_.reports()) return;
+    side_files_ = lockstep::read_side_files(session_->folder().path);
+    if (options_.save_strategy != "no") large = large_side_files(side_files_);
+  });
+  if (!large.empty()) notice(large);
+}
+
 /// Memory and disk of the first machine: one that gives out in the middle of loading takes others with it.
 void FineTuneRun::check_machine() {
+  read_side_files();
   std::string tight;
   together(job_.control(), "comparing memory and disk with the machine's", [&] {
     if (!job_.reports() || options_.run.force) return;
@@ -112,7 +124,8 @@ void FineTuneRun::check_machine() {
     if (!job_.on_cpu()) require_gpu_room(forecast_, gpu_memory);
     if (options_.save_strategy == "no") return;
     const int64_t bytes =
-        checkpoint_bytes(session_->plan(), session_->weights().total_bytes(), options_.save_only_model);
+        checkpoint_bytes(session_->plan(), session_->weights().total_bytes(), options_.save_only_model) +
+        side_file_bytes(side_files_);
     const CheckResult disk = judge_disk(disk_facts(folder_.dir.string(), bytes));
     if (disk.level == Level::kFailure) {
       throw UserError(disk.code, "--output_dir: " + disk.text, disk.cure + "; --force true goes on all the same");

@@ -50,6 +50,7 @@ class FineTuneRun {
   void predict();
   static bool fits_in_evaluation(const MemoryForecast& forecast);
   void check_fits();
+  void read_side_files();
   void check_machine();
   void check_first_sample();
   std::map<Component, double> rate_ratios() const;
