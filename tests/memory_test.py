@@ -1,21 +1,34 @@
 """Memory of a run: predicted before a weight is read, measured on every rank, told beside each other everywhere."""
 import json
 import re
+import shutil
 
 from report_test import Page
-from small_job import make_model, make_rows, records, sft_words
+from small_job import make_model, make_rows, png, records, sft_words, wav
 from story import Story, main
 
 PHASES = ("load", "forward", "backward", "step", "save", "evaluate")
 
 
+def unlike_rows(folder, audio=False):
+    """Long texts without media, and short ones with a picture of many tiles, or with ten seconds of sound."""
+    (folder / "wide.png").write_bytes(png(400, 300, (20, 180, 20)))
+    (folder / "long.wav").write_bytes(wav(10))
+    media = [{"query": "<image>What is it?", "response": "green", "images": ["wide.png"]}]
+    if audio:
+        media.append({"query": "<audio>What is it?", "response": "a tone", "audios": ["long.wav"]})
+    rows = [{"query": "Say it." + " Again!" * 120, "response": "so"}] * 16 + media * (32 // len(media))
+    (folder / "unlike.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "unlike.jsonl"
+
+
 class Memory(Story):
-    def train(self, family, **flags):
-        model, rows = make_model(self.folder, family), make_rows(self.folder, count=48, images=family != "qwen2")
+    def train(self, family, rows=None, env=None, **flags):
+        model, rows = make_model(self.folder, family), rows or make_rows(self.folder, count=48, images=family != "qwen2")
         rows_to_judge = make_rows(self.folder, count=9, images=family != "qwen2", name="val.jsonl")
         out = self.folder / "out"
         done = self.lockstep(*sft_words(model, rows, out, steps=12, nproc=2, device="cpu", val_dataset=rows_to_judge,
-                                        eval_steps=6, save_steps=6, **flags), expect=0)
+                                        eval_steps=6, save_steps=6, **flags), env=env, expect=0)
         return out, done
 
     def check_against_forecast(self, out, done, devices):
@@ -57,6 +70,14 @@ class Memory(Story):
         events = next((out / "runs").iterdir()).read_bytes()
         for tag in (b"memory/rank0/cpu_peak_gib", b"memory/rank1/cpu_alive_gib", b"memory/rank1/resident_gib"):
             self.assertIn(tag, events)
+
+    def test_rows_whose_texts_and_media_are_long_in_different_rows(self):
+        for family, recompute in (("internvl", "true"), ("minicpm_o_2_6", "false")):
+            with self.subTest(family=family):
+                shutil.rmtree(self.folder / "out", ignore_errors=True)
+                out, done = self.train(family, unlike_rows(self.folder, audio=family == "minicpm_o_2_6"), env={"MAX_NUM": 12},
+                                       gradient_checkpointing=recompute)
+                self.check_against_forecast(out, done, ["cpu"])
 
     def test_devices_of_a_rank_are_measured_apart(self):
         out, done = self.train("qwen2", virtual_devices=2, device_map="auto")

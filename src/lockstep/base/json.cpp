@@ -209,8 +209,13 @@ std::string read_text(const std::filesystem::path& path, size_t most) {
   if (!in) throw data_error(fmt::format("{}: cannot be read ({})", path.string(), std::strerror(errno)));
   if (std::filesystem::is_directory(path))
     throw data_error(fmt::format("{}: cannot be read (a folder)", path.string()));
+  // Read through a chunk that stays near, into room for all of the file: what grows instead is copied, and touches as much
+  // memory again. The size is a hint only: a file may grow, and those of /proc have none.
   std::string out;
-  std::vector<char> chunk(size_t{1} << 20);
+  std::error_code unknown;
+  const uintmax_t size = std::filesystem::file_size(path, unknown);
+  if (!unknown) out.reserve(static_cast<size_t>(std::min<uintmax_t>(size, most)));
+  std::vector<char> chunk(size_t{1} << 16);
   while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || in.gcount() > 0) {
     out.append(chunk.data(), static_cast<size_t>(in.gcount()));
     if (out.size() > most)

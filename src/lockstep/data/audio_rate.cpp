@@ -1,6 +1,8 @@
 #include "lockstep/data/audio_rate.h"
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 
 #include <fmt/format.h>
 #include <soxr.h>
@@ -13,6 +15,7 @@ struct AudioRate::Impl {
   double ratio;  // as librosa has it: ceil() of a product with it is a sample more now and then
   int64_t taken = 0;
   soxr_t soxr = nullptr;
+  std::array<float, 1 << 12> ready{};  // small enough to stay near: `out` is touched once
 
   explicit Impl(double value) : ratio(value) {}
   ~Impl() {
@@ -23,18 +26,15 @@ struct AudioRate::Impl {
 
   /// Samples, or nothing to say that there are no more.
   void process(std::span<const float> samples, std::vector<float>& out) {
-    constexpr size_t kRoom = 1 << 14;
     const bool last = samples.empty();
     for (;;) {
-      const size_t before = out.size();
-      out.resize(before + kRoom);
       size_t used = 0, made = 0;
       const soxr_error_t error =
-          soxr_process(soxr, last ? nullptr : samples.data(), samples.size(), &used, out.data() + before, kRoom, &made);
-      out.resize(before + made);
+          soxr_process(soxr, last ? nullptr : samples.data(), samples.size(), &used, ready.data(), ready.size(), &made);
       check(error == nullptr, "soxr takes what it is given");
+      out.insert(out.end(), ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(made));
       samples = samples.subspan(last ? 0 : used);
-      if (made < kRoom && (last || samples.empty())) return;
+      if (made < ready.size() && (last || samples.empty())) return;
     }
   }
 };

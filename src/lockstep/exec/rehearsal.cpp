@@ -57,6 +57,12 @@ class Rehearsal {
     return devices;
   }
   const Devices& devices() const { return devices_; }
+  /// So far, of the device that needs most.
+  int64_t peak() const {
+    int64_t most = devices_.host->figures().peak().bytes;
+    for (const auto& device : devices_.blocks) most = std::max(most, device->figures().peak().bytes);
+    return most;
+  }
   int64_t bytes_beside() const { return beside_.bytes_beside(); }
   Executor& executor() { return executor_; }
 
@@ -184,6 +190,8 @@ std::string describe(const RowsOfStep& window) {
                      media == 0 ? "" : fmt::format(", up to {} image{} a row", media, media == 1 ? "" : "s"));
 }
 
+const std::vector<Features>& first_batch(const RowsOfStep& step) { return step.front(); }
+
 DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& options, size_t index) {
   return {.name = index < options.device_names.size() ? options.device_names[index] : device.name(),
           .capacity = index < options.capacities.size() ? options.capacities[index] : 0,
@@ -194,20 +202,38 @@ DeviceForecast forecast_of(const DeviceMemory& device, const RehearsalOptions& o
 
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& window,
                         const RehearsalOptions& options) {
+  return rehearse(model, plan, std::vector<RowsOfStep>{window}, options);
+}
+
+MemoryForecast rehearse(const Model& model, const Plan& plan, const std::vector<RowsOfStep>& steps,
+                        const RehearsalOptions& options) {
   Rehearsal rehearsal(model, plan, options);
   rehearsal.load();
+  MemoryForecast forecast;
+  int64_t most = 0;
+  const auto has_run = [&](const RowsOfStep& step) {
+    if (rehearsal.peak() <= most) return;
+    most = rehearsal.peak();
+    forecast.batch = describe(step);
+  };
   if (plan.options.training) {
-    rehearsal.train(window);  // all state is there from the beginning: later steps need the same
+    for (const RowsOfStep& step : steps) {
+      rehearsal.train(step);  // all state is there from the beginning: later steps need the same
+      has_run(step);
+    }
     rehearsal.step();
     if (options.save) rehearsal.save();
   }
-  const std::vector<Features>& evaluated = options.evaluation.empty() ? window.front() : options.evaluation;
-  if (!plan.options.training) {
-    rehearsal.infer(evaluated, [] {});
-  } else if (options.evaluate) {
-    rehearsal.evaluate(evaluated);
+  RowsOfStep evaluated = options.evaluation;
+  if (evaluated.empty()) std::ranges::transform(steps, std::back_inserter(evaluated), &first_batch);
+  for (const auto& rows : evaluated) {
+    if (!plan.options.training) {
+      rehearsal.infer(rows, [] {});
+      has_run({rows});
+    } else if (options.evaluate) {
+      rehearsal.evaluate(rows);
+    }
   }
-  MemoryForecast forecast;
   const Devices& devices = rehearsal.devices();
   for (size_t i = 0; i < devices.blocks.size(); ++i) {
     forecast.devices.push_back(forecast_of(*devices.blocks[i], options, i));
@@ -218,7 +244,6 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& 
   if (options.host_is_device()) {
     forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors;
   }
-  forecast.batch = describe(window);
   forecast.context_bytes = options.context_bytes;
   return forecast;
 }
@@ -309,6 +334,11 @@ class CostMeter {
 
 std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options, const RowsOfStep& window,
                                    const RehearsalOptions& options) {
+  return block_costs(model, plan_options, std::vector<RowsOfStep>{window}, options);
+}
+
+std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options,
+                                   const std::vector<RowsOfStep>& steps, const RehearsalOptions& options) {
   PlanOptions alone = plan_options;
   alone.placement = {.offload_params = plan_options.placement.offload_params,
                      .offload_optimizer = plan_options.placement.offload_optimizer};
@@ -317,10 +347,13 @@ std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_o
   Rehearsal rehearsal(model, plan, options);
   CostMeter meter(plan, *rehearsal.devices().blocks.front(), costs);
   rehearsal.executor().watch({.stands = [&](const Step& step, MemoryPhase phase) { meter.begins(step, phase); }});
-  if (alone.training) {
-    rehearsal.train({window.front()});
-  } else {
-    rehearsal.infer(window.front(), [&] { meter.next_pass(); });
+  for (const RowsOfStep& step : steps) {
+    if (alone.training) {
+      meter.next_pass();
+      rehearsal.train({step.front()});
+    } else {
+      rehearsal.infer(step.front(), [&] { meter.next_pass(); });
+    }
   }
   meter.ends();
   return costs;

@@ -34,11 +34,11 @@ struct RehearsalOptions {
   bool virtual_devices = false;   // on_cpu, but devices are parts of the host's memory
   std::string transport = "shm";  // between ranks: "shm", "gloo", "nccl"
   int64_t loss_chunk = 512;
-  bool alike = false;                  // the micro-batches: those behind the ones that make the peak only wait
-  std::vector<Features> evaluation{};  // rows that are evaluated at once; empty: the first micro-batch
-  bool save = true, evaluate = true;   // phases besides
-  InferenceWork inference{};           // where nothing is trained
-  int64_t context_bytes = 0;           // of each device, that the process's runtime takes beside tensors
+  bool alike = false;                 // the micro-batches: those behind the ones that make the peak only wait
+  RowsOfStep evaluation{};            // batches that are evaluated; empty: the first micro-batch of each step
+  bool save = true, evaluate = true;  // phases besides
+  InferenceWork inference{};          // where nothing is trained
+  int64_t context_bytes = 0;          // of each device, that the process's runtime takes beside tensors
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
 
@@ -47,10 +47,16 @@ struct RehearsalOptions {
 
 MemoryForecast rehearse(const Model& model, const Plan& plan, const RowsOfStep& step_rows,
                         const RehearsalOptions& options);
+/// Of steps of one run whose rows are of several kinds: the most that any of them needs, by device and phase.
+MemoryForecast rehearse(const Model& model, const Plan& plan, const std::vector<RowsOfStep>& steps,
+                        const RehearsalOptions& options);
 
 /// What each block costs, were all on one device. Of a run that trains nothing, keys and values of answers count as what
 /// the block keeps.
 std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& options, const RowsOfStep& step_rows,
+                                   const RehearsalOptions& rehearsal);
+/// The most over steps whose rows are of several kinds.
+std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& options, const std::vector<RowsOfStep>& steps,
                                    const RehearsalOptions& rehearsal);
 
 }  // namespace lockstep

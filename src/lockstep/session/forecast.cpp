@@ -13,7 +13,7 @@ namespace {
 /// Peaks that a map over several devices was made with, as a forecast.
 MemoryForecast forecast_of_map(const PlannedJob& job, const JobShape& shape) {
   const auto micro_batches = static_cast<int>(shape.options.training ? shape.accumulation : 1);
-  const auto costs = block_costs(job.model, shape.options, job.rows.step(shape.batch, 1), job.devices);
+  const auto costs = block_costs(job.model, shape.options, job.rows.steps(shape.batch, 1), job.devices);
   const int64_t capacity = job.devices.capacities.empty() ? 0 : job.devices.capacities.front();
   std::vector<DeviceLimit> limits;
   limits.reserve(static_cast<size_t>(shape.devices));
@@ -40,7 +40,7 @@ MemoryForecast forecast_of_map(const PlannedJob& job, const JobShape& shape) {
 
 MemoryForecast predict_memory(const PlannedJob& job, const JobShape& shape) {
   if (shape.devices > 1) return forecast_of_map(job, shape);
-  return rehearse(job.model, make_plan(job.model, shape.options), job.rows.step(shape.batch, shape.accumulation),
+  return rehearse(job.model, make_plan(job.model, shape.options), job.rows.steps(shape.batch, shape.accumulation),
                   job.devices);
 }
 

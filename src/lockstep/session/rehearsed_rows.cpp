@@ -1,9 +1,12 @@
 #include "lockstep/session/rehearsed_rows.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +27,13 @@ int64_t weight_of(const Features& row) {
   auto weight = static_cast<int64_t>(row.input_ids.size());
   for (const auto& block : row.media) weight += numel_of(block.shape) / kValuesAToken;
   return weight;
+}
+
+/// That a row's media bring to a slot.
+int64_t values_of(const Features& row, const std::string& slot) {
+  int64_t values = 0;
+  for (const auto& block : row.media) values += block.slot == slot ? numel_of(block.shape) : 0;
+  return values;
 }
 
 /// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. In the
@@ -118,10 +128,52 @@ RehearsedRows RehearsedRows::typical(const ModelFolder& folder, int64_t tokens) 
 }
 
 RowsOfStep RehearsedRows::step(int64_t batch, int64_t micro_batches) const {
+  return RowsOfStep(static_cast<size_t>(micro_batches), batches(batch).front());
+}
+
+std::vector<RowsOfStep> RehearsedRows::steps(int64_t batch, int64_t micro_batches) const {
+  std::vector<RowsOfStep> steps;
+  for (auto& rows : batches(batch)) steps.emplace_back(static_cast<size_t>(micro_batches), rows);
+  return steps;
+}
+
+RowsOfStep RehearsedRows::batches(int64_t batch) const {
   if (most_ > 0) batch = std::min(batch, most_);
-  std::vector<Features> rows;
-  for (int64_t i = 0; i < batch; ++i) rows.push_back(rows_[static_cast<size_t>(i) % rows_.size()]);
-  return RowsOfStep(static_cast<size_t>(micro_batches), rows);
+  RowsOfStep batches;
+  std::set<Order> seen;
+  for (const Order& order : orders()) {
+    Order first;
+    for (int64_t i = 0; i < batch; ++i) first.push_back(order[static_cast<size_t>(i) % order.size()]);
+    std::sort(first.begin(), first.end());
+    if (!seen.insert(first).second) continue;
+    auto& rows = batches.emplace_back();
+    for (const size_t row : first) rows.push_back(rows_[row]);
+  }
+  return batches;
+}
+
+/// rows_ by what may make a batch the heaviest; ties by what they weigh in all, as rows_ stand.
+std::vector<RehearsedRows::Order> RehearsedRows::orders() const {
+  Order as_they_are(rows_.size());
+  std::iota(as_they_are.begin(), as_they_are.end(), size_t{0});
+  std::vector<Order> orders{as_they_are};
+  const auto add_by = [&](const std::function<int64_t(const Features&)>& size) {
+    Order& order = orders.emplace_back(as_they_are);
+    std::ranges::stable_sort(order, std::greater{}, [&](size_t row) { return size(rows_[row]); });
+  };
+  add_by([](const Features& row) { return std::ssize(row.input_ids); });
+  const size_t longest = orders.back().front();
+  std::set<std::string> slots;
+  for (const auto& row : rows_) {
+    for (const auto& block : row.media) slots.insert(block.slot);
+  }
+  for (const auto& slot : slots) add_by([&](const Features& row) { return values_of(row, slot); });
+  if (slots.empty()) return orders;
+  add_by([](const Features& row) { return weight_of(row) - std::ssize(row.input_ids); });
+  Order& beside = orders.back();
+  std::erase(beside, longest);
+  beside.insert(beside.begin(), longest);
+  return orders;
 }
 
 }  // namespace lockstep

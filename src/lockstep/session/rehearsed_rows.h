@@ -36,11 +36,20 @@ class RehearsedRows {
 
   /// Micro-batches that are all alike: the longest rows, again from the first where there are fewer.
   RowsOfStep step(int64_t batch, int64_t micro_batches) const;
+  /// The same of each batch that may need most.
+  std::vector<RowsOfStep> steps(int64_t batch, int64_t micro_batches) const;
+  /// Batches that may need most, where texts and media are long in different rows: the longest rows in all; the longest
+  /// texts; of each kind of media the largest; and beside the largest media the longest text, to whose length all rows are
+  /// filled up. Those that are the same are there once.
+  RowsOfStep batches(int64_t batch) const;
   int64_t most() const { return most_; }                            // rows that a rank can get at once; 0: any number
   const std::vector<Features>& looked_at() const { return rows_; }  // the longest first
   const std::string& source() const { return source_; }             // "the longest of 64 rows of the data set"
 
  private:
+  using Order = std::vector<size_t>;  // of rows_
+  std::vector<Order> orders() const;
+
   std::vector<Features> rows_;  // the longest first
   int64_t most_ = 0;
   std::string source_;

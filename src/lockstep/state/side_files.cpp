@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -10,14 +11,20 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/new_file.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uintmax_t kHeldBytes = 16U << 20U;  // of a file: tokenizers are about as large
+constexpr uintmax_t kHeldBytes = 16U << 20U;       // of a file: tokenizers are about as large
+constexpr uintmax_t kMostHeld = 256U << 20U;       // of all of them
+constexpr int64_t kUsualBytes = int64_t{1} << 30;  // beside the weights: voices and the like are some hundred MiB
 constexpr size_t kMostFiles = 10'000;
 constexpr int kMostDepth = 8;
+
+constexpr const char* kNotTheModels =
+    "they travel with every checkpoint: move what is not the model's to another folder";
 
 /// Weights, and what a run writes itself: everything else in a model's folder travels with it.
 bool is_side_file(const fs::path& path) {
@@ -54,25 +61,23 @@ bool stands_alone(const fs::path& dir) {
   return std::any_of(kSigns.begin(), kSigns.end(), [&](const char* name) { return fs::exists(dir / name); });
 }
 
-void add_folder(const fs::path& root, const fs::path& dir, int depth, SideFiles& files) {
+/// A folder's own files first: they are the model's, whatever lies in folders below.
+void add_folder(const fs::path& root, const fs::path& dir, int depth, std::vector<fs::path>& found) {
+  std::vector<fs::path> below;
   for (const auto& entry : fs::directory_iterator(dir)) {
     const fs::path& path = entry.path();
     const bool hidden = path.filename().string().starts_with(".");
     if (entry.is_directory() && !entry.is_symlink() && !hidden && depth < kMostDepth && !stands_alone(path)) {
-      add_folder(root, path, depth + 1, files);
+      below.push_back(path);
     }
     if (!entry.is_regular_file() || !is_side_file(path)) continue;
-    const std::string name = path.lexically_relative(root).string();
-    if (entry.file_size() > kHeldBytes) {
-      files.push_back({name, MappedFile(path)});
-    } else {
-      files.push_back({name, read_text(path)});
-    }
-    if (files.size() <= kMostFiles) continue;
+    found.push_back(path);
+    if (found.size() <= kMostFiles) continue;
     throw checkpoint_error(
         fmt::format("{}: expected at most {} files beside the weights, found more", root.string(), kMostFiles),
-        "they travel with every checkpoint: move what is not the model's to another folder");
+        kNotTheModels);
   }
+  for (const auto& path : below) add_folder(root, path, depth + 1, found);
 }
 
 std::string_view text_of(const SideFile& file) {
@@ -84,10 +89,39 @@ std::string_view text_of(const SideFile& file) {
 }  // namespace
 
 SideFiles read_side_files(const fs::path& dir) {
+  std::vector<fs::path> found;
+  add_folder(dir, dir, 0, found);
   SideFiles files;
-  add_folder(dir, dir, 0, files);
+  uintmax_t held = 0;
+  for (const auto& path : found) {
+    const std::string name = path.lexically_relative(dir).string();
+    const uintmax_t size = fs::file_size(path);
+    const bool holds = size <= kHeldBytes && held + size <= kMostHeld;
+    if (holds) held += size;
+    files.push_back(holds ? SideFile{name, read_text(path)} : SideFile{name, MappedFile(path)});
+  }
   std::sort(files.begin(), files.end(), [](const SideFile& a, const SideFile& b) { return a.name < b.name; });
   return files;
+}
+
+int64_t side_file_bytes(const SideFiles& files) {
+  int64_t bytes = 0;
+  for (const auto& file : files) bytes += static_cast<int64_t>(text_of(file).size());
+  return bytes;
+}
+
+std::string large_side_files(const SideFiles& files) {
+  const int64_t bytes = side_file_bytes(files);
+  if (bytes <= kUsualBytes) return "";
+  std::map<std::string, int64_t> by_place;
+  for (const auto& file : files) {
+    const size_t end = file.name.find('/');
+    by_place[file.name.substr(0, end == std::string::npos ? end : end + 1)] +=
+        static_cast<int64_t>(text_of(file).size());
+  }
+  const auto most = std::ranges::max_element(by_place, {}, [](const auto& place) { return place.second; });
+  return fmt::format("{} in {} files beside the weights, {} of them {}: {}", format_bytes(bytes), files.size(),
+                     format_bytes(most->second), most->first, kNotTheModels);
 }
 
 void write_side_files(const SideFiles& files, Dtype dtype, const fs::path& dir) {

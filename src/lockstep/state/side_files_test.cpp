@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -55,6 +56,37 @@ TEST_F(SideFilesTest, LargeFilesAreNotHeldAndSurviveTheirFoldersEnd) {
   EXPECT_EQ(fs::file_size(dir_ / "to/assets/voice.pt"), 40U << 20U);
   EXPECT_EQ(read_text(dir_ / "to/assets/voice.pt").substr(0, 5), std::string("head\0", 5));
   EXPECT_EQ(read_json(dir_ / "to/config.json")["torch_dtype"], "bfloat16");
+}
+
+TEST_F(SideFilesTest, MoreThanAModelHasIsToldWithItsPlace) {
+  put("config.json", "{}");
+  put("assets/voice.pt", "voice");
+  put("data/a.mp4", "film");
+  put("data/b.mp4", "film");
+  EXPECT_EQ(large_side_files(read_side_files(dir_ / "from")), "");
+  fs::resize_file(dir_ / "from/data/a.mp4", 800U << 20U);
+  fs::resize_file(dir_ / "from/data/b.mp4", 736U << 20U);
+  const SideFiles files = read_side_files(dir_ / "from");
+  EXPECT_EQ(side_file_bytes(files), (int64_t{1536} << 20) + 7);
+  EXPECT_EQ(large_side_files(files),
+            "1.50 GiB in 4 files beside the weights, 1.50 GiB of them data/: they travel with every checkpoint: move "
+            "what is not the model's to another folder");
+}
+
+TEST_F(SideFilesTest, ManySmallFilesAreHeldUpToALimitTheModelsOwnFirst) {
+  put("config.json", "{}");
+  constexpr size_t kFiles = 40;
+  for (size_t i = 0; i < kFiles; ++i) {
+    const std::string name = fmt::format("data/{}.jpg", i);
+    put(name, "picture");
+    fs::resize_file(dir_ / "from" / name, 8U << 20U);
+  }
+  const SideFiles files = read_side_files(dir_ / "from");
+  ASSERT_EQ(files.size(), kFiles + 1);
+  EXPECT_TRUE(std::holds_alternative<std::string>(files.front().bytes));
+  size_t held = 0;
+  for (const auto& file : files) held += std::holds_alternative<std::string>(file.bytes) ? 1U : 0U;
+  EXPECT_EQ(held, 1U + 31U);  // 256 MiB, but for config.json's two bytes
 }
 
 TEST_F(SideFilesTest, ALinkToAFolderIsNotFollowed) {

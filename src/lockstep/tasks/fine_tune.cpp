@@ -74,7 +74,7 @@ void FineTuneRun::decide() {
     options_.components.check_against(session_->model());
     wanted = options_.plan_options(job_.world.size, session_->dtype());
     options_.rows.speaks = session_->model().speech && !wanted.frozen.contains(Component::kTalker);
-    if (job_.reports()) rows = planned_rows();
+    if (job_.reports()) rows = planned_rows().step(planned_.batch, planned_.accumulation);
   });
   session_->decide(wanted, rows);
 }
@@ -236,9 +236,6 @@ void FineTuneRun::make_trainer() {
         std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(options_.per_device_eval_batch_size, false));
   }
   source_ = std::make_unique<ModelSource>(ModelSource{s.model(), s.weights(), s.keys()});
-  together(job_.control(), "reading the model's files", [&] {
-    if (job_.reports()) side_files_ = s.folder().side_files(saves_borrowed(*source_, s.plan()));
-  });
   train_options_ = options_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());
   train_options_.rate_ratios = adamw.rate_ratios;
   TrainerHooks hooks{.stop_wanted = options_.stop_wanted,

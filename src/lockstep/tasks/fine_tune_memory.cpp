@@ -18,14 +18,14 @@
 
 namespace lockstep {
 
-/// The longest rows at once: what memory is predicted for.
-RowsOfStep FineTuneRun::planned_rows() {
+/// What memory is predicted for, and blocks are placed for.
+const RehearsedRows& FineTuneRun::planned_rows() {
   if (!longest_) {
     longest_ = RehearsedRows::of(*train_rows_, session_->processor(), options_.rows.process(), job_.world.size);
     planned_.batch = options_.batch.is_auto() ? 1 : options_.batch.rows;
     planned_.accumulation = options_.accumulation(job_.world.size);
   }
-  return longest_->step(planned_.batch, planned_.accumulation);
+  return *longest_;
 }
 
 /// How the devices of this rank are rehearsed, evaluation with the longest rows that it has.
@@ -38,14 +38,13 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
 void FineTuneRun::predict() {
   together(job_.control(), "predicting memory", [&] {
     if (!job_.reports()) return;
-    const RowsOfStep rows_of_step = planned_rows();
+    const auto steps = planned_rows().steps(planned_.batch, planned_.accumulation);
     if (val_rows_ && longest_evaluated_.empty()) {
       longest_evaluated_ =
           RehearsedRows::of(*val_rows_, session_->processor(), options_.rows.process(), job_.world.size)
-              .step(options_.per_device_eval_batch_size, 1)
-              .front();
+              .batches(options_.per_device_eval_batch_size);
     }
-    forecast_ = rehearse(session_->model(), session_->plan(), rows_of_step, rehearsed_devices());
+    forecast_ = rehearse(session_->model(), session_->plan(), steps, rehearsed_devices());
   });
 }
 
@@ -104,8 +103,29 @@ void FineTuneRun::check_fits() {
   if (!split.empty()) notice(split);
 }
 
+namespace {
+
+/// Whether its checkpoints hold what the model borrows of another folder.
+bool saves_whole(const Session& session) {
+  return saves_borrowed({session.model(), session.weights(), session.keys()}, session.plan());
+}
+
+}  // namespace
+
+/// What travels with every checkpoint.
+void FineTuneRun::read_side_files() {
+  std::string large;
+  together(job_.control(), "reading the model's files", [&] {
+    if (!job_.reports()) return;
+    side_files_ = session_->folder().side_files(saves_whole(*session_));
+    if (options_.save_strategy != "no") large = large_side_files(side_files_);
+  });
+  if (!large.empty()) notice(large);
+}
+
 /// Memory and disk of the first machine: one that gives out in the middle of loading takes others with it.
 void FineTuneRun::check_machine() {
+  read_side_files();
   std::string tight;
   together(job_.control(), "comparing memory and disk with the machine's", [&] {
     if (!job_.reports() || options_.run.force) return;
@@ -113,9 +133,11 @@ void FineTuneRun::check_machine() {
     if (!job_.on_cpu()) require_gpu_room(forecast_, gpu_memory);
     if (options_.save_strategy == "no") return;
     const Weights& weights = session_->weights();
-    const bool whole = saves_borrowed({session_->model(), weights, session_->keys()}, session_->plan());
-    const int64_t bytes = checkpoint_bytes(
-        session_->plan(), weights.total_bytes() - (whole ? 0 : weights.borrowed_bytes()), options_.save_only_model);
+    const int64_t bytes =
+        checkpoint_bytes(session_->plan(),
+                         weights.total_bytes() - (saves_whole(*session_) ? 0 : weights.borrowed_bytes()),
+                         options_.save_only_model) +
+        side_file_bytes(side_files_);
     const CheckResult disk = judge_disk(disk_facts(folder_.dir.string(), bytes));
     if (disk.level == Level::kFailure) {
       throw UserError(disk.code, "--output_dir: " + disk.text, disk.cure + "; --force true goes on all the same");

@@ -44,12 +44,13 @@ class FineTuneRun {
   void check_resumed();
   void decide();
   void tell_rows();
-  RowsOfStep planned_rows();
+  const RehearsedRows& planned_rows();
   Admission::Fits admission() const;
   RehearsalOptions rehearsed_devices() const;
   void predict();
   static bool fits_in_evaluation(const MemoryForecast& forecast);
   void check_fits();
+  void read_side_files();
   void check_machine();
   void check_first_sample();
   std::map<Component, double> rate_ratios() const;
@@ -91,7 +92,7 @@ class FineTuneRun {
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<RehearsedRows> longest_;  // of the data, on the rank that plans
-  std::vector<Features> longest_evaluated_;
+  RowsOfStep longest_evaluated_;
   JobShape planned_;  // as its forecast was made
   std::optional<MemoryMeter> meter_;
   TrainOptions train_options_;

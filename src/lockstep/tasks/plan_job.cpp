@@ -157,7 +157,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   PlannedJob planned{model, devices_of(options, job), rows, {.options = wanted}, job.world.local_size};
   if (!sft.val_dataset.empty()) {
     planned.devices.evaluation =
-        longest_of(sft.val_dataset, sft.rows, out.folder, out.world).step(sft.per_device_eval_batch_size, 1).front();
+        longest_of(sft.val_dataset, sft.rows, out.folder, out.world).batches(sft.per_device_eval_batch_size);
   }
   JobShape& shape = planned.shape;
   shape.batch = batch_of(options, planned);

@@ -54,16 +54,6 @@ Tensor repeat_heads(const Tensor& x, int64_t heads) {
       .reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-/// Rows that may look nowhere look everywhere instead, and their result is cleared: no NaN, forward or backward.
-Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask_B1TS) {
-  if (widens(q)) {
-    return masked_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask_B1TS).to(q.scalar_type());
-  }
-  const Tensor blind_B1T1 = mask_B1TS.any(-1, /*keepdim=*/true).eq(false);
-  const Tensor out = at::scaled_dot_product_attention(q, k, v, mask_B1TS.bitwise_or(blind_B1T1));
-  return out.masked_fill(blind_B1T1, 0.0);
-}
-
 /// Whether the device has flash attention for these: it then takes rows of any lengths in one call. It pads no heads there.
 bool takes_rows_together(const Tensor& q, bool causal) {
   constexpr int64_t kHeadMultiple = 8;
@@ -165,6 +155,33 @@ Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool c
   return attention_forward_cpu(q_BNTH, k_BNSH, v_BNSH, causal, window).first;
 }
 
+/// Of hollow tensors: what LibTorch keeps of a mask for the way back, numbers that it adds to the scores.
+class HeldMask final : public Function<HeldMask> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& out, const Tensor& added) {
+    ctx->save_for_backward({added});
+    return out.clone();
+  }
+  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
+    (void)ctx->get_saved_variables();
+    return {grads[0].clone(), Tensor()};
+  }
+};
+
+/// Rows that may look nowhere look everywhere instead, and their result is cleared: no NaN, forward or backward.
+Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask_B1TS) {
+  if (widens(q)) {
+    return masked_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask_B1TS).to(q.scalar_type());
+  }
+  if (q.is_meta()) {  // what is made here and within: the mask with its blind rows, and as numbers
+    const Tensor seen_B1TS = q.new_empty(mask_B1TS.sizes(), at::kBool), added_B1TS = q.new_empty(mask_B1TS.sizes());
+    return HeldMask::apply(plain_attention(q, k, v, /*causal=*/false, 0), added_B1TS);
+  }
+  const Tensor blind_B1T1 = mask_B1TS.any(-1, /*keepdim=*/true).eq(false);
+  const Tensor seen_B1TS = mask_B1TS.bitwise_or(blind_B1T1);
+  return at::scaled_dot_product_attention(q, k, v, seen_B1TS).masked_fill(blind_B1T1, 0.0);
+}
+
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
@@ -179,8 +196,6 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
     const int64_t seen = queries + window - 1;
     return attention(q, k.narrow(2, keys - seen, seen), v.narrow(2, keys - seen, seen), options);
   }
-  // What becomes of a mask within has no form without values; beside queries and keys it is small.
-  if (q.is_meta()) return plain_attention(q, k, v, /*causal=*/false, 0).mul(1.0);
   Tensor mask;
   if (causal) {
     mask = at::ones({1, 1, queries, keys}, q.options().dtype(at::kBool)).tril(keys - queries);

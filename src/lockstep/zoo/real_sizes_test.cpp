@@ -11,6 +11,8 @@ namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
+/// OmniLMM's 32009 tokens are Mistral's 32000 and the nine that OpenBMB/OmniLMM omnilmm/model/omnilmm.py
+/// initialize_vision_tokenizer adds: patch, start and end of a picture, three pairs of marks.
 const std::map<std::string, int64_t>& published() {
   static const std::map<std::string, int64_t> parameters{
       {"LLaVA-1.5-7B", 7'063'427'072},     {"LLaVA-1.5-13B", 13'351'494'656},  {"Qwen2.5-7B", 7'615'616'512},
