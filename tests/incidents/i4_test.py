@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from small_job import losses, make_model, make_rows, sft_words, wav  # noqa: E402
-from story import Story, main  # noqa: E402
+from story import FIXTURES, Story, main  # noqa: E402
 
 STAGES = ("zero0", "zero1", "zero2", "zero3")
 TOWER = ("vision_tower.", "multi_modal_projector.")
@@ -237,6 +237,27 @@ class OneWord(Story):
         done = self.lockstep(*sft_words(model, heard, self.folder / "deaf", steps=1, no_build="audio", strict="true", freeze_vit=None,
                                         freeze_aligner=None), expect=3)
         self.assertIn("expected a row without audio", done.stderr)
+
+    def test_zero2_to_zero3_with_a_talker_that_is_built_learns_or_is_not_there(self):
+        """ENABLE_AUDIO_OUTPUT says whether it is built, --train whether it learns; the stage stays one word."""
+        omni = FIXTURES / "oracle" / "odd" / "qwen2_5_omni" / "checkpoint"
+        rows = self.folder / "said.jsonl"
+        rows.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}",
+                                            **({"speech": {"speaker": "Chelsie", "codes": [i, 7, 7]}} if i % 3 == 1 else {})}) + "\n" for i in range(12)))
+        silent = self.folder / "silent.jsonl"
+        silent.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}"}) + "\n" for i in range(12)))
+        seen = {}
+        for stage in ("zero2", "zero3"):
+            for use, (data, env, flags) in {"frozen": (rows, {}, {"train": "llm"}), "absent": (silent, {"ENABLE_AUDIO_OUTPUT": 0}, {"train": "llm"}),
+                                            "learns": (rows, {}, {"train": "llm,talker"})}.items():
+                out = self.folder / f"{use} {stage}"
+                self.lockstep(*sft_words(omni, data, out, steps=2, nproc=2, save_strategy="no", deepspeed=stage,
+                                         **{"freeze_vit": None, "freeze_aligner": None, **flags}), env=env, expect=0)
+                seen[use, stage] = losses(out)
+        for use in ("frozen", "absent", "learns"):
+            self.assertEqual(seen[use, "zero2"], seen[use, "zero3"], use)
+        self.assertEqual(seen["frozen", "zero3"], seen["absent", "zero3"])
+        self.assertNotEqual(seen["learns", "zero3"], seen["absent", "zero3"])
 
     def test_components_learn_at_their_own_rates(self):
         done = self.train("rates", self.mixed, train="llm,vision,projector", vit_lr="1e-5",

@@ -1,5 +1,6 @@
 // Qwen2.5-Omni: a window-attention tower for pictures and films, Whisper's encoder in chunks for sound, both merged into Qwen2
-// with positions of three axes. What speaks ("talker.", "token2wav.") is carried. Source: transformers 5.23 models/qwen2_5_omni.
+// with positions of three axes. Behind it, where config.json says so, a talker (qwen2_5_omni_talker.cpp); what makes
+// sound of its codes ("token2wav.") is carried. Source: transformers 5.23 models/qwen2_5_omni.
 #include "lockstep/zoo/qwen2_5_omni.h"
 
 #include <fmt/format.h>
