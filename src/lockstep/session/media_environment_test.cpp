@@ -47,12 +47,15 @@ TEST(MediaEnvironment, OfTwoNamesForOneThingAFamilyThatHeedsBothExpectsOne) {
 
 TEST(MediaEnvironment, SoundHasARateAndMayGoWithItsFilm) {
   MediaOptions media;
-  read_media_environment(Env({{"SAMPLING_RATE", "16000"}, {"USE_AUDIO_IN_VIDEO", "true"}}), media);
+  read_media_environment(
+      Env(std::map<std::string, std::string>{{"SAMPLING_RATE", "16000"}, {"USE_AUDIO_IN_VIDEO", "true"}}), media);
   EXPECT_EQ(media.sampling_rate, 16000);
   EXPECT_TRUE(media.audio_in_video);
-  read_media_environment(Env({{"USE_AUDIO_IN_VIDEO", "0"}}), media);
+  read_media_environment(Env(std::map<std::string, std::string>{{"USE_AUDIO_IN_VIDEO", "0"}}), media);
   EXPECT_FALSE(media.audio_in_video);
-  EXPECT_THROW(read_media_environment(Env({{"USE_AUDIO_IN_VIDEO", "perhaps"}}), media), UserError);
+  EXPECT_THROW(
+      read_media_environment(Env(std::map<std::string, std::string>{{"USE_AUDIO_IN_VIDEO", "perhaps"}}), media),
+      UserError);
 }
 
 TEST(MediaEnvironment, FramesOfAFilmAndTheProgramsThatReadIt) {
