@@ -137,7 +137,8 @@ Drawn drawn(std::mt19937_64& random, int64_t number, int64_t most_ranks, size_t 
   job.options.plan.zero = {static_cast<int>(number % 4)};
   job.options.plan.recompute = random() % 2 == 0;
   job.options.plan.recompute_vision = random() % 2 == 0;
-  for (const Component component : {Component::kVision, Component::kAudio, Component::kAudioProjector}) {
+  for (const Component component :
+       {Component::kVision, Component::kAudio, Component::kAudioProjector, Component::kTalker}) {
     if (random() % 4 == 0) job.options.plan.frozen.insert(component);
   }
   if (random() % 6 == 0) job.options.plan.frozen.insert(Component::kLlm);

@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/exec/test_job.h"
+#include "lockstep/exec/test_towers.h"
 #include "lockstep/zoo/text_blocks.h"
 
 namespace lockstep {
 namespace {
 
 using namespace test;  // NOLINT: the job of these tests
-
-constexpr int32_t kCodes = 19;
 
 TextConfig text_config() {
   return {.vocab = kVocab,
@@ -23,16 +22,6 @@ TextConfig text_config() {
           .rope = {.inverse_frequencies = {1.0F, 0.1F}}};
 }
 
-TextConfig talker_config() {
-  TextConfig talker = text_config();
-  talker.vocab = kCodes;
-  talker.hidden = 12;
-  talker.mlp = 17;
-  talker.heads = 3;
-  talker.qkv_bias = true;
-  return talker;
-}
-
 Model talking_model() {
   Model model;
   model.family = "talking";
@@ -42,26 +31,12 @@ Model talking_model() {
   return model;
 }
 
-SpeechRules rules() {
-  return {.speakers = {{"Ann", 39}},
-          .text_end = 37,
-          .text_pad = 38,
-          .code_mask = 18,
-          .code_pad = 15,
-          .code_start = 16,
-          .code_end = 17,
-          .codes = kCodes};
-}
-
 /// A row of text; every other one is said.
 Features spoken_row(std::mt19937_64& random, bool said) {
   Features row = random_row(random, false);
   const auto tokens = row.input_ids.size();
   if (!said || tokens < 2) return row;
-  const size_t begin = 1 + random() % (tokens - 1);
-  Speech speech{.speaker = "Ann", .codes = {}};
-  for (uint64_t i = 1 + random() % 6; i > 0; --i) speech.codes.push_back(static_cast<int32_t>(random() % 15));
-  row.speech = spoken_steps(row, {.begin = begin, .end = tokens}, speech, rules());
+  say(random, row, 1 + random() % (tokens - 1));
   return row;
 }
 

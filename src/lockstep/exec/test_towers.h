@@ -1,7 +1,5 @@
-// Tests only: random models with a tower for pictures and one for sound, and rows that hold any mix of what these read.
-//
-// A speech decoder comes here as a third part of Towers: its blocks behind the head in model(), codes among kMediaOfRows
-// and in add_medium.
+// Tests only: random models with a tower for pictures, one for sound and a talker, and rows that hold any mix of what these
+// read and say.
 //
 // Example:
 //   const Towers towers = random_towers(random, /*tied=*/true);
@@ -22,10 +20,12 @@
 #include "lockstep/model/layers/whisper_encoder.h"
 #include "lockstep/model/layers/whisper_layout.h"
 #include "lockstep/zoo/mrope.h"
+#include "lockstep/zoo/text_blocks.h"
 
 namespace lockstep::test {
 
-inline constexpr std::array kMediaOfRows{Modality::kImage, Modality::kVideo, Modality::kAudio};
+inline constexpr std::array kHeldByRows{Modality::kImage, Modality::kVideo, Modality::kAudio, Modality::kSpeech};
+inline constexpr int32_t kCodes = 19;
 
 /// Which family's tower sees: pictures of one size (llava), of any size (qwen2_5_vl), or slices through a resampler
 /// (minicpm_o_2_6, which also hears by itself).
@@ -41,17 +41,21 @@ struct Ear {
 struct Towers {
   Sight sight = Sight::kOneSize;
   Json config;
-  bool hears = true;
+  bool hears = true, talks = true;
   Ear ear;
   int64_t queries = 1;  // of a slice
 
   Model model() const;
-  Modalities reads() const { return hears ? kMedia : kPictures; }
+  Modalities holds() const {
+    Modalities all = hears ? kMedia : kPictures;
+    if (talks) all |= Modality::kSpeech;
+    return all;
+  }
   std::string words() const {
     return std::string(sight == Sight::kOneSize   ? "llava"
                        : sight == Sight::kAnySize ? "qwen2_5_vl"
                                                   : "minicpm_o_2_6") +
-           (hears ? " that hears" : " that is deaf");
+           (hears ? " that hears" : " that is deaf") + (talks ? " and talks" : "");
   }
 };
 
@@ -75,10 +79,43 @@ inline void add_ear(Model& model, const Ear& ear) {
   model.input_blocks += static_cast<int64_t>(parts.blocks.size());
 }
 
+/// Positions may have one axis or three.
+inline TextConfig talker_config() {
+  return {.vocab = kCodes,
+          .hidden = 12,
+          .mlp = 17,
+          .layers = 2,
+          .heads = 3,
+          .kv_heads = 1,
+          .head_dim = 4,
+          .max_positions = 512,
+          .qkv_bias = true,
+          .rope = {.inverse_frequencies = {1.0F, 0.1F}, .sections = {1, 0, 1}}};
+}
+
+inline SpeechRules speech_rules() {
+  return {.speakers = {{"Ann", 39}},
+          .text_end = 37,
+          .text_pad = 38,
+          .code_mask = 18,
+          .code_pad = 15,
+          .code_start = 16,
+          .code_end = 17,
+          .codes = kCodes};
+}
+
+/// A few codes for what stands from `begin` on.
+inline void say(std::mt19937_64& random, Features& row, size_t begin) {
+  Speech speech{.speaker = "Ann", .codes = {}};
+  for (uint64_t i = 1 + random() % 6; i > 0; --i) speech.codes.push_back(static_cast<int32_t>(random() % 15));
+  row.speech = spoken_steps(row, {.begin = begin, .end = row.input_ids.size()}, speech, speech_rules());
+}
+
 inline Model Towers::model() const {
   const HfConfig read(config, "test config");
   Model model = family_of(read).build(read);
   if (hears && sight != Sight::kSlices) add_ear(model, ear);
+  if (talks) add_talker(model, "talker", talker_config(), model.dims.hidden);
   return model;
 }
 
@@ -122,7 +159,10 @@ inline Towers random_towers(std::mt19937_64& random, bool tied) {
   const auto between = [&](int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
   };
-  Towers towers{.sight = static_cast<Sight>(between(0, 2)), .hears = between(0, 3) > 0, .queries = between(1, 4)};
+  Towers towers{.sight = static_cast<Sight>(between(0, 2)),
+                .hears = between(0, 3) > 0,
+                .talks = between(0, 2) > 0,
+                .queries = between(1, 4)};
   WhisperConfig& sound = towers.ear.tower;
   sound = {.layers = between(1, 3), .heads = between(1, 3), .bins = between(3, 9), .max_positions = 24};
   sound.hidden = sound.heads * between(2, 5);
@@ -188,10 +228,11 @@ inline Features random_mixed_row(std::mt19937_64& random, const Towers& towers, 
     for (uint64_t t = 1 + random() % 4; t > 0; --t) row.input_ids.push_back(static_cast<int32_t>(random() % 40));
   };
   std::vector<Modality> media;
-  for (const Modality kind : kMediaOfRows) {
-    if (kinds.has(kind)) media.insert(media.end(), 1 + random() % 2, kind);
+  for (const Modality kind : kHeldByRows) {
+    if (kinds.has(kind) && kind != Modality::kSpeech) media.insert(media.end(), 1 + random() % 2, kind);
   }
   std::shuffle(media.begin(), media.end(), random);
+  size_t last = 0;  // where the last words begin
   add_text();
   for (const Modality kind : media) {
     int64_t fills = 0;
@@ -201,22 +242,25 @@ inline Features random_mixed_row(std::mt19937_64& random, const Towers& towers, 
       row.input_ids.push_back(kImageToken);
     }
     row.media.push_back(std::move(block));
+    last = row.input_ids.size();
     add_text();
   }
   for (const int32_t id : row.input_ids) row.labels.push_back(id < 40 && random() % 2 == 0 ? id : -100);
-  if (towers.sight != Sight::kAnySize) return row;
-  Features seen{.input_ids = row.input_ids};  // a clip's tokens are placed one by one, as text is
-  std::ranges::copy_if(row.media, std::back_inserter(seen.media),
-                       [](const MediaBlock& block) { return block.modality != Modality::kAudio; });
-  set_mrope_positions(seen, {.merge = 2, .tokens_per_second = 2});
-  row.positions = std::move(seen.positions);
+  if (towers.sight == Sight::kAnySize) {
+    Features seen{.input_ids = row.input_ids};  // a clip's tokens are placed one by one, as text is
+    std::ranges::copy_if(row.media, std::back_inserter(seen.media),
+                         [](const MediaBlock& block) { return block.modality != Modality::kAudio; });
+    set_mrope_positions(seen, {.merge = 2, .tokens_per_second = 2});
+    row.positions = std::move(seen.positions);
+  }
+  if (kinds.has(Modality::kSpeech)) say(random, row, last);
   return row;
 }
 
 /// Each of `kinds` with this chance.
 inline Modalities some_of(std::mt19937_64& random, Modalities kinds, uint64_t percent) {
   Modalities chosen;
-  for (const Modality kind : kMediaOfRows) {
+  for (const Modality kind : kHeldByRows) {
     if (random() % 100 < percent && kinds.has(kind)) chosen |= kind;
   }
   return chosen;
@@ -224,7 +268,7 @@ inline Modalities some_of(std::mt19937_64& random, Modalities kinds, uint64_t pe
 
 /// 0 to max_rows rows a rank. A kind of media is nowhere, or on some of the ranks, in some of their rows.
 inline MicroBatch random_mixed_batch(std::mt19937_64& random, int world, int max_rows, const Towers& towers) {
-  const Modalities anywhere = some_of(random, towers.reads(), 60);
+  const Modalities anywhere = some_of(random, towers.holds(), 60);
   MicroBatch ranks(static_cast<size_t>(world));
   for (auto& rows : ranks) {
     const Modalities here = some_of(random, anywhere, 50);

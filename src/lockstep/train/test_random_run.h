@@ -80,7 +80,7 @@ inline Case random_case(uint64_t seed) {
   const auto media_percent = static_cast<uint64_t>(below(3) * 30);
   const bool broken = one_in(2);
   for (int64_t i = 0; i < count; ++i) {
-    c.rows.push_back({random_mixed_row(random, c.towers, some_of(random, c.towers.reads(), media_percent))});
+    c.rows.push_back({random_mixed_row(random, c.towers, some_of(random, c.towers.holds(), media_percent))});
     c.rows.back().broken = broken && one_in(c.strict ? 12 : 5);
     if (one_in(8)) std::fill(c.rows.back().features.labels.begin(), c.rows.back().features.labels.end(), -100);
     if (broken && !c.strict && one_in(6)) c.broken_lines.push_back(static_cast<size_t>(i));
