@@ -12,11 +12,17 @@
 namespace lockstep {
 namespace {
 
-Model fresh_model(const Family& family) {
-  Json config = family.fresh_files("tiny", 300).front().second;
-  for (auto& [key, value] : config.items()) {  // tokens' texts become ids when a checkpoint is written
+/// Tokens' texts become ids when a checkpoint is written.
+void number_tokens(Json& config) {
+  for (auto& [key, value] : config.items()) {
+    if (value.is_object()) number_tokens(value);
     if (value.is_string() && value.get<std::string>().starts_with("<")) value = 7;
   }
+}
+
+Model fresh_model(const Family& family) {
+  Json config = family.fresh_files("tiny", 300).front().second;
+  number_tokens(config);
   return family.build(HfConfig(config, "config.json"));
 }
 

@@ -99,8 +99,9 @@ Flow WhisperEmbeddings::forward(const Params& params, const Flow& in, const Cont
                                    params["conv2.weight"], params["conv2.bias"]);
   tap(context, "audio_conv2", conv2_VD);
   const Tensor& places_V = in["audio_places"];
-  const Tensor places_VD = config_.learnt_positions ? fn::embedding(places_V, params["embed_positions.weight"])
-                                                    : waves(places_V, config_.hidden).to(conv2_VD.scalar_type());
+  const Tensor places_VD = config_.learnt_positions
+                               ? fn::embedding(places_V, params["embed_positions.weight"])
+                               : waves(sent_to(places_V, conv2_VD.device()), config_.hidden).to(conv2_VD.scalar_type());
   return {{"audio", fn::activation(config_.activation, conv2_VD).add(places_VD)}};
 }
 
