@@ -179,10 +179,16 @@ class Alone {
     if (done.targets == 0) return done;
     ++updates_;
     job_.executor().grads().clear();
-    const Context context{.training = true, .loss_weight = 1.0 / static_cast<double>(done.targets), .loss_chunk = 512};
+    int64_t codes = 0;
+    for (const auto& batch : batches) codes += batch.speech_targets;
+    const Context context{.training = true,
+                          .loss_weight = 1.0 / static_cast<double>(done.targets),
+                          .speech_loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, codes)),
+                          .loss_chunk = 512};
     for (auto& batch : batches) {
       const Modalities here = batch.modalities;
-      done.loss += job_.executor().train(std::move(batch.flow), context, here, here).loss.item<double>();
+      const TrainOutput out = job_.executor().train(std::move(batch.flow), context, here, here);
+      done.loss += out.loss.item<double>() + (out.speech_loss.defined() ? out.speech_loss.item<double>() : 0);
     }
     double squares = 0;
     for (const auto& [key, gradient] : job_.gradients()) squares += gradient.square().sum().item<double>();

@@ -106,6 +106,7 @@ void expect_near(const Tensor& got, const Tensor& wanted, const Tensor& mask, do
 }
 
 void expect_case(const Oracle& oracle, const StraightRun& run, const std::string& name, const Tolerance& tolerance) {
+  if (oracle.has(name + "/in/speech_codes") || oracle.has(name + "/out/talker_codes")) return;  // verify has a talker's
   SCOPED_TRACE(oracle.dir.string() + " " + name);
   const Tensor mask = oracle.at(name + "/in/attention_mask");
   std::vector<std::pair<std::string, Tensor>> taps;
@@ -238,12 +239,14 @@ TEST(Oracle, TheConfigOfTransformers5GivesTheSameModel) {
       ASSERT_EQ(a.size(), b.size());
       for (size_t p = 0; p < a.size(); ++p) EXPECT_EQ(a[p].sources, b[p].sources);
     }
-    const Flow ids{{"input_ids", to_dtype(zeros({1, 40}, Dtype::kF32), Dtype::kI64)}};
+    const Tensor forty = to_dtype(zeros({1, 40}, Dtype::kF32), Dtype::kI64);
+    const Flow ids{{"input_ids", forty}, {"speech_positions", forty.add(7)}};
     for (size_t i = 0; i < old_model.blocks.size(); ++i) {
       if (!old_model.blocks[i]->name().ends_with("rotary_emb")) continue;
       const Flow a = old_model.blocks[i]->forward(Params({}, {}), ids, {});
       const Flow b = new_model.blocks[i]->forward(Params({}, {}), ids, {});
-      EXPECT_TRUE(a["cos"].equal(b["cos"]));
+      const std::string& cos = old_model.blocks[i]->writes().front();
+      EXPECT_TRUE(a[cos].equal(b[cos]));
     }
   }
 }

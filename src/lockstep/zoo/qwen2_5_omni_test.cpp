@@ -72,10 +72,20 @@ TEST(Qwen25Omni, OldAndNewSpellingsOfTheConfigGiveTheSameModel) {
   EXPECT_EQ(read(ids).video, read(recorded_config()).video);
 }
 
-TEST(Qwen25Omni, ReleasedSizesNameEveryTensorOfTheThinker) {
+TEST(Qwen25Omni, ReleasedSizesNameEveryTensorOfThinkerAndTalker) {
   const fs::path configs = fs::path(LOCKSTEP_FIXTURES).parent_path().parent_path() / "configs";
-  EXPECT_EQ(keys_of(built(read_json(configs / "Qwen2.5-Omni-7B" / "config.json"))).size(), 1346U);
-  EXPECT_EQ(keys_of(built(read_json(configs / "Qwen2.5-Omni-3B" / "config.json"))).size(), 1442U);
+  const auto named = [&](const char* size, const std::string& beginning) {
+    const auto keys = keys_of(built(read_json(configs / size / "config.json")));
+    return std::ranges::count_if(keys, [&](const auto& key) { return key.starts_with(beginning); });
+  };
+  EXPECT_EQ(named("Qwen2.5-Omni-7B", "thinker."), 1346);
+  EXPECT_EQ(named("Qwen2.5-Omni-3B", "thinker."), 1442);
+  EXPECT_EQ(named("Qwen2.5-Omni-7B", "talker."), 24 * 12 + 5);
+  // transformers' class would have 28 layers, where config.json says nothing.
+  Json silent = read_json(configs / "Qwen2.5-Omni-7B" / "config.json");
+  silent["talker_config"].erase("num_hidden_layers");
+  const auto keys = keys_of(built(silent));
+  EXPECT_EQ(std::ranges::count_if(keys, [](const auto& key) { return key.starts_with("talker."); }), 341);
 }
 
 TEST(Qwen25Omni, WhatTransformers5KeepsInMemoryIsReadToo) {
@@ -170,10 +180,10 @@ TEST(Qwen25Omni, ComponentsAreLeftOutOneByOne) {
   for (const auto& [component, reads] : {std::pair{Component::kAudio, Modalities(Modality::kAudio)},
                                          std::pair{Component::kVision, Modalities(kPictures)}}) {
     Model model = built(recorded_config());
-    EXPECT_EQ(components_of(model).size(), 5U) << names_of(components_of(model));
+    EXPECT_EQ(components_of(model).size(), 6U) << names_of(components_of(model));
     const size_t before = keys_of(model).size();
     leave_out(model, {component});
-    EXPECT_EQ(components_of(model).size(), 3U) << "and what reads it alone";
+    EXPECT_EQ(components_of(model).size(), 4U) << "and what reads it alone";
     EXPECT_EQ(unread_media(model), reads);
     EXPECT_EQ(keys_of(model).size(), before) << "their tensors stay in the files";
   }

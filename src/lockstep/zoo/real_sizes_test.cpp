@@ -22,9 +22,9 @@ const std::map<std::string, int64_t>& published() {
       {"InternVL2.5-1B", 938'193'024},     {"InternVL2.5-8B", 8'075'365'376},  {"InternVL2.5-26B", 25'514'186'112},
       {"InternVL2.5-78B", 78'408'318'336}, {"MiniCPM-V-2.6", 8'099'175'152},   {"Mistral-7B-v0.1", 7'241'732'096},
       {"Qwen3-8B", 8'190'735'360},         {"MiniCPM-o-2.6", 8'423'157'488},  // without what speaks
-      {"Qwen2.5-Omni-3B", 4'703'464'448},  // without what speaks: 5,537,120,640 with it
-      {"Qwen2.5-Omni-7B", 8'931'813'888},  // 10,732,225,408
-      {"OmniLMM-12B", 11'614'130'944},     // counted from timm's and transformers' shapes: the card says 12B
+      {"Qwen2.5-Omni-3B", 5'088'069'376},   // without its vocoder: 5,537,120,640 with it
+      {"Qwen2.5-Omni-7B", 10'283'174'144},  // 10,732,225,408
+      {"OmniLMM-12B", 11'614'130'944},      // counted from timm's and transformers' shapes: the card says 12B
   };
   return parameters;
 }
