@@ -80,12 +80,8 @@ TEST(Qwen25Omni, ReleasedSizesNameEveryTensorOfThinkerAndTalker) {
   };
   EXPECT_EQ(named("Qwen2.5-Omni-7B", "thinker."), 1346);
   EXPECT_EQ(named("Qwen2.5-Omni-3B", "thinker."), 1442);
-  EXPECT_EQ(named("Qwen2.5-Omni-7B", "talker."), 24 * 12 + 5);
-  // transformers' class would have 28 layers, where config.json says nothing.
-  Json silent = read_json(configs / "Qwen2.5-Omni-7B" / "config.json");
-  silent["talker_config"].erase("num_hidden_layers");
-  const auto keys = keys_of(built(silent));
-  EXPECT_EQ(std::ranges::count_if(keys, [](const auto& key) { return key.starts_with("talker."); }), 341);
+  EXPECT_EQ(named("Qwen2.5-Omni-7B", "talker."),
+            24 * 12 + 5);  // transformers' class has 28 layers where nothing is said
 }
 
 TEST(Qwen25Omni, WhatTransformers5KeepsInMemoryIsReadToo) {
