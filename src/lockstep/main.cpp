@@ -7,9 +7,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/process.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/tensor/device_memory.h"
 
 int main(int argc, char** argv) {
   const lockstep::Host host{.env = lockstep::Env::process(), .executable = lockstep::own_executable()};
+  (void)lockstep::DeviceMemory::host();  // sets LibTorch's environment: later, other threads may be reading it
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes is a failed write, told as such; training goes on without it
   int code = lockstep::run_command({argv + 1, argv + argc}, host);
   if (!std::cout.flush() && code == 0) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/agent.h"
+#include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ std::shared_ptr<Recorder> adopted(Agent& agent, const World& world) {
 Rank::Rank(World world, CommSetup setup) : world_(std::move(world)), setup_(std::move(setup)) {}
 
 void run_ranks(int n, const std::function<void(Rank&)>& body, const RanksOptions& options) {
+  (void)DeviceMemory::host();  // sets the environment of LibTorch's libraries, which every thread reads
   at::set_num_threads(1);
   const auto rendezvous = Rendezvous::in_process();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
