@@ -134,6 +134,9 @@ class Dialects(Story):
         for said in ("enable_audio_output", "talker.*", "config.json", "released model", "ENABLE_AUDIO_OUTPUT=0"):
             self.assertIn(said, done.stderr)
         self.lockstep(*words, env={"ENABLE_AUDIO_OUTPUT": "0"}, expect=0)
+        for look in (("inspect", model), ("doctor", "--model", model, "--inference")):
+            self.assertIn("enable_audio_output", self.lockstep(*look, expect=4).stdout)
+            self.lockstep(*look, env={"ENABLE_AUDIO_OUTPUT": "0"}, expect=0)
         config = json.loads((model / "config.json").read_text())
         (model / "config.json").write_text(json.dumps({**config, "enable_audio_output": False}))
         self.lockstep(*sft_words(model, rows, self.folder / "silent", steps=1, torch_dtype="bfloat16", save_strategy="no"), expect=0)

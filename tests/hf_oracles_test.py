@@ -81,6 +81,46 @@ class FreshOracles(Story):
         expected = theirs.state_dict()
         self.assertEqual([name for name, value in ours.state_dict().items() if not value.equal(expected[name])], [])
 
+    def test_transformers_folder_of_omnis_thinker_is_trained_and_opens_there_again(self):
+        """Its names have no "thinker." in front (LLaMA-Factory saves such folders); what is learnt is what the whole model learns."""
+        import shutil
+        import torch
+        from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Thinker
+        from small_job import losses, sft_words
+        whole, alone, rows = (self.folder / name for name in ("whole", "alone", "rows.jsonl"))
+        shutil.copytree(FIXTURES / "oracle" / "odd" / "qwen2_5_omni" / "checkpoint", whole)
+        Thinker.from_pretrained(whole, dtype=torch.bfloat16).save_pretrained(alone)
+        self.without_prefix(alone)
+        for file in whole.iterdir():
+            file.chmod(0o644)
+            if not (alone / file.name).exists() and file.suffix in (".json", ".jinja", ".txt"):
+                shutil.copy(file, alone)
+        rows.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}"}) + "\n" for i in range(4)))
+        learnt = []
+        for model in (whole, alone):
+            out = self.folder / f"out {model.name}"
+            self.lockstep(*sft_words(model, rows, out, steps=2, save_steps=2, torch_dtype="bfloat16"),
+                          env={"ENABLE_AUDIO_OUTPUT": "0"} if model == whole else {}, expect=0)
+            learnt.append(losses(out))
+        self.assertEqual(learnt[0], learnt[1])
+        saved, told = Thinker.from_pretrained(self.folder / "out alone" / "checkpoint-2", dtype=torch.float32, output_loading_info=True)
+        self.assertEqual([name for name, found in told.items() if found], [])
+        before = Thinker.from_pretrained(alone, dtype=torch.float32).state_dict()
+        self.assertTrue(any(not value.equal(before[name]) for name, value in saved.state_dict().items()), "nothing was trained")
+        config = json.loads((alone / "config.json").read_text())
+        (alone / "config.json").write_text(json.dumps({**config, "enable_audio_output": True}))
+        done = self.lockstep("inspect", alone, expect=4)
+        for cure in ("set enable_audio_output to false", "released model", "ENABLE_AUDIO_OUTPUT=0"):
+            self.assertIn(cure, done.stdout)
+        self.lockstep("inspect", alone, env={"ENABLE_AUDIO_OUTPUT": "0"}, expect=0)
+
+    @staticmethod
+    def without_prefix(folder):
+        """Without the prefix, which transformers keeps of a folder that had it."""
+        from safetensors.torch import load_file, save_file
+        weights = folder / "model.safetensors"
+        save_file({name.removeprefix("thinker."): value for name, value in load_file(weights).items()}, weights, metadata={"format": "pt"})
+
     def test_a_wrong_weight_is_found(self):
         """verify is only worth something if it fails: the final norm of the checkpoint is changed by one per cent."""
         from safetensors.torch import load_file, save_file

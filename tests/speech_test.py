@@ -110,7 +110,7 @@ class Speech(Story):
         for row, told, env in (({**spoken, "speech": {"speaker": "Bob", "codes": [1]}}, "expected Chelsie, found \"Bob\"", {}),
                                ({**spoken, "speech": {"speaker": "Chelsie", "codes": [1, 127000]}}, "speech.codes[1]", {}),
                                ({**spoken, "response": ""}, "empty", {}),
-                               (spoken, "talker is not built", {"ENABLE_AUDIO_OUTPUT": 0})):
+                               (spoken, "talker is not built (ENABLE_AUDIO_OUTPUT=0)", {"ENABLE_AUDIO_OUTPUT": 0})):
             flags = {} if env else {"train": "talker"}
             _, done = self.train("refused", self.rows("refused", [row]), expect=3, strict="true", env=env, **flags)
             self.assertIn(told, done.stderr)

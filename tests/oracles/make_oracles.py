@@ -39,6 +39,7 @@ def families():
         "qwen2_5_omni": "fam_omni", "minicpm_v_2_6": "fam_minicpm", "minicpm_o_2_6": "fam_minicpm", "omnilmm": "fam_omnilmm",
         "tokenizers": "fam_tokenizers", "chat_templates": "fam_chat", "image_preprocess": "fam_images", "image_sizes": "fam_image_sizes",
         "audio_preprocess": "fam_audio", "train_qwen2": "fam_training", "train_llava": "fam_training",
+        "lora_qwen2": "fam_lora", "lora_llama": "fam_lora", "lora_llava": "fam_lora", "lora_qwen2_5_vl": "fam_lora", "lora_internvl": "fam_lora",
         "sentencepiece": "fam_sentencepiece", "sentencepiece_small": "fam_sentencepiece",
     }
     return {k: (lambda mod=v: importlib.import_module("oraclelib." + mod)) for k, v in table.items()}

@@ -9,10 +9,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/version.h"
-#include "lockstep/cli/config_file.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/session/rank_main.h"
+#include "lockstep/tasks/config_file.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +30,7 @@ const std::vector<Verb>& verbs() {
       {"init", init_summary, run_init},       {"inspect", inspect_summary, run_inspect},
       {"verify", verify_summary, run_verify}, {"demo", demo_summary, run_demo},
       {"embed", embed_summary, run_embed},    {"report", report_summary, run_report},
-      {"doctor", doctor_summary, run_doctor},
+      {"doctor", doctor_summary, run_doctor}, {"export", export_summary, run_export},
   };
   return table;
 }
@@ -44,7 +44,9 @@ void print_help() {
 }
 
 /// Verbs with a second name.
-std::string canonical(const std::string& word) { return word == "train" ? "sft" : word; }
+std::string canonical(const std::string& word) {
+  return word == "train" ? "sft" : word == "merge-lora" ? "export" : word;
+}
 
 /// What other tools call our verbs; "": nothing near.
 std::string meant_verb(std::string word, const std::vector<std::string>& names) {

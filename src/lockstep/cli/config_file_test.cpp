@@ -1,4 +1,4 @@
-#include "lockstep/cli/config_file.h"
+#include "lockstep/tasks/config_file.h"
 
 #include <filesystem>
 #include <functional>

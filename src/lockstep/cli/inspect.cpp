@@ -9,21 +9,24 @@
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/tasks/inspect_adapter.h"
 
 namespace lockstep {
 
 const char* const inspect_summary = "say what a checkpoint folder holds and whether all of it can be used";
 
-int run_inspect(const Words& args, const Host& /*host*/) {
-  std::string dir, vision_tower;
+int run_inspect(const Words& args, const Host& host) {
+  std::string dir, vision_tower, model;
   std::vector<std::string> no_build;
   bool as_json = false, verify = true;
   CLI::App app(inspect_summary, "lockstep inspect");
   app.footer(
       "Example:\n  lockstep inspect my-model\nReads headers only, and all bytes of "
       "weights that have hashes beside them, as lockstep saves them (--verify false leaves that out).");
-  app.add_option("DIR", dir, "folder with config.json and weights")->required();
+  app.add_option("DIR", dir, "folder with config.json and weights, or of an adapter")->required();
+  app.add_option("--model", model, "of an adapter: the folder of its base (default: as the adapter says)");
   app.add_option("--vision_tower", vision_tower,
                  "folder of the tower, where the model keeps none (LLaVA's own folders)");
   app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
@@ -31,7 +34,13 @@ int run_inspect(const Words& args, const Host& /*host*/) {
       ->capture_default_str();
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
-  Json report = inspect_checkpoint({dir, vision_tower}, components_from("--no_build", no_build));
+  if (is_adapter_folder(dir)) {
+    const Json report = inspect_adapter(dir, model);
+    std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
+    return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
+  }
+  Json report = inspect_checkpoint({dir, vision_tower}, components_from("--no_build", no_build),
+                                   host.env.flag("ENABLE_AUDIO_OUTPUT").value_or(true));
   if (verify && report.contains("files")) {
     std::vector<std::string> names;
     for (const auto& file : report["files"]) names.push_back(file["name"].get<std::string>());

@@ -11,6 +11,7 @@
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/component_choice.h"
 #include "lockstep/plan/max_memory.h"
+#include "lockstep/session/adapter_base.h"
 #include "lockstep/session/media_environment.h"
 
 namespace lockstep {
@@ -64,7 +65,12 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
 }
 
 void add_model_flags(CLI::App& app, RunFlags& flags) {
-  app.add_option("--model,--model_id_or_path", flags.given.model, "checkpoint folder")->required()->group("Model");
+  app.add_option("--model,--model_id_or_path", flags.given.model,
+                 "checkpoint folder (with --adapters: of their base; default: what they say)")
+      ->group("Model");
+  app.add_option("--adapters", flags.given.adapters,
+                 "folder of an adapter over it, as peft, ms-swift or lockstep wrote it")
+      ->group("Model");
   app.add_option(
          "--vision_tower", flags.given.vision_tower,
          "folder of the vision tower, where the model keeps none (LLaVA's own folders; default: mm_vision_tower)")
@@ -188,6 +194,15 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
 
 RunOptions RunFlags::options(const Env& env) const {
   RunOptions out = given;
+  if (out.model.empty() && out.adapters.empty()) {
+    throw usage_error("--model is required",
+                      "--model DIR: a checkpoint folder; or --adapters DIR, which names its base");
+  }
+  if (out.model.empty()) {
+    const AdapterBase base = base_of_adapter(out.adapters.front());
+    out.model = base.model;
+    out.dtype = base.dtype;
+  }
   if (!torch_dtype.empty()) out.dtype = dtype_from_flag(torch_dtype);
   const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
   out.zero = choice.zero;

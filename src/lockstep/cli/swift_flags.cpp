@@ -45,10 +45,6 @@ constexpr SwiftFlag kFlags[] = {
     {"remove_unused_columns", "*", "columns that are not used are left alone"},
     {"model_author", "*", "it was for self-cognition data"},
     {"model_name", "*", "it was for self-cognition data"},
-    {"lora_rank", "*", "--tuner_type full has no adapters"},
-    {"lora_alpha", "*", "--tuner_type full has no adapters"},
-    {"lora_dropout", "*", "--tuner_type full has no adapters"},
-    {"target_modules", "*", "--tuner_type full has no adapters"},
     {"optim", "adamw_torch|adamw_torch_fused|adamw_hf", "AdamW is the one optimizer"},
     {"bf16", "*", "--torch_dtype says what is computed in"},
     {"fp16", "*", "--torch_dtype says what is computed in"},
@@ -63,7 +59,6 @@ constexpr SwiftFlag kFlags[] = {
     {"neftune_noise_alpha", "0|none", kNotBuilt},
     {"quant_bits", "0|none", kNotBuilt},
     {"quant_method", "none", kNotBuilt},
-    {"adapters", "", kNotBuilt},
     {"rlhf_type", "none", kNotBuilt},
     {"loss_scale", "default", kNotBuilt},
     {"fsdp", "", "is not built: --deepspeed zero3 shards the same things"},
@@ -82,7 +77,6 @@ constexpr SwiftFlag kFlags[] = {
     {"load_best_model_at_end", "false", kNotBuilt},
     {"create_checkpoint_symlink", "false", kNotBuilt},
     {"use_galore", "false", kNotBuilt},
-    {"use_dora", "false", kNotBuilt},
     {"cached_dataset", "", kNotBuilt},
 };
 

@@ -70,7 +70,9 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--vit_gradient_checkpointing", f.given.vit_gradient_checkpointing,
                  "the same for the vision tower (default: as above)")
       ->group("Training");
-  number("--learning_rate", f.given.train.learning_rate, "the highest", not_negative);
+  app.add_option("--learning_rate", f.learning_rate, "the highest (default: 1e-5; of adapters 1e-4)")
+      ->check(not_negative)
+      ->group("Training");
   app.add_option("--lr_scheduler_type", f.lr_scheduler_type, join(schedule_names(), " | "))
       ->capture_default_str()
       ->group("Training");
@@ -158,6 +160,12 @@ FineTuneOptions SftFlags::options(const Env& env) const {
   } else if (!run.deepspeed.empty()) {
     out.reduce_dtype = DeepSpeedChoice::from_flag(run.deepspeed).reduce;
   }
+  out.tuner = tuner.options();
+  out.train.learning_rate = learning_rate.value_or(out.tuner.adapts() ? 1e-4 : out.train.learning_rate);
+  if (out.tuner.type == "lora_llm") {
+    if (!out.components.freeze_vit) out.components.freeze_vit = false;
+    if (!out.components.freeze_aligner) out.components.freeze_aligner = false;
+  }
   out.train.schedule = schedule_from_flag(lr_scheduler_type);
   out.tensorboard = std::ranges::any_of(report_to, [](const auto& name) { return name != "none"; });
   out.metric.search_path = env.text("PATH").value_or("");
@@ -168,9 +176,7 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
   add_run_flags(app, flags_.run);
   add_data_flags(app, flags_);
   add_step_flags(app, flags_);
-  app.add_option("--tuner_type,--train_type,--sft_type", flags_.tuner_type, "full")
-      ->capture_default_str()
-      ->group("What is trained");
+  add_tuner_flags(app, flags_.tuner);
   add_component_flags(app, flags_.given.components, /*rates=*/true);
   add_run_folder_flags(app, flags_);
   swift_.add_to(app);
@@ -184,9 +190,6 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
 void SftParser::check() {
   SftFlags& f = flags_;
   f.notices = swift_.judge();
-  if (f.tuner_type != "full") {
-    throw usage_error(fmt::format("--tuner_type {}: only full is built so far", f.tuner_type), "--tuner_type full");
-  }
   for (const auto& name : f.report_to) {
     if (name == "tensorboard" || name == "none" || name == "all") continue;
     throw usage_error(fmt::format("--report_to {}: expected tensorboard or none", name));

@@ -9,6 +9,7 @@
 #include "lockstep/cli/row_flags.h"
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/swift_flags.h"
+#include "lockstep/cli/tuner_flags.h"
 #include "lockstep/tasks/fine_tune_options.h"
 
 namespace lockstep {
@@ -18,7 +19,9 @@ struct SftFlags {
   RunFlags run;
   RowFlags rows;
   std::vector<std::string> report_to{"tensorboard"};
-  std::string reduce_dtype, tuner_type = "full", lr_scheduler_type = "cosine";
+  TunerFlags tuner;
+  std::string reduce_dtype, lr_scheduler_type = "cosine";
+  std::optional<double> learning_rate;
   std::vector<std::string> notices;  // what a person should know about the flags
 
   /// All of it. Throws UserError(kUsage).

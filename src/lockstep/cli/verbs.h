@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/cli/config_file.h"
 #include "lockstep/cli/host.h"
+#include "lockstep/tasks/config_file.h"
 
 namespace lockstep {
 
@@ -17,6 +17,7 @@ int run_eval(const Words& args, const Host& host);
 int run_infer(const Words& args, const Host& host);
 int run_embed(const Words& args, const Host& host);
 int run_init(const Words& args, const Host& host);
+int run_export(const Words& args, const Host& host);
 int run_report(const Words& args, const Host& host);
 int run_inspect(const Words& args, const Host& host);
 int run_plan(const Words& args, const Host& host);
@@ -34,6 +35,7 @@ extern const char* const eval_summary;
 extern const char* const infer_summary;
 extern const char* const embed_summary;
 extern const char* const init_summary;
+extern const char* const export_summary;
 extern const char* const report_summary;
 extern const char* const inspect_summary;
 extern const char* const plan_summary;

@@ -5,25 +5,22 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/wrapped_processor.h"
 
 namespace lockstep {
 namespace {
 
-class LimitedProcessor final : public Processor {
+class LimitedProcessor final : public WrappedProcessor {
  public:
   LimitedProcessor(std::unique_ptr<Processor> inner, const PositionLimit& limit)
-      : inner_(std::move(inner)), limit_(limit) {}
+      : WrappedProcessor(std::move(inner)), limit_(limit) {}
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
-    return inner_->train_features(sample, limited(options));
+    return inner().train_features(sample, limited(options));
   }
   Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return inner_->prompt_features(sample, limited(options));
+    return inner().prompt_features(sample, limited(options));
   }
-  const Tokenizer& tokenizer() const override { return inner_->tokenizer(); }
-  std::vector<int32_t> stop_tokens() const override { return inner_->stop_tokens(); }
-  int32_t pad_token() const override { return inner_->pad_token(); }
-  const SpeechRules* speech() const override { return inner_->speech(); }
 
  private:
   ProcessOptions limited(ProcessOptions options) const {
@@ -32,7 +29,6 @@ class LimitedProcessor final : public Processor {
     return options;
   }
 
-  std::unique_ptr<Processor> inner_;
   PositionLimit limit_;
 };
 

@@ -16,14 +16,15 @@ class Tokenizer;
 enum class Truncation { kDelete, kRight, kLeft };
 
 /// What a person asks of media where a family takes them in several ways; 0: as the checkpoint has it. ms-swift's
-/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, MAX_NUM, VIDEO_MAX_NUM, MAX_SLICE_NUMS,
-/// VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, FPS_MIN_FRAMES, FPS_MAX_FRAMES, NFRAMES, VIDEO_SEGMENTS, SAMPLING_RATE and
-/// USE_AUDIO_IN_VIDEO.
+/// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, INPUT_SIZE, MAX_NUM, VIDEO_MAX_NUM,
+/// MAX_SLICE_NUMS, VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, FPS_MIN_FRAMES, FPS_MAX_FRAMES, NFRAMES, VIDEO_SEGMENTS,
+/// SAMPLING_RATE and USE_AUDIO_IN_VIDEO.
 struct MediaOptions {
   int64_t shrink_to_pixels = 0;  // ms-swift's --max_pixels: larger images are scaled down before a family takes them
   int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
   int64_t video_min_pixels = 0, video_max_pixels = 0;  // of a frame
   int64_t video_total_pixels = 0;                      // that the frames of a video share
+  int64_t tile_size = 0;                               // pixels of a tile's edge
   int64_t max_tiles = 0;                               // of an image that a family cuts; 0: as the checkpoint has it
   int64_t video_max_tiles = 0;                         // of a frame; 0: one
   int64_t max_slices = 0, video_max_slices = 0;        // the same, for a family that calls them slices

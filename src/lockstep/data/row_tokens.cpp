@@ -44,6 +44,10 @@ void read_token_row(const Json& row, const std::string& where, Sample& sample) {
     throw field_error(where, media, "no pictures beside input_ids (give messages, so that they can be placed)",
                       row.at(media));
   }
+  if (row.contains("speech") && !row.at("speech").is_null()) {
+    throw field_error(where, "speech", "none beside input_ids (give messages: speech is of the last answer's words)",
+                      row.at("speech"));
+  }
 }
 
 Features token_row_features(const Sample& sample, const ProcessOptions& options) {

@@ -52,5 +52,17 @@ TEST(RowTokens, NamesRowFieldAndWhatWasFound) {
   }
 }
 
+TEST(RowTokens, RefusesSpeechWhoseAnswerNobodyKnows) {
+  EXPECT_EQ(read(R"({"input_ids": [1, 2], "speech": null})").speech, std::nullopt);
+  try {
+    read(R"({"input_ids": [1, 2], "speech": {"speaker": "Chelsie", "codes": [17]}})");
+    FAIL() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kData);
+    EXPECT_NE(e.message().find("tokens.jsonl:3: field \"speech\": expected none beside input_ids"), std::string::npos)
+        << e.message();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

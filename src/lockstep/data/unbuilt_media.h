@@ -12,6 +12,7 @@ namespace lockstep {
 struct UnbuiltWords {
   std::string expected;  // "a row of text alone"
   std::string reason;    // "vision is not built (--no_build vision)"
+  std::string cure;      // "leave --no_build out"
 };
 /// Rows without `unbuilt` media go to `inner`; others throw UserError(kData) that names the row and what to do.
 std::unique_ptr<Processor> without_media(std::unique_ptr<Processor> inner, Modalities unbuilt, UnbuiltWords words);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/encode_wav.h"
 #include "lockstep/data/image_codecs.h"
 #include "lockstep/data/media_bytes.h"
 #include "lockstep/data/video_child.h"
@@ -120,28 +121,6 @@ class FrameSink {
 bool tells_of_cut(std::string_view said) {
   constexpr std::array kWords = {"ended prematurely", "partial file", "Truncating packet", "truncated"};
   return std::ranges::any_of(kWords, [&](const char* words) { return said.find(words) != std::string_view::npos; });
-}
-
-/// 16-bit samples behind the header that says so.
-std::string as_wav(std::string_view samples, const VideoFacts::Sound& sound) {
-  std::string wav;
-  const auto number = [&](int64_t value, int bytes) {
-    for (int i = 0; i < bytes; ++i) wav += static_cast<char>((value >> (8 * i)) & 0xFF);
-  };
-  const auto size = static_cast<int64_t>(samples.size());
-  wav += "RIFF";
-  number(size + 36, 4);
-  wav += "WAVEfmt ";
-  number(16, 4);
-  number(1, 2);  // integers
-  number(sound.channels, 2);
-  number(sound.rate, 4);
-  number(sound.rate * sound.channels * 2, 4);
-  number(sound.channels * 2, 2);
-  number(16, 2);
-  wav += "data";
-  number(size, 4);
-  return wav += samples;
 }
 
 }  // namespace
@@ -302,7 +281,7 @@ Audio VideoFile::read_sound(const AudioLimits& limits) const {
   if (result.status.shell_code() != 0 || tells_of_cut(result.said)) throw damaged(result.said, facts_.frames);
   if (samples.empty())
     throw data_error(fmt::format("{}: expected a film with sound, found a track without samples", name_));
-  return decode_audio(as_wav(samples, sound), name_, limits);
+  return decode_audio(encode_wav(samples, sound.rate, sound.channels), name_, limits);
 }
 
 }  // namespace lockstep

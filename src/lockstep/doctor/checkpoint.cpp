@@ -18,11 +18,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCheck = "checkpoint";
 
-CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& without) {
+CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& without, bool audio_output) {
   parts.config.emplace(HfConfig::load(parts.place));
   parts.family = &family_of(*parts.config);
   Model model = parts.family->build(*parts.config);
   leave_out(model, without);
+  if (!audio_output) leave_out_speech(model);
   parts.model.emplace(std::move(model));
   return {fine("config", fmt::format("{}: {} layers, {} tokens", parts.family->name, parts.model->dims.layers,
                                      parts.model->dims.vocab))};
@@ -59,8 +60,11 @@ CheckResults look_at_tokenizer(const CheckpointParts& parts) {
   return {judge_vocabulary(tokens, parts.model->dims.vocab)};
 }
 
-CheckResults look_at_template(const CheckpointParts& parts) {
+/// `prepared`: the family's processor was made, with a format of its own where the folder has none.
+CheckResults look_at_template(const CheckpointParts& parts, bool prepared) {
   try {
+    if (prepared && !ChatTemplate::stands_in(parts.place.folder))
+      return {fine("chat template", "none in the folder: the family brings its own")};
     (void)ChatTemplate::load(parts.place.folder);
   } catch (const Error& error) {
     return {warning("chat template", error.message(),
@@ -81,7 +85,8 @@ CheckResult judge_vocabulary(int64_t tokens, int64_t rows) {
                  ExitCode::kCheckpoint);
 }
 
-CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Component>& without, CheckReport& report) {
+CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Component>& without, bool audio_output,
+                                   CheckReport& report) {
   const fs::path& dir = place.folder;
   CheckpointParts parts{.place = place};
   const auto look = [&](const char* name, const std::function<CheckResults()>& at) { report.run(kCheck, name, at); };
@@ -92,19 +97,19 @@ CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Compo
         "models are read from local folders: name the one that holds it, or download it first");
   });
   if (!fs::is_directory(dir)) return parts;
-  look("config", [&] { return look_at_config(parts, without); });
+  look("config", [&] { return look_at_config(parts, without, audio_output); });
   look("files", [&] { return look_at_files(parts); });
   if (parts.model && parts.weights) look("tensors", [&] { return look_at_tensors(parts); });
   look("tokenizer", [&] { return look_at_tokenizer(parts); });
-  if (parts.family == nullptr || !parts.family->processor) {
-    look("chat template", [&] { return look_at_template(parts); });
-    return parts;
+  bool prepared = false;
+  if (parts.family != nullptr && parts.family->processor) {
+    look("processor", [&]() -> CheckResults {
+      (void)parts.family->processor(place);
+      prepared = true;
+      return {fine("processor", "text and media can be prepared")};
+    });
   }
-  look("processor", [&]() -> CheckResults {
-    (void)parts.family->processor(place);
-    return {fine("processor", "text and media can be prepared")};
-  });
-  look("chat template", [&] { return look_at_template(parts); });
+  look("chat template", [&] { return look_at_template(parts, prepared); });
   return parts;
 }
 

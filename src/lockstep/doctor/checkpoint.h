@@ -30,8 +30,9 @@ struct CheckpointParts {
 };
 
 /// Adds its results under "checkpoint": config, files, tensors, tokenizer, processor, chat template. `without`:
-/// components that are not built, whose tensors may be missing.
-CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Component>& without, CheckReport& report);
+/// components that are not built, whose tensors may be missing; `audio_output`: nor is what speaks, where it is false.
+CheckpointParts examine_checkpoint(const ModelPlace& place, const std::set<Component>& without, bool audio_output,
+                                   CheckReport& report);
 
 /// Pure: tokens of the tokenizer against rows of the embedding.
 CheckResult judge_vocabulary(int64_t tokens, int64_t rows);

@@ -1,8 +1,12 @@
 #include "lockstep/doctor/checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/doctor/inspect.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +26,7 @@ const CheckResult* named(const CheckReport& report, const std::string& name) {
 
 TEST(ExamineCheckpoint, AFolderThatIsNotThereIsOneFailure) {
   CheckReport report;
-  const auto parts = examine_checkpoint(std::filesystem::path("no/such/folder"), {}, report);
+  const auto parts = examine_checkpoint(std::filesystem::path("no/such/folder"), {}, true, report);
   ASSERT_EQ(report.results().size(), 1U);
   EXPECT_EQ(report.code(), ExitCode::kCheckpoint);
   EXPECT_FALSE(parts.whole());
@@ -30,7 +34,7 @@ TEST(ExamineCheckpoint, AFolderThatIsNotThereIsOneFailure) {
 
 TEST(ExamineCheckpoint, AConfigAloneIsReadAndWhatIsMissingIsToldPartByPart) {
   CheckReport report;
-  const auto parts = examine_checkpoint(configs() / "Qwen2.5-7B", {}, report);
+  const auto parts = examine_checkpoint(configs() / "Qwen2.5-7B", {}, true, report);
   ASSERT_NE(named(report, "config"), nullptr);
   EXPECT_EQ(named(report, "config")->level, Level::kOk);
   EXPECT_EQ(named(report, "config")->text, "qwen2: 28 layers, 152064 tokens");
@@ -44,8 +48,22 @@ TEST(ExamineCheckpoint, AConfigAloneIsReadAndWhatIsMissingIsToldPartByPart) {
 
 TEST(ExamineCheckpoint, AComponentThatTheModelDoesNotHaveCannotBeLeftOut) {
   CheckReport report;
-  examine_checkpoint(configs() / "Qwen2.5-7B", {Component::kVision}, report);
+  examine_checkpoint(configs() / "Qwen2.5-7B", {Component::kVision}, true, report);
   EXPECT_EQ(named(report, "config")->code, ExitCode::kUsage);
+}
+
+TEST(ExamineCheckpoint, AFamilyThatBringsItsChatFormatNeedsNone) {
+  const fs::path odd = fs::path(LOCKSTEP_FIXTURES) / "oracle" / "odd";
+  for (const auto& place :
+       {ModelPlace(odd / "omnilmm" / "checkpoint"), ModelPlace(odd / "llava" / "checkpoint_original")}) {
+    CheckReport report;
+    examine_checkpoint(place, {}, true, report);
+    EXPECT_EQ(named(report, "chat template")->level, Level::kOk) << named(report, "chat template")->text;
+    EXPECT_EQ(named(report, "chat template")->text, "none in the folder: the family brings its own");
+    const Json notices = inspect_checkpoint(place)["notices"];
+    EXPECT_NE(std::ranges::find(notices, "no chat template in the folder: the family brings its own"), notices.end())
+        << notices.dump();
+  }
 }
 
 TEST(JudgeVocabulary, MoreTokensThanRowsCannotBeLookedUp) {

@@ -72,10 +72,7 @@ void look_at_weights(const fs::path& dir, const Weights& weights, Json& report) 
   report["weight_bytes"] = weights.total_bytes();
 }
 
-void look_at_model(const HfConfig& config, const Family& family, const std::set<Component>& without,
-                   const Weights& weights, Json& report) {
-  Model model = family.build(config);
-  leave_out(model, without);
+void look_at_model(const Model& model, const Weights& weights, Json& report) {
   report["parameters"] = parameters_of(model);
   report["vocab"] = model.dims.vocab;
   report["layers"] = model.dims.layers;
@@ -104,23 +101,21 @@ void look_at_text(const fs::path& dir, Json& report) {
                                                tokenizer.vocab_size(), report["vocab"].get<int64_t>()));
     }
   });
-  const bool has_template = [&] {
-    for (const char* name : {"chat_template.jinja", "chat_template.json"}) {
-      if (fs::exists(dir / name)) return true;
-    }
-    return fs::exists(dir / "tokenizer_config.json") &&
-           read_json(dir / "tokenizer_config.json").contains("chat_template");
-  }();
+}
+
+/// Behind the processor, which a family with a format of its own makes without one.
+void look_at_template(const fs::path& dir, Json& report) {
   report["chat_template"] = false;
-  if (!has_template) {
-    report["notices"].push_back(
-        "no chat template: training and asking need one (chat_template.jinja, or \"chat_template\" in "
-        "tokenizer_config.json)");
-    return;
-  }
   look(report, "chat template", [&] {
-    (void)ChatTemplate::load(dir);
-    report["chat_template"] = true;
+    if (ChatTemplate::stands_in(dir)) {
+      (void)ChatTemplate::load(dir);
+      report["chat_template"] = true;
+      return;
+    }
+    report["notices"].push_back(report["processor"] == true
+                                    ? "no chat template in the folder: the family brings its own"
+                                    : "no chat template: training and asking need one (chat_template.jinja, or "
+                                      "\"chat_template\" in tokenizer_config.json)");
   });
 }
 
@@ -128,7 +123,7 @@ std::string line(const std::string& name, const std::string& value) { return fmt
 
 }  // namespace
 
-Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& without) {
+Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& without, bool audio_output) {
   const fs::path& dir = place.folder;
   if (!fs::is_directory(dir)) {
     throw checkpoint_error(
@@ -152,7 +147,12 @@ Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& with
     look_at_weights(dir, *weights, report);
   });
   if (family != nullptr && weights) {
-    look(report, "model", [&] { look_at_model(*config, *family, without, *weights, report); });
+    look(report, "model", [&] {
+      Model model = family->build(*config);
+      leave_out(model, without);
+      if (!audio_output) leave_out_speech(model);
+      look_at_model(model, *weights, report);
+    });
   }
   look_at_text(dir, report);
   report["processor"] = false;
@@ -162,6 +162,7 @@ Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& with
       report["processor"] = true;
     });
   }
+  look_at_template(dir, report);
   return report;
 }
 

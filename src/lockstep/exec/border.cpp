@@ -86,7 +86,8 @@ void Border::check_inputs(const Step& step, const Flow& in, const std::vector<Te
   const auto& specs = model_.blocks[static_cast<size_t>(step.block)]->params();
   for (size_t p = 0; p < params.size(); ++p) {
     if (DeviceMemory::of(params[p]) == devices_.at(step.device)) continue;
-    check_stands(step, "parameter " + specs[p].local, params[p], "the parameter store");
+    check_stands(step, p < specs.size() ? "parameter " + specs[p].local : "an adapter", params[p],
+                 "the parameter store");
   }
 }
 

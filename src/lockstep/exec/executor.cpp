@@ -88,7 +88,7 @@ Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const C
   const auto tensors = lease.params();
   border_.check_inputs(step, in, tensors);
   try {
-    Flow out = block.forward(Params(block.params(), tensors), in, context);
+    Flow out = block.forward(Params(block.params(), tensors, &step.adapted, &context), in, context);
     border_.check_outputs(step, out);
     border_.block_done();
     return out;

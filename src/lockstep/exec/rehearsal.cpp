@@ -158,6 +158,7 @@ class Rehearsal {
       const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
       input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));
     }
+    if (plan_.drops()) input.context.dropout_keys.assign(rows.size(), 0);
     input.here = input.anywhere = batch.modalities;
     return input;
   }
@@ -253,8 +254,6 @@ namespace {
 /// Of the plan alone: what stays, what may stand elsewhere, what is read of others.
 std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
   const PlanOptions& options = plan.options;
-  const int64_t width = dtype_bytes(options.compute);
-  const int64_t optimizer_width = options.compute == Dtype::kF32 ? 8 : 12;
   std::vector<BlockCost> costs(model.blocks.size());
   std::vector<int> owner(plan.units.size(), -1);
   for (const Step& step : plan.steps) {
@@ -262,6 +261,7 @@ std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
     cost.block = model.blocks[static_cast<size_t>(step.block)]->name();
     for (const int u : step.units) {
       const Unit& unit = plan.units[static_cast<size_t>(u)];
+      const int64_t width = dtype_bytes(unit.dtype), optimizer_width = unit.dtype == Dtype::kF32 ? 8 : 12;
       int& owned_by = owner[static_cast<size_t>(u)];
       if (owned_by >= 0) {
         cost.tied_to = owned_by;

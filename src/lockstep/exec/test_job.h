@@ -204,8 +204,12 @@ class Job {
       for (const size_t r : mine) {
         const Batch batch = collate(micro[r], collate_options());
         const Modalities here = batch.modalities;
-        const Context context{
+        Context context{
             .training = true, .loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets)), .loss_chunk = 5};
+        const auto number = static_cast<uint64_t>(&micro - window.data()) * 64 + r;
+        for (size_t row = 0; plan_.drops() && row < micro[r].size(); ++row) {
+          context.dropout_keys.push_back((number * 64 + row + options_.seed) * 0x9E3779B97F4A7C15ULL);
+        }
         const Modalities served = mine.size() > 1 ? here : anywhere;
         const auto out = executor_.train(batch.flow, context, here, served);
         if (ran) ran(here, served);

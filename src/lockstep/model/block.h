@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/modality.h"
@@ -23,6 +24,7 @@
 namespace lockstep {
 
 class KvCache;
+struct AdaptedBlock;
 
 /// What a person freezes or trains as one. ms-swift's vit is both towers, its aligner both projectors, its generator the
 /// talker.
@@ -38,23 +40,45 @@ struct Context {
   double speech_loss_weight = 1.0;  // the same of a talker's: loss scale * its share / codes of the whole step
   int64_t loss_chunk = 512;         // rows of logits that exist at once
   LogitsWanted logits = LogitsWanted::kNone;
-  KvCache* cache = nullptr;         // generation only: keys and values of earlier tokens
-  KvCache* speech_cache = nullptr;  // the same of a talker's codes
-  int64_t slot = -1;                // of the cache: the row whose prompt this is; -1: one token for every slot
+  KvCache* cache = nullptr;            // generation only: keys and values of earlier tokens
+  KvCache* speech_cache = nullptr;     // the same of a talker's codes
+  std::vector<uint64_t> dropout_keys;  // of adapters: one a row of the batch; empty: nothing is dropped
+  int64_t slot = -1;                   // of the cache: the row whose prompt this is; -1: one token for every slot
   std::function<void(const std::string& name, const Tensor& value)>
       tap;  // sees named intermediates; empty: nobody looks
 };
 
-/// The gathered parameters of one block, in the order of Block::params().
+/// How a matrix is applied where it is not as its module's name says.
+struct Applied {
+  const Tensor* bias = nullptr;               // in place of the module's own
+  Tensor (*flat)(const Tensor& w) = nullptr;  // a kernel [out, in...] as a matrix; nullptr: its numbers as they lie
+};
+
+/// The gathered parameters of one block, in the order of Block::params(), and what adapters add to its modules. A module is
+/// named as its parameters are, without ".weight"; "" where those are "weight" and "bias".
 class Params {
  public:
-  Params(std::span<const ParamSpec> specs, std::span<const Tensor> tensors) : specs_(specs), tensors_(tensors) {}
+  Params(std::span<const ParamSpec> specs, std::span<const Tensor> tensors, const AdaptedBlock* adapted = nullptr,
+         const Context* context = nullptr)
+      : specs_(specs), tensors_(tensors), adapted_(adapted), context_(context) {}
   const Tensor& operator[](std::string_view local) const;  // throws InternalError naming what there is
-  std::span<const Tensor> all() const { return tensors_; }
+  const Tensor* find(std::string_view local) const;
+
+  /// x[.., in] through a matrix, with its bias where it has one -> [.., out].
+  Tensor linear(std::string_view module, const Tensor& x, const Applied& applied = {}) const;
+  /// Rows of a table: ids [..] -> [.., D].
+  Tensor rows(std::string_view module, const Tensor& ids) const;
+  /// fn::chunked_cross_entropy over what linear() would give.
+  std::pair<Tensor, Tensor> cross_entropy(std::string_view module, const Tensor& x_RD, const Tensor& targets_R,
+                                          double weight, int64_t chunk) const;
 
  private:
+  size_t index_of(std::string_view local) const;
+
   std::span<const ParamSpec> specs_;
   std::span<const Tensor> tensors_;
+  const AdaptedBlock* adapted_;
+  const Context* context_;
 };
 
 class Block {
@@ -81,12 +105,16 @@ class Block {
   Block(std::string name, Component component, Modalities runs_on)
       : name_(std::move(name)), component_(component), runs_on_(runs_on) {}
 
-  /// A parameter stored under `name() + "." + local`.
+  /// A parameter stored under `name() + "." + local`. One of two or more dimensions that is called "….weight" is a matrix.
   void param(std::string local, Shape shape);
+  void lookup_table(std::string local, Shape shape);
+  void lookup_table_at(std::string local, std::string key, Shape shape);
   /// A parameter made of checkpoint tensors laid behind one another along dim 0.
   void fused(std::string local, std::vector<ParamSource> parts);
-  /// A parameter under another key; `tied`: owned by the block that declares it first.
-  void param_at(std::string local, std::string key, Shape shape, bool tied = false);
+  /// A parameter under another key.
+  void param_at(std::string local, std::string key, Shape shape);
+  /// One that is owned by the block that declares `key` first; files that have it twice call it `untied_key`.
+  void tied(std::string local, std::string key, Shape shape, std::string untied_key);
   void reads(std::vector<std::string> slots) { reads_ = std::move(slots); }
   void writes(std::vector<std::string> slots) { writes_ = std::move(slots); }
   void never_recompute() { may_recompute_ = false; }

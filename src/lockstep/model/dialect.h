@@ -37,6 +37,7 @@ struct NameRule {
 struct Dialect {
   std::string name;             // "transformers 5", "in memory"
   std::vector<NameRule> rules;  // the first that matches is applied; what none matches is called as here
+  bool own_code = false;        // of a class that comes with the folder: its modules are called so in memory, too
 };
 
 /// A tensor of the model as a file has it.

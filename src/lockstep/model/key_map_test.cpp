@@ -23,7 +23,7 @@ class Layer final : public Block {
     fused("qkv.weight", {{name() + ".self_attn.q_proj.weight", {8, 8}}, {name() + ".self_attn.k_proj.weight", {4, 8}}});
     param("mlp.down_proj.weight", {8, mlp});
     param_at("embed", "language_model.model.embed_tokens.weight", {10, 8});
-    param_at("head", "language_model.model.embed_tokens.weight", {10, 8}, true);
+    tied("head", "language_model.model.embed_tokens.weight", {10, 8}, "language_model.lm_head.weight");
   }
   Flow forward(const Params&, const Flow& in, const Context&) const override { return in; }
 };

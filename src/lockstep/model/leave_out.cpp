@@ -104,11 +104,11 @@ void check_rest(const Model& model, const std::set<Component>& asked, const std:
   }
 }
 
-LeftOut& entry_of(Model& model, Component component, const std::set<Component>& asked) {
+LeftOut& entry_of(Model& model, Component component, std::string_view by) {
   const auto found =
       std::ranges::find_if(model.left_out, [&](const LeftOut& entry) { return entry.component == component; });
   if (found != model.left_out.end()) return *found;
-  return model.left_out.emplace_back(LeftOut{.component = component, .asked = asked.contains(component)});
+  return model.left_out.emplace_back(LeftOut{.component = component, .by = std::string(by)});
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ std::string names_of(const std::vector<Component>& components, std::string_view 
 
 void leave_out_speech(Model& model) {
   model.promised.clear();
-  if (model.speech) leave_out(model, {Component::kTalker});
+  if (model.speech) leave_out(model, {Component::kTalker}, kNoAudioOutput);
 }
 
 Modalities unread_media(const Model& model) {
@@ -142,7 +142,7 @@ Modalities unread_media(const Model& model) {
   return gone.without(read).without(Modality::kText);
 }
 
-void leave_out(Model& model, const std::set<Component>& named) {
+void leave_out(Model& model, const std::set<Component>& named, std::string_view by) {
   if (named.empty()) return;
   check_asked(model, named);
   std::set<Component> components;  // of those that the model has
@@ -160,7 +160,8 @@ void leave_out(Model& model, const std::set<Component>& named) {
       kept.push_back(std::move(block));
       continue;
     }
-    LeftOut& entry = entry_of(model, block->component(), components);
+    const Component component = block->component();
+    LeftOut& entry = entry_of(model, component, components.contains(component) ? by : "");
     ++entry.blocks;
     entry.runs_on |= block->runs_on();
     for (const auto& param : block->params()) {

@@ -16,6 +16,9 @@
 
 namespace lockstep {
 
+/// What a person asks with.
+inline constexpr std::string_view kNoBuild = "--no_build", kNoAudioOutput = "ENABLE_AUDIO_OUTPUT=0";
+
 /// Those that have a block, in the order in which they are needed; what was left out is not among them.
 std::vector<Component> components_of(const Model& model);
 /// "llm, vision, projector".
@@ -25,9 +28,9 @@ std::string names_of(const std::vector<Component>& components, std::string_view 
 /// Model::left_out, its tensors in Model::unused. Throws UserError(kUsage) when the model has none of them, when
 /// the language model is asked for or cannot run without one of them, or when a component that stays would compute what
 /// nobody reads.
-void leave_out(Model& model, const std::set<Component>& components);
+void leave_out(Model& model, const std::set<Component>& components, std::string_view by = kNoBuild);
 
-/// Without what speaks, built or carried: ENABLE_AUDIO_OUTPUT=0. A model that does not talk stays as it is.
+/// Without what speaks, built or carried: kNoAudioOutput. A model that does not talk stays as it is.
 void leave_out_speech(Model& model);
 
 /// What rows may not hold since nobody would read it.

@@ -43,11 +43,11 @@ TEST(LeaveOut, AProjectorGoesWithItsTower) {
   EXPECT_EQ(model.input_blocks, 1) << "merge, which also wrote hidden, is gone";
   ASSERT_EQ(model.left_out.size(), 2u);
   EXPECT_EQ(model.left_out[0].component, Component::kVision);
-  EXPECT_TRUE(model.left_out[0].asked);
+  EXPECT_EQ(model.left_out[0].by, kNoBuild);
   EXPECT_EQ(model.left_out[0].blocks, 1);
   EXPECT_EQ(model.left_out[0].tensors.size(), 2u);
   EXPECT_EQ(model.left_out[1].component, Component::kProjector);
-  EXPECT_FALSE(model.left_out[1].asked);
+  EXPECT_EQ(model.left_out[1].by, "");
   EXPECT_EQ(model.left_out[1].blocks, 2);
   const std::vector<ParamSource> carried = {
       {"tower.last.weight", {6}}, {"tower.weight", {6, 6}}, {"tower.bias", {6}}, {"projector.weight", {4, 6}}};
@@ -59,7 +59,7 @@ TEST(LeaveOut, BothMayBeNamed) {
   Model model = small_model();
   leave_out(model, {Component::kVision, Component::kProjector});
   ASSERT_EQ(model.left_out.size(), 2u);
-  EXPECT_TRUE(model.left_out[1].asked);
+  EXPECT_EQ(model.left_out[1].by, kNoBuild);
 }
 
 TEST(LeaveOut, NothingAskedChangesNothing) {

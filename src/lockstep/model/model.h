@@ -29,7 +29,7 @@ struct ModelDims {
 /// A component that is not built, although the checkpoint has it. See model/leave_out.h.
 struct LeftOut {
   Component component = Component::kVision;
-  bool asked = true;  // false: it has nothing to read without one that was asked to be left out
+  std::string by;  // what left it out: kNoBuild, kNoAudioOutput; empty: it has nothing to read without one of those
   int64_t blocks = 0;
   Modalities runs_on = {};           // of its blocks
   std::vector<ParamSource> tensors;  // they stay in the files, and are carried through on save

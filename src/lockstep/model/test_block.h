@@ -26,7 +26,11 @@ class FakeBlock final : public Block {
     return *this;
   }
   FakeBlock& with_key(std::string local, std::string key, Shape shape, bool tied = false) {
-    param_at(std::move(local), std::move(key), std::move(shape), tied);
+    if (tied) {
+      this->tied(std::move(local), std::move(key), std::move(shape), name() + ".weight");
+    } else {
+      param_at(std::move(local), std::move(key), std::move(shape));
+    }
     return *this;
   }
   FakeBlock& keeps() {

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/model/leave_out.h"
+#include "lockstep/plan/adapters.h"
 
 namespace lockstep {
 namespace {
@@ -65,9 +66,11 @@ void find_unplaced(const Model& model, const Plan& plan, ComponentRow& row) {
     if (block.component() != row.component) continue;
     const auto step = std::ranges::find_if(plan.steps, [&](const Step& s) { return s.block == static_cast<int>(i); });
     const size_t placed = step == plan.steps.end() ? 0 : step->params.size();
-    if (step == plan.steps.end() || placed != block.params().size()) {
+    const AdapterLayout* adapters = plan.options.adapters.get();
+    const size_t wanted = block.params().size() + (adapters == nullptr ? 0 : adapters->params_of(model, i).size());
+    if (step == plan.steps.end() || placed != wanted) {
       refuse(row, fmt::format("block {}: expected a place for each of its {} parameters, found {}", block.name(),
-                              block.params().size(), placed));
+                              wanted, placed));
       continue;
     }
     row.devices.insert(step->device);
@@ -119,9 +122,12 @@ void find_notes(const Plan& plan, ComponentRow& row) {
   };
   if (row.role == ComponentRole::kFrozen && row.tensors > 0) {
     if (plan.gathers()) note("frozen and sharded: gathered for each use, like what is trained");
-    if (!plan.options.frozen.contains(row.component)) note("--freeze_parameters freezes all of it");
+    if (!plan.options.frozen.contains(row.component) && !plan.options.adapters)
+      note("--freeze_parameters freezes all of it");
   }
-  if (row.role == ComponentRole::kPartlyTrained) note("--freeze_parameters freezes part of it");
+  if (row.role == ComponentRole::kPartlyTrained && !plan.options.adapters) {
+    note("--freeze_parameters freezes part of it");
+  }
 }
 
 ComponentRow built_row(const Model& model, const Plan& plan, Component component) {
@@ -130,9 +136,9 @@ ComponentRow built_row(const Model& model, const Plan& plan, Component component
   for (const auto& unit : plan.units) {
     if (unit.component != component) continue;
     row.params += unit.used_numel();
+    row.weight_bytes += unit.used_numel() * dtype_bytes(unit.dtype);
     for (const auto& placed : unit.params) row.tensors += static_cast<int64_t>(placed.spec.sources.size());
   }
-  row.weight_bytes = row.params * dtype_bytes(plan.options.compute);
   row.held = held_by(plan, component);
   find_unplaced(model, plan, row);
   find_stateless(plan, row);
@@ -146,12 +152,21 @@ ComponentRow left_out_row(const LeftOut& left, const PlanOptions& options) {
   for (const auto& tensor : left.tensors) row.params += numel_of(tensor.shape);
   row.tensors = static_cast<int64_t>(left.tensors.size());
   row.weight_bytes = row.params * dtype_bytes(options.compute);
+  const std::string why = left.by.empty()       ? "it has nothing to read without what --no_build names"
+                          : left.by == kNoBuild ? "--no_build names it"
+                                                : left.by + " leaves it out";
   row.findings.push_back(
-      {Fit::kNote,
-       fmt::format("{}; a checkpoint that is saved keeps its tensors as they are",
-                   left.asked ? "--no_build names it" : "it has nothing to read without what --no_build names"),
-       ""});
+      {Fit::kNote, fmt::format("{}; a checkpoint that is saved keeps its tensors as they are", why), ""});
   return row;
+}
+
+/// In which components were asked to be left out.
+std::vector<std::string> ways_of(const Model& model) {
+  std::vector<std::string> ways;
+  for (const auto& left : model.left_out) {
+    if (!left.by.empty() && std::ranges::find(ways, left.by) == ways.end()) ways.push_back(left.by);
+  }
+  return ways;
 }
 
 std::string fit_name(Fit fit) { return fit == Fit::kRefused ? "refused" : fit == Fit::kNote ? "note" : "ok"; }
@@ -250,14 +265,17 @@ Json Compatibility::json() const {
 }
 
 std::string left_out_reason(const Model& model) {
-  std::vector<Component> asked, all;
+  std::vector<Component> all, named;
+  std::vector<std::string> ways;
   for (const auto& left : model.left_out) {
     all.push_back(left.component);
-    if (left.asked) asked.push_back(left.component);
+    if (left.by == kNoBuild) named.push_back(left.component);
   }
   if (all.empty()) return {};
-  return fmt::format("{} {} not built (--no_build {})", names_of(all, " and "), all.size() > 1 ? "are" : "is",
-                     names_of(asked, ","));
+  for (const auto& way : ways_of(model)) ways.push_back(way == kNoBuild ? way + " " + names_of(named, ",") : way);
+  return fmt::format("{} {} not built ({})", names_of(all, " and "), all.size() > 1 ? "are" : "is", join(ways, ", "));
 }
+
+std::string left_out_cure(const Model& model) { return fmt::format("leave {} out", join(ways_of(model), " and ")); }
 
 }  // namespace lockstep

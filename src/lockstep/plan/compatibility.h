@@ -59,5 +59,7 @@ Compatibility compatibility(const Model& model, const Plan& plan);
 
 /// "vision is not built (--no_build vision)"; empty when everything is built.
 std::string left_out_reason(const Model& model);
+/// "leave --no_build out".
+std::string left_out_cure(const Model& model);
 
 }  // namespace lockstep

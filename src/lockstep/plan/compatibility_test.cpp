@@ -63,6 +63,17 @@ TEST(Compatibility, AnUnbuiltComponentHoldsNoByte) {
   EXPECT_EQ(vision.fit(), Fit::kNote);
   EXPECT_EQ(table.json().at(1).at("role"), "not built");
   EXPECT_EQ(left_out_reason(model), "vision and projector are not built (--no_build vision,projector)");
+  EXPECT_EQ(left_out_cure(model), "leave --no_build out");
+}
+
+TEST(Compatibility, WhatLeftAComponentOutIsNamed) {
+  Model model = small_model();
+  leave_out(model, {Component::kVision, Component::kProjector}, kNoAudioOutput);
+  const Compatibility table = compatibility(model, make_plan(model, {.world = 2}));
+  EXPECT_NE(row_of(table, Component::kVision).findings.at(0).reason.find("ENABLE_AUDIO_OUTPUT=0 leaves it out;"),
+            std::string::npos);
+  EXPECT_EQ(left_out_reason(model), "vision and projector are not built (ENABLE_AUDIO_OUTPUT=0)");
+  EXPECT_EQ(left_out_cure(model), "leave ENABLE_AUDIO_OUTPUT=0 out");
 }
 
 TEST(Compatibility, NotesWhatPeopleWouldWonderAt) {

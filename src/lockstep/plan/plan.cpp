@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/plan/adapters.h"
 
 namespace lockstep {
 namespace {
@@ -50,39 +51,121 @@ void check_prefixes(const Model& model, const std::vector<std::string>& prefixes
   }
 }
 
-/// Matrices first, so that what decays is one range; every parameter begins at a cache line.
+/// Whether weight decay is for it, as the HF Trainer has it: for all but LayerNorms and what is called a bias or a norm. Of
+/// Qwen2.5-VL's tower "norm1" is thus decayed. Source: transformers 5.23 Trainer.get_decay_parameter_names.
+bool decays(const ParamSpec& spec, const std::vector<ParamSpec>& beside) {
+  const std::string& key = spec.sources.at(0).key;
+  if (key.find("bias") != std::string::npos) return false;
+  if (spec.sources[0].shape.size() != 1) return true;
+  const bool of_module = key.ends_with(".weight");
+  const std::string module = of_module ? key.substr(0, key.size() - std::string(".weight").size()) : key;
+  if (module.find("layernorm") != std::string::npos || module.ends_with("_norm") || module.ends_with(".norm") ||
+      module == "norm") {
+    return false;
+  }
+  return !of_module || std::ranges::none_of(
+                           beside, [&](const ParamSpec& other) { return other.sources.at(0).key == module + ".bias"; });
+}
+
+/// Matrices first, so that what decays is one range; of those, what learns at the same rate. Every parameter begins at a
+/// cache line.
 void place_params(Unit& unit, int world) {
-  std::stable_partition(unit.params.begin(), unit.params.end(), [](const auto& p) { return p.spec.decays(); });
+  std::ranges::stable_sort(unit.params, [](const PlacedParam& a, const PlacedParam& b) {
+    return std::pair(!a.decays, a.spec.rate) < std::pair(!b.decays, b.spec.rate);
+  });
   int64_t end = 0;
   for (auto& placed : unit.params) {
     placed.offset = end;
     end = round_up(end + placed.spec.numel(), Plan::kAlign);
-    if (placed.spec.decays()) unit.decay_numel = end;
+    const UpdateRange range{placed.offset, end, placed.decays, placed.spec.rate};
+    const bool alike =
+        !unit.updates.empty() && unit.updates.back().decays == range.decays && unit.updates.back().rate == range.rate;
+    if (!alike) unit.updates.push_back(range);
+    unit.updates.back().end = end;
   }
   unit.numel = end;
   unit.padded = round_up(end, world * Plan::kAlign);
+  unit.updates.back().end = unit.padded;
   unit.shard = unit.padded / world;
 }
 
 /// Units of the blocks, and for each parameter of each block its place, tied ones included.
 class Placer {
  public:
-  Placer(const Model& model, const PlanOptions& options, Plan& plan) : model_(model), options_(options), plan_(plan) {}
+  Placer(const Model& model, const PlanOptions& options, Plan& plan)
+      : model_(model), options_(options), adapters_(options.adapters.get()), plan_(plan) {}
 
   void run() {
-    for (size_t i = 0; i < model_.blocks.size(); ++i) add_unit(i, *model_.blocks[i]);
+    for (size_t i = 0; i < model_.blocks.size(); ++i) add_units(i, *model_.blocks[i]);
     for (size_t i = 0; i < model_.blocks.size(); ++i) add_step(static_cast<int>(i), *model_.blocks[i]);
   }
 
  private:
-  void add_unit(size_t block_index, const Block& block) {
-    Unit unit{.name = block.name(), .component = block.component(), .params = {}};
+  /// The parameters that a block owns: a tied head as well, where adapters untie it.
+  std::vector<ParamSpec> owned_by(const Block& block) const {
+    std::vector<ParamSpec> owned;
     for (const auto& spec : block.params()) {
-      if (!spec.tied) unit.params.push_back({spec, 0});
+      if (spec.tied && !unties()) continue;
+      owned.push_back(spec);
+      if (!spec.tied) continue;
+      owned.back().tied = false;
+      owned.back().sources[0].key = spec.untied_key;
     }
-    if (unit.params.empty()) return;
-    unit.trainable = options_.training && !options_.frozen.contains(block.component()) &&
-                     !frozen_by_prefix(block, options_.freeze_prefixes);
+    return owned;
+  }
+  bool unties() const { return adapters_ != nullptr && adapters_->unties; }
+
+  void add_units(size_t index, const Block& block) {
+    std::vector<ParamSpec> owned = owned_by(block);
+    if (adapters_ == nullptr) {
+      const bool trains =
+          !options_.frozen.contains(block.component()) && !frozen_by_prefix(block, options_.freeze_prefixes);
+      return add_unit(index, {.name = block.name(), .dtype = options_.compute, .trainable = trains}, std::move(owned));
+    }
+    std::vector<ParamSpec> whole;
+    std::erase_if(owned, [&](ParamSpec& spec) {
+      if (!trained_whole(spec)) return false;
+      whole.push_back(std::move(spec));
+      return true;
+    });
+    add_unit(index, {.name = block.name(), .dtype = options_.compute}, std::move(owned));
+    for (auto& spec : whole) {
+      if (spec.shape.size() == 1) spec.rate = adapters_->loraplus_ratio;
+    }
+    add_unit(index, {.name = block.name() + " whole", .dtype = options_.compute, .trainable = true}, std::move(whole));
+    const Dtype dtype = options_.training ? Dtype::kF32 : options_.compute;
+    add_unit(index, {.name = block.name() + " adapter", .dtype = dtype, .trainable = true},
+             adapters_->params_of(model_, index));
+  }
+
+  /// Whether a parameter is trained beside the adapters; parts that are not stay as they are.
+  bool trained_whole(ParamSpec& spec) const {
+    int64_t learns = 0;
+    for (auto& source : spec.sources) {
+      source.learns = adapters_->saved.contains(source.key);
+      learns += source.learns ? 1 : 0;
+    }
+    if (learns > 0 && learns < static_cast<int64_t>(spec.sources.size()) && spec.shape.size() > 1) {
+      throw usage_error(
+          fmt::format("--modules_to_save: {} is computed as one matrix with others, {} of which are not named",
+                      std::ranges::find_if(spec.sources, &ParamSource::learns)->key,
+                      static_cast<int64_t>(spec.sources.size()) - learns),
+          "name all of them, or adapt them with --target_modules");
+    }
+    if (learns > 0) return true;
+    for (auto& source : spec.sources) source.learns = true;
+    return false;
+  }
+
+  void add_unit(size_t block_index, Unit unit, std::vector<ParamSpec> specs) {
+    if (specs.empty()) return;
+    const Block& block = *model_.blocks[block_index];
+    for (auto& spec : specs) {
+      const bool decaying = decays(spec, block.params());
+      unit.params.push_back({std::move(spec), 0, decaying});
+    }
+    unit.component = block.component();
+    unit.trainable = unit.trainable && options_.training;
     unit.uses = 0;
     place_params(unit, options_.world);
     unit.device = device_of(block_index);
@@ -98,16 +181,24 @@ class Placer {
     Step step{.block = index, .runs_on = block.runs_on()};
     step.device = device_of(static_cast<size_t>(index));
     for (const auto& spec : block.params()) {
-      const auto place = places_.find(spec.sources.at(0).key);
-      check(place != places_.end(),
-            fmt::format("{}: tied to {}, which no block owns", block.name(), spec.sources[0].key));
-      step.params.push_back(place->second);
-      if (std::find(step.units.begin(), step.units.end(), place->second.unit) == step.units.end()) {
-        step.units.push_back(place->second.unit);
-        ++plan_.units[static_cast<size_t>(place->second.unit)].uses;
+      use(step, spec.tied && unties() ? spec.untied_key : spec.sources.at(0).key, block);
+    }
+    if (adapters_ != nullptr) {
+      for (const auto& spec : adapters_->params_of(model_, static_cast<size_t>(index))) {
+        use(step, spec.sources.at(0).key, block);
       }
+      step.adapted = adapters_->use_of(model_, static_cast<size_t>(index));
     }
     plan_.steps.push_back(std::move(step));
+  }
+
+  void use(Step& step, const std::string& key, const Block& block) {
+    const auto place = places_.find(key);
+    check(place != places_.end(), fmt::format("{}: tied to {}, which no block owns", block.name(), key));
+    step.params.push_back(place->second);
+    if (std::find(step.units.begin(), step.units.end(), place->second.unit) != step.units.end()) return;
+    step.units.push_back(place->second.unit);
+    ++plan_.units[static_cast<size_t>(place->second.unit)].uses;
   }
 
   int device_of(size_t block) const {
@@ -139,6 +230,7 @@ class Placer {
 
   const Model& model_;
   const PlanOptions& options_;
+  const AdapterLayout* adapters_;
   Plan& plan_;
   std::map<std::string, ParamPlace> places_;
 };
@@ -220,6 +312,12 @@ Plan make_plan(const Model& model, const PlanOptions& options) {
   return plan;
 }
 
+bool Plan::drops() const {
+  return options.training && std::ranges::any_of(steps, [](const Step& step) {
+           return std::ranges::any_of(step.adapted.params, [](const AdaptedParam& one) { return one.dropout > 0; });
+         });
+}
+
 int64_t Plan::num_params() const {
   int64_t total = 0;
   for (const auto& unit : units) total += unit.used_numel();
@@ -234,9 +332,9 @@ int64_t Plan::num_trainable() const {
 
 StateBytes Plan::state_bytes() const {
   StateBytes bytes;
-  const int64_t width = dtype_bytes(options.compute);
   int64_t largest = 0, second = 0;
   for (const auto& unit : units) {
+    const int64_t width = dtype_bytes(unit.dtype);
     const int64_t full = unit.padded * width;
     bytes.params += gathers() ? unit.shard * width : full;
     if (full > largest) {
@@ -246,7 +344,7 @@ StateBytes Plan::state_bytes() const {
     }
     if (!unit.trainable) continue;
     const int64_t optimised = options.zero.shards_optimizer() ? unit.shard : unit.padded;
-    bytes.master += options.compute == Dtype::kF32 ? 0 : optimised * 4;
+    bytes.master += unit.dtype == Dtype::kF32 ? 0 : optimised * 4;
     bytes.optimizer += optimised * 8;
     bytes.gradients += unit.shard * 4;
   }

@@ -7,15 +7,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "lockstep/model/adapter.h"
 #include "lockstep/model/model.h"
 #include "lockstep/plan/zero.h"
 
 namespace lockstep {
+
+struct AdapterLayout;
 
 /// Part of what AdamW keeps of a block (masters and moments): elements [begin, end) of 0..1 stand on `device`.
 struct OptimizerShare {
@@ -41,16 +45,18 @@ struct PlanOptions {
   bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing
   bool recompute_vision = true;  // vit_gradient_checkpointing
   std::set<Component> frozen;
-  std::vector<std::string> freeze_prefixes;  // freeze_parameters: whole blocks whose keys all begin so
+  std::vector<std::string> freeze_prefixes;       // freeze_parameters: whole blocks whose keys all begin so
+  std::shared_ptr<const AdapterLayout> adapters;  // where there are: of the model itself only what they name is trained
   Placement placement;
 
-  Dtype reduced() const { return reduce.value_or(compute); }
+  Dtype reduced() const { return reduce.value_or(compute); }  // of the model's own
 };
 
 /// A parameter's place in the flat buffer of its unit, in elements.
 struct PlacedParam {
   ParamSpec spec;
   int64_t offset = 0;
+  bool decays = false;
 };
 
 /// Elements [begin, end) of what this rank optimises of a unit, on one device; kHost: in host memory.
@@ -59,15 +65,25 @@ struct OptimizerSlice {
   int64_t begin = 0, end = 0;
 };
 
-/// What is gathered, reduced and optimised as one: the parameters of one block. Matrices (which decay) stand first.
+/// Elements [begin, end) of a unit that AdamW treats alike.
+struct UpdateRange {
+  int64_t begin = 0, end = 0;
+  bool decays = false;
+  double rate = 1;  // over the unit's learning rate
+  bool operator==(const UpdateRange&) const = default;
+};
+
+/// What is gathered, reduced and optimised as one: the parameters of one block. Matrices (which decay) stand first. Where
+/// there are adapters, a block has up to three units: what stays as it is, what is trained whole, and the adapters.
 struct Unit {
   std::string name;
   Component component = Component::kLlm;
+  Dtype dtype = Dtype::kF32;
   std::vector<PlacedParam> params;
   bool trainable = false;
   int uses = 1;                           // steps that read it: 2 for a tied embedding
   int64_t numel = 0;                      // with holes for alignment, without padding
-  int64_t decay_numel = 0;                // elements [0, decay_numel) decay
+  std::vector<UpdateRange> updates;       // behind one another, up to `padded`
   int64_t padded = 0;                     // a multiple of world * kAlign
   int64_t shard = 0;                      // padded / world
   int device = 0;                         // where it is computed with and its gradient stands
@@ -85,8 +101,9 @@ struct ParamPlace {
 struct Step {
   int block = 0;
   Modalities runs_on = Modality::kText;
-  std::vector<int> units;                // in the order in which they are gathered
-  std::vector<ParamPlace> params;        // as Block::params()
+  std::vector<int> units;          // in the order in which they are gathered
+  std::vector<ParamPlace> params;  // as Block::params(), then those of its adapters
+  AdaptedBlock adapted;
   std::vector<std::string> grad_inputs;  // slots whose incoming version needs a gradient
   std::vector<std::string> arrivals;     // slots that may stand on another device (the batch: on the host) before it
   int device = 0;
@@ -115,6 +132,9 @@ struct Plan {
   bool leases() const { return gathers() || options.placement.offload_params; }
   /// Elements of a unit whose optimizer state this rank holds.
   int64_t optimised(const Unit& unit) const { return options.zero.shards_optimizer() ? unit.shard : unit.padded; }
+  bool drops() const;  // adapters drop part of what they are given
+  /// What gradients of a unit are in between ranks.
+  Dtype reduced(const Unit& unit) const { return options.reduce.value_or(unit.dtype); }
   int64_t num_params() const;  // tied ones once
   int64_t num_trainable() const;
   StateBytes state_bytes() const;               // the same on every rank

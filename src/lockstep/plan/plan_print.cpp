@@ -37,15 +37,28 @@ Json units_json(const std::vector<Unit>& units) {
     }
     Json slices = Json::array();
     for (const auto& slice : unit.optimizer) slices.push_back({slice.device, slice.begin, slice.end});
+    Json updates = Json::array();
+    for (const auto& range : unit.updates) updates.push_back({range.begin, range.end, range.decays, range.rate});
     list.push_back({{"name", unit.name},
                     {"trainable", unit.trainable},
                     {"uses", unit.uses},
                     {"numel", unit.numel},
-                    {"decay_numel", unit.decay_numel},
+                    {"dtype", torch_dtype_name(unit.dtype)},
+                    {"updates", updates},
                     {"padded", unit.padded},
                     {"device", unit.device},
                     {"optimizer", slices},
                     {"params", params}});
+  }
+  return list;
+}
+
+Json adapters_json(const AdaptedBlock& adapted) {
+  Json list = Json::array();
+  for (const auto& one : adapted.params) {
+    Json parts = Json::array();
+    for (const auto& part : one.parts) parts.push_back({part.first, part.count, part.rank, part.scale});
+    list.push_back({{"param", one.param}, {"parts", parts}, {"dropout", one.dropout}});
   }
   return list;
 }
@@ -61,6 +74,7 @@ Json steps_json(const std::vector<Step>& steps) {
                     {"grad_inputs", step.grad_inputs},
                     {"backward", step.backward},
                     {"recompute", step.recompute}});
+    if (!step.adapted.params.empty()) list.back()["adapters"] = adapters_json(step.adapted);
   }
   return list;
 }
@@ -72,10 +86,12 @@ std::string line_of(const Plan& plan, const Block& block, const Step& step) {
   for (const int u : step.units) {
     const Unit& unit = plan.units[static_cast<size_t>(u)];
     trains = trains || unit.trainable;
-    if (unit.name == block.name()) numel += unit.used_numel();
-    shared = shared || unit.name != block.name();
+    const bool own = unit.name == block.name() || unit.name.starts_with(block.name() + " ");
+    if (own) numel += unit.used_numel();
+    shared = shared || !own;
   }
-  const char* role = step.units.empty() ? "-" : trains ? "trained" : "frozen";
+  const bool adapted = !step.adapted.params.empty();
+  const char* role = step.units.empty() ? "-" : adapted ? "adapted" : trains ? "trained" : "frozen";
   const char* back = !plan.options.training ? ""
                      : step.recompute       ? "recomputed"
                      : step.backward        ? "kept"

@@ -45,7 +45,7 @@ TEST(Plan, PutsMatricesFirstAndBeginsEachParameterAtACacheLine) {
   EXPECT_EQ(layer.params[0].offset, 0);
   EXPECT_EQ(layer.params[1].spec.local, "norm");
   EXPECT_EQ(layer.params[1].offset, 64);
-  EXPECT_EQ(layer.decay_numel, 64);
+  EXPECT_EQ(layer.updates.front(), (UpdateRange{0, 64, true, 1}));
   EXPECT_EQ(layer.numel, 128);
   EXPECT_EQ(layer.padded, 192) << "a multiple of 3 ranks times 64";
   EXPECT_EQ(layer.shard, 64);

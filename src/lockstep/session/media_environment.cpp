@@ -31,6 +31,7 @@ void read_media_environment(const Env& env, MediaOptions& media) {
   read("VIDEO_MIN_PIXELS", media.video_min_pixels);
   read("VIDEO_MAX_PIXELS", media.video_max_pixels);
   read("VIDEO_TOTAL_PIXELS", media.video_total_pixels);
+  read("INPUT_SIZE", media.tile_size);
   read_tiles("MAX_NUM", media.max_tiles);
   read_tiles("VIDEO_MAX_NUM", media.video_max_tiles);
   read_tiles("MAX_SLICE_NUMS", media.max_slices);

@@ -40,7 +40,7 @@ TEST(MediaEnvironment, OfTwoNamesForOneThingAFamilyThatHeedsBothExpectsOne) {
     EXPECT_EQ(unheeded_variables({name}, family_named("minicpm_v_2_6")), std::vector<std::string>{});
     EXPECT_EQ(unheeded_variables({name, other}, family_named("internvl")),
               std::vector<std::string>{other + " is set in the environment, and internvl does not heed it (it heeds "
-                                               "MAX_NUM, VIDEO_MAX_NUM, VIDEO_SEGMENTS)"});
+                                               "INPUT_SIZE, MAX_NUM, VIDEO_MAX_NUM, VIDEO_SEGMENTS)"});
     EXPECT_EQ(unheeded_variables({name, other}, family_named("qwen2")).size(), 2U);
   }
 }
@@ -83,6 +83,7 @@ TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {
 TEST(MediaEnvironment, RefusesWhatIsNoSizeOrSpeed) {
   MediaOptions media;
   for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"MAX_PIXELS", "0"},
+                                                                                    {"INPUT_SIZE", "0"},
                                                                                     {"MIN_PIXELS", "-1"},
                                                                                     {"VIDEO_MAX_PIXELS", "many"},
                                                                                     {"MAX_NUM", "0"},

@@ -26,7 +26,8 @@ std::unique_ptr<Processor> ModelFolder::processor() const {
   const Modalities unread = unread_media(model);
   if (unread.empty()) return whole;
   const std::string expected = sees() ? "a row without " + unread.names() : "a row of text alone";
-  return without_media(std::move(whole), unread, {.expected = expected, .reason = left_out_reason(model)});
+  return without_media(std::move(whole), unread,
+                       {.expected = expected, .reason = left_out_reason(model), .cure = left_out_cure(model)});
 }
 
 SideFiles ModelFolder::side_files(bool whole) const {

@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/data/base64.h"
+#include "lockstep/data/encode_wav.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/sample_view.h"
 #include "lockstep/text/tokenizer.h"
@@ -43,25 +44,12 @@ std::string picture(int64_t width, int64_t height, int64_t number) {
 
 /// Half a second of a saw-tooth: 16 bits, 16 kHz, one channel.
 std::string sound() {
-  constexpr uint32_t kSamples = 8000, kRate = 16000;
-  std::string bytes;
-  const auto put = [&](uint32_t value, int count) {
-    for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
-  };
-  bytes += "RIFF";
-  put(36 + 2 * kSamples, 4);
-  bytes += "WAVEfmt ";
-  put(16, 4);
-  put(1, 2);
-  put(1, 2);
-  put(kRate, 4);
-  put(2 * kRate, 4);
-  put(2, 2);
-  put(16, 2);
-  bytes += "data";
-  put(2 * kSamples, 4);
-  for (uint32_t i = 0; i < kSamples; ++i) put(i * 37 % 4000, 2);
-  return "data:audio/wav;base64," + encode_base64(bytes);
+  std::string samples;
+  for (int i = 0; i < 8000; ++i) {
+    const int value = i * 37 % 4000;
+    samples += {static_cast<char>(value & 0xFF), static_cast<char>(value >> 8)};
+  }
+  return "data:audio/wav;base64," + encode_base64(encode_wav(samples, 16000));
 }
 
 /// What each row tries, and whether an answer in it is learnt.

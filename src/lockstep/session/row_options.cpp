@@ -45,6 +45,7 @@ Json RowOptions::as_json() const {
           {"pixels",
            {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
             media.video_total_pixels}},
+          {"tile_size", media.tile_size},
           {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
           {"slices", {media.max_slices, media.video_max_slices}},
           {"fps", media.fps},

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/launcher.h"  // Guard
 #include "lockstep/comm/setup.h"     // Transport
@@ -42,6 +43,7 @@ enum class CommFigures { kOff, kKind, kFull };
 struct RunOptions {
   std::filesystem::path model;
   std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
+  std::vector<std::filesystem::path> adapters = {};  // over it; one at a time so far
   ZeroStage zero;               // zero3: alone it costs nothing, among several ranks it needs the least memory
   std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
   std::set<Component> without;  // components that are not built

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/process_memory.h"
 #include "lockstep/base/text_format.h"
@@ -55,19 +56,49 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
                                      options_.vision_tower.string(), options_.model.string()));
     }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
+    open_adapter();
     processor_ = folder_->processor();
     if (job_.reports()) {
       rendering_ = rendering_of(*processor_);
-      require_same_rendering(options_.model, rendering_, unread_media(folder_->model));
+      for (const auto& dir : {options_.model, adapter_folder_ ? adapter_folder_->dir() : options_.model}) {
+        require_same_rendering(dir, rendering_, unread_media(folder_->model));
+      }
     }
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
     fingerprint_ = model_fingerprint(options_.model);
     for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);
+    if (adapter_folder_) fingerprint_ += "+" + adapter_folder_->fingerprint();
   });
 }
 
+void Session::open_adapter() {
+  if (options_.adapters.empty()) return;
+  if (options_.adapters.size() > 1) {
+    throw usage_error(fmt::format("--adapters: {} were given; one at a time is built", options_.adapters.size()));
+  }
+  adapter_folder_ = std::make_shared<const AdapterFolder>(AdapterFolder::open(options_.adapters.front()));
+  adapter_match_ = adapter_folder_->match(folder_->model, naming());
+  adapters_ = std::make_shared<const AdapterLayout>(adapter_match_->layout);
+  if (adapter_match_->idle.empty()) return;
+  notices_.push_back(
+      fmt::format("--adapters {}: {} tensors are of modules that nothing is computed with ({}, …): carried along",
+                  adapter_folder_->dir().string(), adapter_match_->idle.size(), adapter_match_->idle.front()));
+}
+
+void Session::adapt(AdapterLayout layout) {
+  layout.config.base_model = std::filesystem::weakly_canonical(options_.model).string();
+  adapters_ = std::make_shared<const AdapterLayout>(std::move(layout));
+}
+
+AdapterFiles Session::adapter_files() const {
+  return {.model = folder_->model,
+          .layout = *adapters_,
+          .from = adapter_folder_,
+          .idle = adapter_match_ ? adapter_match_->idle : std::vector<std::string>{}};
+}
+
 PlanOptions Session::inference() const {
-  return {.world = job_.world.size, .zero = options_.zero, .compute = dtype_, .training = false};
+  return {.world = job_.world.size, .zero = options_.zero, .compute = dtype_, .training = false, .adapters = adapters_};
 }
 
 bool Session::makes_map() const { return is_map_word(options_.placement.device_map); }
@@ -131,17 +162,25 @@ void Session::check_room() {
   });
 }
 
-void Session::load() {
+void Session::load(uint64_t seed) {
   check_room();
   const ProcessMemory idle = read_memory();
   together(job_.control(), "loading weights", [&] {
     store_ = std::make_unique<ParamStore>(plan_, job_.world.rank, make_devices(job_, options_.placement, plan_));
-    store_->load(*weights_, *keys_);
+    load_weights(seed);
     executor_ = std::make_unique<Executor>(folder_->model, plan_, *store_, job_.data());
     executor_->watch(hooks());
   });
   if (!plan_.options.training)
     meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_);
+}
+
+void Session::load_weights(uint64_t seed) {
+  if (!adapters_) return store_->load(*weights_, *keys_);
+  const AdapterValues values = adapter_match_
+                                   ? AdapterValues(model(), *adapters_, adapter_folder_, adapter_match_->where)
+                                   : AdapterValues(model(), *adapters_, seed);
+  store_->load(*weights_, *keys_, &values);
 }
 
 void Session::tell_notices(const EventBus& events) const {

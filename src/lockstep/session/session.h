@@ -24,6 +24,7 @@
 #include "lockstep/session/memory_meter.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/session/rendering.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/checkpoint_model.h"
 
 namespace lockstep {
@@ -37,6 +38,15 @@ class Session {
   /// Of a run that trains nothing, for decide().
   PlanOptions inference() const;
 
+  /// How adapters name the modules of this folder's model.
+  Dialect naming() const { return naming_of_adapters(folder_->model, keys_->dialect()); }
+  /// Begins with fresh adapters: before decide().
+  void adapt(AdapterLayout layout);
+  /// Those that the model is run with: RunOptions::adapters, or fresh ones; null: none.
+  const std::shared_ptr<const AdapterLayout>& adapters() const { return adapters_; }
+  /// For a checkpoint of them.
+  AdapterFiles adapter_files() const;
+
   /// Places blocks, makes the plan and compares it with the other ranks. `rows`: of a step, which a device map is made
   /// for, and `work`: what is done with them where nothing is trained; looked at on rank 0, empty: a row of text.
   /// Collective.
@@ -45,9 +55,9 @@ class Session {
   /// Whether decide() makes a device map, and so looks at rows.
   bool makes_map() const;
 
-  /// Reads this rank's slices of the weights. A run that trains nothing is refused first, with UserError(kMemory), where
+  /// Reads this rank's slices of the weights; fresh adapters are drawn from `seed`. A run that trains nothing is refused first, with UserError(kMemory), where
   /// they alone need more than this machine has; one that trains has a forecast for that (session/room.h). Collective.
-  void load();
+  void load(uint64_t seed = 42);
 
   /// What the devices held at most, beside what was predicted where a device map was made: of a run that trains nothing,
   /// at its end. Collective.
@@ -71,6 +81,8 @@ class Session {
   CollateOptions collate() const;
 
  private:
+  void open_adapter();
+  void load_weights(uint64_t seed);
   MemoryForecast weights_on_gpu() const;
   void check_room();
   void place(PlanOptions& options, const RowsOfStep& rows, const InferenceWork& work);
@@ -82,6 +94,9 @@ class Session {
   std::unique_ptr<Processor> processor_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KeyMap> keys_;
+  std::shared_ptr<const AdapterFolder> adapter_folder_;
+  std::optional<AdapterMatch> adapter_match_;  // of the folder
+  std::shared_ptr<const AdapterLayout> adapters_;
   Dtype dtype_ = Dtype::kF32;
   std::string fingerprint_;
   Rendering rendering_;

@@ -37,7 +37,7 @@ std::string rows_with_media(Job& job, const Model& model, const Dataset& rows) {
       }
     }
     if (found == 0) return;
-    const std::string hint = "leave --no_build out to train on them and to ask about them";
+    const std::string hint = left_out_cure(model) + " to train on them and to ask about them";
     if (found == rows.size()) {
       throw data_error(fmt::format("none of the {} rows can be used: all have media (the first: {}), and {}",
                                    rows.size(), first, reason),

@@ -99,7 +99,9 @@ void write_state(const CheckpointContents& contents, const SaveOptions& options,
                  const fs::path& final_path, const Communicator& control) {
   if (!options.save_only_model) write_optimizer_shard(contents.store, control.size(), dir);
   if (control.rank() != 0) return;
-  write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
+  if (contents.adapters == nullptr) {
+    write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
+  }
   write_text(dir / "args.json", contents.args_json);
   TrainerState state = contents.state;
   if (state.best_metric && state.best_global_step == state.global_step) state.best_model_checkpoint = final_path;
@@ -118,7 +120,11 @@ void write_everything(const CheckpointContents& contents, const SaveOptions& opt
   const Dtype dtype = contents.store.plan().options.compute;
   together(control, "writing weights", [&] {
     say_what_makes_room(options, dir, [&] {
-      write_weights(contents.source, contents.store, data, dtype, options.max_shard_bytes, dir);
+      if (contents.adapters != nullptr) {
+        write_adapter(*contents.adapters, contents.store, data, dir);
+      } else {
+        write_weights(contents.source, contents.store, data, dtype, options.max_shard_bytes, dir);
+      }
     });
   });
   together(control, "writing optimizer state", [&] {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/event.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/checkpoint_model.h"
 #include "lockstep/state/side_files.h"
 #include "lockstep/state/trainer_state.h"
@@ -26,6 +27,7 @@ struct CheckpointContents {
   const std::string& args_json;
   ParamStore& store;
   const TrainerState& state;
+  const AdapterFiles* adapters = nullptr;  // where they are what is trained: written in place of the model
 };
 
 struct SaveOptions {

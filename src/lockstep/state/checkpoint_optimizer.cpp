@@ -39,8 +39,8 @@ constexpr std::array<Slot, 3> kSlots = {{{"master", &OptimizerState::master},
 std::string key_of(const std::string& unit, const Slot& slot) { return unit + "." + slot.name; }
 
 /// A master of float32 weights is the weight itself, which stands in the model's files.
-bool is_stored(const Plan& plan, const Slot& slot) {
-  return slot.tensor != &OptimizerState::master || plan.options.compute != Dtype::kF32;
+bool is_stored(const Unit& unit, const Slot& slot) {
+  return slot.tensor != &OptimizerState::master || unit.dtype != Dtype::kF32;
 }
 
 /// The part of a unit that one file holds.
@@ -157,7 +157,7 @@ void write_optimizer_shard(const ParamStore& store, int world, const fs::path& d
                      {"numel", planned.numel},
                      {"updates", store.unit(i).updates}});
     for (const auto& slot : kSlots) {
-      if (!range.empty() && is_stored(plan, slot))
+      if (!range.empty() && is_stored(planned, slot))
         specs.push_back({key_of(planned.name, slot), Dtype::kF32, {range.size()}});
     }
   }
@@ -172,7 +172,7 @@ void write_optimizer_shard(const ParamStore& store, int world, const fs::path& d
     if (!planned.trainable || range.empty()) continue;
     const UnitState& state = store.unit(i);
     for (const auto& slot : kSlots) {
-      if (!is_stored(plan, slot)) continue;
+      if (!is_stored(planned, slot)) continue;
       for (const auto& slice : state.optimizer) {
         const Range both = intersect(slice.range, range);
         if (both.empty()) continue;

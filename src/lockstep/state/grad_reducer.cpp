@@ -1,5 +1,6 @@
 #include "lockstep/state/grad_reducer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -45,7 +46,7 @@ void GradReducer::add(int unit, std::span<const Tensor> grads, size_t micro_batc
   if (planned.uses > 1 && store_.unit(unit).views.size() == 1) {
     add_tied(unit, slices, micro_batch);
   } else {
-    reduce(unit, slices, store_.plan().options.reduced());
+    reduce(unit, slices, store_.plan().reduced(planned));
   }
 }
 
@@ -55,8 +56,19 @@ std::vector<GradReducer::Slice> GradReducer::slices_of(int unit, std::span<const
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     const Tensor here = move_to(grads[i].contiguous(), store_.devices().at(planned.device));  // of a tied reader
-    slices.push_back({planned.params[i].offset, here.view({-1})});
-    look_at(unit, i, slices.back().flat);
+    const Tensor flat = here.view({-1});
+    look_at(unit, i, flat);
+    const auto& sources = planned.params[i].spec.sources;
+    if (std::ranges::all_of(sources, &ParamSource::learns)) {
+      slices.push_back({planned.params[i].offset, flat});
+      continue;
+    }
+    int64_t begin = 0;
+    for (const auto& source : sources) {  // zeros of a part that does not learn
+      const int64_t numel = numel_of(source.shape);
+      if (source.learns) slices.push_back({planned.params[i].offset + begin, flat.narrow(0, begin, numel)});
+      begin += numel;
+    }
   }
   return slices;
 }

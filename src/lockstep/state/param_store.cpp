@@ -12,6 +12,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/make.h"
 
@@ -57,7 +58,7 @@ ParamStore::ParamStore(const Plan& plan, int rank, Devices devices)
       auto& views = unit(index).views;
       if (std::any_of(views.begin(), views.end(), [&](const auto& view) { return view.device == step.device; }))
         continue;
-      views.push_back(make_view(planned, step.device, pool(step.device).hollow(planned.padded, plan.options.compute)));
+      views.push_back(make_view(planned, step.device, pool(step.device).hollow(planned.padded, planned.dtype)));
     }
   }
 }
@@ -78,13 +79,12 @@ UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& fu
 void ParamStore::build_unit(int index) {
   const Unit& planned = plan_.units[static_cast<size_t>(index)];
   UnitState& state = unit(index);
-  const Dtype compute = plan_.options.compute;
   state.owned = {rank_ * planned.shard, (rank_ + 1) * planned.shard};
   state.optimised = plan_.options.zero.shards_optimizer() ? state.owned : Range{0, planned.padded};
   const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
-  state.kept = home.take(plan_.gathers() ? planned.shard : planned.padded, compute, MemoryUse::kParams);
+  state.kept = home.take(plan_.gathers() ? planned.shard : planned.padded, planned.dtype, MemoryUse::kParams);
   state.shard = plan_.gathers() ? state.kept : slice(state.kept, state.owned);
-  const Tensor full = plan_.leases() ? pool(planned.device).hollow(planned.padded, compute) : state.kept;
+  const Tensor full = plan_.leases() ? pool(planned.device).hollow(planned.padded, planned.dtype) : state.kept;
   state.views.push_back(make_view(planned, planned.device, full));
   if (planned.trainable) build_optimizer(index);
 }
@@ -99,7 +99,7 @@ void ParamStore::build_optimizer(int index) {
                         .range = {state.optimised.begin + piece.begin, state.optimised.begin + piece.end}};
     const BufferPool there = pool(piece.device);
     const int64_t numel = made.range.size();
-    const bool in_place = plan_.options.compute == Dtype::kF32 && devices_.at(piece.device) == devices_.at(kept_on);
+    const bool in_place = planned.dtype == Dtype::kF32 && devices_.at(piece.device) == devices_.at(kept_on);
     made.master = in_place ? slice(state.kept, shifted(made.range, -kept_begin))
                            : there.take(numel, Dtype::kF32, MemoryUse::kOptimizer);
     made.exp_avg = there.take_zeros(numel, Dtype::kF32, MemoryUse::kOptimizer);
@@ -109,14 +109,19 @@ void ParamStore::build_optimizer(int index) {
   state.grad = pool(planned.device).take_zeros(planned.shard, Dtype::kF32, MemoryUse::kGradients);
 }
 
-void ParamStore::load(const Weights& weights, const KeyMap& keys) {
+void ParamStore::load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters) {
   fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
-    keys.read_flat(weights, source, begin, out);
+    if (adapters != nullptr) {
+      adapters->read_flat(source, begin, out, weights, keys);
+    } else {
+      keys.read_flat(weights, source, begin, out);
+    }
     if (all_finite(out)) return;
-    const std::string key = keys.on_disk(source.key).name;
+    const auto adapters_file = adapters == nullptr ? std::nullopt : adapters->file_of(source);
+    const std::string key = adapters_file ? source.key : keys.on_disk(source.key).name;
+    const auto file = adapters_file ? *adapters_file : weights.dir() / weights.file_of(key);
     throw UserError(ExitCode::kNumerics,
-                    fmt::format("{}: found NaN or infinity in {}, expected numbers", key,
-                                (weights.dir() / weights.file_of(key)).string()),
+                    fmt::format("{}: found NaN or infinity in {}, expected numbers", key, file.string()),
                     "the run that saved it had diverged, or the file is damaged: take an earlier checkpoint");
   });
 }
@@ -169,7 +174,7 @@ void ParamStore::publish(Communicator& comm, int index, std::deque<Pending>& pen
     return;
   const UnitState& state = unit(index);
   if (plan_.options.placement.offload_params) {  // the wires are the device's
-    const Tensor whole = pool(planned.device).take(planned.padded, plan_.options.compute, MemoryUse::kGathered);
+    const Tensor whole = pool(planned.device).take(planned.padded, planned.dtype, MemoryUse::kGathered);
     const Tensor mine = slice(whole, state.owned).copy_(state.shard);
     comm.all_gather(whole, mine, planned.name + " publish").wait();
     state.kept.copy_(whole);
@@ -209,23 +214,32 @@ Tensor ParamStore::masters_of(int index) const {
   return whole;
 }
 
+void ParamStore::visit_whole(Communicator& comm, int root, int index, Dtype dtype, const Visitor& visit) {
+  const Unit& planned = plan_.units[static_cast<size_t>(index)];
+  memory_stands_at(MemoryPhase::kSave, planned.name);
+  const OnDevice scope(devices_.at(planned.device));
+  const UsedFor use(MemoryUse::kGathered);
+  // Masters only where they say more than the weights do.
+  const bool from_master = planned.trainable && dtype == Dtype::kF32 && planned.dtype != Dtype::kF32;
+  const Tensor mine = from_master ? masters_of(index) : unit(index).kept;
+  Tensor whole = mine;
+  if (mine.numel() < planned.padded) {
+    whole = pool(planned.device).take(planned.padded, dtype_of(mine), MemoryUse::kGathered);
+    comm.all_gather(whole, move_to(mine, devices_.at(planned.device)), planned.name + " export").wait();
+  }
+  if (comm.rank() == root) visit_unit(index, whole, dtype, visit);
+}
+
 void ParamStore::visit_full(Communicator& comm, int root, Dtype dtype, const Visitor& visit) {
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < num_units(); ++i) visit_whole(comm, root, i, dtype, visit);
+}
+
+void ParamStore::visit_trained(Communicator& comm, int root, const Visitor& visit) {
   const at::NoGradGuard no_grad;
   for (int i = 0; i < num_units(); ++i) {
     const Unit& planned = plan_.units[static_cast<size_t>(i)];
-    const UnitState& state = unit(i);
-    memory_stands_at(MemoryPhase::kSave, planned.name);
-    const OnDevice scope(devices_.at(planned.device));
-    const UsedFor use(MemoryUse::kGathered);
-    // Masters only where they say more than the weights do.
-    const bool from_master = planned.trainable && dtype == Dtype::kF32 && plan_.options.compute != Dtype::kF32;
-    const Tensor mine = from_master ? masters_of(i) : state.kept;
-    Tensor whole = mine;
-    if (mine.numel() < planned.padded) {
-      whole = pool(planned.device).take(planned.padded, dtype_of(mine), MemoryUse::kGathered);
-      comm.all_gather(whole, move_to(mine, devices_.at(planned.device)), planned.name + " export").wait();
-    }
-    if (comm.rank() == root) visit_unit(i, whole, dtype, visit);
+    if (planned.trainable) visit_whole(comm, root, i, planned.dtype, visit);
   }
 }
 

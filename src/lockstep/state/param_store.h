@@ -18,6 +18,7 @@
 
 namespace lockstep {
 
+class AdapterValues;
 class Communicator;
 class KeyMap;
 class Pending;
@@ -63,8 +64,9 @@ class ParamStore {
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  /// Reads this rank's slices (all elements below ZeRO-3) of every unit. Throws UserError(kCheckpoint).
-  void load(const Weights& weights, const KeyMap& keys);
+  /// Reads this rank's slices (all elements below ZeRO-3) of every unit; those of adapters, and what is trained beside
+  /// them, of `adapters`. Throws UserError(kCheckpoint).
+  void load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters = nullptr);
   /// Fills from a function of (canonical key, first element, out f32): tests and random starts.
   void fill(const std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>& values);
 
@@ -89,6 +91,8 @@ class ParamStore {
   /// Visits every checkpoint tensor of the model as f32 (masters where there are any) or compute dtype, whole, on rank
   /// `root` only; others take part in the gathers. Order: units, params, sources. Collective.
   void visit_full(Communicator& comm, int root, Dtype dtype, const Visitor& visit);
+  /// The same for trained units alone, each in its own dtype.
+  void visit_trained(Communicator& comm, int root, const Visitor& visit);
   /// The same for the gradients (f32) of trained units; a unit untouched in this step gives zeros. Collective.
   void visit_gradients(Communicator& comm, int root, const Visitor& visit);
 
@@ -97,6 +101,7 @@ class ParamStore {
   void build_optimizer(int index);
   UnitView make_view(const Unit& planned, int device, const Tensor& full) const;
   Tensor masters_of(int index) const;
+  void visit_whole(Communicator& comm, int root, int index, Dtype dtype, const Visitor& visit);
   void visit_unit(int index, const Tensor& flat, Dtype dtype, const Visitor& visit) const;
 
   const Plan& plan_;

@@ -40,16 +40,15 @@ void ShardedAdamW::update_piece(const Unit& planned, const OptimizerState& piece
   std::optional<Tensor> scale;
   if (update.divisor != 1.0) scale = full({}, update.divisor, Dtype::kF32, device);
   const Tensor count = full({}, static_cast<double>(update.updates), Dtype::kF32, device);
-  const auto update_range = [&](Range range, double weight_decay) {
-    const Range mine = shifted(intersect(range, piece.range), -piece.range.begin);
-    if (mine.empty() || grad.is_meta()) return;
+  for (const auto& range : planned.updates) {
+    const Range mine = shifted(intersect({range.begin, range.end}, piece.range), -piece.range.begin);
+    if (mine.empty() || grad.is_meta()) continue;
     const auto part = [&](const Tensor& t) { return std::vector<Tensor>{t.narrow(0, mine.begin, mine.size())}; };
     at::_fused_adamw_(part(piece.master), part(grad), part(piece.exp_avg), part(piece.exp_avg_sq), {}, {count},
-                      update.learning_rate, options_.beta1, options_.beta2, weight_decay, options_.epsilon,
-                      /*amsgrad=*/false, /*maximize=*/false, scale);
-  };
-  update_range({0, planned.decay_numel}, options_.weight_decay);
-  update_range({planned.decay_numel, planned.padded}, 0.0);
+                      update.learning_rate * range.rate, options_.beta1, options_.beta2,
+                      range.decays ? options_.weight_decay : 0.0, options_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false, scale);
+  }
 }
 
 void ShardedAdamW::step(double learning_rate, double divisor) {

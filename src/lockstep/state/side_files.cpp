@@ -124,11 +124,11 @@ std::string large_side_files(const SideFiles& files) {
                      format_bytes(most->second), most->first, kNotTheModels);
 }
 
-void write_side_files(const SideFiles& files, Dtype dtype, const fs::path& dir) {
+void write_side_files(const SideFiles& files, std::optional<Dtype> dtype, const fs::path& dir) {
   for (const auto& file : files) {
     make_folders((dir / file.name).parent_path());
-    if (file.name == "config.json") {
-      write_text(dir / file.name, config_text(std::string(text_of(file)), dtype));
+    if (file.name == "config.json" && dtype) {
+      write_text(dir / file.name, config_text(std::string(text_of(file)), *dtype));
       continue;
     }
     write_text(dir / file.name, text_of(file));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -29,7 +30,7 @@ int64_t side_file_bytes(const SideFiles& files);
 /// again: how much, how many, and the file or subfolder with the most.
 std::string large_side_files(const SideFiles& files);
 
-/// Writes side files; config.json gets the dtype of the weights, under the key that it uses.
-void write_side_files(const SideFiles& files, Dtype dtype, const std::filesystem::path& dir);
+/// Writes side files; config.json gets the dtype of the weights, under the key that it uses, where one is given.
+void write_side_files(const SideFiles& files, std::optional<Dtype> dtype, const std::filesystem::path& dir);
 
 }  // namespace lockstep

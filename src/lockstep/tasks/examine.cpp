@@ -113,7 +113,7 @@ void Examiner::look_at_versions() {
 }
 
 CheckResult Examiner::look_at_plan(const CheckpointParts& parts) {
-  folder_.emplace(run_.place(), run_.without);
+  folder_.emplace(run_.place(), run_.without, run_.audio_output);
   options_.job.components.check_against(folder_->model);
   PlanOptions options = options_.job.plan_options(world_.size, run_.dtype.value_or(folder_->dtype_of_config()));
   options.training = !options_.inference;
@@ -130,7 +130,7 @@ CheckResult Examiner::look_at_plan(const CheckpointParts& parts) {
 
 void Examiner::look_at_model() {
   if (run_.model.empty()) return;
-  const CheckpointParts parts = examine_checkpoint(run_.place(), run_.without, report_);
+  const CheckpointParts parts = examine_checkpoint(run_.place(), run_.without, run_.audio_output, report_);
   checkpoint_files_ = parts.files();
   if (parts.whole()) report_.run("plan", "plan", [&] { return CheckResults{look_at_plan(parts)}; });
 }

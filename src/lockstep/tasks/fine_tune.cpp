@@ -44,7 +44,7 @@ FineTuned FineTuneRun::run() {
     open_rows();
     check_resumed();
     RunOptions run = options_.run;
-    if (!folder_.checkpoint.empty()) run.model = folder_.checkpoint;
+    if (!folder_.checkpoint.empty()) resume_from(run);
     session_ = std::make_unique<Session>(job_, run);
     decide();
     predict();
@@ -55,7 +55,7 @@ FineTuned FineTuneRun::run() {
     check_machine();
     job_.control().recorder().set_post_mortem_dir(std::filesystem::absolute(folder_.dir).string());
     const ProcessMemory idle = read_memory();
-    session_->load();
+    session_->load(options_.rows.seed);
     make_trainer();
     meter_.emplace(job_, session_->store().devices(), idle.resident_bytes - idle.file_bytes, forecast_.account());
     announce();
@@ -63,6 +63,15 @@ FineTuned FineTuneRun::run() {
   } catch (const Error& error) {
     tell_failure(error);
     throw;
+  }
+}
+
+/// The weights of a checkpoint: of the whole model, or of adapters over the one that was asked for.
+void FineTuneRun::resume_from(RunOptions& run) const {
+  if (is_adapter_folder(folder_.checkpoint)) {
+    run.adapters = {folder_.checkpoint};
+  } else {
+    run.model = folder_.checkpoint;
   }
 }
 
@@ -74,9 +83,26 @@ void FineTuneRun::decide() {
     options_.components.check_against(session_->model());
     wanted = options_.plan_options(job_.world.size, session_->dtype());
     options_.rows.speaks = session_->model().speech && !wanted.frozen.contains(Component::kTalker);
+    wanted.adapters = adapters();
     if (job_.reports()) rows = planned_rows().step(planned_.batch, planned_.accumulation);
   });
   session_->decide(wanted, rows);
+}
+
+/// Those of a folder, or fresh ones; null: every weight is trained.
+std::shared_ptr<const AdapterLayout> FineTuneRun::adapters() {
+  Session& s = *session_;
+  if (!options_.tuner.adapts() && s.adapters()) {
+    throw usage_error(
+        "--adapters beside --tuner_type full: which of both is to be trained?",
+        "--tuner_type lora goes on with the adapter; `lockstep export --merge_lora true` puts it into the model");
+  }
+  if (options_.tuner.adapts()) {
+    const double rate = options_.train.learning_rate;
+    s.adapt(s.adapters() ? continued_adapters(options_.tuner, options_.components, rate, s.model(), *s.adapters())
+                         : fresh_adapters(options_.tuner, options_.components, rate, s.model(), s.naming()));
+  }
+  return s.adapters();
 }
 
 /// A slip in a program's name must not show at the first evaluation.
@@ -149,6 +175,7 @@ void FineTuneRun::tell_rows() {
         "change of that may change how answers sound: --train llm,talker learns both, ENABLE_AUDIO_OUTPUT=0 leaves it "
         "out");
   }
+  if (session_->adapters()) notice(describe_adapters(session_->model(), *session_->adapters()));
   for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
     if (rows == nullptr) continue;
     const std::string media = rows_with_media(job_, session_->model(), *rows);
@@ -267,6 +294,7 @@ void FineTuneRun::announce() {
     own_folder();
     for (const auto& path : folder_.overwritten) fs::remove_all(path);
     args_kept_ = with_rendering(options_.args_json, session_->rendering());
+    if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.model);
     write_text(folder_.dir / "args.json", args_kept_);
     const std::string plan_json = whole_plan().dump(1);
     write_text(folder_.dir / "plan.json", plan_json);
@@ -297,7 +325,9 @@ void FineTuneRun::announce() {
 }
 
 CheckpointSaved FineTuneRun::save(const TrainerState& state) {
-  return save_checkpoint({*source_, side_files_, args_kept_, session_->store(), state},
+  std::optional<AdapterFiles> adapters;
+  if (session_->adapters()) adapters.emplace(session_->adapter_files());
+  return save_checkpoint({*source_, side_files_, args_kept_, session_->store(), state, adapters ? &*adapters : nullptr},
                          {.output_dir = folder_.dir,
                           .save_only_model = options_.save_only_model,
                           .save_total_limit = options_.save_total_limit},
@@ -321,7 +351,8 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
       ended.next_command = options_.resume_command(outcome.last_checkpoint);
     }
   } else if (!outcome.last_checkpoint.empty()) {
-    ended.next_command = shell_command({"lockstep", "infer", "--model", outcome.last_checkpoint});
+    const char* const flag = session_->adapters() ? "--adapters" : "--model";
+    ended.next_command = shell_command({"lockstep", "infer", flag, outcome.last_checkpoint});
   }
   MemoryMeasured memory = meter_->measure(trainer_->largest_batch());
   memory.step = ended.step;

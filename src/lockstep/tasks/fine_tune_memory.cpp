@@ -117,6 +117,7 @@ void FineTuneRun::read_side_files() {
   std::string large;
   together(job_.control(), "reading the model's files", [&] {
     if (!job_.reports()) return;
+    if (session_->adapters()) return;  // they stay where they are
     side_files_ = session_->folder().side_files(saves_whole(*session_));
     if (options_.save_strategy != "no") large = large_side_files(side_files_);
   });
@@ -133,11 +134,10 @@ void FineTuneRun::check_machine() {
     if (!job_.on_cpu()) require_gpu_room(forecast_, gpu_memory);
     if (options_.save_strategy == "no") return;
     const Weights& weights = session_->weights();
-    const int64_t bytes =
-        checkpoint_bytes(session_->plan(),
-                         weights.total_bytes() - (saves_whole(*session_) ? 0 : weights.borrowed_bytes()),
-                         options_.save_only_model) +
-        side_file_bytes(side_files_);
+    const int64_t of_model = weights.total_bytes() - (saves_whole(*session_) ? 0 : weights.borrowed_bytes());
+    const int64_t saved = session_->adapters() ? session_->plan().num_trainable() * dtype_bytes(Dtype::kF32)
+                                               : of_model + side_file_bytes(side_files_);
+    const int64_t bytes = checkpoint_bytes(session_->plan(), saved, options_.save_only_model);
     const CheckResult disk = judge_disk(disk_facts(folder_.dir.string(), bytes));
     if (disk.level == Level::kFailure) {
       throw UserError(disk.code, "--output_dir: " + disk.text, disk.cure + "; --force true goes on all the same");

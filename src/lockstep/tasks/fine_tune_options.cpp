@@ -32,6 +32,7 @@ void FineTuneOptions::check() const {
   }
   run.placement.check();
   components.check_unbuilt(run.without);
+  tuner.check();
   (void)components.rate_ratios(train.learning_rate);
   (void)metric.chosen(predict_with_generate);
 }
@@ -58,6 +59,7 @@ std::string FineTuneOptions::fingerprint() const {
       {"when",
        {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
         eval_steps.value_or(0), train.save_at_end, train.eval_at_end}},
+      {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},
       {"answers", {predict_with_generate, max_new_tokens}}};
   return fmt::format("{:016x}", std::hash<std::string>()(all.dump()));

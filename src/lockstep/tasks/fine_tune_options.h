@@ -16,6 +16,7 @@
 #include "lockstep/session/run_options.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tasks/metric_options.h"
+#include "lockstep/tasks/tuner.h"
 #include "lockstep/train/train_options.h"
 
 namespace lockstep {
@@ -24,6 +25,7 @@ struct FineTuneOptions {
   RunOptions run;
   RowOptions rows;
   ComponentChoice components;
+  TunerOptions tuner;
   std::vector<std::string> dataset, val_dataset;  // JSONL or JSON files; file#N takes N rows
   double split_dataset_ratio = 0;                 // part of `dataset` kept for evaluation
   std::optional<uint64_t> data_seed;              // of the order of rows; nullopt: rows.seed

@@ -42,6 +42,8 @@ class FineTuneRun {
   void own_folder();
   void open_rows();
   void check_resumed();
+  void resume_from(RunOptions& run) const;
+  std::shared_ptr<const AdapterLayout> adapters();
   void decide();
   void tell_rows();
   const RehearsedRows& planned_rows();

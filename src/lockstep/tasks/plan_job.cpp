@@ -14,6 +14,7 @@
 #include "lockstep/session/launch.h"
 #include "lockstep/session/placement.h"
 #include "lockstep/session/room.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/watch/plan_page.h"
 
 namespace lockstep {
@@ -102,6 +103,18 @@ int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
       .batch;
 }
 
+/// Those of a folder, or fresh ones. No weights are there that say how the folder calls its modules.
+std::shared_ptr<const AdapterLayout> adapters_of(const FineTuneOptions& sft, const Model& model) {
+  const Dialect naming = naming_of_adapters(model, "");
+  if (!sft.run.adapters.empty()) {
+    return std::make_shared<const AdapterLayout>(
+        AdapterFolder::open(sft.run.adapters.front()).match(model, naming).layout);
+  }
+  if (!sft.tuner.adapts()) return nullptr;
+  return std::make_shared<const AdapterLayout>(
+      fresh_adapters(sft.tuner, sft.components, sft.train.learning_rate, model, naming));
+}
+
 /// The tables say what can be computed; whether this machine has the room is another question.
 std::string said_of_machine(const JobPlanOptions& options, const Job& job, const MemoryForecast& memory) {
   if (!job.on_cpu()) {
@@ -151,6 +164,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   out.world = job.world.size;
   PlanOptions wanted = sft.plan_options(out.world, sft.run.dtype.value_or(out.folder.dtype_of_config()));
   wanted.training = !options.inference;
+  wanted.adapters = adapters_of(sft, model);
   const RehearsedRows rows = rows_of(sft, out.folder, out.world);
   out.rows = rows.source();
   use_threads(job, env);

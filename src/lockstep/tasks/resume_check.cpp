@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/model/fingerprint.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/checkpoint.h"
 #include "lockstep/zoo/registry.h"
 
@@ -21,7 +23,24 @@ Json comparable(Json config) {
   return config;
 }
 
+constexpr const char* kBase = "base_fingerprint";
+
+/// Its tensors find their modules in any base of the same sizes.
+void check_same_base(const ResumeRequest& request) {
+  const fs::path path = request.checkpoint / "args.json";
+  if (!fs::exists(path)) return;
+  const Json args = read_json(path);
+  if (!args.is_object() || !args.contains(kBase)) return;
+  const std::string now = model_fingerprint(request.model);
+  if (args.at(kBase) == now) return;
+  throw usage_error(
+      fmt::format("{} is of another base than --model {}: {} there, {} here", request.checkpoint.string(),
+                  request.model.string(), args.at(kBase).dump(), now),
+      "give the --model that the run began with, or take the adapter with --adapters to begin afresh on this one");
+}
+
 void check_same_model(const ResumeRequest& request) {
+  if (is_adapter_folder(request.checkpoint)) return check_same_base(request);
   const fs::path theirs = request.model / "config.json", ours = request.checkpoint / "config.json";
   std::error_code ignored;
   if (!fs::exists(theirs) || fs::equivalent(request.model, request.checkpoint, ignored)) return;
@@ -71,6 +90,13 @@ TrainerState check_resume(const ResumeRequest& request) {
         "others, take the checkpoint as --model");
   }
   return state;
+}
+
+std::string with_base(const std::string& args_json, const fs::path& model) {
+  Json args = parse_json_or_discard(args_json);
+  if (!args.is_object()) return args_json;
+  args[kBase] = model_fingerprint(model);
+  return args.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string resume_changes(const TrainerState& before, const TrainerState& now) {

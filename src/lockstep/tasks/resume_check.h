@@ -24,6 +24,9 @@ struct ResumeRequest {
 /// UserError(kData) for other rows, naming both values: rows of the epoch would be lost and others repeated.
 TrainerState check_resume(const ResumeRequest& request);
 
+/// args.json as a checkpoint of adapters keeps it: with what tells their base from another. Text that is no JSON object stays.
+std::string with_base(const std::string& args_json, const std::filesystem::path& model);
+
 /// In words, of a run that goes on with `now` where `before` stood; "": nothing that matters is other.
 std::string resume_changes(const TrainerState& before, const TrainerState& now);
 

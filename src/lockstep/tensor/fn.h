@@ -20,6 +20,25 @@ namespace lockstep::fn {
 Tensor linear(const Tensor& x, const Tensor& w);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b);
 
+/// Where a low-rank product goes: columns [first, first + count) of an output get scale * h_r * B^T, B [count, rank] from
+/// element `begin` of a flat tensor of several. Ranks of parts stand behind one another in h.
+struct LowRankPart {
+  int64_t first = 0, count = 0, rank = 0, begin = 0;
+  double scale = 1;
+};
+/// y[.., out] += what the parts make of h = x[.., in] * a[R, in]^T, R the sum of their ranks; b flat. y is written where it
+/// stands: nobody else may need it. a and b may be of another dtype than x, in which everything is computed.
+Tensor add_low_rank(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
+                    const std::vector<LowRankPart>& parts);
+/// Norms (f32) of the rows of w [out, in] + what the parts add to it, of the rows that are in a part, part after part; no
+/// gradient.
+Tensor low_rank_row_norms(const Tensor& w, const Tensor& a, const Tensor& b, const std::vector<LowRankPart>& parts);
+
+/// x[.., I] with each number zero with probability `p`, all others scaled by 1 / (1 - p). Which are is decided by `keys`
+/// and where a number stands: x's numbers are cut evenly among the keys (a row of the batch each). The same bits on
+/// every device, at any time.
+Tensor dropout(const Tensor& x, double p, const std::vector<uint64_t>& keys);
+
 /// Root mean square norm over the last dim, statistics in float32. Source: transformers Qwen2RMSNorm.
 Tensor rms_norm(const Tensor& x, const Tensor& w, double eps);
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps);
@@ -79,18 +98,24 @@ Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows);
 /// so that gradient is zero in mathematics; in floating point it is noise, which Adam would turn into whole steps.
 Tensor constant_key_bias(const Tensor& qkv_bias);
 
+/// What is added to logits: h [R,r] * b[V,r]^T.
+struct LowRankLogits {
+  const Tensor &h, &b;
+};
 /// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever
 /// holding R*V logits: `chunk` rows at a time. Returns {loss f32 scalar, number of argmax hits i64 scalar}.
-/// Differentiable in hidden and w; the gradients are made in the forward pass, when wanted. Source: same mathematics as
+/// Differentiable in hidden, w and what is added; the gradients are made in the forward pass, when wanted. Source: same mathematics as
 /// torch cross_entropy in float32.
 std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,
-                                                double weight, int64_t chunk);
+                                                double weight, int64_t chunk,
+                                                const std::optional<LowRankLogits>& low = std::nullopt);
 
 /// hidden[B*T rows] with rows `index` replaced by `media` rows; differentiable in both. hidden [B,T,D], media [.., D],
 /// index [M].
 Tensor scatter_rows(const Tensor& hidden, const Tensor& media, const Tensor& index);
 
-/// Non-overlapping patches: pixels [N,3,h,w] convolved with w [D,3,P,P] (+ b) at stride P -> [N, patches, D].
-Tensor patch_embed(const Tensor& pixels, const Tensor& w, const Tensor* b);
+/// Non-overlapping patches: pixels [N,C,h,w] -> [N, patches, C*P*P]. Times a flattened kernel [D,C,P,P] it is a
+/// convolution at stride P.
+Tensor patches_of(const Tensor& pixels, int64_t patch);
 
 }  // namespace lockstep::fn

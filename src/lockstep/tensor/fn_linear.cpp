@@ -18,18 +18,14 @@ Tensor scatter_rows(const Tensor& hidden, const Tensor& media, const Tensor& ind
   return hidden.reshape({-1, dim}).index_copy(0, index, rows).view(hidden.sizes());
 }
 
-Tensor patch_embed(const Tensor& pixels, const Tensor& w, const Tensor* b) {
-  const int64_t dim = w.size(0);
-  const int64_t channels = w.size(1);
-  const int64_t patch = w.size(2);
+Tensor patches_of(const Tensor& pixels, int64_t patch) {
+  const int64_t channels = pixels.size(1);
   const int64_t high = pixels.size(2) / patch;
   const int64_t wide = pixels.size(3) / patch;
   const Tensor whole = pixels.narrow(2, 0, high * patch).narrow(3, 0, wide * patch);  // a remainder is not looked at
-  const Tensor patches = whole.reshape({-1, channels, high, patch, wide, patch})
-                             .permute({0, 2, 4, 1, 3, 5})
-                             .reshape({pixels.size(0), high * wide, channels * patch * patch});
-  const Tensor flat = w.reshape({dim, channels * patch * patch});
-  return b == nullptr ? fn::linear(patches, flat) : fn::linear(patches, flat, *b);
+  return whole.reshape({-1, channels, high, patch, wide, patch})
+      .permute({0, 2, 4, 1, 3, 5})
+      .reshape({pixels.size(0), high * wide, channels * patch * patch});
 }
 
 }  // namespace lockstep::fn

@@ -1,4 +1,5 @@
 // Cross entropy without whole logits. R rows, D model, V vocab, C rows of a chunk.
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -72,50 +73,67 @@ Tensor rows_that_count(const Tensor& targets_R) {
   return at::cat({kept, ignored.narrow(0, 0, wanted - kept.size(0))});
 }
 
+struct Wanted {
+  bool hidden, w, low;
+};
+
 class CrossEntropy final : public Function<CrossEntropy> {
  public:
-  static Tensors forward(AutogradContext* ctx, const Tensor& hidden_RD, const Tensor& w_VD, const Tensor& targets_R,
-                         double weight, int64_t chunk, bool want_hidden, bool want_w) {
+  static Tensors forward(AutogradContext* ctx, const Tensor& hidden_RD, const Tensor& w_VD,
+                         const std::optional<Tensor>& low, const std::optional<Tensor>& b, const Tensor& targets_R,
+                         double weight, int64_t chunk, Wanted want) {
+    const Tensor low_Rr = low.value_or(Tensor()), b_Vr = b.value_or(Tensor());
     const Tensor kept = on_cpu(hidden_RD) ? rows_that_count(targets_R) : Tensor();
-    const Tensor x_RD = kept.defined() ? hidden_RD.index_select(0, kept) : hidden_RD;
-    const Tensor labels_R = kept.defined() ? targets_R.index_select(0, kept) : targets_R;
+    const auto chosen = [&](const Tensor& rows) { return kept.defined() ? rows.index_select(0, kept) : rows; };
+    const Tensor x_RD = chosen(hidden_RD), labels_R = chosen(targets_R);
+    const Tensor l_Rr = low_Rr.defined() ? chosen(low_Rr) : Tensor();
     const int64_t rows = x_RD.size(0), vocab = w_VD.size(0);
-    const bool grads = want_hidden || want_w;
+    const bool grads = want.hidden || want.w || want.low;
     Tensor loss = at::zeros({}, x_RD.options().dtype(at::kDouble));
     Tensor hits = at::zeros({}, x_RD.options().dtype(at::kLong));
-    Tensor dx_RD = want_hidden ? at::empty_like(x_RD) : Tensor();
-    Tensor dw_VD;
+    Tensor dx_RD = want.hidden ? at::empty_like(x_RD) : Tensor(), dl_Rr = want.low ? at::empty_like(l_Rr) : Tensor();
+    Tensor dw_VD, db_Vr;
     const UsedFor chunk_memory(MemoryUse::kLogits);
     const Tensor buffer_CV = at::empty({std::min(rows, chunk), vocab}, x_RD.options());
     for (int64_t begin = 0; begin < rows; begin += chunk) {
       const int64_t size = std::min(chunk, rows - begin);
-      const Tensor x_CD = x_RD.narrow(0, begin, size);
+      const auto here = [&](const Tensor& all) { return all.narrow(0, begin, size); };
+      const Tensor x_CD = here(x_RD);
       Tensor logits_CV = buffer_CV.narrow(0, 0, size);
       product_into(logits_CV, x_CD, w_VD.t());
-      const Tensor labels_C = labels_R.narrow(0, begin, size);
-      const auto sums = has_kernels(x_RD) ? fused_chunk(logits_CV, labels_C, weight, grads)
-                                          : composed_chunk(logits_CV, labels_C, weight, grads);
+      if (l_Rr.defined()) logits_CV.add_(product(here(l_Rr), b_Vr.t()));
+      const auto sums = has_kernels(x_RD) ? fused_chunk(logits_CV, here(labels_R), weight, grads)
+                                          : composed_chunk(logits_CV, here(labels_R), weight, grads);
       loss.add_(sums.loss);
       hits.add_(sums.hits);
-      if (want_hidden) dx_RD.narrow(0, begin, size).copy_(product(logits_CV, w_VD));
-      if (want_w) add_product(dw_VD, logits_CV, x_CD, rows > chunk);
+      if (want.hidden) here(dx_RD).copy_(product(logits_CV, w_VD));
+      if (want.w) add_product(dw_VD, logits_CV, x_CD, rows > chunk);
+      if (!want.low) continue;
+      here(dl_Rr).copy_(product(logits_CV, b_Vr));
+      add_product(db_Vr, logits_CV, here(l_Rr), rows > chunk);
     }
     const UsedFor gradient_memory(MemoryUse::kGradients);
-    if (want_w && !dw_VD.defined()) dw_VD = at::zeros_like(w_VD);
+    const auto finished = [](bool wanted, const Tensor& made, const Tensor& like) {
+      if (!wanted) return Tensor();
+      return made.defined() ? made.to(like.scalar_type()) : at::zeros_like(like);
+    };
     ctx->saved_data["dx"] = scattered(dx_RD, kept, hidden_RD);
-    ctx->saved_data["dw"] = want_w ? dw_VD.to(w_VD.scalar_type()) : Tensor();
+    ctx->saved_data["dw"] = finished(want.w, dw_VD, w_VD);
+    ctx->saved_data["dl"] = scattered(dl_Rr, kept, low_Rr);
+    ctx->saved_data["db"] = finished(want.low, db_Vr, b_Vr);
     return {loss.mul(weight).to(at::kFloat), hits};
   }
 
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
-    const Tensor dx = ctx->saved_data["dx"].toTensor(), dw = ctx->saved_data["dw"].toTensor();
+    const auto made = [&](const char* name) { return ctx->saved_data[name].toTensor(); };
+    const Tensor dx = made("dx"), dw = made("dw"), dl = made("dl"), db = made("db");
     ctx->saved_data.clear();
     const bool whole = grads[0].is_meta() ||
                        (grads[0].is_cpu() && grads[0].item<float>() == 1.0F);  // the usual root: nothing to multiply
-    const auto times = [&](const Tensor& made) {
-      return whole || !made.defined() ? made : made.mul(grads[0]).to(made.scalar_type());
+    const auto times = [&](const Tensor& grad) {
+      return whole || !grad.defined() ? grad : grad.mul(grads[0]).to(grad.scalar_type());
     };
-    return {times(dx), times(dw), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {times(dx), times(dw), times(dl), times(db), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 
  private:
@@ -139,10 +157,14 @@ class CrossEntropy final : public Function<CrossEntropy> {
 }  // namespace
 
 std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,
-                                                double weight, int64_t chunk) {
-  const bool recording = at::GradMode::is_enabled();
-  const auto made = CrossEntropy::apply(hidden.contiguous(), w, targets.contiguous(), weight, chunk,
-                                        recording && hidden.requires_grad(), recording && w.requires_grad());
+                                                double weight, int64_t chunk, const std::optional<LowRankLogits>& low) {
+  const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& x) {
+    return recording && x.requires_grad();
+  };
+  std::optional<Tensor> h, b;
+  if (low) h = low->h, b = low->b;
+  const Wanted want{.hidden = wanted(hidden), .w = wanted(w), .low = low && (wanted(low->h) || wanted(low->b))};
+  const auto made = CrossEntropy::apply(hidden.contiguous(), w, h, b, targets.contiguous(), weight, chunk, want);
   return {made[0], made[1].detach()};
 }
 

@@ -147,10 +147,10 @@ TEST(ScatterRows, ReplacesRowsAndSplitsTheGradient) {
   EXPECT_TRUE(results[2][1].equal(random({2, 3, 4}, 99, at::kBFloat16).to(at::kFloat).view({6, 4})[4]));
 }
 
-TEST(PatchEmbed, EqualsAConvolutionAndLeavesTheRemainderOut) {
+TEST(PatchesOf, TimesAKernelEqualAConvolutionAndLeaveTheRemainderOut) {
   const Tensor pixels = random({2, 3, 11, 8}, 1), w = random({5, 3, 4, 4}, 2), b = random({5}, 3);
   const Tensor wanted = at::conv2d(pixels, w, b, 4).flatten(2).transpose(1, 2);
-  EXPECT_LE(max_difference(fn::patch_embed(pixels, w, &b), wanted), 1e-5);
+  EXPECT_LE(max_difference(fn::linear(fn::patches_of(pixels, 4), w.flatten(1), b), wanted), 1e-5);
 }
 
 TEST(FillNormal, GivesTheSameValuesForSeedAndNameAlone) {

@@ -107,4 +107,14 @@ void fill_normal(const Tensor& tensor, double std, uint64_t seed, const std::str
   tensor.copy_(values.view(tensor.sizes()));
 }
 
+void fill_uniform(const Tensor& tensor, double bound, uint64_t seed, const std::string& name) {
+  const uint64_t stream = stream_of(seed, name);
+  Tensor values = empty({tensor.numel()}, Dtype::kF32);
+  auto* out = values.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    out[i] = static_cast<float>(bound * (2.0 * unit(mix(stream + static_cast<uint64_t>(i))) - 1.0));
+  }
+  tensor.copy_(values.view(tensor.sizes()));
+}
+
 }  // namespace lockstep

@@ -160,22 +160,42 @@ bool has_contiguous_side(const Tensor& x) { return x.stride(0) == 1 || x.stride(
 
 }  // namespace
 
-bool packs_product(const Tensor& x, const ProductSize& size) {
+namespace {
+
+bool packs(const Tensor& x) {
   if (x.scalar_type() != at::kFloat || !on_cpu(x)) return false;
   static const bool quicker = kernels::instruction_set() == "AVX-512" && !is_intel();
-  return PackedProducts::made(quicker) && std::min({size.rows, size.depth, size.columns}) >= kLeast;
+  return PackedProducts::made(quicker);
 }
 
-void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  if (!has_contiguous_side(a)) return multiply_packed(out, a.contiguous(), b, bias);
-  if (!has_contiguous_side(b)) return multiply_packed(out, a, b.contiguous(), bias);
+void multiply_onto(const Tensor& out, const Tensor& a, const Tensor& b, bool add) {
+  if (!has_contiguous_side(a)) return multiply_onto(out, a.contiguous(), b, add);
+  if (!has_contiguous_side(b)) return multiply_onto(out, a, b.contiguous(), add);
   PackedProduct product(a.size(0), a.size(1), b.size(1));
   const int64_t floats =
       product.floats_of_a() + product.floats_of_b() + at::get_num_threads() * PackedProduct::kFloatsOfThread;
   const Tensor memory = at::empty({floats}, out.options());
   if (out.is_meta()) return;
-  if (bias.defined()) out.copy_(bias.expand(out.sizes()));
-  product.run(matrix_of(a), matrix_of(b), write_of<float>(out), out.stride(0), bias.defined(), write_of<float>(memory));
+  product.run(matrix_of(a), matrix_of(b), write_of<float>(out), out.stride(0), add, write_of<float>(memory));
 }
+
+}  // namespace
+
+bool packs_product(const Tensor& x, const ProductSize& size) {
+  return packs(x) && std::min({size.rows, size.depth, size.columns}) >= kLeast;
+}
+
+bool packs_narrow_product(const Tensor& x, const ProductSize& size) {
+  const int64_t least = std::min({size.rows, size.depth, size.columns});
+  const int64_t most = std::max({size.rows, size.depth, size.columns});
+  return packs(x) && least > 0 && size.rows * size.depth * size.columns / least / most >= kLeast;
+}
+
+void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  if (bias.defined() && !out.is_meta()) out.copy_(bias.expand(out.sizes()));
+  multiply_onto(out, a, b, bias.defined());
+}
+
+void add_packed(const Tensor& out, const Tensor& a, const Tensor& b) { multiply_onto(out, a, b, /*add=*/true); }
 
 }  // namespace lockstep::fn

@@ -24,8 +24,13 @@ struct ProductSize {
 /// Whether such a product of `x` is packed: float32 on (or rehearsed for) a CPU on which that is quicker, and large enough.
 bool packs_product(const Tensor& x, const ProductSize& size);
 
+/// The same of one that is narrow: a rank of an adapter is its smallest side, the others are large enough.
+bool packs_narrow_product(const Tensor& x, const ProductSize& size);
+
 /// out [M,N] = a [M,K] * b [K,N] (+ bias [N], where it is defined), all float32; the rows of out are contiguous.
 void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias);
+/// out += a * b, likewise.
+void add_packed(const Tensor& out, const Tensor& a, const Tensor& b);
 
 }  // namespace fn
 }  // namespace lockstep

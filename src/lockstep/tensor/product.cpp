@@ -125,11 +125,11 @@ class OwnLinear final : public Function<OwnLinear> {
     auto shape = x.sizes().vec();
     const Tensor x_RI = x.reshape({-1, shape.back()});
     shape.back() = w_OI.size(0);
-    const Tensor y_RO = at::empty({x_RI.size(0), shape.back()}, x.options());
-    multiply(y_RO, x_RI, w_OI.t(), b_O.value_or(Tensor()));
+    Tensor y = at::empty(shape, x.options());  // not a view: it may be added to where it stands
+    multiply(y.view({x_RI.size(0), shape.back()}), x_RI, w_OI.t(), b_O.value_or(Tensor()));
     ctx->save_for_backward({want_w ? x : Tensor(), want_x ? w_OI : Tensor()});  // what the other's gradient needs
     ctx->saved_data["want_b"] = want_b;
-    return y_RO.view(shape);
+    return y;
   }
 
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
@@ -166,6 +166,23 @@ Tensor product(const Tensor& a, const Tensor& b) {
   Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   multiply(out, a, b, {});
   return out;
+}
+
+Tensor narrow_product(const Tensor& a, const Tensor& b) {
+  if (!packs_narrow_product(a, {a.size(0), a.size(1), b.size(1)})) return product(a, b);
+  Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+  multiply_packed(out, a, b, {});
+  return out;
+}
+
+void add_narrow_product(const Tensor& to, const Tensor& a, const Tensor& b) {
+  if (widens(a)) {
+    to.add_(product(a, b));
+  } else if (packs_narrow_product(a, {a.size(0), a.size(1), b.size(1)})) {
+    add_packed(to, a, b);
+  } else {
+    to.addmm_(a, b);
+  }
 }
 
 Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {

@@ -1,5 +1,6 @@
 #include "lockstep/text/chat_template.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -35,15 +36,23 @@ Json with_reasoning_names(const Json& messages) {
   return out;
 }
 
-// A template as tokenizer_config.json and chat_template.json hold it: a text, or a list of named ones.
-std::optional<std::string> template_in(const std::filesystem::path& path) {
+// Where a folder without a file for the template alone may have it.
+constexpr std::array kFilesWithTemplate = {"chat_template.json", "tokenizer_config.json"};
+
+// Null where there is none.
+Json entry_in(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return {};
   const Json file = read_json(path);
-  const auto found = file.is_object() ? file.find("chat_template") : file.end();
-  if (found == file.end() || found->is_null()) return {};
-  if (found->is_string()) return found->get<std::string>();
-  const bool list = found->is_array();
-  for (const auto& [key, entry] : found->items()) {
+  return file.is_object() && file.contains("chat_template") ? file["chat_template"] : Json();
+}
+
+// A template as these files hold it: a text, or a list of named ones.
+std::optional<std::string> template_in(const std::filesystem::path& path) {
+  const Json found = entry_in(path);
+  if (found.is_null()) return {};
+  if (found.is_string()) return found.get<std::string>();
+  const bool list = found.is_array();
+  for (const auto& [key, entry] : found.items()) {
     const bool named = list && entry.is_object() && entry.contains("name") && entry["name"] == "default";
     if (named && entry.contains("template") && entry["template"].is_string())
       return entry["template"].get<std::string>();
@@ -76,7 +85,7 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
   const auto raw = dir / "chat_template.jinja";
   if (std::filesystem::exists(raw)) return ChatTemplate(read_text(raw), raw.string());
-  for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
+  for (const char* name : kFilesWithTemplate) {
     if (const auto source = template_in(dir / name))
       return ChatTemplate(*source, (dir / name).string() + ": chat_template");
   }
@@ -84,6 +93,11 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
                                      "tokenizer_config.json, found none",
                                      dir.string()),
                          "base models have none; take the one of the model's chat version, or train on plain text");
+}
+
+bool ChatTemplate::stands_in(const std::filesystem::path& dir) {
+  return std::filesystem::exists(dir / "chat_template.jinja") ||
+         std::ranges::any_of(kFilesWithTemplate, [&](const char* name) { return !entry_in(dir / name).is_null(); });
 }
 
 std::string ChatTemplate::render(const Json& messages, const RenderOptions& options) const {

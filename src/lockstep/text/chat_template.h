@@ -39,6 +39,8 @@ class ChatTemplate {
   explicit ChatTemplate(std::string_view source, std::string where = "chat template");
   /// Finds the template of a checkpoint folder, in the order that transformers does. Throws UserError(kCheckpoint).
   static ChatTemplate load(const std::filesystem::path& dir);
+  /// Whether `load` finds one there, be it right or wrong. Throws UserError(kCheckpoint) for a file that is no JSON.
+  static bool stands_in(const std::filesystem::path& dir);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

@@ -113,8 +113,11 @@ TEST(ChatTemplate, SyntaxErrorsNameLineAndColumn) {
 TEST(ChatTemplate, LoadPrefersTheRawFileThenTheProcessorsThenTheTokenizers) {
   const auto dir = std::filesystem::path(testing::TempDir()) / "chat_template_test";
   std::filesystem::create_directories(dir);
+  write_text(dir / "tokenizer_config.json", R"({"chat_template": null})");
+  EXPECT_FALSE(ChatTemplate::stands_in(dir));
   write_text(dir / "tokenizer_config.json",
              R"({"chat_template": [{"name": "rag", "template": "x"}, {"name": "default", "template": "config"}]})");
+  EXPECT_TRUE(ChatTemplate::stands_in(dir));
   EXPECT_EQ(ChatTemplate::load(dir).source(), "config");
   write_text(dir / "chat_template.json", R"({"chat_template": "processor"})");
   EXPECT_EQ(ChatTemplate::load(dir).source(), "processor");

@@ -86,7 +86,7 @@ std::string error_text(int code) {
 }  // namespace
 
 struct Regex::Impl {
-  std::string pattern;
+  std::string pattern, where;
   Code code;
   bool jit = false;
 
@@ -109,9 +109,8 @@ struct Regex::Impl {
   }
 
   [[noreturn]] void give_up(const std::string& why) const {
-    throw checkpoint_error(
-        fmt::format("tokenizer.json: the regular expression \"{}\" gave up: {}", cut_text(pattern), why),
-        "take the tokenizer of the model's maker");
+    throw checkpoint_error(fmt::format("{}: the regular expression \"{}\" gave up: {}", where, cut_text(pattern), why),
+                           "take the file of the model's maker, or an expression without repeats inside repeats");
   }
 };
 
@@ -133,7 +132,7 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
                     cut_text(pattern), error_text(error), offset, cut_text(translated)));
   }
   const bool jit = pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE) == 0;
-  impl_ = std::make_unique<Impl>(Impl{std::string(pattern), std::move(code), jit});
+  impl_ = std::make_unique<Impl>(Impl{std::string(pattern), where, std::move(code), jit});
 }
 
 Regex::~Regex() = default;

@@ -152,12 +152,14 @@ class Alone {
     int64_t targets = 0, tokens = 0, samples = 0, skipped = 0;
   };
 
-  /// The rows of the next step, `most` or what the epoch has left.
+  /// The rows of the next step, `most` or what the epoch has left; numbers_ becomes theirs in the data set.
   std::vector<size_t> window(int64_t most) {
     const auto order = epoch_order(data_.size(), case_.seed, cursor_.epoch, true);
     std::vector<size_t> rows;
+    numbers_.clear();
     for (; most > 0 && cursor_.rows < data_.size(); --most, ++cursor_.rows) {
-      rows.push_back(std::stoul(data_.sample(order[static_cast<size_t>(cursor_.rows)]).messages.at(0).content));
+      numbers_.push_back(order[static_cast<size_t>(cursor_.rows)]);
+      rows.push_back(std::stoul(data_.sample(numbers_.back()).messages.at(0).content));
     }
     if (cursor_.rows == data_.size()) cursor_ = {.epoch = cursor_.epoch + 1, .rows = 0};
     return rows;
@@ -166,26 +168,32 @@ class Alone {
   Step step(const std::vector<size_t>& rows) {
     Step done;
     std::vector<Batch> batches;
-    for (const size_t row : rows) {
+    std::vector<uint64_t> keys;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t row = rows[i];
       if (!case_.usable(row)) {
         ++done.skipped;
         continue;
       }
       batches.push_back(collate({case_.rows[row].features}, Job::collate_options()));
+      keys.push_back(dropout_key(static_cast<uint64_t>(steps_), static_cast<uint64_t>(numbers_[i])));
       done.targets += batches.back().target_tokens;
       done.tokens += batches.back().input_tokens;
       ++done.samples;
     }
+    ++steps_;
     if (done.targets == 0) return done;
     ++updates_;
     job_.executor().grads().clear();
     int64_t codes = 0;
     for (const auto& batch : batches) codes += batch.speech_targets;
-    const Context context{.training = true,
-                          .loss_weight = 1.0 / static_cast<double>(done.targets),
-                          .speech_loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, codes)),
-                          .loss_chunk = 512};
-    for (auto& batch : batches) {
+    Context context{.training = true,
+                    .loss_weight = 1.0 / static_cast<double>(done.targets),
+                    .speech_loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, codes)),
+                    .loss_chunk = 512};
+    for (size_t i = 0; i < batches.size(); ++i) {
+      Batch& batch = batches[i];
+      if (job_.plan().drops()) context.dropout_keys = {keys[i]};
       const Modalities here = batch.modalities;
       const TrainOutput out = job_.executor().train(std::move(batch.flow), context, here, here);
       done.loss += out.loss.item<double>() + (out.speech_loss.defined() ? out.speech_loss.item<double>() : 0);
@@ -202,6 +210,17 @@ class Alone {
   Job& job() { return job_; }
 
  private:
+  /// Of a row in a step of a run: the seed, then the step, then the row. A run that goes on after a change of this drops
+  /// other numbers.
+  static uint64_t dropout_key(uint64_t step, uint64_t row) {
+    uint64_t key = 14695981039346656037ULL;
+    for (const uint64_t part : {TrainOptions{}.seed, step, row}) {
+      key = (key ^ part) * 1099511628211ULL;
+      key ^= key >> 32;
+    }
+    return key;
+  }
+
   static JobOptions of(const Case& c) {
     JobOptions options = c.job;
     options.plan.world = 1;
@@ -214,7 +233,8 @@ class Alone {
   Model model_;
   Job job_;
   LoaderCursor cursor_;
-  int64_t updates_ = 0;
+  std::vector<int64_t> numbers_;  // of the rows of the last window
+  int64_t updates_ = 0, steps_ = 0;
 };
 
 double largest(const Tensor& tensor) { return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>(); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/exec/test_adapters.h"
 #include "lockstep/exec/test_job.h"
 #include "lockstep/exec/test_towers.h"
 
@@ -51,14 +53,45 @@ struct Case {
     for (const auto& row : some) longest = std::max(longest, row.input_ids.size());
     return fits == 0 || static_cast<int64_t>(longest * some.size()) <= fits;
   }
+  std::string adapters() const {
+    if (!job.plan.adapters) return "";
+    const LoraConfig& config = job.plan.adapters->config;
+    return std::string(", adapters of ") + std::to_string(job.plan.adapters->modules.size()) + " modules" +
+           (config.dora ? ", DoRA" : "") + (config.dropout > 0 ? ", dropout" : "") +
+           (config.modules_to_save.empty() ? "" : ", with " + config.modules_to_save[0]) + ", bias " + config.bias;
+  }
   bool usable(size_t row) const { return !rows[row].broken && fit({rows[row].features}); }
   std::string words() const {
     return "seed " + std::to_string(seed) + ": " + std::to_string(world) + " ranks over " + transport_name(transport) +
            ", zero" + std::to_string(stage) + ", " + towers.words() + ", " + std::to_string(rows.size()) + " rows, " +
            std::to_string(epochs) + " epochs, " + std::to_string(starts.size()) + " starts, " +
-           (strict ? "strict" : "skipping") + (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "");
+           (strict ? "strict" : "skipping") + (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "") +
+           adapters();
   }
 };
+
+/// Adapters on some components, with what else is trained beside them. What is dropped is a row's own in the language model
+/// alone: media of a batch stand behind one another.
+inline std::shared_ptr<const AdapterLayout> random_adapters(std::mt19937_64& random, const Model& model) {
+  const auto one_in = [&](uint64_t n) { return random() % n == 0; };
+  AdapterKind kind;
+  kind.lora = {.r = static_cast<int64_t>(1 + random() % 4), .alpha = 4, .rslora = one_in(3), .dora = one_in(3)};
+  if (one_in(3)) kind.lora.bias = one_in(2) ? "all" : "lora_only";
+  kind.lora.lora_bias = !kind.lora.dora && one_in(4);
+  kind.lora.targets = named({"all-linear"});
+  if (one_in(3)) kind.lora.targets = named({"q_proj", "v_proj", "down_proj"});
+  const bool drops = one_in(3);
+  if (drops) {
+    kind.lora.dropout = 0.25;
+    kind.components = {Component::kLlm};
+    kind.lora.targets = named({"all-linear"});
+  }
+  if (one_in(4) && !kind.lora.lora_bias) kind.lora.targets.names.push_back("embed_tokens");
+  if (one_in(3)) kind.lora.modules_to_save = {std::array{"norm", "lm_head", "embed_tokens"}.at(random() % 3)};
+  if (one_in(3)) kind.lora.rank_pattern = {{"v_proj", 5}};
+  if (one_in(4)) kind.loraplus_ratio = 2;
+  return adapters_over(model, kind);
+}
 
 inline Case random_case(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -91,6 +124,10 @@ inline Case random_case(uint64_t seed) {
     if (stops == 0) break;
     c.starts.back().stop_rank = static_cast<int>(below(static_cast<uint64_t>(c.world)));
     c.starts.back().stop_call = 1 + below(6);
+  }
+  if (one_in(2)) {
+    c.job.plan.frozen.clear();
+    c.job.plan.adapters = random_adapters(random, c.model());
   }
   return c;
 }

@@ -168,6 +168,7 @@ Trainer::Sums Trainer::accumulate(Window& window) {
   for (MicroBatch& micro : window.micro_batches) {
     note_size(micro);
     inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
+    inputs.back().context.dropout_keys = dropout_keys(micro);
   }
   const TrainOutput out = parts_.executor.train(inputs);
   const auto mine =
@@ -178,6 +179,22 @@ Trainer::Sums Trainer::accumulate(Window& window) {
           .loss = (sums[1] + sums[3]) / scale,
           .talker_loss = sums[3] / scale / options_.talker_loss_weight,
           .correct = static_cast<int64_t>(sums[2])};
+}
+
+/// A row's own in each step, whichever rank has it and beside whatever rows.
+std::vector<uint64_t> Trainer::dropout_keys(const MicroBatch& micro) const {
+  std::vector<uint64_t> keys;
+  if (!parts_.plan.drops()) return keys;
+  for (const int64_t row : micro.rows) {
+    uint64_t key = 14695981039346656037ULL;
+    for (const uint64_t part : {static_cast<uint64_t>(options_.seed), static_cast<uint64_t>(state_.global_step),
+                                static_cast<uint64_t>(row)}) {
+      key = (key ^ part) * 1099511628211ULL;
+      key ^= key >> 32;
+    }
+    keys.push_back(key);
+  }
+  return keys;
 }
 
 Trainer::Figures Trainer::update(const Sums& sums) {

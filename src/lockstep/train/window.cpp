@@ -60,6 +60,10 @@ WindowReader::Parts WindowReader::admitted(LoadedBatch& loaded) {
 /// come, on any rank.
 bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure> failure) {
   Batch batch;
+  std::vector<int64_t> rows;
+  if (!parts.batches.empty()) {
+    for (const Features& row : parts.batches.front()) rows.push_back(row.sample.row);
+  }
   try {
     if (!parts.batches.empty()) batch = collate(parts.batches.front(), options_.collate);
   } catch (const std::exception& error) {
@@ -85,7 +89,7 @@ bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure>
   window.rows += agreed.rows;
   window.speech_targets += agreed.speech_targets;
   window.skipped += agreed.skipped;
-  window.micro_batches.push_back({std::move(batch.flow), batch.modalities, agreed.modalities});
+  window.micro_batches.push_back({std::move(batch.flow), batch.modalities, agreed.modalities, std::move(rows)});
   return agreed.more;
 }
 

@@ -21,6 +21,7 @@ namespace lockstep {
 struct MicroBatch {
   Flow flow;
   Modalities here, anywhere;
+  std::vector<int64_t> rows = {};  // of the data set
 };
 
 struct Window {

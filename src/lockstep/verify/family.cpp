@@ -99,6 +99,8 @@ void verify_speech(const std::string& name, const Named& inputs, const Named& ou
   }
 }
 
+}  // namespace
+
 void verify_case(const std::string& name, const Named& inputs, const Named& outputs, VerifyModel& model, Dtype compute,
                  VerifyReport& report) {
   if (outputs.contains("generated")) {
@@ -133,6 +135,8 @@ void verify_case(const std::string& name, const Named& inputs, const Named& outp
                    mask == inputs.end() || expected.dim() < 3 ? Tensor() : mask->second);
   }
 }
+
+namespace {
 
 /// The ids of a row without its padding.
 std::vector<int32_t> real_ids(const Named& inputs, int64_t row) {

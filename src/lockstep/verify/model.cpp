@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,8 @@
 #include "lockstep/model/batch.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
+#include "lockstep/plan/adapters.h"
+#include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/zoo/hf_outputs.h"
@@ -39,6 +42,8 @@ Tensor mask_of(const Named& inputs) {
   const auto mask = inputs.find("attention_mask");
   return mask != inputs.end() ? mask->second : inputs.at("input_ids").new_ones(inputs.at("input_ids").sizes());
 }
+
+Tensor zeros_like_of(const Tensor& tensor) { return zeros(shape_of(tensor), Dtype::kF32); }
 
 double repetition_penalty_of(const std::filesystem::path& dir) {
   const auto path = dir / "generation_config.json";
@@ -66,6 +71,10 @@ struct VerifyModel::Impl {
   double repetition_penalty;  // which transformers' generate() takes from the checkpoint even when asked to be greedy
   const Family& family;
   Model model;
+  Weights weights;
+  KeyMap keys;
+  std::shared_ptr<const AdapterFolder> adapter_files;
+  std::optional<AdapterMatch> adapter;
   Plan plan;
   Communicator comm{World{}, make_solo_backend("cpu")};
   ParamStore store;
@@ -73,18 +82,59 @@ struct VerifyModel::Impl {
   ShardedAdamW adamw;
   std::unique_ptr<Processor> processor;  // where a talker's rules are asked for
 
-  Impl(const std::filesystem::path& folder, const PlanOptions& options, const AdamWOptions& adamw_options)
+  Impl(const std::filesystem::path& folder, const PlanOptions& options, const AdamWOptions& adamw_options,
+       const VerifiedAdapter& asked)
       : dir(folder),
         config(HfConfig::load(dir)),
         repetition_penalty(repetition_penalty_of(dir)),
         family(family_of(config)),
         model(family.build(config)),
-        plan(make_plan(model, options)),
+        weights(open_weights(family, config)),
+        keys(KeyMap::match(model, weights)),
+        plan(make_plan(model, with_adapter(options, asked))),
         store(plan, 0, Devices::one("cpu")),
         executor(model, plan, store, comm),
         adamw(store, comm, adamw_options) {
-    const Weights weights = open_weights(family, config);
-    store.load(weights, KeyMap::match(model, weights));
+    if (!adapter) {
+      store.load(weights, keys);
+    } else {
+      const AdapterValues values(model, adapter->layout, adapter_files, adapter->where);
+      store.load(weights, keys, &values);
+    }
+  }
+
+  PlanOptions with_adapter(PlanOptions options, const VerifiedAdapter& asked) {
+    if (asked.dir.empty()) return options;
+    adapter_files = std::make_shared<const AdapterFolder>(AdapterFolder::open(asked.dir));
+    adapter = adapter_files->match(model, naming_of_adapters(model, keys.dialect()));
+    adapter->layout.loraplus_ratio = asked.loraplus_ratio;
+    options.adapters = std::make_shared<const AdapterLayout>(adapter->layout);
+    return options;
+  }
+
+  /// By the name under which a reference has it; what an adapter's files do not hold is left out.
+  void put(Named& out, const ParamSource& source, const Tensor& value) const {
+    if (!adapter) {
+      out[source.key] = value.clone();
+      return;
+    }
+    const auto place = adapter->where.find(source.key);
+    if (place == adapter->where.end()) return;
+    const StoredPart& part = place->second;
+    Tensor& whole = out[part.name];
+    if (!whole.defined()) whole = zeros({numel_of(part.whole_of(source.shape))}, Dtype::kF32);
+    const Tensor flat = value.reshape({-1});
+    for_each_piece(part.rows, source.shape, 0, flat.numel(), [&](int64_t there, int64_t here, int64_t count) {
+      whole.narrow(0, there, count).copy_(flat.narrow(0, here, count));
+    });
+  }
+  /// Of an adapter: as the files have their tensors.
+  void shape_as_stored(Named& out) const {
+    if (!adapter) return;
+    for (const auto& tensor : adapter_files->tensors()) {
+      const auto found = out.find(tensor.spec.name);
+      if (found != out.end()) found->second = found->second.view(tensor.spec.shape);
+    }
   }
 
   Batch batch_of(const Named& inputs, bool labelled) {
@@ -118,8 +168,9 @@ struct VerifyModel::Impl {
   }
 };
 
-VerifyModel::VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw) {
-  impl_ = std::make_unique<Impl>(checkpoint, plan, adamw);
+VerifyModel::VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw,
+                         const VerifiedAdapter& adapter) {
+  impl_ = std::make_unique<Impl>(checkpoint, plan, adamw, adapter);
 }
 
 VerifyModel::~VerifyModel() = default;
@@ -159,16 +210,22 @@ VerifyModel::Losses VerifyModel::backward(const Named& inputs, double loss_weigh
 
 Named VerifyModel::gradients() {
   Named out;
-  impl_->store.visit_gradients(
-      impl_->comm, 0, [&](const ParamSource& source, const Tensor& value) { out[source.key] = value.clone(); });
-  for (const auto& source : impl_->model.unused) out[source.key] = zeros(source.shape, Dtype::kF32);
+  impl_->store.visit_gradients(impl_->comm, 0,
+                               [&](const ParamSource& source, const Tensor& value) { impl_->put(out, source, value); });
+  impl_->shape_as_stored(out);
+  if (impl_->adapter) {
+    for (const auto& name : impl_->adapter->idle) out[name] = zeros_like_of(impl_->adapter_files->read(name));
+  } else {
+    for (const auto& source : impl_->model.unused) out[source.key] = zeros(source.shape, Dtype::kF32);
+  }
   return out;
 }
 
 Named VerifyModel::weights() {
   Named out;
   impl_->store.visit_full(impl_->comm, 0, Dtype::kF32,
-                          [&](const ParamSource& source, const Tensor& value) { out[source.key] = value.clone(); });
+                          [&](const ParamSource& source, const Tensor& value) { impl_->put(out, source, value); });
+  impl_->shape_as_stored(out);
   return out;
 }
 

@@ -24,6 +24,12 @@ class ShardedAdamW;
 struct AdamWOptions;
 struct Family;
 
+/// An adapter over the checkpoint; none: the checkpoint alone.
+struct VerifiedAdapter {
+  std::filesystem::path dir = {};
+  double loraplus_ratio = 1;
+};
+
 using Named = std::map<std::string, Tensor>;
 
 /// The family that reads this config, or nullptr when none is built.
@@ -31,7 +37,8 @@ const Family* family_built(const HfConfig& config);
 
 class VerifyModel {
  public:
-  VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw);
+  VerifyModel(const std::filesystem::path& checkpoint, const PlanOptions& plan, const AdamWOptions& adamw,
+              const VerifiedAdapter& adapter = {});
   ~VerifyModel();
 
   /// Inputs as a reference stores them: input_ids, attention_mask, labels [B,T] i64, pixel_values, and what else
@@ -45,7 +52,8 @@ class VerifyModel {
     double text = 0, speech = 0;
   };
   Losses backward(const Named& inputs, double loss_weight);
-  /// By released name; zeros for tensors that no block reads, as a reference has them.
+  /// By released name; zeros for tensors that no block reads, as a reference has them. Of an adapter, its tensors alone, by
+  /// their names in its files.
   Named gradients();
   Named weights();
   /// All of them, by released name, as weights() gives them. Throws std::out_of_range when one is missing.

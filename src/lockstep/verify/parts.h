@@ -14,6 +14,7 @@
 namespace lockstep {
 
 using Named = std::map<std::string, Tensor>;
+class VerifyModel;
 
 /// reference.safetensors + reference.json, by case: "<case>/in/<name>" and "<case>/out/<name>".
 struct Reference {
@@ -34,6 +35,11 @@ void verify_family(const std::filesystem::path& folder, Dtype compute, VerifyRep
 /// Pixels, ids and positions of a family's folder from its media files, and from its "rows" where it has some.
 void verify_media(const std::filesystem::path& folder, const Json& meta, const Reference& reference,
                   VerifyReport& report);
+/// One case of a family's folder through a model that is loaded.
+void verify_case(const std::string& name, const Named& inputs, const Named& outputs, VerifyModel& model, Dtype compute,
+                 VerifyReport& report);
+/// checkpoint/ + adapters/<kind>: logits, gradients and training as peft recorded them.
+void verify_adapters(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
 /// checkpoint/ + batches + per-step figures and final weights.
 void verify_training(const std::filesystem::path& folder, VerifyReport& report);
 /// A folder with tokenizer.json, fuzz.jsonl and decode.jsonl.

@@ -1,3 +1,5 @@
+#include "lockstep/verify/training.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,11 +29,7 @@ constexpr Tolerance kLoss{.max = 1e-4}, kWeights{.max = 1e-4};
 /// a key bias is not compared with the recorded one, but what the model says with either.
 bool is_key_bias(const std::string& name) { return name.ends_with("k_proj.bias"); }
 
-struct Hyper {
-  double lr, clip;
-  int64_t warmup, steps, accumulation;
-  AdamWOptions adamw;
-};
+}  // namespace
 
 Hyper read_hyper(const HfConfig& json) {
   const Json betas = json.json().at("betas");
@@ -46,22 +44,18 @@ Hyper read_hyper(const HfConfig& json) {
                     .weight_decay = json.number("weight_decay", 0)}};
 }
 
-/// Micro-batch `index` with its pixels, which the reference stores once for each distinct image.
-Named micro_batch(const Reference& reference, const Json& meta, int64_t index) {
-  const std::string name = fmt::format("{:02}", index);
+Named inputs_of(const Reference& reference, const Json& meta, const std::string& name) {
   Named inputs = reference.inputs.at(name);
   if (!meta.contains("pixel_rows")) return inputs;
   std::vector<Tensor> rows;
+  const bool stacked = meta.value("pixel_join", "stack") == "stack";  // else patches of any pictures
   for (const auto& image : meta["pixel_rows"].at(name)) {
-    rows.push_back(reference.others.at(fmt::format("images/{}", image.get<int64_t>())).unsqueeze(0));
+    const Tensor& pixels = reference.others.at(fmt::format("images/{}", image.get<int64_t>()));
+    rows.push_back(stacked ? pixels.unsqueeze(0) : pixels);
   }
   inputs["pixel_values"] = at::cat(rows, 0);
   return inputs;
 }
-
-struct Curves {
-  std::vector<float> loss, norm, rate, micro;
-};
 
 Curves train(VerifyModel& model, const Reference& reference, const Json& meta, const Hyper& hyper, bool token_mean) {
   const Schedule schedule{.kind = ScheduleKind::kCosine,
@@ -73,7 +67,7 @@ Curves train(VerifyModel& model, const Reference& reference, const Json& meta, c
     std::vector<Named> window;
     int64_t all = 0;
     for (int64_t i = 0; i < hyper.accumulation; ++i) {
-      window.push_back(micro_batch(reference, meta, step * hyper.accumulation + i));
+      window.push_back(inputs_of(reference, meta, fmt::format("{:02}", step * hyper.accumulation + i)));
       all += count_targets(window.back().at("labels"));
     }
     model.clear_gradients();
@@ -95,9 +89,13 @@ Curves train(VerifyModel& model, const Reference& reference, const Json& meta, c
   return curves;
 }
 
+namespace {
+
 Tensor tensor_of(const std::vector<float>& values) {
   return from_values(std::span<const float>(values), {static_cast<int64_t>(values.size())});
 }
+
+}  // namespace
 
 void compare_curves(const std::string& run, const Named& expected, const Curves& curves, VerifyReport& report) {
   const std::map<std::string, std::pair<const std::vector<float>*, Tolerance>> known{
@@ -116,6 +114,8 @@ void compare_curves(const std::string& run, const Named& expected, const Curves&
     report.compare(run, name, values, tensor_of(*at->second.first), tolerance);
   }
 }
+
+namespace {
 
 struct Worst {
   double value = 0;
@@ -237,8 +237,12 @@ void verify_training(const fs::path& folder, VerifyReport& report) {
   const bool built = family_built(config) != nullptr;
   if (built) verify_stored_images(folder, reference, report);
   for (const auto& [run, expected] : reference.outputs) {
-    if (!built || !run.starts_with("full_")) {
-      report.not_built(run, fmt::format("{} curves", expected.size()), built ? "training of adapters" : "this family");
+    if (!built) {
+      report.not_built(run, fmt::format("{} curves", expected.size()), "this family");
+      continue;
+    }
+    if (!run.starts_with("full_")) {
+      verify_lora_run(folder, run, reference, meta, report);
       continue;
     }
     PlanOptions plan{.zero = {0}, .compute = Dtype::kF32};
@@ -250,7 +254,7 @@ void verify_training(const fs::path& folder, VerifyReport& report) {
     const fs::path file = folder / ("final_" + run + ".safetensors");
     compare_checksums(run, sums, weights, report);
     compare_final_file(run, file, weights, report);
-    compare_key_biases(run, recorded_key_biases(sums, file, weights), model, micro_batch(reference, meta, 0), report);
+    compare_key_biases(run, recorded_key_biases(sums, file, weights), model, inputs_of(reference, meta, "00"), report);
   }
 }
 

@@ -1,10 +1,24 @@
 #include "lockstep/zoo/fresh_config.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/data/clip_image.h"
 
 namespace lockstep {
+namespace {
+
+/// ChatML's default system message, and the generation prompt.
+constexpr std::string_view kGreeting = R"({%- if messages[0]['role'] != 'system' -%}
+{{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}
+{%- endif -%}
+)";
+constexpr std::string_view kAnswerBegins = R"({%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- endif -%}
+)";
+
+}  // namespace
 
 Json fresh_text_config(const std::string& model_type, const std::string& architecture, const TextSize& size,
                        int64_t vocab) {
@@ -74,55 +88,36 @@ std::string_view chatml_template() {
 )";
 }
 
-std::string_view qwen2_vl_template() {
-  return R"({%- if messages[0]['role'] != 'system' -%}
-{{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}
-{%- endif -%}
-{%- for message in messages -%}
-{{- '<|im_start|>' + message['role'] + '\n' -}}
-{%- if message['content'] is string -%}
-{{- message['content'] -}}
-{%- else -%}
-{%- for part in message['content'] -%}
-{%- if part['type'] == 'image' -%}
-{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
-{%- elif part['type'] == 'video' -%}
-{{- '<|vision_start|><|video_pad|><|vision_end|>' -}}
-{%- else -%}
-{{- part['text'] -}}
-{%- endif -%}
-{%- endfor -%}
-{%- endif -%}
-{{- '<|im_end|>\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|im_start|>assistant\n' -}}
-{%- endif -%}
-)";
+std::string media_chatml_template(const MediaMarks& marks, bool greets) {
+  std::string parts;
+  for (const auto& [type, mark] : marks) {
+    parts +=
+        fmt::format("{{%- {} part['type'] == '{}' -%}}\n{{{{- '{}' -}}}}\n", parts.empty() ? "if" : "elif", type, mark);
+  }
+  return fmt::format(R"({}{{%- for message in messages -%}}
+{{{{- '<|im_start|>' + message['role'] + '\n' -}}}}
+{{%- if message['content'] is string -%}}
+{{{{- message['content'] -}}}}
+{{%- else -%}}
+{{%- for part in message['content'] -%}}
+{}{{%- else -%}}
+{{{{- part['text'] -}}}}
+{{%- endif -%}}
+{{%- endfor -%}}
+{{%- endif -%}}
+{{{{- '<|im_end|>\n' -}}}}
+{{%- endfor -%}}
+{})",
+                     greets ? kGreeting : "", parts, kAnswerBegins);
 }
 
-std::string_view internvl_template() {
-  return R"({%- for message in messages -%}
-{{- '<|im_start|>' + message['role'] + '\n' -}}
-{%- if message['content'] is string -%}
-{{- message['content'] -}}
-{%- else -%}
-{%- for part in message['content'] -%}
-{%- if part['type'] == 'image' -%}
-{{- '<IMG_CONTEXT>\n' -}}
-{%- elif part['type'] == 'video' -%}
-{{- '<video>\n' -}}
-{%- else -%}
-{{- part['text'] -}}
-{%- endif -%}
-{%- endfor -%}
-{%- endif -%}
-{{- '<|im_end|>\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|im_start|>assistant\n' -}}
-{%- endif -%}
-)";
+std::string qwen2_vl_template() {
+  return media_chatml_template({{"image", "<|vision_start|><|image_pad|><|vision_end|>"},
+                                {"video", "<|vision_start|><|video_pad|><|vision_end|>"}});
+}
+
+std::string internvl_template() {
+  return media_chatml_template({{"image", R"(<IMG_CONTEXT>\n)"}, {"video", R"(<video>\n)"}}, /*greets=*/false);
 }
 
 std::string_view llama3_template() {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -34,10 +36,14 @@ std::string_view llama3_template();
 /// Mistral's: [INST] … [/INST] and the answer, which ends with the end-of-sequence token; a system message stands in front of
 /// the first question.
 std::string_view mistral_template();
-/// ChatML with images and videos where they stand: <|vision_start|><|image_pad|><|vision_end|>.
-std::string_view qwen2_vl_template();
-/// ChatML with images and videos where they stand, a line each: <IMG_CONTEXT>, <video>.
-std::string_view internvl_template();
+/// What parts of a message are written as, by their type, within quotes of Jinja: {"image", "<|image_pad|>"}.
+using MediaMarks = std::vector<std::pair<std::string, std::string>>;
+/// ChatML with media where they stand. `greets`: with the default system message where a conversation has none.
+std::string media_chatml_template(const MediaMarks& marks, bool greets = true);
+/// So Qwen2-VL: <|vision_start|><|image_pad|><|vision_end|>.
+std::string qwen2_vl_template();
+/// So InternVL, a line each: <IMG_CONTEXT>, <video>.
+std::string internvl_template();
 /// USER: … ASSISTANT: …, images before the text, an answer ends with the end-of-sequence token.
 std::string_view vicuna_template();
 

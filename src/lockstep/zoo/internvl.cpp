@@ -78,7 +78,7 @@ Family internvl_family() {
           .rows_of_hf = rows_of,
           .fresh_files = fresh_internvl_files,
           .typical_row = typical_row,
-          .variables = {"MAX_NUM", "VIDEO_MAX_NUM", "VIDEO_SEGMENTS"}};
+          .variables = {"INPUT_SIZE", "MAX_NUM", "VIDEO_MAX_NUM", "VIDEO_SEGMENTS"}};
 }
 
 }  // namespace lockstep

@@ -143,7 +143,7 @@ std::vector<NameRule> internlm2_names(const TextConfig& text) {
 }
 
 Dialect published(const InternvlConfig& config, bool internlm2) {
-  Dialect dialect{"OpenGVLab", published_tower_names(config.vision)};
+  Dialect dialect{"OpenGVLab", published_tower_names(config.vision), /*own_code=*/true};
   const std::pair<const char*, const char*> projector[] = {{"layer_norm", "0"}, {"linear_1", "1"}, {"linear_2", "3"}};
   for (const auto& [from, to] : projector) {
     dialect.rules.push_back({fmt::format("multi_modal_projector.{}.*", from), fmt::format("mlp1.{}.*", to)});

@@ -77,7 +77,7 @@ std::vector<std::pair<std::string, Json>> fresh_internvl_files(const std::string
           {"preprocessor_config.json", std::move(images)},
           {"processor_config.json", {{"image_seq_length", edge * edge}, {"processor_class", "InternVLProcessor"}}},
           {"tokenizer_config.json", std::move(tokenizer)},
-          {"chat_template.jinja", std::string(internvl_template())}};
+          {"chat_template.jinja", internvl_template()}};
 }
 
 }  // namespace lockstep

@@ -91,6 +91,23 @@ Tiles read_tiles(const std::filesystem::path& dir, const HfConfig& file, const I
   return tiles;
 }
 
+/// What a person asks of tiles, whose edge must be whole tokens of `step` pixels.
+TileImageConfig asked_of(TileImageConfig tiles, const MediaOptions& options, int64_t step) {
+  if (options.tile_size == 0) return tiles;
+  if (options.tile_size % step != 0) {
+    throw usage_error(
+        fmt::format("INPUT_SIZE={}: expected a multiple of {} (pixels of a token's edge)", options.tile_size, step),
+        fmt::format("INPUT_SIZE={}", std::max<int64_t>(1, (options.tile_size + step / 2) / step) * step));
+  }
+  tiles.width = tiles.height = options.tile_size;
+  return tiles;
+}
+
+int64_t tokens_of(const MediaBlock& tiles, int64_t step) {
+  const int64_t edge = tiles.shape[2] / step;
+  return tiles.shape[0] * edge * edge;
+}
+
 /// <img>, as many tokens as the tiles have, </img>.
 void add_picture(std::vector<MediaRun>& runs, int32_t token, int64_t count, size_t block) {
   runs.push_back({.text = kInternvlStart});
@@ -99,37 +116,37 @@ void add_picture(std::vector<MediaRun>& runs, int32_t token, int64_t count, size
 }
 
 /// "Frame1: <img>…</img>", a line each.
-std::vector<MediaRun> spell_video(const std::vector<MediaBlock>& frames, int32_t token, int64_t each) {
+std::vector<MediaRun> spell_video(const std::vector<MediaBlock>& frames, int32_t token, int64_t step) {
   std::vector<MediaRun> runs;
   for (size_t i = 0; i < frames.size(); ++i) {
     runs.push_back({.text = fmt::format("{}Frame{}: ", i == 0 ? "" : "\n", i + 1)});
-    add_picture(runs, token, frames[i].shape[0] * each, i);
+    add_picture(runs, token, tokens_of(frames[i], step), i);
   }
   return runs;
 }
 
-MediumRules picture_rules(const TileImageConfig& images, const std::string& placeholder, int32_t token, int64_t each) {
+MediumRules picture_rules(const TileImageConfig& images, const std::string& placeholder, int32_t token, int64_t step) {
   return {.placeholder = placeholder,
           .prepare =
-              [images](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
-                TileImageConfig limits = images;
+              [images, step](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
+                TileImageConfig limits = asked_of(images, options, step);
                 if (options.max_tiles > 0) limits.max_tiles = options.max_tiles;
                 limits.min_tiles = std::min(limits.min_tiles, limits.max_tiles);
                 return std::vector{tile_pixels(medium.frames.at(0), limits, where)};
               },
           .spell =
-              [token, each](const std::vector<MediaBlock>& blocks, int64_t) {
+              [token, step](const std::vector<MediaBlock>& blocks, int64_t) {
                 std::vector<MediaRun> runs;
-                add_picture(runs, token, blocks.at(0).shape[0] * each, 0);
+                add_picture(runs, token, tokens_of(blocks.at(0), step), 0);
                 return runs;
               }};
 }
 
-MediumRules video_rules(const TileImageConfig& videos, int32_t token, int64_t each) {
+MediumRules video_rules(const TileImageConfig& videos, int32_t token, int64_t step) {
   return {.placeholder = kInternvlVideo,
           .prepare =
-              [videos](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
-                TileImageConfig limits = videos;
+              [videos, step](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
+                TileImageConfig limits = asked_of(videos, options, step);
                 limits.min_tiles = 1;
                 limits.max_tiles = std::max<int64_t>(1, options.video_max_tiles);
                 std::vector<MediaBlock> frames;
@@ -139,8 +156,8 @@ MediumRules video_rules(const TileImageConfig& videos, int32_t token, int64_t ea
                 }
                 return frames;
               },
-          .spell = [token, each](const std::vector<MediaBlock>& frames,
-                                 int64_t) { return spell_video(frames, token, each); },
+          .spell = [token, step](const std::vector<MediaBlock>& frames,
+                                 int64_t) { return spell_video(frames, token, step); },
           .film = {.choose = segment_middles, .each_alone = true}};
 }
 
@@ -153,14 +170,14 @@ int32_t internvl_image_token(const InternvlConfig& config, const std::filesystem
 std::unique_ptr<Processor> load_internvl_processor(const std::filesystem::path& dir) {
   const HfConfig file = HfConfig::load(dir);
   const InternvlConfig config = read_internvl_config(file);
-  const int64_t each = config.tokens_of_tile();
+  const int64_t step = config.vision.patch * config.merge;
   const int32_t token = internvl_image_token(config, dir);
   const Tiles tiles = read_tiles(dir, file, config);
   ChatParts parts = load_chat_parts(dir, internvl_template());
   if (config.published) parts.chat = published_template(file);  // what the tokenizer brings is the text model's
   const std::string context = placeholder_of(parts.tokenizer, token, file.where());
-  parts.media.kinds[Modality::kImage] = picture_rules(tiles.images, context, token, each);
-  parts.media.kinds[Modality::kVideo] = video_rules(tiles.videos, token, each);
+  parts.media.kinds[Modality::kImage] = picture_rules(tiles.images, context, token, step);
+  parts.media.kinds[Modality::kVideo] = video_rules(tiles.videos, token, step);
   return std::make_unique<ChatProcessor>(std::move(parts));
 }
 

@@ -3,29 +3,27 @@
 
 #include <filesystem>
 
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
+#include "lockstep/model/key_map.h"
+#include "lockstep/model/weights.h"
 #include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/straight_run.h"
+#include "lockstep/zoo/test_family.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-fs::path folder() { return fs::path(LOCKSTEP_FIXTURES) / "oracle/odd/internvl/checkpoint_opengvlab"; }
+fs::path folder() { return odd_folder("internvl") / "checkpoint_opengvlab"; }
 
 std::string refusal(const std::string& pointer, const Json& value) {
   Json config = read_json(folder() / "config.json");
   config[Json::json_pointer(pointer)] = value;
-  try {
-    (void)read_internvl_config(HfConfig(std::move(config), "config.json"));
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
-    return e.what();
-  }
-  return "none";
+  return refusal_of_config(config);
 }
 
 TEST(InternvlConfig, WhatWouldChangeTheNumbersIsRefusedByKey) {
@@ -45,7 +43,7 @@ TEST(InternvlConfig, WhatWouldChangeTheNumbersIsRefusedByKey) {
     const std::string text = refusal(pointer, value);
     EXPECT_NE(text.find("expected"), std::string::npos) << pointer << ": " << text;
   }
-  EXPECT_EQ(refusal("/max_dynamic_patch", 6), "none");
+  EXPECT_EQ(refusal("/max_dynamic_patch", 6), "");
 }
 
 TEST(InternvlConfig, ItsNamesAreTheAuthors) {
@@ -98,14 +96,32 @@ TEST_F(InternvlChat, TheFormatThatTheConfigNamesGoesBeforeTheTokenizers) {
   const Json told = {{{"role", "system"}, {"content", "Be brief."}}, {{"role", "user"}, {"content", "Hi"}}};
   EXPECT_EQ(prompt("internvl2_5", told),
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-  try {
-    (void)prompt("phi3-chat", asked);
-    FAIL() << "a format that is not built";
-  } catch (const UserError& e) {
-    EXPECT_NE(std::string(e.what()).find("template: expected one of internvl2_5, internlm2-chat, Hermes-2, found"),
-              std::string::npos)
-        << e.what();
-  }
+  const std::string said = refusal_of([&] { (void)prompt("phi3-chat", asked); });
+  EXPECT_NE(said.find("template: expected one of internvl2_5, internlm2-chat, Hermes-2, found"), std::string::npos)
+      << said;
+}
+
+TEST(InternvlTiles, OfAnotherSizeAreWholeTokensAndReadAllTheSame) {
+  const fs::path dir = odd_folder("internvl") / "checkpoint";  // 24 pixels, eight a token
+  const auto processor = load_internvl_processor(dir);
+  Sample sample{.messages = {{.role = "user", .content = "<image>What?"}}};
+  sample.images = {(odd_folder("internvl") / "media" / "square.jpg").string()};
+  const auto row_of = [&](int64_t size) {
+    return processor->prompt_features(sample, {.media = {.tile_size = size, .max_tiles = 1}});
+  };
+  EXPECT_EQ(row_of(0).media.at(0).places.size(), 9U);
+  EXPECT_EQ(row_of(24).media.at(0).values, row_of(0).media.at(0).values);
+  EXPECT_EQ(row_of(40).media.at(0).places.size(), 25U);
+  const std::string said = refusal_of([&] { (void)row_of(30); }, ExitCode::kUsage);
+  EXPECT_NE(said.find("INPUT_SIZE=30: expected a multiple of 8"), std::string::npos) << said;
+  EXPECT_NE(said.find("INPUT_SIZE=32"), std::string::npos) << said;
+
+  const HfConfig config = HfConfig::load(dir);
+  const Model model = family_of(config).build(config);
+  const Weights weights = Weights::open(dir);
+  const KeyMap keys = KeyMap::match(model, weights);
+  const StraightRun run(model, weights, keys, Dtype::kF32);
+  EXPECT_EQ(run.greedy({row_of(40)}, 2).sizes(), at::IntArrayRef({1, 2}));
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ std::vector<Dialect> dialects(const Config& config) {
                   {tower, std::string(kAuthorsTower) + ".*"},
                   {projector + "linear_1.*", fmt::format("model.{}.*", config.projector_name)},
                   {projector + "linear_2.*", "model.mm_projector.2.*"},
-                  {projector + "*", "model.mm_projector.*"}}});
+                  {projector + "*", "model.mm_projector.*"}},
+                 /*own_code=*/true});
   return all;
 }
 

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/clip_image.h"
+#include "lockstep/data/wrapped_processor.h"
 #include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/llava.h"
 
@@ -35,23 +36,20 @@ std::string placed(std::string content) {
   return content;
 }
 
-class PublishedProcessor final : public Processor {
+class PublishedProcessor final : public WrappedProcessor {
  public:
-  explicit PublishedProcessor(ChatParts parts) : chat_(std::move(parts)) {}
+  using WrappedProcessor::WrappedProcessor;
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
-    Features row = chat_.train_features(prepared(sample), options);
+    Features row = inner().train_features(prepared(sample), options);
     row.sample = sample;
     return row;
   }
   Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    Features row = chat_.prompt_features(prepared(sample), options);
+    Features row = inner().prompt_features(prepared(sample), options);
     row.sample = sample;
     return row;
   }
-  const Tokenizer& tokenizer() const override { return chat_.tokenizer(); }
-  std::vector<int32_t> stop_tokens() const override { return chat_.stop_tokens(); }
-  int32_t pad_token() const override { return chat_.pad_token(); }
 
  private:
   static Sample prepared(const Sample& sample) {
@@ -59,8 +57,6 @@ class PublishedProcessor final : public Processor {
     for (auto& message : out.messages) message.content = placed(std::move(message.content));
     return out;
   }
-
-  ChatProcessor chat_;
 };
 
 /// conv_vicuna_v1: two separators, a space and the end-of-sequence token.
@@ -124,7 +120,7 @@ std::unique_ptr<Processor> load_published_processor(const ModelPlace& place) {
           [count = config.tokens_of_picture()](const std::vector<MediaBlock>&, int64_t) {
             return std::vector<MediaRun>{{.token = kFiller, .count = count, .block = 0, .apart = true}};
           }};
-  return std::make_unique<PublishedProcessor>(std::move(parts));
+  return std::make_unique<PublishedProcessor>(std::make_unique<ChatProcessor>(std::move(parts)));
 }
 
 }  // namespace lockstep::llava

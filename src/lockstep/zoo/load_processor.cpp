@@ -31,12 +31,6 @@ std::vector<int32_t> stop_tokens_of(const std::filesystem::path& dir) {
   return ids;
 }
 
-bool has_template(const std::filesystem::path& dir) {
-  if (std::filesystem::exists(dir / "chat_template.jinja")) return true;
-  return optional_file(dir, "chat_template.json").has("chat_template") ||
-         optional_file(dir, "tokenizer_config.json").has("chat_template");
-}
-
 constexpr const char* kCopyTokenizer =
     "copy the tokenizer's files from the released model (added_tokens.json among them)";
 
@@ -48,7 +42,7 @@ bool is_read_as(const Tokenizer& tokenizer, const std::string& text, int32_t tok
 }  // namespace
 
 ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family) {
-  const bool own = template_of_family.empty() || has_template(dir);
+  const bool own = template_of_family.empty() || ChatTemplate::stands_in(dir);
   return {.tokenizer = Tokenizer::load(dir),
           .chat = own ? ChatTemplate::load(dir) : ChatTemplate(template_of_family, "the family's chat template"),
           .stop_tokens = stop_tokens_of(dir),

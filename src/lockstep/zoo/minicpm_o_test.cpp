@@ -1,42 +1,24 @@
 // How MiniCPM-o's rows of sound are spelled, what is refused, and which parts a folder may do without.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/layers/whisper_layout.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/zoo/minicpm_sound.h"
 #include "lockstep/zoo/registry.h"
 #include "lockstep/zoo/straight_run.h"
+#include "lockstep/zoo/test_family.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-fs::path folder() { return fs::path(LOCKSTEP_FIXTURES) / "oracle" / "odd" / "minicpm_o_2_6"; }
-
-Json recorded_config() { return read_json(folder() / "checkpoint" / "config.json"); }
-
-Model built(const Json& json) {
-  const HfConfig config(json, "config.json");
-  return family_of(config).build(config);
-}
-
-std::string refusal_of(const Json& json) {
-  try {
-    (void)built(json);
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
-    return e.what();
-  }
-  return "";
-}
+fs::path folder() { return odd_folder("minicpm_o_2_6"); }
 
 Sample sample_of(const std::string& text, const std::vector<std::string>& sounds) {
   Sample sample;
@@ -50,13 +32,7 @@ class SoundRowsTest : public testing::Test {
  protected:
   Features row_of(const Sample& sample) const { return processor_->prompt_features(sample, {}); }
   std::string refused(const Sample& sample) const {
-    try {
-      (void)row_of(sample);
-    } catch (const UserError& e) {
-      EXPECT_EQ(e.code(), ExitCode::kData);
-      return e.what();
-    }
-    return "";
+    return refusal_of([&] { (void)row_of(sample); }, ExitCode::kData);
   }
   /// Tokens of a text between two marks, by their number.
   std::vector<int64_t> spans(const Features& row) const {
@@ -69,28 +45,6 @@ class SoundRowsTest : public testing::Test {
       if (row.input_ids[i] == end) lengths.push_back(static_cast<int64_t>(i) - first);
     }
     return lengths;
-  }
-  std::string write_clip(const std::string& name, int64_t samples) const {
-    const std::string path = testing::TempDir() + name;
-    std::ofstream out(path, std::ios::binary);
-    const auto put = [&](uint32_t value, int bytes) {
-      for (int i = 0; i < bytes; ++i) out.put(static_cast<char>(value >> (8 * i)));
-    };
-    const auto size = static_cast<uint32_t>(2 * samples);
-    out << "RIFF";
-    put(36 + size, 4);
-    out << "WAVEfmt ";
-    put(16, 4);
-    put(1, 2);
-    put(1, 2);
-    put(16000, 4);
-    put(32000, 4);
-    put(2, 2);
-    put(16, 2);
-    out << "data";
-    put(size, 4);
-    for (int64_t i = 0; i < samples; ++i) put(static_cast<uint32_t>(i * 37 % 2000), 2);
-    return path;
   }
   std::unique_ptr<Processor> processor_ = family_named("minicpm_o_2_6").processor(folder() / "checkpoint");
 };
@@ -139,7 +93,7 @@ TEST(MiniCpmO, PartsThatAreNotThereAreNotBuilt) {
   const auto holds = [](const Model& model, Component component) {
     return std::ranges::any_of(model.blocks, [&](const auto& block) { return block->component() == component; });
   };
-  Json config = recorded_config();
+  Json config = odd_config("minicpm_o_2_6");
   const Model hears = built(config);
   EXPECT_TRUE(holds(hears, Component::kAudio) && holds(hears, Component::kAudioProjector));
   EXPECT_FALSE(holds(hears, Component::kVision));
@@ -154,20 +108,21 @@ TEST(MiniCpmO, WhatChangesTheMathematicsIsRefusedByItsKey) {
   const std::vector<std::pair<std::string, Json>> root{
       {"version", 4.5}, {"audio_pool_step", 0}, {"audio_chunk_length", 0.001}, {"audio_chunk_length", 1e300}};
   for (const auto& [key, value] : root) {
-    Json config = recorded_config();
+    Json config = odd_config("minicpm_o_2_6");
     config[key] = value;
-    EXPECT_NE(refusal_of(config).find(key), std::string::npos) << key << ": " << refusal_of(config);
+    EXPECT_NE(refusal_of_config(config).find(key), std::string::npos) << key << ": " << refusal_of_config(config);
   }
   for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{
            {"d_model", 37}, {"encoder_ffn_dim", 100}, {"scale_embedding", true}, {"max_source_positions", 0}}) {
-    Json config = recorded_config();
+    Json config = odd_config("minicpm_o_2_6");
     config["audio_config"][key] = value;
-    EXPECT_NE(refusal_of(config).find("audio_config"), std::string::npos) << key << ": " << refusal_of(config);
+    EXPECT_NE(refusal_of_config(config).find("audio_config"), std::string::npos)
+        << key << ": " << refusal_of_config(config);
   }
 }
 
 TEST(MiniCpmO, ATypicalRowHoldsAClipWhereThereIsRoom) {
-  const HfConfig config(recorded_config(), "config.json");  // 202 frames at most, three states a token
+  const HfConfig config(odd_config("minicpm_o_2_6"), "config.json");  // 202 frames at most, three states a token
   const auto typical = family_named("minicpm_o_2_6").typical_row;
   EXPECT_TRUE(typical(config, 1).media.empty());
   const Features row = typical(config, 100);

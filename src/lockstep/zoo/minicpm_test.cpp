@@ -7,29 +7,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/zoo/registry.h"
+#include "lockstep/zoo/test_family.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-fs::path folder() { return fs::path(LOCKSTEP_FIXTURES) / "oracle" / "odd" / "minicpm_v_2_6"; }
-
-Json released_config() { return read_json(folder() / "checkpoint" / "config.json"); }
-
-std::string refusal_of(const Json& json) {
-  try {
-    const HfConfig config(json, "config.json");
-    (void)family_of(config).build(config);
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kCheckpoint);
-    return std::string(e.what()) + e.hint();
-  }
-  return "";
-}
+fs::path folder() { return odd_folder("minicpm_v_2_6"); }
 
 Sample sample_of(const std::string& text, std::vector<std::string> images, std::vector<Video> videos = {}) {
   Sample sample;
@@ -68,13 +55,7 @@ class RowsTest : public testing::Test {
     return text.substr(begin, text.find("<|im_end|>", begin) - begin);
   }
   std::string refused(const Sample& sample) {
-    try {
-      spelled(sample);
-    } catch (const UserError& e) {
-      EXPECT_EQ(e.code(), ExitCode::kData);
-      return e.what();
-    }
-    return "";
+    return refusal_of([&] { (void)spelled(sample); }, ExitCode::kData);
   }
   std::unique_ptr<Processor> processor_ = family_named("minicpm_v_2_6").processor(folder() / "checkpoint");
 };
@@ -114,42 +95,42 @@ TEST_F(RowsTest, WhatIsTypedNeverPassesForAPicture) {
 }
 
 TEST(MiniCpmFolders, AreToldApartByTheirVersion) {
-  Json config = released_config();
+  Json config = odd_config("minicpm_v_2_6");
   EXPECT_EQ(family_of(HfConfig(config, "c")).name, "minicpm_v_2_6");
   config["version"] = "2.6";
-  EXPECT_EQ(refusal_of(config), "");
+  EXPECT_EQ(refusal_of_config(config), "");
   for (const Json& version : {Json(4.5), Json(4.0), Json(2.5), Json("new"), Json(Json::object())}) {
     config["version"] = version;
-    EXPECT_NE(refusal_of(config).find("expected \"version\" 2.6"), std::string::npos) << version;
+    EXPECT_NE(refusal_of_config(config).find("expected \"version\" 2.6"), std::string::npos) << version;
   }
   config.erase("version");
-  EXPECT_NE(refusal_of(config).find("no \"version\""), std::string::npos);
+  EXPECT_NE(refusal_of_config(config).find("no \"version\""), std::string::npos);
   config["version"] = 2.6;
   config["architectures"] = {"MiniCPMO"};
-  EXPECT_NE(refusal_of(config).find("MiniCPM-o"), std::string::npos) << "the model_type would be V's";
+  EXPECT_NE(refusal_of_config(config).find("MiniCPM-o"), std::string::npos) << "the model_type would be V's";
 }
 
 TEST(MiniCpmFolders, WhatChangesTheMathematicsIsRefusedByItsKey) {
   const std::vector<std::pair<std::string, Json>> root{
       {"insert_layer_id", 6}, {"scale_emb", 12}, {"hidden_size", 64}, {"query_num", 0}};
   for (const auto& [key, value] : root) {
-    Json config = released_config();
+    Json config = odd_config("minicpm_v_2_6");
     config[key] = value;
-    EXPECT_NE(refusal_of(config).find(key), std::string::npos) << key << ": " << refusal_of(config);
+    EXPECT_NE(refusal_of_config(config).find(key), std::string::npos) << key << ": " << refusal_of_config(config);
   }
   const std::vector<std::pair<std::string, Json>> vision{{"model_type", "idefics3"}, {"num_attention_heads", 5},
                                                          {"patch_size", 0},          {"num_channels", 1},
                                                          {"hidden_size", 0},         {"num_hidden_layers", 1000000000}};
   for (const auto& [key, value] : vision) {
-    Json config = released_config();
+    Json config = odd_config("minicpm_v_2_6");
     config["vision_config"][key] = value;
-    const std::string said = refusal_of(config);
+    const std::string said = refusal_of_config(config);
     EXPECT_NE(said.find("vision_config"), std::string::npos) << key << ": " << said;
   }
 }
 
 TEST(MiniCpmFolders, ADroppedLayerMayStandInTheFileAllTheSame) {
-  const HfConfig config(released_config(), "config.json");
+  const HfConfig config(odd_config("minicpm_v_2_6"), "config.json");
   ASSERT_TRUE(config.flag("drop_vision_last_layer", false));
   const Model model = family_of(config).build(config);
   EXPECT_EQ(model.unused.size(), 16U);
@@ -160,7 +141,7 @@ TEST(MiniCpmFolders, ADroppedLayerMayStandInTheFileAllTheSame) {
 }
 
 TEST(MiniCpmTypicalRow, HasSlicesWhereThereIsRoom) {
-  const HfConfig config(released_config(), "config.json");  // three tokens a slice
+  const HfConfig config(odd_config("minicpm_v_2_6"), "config.json");  // three tokens a slice
   EXPECT_TRUE(minicpm::typical_row(config, 3).media.empty());
   EXPECT_EQ(minicpm::typical_row(config, 7).media.size(), 2U);
   const Features row = minicpm::typical_row(config, 100);

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/clip_image.h"
+#include "lockstep/data/wrapped_processor.h"
 #include "lockstep/model/layers/navit_layout.h"
 #include "lockstep/model/weight_files.h"
 #include "lockstep/model/weights.h"
@@ -23,24 +24,21 @@ constexpr const char* kSystem =
     "You are an artificial intelligence assistant, which gives helpful, detailed, and polite answers to the human's "
     "questions.";
 
-class OneProcessor final : public Processor {
+class OneProcessor final : public WrappedProcessor {
  public:
-  explicit OneProcessor(ChatParts parts) : chat_(std::move(parts)) {}
+  using WrappedProcessor::WrappedProcessor;
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
-    Features row = chat_.train_features(prepared(sample), options);
+    Features row = inner().train_features(prepared(sample), options);
     if (!sample.messages.empty() && sample.messages.back().role == "assistant") end_with_last_label(row);
     row.sample = sample;
     return row;
   }
   Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    Features row = chat_.prompt_features(prepared(sample), options);
+    Features row = inner().prompt_features(prepared(sample), options);
     row.sample = sample;
     return row;
   }
-  const Tokenizer& tokenizer() const override { return chat_.tokenizer(); }
-  std::vector<int32_t> stop_tokens() const override { return chat_.stop_tokens(); }
-  int32_t pad_token() const override { return chat_.pad_token(); }
 
  private:
   /// Nothing stands behind the last answer: the line break that ends each other message goes.
@@ -74,8 +72,6 @@ class OneProcessor final : public Processor {
       out.messages.insert(out.messages.begin(), {.role = "system", .content = kSystem});
     return out;
   }
-
-  ChatProcessor chat_;
 };
 
 ClipImageConfig picture_rules(const EvaVisionConfig& vision) {
@@ -150,7 +146,7 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
                 {.text = kStart}, {.token = token, .count = queries, .block = 0}, {.text = kEnd}};
           },
       .ends_line = false};
-  return std::make_unique<OneProcessor>(std::move(parts));
+  return std::make_unique<OneProcessor>(std::make_unique<ChatProcessor>(std::move(parts)));
 }
 
 }  // namespace lockstep::omnilmm

@@ -23,18 +23,6 @@ namespace {
 const TextPrefixes kTextAt{.body = "thinker.model", .head = "thinker.lm_head"};
 const std::string kEyes = "thinker.visual", kEars = "thinker.audio_tower";
 
-/// What Qwen2_5OmniTextConfig assumes.
-constexpr TextDefaults kText{.vocab = 152064,
-                             .hidden = 3584,
-                             .mlp = 18944,
-                             .layers = 28,
-                             .heads = 28,
-                             .kv_heads = 4,
-                             .max_positions = 32768,
-                             .rope_theta = 1e6,
-                             .qkv_bias = true,
-                             .sliding_window_flag = true};
-
 SoundConfig read_sound(const HfConfig& part) {
   SoundConfig sound;
   sound.tower = read_whisper_config(
@@ -84,7 +72,7 @@ void add_sound(Model& model, const SoundConfig& sound, int64_t text_hidden, cons
 
 Model build(const HfConfig& config) {
   const Thinker thinker = read_thinker(config);
-  const std::string where = config.where() + " thinker_config";
+  const std::string where = thinker_of(config).where();
   Model model;
   model.family = "qwen2_5_omni";
   add_token_embedding(model, kTextAt, thinker.text);
@@ -96,8 +84,14 @@ Model build(const HfConfig& config) {
   model.dialects = {{"in memory",
                      {{"thinker.model.*", "thinker.model.language_model.*"},
                       {"thinker.visual.*", "thinker.model.visual.*"},
-                      {"thinker.audio_tower.*", "thinker.model.audio_tower.*"}}}};
-  if (speaks(config)) {
+                      {"thinker.audio_tower.*", "thinker.model.audio_tower.*"}}},
+                    {"the thinker alone", {{"thinker.*", "*"}}},
+                    {"the thinker in memory",
+                     {{"thinker.model.*", "model.language_model.*"},
+                      {"thinker.visual.*", "model.visual.*"},
+                      {"thinker.audio_tower.*", "model.audio_tower.*"},
+                      {"thinker.*", "*"}}}};
+  if (promises_speech(config)) {
     for (const auto& beginning : model.carried) {
       model.promised.push_back({.beginning = beginning,
                                 .by = config.where() + ": enable_audio_output true",
@@ -108,15 +102,28 @@ Model build(const HfConfig& config) {
   return model;
 }
 
-double fresh_spread(const HfConfig& config, const std::string&) { return text_spread(config.at("thinker_config")); }
+double fresh_spread(const HfConfig& config, const std::string&) { return text_spread(thinker_of(config)); }
 
 }  // namespace
 
-TextConfig read_decoder(const HfConfig& part) { return read_mrope_text(part, kText); }
+TextConfig read_decoder(const HfConfig& part, int64_t vocab, int64_t head_dim) {
+  // What Qwen2_5OmniTextConfig and Qwen2_5OmniTalkerConfig assume.
+  return read_mrope_text(part, {.vocab = vocab,
+                                .hidden = 3584,
+                                .mlp = 18944,
+                                .layers = 28,
+                                .heads = 28,
+                                .kv_heads = 4,
+                                .max_positions = 32768,
+                                .rope_theta = 1e6,
+                                .head_dim = head_dim,
+                                .qkv_bias = true,
+                                .sliding_window_flag = true});
+}
 
 Thinker read_thinker(const HfConfig& config) {
-  const HfConfig part = config.at("thinker_config"), text = part.at("text_config");
-  Thinker thinker{.text = read_decoder(text),
+  const HfConfig part = thinker_of(config), text = part.at("text_config");
+  Thinker thinker{.text = read_decoder(text, 152064),
                   .vision = read_window_vision(part.at("vision_config")),
                   .sound = read_sound(part.at("audio_config")),
                   .tokens = {}};
@@ -132,7 +139,8 @@ Thinker read_thinker(const HfConfig& config) {
 
 Family qwen2_5_omni_family() {
   return {.name = "qwen2_5_omni",
-          .architectures = {"Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration"},
+          .architectures = {"Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration", "qwen2_5_omni_thinker",
+                            "Qwen2_5OmniThinkerForConditionalGeneration"},
           .build = qwen2_5_omni::build,
           .processor = qwen2_5_omni::load_processor,
           .rows_of_hf = qwen2_5_omni::rows_of,

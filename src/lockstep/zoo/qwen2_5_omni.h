@@ -21,8 +21,9 @@
 
 namespace lockstep::qwen2_5_omni {
 
-/// A decoder of Omni's: text_config of the thinker, or talker_config. Throws UserError(kCheckpoint) naming the key.
-TextConfig read_decoder(const HfConfig& part);
+/// A decoder of Omni's: text_config of the thinker, or talker_config, which assume another `vocab` and `head_dim` (0:
+/// hidden_size / heads). Throws UserError(kCheckpoint) naming the key.
+TextConfig read_decoder(const HfConfig& part, int64_t vocab, int64_t head_dim = 0);
 
 /// The tower for sound, which takes a clip in chunks.
 struct SoundConfig {
@@ -39,7 +40,11 @@ struct Talker {
   SpeechRules rules;   // without speakers, which no config holds
 };
 Talker read_talker(const HfConfig& config, const TextConfig& text);
-/// enable_audio_output, as transformers reads it.
+/// thinker_config; all of config.json where the folder holds the thinker alone (Qwen2_5OmniThinkerForConditionalGeneration).
+HfConfig thinker_of(const HfConfig& config);
+/// enable_audio_output, as transformers reads it: what speaks stands in the files.
+bool promises_speech(const HfConfig& config);
+/// That, where config.json says what speaks.
 bool speaks(const HfConfig& config);
 
 /// Where media stand. Throws UserError(kCheckpoint) for one outside the vocabulary: no prompt holds it.
@@ -47,7 +52,7 @@ struct MediaTokens {
   int32_t image, video, audio, audio_begin, audio_end;
 };
 
-/// What sees, hears and thinks: thinker_config.
+/// What sees, hears and thinks.
 struct Thinker {
   TextConfig text;
   WindowVisionConfig vision;

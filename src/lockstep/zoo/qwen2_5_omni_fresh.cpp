@@ -77,36 +77,6 @@ Json preprocessor_config(const Sizes& size) {
   return file;
 }
 
-/// ChatML with media where they stand, and the default system message of the released folders.
-std::string_view chat_template() {
-  return R"({%- if messages[0]['role'] != 'system' -%}
-{{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}
-{%- endif -%}
-{%- for message in messages -%}
-{{- '<|im_start|>' + message['role'] + '\n' -}}
-{%- if message['content'] is string -%}
-{{- message['content'] -}}
-{%- else -%}
-{%- for part in message['content'] -%}
-{%- if part['type'] == 'image' -%}
-{{- '<|vision_bos|><|IMAGE|><|vision_eos|>' -}}
-{%- elif part['type'] == 'audio' -%}
-{{- '<|audio_bos|><|AUDIO|><|audio_eos|>' -}}
-{%- elif part['type'] == 'video' -%}
-{{- '<|vision_bos|><|VIDEO|><|vision_eos|>' -}}
-{%- else -%}
-{{- part['text'] -}}
-{%- endif -%}
-{%- endfor -%}
-{%- endif -%}
-{{- '<|im_end|>\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|im_start|>assistant\n' -}}
-{%- endif -%}
-)";
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, int64_t vocab) {
@@ -147,7 +117,9 @@ std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, i
             {"thinker_config", thinker}}},
           {"preprocessor_config.json", preprocessor_config(chosen)},
           {"tokenizer_config.json", tokenizer},
-          {"chat_template.jinja", std::string(chat_template())}};
+          {"chat_template.jinja", media_chatml_template({{"image", "<|vision_bos|><|IMAGE|><|vision_eos|>"},
+                                                         {"audio", "<|audio_bos|><|AUDIO|><|audio_eos|>"},
+                                                         {"video", "<|vision_bos|><|VIDEO|><|vision_eos|>"}})}};
 }
 
 }  // namespace lockstep::qwen2_5_omni

@@ -7,24 +7,15 @@
 namespace lockstep::qwen2_5_omni {
 namespace {
 
-/// What Qwen2_5OmniTalkerConfig assumes.
-constexpr TextDefaults kTalker{.vocab = 8448,
-                               .hidden = 3584,
-                               .mlp = 18944,
-                               .layers = 28,
-                               .heads = 28,
-                               .kv_heads = 4,
-                               .max_positions = 32768,
-                               .rope_theta = 1e6,
-                               .head_dim = 128,
-                               .qkv_bias = true,
-                               .sliding_window_flag = true};
+bool is_thinker(const HfConfig& config) { return config.text("model_type", "") == "qwen2_5_omni_thinker"; }
 
 }  // namespace
 
+HfConfig thinker_of(const HfConfig& config) { return is_thinker(config) ? config : config.at("thinker_config"); }
+
 Talker read_talker(const HfConfig& config, const TextConfig& text) {
   const HfConfig part = config.at("talker_config");
-  Talker talker{.decoder = read_mrope_text(part, kTalker), .rules = {}};
+  Talker talker{.decoder = read_decoder(part, 8448, 128), .rules = {}};
   talker.decoder.tied = false;  // there is no such key
   const int64_t embedding = part.size("embedding_size", 3584);
   if (embedding != text.hidden) {
@@ -47,6 +38,10 @@ Talker read_talker(const HfConfig& config, const TextConfig& text) {
   return talker;
 }
 
-bool speaks(const HfConfig& config) { return config.flag("enable_audio_output", true); }
+bool promises_speech(const HfConfig& config) {
+  return config.flag("enable_audio_output", /*otherwise=*/!is_thinker(config));
+}
+
+bool speaks(const HfConfig& config) { return !is_thinker(config) && promises_speech(config); }
 
 }  // namespace lockstep::qwen2_5_omni

@@ -61,7 +61,7 @@ std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, i
   processor["processor_class"] = "Qwen2_5_VLProcessor";
   return {{"config.json", std::move(config)},
           {"preprocessor_config.json", std::move(processor)},
-          {"chat_template.jinja", std::string(qwen2_vl_template())}};
+          {"chat_template.jinja", qwen2_vl_template()}};
 }
 
 }  // namespace lockstep::qwen2_5_vl

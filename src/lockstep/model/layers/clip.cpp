@@ -3,6 +3,7 @@
 #include "lockstep/model/layers/clip.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
@@ -16,7 +17,7 @@ ClipEmbeddings::ClipEmbeddings(const std::string& tower, const ClipConfig& confi
     : Block(tower + ".embeddings", Component::kVision, kPictures), config_(config), also_to_(std::move(also_to)) {
   param("class_embedding", {config.hidden});
   param("patch_embedding.weight", {config.hidden, config.channels, config.patch, config.patch});
-  param("position_embedding.weight", {config.patches() + 1, config.hidden});
+  lookup_table("position_embedding.weight", {config.patches() + 1, config.hidden});
   param_at("pre_layrnorm.weight", tower + ".pre_layrnorm.weight", {config.hidden});
   param_at("pre_layrnorm.bias", tower + ".pre_layrnorm.bias", {config.hidden});
   reads({"pixel_values"});
@@ -26,9 +27,10 @@ ClipEmbeddings::ClipEmbeddings(const std::string& tower, const ClipConfig& confi
 }
 
 Flow ClipEmbeddings::forward(const Params& params, const Flow& in, const Context& context) const {
-  const Tensor& positions_PD = params["position_embedding.weight"];
+  const Tensor places_P = at::arange(config_.patches() + 1, in["pixel_values"].options().dtype(at::kLong));
+  const Tensor positions_PD = params.rows("position_embedding", places_P);
   const Tensor pixels = in["pixel_values"].to(positions_PD.scalar_type());
-  const Tensor patches_NPD = fn::patch_embed(pixels, params["patch_embedding.weight"], nullptr);
+  const Tensor patches_NPD = params.linear("patch_embedding", fn::patches_of(pixels, config_.patch));
   if (patches_NPD.size(1) != config_.patches()) {
     throw checkpoint_error(
         fmt::format("{}: expected images of {} x {} pixels ({} patches, config.json vision_config.image_size), found "
@@ -80,9 +82,8 @@ Flow ClipLayer::forward(const Params& params, const Flow& in, const Context& con
   const Tensor h_NPD = x_NPD.add(attend(params, a_NPD));
   const Tensor m_NPD =
       fn::layer_norm(h_NPD, params["layer_norm2.weight"], params["layer_norm2.bias"], config_.norm_eps);
-  const Tensor f_NPF =
-      fn::activation(config_.activation, fn::linear(m_NPD, params["mlp.fc1.weight"], params["mlp.fc1.bias"]));
-  const Tensor out = h_NPD.add(fn::linear(f_NPF, params["mlp.fc2.weight"], params["mlp.fc2.bias"]));
+  const Tensor f_NPF = fn::activation(config_.activation, params.linear("mlp.fc1", m_NPD));
+  const Tensor out = h_NPD.add(params.linear("mlp.fc2", f_NPF));
   tap(context, name() + ".out", out);
   Flow flow{{"vision", out}};
   if (!also_to_.empty()) flow.set(also_to_, out);
@@ -90,12 +91,12 @@ Flow ClipLayer::forward(const Params& params, const Flow& in, const Context& con
 }
 
 Tensor ClipLayer::attend(const Params& params, const Tensor& x_NPD) const {
-  const Tensor qkv =
-      fn::linear(x_NPD, params["self_attn.qkv.weight"], fn::constant_key_bias(params["self_attn.qkv.bias"]));
+  const Tensor bias = fn::constant_key_bias(params["self_attn.qkv.bias"]);
+  const Tensor qkv = params.linear("self_attn.qkv", x_NPD, {.bias = &bias});
   const auto parts_NPAH = qkv.unflatten(-1, {3, config_.heads, config_.hidden / config_.heads}).unbind(2);
   const Tensor o_NAPH =
       fn::attention(parts_NPAH[0].transpose(1, 2), parts_NPAH[1].transpose(1, 2), parts_NPAH[2].transpose(1, 2), {});
-  return fn::linear(fn::merge_heads(o_NAPH), params["self_attn.out_proj.weight"], params["self_attn.out_proj.bias"]);
+  return params.linear("self_attn.out_proj", fn::merge_heads(o_NAPH));
 }
 
 }  // namespace lockstep

@@ -52,9 +52,8 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
       attend(params, fn::rms_norm(x_BTD, params["input_layernorm.weight"], config_.norm_eps), in, context);
   tap(context, name() + ".attn_out", attended_BTD);
   const Tensor h_BTD = x_BTD.add(attended_BTD);
-  const Tensor fed_BTD =
-      gated_mlp(params, fn::rms_norm(h_BTD, params["post_attention_layernorm.weight"], config_.norm_eps),
-                config_.activation, config_.mlp_bias);
+  const Tensor fed_BTD = gated_mlp(
+      params, fn::rms_norm(h_BTD, params["post_attention_layernorm.weight"], config_.norm_eps), config_.activation);
   tap(context, name() + ".mlp_out", fed_BTD);
   Tensor out_BTD = h_BTD.add(fed_BTD);
   tap(context, name() + ".out", out_BTD);
@@ -62,8 +61,7 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
 }
 
 Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const {
-  const Tensor& w = params["self_attn.qkv.weight"];
-  Tensor qkv = config_.qkv_bias ? fn::linear(x_BTD, w, params["self_attn.qkv.bias"]) : fn::linear(x_BTD, w);
+  Tensor qkv = params.linear("self_attn.qkv", x_BTD);
   const fn::HeadCounts counts{config_.heads, config_.kv_heads, config_.head_dim};
   if (config_.qk_norm) {
     qkv = fn::norm_heads(
@@ -81,9 +79,7 @@ Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flo
                                                   .window = window_,
                                                   .mask = in.find(place_.slot("mask")),
                                                   .row_ends = in.find(place_.slot("row_ends"))});
-  const Tensor merged = fn::merge_heads(o_BNTH);
-  const Tensor& o_proj = params["self_attn.o_proj.weight"];
-  return config_.output_bias ? fn::linear(merged, o_proj, params["self_attn.o_proj.bias"]) : fn::linear(merged, o_proj);
+  return params.linear("self_attn.o_proj", fn::merge_heads(o_BNTH));
 }
 
 }  // namespace lockstep

@@ -1,26 +1,17 @@
 // N pictures, P patches of one.
-#include <algorithm>
-#include <cmath>
 #include <span>
 
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/model/layers/eva_vision.h"
 #include "lockstep/model/layers/navit_layout.h"
+#include "lockstep/model/layers/place_table.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace {
-
-/// Keys' convolution, which is 1 at 0 and 0 at the other whole numbers.
-double curve(double distance, double a) {
-  const double x = std::abs(distance);
-  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
-  if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
-  return 0;
-}
 
 Tensor column(const std::vector<int64_t>& values) {
   return from_values(std::span<const int64_t>(values), {static_cast<int64_t>(values.size())});
@@ -36,28 +27,6 @@ Dtype dtype_named(const std::string& name) {
 }
 
 }  // namespace
-
-std::vector<float> bicubic_weights(int64_t from, int64_t to, bool smooth) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to);
-  const double wide = smooth ? std::max(scale, 1.0) : 1.0, a = smooth ? -0.5 : -0.75;
-  std::vector<float> weights(static_cast<size_t>(from * to), 0.0F);
-  for (int64_t row = 0; row < to; ++row) {
-    const double center = scale * (static_cast<double>(row) + 0.5) - 0.5;
-    const auto first = static_cast<int64_t>(std::floor(center - 2 * wide)),
-               last = first + 2 + static_cast<int64_t>(std::ceil(4 * wide));
-    double sum = 0;
-    for (int64_t at = first; at <= last; ++at)
-      sum += !smooth || (at >= 0 && at < from) ? curve((static_cast<double>(at) - center) / wide, a) : 0.0;
-    for (int64_t at = first; at <= last; ++at) {
-      if (smooth && (at < 0 || at >= from))
-        continue;  // what stands outside has no say; otherwise the last value goes on
-      const int64_t place = std::clamp<int64_t>(at, 0, from - 1);
-      weights[static_cast<size_t>(row * from + place)] +=
-          static_cast<float>(curve((static_cast<double>(at) - center) / wide, a) / sum);
-    }
-  }
-  return weights;
-}
 
 EvaLayout::EvaLayout(std::string name, EvaLayoutConfig config)
     : Block(std::move(name), Component::kVision, kPictures), config_(std::move(config)) {

@@ -1,4 +1,4 @@
-// N pictures, P patches (and the class token), D model, A heads, H head size, E patches of an edge, G of the table's.
+// N pictures, P patches (and the class token), D model, A heads, H head size.
 // Source: timm 1.0 models/eva.py Eva, EvaBlockPostNorm; layers/pos_embed.py resample_abs_pos_embed.
 #include "lockstep/model/layers/eva_vision.h"
 
@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/model/layers/place_table.h"
 #include "lockstep/model/layers/tap.h"
 #include "lockstep/tensor/fn.h"
 
@@ -22,17 +23,6 @@ EvaEmbeddings::EvaEmbeddings(std::string name, const EvaVisionConfig& config)
   writes({"vision"});
 }
 
-Tensor EvaEmbeddings::positions(const Tensor& table_1PD, const Tensor& weights_EG) const {
-  const int64_t from = config_.table_edge(), to = config_.edge();
-  if (from == to) return table_1PD;
-  const Tensor grid = table_1PD.narrow(1, 1, from * from).to(weights_EG.scalar_type()).reshape({from, from, -1});
-  const auto resized = [&](const Tensor& lines) {  // along the first dimension
-    return weights_EG.matmul(lines.reshape({from, -1})).unflatten(1, {-1, config_.hidden});
-  };
-  const Tensor whole_EED = resized(resized(grid).transpose(0, 1)).transpose(0, 1);
-  return at::cat({table_1PD.narrow(1, 0, 1), whole_EED.reshape({1, to * to, -1}).to(table_1PD.scalar_type())}, 1);
-}
-
 Flow EvaEmbeddings::forward(const Params& params, const Flow& in, const Context& context) const {
   const Tensor& w = params["proj.weight"];
   const Tensor pixels = in["pixel_values"].to(w.scalar_type());
@@ -41,10 +31,12 @@ Flow EvaEmbeddings::forward(const Params& params, const Flow& in, const Context&
     throw checkpoint_error(fmt::format("{}: expected pictures of {} x {} pixels (config.json image_size), found {}",
                                        name(), size, size, fmt::join(pixels.sizes(), " x ")));
   }
-  const Tensor patches_NPD = fn::patch_embed(pixels, w, &params["proj.bias"]);
+  const Tensor patches_NPD = params.linear("proj", fn::patches_of(pixels, w.size(2)));
   const Tensor class_N1D = params["cls_token"].expand({pixels.size(0), 1, config_.hidden});
-  Tensor embedded_NPD =
-      at::cat({class_N1D, patches_NPD}, 1).add(positions(params["pos_embed"], in["position_weights"]));
+  const Tensor& table = params["pos_embed"];
+  const bool fits = config_.table_edge() == config_.edge();
+  const Tensor positions_1PD = fits ? table : resized_table(table, in["position_weights"]);
+  Tensor embedded_NPD = at::cat({class_N1D, patches_NPD}, 1).add(positions_1PD);
   tap(context, "vision_embeddings", embedded_NPD);
   return {{"vision", std::move(embedded_NPD)}};
 }
@@ -74,8 +66,8 @@ Flow EvaLayer::forward(const Params& params, const Flow& in, const Context& cont
   const double eps = config_.norm_eps;
   const Tensor h_NPD =
       x_NPD.add(fn::layer_norm(attend(params, x_NPD), params["norm1.weight"], params["norm1.bias"], eps));
-  const Tensor f_NPF = fn::activation("gelu", fn::linear(h_NPD, params["mlp.fc1.weight"], params["mlp.fc1.bias"]));
-  const Tensor grown_NPD = fn::linear(f_NPF, params["mlp.fc2.weight"], params["mlp.fc2.bias"]);
+  const Tensor f_NPF = fn::activation("gelu", params.linear("mlp.fc1", h_NPD));
+  const Tensor grown_NPD = params.linear("mlp.fc2", f_NPF);
   Tensor out_NPD = h_NPD.add(fn::layer_norm(grown_NPD, params["norm2.weight"], params["norm2.bias"], eps));
   tap(context, name() + ".out", out_NPD);
   return {{"vision", std::move(out_NPD)}};
@@ -84,11 +76,11 @@ Flow EvaLayer::forward(const Params& params, const Flow& in, const Context& cont
 Tensor EvaLayer::attend(const Params& params, const Tensor& x_NPD) const {
   const Tensor& q_bias = params["attn.q_bias"];
   const Tensor bias = at::cat({q_bias, q_bias.new_zeros(q_bias.sizes()), params["attn.v_bias"]});  // keys have none
-  const Tensor qkv = fn::linear(x_NPD, params["attn.qkv.weight"], bias);
+  const Tensor qkv = params.linear("attn.qkv", x_NPD, {.bias = &bias});
   const auto parts_NPAH = qkv.unflatten(-1, {3, config_.heads, config_.hidden / config_.heads}).unbind(2);
   const Tensor o_NAPH =
       fn::attention(parts_NPAH[0].transpose(1, 2), parts_NPAH[1].transpose(1, 2), parts_NPAH[2].transpose(1, 2), {});
-  return fn::linear(fn::merge_heads(o_NAPH), params["attn.proj.weight"], params["attn.proj.bias"]);
+  return params.linear("attn.proj", fn::merge_heads(o_NAPH));
 }
 
 EvaNorm::EvaNorm(std::string name, const EvaVisionConfig& config)

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "lockstep/model/block.h"
 
@@ -26,10 +25,6 @@ struct EvaLayoutConfig {
   std::string stored_as = "float32";       // dtype in which the files hold the queries' places
 };
 
-/// Rows of weights [to, from]: bicubic interpolation of `from` values that stand side by side. Smooth: PyTorch's `antialias`,
-/// whose curve is another one (a = -0.5; without it -0.75). Source: PyTorch UpSample.h, UpSampleKernel.cpp.
-std::vector<float> bicubic_weights(int64_t from, int64_t to, bool smooth);
-
 /// Reads pixel_values [N,C,h,w]; writes what does not depend on their values: position_weights [edge, table_edge], slice_ends
 /// [N], patch_rows and patch_columns [N*P], place_waves [edge, W], query_waves [query_edge, W].
 class EvaLayout final : public Block {
@@ -49,8 +44,6 @@ class EvaEmbeddings final : public Block {
   Flow forward(const Params& params, const Flow& in, const Context& context) const override;
 
  private:
-  Tensor positions(const Tensor& table_1PD, const Tensor& weights) const;
-
   EvaVisionConfig config_;
 };
 

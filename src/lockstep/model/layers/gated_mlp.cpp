@@ -7,14 +7,13 @@
 
 namespace lockstep {
 
-Tensor gated_mlp(const Params& params, const Tensor& x, const std::string& activation, bool bias) {
-  const Tensor &gate_up = params["mlp.gate_up.weight"], &down = params["mlp.down_proj.weight"];
-  const int64_t width = down.size(1);
-  const Tensor both = bias ? fn::linear(x, gate_up, params["mlp.gate_up.bias"]) : fn::linear(x, gate_up);
+Tensor gated_mlp(const Params& params, const Tensor& x, const std::string& activation) {
+  const int64_t width = params["mlp.down_proj.weight"].size(1);
+  const Tensor both = params.linear("mlp.gate_up", x);
   const Tensor y = activation == "silu"
                        ? fn::swiglu(both)
                        : fn::activation(activation, both.narrow(-1, 0, width)).mul(both.narrow(-1, width, width));
-  return bias ? fn::linear(y, down, params["mlp.down_proj.bias"]) : fn::linear(y, down);
+  return params.linear("mlp.down_proj", y);
 }
 
 }  // namespace lockstep

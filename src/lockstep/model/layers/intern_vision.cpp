@@ -9,8 +9,11 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/model/layers/place_table.h"
 #include "lockstep/model/layers/tap.h"
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpus.h"
+#include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace {
@@ -29,20 +32,26 @@ InternVisionEmbeddings::InternVisionEmbeddings(std::string name, const InternVis
   writes({"vision"});
 }
 
+/// For tiles of `edge` patches, as the authors' tower interpolates them.
+Tensor InternVisionEmbeddings::positions_for(const Tensor& table_1PD, int64_t edge) const {
+  const int64_t from = config_.edge();
+  if (edge == from) return table_1PD;
+  const std::vector<float> weights = bicubic_weights(from, edge, /*smooth=*/false);
+  const Tensor weights_EG = from_values(std::span<const float>(weights), {edge, from});
+  return resized_table(table_1PD, sent_to(weights_EG, table_1PD.device()));
+}
+
 Flow InternVisionEmbeddings::forward(const Params& params, const Flow& in, const Context& context) const {
   const Tensor& positions_1PD = params["position_embeddings"];
   const Tensor pixels = in["pixel_values"].to(positions_1PD.scalar_type());
-  const int64_t size = config_.image_size;
-  if (pixels.size(2) != size || pixels.size(3) != size) {
-    throw checkpoint_error(
-        fmt::format("{}: expected tiles of {} x {} pixels (config.json vision_config.image_size), found {} x {}",
-                    name(), size, size, pixels.size(3), pixels.size(2)),
-        "size in preprocessor_config.json must equal the tower's image_size");
+  if (pixels.size(2) != pixels.size(3) || pixels.size(2) < config_.patch) {
+    throw checkpoint_error(fmt::format("{}: expected tiles that are square, of {} pixels at least, found {} x {}",
+                                       name(), config_.patch, pixels.size(3), pixels.size(2)));
   }
-  const Tensor patches_NPD = fn::patch_embed(pixels, params["patch_embeddings.projection.weight"],
-                                             &params["patch_embeddings.projection.bias"]);
+  const Tensor patches_NPD = params.linear("patch_embeddings.projection", fn::patches_of(pixels, config_.patch));
   const Tensor class_N1D = params["cls_token"].expand({pixels.size(0), 1, config_.hidden});
-  Tensor embedded_NPD = at::cat({class_N1D, patches_NPD}, 1).add(positions_1PD);
+  Tensor embedded_NPD =
+      at::cat({class_N1D, patches_NPD}, 1).add(positions_for(positions_1PD, pixels.size(2) / config_.patch));
   tap(context, "vision_embeddings", embedded_NPD);
   return {{"vision", std::move(embedded_NPD)}};
 }
@@ -88,21 +97,17 @@ Flow InternVisionLayer::forward(const Params& params, const Flow& in, const Cont
   const Tensor& x_NPD = in["vision"];
   const Tensor h_NPD = x_NPD.add(attend(params, norm(params, "layernorm_before", x_NPD)).mul(params["lambda_1"]));
   const Tensor m_NPD = norm(params, "layernorm_after", h_NPD);
-  const Tensor f_NPF =
-      fn::activation(config_.activation, fn::linear(m_NPD, params["mlp.fc1.weight"], params["mlp.fc1.bias"]));
-  const Tensor grown_NPD = fn::linear(f_NPF, params["mlp.fc2.weight"], params["mlp.fc2.bias"]);
+  const Tensor f_NPF = fn::activation(config_.activation, params.linear("mlp.fc1", m_NPD));
+  const Tensor grown_NPD = params.linear("mlp.fc2", f_NPF);
   Tensor out = h_NPD.add(grown_NPD.mul(params["lambda_2"]));
   tap(context, name() + ".out", out);
   return {{"vision", std::move(out)}};
 }
 
 Tensor InternVisionLayer::attend(const Params& params, const Tensor& x_NPD) const {
-  const Tensor& w = params["attention.qkv.weight"];
-  const auto bias = [&] {
-    const Tensor& b = params["attention.qkv.bias"];
-    return config_.qk_norm ? b : fn::constant_key_bias(b);
-  };
-  const Tensor qkv = config_.qkv_bias ? fn::linear(x_NPD, w, bias()) : fn::linear(x_NPD, w);
+  const Tensor* own = params.find("attention.qkv.bias");
+  const Tensor bias = own == nullptr || config_.qk_norm ? Tensor() : fn::constant_key_bias(*own);
+  const Tensor qkv = params.linear("attention.qkv", x_NPD, {.bias = bias.defined() ? &bias : nullptr});
   auto parts_NPD = qkv.chunk(3, -1);
   if (config_.qk_norm) {
     parts_NPD[0] = fn::rms_norm(parts_NPD[0], params["attention.q_norm.weight"], config_.norm_eps);
@@ -110,8 +115,7 @@ Tensor InternVisionLayer::attend(const Params& params, const Tensor& x_NPD) cons
   }
   const auto heads_NAPH = [&](const Tensor& x) { return x.unflatten(-1, {config_.heads, -1}).transpose(1, 2); };
   const Tensor o_NAPH = fn::attention(heads_NAPH(parts_NPD[0]), heads_NAPH(parts_NPD[1]), heads_NAPH(parts_NPD[2]), {});
-  return fn::linear(fn::merge_heads(o_NAPH), params["attention.projection_layer.weight"],
-                    params["attention.projection_layer.bias"]);
+  return params.linear("attention.projection_layer", fn::merge_heads(o_NAPH));
 }
 
 ShuffleProjector::ShuffleProjector(std::string name, ShuffleProjectorConfig config)
@@ -139,9 +143,8 @@ Flow ShuffleProjector::forward(const Params& params, const Flow& in, const Conte
                             .flatten(3)
                             .flatten(1, 2);
   const Tensor normed = fn::layer_norm(blocks, params["layer_norm.weight"], params["layer_norm.bias"], kProjectorEps);
-  const Tensor inner =
-      fn::activation(config_.activation, fn::linear(normed, params["linear_1.weight"], params["linear_1.bias"]));
-  Tensor media = fn::linear(inner, params["linear_2.weight"], params["linear_2.bias"]);
+  const Tensor inner = fn::activation(config_.activation, params.linear("linear_1", normed));
+  Tensor media = params.linear("linear_2", inner);
   tap(context, "projector", media);
   return {{"media", std::move(media)}};
 }

@@ -19,13 +19,15 @@ struct InternVisionConfig {
   int64_t edge() const { return image_size / patch; }  // patches
 };
 
-/// Reads pixel_values [N,C,h,w]; writes vision [N,1+P,D], the class token first. Taps "vision_embeddings".
+/// Reads pixel_values [N,C,h,h]; writes vision [N,1+P,D], the class token first. Taps "vision_embeddings".
 class InternVisionEmbeddings final : public Block {
  public:
   InternVisionEmbeddings(std::string name, const InternVisionConfig& config);
   Flow forward(const Params& params, const Flow& in, const Context& context) const override;
 
  private:
+  Tensor positions_for(const Tensor& table_1PD, int64_t edge) const;
+
   InternVisionConfig config_;
 };
 

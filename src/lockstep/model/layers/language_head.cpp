@@ -27,7 +27,12 @@ Tensor shifted(const Tensor& labels_BT) {
 LanguageHead::LanguageHead(std::string name, const TextConfig& config, const HeadKeys& keys, DecoderPlace place)
     : Block(std::move(name), place.component, place.runs_on), norm_eps_(config.norm_eps), place_(std::move(place)) {
   param_at("norm.weight", keys.norm, {config.hidden});
-  param_at("weight", config.tied ? keys.embedding : keys.head, {config.vocab, config.hidden}, config.tied);
+  const Shape shape{config.vocab, config.hidden};
+  if (config.tied) {
+    tied("weight", keys.embedding, shape, keys.head);
+  } else {
+    param_at("weight", keys.head, shape);
+  }
   reads({place_.slot("hidden"), place_.slot("labels"), kSources});
   writes({place_.slot("loss"), place_.slot("correct"), place_.slot("logits"), place_.slot("last_hidden_state"),
           "speech_states"});
@@ -35,7 +40,7 @@ LanguageHead::LanguageHead(std::string name, const TextConfig& config, const Hea
 }
 
 Flow LanguageHead::forward(const Params& params, const Flow& in, const Context& context) const {
-  const Tensor &w_VD = params["weight"], &norm_D = params["norm.weight"];
+  const Tensor& norm_D = params["norm.weight"];
   const Tensor* labels_BT = in.find(place_.slot("labels"));
   const Tensor* sources_L = place_.slots.empty() ? in.find(kSources) : nullptr;
   Tensor x_BTD = in[place_.slot("hidden")];
@@ -45,18 +50,18 @@ Flow LanguageHead::forward(const Params& params, const Flow& in, const Context& 
   const Tensor h_BTD = fn::rms_norm(x_BTD, norm_D, norm_eps_);
   tap(context, place_.slot("last_hidden_state"), h_BTD);
   Flow out;
-  if (sources_L != nullptr) out.set("speech_states", embed_some(*sources_L, h_BTD.reshape({-1, h_BTD.size(2)})));
+  if (sources_L != nullptr) out.set("speech_states", some_rows(*sources_L, h_BTD.reshape({-1, h_BTD.size(2)})));
   if (labels_BT != nullptr) {
     auto [loss, correct] =
-        fn::chunked_cross_entropy(h_BTD.reshape({-1, h_BTD.size(2)}), w_VD, shifted(*labels_BT).reshape({-1}),
-                                  context.*place_.loss_weight, context.loss_chunk);
+        params.cross_entropy("", h_BTD.reshape({-1, h_BTD.size(2)}), shifted(*labels_BT).reshape({-1}),
+                             context.*place_.loss_weight, context.loss_chunk);
     out.set(place_.slot("loss"), std::move(loss));
     out.set(place_.slot("correct"), std::move(correct));
   }
   if (context.logits != LogitsWanted::kNone) {
     const bool last = context.logits == LogitsWanted::kLast;
     const Tensor wanted = last ? h_BTD.narrow(1, h_BTD.size(1) - 1, 1) : h_BTD;
-    out.set(place_.slot("logits"), to_dtype(fn::linear(wanted, w_VD), Dtype::kF32));
+    out.set(place_.slot("logits"), to_dtype(params.linear("", wanted), Dtype::kF32));
   }
   if (labels_BT == nullptr && context.logits == LogitsWanted::kNone) out.set(place_.slot("last_hidden_state"), h_BTD);
   return out;

@@ -15,7 +15,7 @@ NavitEmbeddings::NavitEmbeddings(std::string name, const NavitVisionConfig& conf
     : Block(std::move(name), Component::kVision, kPictures), config_(config) {
   param("patch_embedding.weight", {config.hidden, config.channels, config.patch, config.patch});
   param("patch_embedding.bias", {config.hidden});
-  param("position_embedding.weight", {config.side() * config.side(), config.hidden});
+  lookup_table("position_embedding.weight", {config.side() * config.side(), config.hidden});
   reads({"pixel_values", "patch_places"});
   writes({"vision"});
 }
@@ -30,9 +30,8 @@ Flow NavitEmbeddings::forward(const Params& params, const Flow& in, const Contex
             name(), places_P.size(0), config_.patch_values(), config_.patch, pixels.numel(), pixels.size(0)),
         "patch_size of preprocessor_config.json must be that of the tower");
   }
-  const Tensor patches_PD = fn::linear(pixels.to(w.scalar_type()), w.reshape({config_.hidden, config_.patch_values()}),
-                                       params["patch_embedding.bias"]);
-  Tensor embedded_PD = patches_PD.add(fn::embedding(places_P, params["position_embedding.weight"]));
+  const Tensor patches_PD = params.linear("patch_embedding", pixels.to(w.scalar_type()));
+  Tensor embedded_PD = patches_PD.add(params.rows("position_embedding", places_P));
   tap(context, "vision_embeddings", embedded_PD);
   return {{"vision", std::move(embedded_PD)}};
 }
@@ -67,21 +66,19 @@ Flow NavitLayer::forward(const Params& params, const Flow& in, const Context& co
   const Tensor a_PD = fn::layer_norm(x_PD, params["layer_norm1.weight"], params["layer_norm1.bias"], config_.norm_eps);
   const Tensor h_PD = x_PD.add(attend(params, a_PD, in["slice_ends"]));
   const Tensor m_PD = fn::layer_norm(h_PD, params["layer_norm2.weight"], params["layer_norm2.bias"], config_.norm_eps);
-  const Tensor f_PF =
-      fn::activation(config_.activation, fn::linear(m_PD, params["mlp.fc1.weight"], params["mlp.fc1.bias"]));
-  Tensor out_PD = h_PD.add(fn::linear(f_PF, params["mlp.fc2.weight"], params["mlp.fc2.bias"]));
+  const Tensor f_PF = fn::activation(config_.activation, params.linear("mlp.fc1", m_PD));
+  Tensor out_PD = h_PD.add(params.linear("mlp.fc2", f_PF));
   tap(context, name() + ".out", out_PD);
   return {{"vision", std::move(out_PD)}};
 }
 
 Tensor NavitLayer::attend(const Params& params, const Tensor& x_PD, const Tensor& ends_N) const {
-  const Tensor qkv =
-      fn::linear(x_PD, params["self_attn.qkv.weight"], fn::constant_key_bias(params["self_attn.qkv.bias"]));
+  const Tensor bias = fn::constant_key_bias(params["self_attn.qkv.bias"]);
+  const Tensor qkv = params.linear("self_attn.qkv", x_PD, {.bias = &bias});
   const auto parts_1PAH = qkv.unsqueeze(0).unflatten(-1, {3, config_.heads, config_.hidden / config_.heads}).unbind(2);
   const Tensor o_1APH = fn::attention(parts_1PAH[0].transpose(1, 2), parts_1PAH[1].transpose(1, 2),
                                       parts_1PAH[2].transpose(1, 2), {.row_ends = &ends_N});
-  return fn::linear(fn::merge_heads(o_1APH).select(0, 0), params["self_attn.out_proj.weight"],
-                    params["self_attn.out_proj.bias"]);
+  return params.linear("self_attn.out_proj", fn::merge_heads(o_1APH).select(0, 0));
 }
 
 NavitNorm::NavitNorm(std::string name, const NavitVisionConfig& config)

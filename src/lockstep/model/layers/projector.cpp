@@ -28,12 +28,8 @@ Flow Projector::forward(const Params& params, const Flow& in, const Context& con
   const Tensor whole = selected.size() == 1 ? selected.front() : at::cat(selected, -1);
   tap(context, "vision_feature_layer", whole);
   const Tensor x_NPD = config_.drop_class_token ? whole.narrow(1, 1, whole.size(1) - 1) : whole;
-  const auto layer = [&](const std::string& local, const Tensor& x) {
-    const Tensor& w = params[local + ".weight"];
-    return config_.bias ? fn::linear(x, w, params[local + ".bias"]) : fn::linear(x, w);
-  };
-  Tensor media = layer("linear_1", x_NPD);
-  if (!config_.single) media = layer("linear_2", fn::activation(config_.activation, media));
+  Tensor media = params.linear("linear_1", x_NPD);
+  if (!config_.single) media = params.linear("linear_2", fn::activation(config_.activation, media));
   tap(context, "projector", media);
   return {{"media", std::move(media)}};
 }

@@ -50,7 +50,7 @@ Tensor Resampler::queries(const Params& params, const Flow& in) const {
 Flow Resampler::forward(const Params& params, const Flow& in, const Context& context) const {
   const Tensor& patches_PV = in["vision"];
   const bool same = config_.vision_hidden == config_.text_hidden;
-  const Tensor values_PD = norm(params, "ln_kv", same ? patches_PV : fn::linear(patches_PV, params["kv_proj.weight"]));
+  const Tensor values_PD = norm(params, "ln_kv", same ? patches_PV : params.linear("kv_proj", patches_PV));
   // A key knows where its patch stands, the column first; a value does not.
   const Tensor waves = in["place_waves"].to(values_PD.scalar_type());
   const Tensor places_PD =
@@ -86,7 +86,7 @@ Tensor Resampler::attend(const Params& params, const Tensor& queries_QD, const T
   }
   check(begin == k_PD.size(0), "slices end with the last patch");
   const Tensor found_NQD = parts.size() == 1 ? parts.front() : at::cat(parts, 0);
-  return fn::linear(found_NQD, params["attn.out_proj.weight"], params["attn.out_proj.bias"]);
+  return params.linear("attn.out_proj", found_NQD);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace lockstep {
 
 TalkerInput::TalkerInput(std::string name, const TalkerSizes& sizes)
     : Block(std::move(name), Component::kTalker, Modality::kSpeech) {
-  param("model.embed_tokens.weight", {sizes.codes, sizes.embedding});
+  lookup_table("model.embed_tokens.weight", {sizes.codes, sizes.embedding});
   param("thinker_to_talker_proj.weight", {sizes.hidden, sizes.embedding});
   param("thinker_to_talker_proj.bias", {sizes.hidden});
   reads({"speech_text", "speech_states", "speech_code_ids", "speech_positions", "speech_ahead"});
@@ -19,10 +19,8 @@ TalkerInput::TalkerInput(std::string name, const TalkerSizes& sizes)
 }
 
 Flow TalkerInput::forward(const Params& params, const Flow& in, const Context& context) const {
-  const Tensor codes_LE = embed_some(in["speech_code_ids"], params["model.embed_tokens.weight"]);
-  const auto projected = [&](const Tensor& x) {
-    return fn::linear(x, params["thinker_to_talker_proj.weight"], params["thinker_to_talker_proj.bias"]);
-  };
+  const Tensor codes_LE = embed_some(params, "model.embed_tokens", in["speech_code_ids"]);
+  const auto projected = [&](const Tensor& x) { return params.linear("thinker_to_talker_proj", x); };
   if (const Tensor* ahead_BE = in.find("speech_ahead")) {
     return {{"speech_hidden", projected(codes_LE.add(*ahead_BE).unsqueeze(1))}};
   }

@@ -11,26 +11,37 @@
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
+namespace {
+
+/// Rows of those ids that there are, zeros for the others (-1).
+Tensor there_of(const Tensor& ids, const Tensor& rows) {
+  return rows.mul(to_dtype(ids.ge(0), dtype_of(rows)).unsqueeze(-1));
+}
+
+}  // namespace
 
 TokenEmbedding::TokenEmbedding(std::string name, const TextConfig& config)
     : Block(std::move(name), Component::kLlm, Modality::kText) {
-  param("weight", {config.vocab, config.hidden});
+  lookup_table("weight", {config.vocab, config.hidden});
   reads({"input_ids", "speech_text_ids"});
   writes({"hidden", "speech_text"});
   never_recompute();
 }
 
 Flow TokenEmbedding::forward(const Params& params, const Flow& in, const Context&) const {
-  Flow out{{"hidden", fn::embedding(in["input_ids"], params["weight"])}};
+  Flow out{{"hidden", params.rows("", in["input_ids"])}};
   if (const Tensor* spoken_L = in.find("speech_text_ids")) {
-    out.set("speech_text", embed_some(*spoken_L, params["weight"]));
+    out.set("speech_text", embed_some(params, "", *spoken_L));
   }
   return out;
 }
 
-Tensor embed_some(const Tensor& ids, const Tensor& weight) {
-  const Tensor there = to_dtype(ids.ge(0), dtype_of(weight)).unsqueeze(-1);
-  return fn::embedding(ids.clamp_min(0), weight).mul(there);
+Tensor embed_some(const Params& params, std::string_view module, const Tensor& ids) {
+  return there_of(ids, params.rows(module, ids.clamp_min(0)));
+}
+
+Tensor some_rows(const Tensor& ids, const Tensor& table) {
+  return there_of(ids, fn::embedding(ids.clamp_min(0), table));
 }
 
 RopeTables::RopeTables(std::string name, const TextConfig& config, DecoderPlace place)

@@ -29,7 +29,8 @@ class RopeTables final : public Block {
   DecoderPlace place_;
 };
 
-/// Rows of `weight` [V,D], zeros for an id of -1.
-Tensor embed_some(const Tensor& ids, const Tensor& weight);
+/// Rows of a table of the block, or of any [V,D], zeros for an id of -1.
+Tensor embed_some(const Params& params, std::string_view module, const Tensor& ids);
+Tensor some_rows(const Tensor& ids, const Tensor& table);
 
 }  // namespace lockstep

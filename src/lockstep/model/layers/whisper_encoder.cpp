@@ -24,11 +24,14 @@ namespace {
 constexpr int64_t kWindow = 3;
 constexpr double kLongestWave = 10000;  // of positions, over 2 pi
 
-/// A convolution over time as a product: rows [N,I] seen through windows [O,3], where row N is silence; w [D,I,3].
-Tensor convolve(const Tensor& rows_NI, const Tensor& windows_O3, const Tensor& w, const Tensor& b) {
+/// A kernel [D,I,3] as a matrix over the three frames of a window, one behind the other.
+Tensor frame_by_frame(const Tensor& w) { return w.permute({0, 2, 1}).reshape({w.size(0), -1}); }
+
+/// A convolution over time as a product: rows [N,I] seen through windows [O,3], where row N is silence.
+Tensor convolve(const Params& params, const std::string& module, const Tensor& rows_NI, const Tensor& windows_O3) {
   const Tensor with_silence = at::cat({rows_NI, rows_NI.new_zeros({1, rows_NI.size(1)})}, 0);
   const Tensor seen = with_silence.index_select(0, windows_O3.flatten()).view({-1, kWindow * rows_NI.size(1)});
-  return fn::linear(seen, w.permute({0, 2, 1}).reshape({w.size(0), -1}), b);
+  return params.linear(module, seen, {.flat = frame_by_frame});
 }
 
 /// Sines, then cosines, of places [V] -> [V,D] f32; wave lengths rise by one factor. Source: Whisper's sinusoids().
@@ -80,7 +83,9 @@ WhisperEmbeddings::WhisperEmbeddings(const std::string& name, const WhisperConfi
   at_tower("conv1.bias", {config.hidden});
   at_tower("conv2.weight", {config.hidden, config.hidden, kWindow});
   at_tower("conv2.bias", {config.hidden});
-  if (config.learnt_positions) at_tower("embed_positions.weight", {config.max_positions, config.hidden});
+  if (config.learnt_positions) {
+    lookup_table_at("embed_positions.weight", name + ".embed_positions.weight", {config.max_positions, config.hidden});
+  }
   reads({"audio_values", "frame_windows", "state_windows", "audio_places"});
   writes({"audio"});
 }
@@ -93,14 +98,13 @@ Flow WhisperEmbeddings::forward(const Params& params, const Flow& in, const Cont
                                        name(), windows_W3.size(0), config_.bins, frames.numel(), frames.size(0)),
                            "feature_size of preprocessor_config.json must be that of the tower");
   }
-  const Tensor conv1_WD = convolve(frames.to(w.scalar_type()), windows_W3, w, params["conv1.bias"]);
+  const Tensor conv1_WD = convolve(params, "conv1", frames.to(w.scalar_type()), windows_W3);
   tap(context, "audio_conv1", conv1_WD);
-  const Tensor conv2_VD = convolve(fn::activation(config_.activation, conv1_WD), in["state_windows"],
-                                   params["conv2.weight"], params["conv2.bias"]);
+  const Tensor conv2_VD = convolve(params, "conv2", fn::activation(config_.activation, conv1_WD), in["state_windows"]);
   tap(context, "audio_conv2", conv2_VD);
   const Tensor& places_V = in["audio_places"];
   const Tensor places_VD = config_.learnt_positions
-                               ? fn::embedding(places_V, params["embed_positions.weight"])
+                               ? params.rows("embed_positions", places_V)
                                : waves(sent_to(places_V, conv2_VD.device()), config_.hidden).to(conv2_VD.scalar_type());
   return {{"audio", fn::activation(config_.activation, conv2_VD).add(places_VD)}};
 }
@@ -133,21 +137,18 @@ Flow WhisperLayer::forward(const Params& params, const Flow& in, const Context& 
   };
   const Tensor& x_VD = in["audio"];
   const Tensor h_VD = x_VD.add(attend(params, norm("self_attn_layer_norm", x_VD), in["clip_ends"]));
-  const Tensor f_VF = fn::activation(
-      config_.activation, fn::linear(norm("final_layer_norm", h_VD), params["fc1.weight"], params["fc1.bias"]));
-  Tensor out_VD = h_VD.add(fn::linear(f_VF, params["fc2.weight"], params["fc2.bias"]));
+  const Tensor f_VF = fn::activation(config_.activation, params.linear("fc1", norm("final_layer_norm", h_VD)));
+  Tensor out_VD = h_VD.add(params.linear("fc2", f_VF));
   tap(context, name() + ".sound", out_VD);
   return {{"audio", std::move(out_VD)}};
 }
 
 Tensor WhisperLayer::attend(const Params& params, const Tensor& x_VD, const Tensor& ends_C2) const {
-  const auto qkv = fn::linear(x_VD, params["self_attn.qkv.weight"]).chunk(3, -1);
+  const auto qkv = params.linear("self_attn.qkv", x_VD).chunk(3, -1);
   const auto heads = [&](const Tensor& x) { return x.unsqueeze(0).unflatten(-1, {config_.heads, -1}).transpose(1, 2); };
   const Tensor q_1AVH = heads(qkv[0].add(params["self_attn.q_proj.bias"])), k_1AVH = heads(qkv[1]),
                v_1AVH = heads(qkv[2].add(params["self_attn.v_proj.bias"]));
-  const auto projected = [&](const Tensor& o_1VD) {
-    return fn::linear(o_1VD.select(0, 0), params["self_attn.out_proj.weight"], params["self_attn.out_proj.bias"]);
-  };
+  const auto projected = [&](const Tensor& o_1VD) { return params.linear("self_attn.out_proj", o_1VD.select(0, 0)); };
   if (ends_C2.size(0) > 1 && seen_whole(ends_C2, config_.stretch)) {
     const Tensor ends_C = ends_C2.select(1, 0).contiguous();
     return projected(fn::merge_heads(fn::attention(q_1AVH, k_1AVH, v_1AVH, {.row_ends = &ends_C})));
@@ -206,9 +207,8 @@ AudioProjector::AudioProjector(std::string name, const AudioProjectorConfig& con
 }
 
 Flow AudioProjector::forward(const Params& params, const Flow& in, const Context& context) const {
-  const Tensor inner_VD =
-      fn::activation(config_.activation, fn::linear(in["audio"], params["linear1.weight"], params["linear1.bias"]));
-  const Tensor states_VD = fn::linear(inner_VD, params["linear2.weight"], params["linear2.bias"]);
+  const Tensor inner_VD = fn::activation(config_.activation, params.linear("linear1", in["audio"]));
+  const Tensor states_VD = params.linear("linear2", inner_VD);
   tap(context, "audio_projection", states_VD);
   Tensor sound_MD = pooled(states_VD, in["pool_windows"]);
   tap(context, "audio_tokens", sound_MD);
@@ -224,7 +224,7 @@ AudioLinear::AudioLinear(std::string name, const AudioProjectorConfig& config)
 }
 
 Flow AudioLinear::forward(const Params& params, const Flow& in, const Context& context) const {
-  Tensor sound_MD = fn::linear(in["audio"], params["weight"], params["bias"]);
+  Tensor sound_MD = params.linear("", in["audio"]);
   tap(context, "audio_features", sound_MD);
   return {{"sound", std::move(sound_MD)}};
 }

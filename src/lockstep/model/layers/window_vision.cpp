@@ -35,7 +35,7 @@ Flow PatchRows::forward(const Params& params, const Flow& in, const Context& con
   }
   // Rows of pixels need no gradient, so that they are what is moved.
   const Tensor rows = pixels.index_select(0, order_P).to(w.scalar_type());
-  Tensor embedded_PD = fn::linear(rows, w.reshape({config_.hidden, config_.patch_values()}));
+  Tensor embedded_PD = params.linear("proj", rows);
   if (context.tap) tap(context, "patch_embed", embedded_PD.index_select(0, order_P.argsort()));
   return {{"vision", std::move(embedded_PD)}};
 }
@@ -74,18 +74,18 @@ Flow WindowVisionLayer::forward(const Params& params, const Flow& in, const Cont
   const Tensor& x_PD = in["vision"];
   const Tensor h_PD = x_PD.add(attend(params, fn::rms_norm(x_PD, params["norm1.weight"], config_.norm_eps), in));
   const Tensor normed_PD = fn::rms_norm(h_PD, params["norm2.weight"], config_.norm_eps);
-  Tensor out_PD = h_PD.add(gated_mlp(params, normed_PD, config_.activation, /*bias=*/true));
+  Tensor out_PD = h_PD.add(gated_mlp(params, normed_PD, config_.activation));
   tap(context, name() + ".out", out_PD);
   return {{"vision", std::move(out_PD)}};
 }
 
 Tensor WindowVisionLayer::attend(const Params& params, const Tensor& x_PD, const Flow& in) const {
-  const Tensor qkv = fn::linear(x_PD, params["attn.qkv.weight"], params["attn.qkv.bias"]);
+  const Tensor qkv = params.linear("attn.qkv", x_PD);
   const auto [q_1NPH, k_1NPH, v_1NPH] =
       fn::split_heads(qkv.unsqueeze(0), in["vision_cos"], in["vision_sin"],
                       {config_.heads, config_.heads, config_.hidden / config_.heads}, /*repeat_kv=*/false);
   const Tensor o_1NPH = fn::attention(q_1NPH, k_1NPH, v_1NPH, {.row_ends = &in[ends_]});
-  return fn::linear(fn::merge_heads(o_1NPH).select(0, 0), params["attn.proj.weight"], params["attn.proj.bias"]);
+  return params.linear("attn.proj", fn::merge_heads(o_1NPH).select(0, 0));
 }
 
 PatchMerger::PatchMerger(std::string name, const WindowVisionConfig& config)
@@ -103,8 +103,8 @@ PatchMerger::PatchMerger(std::string name, const WindowVisionConfig& config)
 Flow PatchMerger::forward(const Params& params, const Flow& in, const Context& context) const {
   const Tensor normed_PD = fn::rms_norm(in["vision"], params["ln_q.weight"], config_.norm_eps);
   const Tensor blocks = normed_PD.reshape({-1, config_.hidden * config_.merge * config_.merge});
-  const Tensor inner = fn::activation("gelu", fn::linear(blocks, params["mlp.0.weight"], params["mlp.0.bias"]));
-  const Tensor merged = fn::linear(inner, params["mlp.2.weight"], params["mlp.2.bias"]);
+  const Tensor inner = fn::activation("gelu", params.linear("mlp.0", blocks));
+  const Tensor merged = params.linear("mlp.2", inner);
   tap(context, "merger", merged);
   Tensor media = merged.index_select(0, in["token_order"]);
   tap(context, "image_features", media);

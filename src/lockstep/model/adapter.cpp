@@ -1,0 +1,163 @@
+// R rows of an input, O outputs of a matrix, V rows of a table, D its columns.
+#include "lockstep/model/adapter.h"
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/model/block.h"
+
+namespace lockstep {
+namespace {
+
+/// What is given to A: a row of the batch has its own key, so that neither its neighbours nor the rank that has it matter.
+/// Rows of media, which nobody counts, share those of the batch.
+Tensor dropped(const AdaptedParam& adapted, const Tensor& x, const Context* context) {
+  if (adapted.dropout == 0 || context == nullptr || context->dropout_keys.empty()) return x;
+  const auto& rows = context->dropout_keys;
+  std::vector<uint64_t> keys;
+  if (x.dim() == 3 && x.size(0) == static_cast<int64_t>(rows.size())) {
+    for (const uint64_t row : rows) keys.push_back(row ^ adapted.key);
+  } else {
+    keys.push_back(adapted.key);
+    for (const uint64_t row : rows) keys[0] = keys[0] * 0x100000001B3ULL ^ row;
+  }
+  return fn::dropout(x, adapted.dropout, keys);
+}
+
+/// Tokens of all rows of a batch, row by row where it is known how many rows they are.
+Tensor by_rows(const Tensor& x_RD, const Context* context) {
+  const auto rows = context == nullptr ? 0 : static_cast<int64_t>(context->dropout_keys.size());
+  return rows > 0 && x_RD.size(0) % rows == 0 ? x_RD.unflatten(0, {rows, -1}) : x_RD;
+}
+
+/// A vector over the rows of the parts, as one over all outputs: `other` where no part is.
+Tensor over_outputs(const AdaptedParam& adapted, const Tensor& flat, int64_t outputs, double other, bool scaled) {
+  std::vector<Tensor> pieces;
+  int64_t end = 0, taken = 0;
+  const auto fill_to = [&](int64_t begin) {
+    if (begin > end) pieces.push_back(flat.new_full({begin - end}, other));
+  };
+  for (const auto& part : adapted.parts) {
+    fill_to(part.first);
+    const Tensor own = flat.narrow(0, taken, part.count);
+    pieces.push_back(scaled ? own.mul(part.scale) : own);
+    taken += part.count;
+    end = part.first + part.count;
+  }
+  fill_to(outputs);
+  return pieces.size() == 1 ? pieces[0] : at::cat(pieces);
+}
+
+/// A [R, in...] of a patch kernel lies as the kernel does.
+Tensor as_matrix(const Tensor& kernel, const Applied& applied) {
+  return applied.flat != nullptr ? applied.flat(kernel) : kernel.flatten(1);
+}
+
+struct Tensors {
+  const AdaptedParam& adapted;
+  const Tensor &a, &b;
+  Tensor magnitude, bias;  // undefined: none
+};
+
+/// Of what stands behind the block's own tensors.
+Tensors tensors_of(const AdaptedParam& adapted, std::span<const Tensor> all) {
+  return {.adapted = adapted,
+          .a = all[adapted.a],
+          .b = all[adapted.b],
+          .magnitude = adapted.magnitude ? all[*adapted.magnitude] : Tensor(),
+          .bias = adapted.bias ? all[*adapted.bias] : Tensor()};
+}
+
+/// g of DoRA over all outputs.
+Tensor growth(const Tensors& of, const Tensor& w_OI, const Tensor& a) {
+  const Tensor norms = fn::low_rank_row_norms(w_OI, a, of.b, of.adapted.parts);
+  return over_outputs(of.adapted, of.magnitude.div(norms), w_OI.size(0), 1.0, /*scaled=*/false);
+}
+
+Tensor adapted_linear(const Tensors& of, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& bias,
+                      const Applied& applied, const Context* context) {
+  const auto base = [&](const Tensor& in, bool with_bias) {
+    return bias && with_bias ? fn::linear(in, w_OI, *bias) : fn::linear(in, w_OI);
+  };
+  const Tensor a = as_matrix(of.a, applied), given = dropped(of.adapted, x, context);
+  if (!of.magnitude.defined()) {
+    Tensor y = fn::add_low_rank(base(x, true), given, a, of.b, of.adapted.parts);
+    if (!of.bias.defined()) return y;
+    return y.add(over_outputs(of.adapted, of.bias, w_OI.size(0), 0.0, /*scaled=*/true).to(y.scalar_type()));
+  }
+  const Tensor g = growth(of, w_OI, a).to(x.scalar_type());
+  if (given.is_same(x)) {
+    const Tensor grown = fn::add_low_rank(base(x, false), x, a, of.b, of.adapted.parts).mul(g);
+    return bias ? grown.add(*bias) : grown;
+  }
+  const Tensor seen = base(given, false);
+  const Tensor both = fn::add_low_rank(seen.clone(), given, a, of.b, of.adapted.parts);
+  return base(x, true).add(both.mul(g)).sub(seen);
+}
+
+/// A [r,V], B [D,r]: rows of A's columns, times B.
+Tensor adapted_rows(const Tensors& of, const Tensor& ids, const Tensor& table_VD) {
+  const auto& part = of.adapted.parts.at(0);
+  const Tensor b_Dr = of.b.view({part.count, part.rank});
+  const Tensor low = fn::embedding(ids, of.a.t()).to(table_VD.scalar_type());
+  const Tensor base = fn::embedding(ids, table_VD);
+  const Tensor added = fn::linear(low, b_Dr.to(table_VD.scalar_type())).mul(part.scale);
+  if (!of.magnitude.defined()) return base.add(added);
+  const Tensor norms_D = fn::low_rank_row_norms(table_VD.t(), of.a, of.b, of.adapted.parts);
+  return base.add(added).mul(of.magnitude.div(norms_D).to(base.scalar_type()));
+}
+
+std::string weight_of(std::string_view module) {
+  return module.empty() ? std::string("weight") : std::string(module) + ".weight";
+}
+
+std::string bias_of(std::string_view module) {
+  return module.empty() ? std::string("bias") : std::string(module) + ".bias";
+}
+
+}  // namespace
+
+size_t Params::index_of(std::string_view local) const {
+  const Tensor& found = (*this)[local];
+  return static_cast<size_t>(&found - tensors_.data());
+}
+
+Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& applied) const {
+  const size_t index = index_of(weight_of(module));
+  const Tensor& w = tensors_[index];
+  const Tensor* own = applied.bias != nullptr ? applied.bias : find(bias_of(module));
+  const std::optional<Tensor> bias = own == nullptr ? std::nullopt : std::make_optional(*own);
+  const Tensor w_OI = applied.flat != nullptr ? applied.flat(w) : w.flatten(1);
+  const AdaptedParam* adapted = adapted_ == nullptr ? nullptr : adapted_->find(index);
+  if (adapted != nullptr) return adapted_linear(tensors_of(*adapted, tensors_), x, w_OI, bias, applied, context_);
+  return bias ? fn::linear(x, w_OI, *bias) : fn::linear(x, w_OI);
+}
+
+Tensor Params::rows(std::string_view module, const Tensor& ids) const {
+  const size_t index = index_of(weight_of(module));
+  const AdaptedParam* adapted = adapted_ == nullptr ? nullptr : adapted_->find(index);
+  if (adapted != nullptr) return adapted_rows(tensors_of(*adapted, tensors_), ids, tensors_[index]);
+  return fn::embedding(ids, tensors_[index]);
+}
+
+std::pair<Tensor, Tensor> Params::cross_entropy(std::string_view module, const Tensor& x_RD, const Tensor& targets_R,
+                                                double weight, int64_t chunk) const {
+  const size_t index = index_of(weight_of(module));
+  const Tensor& w_VD = tensors_[index];
+  const AdaptedParam* adapted = adapted_ == nullptr ? nullptr : adapted_->find(index);
+  if (adapted == nullptr) return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk);
+  const Tensors of = tensors_of(*adapted, tensors_);
+  check(!of.magnitude.defined() && !of.bias.defined(), "a head is adapted by LoRA alone");
+  const auto& part = adapted->parts.at(0);
+  const auto dtype = x_RD.scalar_type();
+  const Tensor given = dropped(*adapted, by_rows(x_RD, context_), context_).reshape(x_RD.sizes());
+  const Tensor low = fn::linear(given, of.a.to(dtype)).mul(part.scale);
+  const Tensor b_Vr = of.b.view({part.count, part.rank}).to(dtype);
+  return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk, fn::LowRankLogits{low, b_Vr});
+}
+
+}  // namespace lockstep

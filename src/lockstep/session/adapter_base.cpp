@@ -1,0 +1,51 @@
+#include "lockstep/session/adapter_base.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+Json read_object(const fs::path& path) {
+  if (!fs::exists(path)) return Json::object();
+  Json json = read_json(path);
+  return json.is_object() ? json : Json::object();
+}
+
+std::string text_of(const Json& json, const char* key) {
+  return json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : "";
+}
+
+}  // namespace
+
+AdapterBase base_of_adapter(const fs::path& adapter) {
+  const Json args = read_object(adapter / "args.json"), config = read_object(adapter / "adapter_config.json");
+  AdapterBase base;
+  const std::string dtype = text_of(args, "torch_dtype");
+  if (!dtype.empty()) base.dtype = dtype_from_flag(dtype);
+  std::vector<std::string> tried;
+  for (const std::string& named :
+       {text_of(args, "model"), text_of(args, "model_dir"), text_of(config, "base_model_name_or_path")}) {
+    if (named.empty()) continue;
+    for (const fs::path& place : {fs::path(named), adapter / named}) {
+      if (fs::exists(place / "config.json")) {
+        base.model = place;
+        return base;
+      }
+    }
+    tried.push_back(named);
+  }
+  throw usage_error(fmt::format("--adapters {}: expected the folder of its base model, found {}", adapter.string(),
+                                tried.empty() ? "no file that names it"
+                                              : fmt::format("no model in {}, which its files name", join(tried, ", "))),
+                    "--model DIR: the folder of the model that the adapter was trained on");
+}
+
+}  // namespace lockstep

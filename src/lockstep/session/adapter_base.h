@@ -1,0 +1,22 @@
+// Of which model an adapter is: what its folder says.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "lockstep/tensor/spec.h"
+
+namespace lockstep {
+
+struct AdapterBase {
+  std::filesystem::path model;
+  std::optional<Dtype> dtype;  // that it was trained in
+};
+
+/// args.json of the folder, as ms-swift and lockstep write it, else base_model_name_or_path of adapter_config.json; a
+/// relative path is tried from here and from the adapter's folder. Throws UserError(kUsage) where no folder is found,
+/// naming what was looked for.
+AdapterBase base_of_adapter(const std::filesystem::path& adapter);
+
+}  // namespace lockstep

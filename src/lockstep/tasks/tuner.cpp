@@ -1,0 +1,237 @@
+#include "lockstep/tasks/tuner.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/text/regex.h"
+
+namespace lockstep {
+namespace {
+
+const std::set<Component> kBesideText{Component::kVision, Component::kAudio, Component::kProjector,
+                                      Component::kAudioProjector};
+
+/// Those that the model has and that learn.
+std::set<Component> trained_components(const ComponentChoice& components, const Model& model) {
+  const auto frozen = components.frozen();
+  std::set<Component> out;
+  for (const auto& block : model.blocks) {
+    if (!frozen.contains(block->component())) out.insert(block->component());
+  }
+  return out;
+}
+
+std::string leaf_of(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+/// Modules that belong together under one beginning: "model.language_model".
+std::string stem_of(const std::string& name) {
+  static constexpr const char* kLists[] = {".layers.", ".layer.", ".blocks."};
+  for (const char* list : kLists) {
+    if (const size_t at = name.find(list); at != std::string::npos) return name.substr(0, at);
+  }
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+/// One expression for the chosen modules, as ms-swift writes it: ^(stem(?=\.).*\.(leaf|leaf))$ for each stem.
+std::string expression_for(const std::vector<AdaptedModule>& chosen) {
+  std::map<std::string, std::set<std::string>> leaves;
+  for (const auto& one : chosen) leaves[stem_of(one.module.name)].insert(escape_regex(leaf_of(one.module.name)));
+  std::vector<std::string> stems;
+  for (const auto& [stem, names] : leaves) {
+    stems.push_back(fmt::format("{}(?=\\.).*\\.({})", escape_regex(stem), fmt::join(names, "|")));
+  }
+  return stems.size() == 1 ? "^(" + stems[0] + ")$" : "^(" + join(stems, "|") + ")$";
+}
+
+/// Whether peft would choose these modules, and no others, by these words.
+bool chooses(const LoraConfig& config, const AdapterLayout& layout, const std::vector<std::string>& all) {
+  const std::set<std::string> wanted = [&] {
+    std::set<std::string> names;
+    for (const auto& one : layout.modules) names.insert(one.module.name);
+    return names;
+  }();
+  return std::ranges::all_of(all,
+                             [&](const auto& name) { return config.targets_module(name) == wanted.contains(name); });
+}
+
+/// Names of all modules that peft sees: those of parts that nothing is computed with, too.
+std::vector<std::string> names_in(const Model& model, const Dialect& naming) {
+  std::vector<std::string> names;
+  for (const auto& module : modules_of(model, naming)) names.push_back(module.name);
+  for (const auto& source : model.unused) {
+    const std::string name = stored_part(naming, source.key).name;
+    if (source.shape.size() > 1 && name.ends_with(".weight")) names.push_back(name.substr(0, name.size() - 7));
+  }
+  return names;
+}
+
+/// The shortest of: what was asked for, an expression, all names.
+void settle_targets(AdapterLayout& layout, const LoraConfig& asked, const Model& model) {
+  if (layout.modules.empty()) return;
+  const auto all = names_in(model, layout.naming);
+  layout.config.targets = asked.targets;
+  if (asked.targets.names != std::vector<std::string>{"all-linear"} && chooses(layout.config, layout, all)) return;
+  layout.config.exclude = {};
+  layout.config.layers.clear();
+  layout.config.layers_pattern.clear();
+  layout.config.targets = {.names = {}, .regex = expression_for(layout.modules)};
+  if (chooses(layout.config, layout, all)) return;
+  layout.config.targets = {};
+  for (const auto& one : layout.modules) layout.config.targets.names.push_back(one.module.name);
+}
+
+}  // namespace
+
+namespace {
+
+void set_rates(AdapterLayout& layout, const TunerOptions& tuner, double learning_rate) {
+  layout.loraplus_ratio = tuner.loraplus_ratio;
+  if (tuner.loraplus_ratio != 1 && learning_rate > 0) layout.table_rate = tuner.table_rate / learning_rate;
+}
+
+/// Whether every parameter of a component is trained whole.
+bool saves_all(const AdapterLayout& layout, const Model& model, Component component) {
+  return std::ranges::all_of(model.blocks, [&](const auto& block) {
+    return block->component() != component || std::ranges::all_of(block->params(), [&](const ParamSpec& spec) {
+             return std::ranges::all_of(spec.sources,
+                                        [&](const auto& source) { return layout.saved.contains(source.key); });
+           });
+  });
+}
+
+}  // namespace
+
+void TunerOptions::check() const {
+  if (type != "full" && type != "lora" && type != "lora_llm") {
+    throw usage_error(fmt::format("--tuner_type: expected full, lora or lora_llm, found {}", type));
+  }
+  static const std::vector<std::string> inits = {"true", "false", "gaussian", "pissa", "olora"};
+  if (std::ranges::find(inits, lora.init) == inits.end()) {
+    throw usage_error(fmt::format("--init_weights {}: expected {}", lora.init, join(inits, ", ")),
+                      "make the adapter with peft, and go on from it with --adapters");
+  }
+  if (lora.init == "false" && lora.dora) {
+    throw usage_error("--init_weights false: not with --use_dora, whose magnitudes begin as the model's own",
+                      "--init_weights true");
+  }
+  if (!lora.targets.regex.empty() && !lora.layers.empty()) {
+    throw usage_error("--layers_to_transform is for names of modules, and --target_regex names them with their layers",
+                      "write the layers into the expression");
+  }
+  if (lora.bias != "none" && lora.bias != "all" && lora.bias != "lora_only") {
+    throw usage_error(fmt::format("--lora_bias: expected none, all or lora_only, found {}", lora.bias));
+  }
+}
+
+std::string TunerOptions::fingerprint() const { return type + lora.to_json().dump() + std::to_string(loraplus_ratio); }
+
+AdapterLayout fresh_adapters(const TunerOptions& tuner, const ComponentChoice& components, double learning_rate,
+                             const Model& model, const Dialect& naming) {
+  AdapterChoice choice{.config = tuner.lora, .components = trained_components(components, model)};
+  if (tuner.type == "lora_llm") {
+    for (const Component component : choice.components) {
+      if (kBesideText.contains(component)) choice.whole.insert(component);
+    }
+    std::erase_if(choice.components, [](Component one) { return kBesideText.contains(one); });
+  }
+  AdapterLayout layout = choose_adapters(model, naming, choice);
+  set_rates(layout, tuner, learning_rate);
+  settle_targets(layout, tuner.lora, model);
+  return layout;
+}
+
+namespace {
+
+/// What was asked for by a flag, of an adapter that says otherwise.
+void require_as_given(const TunerOptions& tuner, const ComponentChoice& components, const AdapterLayout& of_folder,
+                      const Model& model) {
+  const LoraConfig &asked = tuner.lora, &is = of_folder.config;
+  const auto same = [&](const std::string& flag, const auto& wanted, const auto& found) {
+    if (!tuner.given.contains(flag) || wanted == found) return;
+    throw usage_error(
+        fmt::format("{} {}: the adapter that is gone on with has {}", flag, wanted, found),
+        fmt::format("leave {} out, or begin a new adapter without --adapters and --resume_from_checkpoint", flag));
+  };
+  same("--lora_rank", asked.r, is.r);
+  same("--lora_alpha", asked.alpha, is.alpha);
+  same("--use_rslora", asked.rslora, is.rslora);
+  same("--use_dora", asked.dora, is.dora);
+  same("--lora_bias", asked.bias, is.bias);
+  same("--rank_pattern", LoraConfig{.rank_pattern = asked.rank_pattern}.to_json()["rank_pattern"].dump(),
+       LoraConfig{.rank_pattern = is.rank_pattern}.to_json()["rank_pattern"].dump());
+  same("--alpha_pattern", LoraConfig{.alpha_pattern = asked.alpha_pattern}.to_json()["alpha_pattern"].dump(),
+       LoraConfig{.alpha_pattern = is.alpha_pattern}.to_json()["alpha_pattern"].dump());
+  static constexpr const char* kWhich[] = {"--target_modules", "--target_regex", "--exclude_modules",
+                                           "--modules_to_save", "--layers_to_transform"};
+  const auto* which = std::ranges::find_if(kWhich, [&](const char* flag) { return tuner.given.contains(flag); });
+  if (which == std::end(kWhich)) return;
+  const auto names = [](const AdapterLayout& layout) {
+    std::set<std::string> out = layout.saved;
+    for (const auto& one : layout.modules) out.insert(one.module.name);
+    return out;
+  };
+  const auto wanted = names(fresh_adapters(tuner, components, 0, model, of_folder.naming)), found = names(of_folder);
+  std::vector<std::string> apart;
+  std::ranges::set_symmetric_difference(wanted, found, std::back_inserter(apart));
+  if (apart.empty()) return;
+  throw usage_error(
+      fmt::format("{}: the adapter that is gone on with is of {} modules, these words of {}: they differ in {}", *which,
+                  found.size(), wanted.size(), apart.front()),
+      fmt::format("leave {} out, or begin a new adapter", *which));
+}
+
+}  // namespace
+
+AdapterLayout continued_adapters(const TunerOptions& tuner, const ComponentChoice& components, double learning_rate,
+                                 const Model& model, AdapterLayout of_folder) {
+  require_as_given(tuner, components, of_folder, model);
+  if (tuner.given.contains("--lora_dropout")) of_folder.config.dropout = tuner.lora.dropout;
+  set_rates(of_folder, tuner, learning_rate);
+  if (tuner.type != "lora_llm") return of_folder;
+  for (const Component component : kBesideText) {
+    if (saves_all(of_folder, model, component)) of_folder.whole.insert(component);
+  }
+  return of_folder;
+}
+
+std::string describe_adapters(const Model& model, const AdapterLayout& layout) {
+  struct Row {
+    int64_t modules = 0, params = 0;
+    std::map<std::string, int64_t> leaves;
+    std::set<int64_t> ranks;
+  };
+  std::map<Component, Row> rows;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    for (const auto& spec : layout.params_of(model, b)) rows[model.blocks[b]->component()].params += spec.numel();
+  }
+  for (const auto& one : layout.modules) {
+    Row& row = rows[model.blocks[one.module.block]->component()];
+    ++row.modules;
+    ++row.leaves[leaf_of(one.module.name)];
+    row.ranks.insert(one.rank);
+  }
+  std::string out;
+  for (const auto& [component, row] : rows) {
+    std::vector<std::string> leaves;
+    for (const auto& [leaf, count] : row.leaves) leaves.push_back(fmt::format("{} x{}", leaf, count));
+    out += fmt::format("{}{} on {}: {} modules ({}), rank {}, {} parameters", out.empty() ? "" : "; ",
+                       layout.config.dora ? "DoRA" : "LoRA", component_name(component), row.modules, join(leaves, ", "),
+                       fmt::join(row.ranks, "/"), format_count(row.params));
+  }
+  if (!layout.saved.empty()) {
+    out += fmt::format("{}{} tensors trained whole ({}{})", out.empty() ? "" : "; ", layout.saved.size(),
+                       *layout.saved.begin(), layout.saved.size() > 1 ? ", …" : "");
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+// What low-rank adapters add to products with weights. R rows, I inputs, O outputs, r ranks of all parts.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/tensor/product.h"
+
+namespace lockstep::fn {
+namespace {
+
+constexpr int64_t kNormRows = 256;  // of a weight that are widened at once
+
+/// B of a part, [count, rank].
+Tensor part_of(const Tensor& b, const LowRankPart& part) {
+  return b.narrow(0, part.begin, part.count * part.rank).view({part.count, part.rank});
+}
+
+class AddLowRank final : public Function<AddLowRank> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
+                        const std::vector<LowRankPart>* parts, bool recorded) {
+    const auto dtype = x.scalar_type();
+    const Tensor x_RI = x.reshape({-1, x.size(-1)}), b_here = b.to(dtype);
+    const Tensor h_Rr = narrow_product(x_RI, a.to(dtype).t());
+    const Tensor y_RO = y.view({-1, y.size(-1)});
+    int64_t rank = 0;
+    for (const auto& part : *parts) {
+      const Tensor h = h_Rr.narrow(1, rank, part.rank);
+      add_narrow_product(y_RO.narrow(1, part.first, part.count), h.mul(part.scale), part_of(b_here, part).t());
+      rank += part.rank;
+    }
+    ctx->mark_dirty({y});
+    if (recorded) {
+      ctx->save_for_backward({x, a, b, h_Rr});
+      std::vector<int64_t> cuts;
+      std::vector<double> scales;
+      for (const auto& part : *parts) {
+        cuts.insert(cuts.end(), {part.first, part.count, part.rank, part.begin});
+        scales.push_back(part.scale);
+      }
+      ctx->saved_data["cuts"] = cuts;
+      ctx->saved_data["scales"] = scales;
+      ctx->saved_data["wants_x"] = x.requires_grad();
+    }
+    return y;
+  }
+
+  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &a = saved[1], &b = saved[2], &h_Rr = saved[3];
+    const auto dtype = x.scalar_type();
+    const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)}), b_here = b.to(dtype);
+    const Tensor dh_Rr = at::empty_like(h_Rr), db = at::empty_like(b);
+    int64_t rank = 0;
+    for (const auto& part : parts_of(ctx)) {
+      const Tensor g = g_RO.narrow(1, part.first, part.count);
+      dh_Rr.narrow(1, rank, part.rank).copy_(narrow_product(g, part_of(b_here, part)).mul_(part.scale));
+      part_of(db, part).copy_(narrow_product(g.t(), h_Rr.narrow(1, rank, part.rank)).mul_(part.scale));
+      rank += part.rank;
+    }
+    const Tensor da = narrow_product(dh_Rr.t(), x.reshape({-1, x.size(-1)})).to(a.scalar_type());
+    Tensor dx;
+    if (ctx->saved_data["wants_x"].toBool()) dx = narrow_product(dh_Rr, a.to(dtype)).view(x.sizes());
+    return {grads[0], dx, da, db, Tensor(), Tensor()};
+  }
+
+ private:
+  static std::vector<LowRankPart> parts_of(AutogradContext* ctx) {
+    const auto cuts = ctx->saved_data["cuts"].toIntVector();
+    const auto scales = ctx->saved_data["scales"].toDoubleVector();
+    std::vector<LowRankPart> parts;
+    for (size_t i = 0; i < scales.size(); ++i) {
+      parts.push_back({cuts[4 * i], cuts[4 * i + 1], cuts[4 * i + 2], cuts[4 * i + 3], scales[i]});
+    }
+    return parts;
+  }
+};
+
+/// Splitmix64 at one place of a sequence. Source: Steele et al. 2014, "Fast splittable generators".
+inline uint64_t bits_at(uint64_t key, uint64_t index) {
+  uint64_t z = key + (index + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+/// A number stays where the upper 32 of its bits reach this.
+uint64_t threshold_of(double p) { return static_cast<uint64_t>(std::llround(p * 4294967296.0)); }
+
+template <typename T>
+void drop_numbers(const Tensor& to, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
+  const uint64_t threshold = threshold_of(p);
+  const auto scale = static_cast<float>(1.0 / (1.0 - p));
+  const auto stretch = x.numel() / static_cast<int64_t>(keys.size());
+  const T* from = x.const_data_ptr<T>();
+  T* out = to.mutable_data_ptr<T>();
+  for (size_t k = 0; k < keys.size(); ++k) {
+    const int64_t first = static_cast<int64_t>(k) * stretch;
+    kernels::parallel_rows(stretch, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const bool stays = (bits_at(keys[k], static_cast<uint64_t>(i)) >> 32) >= threshold;
+        out[first + i] = static_cast<T>(stays ? static_cast<float>(from[first + i]) * scale : 0.0F);
+      }
+    });
+  }
+}
+
+void drop_here(const Tensor& to, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
+  if (x.is_meta()) return;
+  if (x.scalar_type() == at::kFloat) return drop_numbers<float>(to, x, p, keys);
+  if (x.scalar_type() == at::kHalf) return drop_numbers<at::Half>(to, x, p, keys);
+  drop_numbers<at::BFloat16>(to, x, p, keys);
+}
+
+/// The same bits by LibTorch's ops on 64-bit integers, for other devices.
+Tensor kept_there(const Tensor& x, double p, const std::vector<uint64_t>& keys) {
+  const auto stretch = x.numel() / static_cast<int64_t>(keys.size());
+  const auto signed_of = [](uint64_t value) { return static_cast<int64_t>(value); };
+  const auto shifted = [](const Tensor& z, int64_t by) {  // arithmetic shifts bring the sign along
+    return z.bitwise_right_shift(by).bitwise_and(static_cast<int64_t>((uint64_t{1} << (64 - by)) - 1));
+  };
+  const Tensor steps = at::arange(1, stretch + 1, x.options().dtype(at::kLong)).mul_(signed_of(0x9E3779B97F4A7C15ULL));
+  const Tensor kept = at::empty({static_cast<int64_t>(keys.size()), stretch}, x.options());
+  for (size_t k = 0; k < keys.size(); ++k) {
+    Tensor z = steps.add(signed_of(keys[k]));
+    z = z.bitwise_xor(shifted(z, 30)).mul_(signed_of(0xBF58476D1CE4E5B9ULL));
+    z = z.bitwise_xor(shifted(z, 27)).mul_(signed_of(0x94D049BB133111EBULL));
+    z = z.bitwise_xor(shifted(z, 31));
+    kept.select(0, static_cast<int64_t>(k)).copy_(shifted(z, 32).ge(signed_of(threshold_of(p))));
+  }
+  return kept.view(x.sizes());
+}
+
+Tensor dropped(const Tensor& x, double p, const std::vector<uint64_t>& keys) {
+  const Tensor whole = x.contiguous();
+  if (!has_kernels(whole)) return whole.mul(kept_there(whole, p, keys)).mul_(1.0 / (1.0 - p));
+  Tensor to = at::empty_like(whole);
+  drop_here(to, whole, p, keys);
+  return to;
+}
+
+/// What is dropped is decided again on the way back: nothing is kept for it.
+class Dropout final : public Function<Dropout> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
+    ctx->saved_data["p"] = p;
+    ctx->saved_data["keys"] = std::vector<int64_t>(keys.begin(), keys.end());
+    return dropped(x, p, keys);
+  }
+  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
+    const auto keys = ctx->saved_data["keys"].toIntVector();
+    return {dropped(grads[0], ctx->saved_data["p"].toDouble(), {keys.begin(), keys.end()}), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor add_low_rank(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
+                    const std::vector<LowRankPart>& parts) {
+  const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || a.requires_grad() || b.requires_grad());
+  return AddLowRank::apply(y, x, a, b, &parts, recorded);
+}
+
+Tensor low_rank_row_norms(const Tensor& w, const Tensor& a, const Tensor& b, const std::vector<LowRankPart>& parts) {
+  const at::NoGradGuard no_grad;
+  const Tensor w_OI = w.flatten(1), a_rI = a.to(at::kFloat), b_here = b.to(at::kFloat);
+  int64_t rows = 0;
+  for (const auto& part : parts) rows += part.count;
+  const Tensor norms = at::empty({rows}, w.options().dtype(at::kFloat));
+  int64_t at_row = 0, rank = 0;
+  for (const auto& part : parts) {
+    const Tensor b_Or = part_of(b_here, part), a_part = a_rI.narrow(0, rank, part.rank);
+    for (int64_t row = 0; row < part.count; row += kNormRows) {
+      const int64_t count = std::min(kNormRows, part.count - row);
+      const Tensor changed = product(b_Or.narrow(0, row, count), a_part).mul_(part.scale);
+      changed.add_(w_OI.narrow(0, part.first + row, count));
+      norms.narrow(0, at_row, count).copy_(changed.norm(2, 1));
+      at_row += count;
+    }
+    rank += part.rank;
+  }
+  return norms;
+}
+
+Tensor dropout(const Tensor& x, double p, const std::vector<uint64_t>& keys) { return Dropout::apply(x, p, keys); }
+
+}  // namespace lockstep::fn

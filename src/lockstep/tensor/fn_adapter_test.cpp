@@ -1,0 +1,374 @@
+// What adapters add to products, against the same mathematics in float64 by plain autograd.
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/make.h"
+#include "lockstep/tensor/product.h"
+
+namespace lockstep {
+namespace {
+
+Tensor drawn(at::IntArrayRef shape, const char* name, at::ScalarType dtype = at::kFloat) {
+  const Tensor made = at::zeros(shape, at::kFloat);
+  fill_normal(made, 1.0, 11, name);
+  return made.to(dtype);
+}
+
+double relative(const Tensor& got, const Tensor& wanted) {
+  const double scale = std::max(1e-6, wanted.abs().max().item<double>());
+  return got.to(at::kDouble).sub(wanted).abs().max().item<double>() / scale;
+}
+
+/// Three parts over 40 columns: one between the first and the last, which leave columns 12..14 and 37..39 alone.
+std::vector<fn::LowRankPart> uneven_parts() {
+  return {{.first = 0, .count = 12, .rank = 3, .begin = 0, .scale = 2.0},
+          {.first = 15, .count = 10, .rank = 8, .begin = 36, .scale = 0.25},
+          {.first = 25, .count = 12, .rank = 1, .begin = 116, .scale = -1.5}};
+}
+constexpr int64_t kOutputs = 40, kRanks = 12, kOfB = 128;
+
+/// What the parts say, by whole matrices.
+Tensor plain_low_rank(const Tensor& x, const Tensor& a, const Tensor& b, const std::vector<fn::LowRankPart>& parts,
+                      int64_t outputs) {
+  std::vector<Tensor> pieces;
+  int64_t end = 0, rank = 0;
+  const auto fill_to = [&](int64_t begin) {
+    if (begin > end)
+      pieces.push_back(x.narrow(-1, 0, 1).mul(0).expand([&] {
+        auto shape = x.sizes().vec();
+        shape.back() = begin - end;
+        return shape;
+      }()));
+  };
+  for (const auto& part : parts) {
+    fill_to(part.first);
+    const Tensor b_Or = b.narrow(0, part.begin, part.count * part.rank).view({part.count, part.rank});
+    pieces.push_back(x.matmul(a.narrow(0, rank, part.rank).t()).matmul(b_Or.t()).mul(part.scale));
+    rank += part.rank;
+    end = part.first + part.count;
+  }
+  fill_to(outputs);
+  return at::cat(pieces, -1);
+}
+
+struct Sizes {
+  std::vector<int64_t> rows;
+  int64_t inputs = 0;
+};
+
+/// y, then gradients of base, a, b, and x where it learns.
+std::vector<Tensor> low_rank_results(const Sizes& sizes, at::ScalarType dtype, bool x_learns, bool plain) {
+  const auto leaf = [&](const Tensor& value) { return (plain ? value.to(at::kDouble) : value).detach().clone(); };
+  std::vector<int64_t> of_x = sizes.rows, of_y = sizes.rows;
+  of_x.push_back(sizes.inputs);
+  of_y.push_back(kOutputs);
+  const Tensor x = leaf(drawn(of_x, "x", dtype)).requires_grad_(x_learns);
+  const Tensor base = leaf(drawn(of_y, "base", dtype)).requires_grad_();
+  // Adapters are float32 whatever they are multiplied with; the reference has the numbers that are multiplied.
+  const auto adapter = [&](at::IntArrayRef shape, const char* name) {
+    const Tensor value = drawn(shape, name);
+    return leaf(plain ? value.to(dtype) : value).requires_grad_();
+  };
+  const Tensor a = adapter({kRanks, sizes.inputs}, "a"), b = adapter({kOfB}, "b");
+  const auto parts = uneven_parts();
+  const Tensor y =
+      plain ? base.add(plain_low_rank(x, a, b, parts, kOutputs)) : fn::add_low_rank(base.clone(), x, a, b, parts);
+  std::vector<Tensor> leaves{base, a, b};
+  if (x_learns) leaves.push_back(x);
+  auto results = torch::autograd::grad({y}, leaves, {leaf(drawn(of_y, "g", dtype))});
+  results.insert(results.begin(), y.detach());
+  return results;
+}
+
+TEST(AddLowRank, EqualsPlainAutogradForUnevenPartsWithHolesBetween) {
+  for (const bool native : {true, false}) {
+    const NativeProducts products(native);
+    for (const Sizes& sizes : {Sizes{{1}, 5}, Sizes{{2, 17}, 24}, Sizes{{3, 2, 4}, 7}}) {
+      for (const bool x_learns : {true, false}) {
+        for (const auto& [dtype, tolerance] : std::vector<std::pair<at::ScalarType, double>>{
+                 {at::kFloat, 3e-6}, {at::kBFloat16, 2e-2}, {at::kHalf, 3e-3}}) {
+          const auto got = low_rank_results(sizes, dtype, x_learns, false);
+          const auto wanted = low_rank_results(sizes, dtype, x_learns, true);
+          for (size_t i = 0; i < wanted.size(); ++i) {
+            EXPECT_LE(relative(got[i], wanted[i]), tolerance) << "result " << i << " of " << at::toString(dtype);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AddLowRank, GivesGradientsOfAdaptersInTheirOwnDtype) {
+  const auto got = low_rank_results({{4}, 6}, at::kBFloat16, true, false);
+  EXPECT_EQ(got[1].scalar_type(), at::kBFloat16);
+  EXPECT_EQ(got[2].scalar_type(), at::kFloat);
+  EXPECT_EQ(got[3].scalar_type(), at::kFloat);
+  EXPECT_EQ(got[4].scalar_type(), at::kBFloat16);
+}
+
+TEST(AddLowRank, LeavesColumnsOutsideOfItsPartsAsTheyWere) {
+  const Tensor base = drawn({9, kOutputs}, "base"), x = drawn({9, 6}, "x");
+  const Tensor y = fn::add_low_rank(base.clone(), x, drawn({kRanks, 6}, "a"), drawn({kOfB}, "b"), uneven_parts());
+  for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{12, 3}, {37, 3}}) {
+    EXPECT_TRUE(y.narrow(1, first, count).equal(base.narrow(1, first, count))) << first;
+  }
+  EXPECT_FALSE(y.narrow(1, 0, 12).equal(base.narrow(1, 0, 12)));
+}
+
+TEST(AddLowRank, BIsZeroGivesTheSameBitsAndAGradientOfBAlone) {
+  const Tensor base = drawn({9, kOutputs}, "base"), x = drawn({9, 6}, "x");
+  const Tensor a = drawn({kRanks, 6}, "a").requires_grad_(), b = at::zeros({kOfB}).requires_grad_();
+  const Tensor y = fn::add_low_rank(base.clone(), x, a, b, uneven_parts());
+  EXPECT_TRUE(y.equal(base));
+  const auto grads = torch::autograd::grad({y.sum()}, {a, b});
+  EXPECT_EQ(grads[0].abs().max().item<float>(), 0.0F);
+  EXPECT_GT(grads[1].abs().max().item<float>(), 0.0F);
+}
+
+TEST(AddLowRank, RecordsNothingWhereNobodyLearns) {
+  const at::NoGradGuard quiet;
+  const Tensor a = drawn({kRanks, 6}, "a").requires_grad_();
+  const Tensor y =
+      fn::add_low_rank(drawn({9, kOutputs}, "base"), drawn({9, 6}, "x"), a, drawn({kOfB}, "b"), uneven_parts());
+  EXPECT_FALSE(y.requires_grad());
+}
+
+/// Splitmix64 by its published steps: a state that grows, mixed.
+uint64_t splitmix64(uint64_t& state) {
+  uint64_t z = (state += 0x9E3779B97F4A7C15ULL);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+/// Which of `count` numbers stay.
+std::vector<bool> kept_by(uint64_t key, int64_t count, double p) {
+  std::vector<bool> kept;
+  for (int64_t i = 0; i < count; ++i) {
+    kept.push_back(static_cast<double>(splitmix64(key) >> 32) / 4294967296.0 >= p);
+  }
+  return kept;
+}
+
+TEST(Dropout, TheGeneratorOfTheseTestsIsSplitmix64) {
+  uint64_t state = 0;
+  EXPECT_EQ(splitmix64(state), 0xE220A8397B1DCDAFULL);
+  EXPECT_EQ(splitmix64(state), 0x6E789E6AA1B965F4ULL);
+  EXPECT_EQ(splitmix64(state), 0x06C45D188009454FULL);
+}
+
+/// Float64 has no kernel of ours, as other devices have none: what is composed for them runs here.
+TEST(Dropout, DropsWhatItsKeysSayByKernelsAndComposed) {
+  const std::vector<uint64_t> keys{3, 0xFFFFFFFFFFFFFFF7ULL, 0x8000000000000000ULL};
+  for (const double p : {0.05, 0.5, 0.9}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+      const Tensor x = at::ones({3, 7, 31}, dtype), y = fn::dropout(x, p, keys);
+      ASSERT_EQ(y.scalar_type(), dtype);
+      const double scale = at::ones({}, dtype).mul(1.0 / (1.0 - p)).item<double>();
+      for (int64_t row = 0; row < 3; ++row) {
+        const Tensor flat = y[row].flatten().to(at::kDouble).contiguous();
+        const auto kept = kept_by(keys[static_cast<size_t>(row)], 7 * 31, p);
+        for (int64_t i = 0; i < 7 * 31; ++i) {
+          const double wanted = kept[static_cast<size_t>(i)] ? scale : 0.0;
+          ASSERT_NEAR(flat.const_data_ptr<double>()[i], wanted, 4e-3 * scale)
+              << at::toString(dtype) << ", p " << p << ", row " << row << ", number " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Dropout, KernelsAndTheComposedPathKeepTheSameNumbers) {
+  const Tensor x = drawn({4, 1000}, "x");
+  const std::vector<uint64_t> keys{1, 2, 3, 4};
+  for (const double p : {0.0, 0.05, 0.3, 0.999}) {
+    const Tensor here = fn::dropout(x, p, keys), there = fn::dropout(x.to(at::kDouble), p, keys);
+    EXPECT_TRUE(here.ne(0).equal(there.ne(0))) << p;
+    EXPECT_LE(relative(here, there), 1e-6) << p;
+  }
+  EXPECT_TRUE(fn::dropout(x, 0.0, keys).equal(x));
+}
+
+TEST(Dropout, TheWayBackHasTheSameMask) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    const std::vector<uint64_t> keys{77, 78};
+    const Tensor x = drawn({2, 9, 13}, "x", dtype).requires_grad_(), g = drawn({2, 9, 13}, "g", dtype);
+    const Tensor y = fn::dropout(x, 0.4, keys);
+    const Tensor dx = torch::autograd::grad({y}, {x}, {g})[0];
+    EXPECT_TRUE(dx.equal(fn::dropout(g, 0.4, keys)));
+    EXPECT_TRUE(dx.ne(0).equal(y.ne(0)));
+  }
+}
+
+TEST(Dropout, ARowIsTheSameWhateverStandsBesideIt) {
+  const Tensor x = drawn({4, 6, 10}, "x");
+  const std::vector<uint64_t> keys{10, 20, 30, 40};
+  const Tensor all = fn::dropout(x, 0.3, keys);
+  for (int64_t row = 0; row < 4; ++row) {
+    const Tensor alone = fn::dropout(x.narrow(0, row, 1), 0.3, {keys[static_cast<size_t>(row)]});
+    EXPECT_TRUE(alone.equal(all.narrow(0, row, 1))) << row;
+  }
+  EXPECT_TRUE(fn::dropout(x.narrow(0, 1, 2), 0.3, {20, 99}).narrow(0, 0, 1).equal(all.narrow(0, 1, 1)));
+  EXPECT_FALSE(fn::dropout(x.narrow(0, 1, 1), 0.3, {21}).equal(all.narrow(0, 1, 1))) << "another key";
+  // A row's end is padded to the longest of its batch, which moves nothing before it.
+  EXPECT_TRUE(fn::dropout(x.narrow(0, 0, 1).narrow(1, 0, 3), 0.3, {10}).equal(all.narrow(0, 0, 1).narrow(1, 0, 3)));
+}
+
+TEST(Dropout, DropsAtItsRateAndKeepsTheMean) {
+  constexpr int64_t kCount = 1 << 20;
+  const Tensor x = at::ones({kCount});
+  for (const double p : {0.05, 0.1, 0.5}) {
+    for (const uint64_t key : {uint64_t{0}, uint64_t{12345}, ~uint64_t{0}}) {
+      const Tensor y = fn::dropout(x, p, {key});
+      const double dropped = y.eq(0).sum().item<double>() / kCount;
+      EXPECT_NEAR(dropped, p, 5 * std::sqrt(p * (1 - p) / kCount)) << "key " << key;
+      EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.01);
+    }
+  }
+}
+
+TEST(LowRankRowNorms, EqualThoseOfTheWholeMatrix) {
+  for (const int64_t height : {3, 256, 300, 700}) {
+    const int64_t rest = height + 5;
+    const std::vector<fn::LowRankPart> parts{
+        {.first = 0, .count = height, .rank = 3, .begin = 0, .scale = 0.5},
+        {.first = height + 2, .count = 3, .rank = 2, .begin = 3 * height, .scale = -2}};
+    const Tensor w = drawn({rest, 6, 2, 2}, "w"), a = drawn({5, 24}, "a"), b = drawn({3 * height + 6}, "b");
+    const auto d = [](const Tensor& x) { return x.to(at::kDouble); };
+    const Tensor first =
+        d(w).flatten(1)
+            .narrow(0, 0, height)
+            .add(d(b).narrow(0, 0, 3 * height).view({height, 3}).matmul(d(a).narrow(0, 0, 3)).mul(0.5));
+    const Tensor second = d(w).flatten(1)
+                              .narrow(0, height + 2, 3)
+                              .add(d(b).narrow(0, 3 * height, 6).view({3, 2}).matmul(d(a).narrow(0, 3, 2)).mul(-2));
+    const Tensor wanted = at::cat({first.norm(2, 1), second.norm(2, 1)});
+    EXPECT_LE(relative(fn::low_rank_row_norms(w, a, b, parts), wanted), 2e-6) << height;
+    const Tensor rounded = fn::low_rank_row_norms(w.to(at::kBFloat16), a, b, parts);
+    EXPECT_EQ(rounded.scalar_type(), at::kFloat);
+    EXPECT_LE(relative(rounded, wanted), 5e-3) << height;
+  }
+}
+
+TEST(LowRankRowNorms, OfATableAreItsColumns) {
+  const Tensor table_VD = drawn({50, 7}, "table"), a_rV = drawn({3, 50}, "a"), b = drawn({21}, "b");
+  const Tensor got = fn::low_rank_row_norms(table_VD.t(), a_rV, b, {{.first = 0, .count = 7, .rank = 3, .scale = 2}});
+  const Tensor wanted =
+      table_VD.to(at::kDouble).t().add(b.to(at::kDouble).view({7, 3}).matmul(a_rV.to(at::kDouble)).mul(2)).norm(2, 1);
+  EXPECT_LE(relative(got, wanted), 2e-6);
+}
+
+TEST(LowRankRowNorms, PassNoGradient) {
+  const Tensor b = drawn({8}, "b").requires_grad_();
+  EXPECT_FALSE(
+      fn::low_rank_row_norms(drawn({4, 3}, "w"), drawn({2, 3}, "a"), b, {{.count = 4, .rank = 2}}).requires_grad());
+}
+
+/// hidden [R,D], w [V,D], low [R,r], b [V,r], targets.
+struct Problem {
+  Tensor hidden, w, low, b, targets;
+  std::array<bool, 4> learns{true, true, true, true};
+};
+
+Problem problem(int64_t ignore_every) {
+  constexpr int64_t kRows = 150, kVocab = 101;
+  Problem made{drawn({kRows, 24}, "hidden"), drawn({kVocab, 24}, "w").mul(0.3), drawn({kRows, 4}, "low").mul(0.5),
+               drawn({kVocab, 4}, "of b"), at::zeros({kRows}, at::kLong)};
+  for (int64_t r = 0; r < kRows; ++r) made.targets[r] = r % ignore_every == 0 ? -100 : (r * 7919) % kVocab;
+  return made;
+}
+
+/// Loss, hits, and gradients of what learns.
+std::vector<Tensor> loss_results(const Problem& p, at::ScalarType dtype, int64_t chunk, bool plain) {
+  const auto leaf = [&](const Tensor& value, bool learns) {
+    return value.to(dtype).to(plain ? at::kDouble : dtype).detach().clone().requires_grad_(learns);
+  };
+  const std::vector<Tensor> all{leaf(p.hidden, p.learns[0]), leaf(p.w, p.learns[1]), leaf(p.low, p.learns[2]),
+                                leaf(p.b, p.learns[3])};
+  Tensor loss, hits;
+  if (plain) {
+    const Tensor logits = all[0].matmul(all[1].t()).add(all[2].matmul(all[3].t()));
+    loss = at::cross_entropy_loss(logits, p.targets, {}, at::Reduction::Sum).mul(0.01);
+    hits = logits.argmax(1).eq(p.targets).sum();
+  } else {
+    std::tie(loss, hits) =
+        fn::chunked_cross_entropy(all[0], all[1], p.targets, 0.01, chunk, fn::LowRankLogits{all[2], all[3]});
+  }
+  std::vector<Tensor> leaves;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (p.learns[i]) leaves.push_back(all[i]);
+  }
+  std::vector<Tensor> results{loss.detach(), hits};
+  if (leaves.empty()) return results;
+  for (auto& grad : torch::autograd::grad({loss}, leaves)) results.push_back(std::move(grad));
+  return results;
+}
+
+void expect_loss(const Problem& p, at::ScalarType dtype, int64_t chunk, double tolerance) {
+  const auto got = loss_results(p, dtype, chunk, false), wanted = loss_results(p, dtype, chunk, true);
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (i == 1) continue;
+    EXPECT_LE(relative(got[i], wanted[i]), tolerance) << "result " << i << " in chunks of " << chunk;
+  }
+  if (dtype == at::kFloat) {
+    EXPECT_EQ(got[1].item<int64_t>(), wanted[1].item<int64_t>());
+  }
+}
+
+TEST(CrossEntropyOfAnAdaptedHead, EqualsTheWholeLogitsForEveryChunk) {
+  for (const int64_t chunk : {1, 7, 64, 1000}) {
+    for (const int64_t ignore_every : {2, 3, 1000}) expect_loss(problem(ignore_every), at::kFloat, chunk, 3e-6);
+  }
+}
+
+TEST(CrossEntropyOfAnAdaptedHead, GivesWhateverGradientsAreWanted) {
+  for (unsigned which = 0; which < 16; ++which) {
+    Problem p = problem(3);
+    for (unsigned i = 0; i < 4; ++i) p.learns[i] = (which >> i & 1U) != 0;
+    SCOPED_TRACE(which);
+    expect_loss(p, at::kFloat, 40, 3e-6);
+  }
+}
+
+TEST(CrossEntropyOfAnAdaptedHead, HoldsInBfloat16AndHalf) {
+  for (const bool native : {true, false}) {
+    const NativeProducts products(native);
+    expect_loss(problem(5), at::kBFloat16, 32, 3e-2);
+    expect_loss(problem(5), at::kHalf, 32, 5e-3);
+  }
+}
+
+TEST(CrossEntropyOfAnAdaptedHead, IsZeroWhenEverythingIsIgnored) {
+  Problem p = problem(3);
+  p.targets.fill_(-100);
+  for (const Tensor& result : loss_results(p, at::kFloat, 32, false)) {
+    EXPECT_EQ(result.abs().sum().item<double>(), 0.0);
+  }
+}
+
+TEST(CrossEntropyOfAnAdaptedHead, ScalesByTheGradientThatArrives) {
+  const Problem p = problem(3);
+  const Tensor b = p.b.clone().requires_grad_(), low = p.low.clone().requires_grad_();
+  const auto grads_of = [&](double times) {
+    const auto made = fn::chunked_cross_entropy(p.hidden, p.w, p.targets, 1.0, 32, fn::LowRankLogits{low, b});
+    return torch::autograd::grad({made.first.mul(times)}, {low, b});
+  };
+  const auto once = grads_of(1), thrice = grads_of(3);
+  for (size_t i = 0; i < 2; ++i) EXPECT_LE(relative(thrice[i], once[i].to(at::kDouble).mul(3)), 1e-6);
+}
+
+}  // namespace
+}  // namespace lockstep
