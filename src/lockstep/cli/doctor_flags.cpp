@@ -11,6 +11,7 @@ namespace lockstep {
 std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& args) {
   DoctorFlags flags;
   flags.given.job.output_dir = "output";
+  flags.run.model_is_needed = false;
   flags.run.soft_patience = 60;  // the first rank alone looks at the data, and says itself how far it has come
   CLI::App app(doctor_summary, "lockstep doctor");
   app.footer(
@@ -26,7 +27,6 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
       "  lockstep doctor --model DIR --dataset train.jsonl --deepspeed zero3 --nproc 8 --output_dir /data/run\n"
       "  torchrun --nnodes 2 … --no-python lockstep doctor --json    every pair over the network, for programs");
   add_run_flags(app, flags.run);
-  app.get_option("--model")->required(false);
   app.add_option("--dataset,--val_dataset", flags.given.job.dataset, "JSONL or JSON files")->group("Data");
   add_row_flags(app, flags.rows);
   add_component_flags(app, flags.given.job.components, /*rates=*/false);

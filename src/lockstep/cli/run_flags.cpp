@@ -194,11 +194,11 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
 
 RunOptions RunFlags::options(const Env& env) const {
   RunOptions out = given;
-  if (out.model.empty() && out.adapters.empty()) {
+  if (model_is_needed && out.model.empty() && out.adapters.empty()) {
     throw usage_error("--model is required",
                       "--model DIR: a checkpoint folder; or --adapters DIR, which names its base");
   }
-  if (out.model.empty()) {
+  if (out.model.empty() && !out.adapters.empty()) {
     const AdapterBase base = base_of_adapter(out.adapters.front());
     out.model = base.model;
     out.dtype = base.dtype;

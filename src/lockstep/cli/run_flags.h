@@ -21,6 +21,7 @@ struct RunFlags {
   double soft_patience = 3;
   std::vector<std::string> no_build;
   std::vector<std::string> offload;  // "optimizer", "params", "none"
+  bool model_is_needed = true;       // doctor looks at a machine without one
 
   /// All of it. Throws UserError(kUsage).
   RunOptions options(const Env& env) const;
