@@ -8,45 +8,83 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/quant_flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/session/adapter_base.h"
 #include "lockstep/tasks/merge_adapter.h"
+#include "lockstep/tasks/quantise_model.h"
 #include "lockstep/tasks/run_folder.h"
 
 namespace lockstep {
 
-const char* const export_summary = "put an adapter into its model: a folder that whoever opens the model can open";
+const char* const export_summary = "put an adapter into its model, or make a model's matrices codes of few bits: a new folder";
+
+namespace {
+
+auto told_each_two_seconds(const char* done_what) {
+  return [done_what, told = Clock::now()](int64_t done, int64_t all) mutable {
+    if (seconds_since(told) < 2) return;
+    told = Clock::now();
+    std::cerr << fmt::format("{} {} of {}\n", done_what, format_bytes(done), format_bytes(all));
+  };
+}
+
+std::string next_command(const std::filesystem::path& folder) {
+  return shell_command({"lockstep", "infer", "--model", folder.string()});
+}
+
+int export_codes(const MergeOptions& given, const QuantOptions& quant) {
+  if (given.model.empty() || given.output.empty()) {
+    throw usage_error("--model and --output_dir are required where codes are exported",
+                      "lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir OUT");
+  }
+  const QuantisedModel made = quantise_model(
+      {.model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")});
+  std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,
+                           format_bytes(made.bytes), format_bytes(made.bytes_before), next_command(given.output));
+  return 0;
+}
+
+}  // namespace
 
 int run_export(const Words& args, const Host& /*host*/) {
   MergeOptions options;
+  QuantFlags quant;
   bool merge = true;
   CLI::App app(export_summary, "lockstep export");
-  app.footer("Example:\n  lockstep export --adapters output/v0-1/checkpoint-20 --merge_lora true");
-  app.add_option("--adapters", options.adapter, "folder of the adapter")->required()->group("Model");
+  app.footer(
+      "Examples:\n  lockstep export --adapters output/v0-1/checkpoint-20 --merge_lora true\n"
+      "  lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir DIR-int4");
+  app.add_option("--adapters", options.adapter, "folder of the adapter")->group("Model");
   app.add_option("--model,--model_id_or_path", options.model, "folder of its base (default: what the adapter says)")
       ->group("Model");
   app.add_option("--vision_tower", options.vision_tower, "folder of the vision tower, where the model keeps none")
       ->group("Model");
-  app.add_option("--merge_lora", merge, "the one thing that is exported so far")
+  app.add_option("--merge_lora", merge, "what is done with an adapter")
       ->capture_default_str()
       ->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
-  if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir"})) return 0;
+  add_quant_flags(app, quant);
+  if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"})) return 0;
+  const QuantOptions codes = quant.options(quant.compute_dtype);
+  if (options.adapter.empty() && codes.asked()) return export_codes(options, codes);
+  if (options.adapter.empty()) {
+    throw usage_error("--adapters or --quant_bits is required: nothing is to be exported", "lockstep export --help");
+  }
+  if (codes.asked()) {
+    throw usage_error("--quant_bits beside --adapters: an adapter is put into values, not into codes",
+                      "merge first, then export the merged folder with --quant_bits");
+  }
   if (!merge) throw usage_error("--merge_lora false: nothing is left to export", "--merge_lora true");
   if (options.model.empty()) options.model = base_of_adapter(options.adapter).model;
   if (options.output.empty()) {
     options.output = (options.adapter / "").parent_path().string() + "-merged";
   }
-  auto told = Clock::now();
-  options.progress = [&](int64_t done, int64_t all) {
-    if (seconds_since(told) < 2) return;
-    told = Clock::now();
-    std::cerr << fmt::format("merged {} of {}\n", format_bytes(done), format_bytes(all));
-  };
+  options.progress = told_each_two_seconds("merged");
   const Merged merged = merge_adapter(options);
   std::cout << fmt::format("{}: {} of {} tensors changed{}\n  next: {}\n", options.output.string(), merged.changed,
                            merged.tensors, merged.untied ? ", the head has weights of its own now" : "",
-                           shell_command({"lockstep", "infer", "--model", options.output.string()}));
+                           next_command(options.output));
   return 0;
 }
 

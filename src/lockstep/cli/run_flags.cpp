@@ -94,6 +94,7 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   add_model_flags(app, flags);
+  add_quant_flags(app, flags.quant);
   app.add_option("--deepspeed", flags.deepspeed,
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
@@ -204,6 +205,8 @@ RunOptions RunFlags::options(const Env& env) const {
     out.dtype = base.dtype;
   }
   if (!torch_dtype.empty()) out.dtype = dtype_from_flag(torch_dtype);
+  out.quant = quant.options(torch_dtype);
+  if (!out.quant.asked() && !out.adapters.empty()) out.quant = quant_of_adapter(out.adapters.front());
   const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/env.h"
+#include "lockstep/cli/quant_flags.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/session/run_options.h"
 
@@ -15,6 +16,7 @@ class App;
 namespace lockstep {
 
 struct RunFlags {
+  QuantFlags quant;
   RunOptions given;  // what a flag says as it is
   std::string torch_dtype, deepspeed, transport = "auto", patience = "600", guard = "default", comm_figures = "kind";
   std::string memory_limit, device_log;

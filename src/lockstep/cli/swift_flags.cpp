@@ -57,8 +57,6 @@ constexpr SwiftFlag kFlags[] = {
     {"group_by_length", "false", kNotBuilt},
     {"sequence_parallel_size", "1", kNotBuilt},
     {"neftune_noise_alpha", "0|none", kNotBuilt},
-    {"quant_bits", "0|none", kNotBuilt},
-    {"quant_method", "none", kNotBuilt},
     {"rlhf_type", "none", kNotBuilt},
     {"loss_scale", "default", kNotBuilt},
     {"fsdp", "", "is not built: --deepspeed zero3 shards the same things"},

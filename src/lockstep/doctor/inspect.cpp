@@ -34,9 +34,10 @@ void look(Json& report, const char* what, const std::function<void()>& at) {
 /// What a config asks for beyond its family and no code here does.
 void name_unsupported(const HfConfig& config, Json& report) {
   const auto refuse = [&](const std::string& text) { report["problems"].push_back(text); };
-  if (config.has("quantization_config")) {
-    refuse(fmt::format("{}: quantization_config {}: quantised weights are not read; dequantise to bfloat16",
-                       config.where(), config.at("quantization_config").text("quant_method", "")));
+  const HfConfig quantised = config.at("quantization_config");
+  if (config.has("quantization_config") && quantised.text("quant_method", "bitsandbytes") != "bitsandbytes") {
+    refuse(fmt::format("{}: quantization_config {}: such weights are not read; take the unquantised folder",
+                       config.where(), quantised.text("quant_method", "")));
   }
   if (config.has("auto_map")) {
     report["notices"].push_back("config.json names code of its own (auto_map): it is not run, the family decides");

@@ -63,6 +63,7 @@ JobOptions options_of(const Model& model, const AdapterKind& kind, int stage, bo
       .learning_rate = 1e-2};
   options.adamw.epsilon = 1e-2;
   options.plan.adapters = adapters_over(model, kind);
+  options.plan.quantised = codes_of(model, kind);
   return options;
 }
 

@@ -261,15 +261,15 @@ std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
     cost.block = model.blocks[static_cast<size_t>(step.block)]->name();
     for (const int u : step.units) {
       const Unit& unit = plan.units[static_cast<size_t>(u)];
-      const int64_t width = dtype_bytes(unit.dtype), optimizer_width = unit.dtype == Dtype::kF32 ? 8 : 12;
+      const int64_t width = dtype_bytes(unit.kept_dtype()), optimizer_width = unit.dtype == Dtype::kF32 ? 8 : 12;
       int& owned_by = owner[static_cast<size_t>(u)];
       if (owned_by >= 0) {
         cost.tied_to = owned_by;
-        cost.tied += unit.padded * width;
+        cost.tied += unit.padded * dtype_bytes(unit.dtype);
         continue;
       }
       owned_by = step.block;
-      const int64_t kept = plan.gathers() ? unit.shard : unit.padded;
+      const int64_t kept = plan.gathers() ? unit.kept_shard() : unit.kept_padded();
       if (!options.placement.offload_params) cost.state += kept * width;
       if (!unit.trainable) continue;
       cost.state += unit.shard * 4;

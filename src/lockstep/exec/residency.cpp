@@ -51,7 +51,7 @@ void Residency::launch(int unit) {
   if (slot.resident || slot.gathering.active() || slot.copying.active()) return;
   const UnitState& state = store_.unit(unit);
   const int device = store_.plan().units[static_cast<size_t>(unit)].device;
-  store_.pool(device).refill(state.views.front().full, MemoryUse::kGathered);
+  store_.pool(device).refill(state.whole, MemoryUse::kGathered);
   if (!copier_) return gather(unit);
   if (store_.devices().at(device)->rehearsed()) return store_.lend(unit);
   copy_to(slot, unit, device);
@@ -76,16 +76,23 @@ void Residency::copy_to(Slot& slot, int unit, int device) {
 void Residency::gather(int unit) {
   if (!store_.plan().gathers()) return;
   const UnitState& state = store_.unit(unit);
-  const Tensor& full = state.views.front().full;
-  const Tensor mine = copier_ ? full.narrow(0, state.owned.begin, state.owned.size()) : state.shard;
+  const Tensor mine = copier_ ? state.whole.narrow(0, state.owned.begin, state.owned.size()) : state.shard;
   slots_[static_cast<size_t>(unit)].gathering =
-      comm_.all_gather(full, mine, store_.plan().units[static_cast<size_t>(unit)].name + " gather");
+      comm_.all_gather(state.whole, mine, store_.plan().units[static_cast<size_t>(unit)].name + " gather");
 }
 
 void Residency::hold(int unit) {
   Slot& slot = slots_[static_cast<size_t>(unit)];
   ++slot.leases;
   if (slot.resident) return;
+  if (store_.plan().leases()) bring(unit);
+  unpack(unit);
+  slot.resident = true;
+}
+
+/// Waits until all of a unit is on its own device, as it is kept.
+void Residency::bring(int unit) {
+  Slot& slot = slots_[static_cast<size_t>(unit)];
   launch(unit);
   if (copier_) {
     slot.copying.wait();
@@ -93,7 +100,19 @@ void Residency::hold(int unit) {
     gather(unit);
   }
   slot.gathering.wait();
-  slot.resident = true;
+}
+
+/// Codes become what is computed with, and are not needed beside it.
+void Residency::unpack(int unit) {
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  if (!planned.quantised) return;
+  const at::NoGradGuard no_grad;
+  const UnitState& state = store_.unit(unit);
+  const Tensor& full = state.views.front().full;
+  store_.pool(planned.device).refill(full, MemoryUse::kGathered);
+  const OnDevice scope(store_.devices().at(planned.device));
+  unpack_unit(planned, state.whole, full);
+  if (store_.plan().leases()) BufferPool::drop(state.whole);
 }
 
 void Residency::let_go(int unit) {
@@ -110,10 +129,11 @@ void Residency::borrow_copy(int unit, int device) {
   int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
   if (++leases > 1) return;
   const at::NoGradGuard no_grad;
-  if (store_.plan().leases()) hold(unit);
+  const bool leased = store_.plan().leases(store_.plan().units[static_cast<size_t>(unit)]);
+  if (leased) hold(unit);
   store_.pool(device).refill(view.full, MemoryUse::kGathered);
   view.full.copy_(state.views.front().full);
-  if (store_.plan().leases()) let_go(unit);
+  if (leased) let_go(unit);
 }
 
 void Residency::prefetch(const Step& step) {
@@ -124,9 +144,10 @@ void Residency::prefetch(const Step& step) {
 Lease Residency::borrow(const Step& step) {
   prefetch(step);
   for (const int unit : step.units) {
-    if (store_.plan().units[static_cast<size_t>(unit)].device != step.device) {
+    const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+    if (planned.device != step.device) {
       borrow_copy(unit, step.device);
-    } else if (store_.plan().leases()) {
+    } else if (store_.plan().leases(planned)) {
       hold(unit);
     }
   }
@@ -139,11 +160,12 @@ Lease Residency::borrow(const Step& step) {
 void Residency::release(const Step& step) {
   for (const int unit : step.units) {
     const UnitState& state = store_.unit(unit);
-    if (store_.plan().units[static_cast<size_t>(unit)].device != step.device) {
+    const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+    if (planned.device != step.device) {
       const UnitView& view = state.view_on(step.device);
       int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
       if (--leases == 0) BufferPool::drop(view.full);
-    } else if (store_.plan().leases()) {
+    } else if (store_.plan().leases(planned)) {
       let_go(unit);
     }
   }

@@ -2,7 +2,8 @@
 // next, and drops them when the last lease ends. A tied unit is copied to the device that reads it for as long as it is
 // read there.
 //
-// Where everything is resident (below ZeRO-3, nothing offloaded, nothing tied over devices) this costs nothing. Every
+// Where everything is resident (below ZeRO-3, nothing offloaded, nothing tied over devices) this costs nothing. What is
+// kept as codes is unpacked for as long as a step needs it. Every
 // rank borrows and prefetches in the same order.
 #pragma once
 
@@ -58,6 +59,8 @@ class Residency {
   void copy_to(Slot& slot, int unit, int device);
   void gather(int unit);
   void hold(int unit);
+  void bring(int unit);
+  void unpack(int unit);
   void let_go(int unit);
   void borrow_copy(int unit, int device);
   void release(const Step& step);

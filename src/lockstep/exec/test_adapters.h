@@ -10,6 +10,7 @@
 
 #include "lockstep/exec/test_job.h"
 #include "lockstep/plan/adapters.h"
+#include "lockstep/plan/quantisation.h"
 
 namespace lockstep::test {
 
@@ -18,7 +19,14 @@ struct AdapterKind {
   LoraConfig lora = {};
   std::set<Component> components = {}, whole = {};
   double loraplus_ratio = 1;
+  QuantChoice codes = {};  // of a kind: what is frozen is kept so
 };
+
+inline std::shared_ptr<const Quantisation> codes_of(const Model& model, const AdapterKind& kind) {
+  if (kind.codes.format.kind == QuantKind::kNone) return nullptr;
+  return std::make_shared<const Quantisation>(
+      choose_quantisation(model, naming_of_adapters(model, ""), kind.codes));
+}
 
 inline std::shared_ptr<const AdapterLayout> adapters_over(const Model& model, const AdapterKind& kind) {
   AdapterLayout layout = choose_adapters(model, naming_of_adapters(model, ""),
@@ -52,7 +60,16 @@ inline std::vector<AdapterKind> adapter_kinds() {
        {.r = 2, .alpha = 4, .targets = named({"all-linear"})},
        {Component::kLlm},
        {Component::kVision, Component::kProjector},
-       4.0}};
+       4.0},
+      {.name = "nf4 with nested scales",
+       .lora = {.r = 2, .alpha = 4, .targets = named({"all-linear"})},
+       .codes = {.format = {.kind = QuantKind::kNf4, .nested = true, .rounded = Dtype::kBF16}, .skip = {"none"}}},
+      {.name = "fp4 of some parts",
+       .lora = {.r = 2, .alpha = 4, .dropout = 0.3, .dora = true, .targets = named({"q_proj", "down_proj"})},
+       .codes = {.format = {.kind = QuantKind::kFp4}, .skip = {"k_proj", "layers.1"}}},
+      {.name = "int8",
+       .lora = {.r = 2, .alpha = 4, .targets = named({"v_proj", "up_proj"}), .modules_to_save = {"lm_head"}},
+       .codes = {.format = {.kind = QuantKind::kInt8}}}};
 }
 
 }  // namespace lockstep::test

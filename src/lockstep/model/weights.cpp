@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <unordered_map>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/mapped_file.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/model/quantised_tensor.h"
 #include "lockstep/model/safetensors_header.h"
 #include "lockstep/model/stored_tensor.h"
 #include "lockstep/model/torch_file.h"
@@ -33,6 +35,7 @@ struct Weights::Impl {
   size_t own_files = 0;
   std::vector<fs::path> borrowed_from;
   std::unordered_map<std::string, Place> places;
+  QuantisedTensors quantised;
 
   void add(const fs::path& path) {
     MappedFile map(path);
@@ -80,6 +83,36 @@ struct Weights::Impl {
     return at->second;
   }
   const StoredTensor& stored(const Place& at) const { return files[at.file].tensors[at.tensor]; }
+
+  RawTensors raw() const {
+    return {.find = [this](const std::string& name) -> const TensorSpec* {
+              const auto at = places.find(name);
+              return at == places.end() ? nullptr : &stored(at->second).spec;
+            },
+            .read = [this](const std::string& name, int64_t first,
+                           std::span<uint8_t> out) { read_bytes(name, first, out); }};
+  }
+
+  /// Bytes [first, …) of the flattened tensor.
+  void read_bytes(const std::string& name, int64_t first, std::span<uint8_t> out) const {
+    const Place& at = place(name);
+    const StoredTensor& tensor = stored(at);
+    const int64_t size = dtype_bytes(tensor.spec.dtype), end = first + static_cast<int64_t>(out.size());
+    check(first >= 0 && end <= tensor.spec.bytes(), name + ": bytes that it has");
+    const MappedFile& map = files[at.file].map;
+    const int64_t from = first / size, count = (end + size - 1) / size - from;
+    std::vector<std::byte> whole(static_cast<size_t>(size == 1 ? 0 : count * size));
+    const std::span<std::byte> to = size == 1 ? std::as_writable_bytes(out) : std::span(whole);
+    copy_elements(tensor, map.bytes(), from, to);
+    if (size > 1) std::memcpy(out.data(), whole.data() + (first - from * size), out.size());
+    if (tensor.strides.empty()) map.forget(tensor.begin + static_cast<size_t>(first), out.size());
+  }
+
+  void find_all_quantised() {
+    std::vector<std::string> names;
+    for (const auto& [name, at] : places) names.push_back(name);
+    quantised = find_quantised(names, raw(), dir.string());
+  }
 };
 
 Weights::Weights(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -92,10 +125,12 @@ Weights Weights::open(const fs::path& dir) {
   if (fs::is_regular_file(dir)) {
     impl->dir = dir.parent_path();
     impl->add(dir);
+    impl->find_all_quantised();
     return Weights(std::move(impl));
   }
   impl->dir = dir;
   impl->add_all(find_weight_files(dir));
+  impl->find_all_quantised();
   return Weights(std::move(impl));
 }
 
@@ -115,6 +150,7 @@ void Weights::borrow(const BorrowedTensors& part) {
   }
   for (auto& file : other.impl_->files) impl_->lend(std::move(file), *from, part.to);
   impl_->borrowed_from.push_back(part.dir);
+  impl_->find_all_quantised();
 }
 
 bool Weights::is_borrowed(const std::string& key) const {
@@ -127,6 +163,8 @@ bool Weights::borrows() const { return !impl_->borrowed_from.empty(); }
 const std::vector<fs::path>& Weights::borrowed_from() const { return impl_->borrowed_from; }
 
 const TensorSpec* Weights::find(const std::string& key) const {
+  if (const auto* one = quantised(key)) return &one->spec;
+  if (impl_->quantised.parts.contains(key)) return nullptr;
   const auto at = impl_->places.find(key);
   return at == impl_->places.end() ? nullptr : &impl_->stored(at->second).spec;
 }
@@ -134,7 +172,9 @@ const TensorSpec* Weights::find(const std::string& key) const {
 std::vector<TensorSpec> Weights::specs() const {
   std::vector<TensorSpec> out;
   for (const auto& file : impl_->files) {
-    for (const auto& stored : file.tensors) out.push_back(stored.spec);
+    for (const auto& stored : file.tensors) {
+      if (const TensorSpec* spec = find(stored.spec.name)) out.push_back(*spec);
+    }
   }
   return out;
 }
@@ -166,15 +206,32 @@ int64_t Weights::borrowed_bytes() const {
   return total;
 }
 
+const QuantisedTensor* Weights::quantised(const std::string& key) const {
+  const auto at = impl_->quantised.tensors.find(key);
+  return at == impl_->quantised.tensors.end() ? nullptr : &at->second;
+}
+
+bool Weights::any_quantised() const { return !impl_->quantised.tensors.empty(); }
+
+void Weights::read_quantised(const std::string& key, int64_t begin, std::span<uint8_t> out) const {
+  lockstep::read_quantised(impl_->quantised.tensors.at(key), impl_->raw(), begin, out);
+}
+
+void Weights::read_scales(const std::string& key, int64_t first, std::span<float> out) const {
+  lockstep::read_scales(impl_->quantised.tensors.at(key), impl_->raw(), first, out);
+}
+
 void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out) const {
   const auto& place = impl_->place(key);
   const StoredTensor& stored = impl_->stored(place);
-  const TensorSpec& spec = stored.spec;
+  const auto* codes = quantised(key);
+  const TensorSpec& spec = codes != nullptr ? codes->spec : stored.spec;
   const int64_t count = out.numel();
   check(begin >= 0 && count <= numel_of(spec.shape) - begin,
         fmt::format("{}: elements [{}, {}) of {}", key, begin, begin + count, spec.describe()));
   check(out.is_contiguous() && out.device().is_cpu(), key + ": read_flat fills contiguous host tensors");
   if (count == 0) return;
+  if (codes != nullptr) return read_unpacked(*codes, impl_->raw(), begin, out);
   const MappedFile& map = impl_->files[place.file].map;
   const auto size = static_cast<size_t>(dtype_bytes(spec.dtype));
   const auto bytes_of = [&](int64_t elements) { return static_cast<size_t>(elements) * size; };
@@ -200,7 +257,9 @@ void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out
 }
 
 Tensor Weights::read(const std::string& key) const {
-  const TensorSpec& spec = impl_->stored(impl_->place(key)).spec;
+  const TensorSpec* const found = find(key);
+  check(found != nullptr, key + " is a tensor of the folder");
+  const TensorSpec& spec = *found;
   Tensor out = empty(spec.shape, spec.dtype);
   read_flat(key, 0, out);
   return out;

@@ -10,12 +10,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
+
+struct QuantisedTensor;
 
 /// Tensors of another folder, under names of the model's files.
 struct BorrowedTensors {
@@ -47,6 +50,13 @@ class Weights {
   /// dtype.
   void read_flat(const std::string& key, int64_t begin, const Tensor& out) const;
   Tensor read(const std::string& key) const;  // whole, in the file's dtype
+  /// Of a matrix that the files keep as codes, which is otherwise like any other in the dtype that it had; nullptr: it is
+  /// kept as it is.
+  const QuantisedTensor* quantised(const std::string& key) const;
+  bool any_quantised() const;
+  /// Bytes of such a one as QuantLayout lays them, and its scales as numbers.
+  void read_quantised(const std::string& key, int64_t begin, std::span<uint8_t> out) const;
+  void read_scales(const std::string& key, int64_t first, std::span<float> out) const;
   int64_t total_bytes() const;                // of tensors, without headers; shared bytes count for each
   int64_t borrowed_bytes() const;             // of these
   std::vector<std::string> files() const;     // names in the folder, without borrowed ones

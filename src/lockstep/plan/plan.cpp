@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/plan/adapters.h"
+#include "lockstep/plan/quantisation.h"
 
 namespace lockstep {
 namespace {
@@ -89,6 +90,21 @@ void place_params(Unit& unit, int world) {
   unit.shard = unit.padded / world;
 }
 
+/// Lays the sources of a unit out as bytes, each as it is kept; those that are not codes in the unit's own dtype.
+void quantise_unit(Unit& unit, const Quantisation& quantised, int world) {
+  QuantStore store;
+  for (const auto& placed : unit.params) {
+    for (const auto& source : placed.spec.sources) {
+      const QuantFormat format = quantised.format_of(source.key).value_or(QuantFormat{.rounded = unit.dtype});
+      store.parts.push_back({format, store.bytes});
+      store.bytes += QuantLayout::of(format, source.shape).bytes;
+    }
+  }
+  store.padded = round_up(store.bytes, world * Plan::kAlign);
+  store.shard = store.padded / world;
+  unit.quantised = std::move(store);
+}
+
 /// Units of the blocks, and for each parameter of each block its place, tied ones included.
 class Placer {
  public:
@@ -118,9 +134,13 @@ class Placer {
   void add_units(size_t index, const Block& block) {
     std::vector<ParamSpec> owned = owned_by(block);
     if (adapters_ == nullptr) {
-      const bool trains =
-          !options_.frozen.contains(block.component()) && !frozen_by_prefix(block, options_.freeze_prefixes);
-      return add_unit(index, {.name = block.name(), .dtype = options_.compute, .trainable = trains}, std::move(owned));
+      const bool trains = options_.training && !options_.frozen.contains(block.component()) &&
+                          !frozen_by_prefix(block, options_.freeze_prefixes);
+      if (trains) {
+        for (const auto& spec : owned) require_unquantised(spec, "trained");
+        return add_unit(index, {.name = block.name(), .dtype = options_.compute, .trainable = trains}, std::move(owned));
+      }
+      return add_frozen(index, block, std::move(owned));
     }
     std::vector<ParamSpec> whole;
     std::erase_if(owned, [&](ParamSpec& spec) {
@@ -128,14 +148,41 @@ class Placer {
       whole.push_back(std::move(spec));
       return true;
     });
-    add_unit(index, {.name = block.name(), .dtype = options_.compute}, std::move(owned));
+    add_frozen(index, block, std::move(owned));
     for (auto& spec : whole) {
+      require_unquantised(spec, "named by --modules_to_save");
       if (spec.shape.size() == 1) spec.rate = adapters_->loraplus_ratio;
     }
     add_unit(index, {.name = block.name() + " whole", .dtype = options_.compute, .trainable = true}, std::move(whole));
     const Dtype dtype = options_.training ? Dtype::kF32 : options_.compute;
     add_unit(index, {.name = block.name() + " adapter", .dtype = dtype, .trainable = true},
              adapters_->params_of(model_, index));
+  }
+
+  bool is_quantised(const ParamSpec& spec) const {
+    return options_.quantised != nullptr && std::ranges::any_of(spec.sources, [&](const ParamSource& source) {
+             return options_.quantised->format_of(source.key).has_value();
+           });
+  }
+
+  void require_unquantised(const ParamSpec& spec, const char* what) const {
+    if (!is_quantised(spec)) return;
+    throw usage_error(fmt::format("{} is kept as codes of few bits, and {}: codes cannot be trained",
+                                  spec.sources[0].key, what),
+                      "--tuner_type lora trains adapters over it; --llm_int8_skip_modules NAME keeps it as it is");
+  }
+
+  void add_frozen(size_t index, const Block& block, std::vector<ParamSpec> owned) {
+    std::vector<ParamSpec> codes;
+    std::erase_if(owned, [&](ParamSpec& spec) {
+      if (!is_quantised(spec)) return false;
+      codes.push_back(std::move(spec));
+      return true;
+    });
+    add_unit(index, {.name = block.name(), .dtype = options_.compute}, std::move(owned));
+    if (codes.empty()) return;
+    add_unit(index, {.name = block.name() + " quantised", .dtype = options_.compute}, std::move(codes));
+    quantise_unit(plan_.units.back(), *options_.quantised, options_.world);
   }
 
   /// Whether a parameter is trained beside the adapters; parts that are not stay as they are.
@@ -334,9 +381,10 @@ StateBytes Plan::state_bytes() const {
   StateBytes bytes;
   int64_t largest = 0, second = 0;
   for (const auto& unit : units) {
-    const int64_t width = dtype_bytes(unit.dtype);
-    const int64_t full = unit.padded * width;
-    bytes.params += gathers() ? unit.shard * width : full;
+    const int64_t width = dtype_bytes(unit.kept_dtype());
+    bytes.params += (gathers() ? unit.kept_shard() : unit.kept_padded()) * width;
+    const int64_t unpacked = unit.padded * dtype_bytes(unit.dtype);
+    const int64_t full = (gathers() ? unit.kept_padded() * width : 0) + (unit.quantised ? unpacked : 0);
     if (full > largest) {
       second = std::exchange(largest, full);
     } else {
@@ -348,7 +396,7 @@ StateBytes Plan::state_bytes() const {
     bytes.optimizer += optimised * 8;
     bytes.gradients += unit.shard * 4;
   }
-  bytes.transient = gathers() ? largest + second : 0;
+  bytes.transient = largest + second;
   return bytes;
 }
 

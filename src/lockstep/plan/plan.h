@@ -16,10 +16,12 @@
 #include "lockstep/model/adapter.h"
 #include "lockstep/model/model.h"
 #include "lockstep/plan/zero.h"
+#include "lockstep/tensor/quantise.h"
 
 namespace lockstep {
 
 struct AdapterLayout;
+struct Quantisation;
 
 /// Part of what AdamW keeps of a block (masters and moments): elements [begin, end) of 0..1 stand on `device`.
 struct OptimizerShare {
@@ -47,6 +49,7 @@ struct PlanOptions {
   std::set<Component> frozen;
   std::vector<std::string> freeze_prefixes;       // freeze_parameters: whole blocks whose keys all begin so
   std::shared_ptr<const AdapterLayout> adapters;  // where there are: of the model itself only what they name is trained
+  std::shared_ptr<const Quantisation> quantised;  // where there is: matrices that are kept as codes, and frozen
   Placement placement;
 
   Dtype reduced() const { return reduce.value_or(compute); }  // of the model's own
@@ -73,8 +76,21 @@ struct UpdateRange {
   bool operator==(const UpdateRange&) const = default;
 };
 
-/// What is gathered, reduced and optimised as one: the parameters of one block. Matrices (which decay) stand first. Where
-/// there are adapters, a block has up to three units: what stays as it is, what is trained whole, and the adapters.
+/// A tensor of the checkpoint among the bytes of a unit.
+struct QuantPart {
+  QuantFormat format;
+  int64_t begin = 0;
+};
+
+/// How a unit is kept, gathered and offloaded where its matrices are codes: one part for each source, in order.
+struct QuantStore {
+  std::vector<QuantPart> parts;
+  int64_t bytes = 0, padded = 0, shard = 0;  // as those of a unit
+};
+
+/// What is gathered, reduced and optimised as one: the parameters of one block. Matrices (which decay) stand first. A block
+/// may have several units: what stays as it is, what of that is kept as codes, what is trained whole beside adapters, and
+/// the adapters.
 struct Unit {
   std::string name;
   Component component = Component::kLlm;
@@ -88,7 +104,13 @@ struct Unit {
   int64_t shard = 0;                      // padded / world
   int device = 0;                         // where it is computed with and its gradient stands
   std::vector<OptimizerSlice> optimizer;  // behind one another, all of what a rank optimises; empty: not trained
+  std::optional<QuantStore> quantised;    // it is kept so, and unpacked while it is used
   int64_t used_numel() const;             // parameters alone
+
+  // What is kept and gathered, whether or not that is what is computed with.
+  Dtype kept_dtype() const { return quantised ? Dtype::kU8 : dtype; }
+  int64_t kept_padded() const { return quantised ? quantised->padded : padded; }
+  int64_t kept_shard() const { return quantised ? quantised->shard : shard; }
 };
 
 /// A block's parameter: params[i] of the block is units[unit].params[index].
@@ -130,6 +152,7 @@ struct Plan {
   bool gathers() const { return options.zero.shards_params() && options.world > 1; }
   /// Whether parameters are on the device only while they are used.
   bool leases() const { return gathers() || options.placement.offload_params; }
+  bool leases(const Unit& unit) const { return leases() || unit.quantised; }
   /// Elements of a unit whose optimizer state this rank holds.
   int64_t optimised(const Unit& unit) const { return options.zero.shards_optimizer() ? unit.shard : unit.padded; }
   bool drops() const;  // adapters drop part of what they are given

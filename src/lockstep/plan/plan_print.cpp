@@ -26,6 +26,17 @@ Json options_json(const PlanOptions& options) {
           {"offload_optimizer", options.placement.offload_optimizer}};
 }
 
+Json quantised_json(const QuantStore& store) {
+  Json parts = Json::array();
+  for (const auto& part : store.parts) {
+    parts.push_back({{"kind", quant_kind_name(part.format.kind)},
+                     {"nested", part.format.nested},
+                     {"rounded", torch_dtype_name(part.format.rounded)},
+                     {"begin", part.begin}});
+  }
+  return {{"bytes", store.bytes}, {"padded", store.padded}, {"parts", parts}};
+}
+
 Json units_json(const std::vector<Unit>& units) {
   Json list = Json::array();
   for (const auto& unit : units) {
@@ -49,6 +60,7 @@ Json units_json(const std::vector<Unit>& units) {
                     {"device", unit.device},
                     {"optimizer", slices},
                     {"params", params}});
+    if (unit.quantised) list.back()["quantised"] = quantised_json(*unit.quantised);
   }
   return list;
 }

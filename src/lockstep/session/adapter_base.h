@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/session/run_options.h"
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
@@ -18,5 +19,8 @@ struct AdapterBase {
 /// relative path is tried from here and from the adapter's folder. Throws UserError(kUsage) where no folder is found,
 /// naming what was looked for.
 AdapterBase base_of_adapter(const std::filesystem::path& adapter);
+
+/// As which codes its base was kept while it was trained: what args.json says of it.
+QuantOptions quant_of_adapter(const std::filesystem::path& adapter);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include "lockstep/model/model_place.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/quantise.h"
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
@@ -40,12 +41,25 @@ struct PlacementOptions {
 /// What is told of communication at the end of a job of several ranks: nothing, each kind of call, or each label.
 enum class CommFigures { kOff, kKind, kFull };
 
+/// Matrices as codes of few bits, which they become while they are loaded: ms-swift's words and defaults.
+struct QuantOptions {
+  int bits = 0;                   // 4 or 8; 0: as the folder has them
+  std::string type = "nf4";       // of 4 bits: nf4 | fp4
+  bool nested = true;             // of 4 bits: their scales are codes as well
+  std::vector<std::string> skip;  // modules that are not; empty: towers and projectors, {"none"}: no module
+
+  bool asked() const { return bits != 0; }
+  QuantFormat format(Dtype compute) const;
+  void check() const;  // throws UserError(kUsage)
+};
+
 struct RunOptions {
   std::filesystem::path model;
   std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
   std::vector<std::filesystem::path> adapters = {};  // over it; one at a time so far
   ZeroStage zero;               // zero3: alone it costs nothing, among several ranks it needs the least memory
   std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
+  QuantOptions quant;
   std::set<Component> without;  // components that are not built
   std::vector<std::string> variables = {};  // that are set in the environment and speak of media: MAX_NUM, …
   bool audio_output = true;  // ENABLE_AUDIO_OUTPUT: what speaks must be in the files where config.json says so

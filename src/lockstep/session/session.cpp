@@ -22,6 +22,7 @@
 #include "lockstep/plan/placement_json.h"
 #include "lockstep/session/media_environment.h"
 #include "lockstep/session/placement.h"
+#include "lockstep/session/quantising.h"
 #include "lockstep/session/room.h"
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/tensor/gpus.h"
@@ -65,6 +66,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
       }
     }
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
+    choose_codes();
     fingerprint_ = model_fingerprint(options_.model);
     for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);
     if (adapter_folder_) fingerprint_ += "+" + adapter_folder_->fingerprint();
@@ -83,6 +85,18 @@ void Session::open_adapter() {
   notices_.push_back(
       fmt::format("--adapters {}: {} tensors are of modules that nothing is computed with ({}, …): carried along",
                   adapter_folder_->dir().string(), adapter_match_->idle.size(), adapter_match_->idle.front()));
+}
+
+void Session::choose_codes() {
+  quantised_ = quantisation_for(*folder_, options_.quant, dtype_, weights_.get(), keys_.get());
+  if (quantised_) notices_.push_back(quantised_->describe(folder_->model));
+  if (!quantised_ || !adapter_match_ || !adapter_match_->layout.config.changes_base()) return;
+  if (weights_->any_quantised()) {
+    throw usage_error(fmt::format("--adapters {}: it began with parts of the base's matrices ({}), which are codes in {}",
+                                  adapter_folder_->dir().string(), adapter_match_->layout.config.init,
+                                  options_.model.string()),
+                      "--model with the folder of the unquantised model");
+  }
 }
 
 void Session::adapt(AdapterLayout layout) {
@@ -104,6 +118,7 @@ PlanOptions Session::inference() const {
 bool Session::makes_map() const { return is_map_word(options_.placement.device_map); }
 
 void Session::decide(PlanOptions options, const RowsOfStep& rows, const InferenceWork& work) {
+  options.quantised = quantised_;
   place(options, rows, work);
   together(job_.control(), "making the plan", [&] {
     plan_ = make_plan(folder_->model, options);
@@ -177,9 +192,9 @@ void Session::load(uint64_t seed) {
 
 void Session::load_weights(uint64_t seed) {
   if (!adapters_) return store_->load(*weights_, *keys_);
-  const AdapterValues values = adapter_match_
-                                   ? AdapterValues(model(), *adapters_, adapter_folder_, adapter_match_->where)
-                                   : AdapterValues(model(), *adapters_, seed);
+  AdapterValues values = adapter_match_ ? AdapterValues(model(), *adapters_, adapter_folder_, adapter_match_->where)
+                                        : AdapterValues(model(), *adapters_, seed);
+  values.computed_with(quantised_);
   store_->load(*weights_, *keys_, &values);
 }
 

@@ -44,6 +44,8 @@ class Session {
   void adapt(AdapterLayout layout);
   /// Those that the model is run with: RunOptions::adapters, or fresh ones; null: none.
   const std::shared_ptr<const AdapterLayout>& adapters() const { return adapters_; }
+  /// Matrices that are kept as codes; null: none.
+  const std::shared_ptr<const Quantisation>& quantised() const { return quantised_; }
   /// For a checkpoint of them.
   AdapterFiles adapter_files() const;
 
@@ -82,6 +84,7 @@ class Session {
 
  private:
   void open_adapter();
+  void choose_codes();
   void load_weights(uint64_t seed);
   MemoryForecast weights_on_gpu() const;
   void check_room();
@@ -97,6 +100,7 @@ class Session {
   std::shared_ptr<const AdapterFolder> adapter_folder_;
   std::optional<AdapterMatch> adapter_match_;  // of the folder
   std::shared_ptr<const AdapterLayout> adapters_;
+  std::shared_ptr<const Quantisation> quantised_;
   Dtype dtype_ = Dtype::kF32;
   std::string fingerprint_;
   Rendering rendering_;

@@ -158,6 +158,22 @@ void AdapterValues::read_flat(const ParamSource& source, int64_t begin, const Te
   keys.read_flat(weights, twin == untied_.end() ? source : ParamSource{twin->second, source.shape}, begin, out);
 }
 
+Tensor AdapterValues::matrix_of(const ParamSource& source, const Weights& weights, const KeyMap& keys) const {
+  const Tensor whole = empty({numel_of(source.shape)}, Dtype::kF32);
+  const auto format = quantised_ ? quantised_->format_of(source.key) : std::nullopt;
+  if (format && !weights.any_quantised()) {
+    const Tensor bytes = empty({QuantLayout::of(*format, source.shape).bytes}, Dtype::kU8);
+    const auto values = [&](int64_t first, std::span<float> x) {
+      keys.read_flat(weights, source, first, view_memory(x.data(), {static_cast<int64_t>(x.size())}, Dtype::kF32));
+    };
+    quantise(*format, source.shape, values, 0, {bytes.data_ptr<uint8_t>(), static_cast<size_t>(bytes.numel())});
+    unpack(*format, source.shape, bytes, whole);
+  } else {
+    keys.read_flat(weights, source, 0, whole);
+  }
+  return whole.view({source.shape[0], -1});
+}
+
 Tensor AdapterValues::residual(const ParamSource& source, const Began& began, const Weights& weights,
                                const KeyMap& keys) const {
   const Tensor flat = empty({numel_of(source.shape)}, Dtype::kF32);
@@ -184,16 +200,8 @@ void AdapterValues::fresh(const ParamSource& source, int64_t begin, const Tensor
   const bool drawn = (what == "lora_A.weight" && !table) || what == "lora_embedding_B" || config_.init == "false";
   if (what == "lora_magnitude_vector") {
     const ParamSource& matrix = owners_.at(base_of(source.key));
-    const int64_t width = numel_of(matrix.shape) / matrix.shape[0];
-    if (tables_.contains(base_of(source.key))) {  // of its columns
-      const Tensor whole = empty({numel_of(matrix.shape)}, Dtype::kF32);
-      keys.read_flat(weights, matrix, 0, whole);
-      out.copy_(whole.view({-1, width}).norm(2, 0).narrow(0, begin, out.numel()));
-      return;
-    }
-    const Tensor rows = empty({out.numel() * width}, Dtype::kF32);
-    keys.read_flat(weights, matrix, begin * width, rows);
-    out.copy_(rows.view({out.numel(), width}).norm(2, 1));
+    const bool of_columns = tables_.contains(base_of(source.key));
+    out.copy_(matrix_of(matrix, weights, keys).norm(2, of_columns ? 0 : 1).narrow(0, begin, out.numel()));
     return;
   }
   if (config_.changes_base()) {

@@ -17,6 +17,7 @@
 
 #include "lockstep/model/weights.h"
 #include "lockstep/plan/adapter_match.h"
+#include "lockstep/plan/quantisation.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
@@ -69,6 +70,9 @@ class AdapterValues {
   AdapterValues(const Model& model, const AdapterLayout& layout, std::shared_ptr<const AdapterFolder> folder,
                 std::map<std::string, StoredPart> where);
 
+  /// Matrices that become codes while they are loaded: fresh magnitudes are those of what is computed with.
+  void computed_with(std::shared_ptr<const Quantisation> quantised) { quantised_ = std::move(quantised); }
+
   /// Elements [begin, begin + out.numel()) of `source` into `out` (f32, host), of `weights` where it is the model's own.
   void read_flat(const ParamSource& source, int64_t begin, const Tensor& out, const Weights& weights,
                  const KeyMap& keys) const;
@@ -86,7 +90,11 @@ class AdapterValues {
   /// A matrix of the model without what its adapter began with.
   Tensor residual(const ParamSource& source, const Began& began, const Weights& weights, const KeyMap& keys) const;
 
+  /// A matrix of the model as it is computed with, whole: [rows, columns] f32.
+  Tensor matrix_of(const ParamSource& source, const Weights& weights, const KeyMap& keys) const;
+
   LoraConfig config_;
+  std::shared_ptr<const Quantisation> quantised_;
   std::map<std::string, Began> changed_;  // matrices that the adapter changes, by their keys
   uint64_t seed_ = 0;
   std::shared_ptr<const AdapterFolder> folder_;

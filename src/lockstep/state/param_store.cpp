@@ -79,12 +79,14 @@ UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& fu
 void ParamStore::build_unit(int index) {
   const Unit& planned = plan_.units[static_cast<size_t>(index)];
   UnitState& state = unit(index);
-  state.owned = {rank_ * planned.shard, (rank_ + 1) * planned.shard};
-  state.optimised = plan_.options.zero.shards_optimizer() ? state.owned : Range{0, planned.padded};
+  state.owned = {rank_ * planned.kept_shard(), (rank_ + 1) * planned.kept_shard()};
+  state.optimised = plan_.options.zero.shards_optimizer() ? state.owned : Range{0, planned.kept_padded()};
   const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
-  state.kept = home.take(plan_.gathers() ? planned.shard : planned.padded, planned.dtype, MemoryUse::kParams);
+  state.kept = home.take(plan_.gathers() ? planned.kept_shard() : planned.kept_padded(), planned.kept_dtype(),
+                         MemoryUse::kParams);
   state.shard = plan_.gathers() ? state.kept : slice(state.kept, state.owned);
-  const Tensor full = plan_.leases() ? pool(planned.device).hollow(planned.padded, planned.dtype) : state.kept;
+  state.whole = plan_.leases() ? pool(planned.device).hollow(planned.kept_padded(), planned.kept_dtype()) : state.kept;
+  const Tensor full = planned.quantised ? pool(planned.device).hollow(planned.padded, planned.dtype) : state.whole;
   state.views.push_back(make_view(planned, planned.device, full));
   if (planned.trainable) build_optimizer(index);
 }
@@ -110,7 +112,7 @@ void ParamStore::build_optimizer(int index) {
 }
 
 void ParamStore::load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters) {
-  fill([&](const ParamSource& source, int64_t begin, const Tensor& out) {
+  const FillValues values = [&](const ParamSource& source, int64_t begin, const Tensor& out) {
     if (adapters != nullptr) {
       adapters->read_flat(source, begin, out, weights, keys);
     } else {
@@ -123,17 +125,42 @@ void ParamStore::load(const Weights& weights, const KeyMap& keys, const AdapterV
     throw UserError(ExitCode::kNumerics,
                     fmt::format("{}: found NaN or infinity in {}, expected numbers", key, file.string()),
                     "the run that saved it had diverged, or the file is damaged: take an earlier checkpoint");
+  };
+  if (!weights.any_quantised()) return fill(values);
+  fill(values, [&](const ParamSource& source, const QuantFormat& format, int64_t begin, std::span<uint8_t> out) {
+    read_stored(weights, keys, source, format, begin, out);
   });
 }
 
-void ParamStore::fill(const std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>& values) {
+/// As the folder has them, or made of values; those of a kind that is none are always values.
+void ParamStore::fill_codes(int index, Range needed, const FillValues& values, const ReadQuantised& stored) {
+  const Tensor host = zeros({needed.size()}, Dtype::kU8, devices_.host->torch_device());
+  if (!host.is_meta()) {
+    const ReadQuantised read = [&](const ParamSource& source, const QuantFormat& format, int64_t begin,
+                                   std::span<uint8_t> out) {
+      if (stored && format.kind != QuantKind::kNone) return stored(source, format, begin, out);
+      const auto floats = [&](int64_t first, std::span<float> x) {
+        values(source, first, view_memory(x.data(), {static_cast<int64_t>(x.size())}, Dtype::kF32));
+      };
+      quantise(format, source.shape, floats, begin, out);
+    };
+    fill_quantised(plan_.units[static_cast<size_t>(index)], needed, read, host);
+  }
+  unit(index).kept.copy_(host);
+}
+
+void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
   const at::NoGradGuard no_grad;
   const OnDevice host_memory(devices_.host);
   for (int i = 0; i < num_units(); ++i) {
     const Unit& planned = plan_.units[static_cast<size_t>(i)];
     UnitState& state = unit(i);
     memory_stands_at(MemoryPhase::kLoad, planned.name);
-    const Range needed = plan_.gathers() ? state.owned : Range{0, planned.padded};
+    const Range needed = plan_.gathers() ? state.owned : Range{0, planned.kept_padded()};
+    if (planned.quantised) {
+      fill_codes(i, needed, values, stored);
+      continue;
+    }
     const Tensor host = zeros({needed.size()}, Dtype::kF32, devices_.host->torch_device());
     for_each_source(planned, [&](const ParamSource& source, Range place) {
       const Range part = intersect(place, needed);
@@ -162,9 +189,8 @@ void ParamStore::refresh(int index) {
 
 void ParamStore::lend(int index) const {
   const UnitState& state = unit(index);
-  const Tensor& full = state.views.front().full;
   if (plan_.options.placement.offload_params) {
-    (plan_.gathers() ? slice(full, state.owned) : full).copy_(state.kept, /*non_blocking=*/true);
+    (plan_.gathers() ? slice(state.whole, state.owned) : state.whole).copy_(state.kept, /*non_blocking=*/true);
   }
 }
 
@@ -223,11 +249,17 @@ void ParamStore::visit_whole(Communicator& comm, int root, int index, Dtype dtyp
   const bool from_master = planned.trainable && dtype == Dtype::kF32 && planned.dtype != Dtype::kF32;
   const Tensor mine = from_master ? masters_of(index) : unit(index).kept;
   Tensor whole = mine;
-  if (mine.numel() < planned.padded) {
-    whole = pool(planned.device).take(planned.padded, dtype_of(mine), MemoryUse::kGathered);
+  if (mine.numel() < planned.kept_padded()) {
+    whole = pool(planned.device).take(planned.kept_padded(), dtype_of(mine), MemoryUse::kGathered);
     comm.all_gather(whole, move_to(mine, devices_.at(planned.device)), planned.name + " export").wait();
   }
-  if (comm.rank() == root) visit_unit(index, whole, dtype, visit);
+  if (comm.rank() != root) return;
+  if (planned.quantised) {
+    const Tensor full = pool(planned.device).take(planned.padded, planned.dtype, MemoryUse::kGathered);
+    unpack_unit(planned, whole, full);
+    whole = full;
+  }
+  visit_unit(index, whole, dtype, visit);
 }
 
 void ParamStore::visit_full(Communicator& comm, int root, Dtype dtype, const Visitor& visit) {

@@ -12,6 +12,7 @@
 
 #include "lockstep/plan/plan.h"
 #include "lockstep/state/buffer_pool.h"
+#include "lockstep/state/quantised_unit.h"
 #include "lockstep/state/shard_layout.h"
 #include "lockstep/tensor/devices.h"
 #include "lockstep/tensor/tensor.h"
@@ -36,7 +37,7 @@ struct OptimizerState {
 /// requires_grad as planned.
 struct UnitView {
   int device = 0;
-  Tensor full;  // [padded], compute dtype; hollow between leases where parameters are leased
+  Tensor full;  // [padded], compute dtype; hollow between leases where the unit is leased
   std::vector<Tensor> leaves;
 };
 
@@ -45,8 +46,9 @@ struct UnitState {
   Range owned;                  // elements of the flat unit that `grad` covers: always this rank's shard
   Range optimised;              // elements that the optimizer covers: owned, or all in ZeRO-0
   std::vector<UnitView> views;  // on its own device, then on those that read it tied: hollow between leases
-  Tensor kept;                  // compute dtype, what stays between leases: [shard] when gathered, else [padded]
+  Tensor kept;                  // what stays between leases: [shard] when gathered, else [padded]; bytes where quantised
   Tensor shard;                 // [shard], of kept: what all_gather sends
+  Tensor whole;                 // as kept, all of it on the unit's device: hollow between leases where it is not kept so
   std::vector<OptimizerState> optimizer;
   Tensor grad;           // [shard] f32; valid when `touched`
   int64_t updates = 0;   // AdamW steps of this unit (a unit untouched in a step is not updated, as torch does)
@@ -57,6 +59,7 @@ struct UnitState {
 
 class ParamStore {
  public:
+  using FillValues = std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>;
   using Visitor = std::function<void(const ParamSource&, const Tensor& value)>;
 
   ParamStore(const Plan& plan, int rank, Devices devices);
@@ -68,7 +71,7 @@ class ParamStore {
   /// them, of `adapters`. Throws UserError(kCheckpoint).
   void load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters = nullptr);
   /// Fills from a function of (canonical key, first element, out f32): tests and random starts.
-  void fill(const std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>& values);
+  void fill(const FillValues& values) { fill(values, nullptr); }
 
   UnitState& unit(int index) { return units_[static_cast<size_t>(index)]; }
   const UnitState& unit(int index) const { return units_[static_cast<size_t>(index)]; }
@@ -97,6 +100,8 @@ class ParamStore {
   void visit_gradients(Communicator& comm, int root, const Visitor& visit);
 
  private:
+  void fill(const FillValues& values, const ReadQuantised& stored);
+  void fill_codes(int index, Range needed, const FillValues& values, const ReadQuantised& stored);
   void build_unit(int index);
   void build_optimizer(int index);
   UnitView make_view(const Unit& planned, int device, const Tensor& full) const;

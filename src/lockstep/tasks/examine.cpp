@@ -20,6 +20,7 @@
 #include "lockstep/doctor/machine_facts.h"
 #include "lockstep/doctor/versions.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/session/quantising.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/session/room.h"
 #include "lockstep/tensor/gpus.h"
@@ -117,6 +118,7 @@ CheckResult Examiner::look_at_plan(const CheckpointParts& parts) {
   options_.job.components.check_against(folder_->model);
   PlanOptions options = options_.job.plan_options(world_.size, run_.dtype.value_or(folder_->dtype_of_config()));
   options.training = !options_.inference;
+  options.quantised = quantisation_for(*folder_, run_.quant, options.compute, nullptr, nullptr);
   const Plan plan = make_plan(folder_->model, options);
   const StateBytes bytes = plan.state_bytes();
   state_bytes_ = bytes.total();

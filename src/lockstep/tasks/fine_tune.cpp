@@ -84,6 +84,10 @@ void FineTuneRun::decide() {
     wanted = options_.plan_options(job_.world.size, session_->dtype());
     options_.rows.speaks = session_->model().speech && !wanted.frozen.contains(Component::kTalker);
     wanted.adapters = adapters();
+    if (session_->quantised() && !wanted.adapters) {
+      throw usage_error("--tuner_type full: matrices are kept as codes of few bits, which cannot be trained or saved",
+                        "--tuner_type lora trains adapters over them");
+    }
     if (job_.reports()) rows = planned_rows().step(planned_.batch, planned_.accumulation);
   });
   session_->decide(wanted, rows);

@@ -12,15 +12,14 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
-#include "lockstep/base/new_file.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/state/adapter_folder.h"
+#include "lockstep/tasks/new_folder.h"
 #include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/product.h"
@@ -51,17 +50,10 @@ class Merger {
   Merged run() {
     const at::NoGradGuard no_grad;
     find_changes();
-    const fs::path temporary = options_.output.string() + ".tmp-" + std::to_string(::getpid());
-    make_folders(temporary);
-    try {
-      write_weights_to(temporary);
-      write_files_to(temporary);
-      fs::rename(temporary, options_.output);
-    } catch (...) {
-      std::error_code ignored;
-      fs::remove_all(temporary, ignored);
-      throw;
-    }
+    write_new_folder(options_.output, [&](const fs::path& dir) {
+      write_weights_to(dir);
+      write_files_to(dir);
+    });
     return merged_;
   }
 
@@ -337,9 +329,18 @@ class Merger {
     SideFiles files = folder_.side_files(/*whole=*/false);
     for (auto& file : files) {
       auto* text = std::get_if<std::string>(&file.bytes);
-      if (merged_.untied && file.name == "config.json" && text != nullptr) *text = untied_config(*text);
+      if (file.name != "config.json" || text == nullptr) continue;
+      if (merged_.untied) *text = untied_config(*text);
+      if (weights_.any_quantised()) *text = unquantised_config(*text);
     }
     write_side_files(files, std::nullopt, dir);
+  }
+
+  /// Codes have become values again.
+  static std::string unquantised_config(const std::string& text) {
+    Json config = parse_json(text, "config.json");
+    config.erase("quantization_config");
+    return config.dump(2) + "\n";
   }
 
   static std::string untied_config(const std::string& text) {
@@ -369,16 +370,9 @@ class Merger {
   Tensor a_, b_, magnitude_, column_norms_;
 };
 
-void check_output(const fs::path& output) {
-  if (!fs::exists(output) || (fs::is_directory(output) && fs::is_empty(output))) return;
-  throw usage_error(fmt::format("--output_dir {}: expected a folder that is not there yet, found one", output.string()),
-                    "name another, or remove it");
-}
-
 }  // namespace
 
 Merged merge_adapter(const MergeOptions& options) {
-  check_output(options.output);
   return Merger(options).run();
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/comm/gpus.h"
 #include "lockstep/session/launch.h"
 #include "lockstep/session/placement.h"
+#include "lockstep/session/quantising.h"
 #include "lockstep/session/room.h"
 #include "lockstep/state/adapter_folder.h"
 #include "lockstep/watch/plan_page.h"
@@ -165,6 +166,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   PlanOptions wanted = sft.plan_options(out.world, sft.run.dtype.value_or(out.folder.dtype_of_config()));
   wanted.training = !options.inference;
   wanted.adapters = adapters_of(sft, model);
+  wanted.quantised = quantisation_for(out.folder, sft.run.quant, wanted.compute, nullptr, nullptr);
   const RehearsedRows rows = rows_of(sft, out.folder, out.world);
   out.rows = rows.source();
   use_threads(job, env);

@@ -36,12 +36,6 @@ void compare_tensors(const std::string& run, const fs::path& dir, const Named& f
   }
 }
 
-void verify_run(const std::string& run, VerifyModel& model, const Reference& reference, const Json& meta,
-                const Hyper& hyper, const fs::path& final_dir, VerifyReport& report) {
-  compare_curves(run, reference.outputs.at(run), train(model, reference, meta, hyper, /*token_mean=*/false), report);
-  compare_tensors(run, final_dir, model.weights(), report);
-}
-
 struct Recorded {
   const Reference& reference;
   const Json& meta;
@@ -84,10 +78,16 @@ void verify_kind(const fs::path& folder, const std::string& kind, const Recorded
   const double ratio = kind == "loraplus" ? recorded.meta.at("hyper").value("loraplus_lr_ratio", 1.0) : 1.0;
   VerifyModel model(folder / "checkpoint", plan_of(compute), recorded.hyper.adamw,
                     {.dir = folder / "adapters" / kind, .loraplus_ratio = ratio});
-  verify_run(run, model, recorded.reference, recorded.meta, recorded.hyper, folder / "final" / kind, report);
+  verify_adapter_run(run, model, recorded.reference, recorded.meta, recorded.hyper, folder / "final" / kind, report);
 }
 
 }  // namespace
+
+void verify_adapter_run(const std::string& run, VerifyModel& model, const Reference& reference, const Json& meta,
+                const Hyper& hyper, const fs::path& final_dir, VerifyReport& report) {
+  compare_curves(run, reference.outputs.at(run), train(model, reference, meta, hyper, /*token_mean=*/false), report);
+  compare_tensors(run, final_dir, model.weights(), report);
+}
 
 void verify_lora_run(const fs::path& folder, const std::string& run, const Reference& reference, const Json& meta,
                      VerifyReport& report) {
@@ -96,7 +96,7 @@ void verify_lora_run(const fs::path& folder, const std::string& run, const Refer
   hyper.lr = lora.number("lr", hyper.lr);
   hyper.adamw.weight_decay = lora.number("weight_decay", 0);
   VerifyModel model(folder / "checkpoint", plan_of(Dtype::kF32), hyper.adamw, {.dir = folder / (run + "_init")});
-  verify_run(run, model, reference, meta, hyper, folder / (run + "_final"), report);
+  verify_adapter_run(run, model, reference, meta, hyper, folder / (run + "_final"), report);
 }
 
 void verify_adapters(const fs::path& folder, Dtype compute, VerifyReport& report) {

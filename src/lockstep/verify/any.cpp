@@ -39,6 +39,7 @@ std::function<void()> part_of(const fs::path& folder, Dtype compute, VerifyRepor
   const bool has_reference = fs::exists(folder / "reference.safetensors");
   if (has_reference && fs::exists(folder / "checkpoint")) {
     const Json meta = read_json(folder / "reference.json");
+    if (meta.contains("quantised")) return [=, &report] { verify_quantised(folder, compute, report); };
     if (meta.contains("adapters")) return [=, &report] { verify_adapters(folder, compute, report); };
     if (!meta.contains("hyper")) return [=, &report] { verify_family(folder, compute, report); };
     if (compute == Dtype::kF32) return [=, &report] { verify_training(folder, report); };

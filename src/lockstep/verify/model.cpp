@@ -22,6 +22,7 @@
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/plan/adapters.h"
+#include "lockstep/plan/quantisation.h"
 #include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tensor/make.h"
@@ -91,7 +92,7 @@ struct VerifyModel::Impl {
         model(family.build(config)),
         weights(open_weights(family, config)),
         keys(KeyMap::match(model, weights)),
-        plan(make_plan(model, with_adapter(options, asked))),
+        plan(make_plan(model, with_codes(with_adapter(options, asked)))),
         store(plan, 0, Devices::one("cpu")),
         executor(model, plan, store, comm),
         adamw(store, comm, adamw_options) {
@@ -101,6 +102,13 @@ struct VerifyModel::Impl {
       const AdapterValues values(model, adapter->layout, adapter_files, adapter->where);
       store.load(weights, keys, &values);
     }
+  }
+
+  PlanOptions with_codes(PlanOptions options) const {
+    if (weights.any_quantised()) {
+      options.quantised = std::make_shared<const Quantisation>(quantisation_of(model, weights, keys));
+    }
+    return options;
   }
 
   PlanOptions with_adapter(PlanOptions options, const VerifiedAdapter& asked) {

@@ -40,6 +40,8 @@ void verify_case(const std::string& name, const Named& inputs, const Named& outp
                  VerifyReport& report);
 /// checkpoint/ + adapters/<kind>: logits, gradients and training as peft recorded them.
 void verify_adapters(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
+/// checkpoint/ + quantised/<kind> + adapters/<kind>: codes, values, logits and training as bitsandbytes gives them.
+void verify_quantised(const std::filesystem::path& folder, Dtype compute, VerifyReport& report);
 /// checkpoint/ + batches + per-step figures and final weights.
 void verify_training(const std::filesystem::path& folder, VerifyReport& report);
 /// A folder with tokenizer.json, fuzz.jsonl and decode.jsonl.

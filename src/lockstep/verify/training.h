@@ -30,6 +30,10 @@ struct Curves {
 Curves train(VerifyModel& model, const Reference& reference, const Json& meta, const Hyper& hyper, bool token_mean);
 void compare_curves(const std::string& run, const Named& expected, const Curves& curves, VerifyReport& report);
 
+/// A run of an adapter: its curves, and its tensors at the end beside those of `final_dir`.
+void verify_adapter_run(const std::string& run, VerifyModel& model, const Reference& reference, const Json& meta,
+                        const Hyper& hyper, const std::filesystem::path& final_dir, VerifyReport& report);
+
 /// A run of a training folder that begins with lora_init/ and ends in lora_final/.
 void verify_lora_run(const std::filesystem::path& folder, const std::string& run, const Reference& reference,
                      const Json& meta, VerifyReport& report);

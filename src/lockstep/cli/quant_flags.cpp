@@ -1,0 +1,43 @@
+#include "lockstep/cli/quant_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+void add_quant_flags(CLI::App& app, QuantFlags& f) {
+  const char* group = "Codes of few bits (QLoRA)";
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->group(group);
+  };
+  add("--quant_method", f.method, "bnb: matrices are made codes while they are loaded");
+  add("--quant_bits", f.given.bits, "4 | 8: of a matrix' numbers (default: as the folder has them)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, int>{{"none", 0}, {"0", 0}, {"4", 4}, {"8", 8}}));
+  add("--bnb_4bit_quant_type", f.given.type, "nf4 | fp4")->capture_default_str();
+  add("--bnb_4bit_use_double_quant", f.given.nested, "scales of 4 bits are codes as well")->capture_default_str();
+  add("--bnb_4bit_compute_dtype", f.compute_dtype, "what --torch_dtype says: everything is computed in one dtype");
+  add("--bnb_4bit_quant_storage", f.storage, "uint8: codes are kept as bytes");
+  add("--llm_int8_skip_modules", f.given.skip,
+      "names of modules that are not (default: towers and projectors; none: no module; heads and tables never are)");
+}
+
+QuantOptions QuantFlags::options(const std::string& compute) const {
+  if (!method.empty() && method != "bnb" && method != "bitsandbytes" && method != "none") {
+    throw usage_error(fmt::format("--quant_method {}: is not built", method), "--quant_method bnb --quant_bits 4");
+  }
+  if ((method == "none" && given.asked()) || (method.starts_with("b") && !given.asked())) {
+    throw usage_error(fmt::format("--quant_method {} and --quant_bits {} contradict each other", method, given.bits),
+                      "--quant_method bnb --quant_bits 4");
+  }
+  if (!compute_dtype.empty() && (compute.empty() || dtype_from_flag(compute_dtype) != dtype_from_flag(compute))) {
+    throw usage_error(fmt::format("--bnb_4bit_compute_dtype {}: everything is computed in one dtype, {}", compute_dtype,
+                                  compute.empty() ? "and --torch_dtype is not given" : "and --torch_dtype says " + compute),
+                      "--torch_dtype " + compute_dtype);
+  }
+  given.check();
+  return given;
+}
+
+}  // namespace lockstep

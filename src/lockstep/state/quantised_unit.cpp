@@ -1,0 +1,74 @@
+#include "lockstep/state/quantised_unit.h"
+
+#include <cstring>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/model/key_map.h"
+#include "lockstep/model/quantised_tensor.h"
+#include "lockstep/model/weights.h"
+
+namespace lockstep {
+namespace {
+
+/// Calls `visit(source, its part, its first element in the unit)`.
+template <typename Visit>
+void for_each_part(const Unit& unit, const Visit& visit) {
+  size_t index = 0;
+  for (const auto& placed : unit.params) {
+    int64_t first = placed.offset;
+    for (const auto& source : placed.spec.sources) {
+      visit(source, unit.quantised->parts.at(index++), first);
+      first += numel_of(source.shape);
+    }
+  }
+}
+
+/// Rows of a file's tensor, with their scales as numbers: whole blocks.
+std::vector<uint8_t> pieces(const Weights& weights, const StoredPart& part, const ParamSource& source,
+                            const QuantFormat& format) {
+  const QuantisedTensor& stored = *weights.quantised(part.name);
+  const QuantLayout layout = QuantLayout::of(format, source.shape);
+  const int64_t each = layout.per_scale(), per_byte = format.four_bits() ? 2 : 1;
+  std::vector<uint8_t> bytes(static_cast<size_t>(layout.bytes));
+  for_each_piece(part.rows, source.shape, 0, layout.numel, [&](int64_t there, int64_t here, int64_t count) {
+    const auto codes = std::span(bytes).subspan(static_cast<size_t>(here / per_byte),
+                                                static_cast<size_t>((count + per_byte - 1) / per_byte));
+    weights.read_quantised(stored.spec.name, there / per_byte, codes);
+    std::vector<float> scales(static_cast<size_t>((count + each - 1) / each));
+    weights.read_scales(stored.spec.name, there / each, scales);
+    std::memcpy(bytes.data() + layout.scales_at + here / each * 4, scales.data(), scales.size() * 4);
+  });
+  return bytes;
+}
+
+}  // namespace
+
+void fill_quantised(const Unit& unit, Range range, const ReadQuantised& read, const Tensor& out) {
+  auto* const to = static_cast<uint8_t*>(out.data_ptr());
+  for_each_part(unit, [&](const ParamSource& source, const QuantPart& part, int64_t) {
+    const Range place{part.begin, part.begin + QuantLayout::of(part.format, source.shape).bytes};
+    const Range wanted = intersect(place, range);
+    if (wanted.empty()) return;
+    read(source, part.format, wanted.begin - place.begin,
+         {to + (wanted.begin - range.begin), static_cast<size_t>(wanted.size())});
+  });
+}
+
+void read_stored(const Weights& weights, const KeyMap& keys, const ParamSource& source, const QuantFormat& format,
+                 int64_t begin, std::span<uint8_t> out) {
+  const StoredPart part = keys.on_disk(source.key);
+  if (part.rows.whole()) return weights.read_quantised(part.name, begin, out);
+  const std::vector<uint8_t> all = pieces(weights, part, source, format);
+  std::memcpy(out.data(), all.data() + begin, out.size());
+}
+
+void unpack_unit(const Unit& unit, const Tensor& bytes, const Tensor& full) {
+  for_each_part(unit, [&](const ParamSource& source, const QuantPart& part, int64_t first) {
+    unpack(part.format, source.shape, bytes.narrow(0, part.begin, QuantLayout::of(part.format, source.shape).bytes),
+           full.narrow(0, first, numel_of(source.shape)));
+  });
+}
+
+}  // namespace lockstep

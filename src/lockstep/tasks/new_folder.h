@@ -1,0 +1,14 @@
+// A folder that is there whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+namespace lockstep {
+
+/// Calls `write` with a temporary folder beside `output`, which then takes its name; nothing is left where it throws. Throws
+/// UserError(kUsage) where `output` is there and not empty.
+void write_new_folder(const std::filesystem::path& output,
+                      const std::function<void(const std::filesystem::path& dir)>& write);
+
+}  // namespace lockstep

@@ -1,0 +1,417 @@
+#include "lockstep/tensor/quantise.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kLine = 64;                    // bytes
+constexpr int64_t kStretch = int64_t{1} << 18;  // elements that are looked at together: whole blocks of scales' blocks
+constexpr float kSteps = 127, kPerStep = 7.874015718698502e-3F;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t to_line(int64_t bytes) { return ceil_div(bytes, kLine) * kLine; }
+
+using Values16 = std::array<float, 16>;
+
+/// Quantiles of a normal distribution, and zero. Source: Dettmers et al. 2023, appendix E.
+constexpr Values16 kNf4 = {-1.0F,
+                           -0.6961928009986877F,
+                           -0.5250730514526367F,
+                           -0.39491748809814453F,
+                           -0.28444138169288635F,
+                           -0.18477343022823334F,
+                           -0.09105003625154495F,
+                           0.0F,
+                           0.07958029955625534F,
+                           0.16093020141124725F,
+                           0.24611230194568634F,
+                           0.33791524171829224F,
+                           0.44070982933044434F,
+                           0.5626170039176941F,
+                           0.7229568362236023F,
+                           1.0F};
+/// A sign, two bits of exponent and one of mantissa, over the largest.
+constexpr Values16 kFp4 = {0.0F,  0.0052083335F,  0.6666667F,  1.0F,  0.33333334F,  0.5F,  0.16666667F,  0.25F,
+                           -0.0F, -0.0052083335F, -0.6666667F, -1.0F, -0.33333334F, -0.5F, -0.16666667F, -0.25F};
+
+const Values16& values_of(QuantKind kind) { return kind == QuantKind::kNf4 ? kNf4 : kFp4; }
+
+/// Which of rising values is nearest: as many as stand below it of the points half-way between them.
+struct Nearest {
+  std::vector<float> halves;
+  std::vector<uint8_t> codes;  // by rising value
+
+  explicit Nearest(std::span<const float> values) {
+    for (size_t i = 0; i < values.size(); ++i) codes.push_back(static_cast<uint8_t>(i));
+    std::ranges::stable_sort(codes, [&](uint8_t a, uint8_t b) { return values[a] < values[b]; });
+    for (size_t i = 0; i + 1 < codes.size(); ++i) {
+      halves.push_back((values[codes[i]] + values[codes[i + 1]]) / 2);
+    }
+  }
+  uint8_t code(float x) const {
+    return codes[static_cast<size_t>(std::ranges::lower_bound(halves, x) - halves.begin())];
+  }
+};
+
+const Nearest& nearest_of(QuantKind kind) {
+  static const Nearest nf4(kNf4), fp4(kFp4);
+  return kind == QuantKind::kNf4 ? nf4 : fp4;
+}
+
+const std::vector<float>& nested_values() {
+  static const std::vector<float> values = [] {
+    const Tensor map = nested_quant_map();
+    return std::vector<float>(map.data_ptr<float>(), map.data_ptr<float>() + map.numel());
+  }();
+  return values;
+}
+
+float largest_of(std::span<const float> values) {
+  float most = 0;
+  for (const float value : values) most = std::max(most, std::fabs(value));
+  return most;
+}
+
+float over(float scale) { return scale == 0 ? 0.0F : 1.0F / scale; }
+
+/// Codes of one block, one a byte.
+void codes_of_block(const Nearest& nearest, std::span<const float> x, float scale, uint8_t* out) {
+  const float by = over(scale);
+  std::array<float, QuantLayout::kBlock> scaled{};
+  std::array<int32_t, QuantLayout::kBlock> below{};
+  for (size_t i = 0; i < x.size(); ++i) scaled[i] = std::clamp(x[i] * by, -1.0F, 1.0F);
+  for (const float half : nearest.halves) {
+    for (size_t i = 0; i < below.size(); ++i) below[i] += scaled[i] > half ? 1 : 0;
+  }
+  for (size_t i = 0; i < x.size(); ++i) out[i] = nearest.codes[static_cast<size_t>(below[i])];
+}
+
+/// What of [at, at + size) lies in the wanted bytes is copied there.
+struct Wanted {
+  int64_t begin;
+  std::span<uint8_t> out;
+
+  int64_t end() const { return begin + static_cast<int64_t>(out.size()); }
+  bool touches(int64_t from, int64_t to) const { return from < end() && to > begin; }
+  void put(int64_t at, const void* data, int64_t size) const {
+    const int64_t from = std::max(at, begin), to = std::min(at + size, end());
+    if (from >= to) return;
+    std::memcpy(out.data() + (from - begin), static_cast<const uint8_t*>(data) + (from - at),
+                static_cast<size_t>(to - from));
+  }
+};
+
+void check_finite(std::span<const float> x) {
+  float sum = 0;
+  for (const float value : x) sum += value * 0;
+  if (sum == 0) return;
+  throw UserError(ExitCode::kNumerics, "found NaN or infinity in a matrix that is to be quantised, expected numbers",
+                  "the run that saved it had diverged, or the file is damaged: take an earlier checkpoint");
+}
+
+/// A matrix of 4 bits, a stretch of blocks at a time.
+class FourBits {
+ public:
+  FourBits(const QuantFormat& format, const QuantLayout& layout, const ReadValues& values, const Wanted& wanted)
+      : nearest_(nearest_of(format.kind)), layout_(layout), values_(values), wanted_(wanted) {
+    if (!format.nested) {
+      run(/*all=*/false, [&](int64_t first, std::span<const float> scales) {
+        wanted_.put(layout_.scales_at + first * 4, scales.data(), static_cast<int64_t>(scales.size()) * 4);
+      });
+      return;
+    }
+    // The offset is the mean of all scales.
+    const bool scales_wanted = wanted_.touches(layout_.scales_at, layout_.bytes);
+    const Tensor all = empty({scales_wanted ? layout_.num_scales : 0}, Dtype::kF32);
+    run(scales_wanted, [&](int64_t first, std::span<const float> scales) {
+      if (scales_wanted) std::ranges::copy(scales, all.data_ptr<float>() + first);
+    });
+    if (scales_wanted) put_nested(all);
+  }
+
+ private:
+  template <typename OnScales>
+  void run(bool all, const OnScales& on_scales) {
+    std::vector<float> x, scales;
+    std::vector<uint8_t> codes, packed;
+    for (int64_t begin = 0; begin < layout_.numel; begin += kStretch) {
+      const int64_t count = std::min(kStretch, layout_.numel - begin), first = begin / QuantLayout::kBlock;
+      const int64_t blocks = ceil_div(count, QuantLayout::kBlock), at = layout_.scales_at + first * 4;
+      const bool coded = wanted_.touches(begin / 2, begin / 2 + ceil_div(count, 2));
+      if (!coded && !all && !wanted_.touches(at, at + blocks * 4)) continue;
+      x.resize(static_cast<size_t>(count));
+      values_(begin, x);
+      check_finite(x);
+      scales.resize(static_cast<size_t>(blocks));
+      codes.assign(static_cast<size_t>(count + 1), 0);
+      for (int64_t block = 0; block < blocks; ++block) {
+        const auto from = static_cast<size_t>(block * QuantLayout::kBlock);
+        const auto part = std::span<const float>(x).subspan(from, std::min<size_t>(QuantLayout::kBlock, x.size() - from));
+        scales[static_cast<size_t>(block)] = largest_of(part);
+        if (coded) codes_of_block(nearest_, part, scales[static_cast<size_t>(block)], codes.data() + from);
+      }
+      on_scales(first, scales);
+      if (!coded) continue;
+      packed.resize(static_cast<size_t>(ceil_div(count, 2)));
+      for (size_t i = 0; i < packed.size(); ++i) {
+        packed[i] = static_cast<uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
+      }
+      wanted_.put(begin / 2, packed.data(), static_cast<int64_t>(packed.size()));
+    }
+  }
+
+  void put_nested(const Tensor& scales) const {
+    static const Nearest nearest(nested_values());
+    const float offset = scales.mean().item<float>();
+    const Tensor moved = scales.sub(offset);
+    const std::span<const float> all(moved.data_ptr<float>(), static_cast<size_t>(layout_.num_scales));
+    std::vector<uint8_t> codes(all.size());
+    std::vector<float> nested;
+    for (size_t begin = 0; begin < all.size(); begin += QuantLayout::kNested) {
+      const auto part = all.subspan(begin, std::min<size_t>(QuantLayout::kNested, all.size() - begin));
+      nested.push_back(largest_of(part));
+      const float by = over(nested.back());
+      for (size_t i = 0; i < part.size(); ++i) {
+        codes[begin + i] = nearest.code(std::clamp(part[i] * by, -1.0F, 1.0F));
+      }
+    }
+    nested.push_back(offset);
+    wanted_.put(layout_.scales_at, codes.data(), layout_.num_scales);
+    wanted_.put(layout_.nested_at, nested.data(), static_cast<int64_t>(nested.size()) * 4);
+  }
+
+  const Nearest& nearest_;
+  const QuantLayout& layout_;
+  const ReadValues& values_;
+  const Wanted& wanted_;
+};
+
+/// A row at a time, of values that have been rounded to float16, as bitsandbytes takes them.
+void quantise_rows(const QuantLayout& layout, const ReadValues& values, const Wanted& wanted) {
+  std::vector<float> x(static_cast<size_t>(layout.width));
+  std::vector<int8_t> codes(x.size());
+  for (int64_t row = 0; row < layout.num_scales; ++row) {
+    const int64_t begin = row * layout.width, at = layout.scales_at + row * 4;
+    if (!wanted.touches(begin, begin + layout.width) && !wanted.touches(at, at + 4)) continue;
+    values(begin, x);
+    check_finite(x);
+    for (float& value : x) value = static_cast<float>(static_cast<at::Half>(value));
+    const float scale = largest_of(x), by = scale == 0 ? 0.0F : kSteps * (1.0F / scale);
+    for (size_t i = 0; i < x.size(); ++i) codes[i] = static_cast<int8_t>(std::nearbyint(x[i] * by));
+    wanted.put(begin, codes.data(), layout.width);
+    wanted.put(at, &scale, 4);
+  }
+}
+
+void keep_values(Dtype dtype, const QuantLayout& layout, const ReadValues& values, const Wanted& wanted) {
+  const int64_t size = dtype_bytes(dtype);
+  for (int64_t begin = 0; begin < layout.numel; begin += kStretch) {
+    const int64_t count = std::min(kStretch, layout.numel - begin);
+    if (!wanted.touches(begin * size, (begin + count) * size)) continue;
+    const Tensor x = empty({count}, Dtype::kF32);
+    values(begin, {x.data_ptr<float>(), static_cast<size_t>(count)});
+    const Tensor kept = to_dtype(x, dtype);
+    wanted.put(begin * size, kept.data_ptr(), count * size);
+  }
+}
+
+/// A value as it was before it was quantised, and then as it is computed with.
+template <typename T>
+T rounded_to(Dtype dtype, float value) {
+  if (dtype == Dtype::kBF16) value = static_cast<float>(static_cast<at::BFloat16>(value));
+  if (dtype == Dtype::kF16) value = static_cast<float>(static_cast<at::Half>(value));
+  return static_cast<T>(value);
+}
+
+template <typename T>
+void unpack_blocks(const QuantFormat& format, const uint8_t* codes, const float* scales, int64_t count, T* out) {
+  const Values16& values = values_of(format.kind);
+  std::array<T, 16> here;
+  for (int64_t begin = 0; begin < count; begin += QuantLayout::kBlock) {
+    const float scale = scales[begin / QuantLayout::kBlock];
+    for (size_t i = 0; i < here.size(); ++i) here[i] = rounded_to<T>(format.rounded, values[i] * scale);
+    const int64_t size = std::min(QuantLayout::kBlock, count - begin);
+    const uint8_t* from = codes + begin / 2;
+    T* to = out + begin;
+    for (int64_t i = 0; i < size / 2; ++i) {
+      to[2 * i] = here[from[i] >> 4];
+      to[2 * i + 1] = here[from[i] & 15];
+    }
+    if (size % 2 != 0) to[size - 1] = here[from[size / 2] >> 4];
+  }
+}
+
+template <typename T>
+void unpack_rows(const QuantFormat& format, int64_t width, const int8_t* codes, const float* scales, int64_t count,
+                 T* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = rounded_to<T>(format.rounded, static_cast<float>(codes[i]) * scales[i / width] * kPerStep);
+  }
+}
+
+template <typename Fn>
+void with_float(const Tensor& out, Fn&& fn) {
+  switch (dtype_of(out)) {
+    case Dtype::kF32: return fn.template operator()<float>();
+    case Dtype::kBF16: return fn.template operator()<at::BFloat16>();
+    case Dtype::kF16: return fn.template operator()<at::Half>();
+    default: check(false, "matrices are unpacked to f32, bf16 or f16");
+  }
+}
+
+/// Any device: composed of what every backend has.
+void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const Tensor& bytes, const Tensor& out) {
+  const auto floats = [&](int64_t at, int64_t count) { return bytes.narrow(0, at, count * 4).view(at::kFloat); };
+  const Tensor codes = bytes.narrow(0, 0, layout.code_bytes);
+  Tensor scales = format.nested ? bytes.narrow(0, layout.scales_at, layout.num_scales)
+                                : floats(layout.scales_at, layout.num_scales);
+  if (format.nested) {
+    const Tensor nested = floats(layout.nested_at, layout.num_nested);
+    const Tensor map = nested_quant_map().to(out.device());
+    scales = map.index({scales.to(at::kInt)})
+                 .mul(nested.repeat_interleave(QuantLayout::kNested).narrow(0, 0, layout.num_scales))
+                 .add(floats(layout.nested_at + layout.num_nested * 4, 1));
+  }
+  const auto rounded = static_cast<at::ScalarType>(scalar_type_of(format.rounded));
+  if (format.kind == QuantKind::kInt8) {
+    out.view({-1, layout.width})
+        .copy_(codes.view(at::kChar).view({-1, layout.width}).to(at::kFloat).mul(scales.unsqueeze(1)).mul(kPerStep).to(rounded));
+    return;
+  }
+  const Tensor map = quant_map(format.kind).to(out.device());
+  for (int64_t begin = 0; begin < layout.numel; begin += kStretch * 16) {  // an index takes eight times what a value does
+    const int64_t count = std::min(kStretch * 16, layout.numel - begin), blocks = ceil_div(count, QuantLayout::kBlock);
+    const Tensor part = codes.narrow(0, begin / 2, ceil_div(count, 2));
+    const Tensor each = at::stack({part.bitwise_right_shift(4), part.bitwise_and(15)}, 1).flatten().narrow(0, 0, count);
+    const Tensor scale = scales.narrow(0, begin / QuantLayout::kBlock, blocks).repeat_interleave(QuantLayout::kBlock);
+    out.narrow(0, begin, count).copy_(map.index({each.to(at::kInt)}).mul_(scale.narrow(0, 0, count)).to(rounded));
+  }
+}
+
+}  // namespace
+
+std::string_view quant_kind_name(QuantKind kind) {
+  switch (kind) {
+    case QuantKind::kNone: return "none";
+    case QuantKind::kNf4: return "nf4";
+    case QuantKind::kFp4: return "fp4";
+    case QuantKind::kInt8: return "int8";
+  }
+  check(false, "a kind of codes");
+  return "";
+}
+
+QuantLayout QuantLayout::of(const QuantFormat& format, const Shape& shape) {
+  QuantLayout out{.numel = numel_of(shape)};
+  out.width = shape.empty() || shape[0] == 0 ? out.numel : out.numel / shape[0];
+  if (format.kind == QuantKind::kNone) {
+    out.code_bytes = out.numel * dtype_bytes(format.rounded);
+    out.bytes = out.scales_at = out.nested_at = to_line(out.code_bytes);
+    return out;
+  }
+  out.code_bytes = format.four_bits() ? ceil_div(out.numel, 2) : out.numel;
+  out.num_scales = format.four_bits() ? ceil_div(out.numel, kBlock) : shape[0];
+  out.scales_at = to_line(out.code_bytes);
+  out.nested_at = out.scales_at + to_line(out.num_scales * (format.nested ? 1 : 4));
+  out.num_nested = format.nested ? ceil_div(out.num_scales, kNested) : 0;
+  out.bytes = out.nested_at + (format.nested ? to_line((out.num_nested + 1) * 4) : 0);
+  return out;
+}
+
+void quantise(const QuantFormat& format, const Shape& shape, const ReadValues& values, int64_t begin,
+              std::span<uint8_t> out) {
+  const QuantLayout layout = QuantLayout::of(format, shape);
+  const Wanted wanted{begin, out};
+  check(begin >= 0 && wanted.end() <= layout.bytes, "bytes of the matrix");
+  std::ranges::fill(out, uint8_t{0});
+  if (format.kind == QuantKind::kNone) return keep_values(format.rounded, layout, values, wanted);
+  if (format.kind == QuantKind::kInt8) return quantise_rows(layout, values, wanted);
+  // In the dtype that the weights are loaded in, as they would be without it.
+  FourBits(format, layout, [&](int64_t first, std::span<float> x) {
+    values(first, x);
+    if (format.rounded == Dtype::kF32) return;
+    const Tensor view = view_memory(x.data(), {static_cast<int64_t>(x.size())}, Dtype::kF32);
+    view.copy_(to_dtype(view, format.rounded));
+  }, wanted);
+}
+
+void unpack_scales(const uint8_t* codes, const float* nested, float offset, int64_t first, std::span<float> out) {
+  const auto& values = nested_values();
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = values[codes[i]] * nested[(first + static_cast<int64_t>(i)) / QuantLayout::kNested] + offset;
+  }
+}
+
+void unpack_codes(const QuantFormat& format, int64_t per_scale, const uint8_t* codes, const float* scales,
+                  const Tensor& out) {
+  with_float(out, [&]<typename T>() {
+    T* const to = static_cast<T*>(out.data_ptr());
+    if (format.four_bits()) {
+      unpack_blocks<T>(format, codes, scales, out.numel(), to);
+    } else {
+      unpack_rows<T>(format, per_scale, reinterpret_cast<const int8_t*>(codes), scales, out.numel(), to);
+    }
+  });
+}
+
+void unpack(const QuantFormat& format, const Shape& shape, const Tensor& bytes, const Tensor& out) {
+  const QuantLayout layout = QuantLayout::of(format, shape);
+  check(bytes.numel() == layout.bytes && out.numel() == layout.numel, "a matrix and its bytes");
+  if (out.is_meta()) return;
+  if (format.kind == QuantKind::kNone) {
+    const auto dtype = static_cast<at::ScalarType>(scalar_type_of(format.rounded));
+    out.copy_(bytes.narrow(0, 0, layout.code_bytes).view(dtype));
+    return;
+  }
+  if (!out.is_cpu()) return unpack_anywhere(format, layout, bytes, out);
+  const auto* const base = static_cast<const uint8_t*>(bytes.const_data_ptr());
+  const auto* const nested = reinterpret_cast<const float*>(base + layout.nested_at);
+  const int64_t each = layout.per_scale(), scales_at_once = std::max<int64_t>(1, (kStretch >> 3) / each);
+  kernels::parallel_rows(ceil_div(layout.num_scales, scales_at_once), 1, [&](int64_t from, int64_t to) {
+    std::vector<float> scales(static_cast<size_t>(format.nested ? scales_at_once : 0));
+    for (int64_t part = from; part < to; ++part) {
+      const int64_t first = part * scales_at_once, count = std::min(scales_at_once, layout.num_scales - first);
+      const int64_t begin = first * each, numel = std::min(count * each, layout.numel - begin);
+      const auto* here = reinterpret_cast<const float*>(base + layout.scales_at) + first;
+      if (format.nested) {
+        unpack_scales(base + layout.scales_at + first, nested, nested[layout.num_nested], first,
+                      std::span(scales).first(static_cast<size_t>(count)));
+        here = scales.data();
+      }
+      unpack_codes(format, each, base + (format.four_bits() ? begin / 2 : begin), here, out.narrow(0, begin, numel));
+    }
+  });
+}
+
+Tensor quant_map(QuantKind kind) { return from_values(std::span<const float>(values_of(kind)), {16}); }
+
+/// Seven powers of ten, the larger the finer, both signs, zero and one.
+Tensor nested_quant_map() {
+  std::vector<Tensor> parts;
+  for (int power = 0; power < 7; ++power) {
+    const int64_t steps = int64_t{1} << power;
+    const Tensor edges = at::linspace(0.1, 1.0, steps + 1, at::kFloat);
+    const Tensor middle = edges.narrow(0, 0, steps).add(edges.narrow(0, 1, steps)).div(2.0);
+    parts.push_back(middle.mul(std::pow(10.0, power - 6)));
+    parts.push_back(parts.back().neg());
+  }
+  parts.push_back(from_values(std::vector<float>{0.0F, 1.0F}, {2}));
+  return std::get<0>(at::sort(at::cat(parts)));
+}
+
+}  // namespace lockstep
