@@ -17,7 +17,8 @@
 
 namespace lockstep {
 
-const char* const export_summary = "put an adapter into its model, or make a model's matrices codes of few bits: a new folder";
+const char* const export_summary =
+    "put an adapter into its model, or make a model's matrices codes of few bits: a new folder";
 
 namespace {
 
@@ -60,9 +61,7 @@ int run_export(const Words& args, const Host& /*host*/) {
       ->group("Model");
   app.add_option("--vision_tower", options.vision_tower, "folder of the vision tower, where the model keeps none")
       ->group("Model");
-  app.add_option("--merge_lora", merge, "what is done with an adapter")
-      ->capture_default_str()
-      ->group("Output");
+  app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
   add_quant_flags(app, quant);
   if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"})) return 0;

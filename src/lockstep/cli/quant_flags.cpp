@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/number_bounds.h"
 
 namespace lockstep {
 
@@ -14,7 +15,7 @@ void add_quant_flags(CLI::App& app, QuantFlags& f) {
   };
   add("--quant_method", f.method, "bnb: matrices are made codes while they are loaded");
   add("--quant_bits", f.given.bits, "4 | 8: of a matrix' numbers (default: as the folder has them)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, int>{{"none", 0}, {"0", 0}, {"4", 4}, {"8", 8}}));
+      ->check(whole_number(0, 8));
   add("--bnb_4bit_quant_type", f.given.type, "nf4 | fp4")->capture_default_str();
   add("--bnb_4bit_use_double_quant", f.given.nested, "scales of 4 bits are codes as well")->capture_default_str();
   add("--bnb_4bit_compute_dtype", f.compute_dtype, "what --torch_dtype says: everything is computed in one dtype");
@@ -32,9 +33,10 @@ QuantOptions QuantFlags::options(const std::string& compute) const {
                       "--quant_method bnb --quant_bits 4");
   }
   if (!compute_dtype.empty() && (compute.empty() || dtype_from_flag(compute_dtype) != dtype_from_flag(compute))) {
-    throw usage_error(fmt::format("--bnb_4bit_compute_dtype {}: everything is computed in one dtype, {}", compute_dtype,
-                                  compute.empty() ? "and --torch_dtype is not given" : "and --torch_dtype says " + compute),
-                      "--torch_dtype " + compute_dtype);
+    throw usage_error(
+        fmt::format("--bnb_4bit_compute_dtype {}: everything is computed in one dtype, {}", compute_dtype,
+                    compute.empty() ? "and --torch_dtype is not given" : "and --torch_dtype says " + compute),
+        "--torch_dtype " + compute_dtype);
   }
   given.check();
   return given;

@@ -328,7 +328,8 @@ TEST(Adapters, KeepMastersAndMomentsOfWhatLearnsAlone) {
           EXPECT_EQ(unit.trainable, unit.name.ends_with(" adapter") || unit.name.ends_with(" whole")) << unit.name;
           EXPECT_EQ(state.optimizer.empty(), !unit.trainable) << unit.name;
           EXPECT_EQ(state.grad.defined(), unit.trainable) << unit.name;
-          EXPECT_EQ(dtype_of(state.kept), unit.name.ends_with(" adapter") ? Dtype::kF32 : Dtype::kBF16);
+          EXPECT_EQ(unit.dtype, unit.name.ends_with(" adapter") ? Dtype::kF32 : Dtype::kBF16);
+          EXPECT_EQ(dtype_of(state.kept), unit.name.ends_with(" quantised") ? Dtype::kU8 : unit.dtype);
           kept += static_cast<int64_t>(state.kept.nbytes());
           if (state.grad.defined()) gradients += static_cast<int64_t>(state.grad.nbytes());
           for (const auto& piece : state.optimizer) {

@@ -24,8 +24,7 @@ struct AdapterKind {
 
 inline std::shared_ptr<const Quantisation> codes_of(const Model& model, const AdapterKind& kind) {
   if (kind.codes.format.kind == QuantKind::kNone) return nullptr;
-  return std::make_shared<const Quantisation>(
-      choose_quantisation(model, naming_of_adapters(model, ""), kind.codes));
+  return std::make_shared<const Quantisation>(choose_quantisation(model, naming_of_adapters(model, ""), kind.codes));
 }
 
 inline std::shared_ptr<const AdapterLayout> adapters_over(const Model& model, const AdapterKind& kind) {

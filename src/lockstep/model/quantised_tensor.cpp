@@ -29,7 +29,9 @@ class Finder {
     const size_t at = state_name.find(kState);
     const std::string name = state_name.substr(0, at), kind = state_name.substr(at + kState.size());
     const Json state = state_of(state_name);
-    const auto text = [&](const char* key) { return state.value(key, Json()).is_string() ? state[key].get<std::string>() : ""; };
+    const auto text = [&](const char* key) {
+      return state.value(key, Json()).is_string() ? state[key].get<std::string>() : "";
+    };
     QuantisedTensor made{.spec = {.name = name}, .scales = name + ".absmax"};
     made.format.kind = kind == "nf4" ? QuantKind::kNf4 : QuantKind::kFp4;
     if ((kind != "nf4" && kind != "fp4") || text("quant_type") != kind) {
@@ -51,7 +53,8 @@ class Finder {
     }
     expect_map(name + ".quant_map", quant_map(made.format.kind));
     expect_sizes(made);
-    for (const char* part : {".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"}) found_.parts.insert(name + part);
+    for (const char* part : {".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"})
+      found_.parts.insert(name + part);
     found_.parts.insert(state_name);
     found_.tensors.emplace(name, std::move(made));
   }
@@ -102,7 +105,8 @@ class Finder {
     const bool is_list = list.is_array() && !list.empty() && list.size() <= 8;
     for (const auto& size : is_list ? list : Json::array()) {
       const bool fits = size.is_number_integer() && size.get<int64_t>() > 0 && size.get<int64_t>() < (int64_t{1} << 40);
-      if (!fits || numel > (int64_t{1} << 48) / size.get<int64_t>()) throw error(name, "the shape of a matrix", list.dump());
+      if (!fits || numel > (int64_t{1} << 48) / size.get<int64_t>())
+        throw error(name, "the shape of a matrix", list.dump());
       shape.push_back(size.get<int64_t>());
       numel *= shape.back();
     }
@@ -179,7 +183,8 @@ void read_quantised(const QuantisedTensor& tensor, const RawTensors& raw, int64_
   if (!tensor.format.nested) return;
   part(layout.nested_at, layout.num_nested * 4, file(tensor.nested));
   part(layout.nested_at + layout.num_nested * 4, 4, [&](int64_t from, std::span<uint8_t> to) {
-    std::ranges::copy_n(reinterpret_cast<const uint8_t*>(&tensor.offset) + from, static_cast<int64_t>(to.size()), to.begin());
+    std::ranges::copy_n(reinterpret_cast<const uint8_t*>(&tensor.offset) + from, static_cast<int64_t>(to.size()),
+                        to.begin());
   });
 }
 

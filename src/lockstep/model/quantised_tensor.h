@@ -18,9 +18,9 @@ namespace lockstep {
 
 struct QuantisedTensor {
   QuantFormat format;
-  TensorSpec spec;               // as others see it: "X.weight", in the dtype that it had
-  float offset = 0;              // of nested scales
-  std::string scales, nested;    // tensors of the folder; its codes are called as it is
+  TensorSpec spec;             // as others see it: "X.weight", in the dtype that it had
+  float offset = 0;            // of nested scales
+  std::string scales, nested;  // tensors of the folder; its codes are called as it is
 };
 
 /// The tensors of a folder as they stand in its files.

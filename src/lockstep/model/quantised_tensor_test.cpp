@@ -42,9 +42,12 @@ class QuantisedTensorTest : public testing::Test {
     bytes.resize(static_cast<size_t>(layout.bytes));
     Tensor values = empty({layout.numel}, Dtype::kF32);
     fill_normal(values, 0.02, 3, "w");
-    quantise(format, kShape, [&](int64_t begin, std::span<float> out) {
-      std::copy_n(values.data_ptr<float>() + begin, out.size(), out.begin());
-    }, 0, bytes);
+    quantise(
+        format, kShape,
+        [&](int64_t begin, std::span<float> out) {
+          std::copy_n(values.data_ptr<float>() + begin, out.size(), out.begin());
+        },
+        0, bytes);
     const auto part = [&](int64_t at, int64_t count, Dtype dtype) {
       return view_memory(bytes.data() + at, {count}, dtype).clone();
     };
@@ -54,9 +57,10 @@ class QuantisedTensorTest : public testing::Test {
               {"a.weight_format", zeros({}, Dtype::kU8)}};
     }
     std::string state = R"({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [48, 40]})";
-    Tensors out{{"a.weight", part(0, layout.code_bytes, Dtype::kU8).view({-1, 1})},
-                {"a.weight.absmax", part(layout.scales_at, layout.num_scales, format.nested ? Dtype::kU8 : Dtype::kF32)},
-                {"a.weight.quant_map", quant_map(format.kind)}};
+    Tensors out{
+        {"a.weight", part(0, layout.code_bytes, Dtype::kU8).view({-1, 1})},
+        {"a.weight.absmax", part(layout.scales_at, layout.num_scales, format.nested ? Dtype::kU8 : Dtype::kF32)},
+        {"a.weight.quant_map", quant_map(format.kind)}};
     if (format.nested) {
       out["a.weight.nested_absmax"] = part(layout.nested_at, layout.num_nested, Dtype::kF32);
       out["a.weight.nested_quant_map"] = nested_quant_map();
@@ -131,10 +135,12 @@ TEST_F(QuantisedTensorTest, RefusesByNameWhatDoesNotFit) {
   says(rows, "i8 codes", [](Tensors& all) { all.erase("a.weight"); });
   says(plain, "", put("{"));
   says(plain, "JSON object", put("[]"));
-  says(plain, "blocksize 64", put(R"({"quant_type": "nf4", "blocksize": 128, "dtype": "bfloat16", "shape": [48, 40]})"));
+  says(plain, "blocksize 64",
+       put(R"({"quant_type": "nf4", "blocksize": 128, "dtype": "bfloat16", "shape": [48, 40]})"));
   says(plain, "quant_type", put(R"({"quant_type": "fp4", "blocksize": 64, "dtype": "bfloat16", "shape": [48, 40]})"));
   says(plain, "dtype of", put(R"({"quant_type": "nf4", "blocksize": 64, "dtype": "int64", "shape": [48, 40]})"));
-  says(plain, "bytes of codes", put(R"({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [48, 48]})"));
+  says(plain, "bytes of codes",
+       put(R"({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [48, 48]})"));
   for (const char* shape : {"[]", "[0, 4]", "[-1, 4]", "[4611686018427387904, 4611686018427387904]", "7", "[1.5, 2]"}) {
     says(plain, "shape of a matrix",
          put(std::string(R"({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": )") + shape + "}"));

@@ -57,10 +57,10 @@ class Weights {
   /// Bytes of such a one as QuantLayout lays them, and its scales as numbers.
   void read_quantised(const std::string& key, int64_t begin, std::span<uint8_t> out) const;
   void read_scales(const std::string& key, int64_t first, std::span<float> out) const;
-  int64_t total_bytes() const;                // of tensors, without headers; shared bytes count for each
-  int64_t borrowed_bytes() const;             // of these
-  std::vector<std::string> files() const;     // names in the folder, without borrowed ones
-  const std::filesystem::path& dir() const;   // where config.json stands
+  int64_t total_bytes() const;               // of tensors, without headers; shared bytes count for each
+  int64_t borrowed_bytes() const;            // of these
+  std::vector<std::string> files() const;    // names in the folder, without borrowed ones
+  const std::filesystem::path& dir() const;  // where config.json stands
   const std::vector<std::filesystem::path>& borrowed_from() const;  // the other folders
 
  private:

@@ -90,21 +90,6 @@ void place_params(Unit& unit, int world) {
   unit.shard = unit.padded / world;
 }
 
-/// Lays the sources of a unit out as bytes, each as it is kept; those that are not codes in the unit's own dtype.
-void quantise_unit(Unit& unit, const Quantisation& quantised, int world) {
-  QuantStore store;
-  for (const auto& placed : unit.params) {
-    for (const auto& source : placed.spec.sources) {
-      const QuantFormat format = quantised.format_of(source.key).value_or(QuantFormat{.rounded = unit.dtype});
-      store.parts.push_back({format, store.bytes});
-      store.bytes += QuantLayout::of(format, source.shape).bytes;
-    }
-  }
-  store.padded = round_up(store.bytes, world * Plan::kAlign);
-  store.shard = store.padded / world;
-  unit.quantised = std::move(store);
-}
-
 /// Units of the blocks, and for each parameter of each block its place, tied ones included.
 class Placer {
  public:
@@ -138,7 +123,8 @@ class Placer {
                           !frozen_by_prefix(block, options_.freeze_prefixes);
       if (trains) {
         for (const auto& spec : owned) require_unquantised(spec, "trained");
-        return add_unit(index, {.name = block.name(), .dtype = options_.compute, .trainable = trains}, std::move(owned));
+        return add_unit(index, {.name = block.name(), .dtype = options_.compute, .trainable = trains},
+                        std::move(owned));
       }
       return add_frozen(index, block, std::move(owned));
     }
@@ -167,9 +153,9 @@ class Placer {
 
   void require_unquantised(const ParamSpec& spec, const char* what) const {
     if (!is_quantised(spec)) return;
-    throw usage_error(fmt::format("{} is kept as codes of few bits, and {}: codes cannot be trained",
-                                  spec.sources[0].key, what),
-                      "--tuner_type lora trains adapters over it; --llm_int8_skip_modules NAME keeps it as it is");
+    throw usage_error(
+        fmt::format("{} is kept as codes of few bits, and {}: codes cannot be trained", spec.sources[0].key, what),
+        "--tuner_type lora trains adapters over it; --llm_int8_skip_modules NAME keeps it as it is");
   }
 
   void add_frozen(size_t index, const Block& block, std::vector<ParamSpec> owned) {
@@ -182,7 +168,7 @@ class Placer {
     add_unit(index, {.name = block.name(), .dtype = options_.compute}, std::move(owned));
     if (codes.empty()) return;
     add_unit(index, {.name = block.name() + " quantised", .dtype = options_.compute}, std::move(codes));
-    quantise_unit(plan_.units.back(), *options_.quantised, options_.world);
+    plan_.units.back().quantised = options_.quantised->store_of(plan_.units.back(), options_.world);
   }
 
   /// Whether a parameter is trained beside the adapters; parts that are not stay as they are.

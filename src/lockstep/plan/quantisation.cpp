@@ -46,8 +46,9 @@ void check_names(const std::vector<std::string>& skip, const Model& model, const
       for (auto& part : split(module.name, '.')) parts.push_back(std::move(part));
     }
     const std::string near = nearest_name(name, parts);
-    throw usage_error(fmt::format("--llm_int8_skip_modules {}: no module of this {} model is called so", name, model.family),
-                      near.empty() ? "whole names look like " + all.front().name : "did you mean " + near + "?");
+    throw usage_error(
+        fmt::format("--llm_int8_skip_modules {}: no module of this {} model is called so", name, model.family),
+        near.empty() ? "whole names look like " + all.front().name : "did you mean " + near + "?");
   }
 }
 
@@ -60,6 +61,21 @@ bool whole_blocks(const StoredRows& rows, const ParamSource& source, const Quant
 }
 
 }  // namespace
+
+QuantStore Quantisation::store_of(const Unit& unit, int world) const {
+  QuantStore store;
+  for (const auto& placed : unit.params) {
+    for (const auto& source : placed.spec.sources) {
+      const QuantFormat format = format_of(source.key).value_or(QuantFormat{.rounded = unit.dtype});
+      store.parts.push_back({format, store.bytes});
+      store.bytes += QuantLayout::of(format, source.shape).bytes;
+    }
+  }
+  const int64_t quantum = world * Plan::kAlign;
+  store.padded = (store.bytes + quantum - 1) / quantum * quantum;
+  store.shard = store.padded / world;
+  return store;
+}
 
 std::string Quantisation::describe(const Model& model) const {
   std::map<Component, std::pair<int64_t, int64_t>> counts;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/model/model.h"
+#include "lockstep/plan/plan.h"
 #include "lockstep/tensor/quantise.h"
 
 namespace lockstep {
@@ -25,6 +26,8 @@ struct Quantisation {
     const auto at = formats.find(key);
     return at == formats.end() ? std::nullopt : std::make_optional(at->second);
   }
+  /// The sources of a unit behind one another as bytes, each as it is kept; what is not codes in the unit's own dtype.
+  QuantStore store_of(const Unit& unit, int world) const;
   std::string describe(const Model& model) const;  // "llm 28 of 29 matrices nf4, nested; vision as it is"
 };
 

@@ -51,13 +51,11 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
 QuantOptions quant_of_adapter(const fs::path& adapter) {
   const Json args = read_object(adapter / "args.json");
   QuantOptions out;
-  const Json bits = args.value("quant_bits", Json());
-  if (bits.is_number_integer()) out.bits = bits.get<int>();
-  if (const std::string text = text_of(args, "quant_bits"); text == "4" || text == "8") out.bits = std::stoi(text);
+  if (const Json bits = args.value("quant_bits", Json()); bits.is_number_integer()) out.bits = bits.get<int>();
   if (const std::string type = text_of(args, "bnb_4bit_quant_type"); !type.empty()) out.type = type;
-  const Json nested = args.value("bnb_4bit_use_double_quant", Json());
+  const Json nested = args.value("bnb_4bit_use_double_quant", Json());  // ours say 1 and 0
   if (nested.is_boolean()) out.nested = nested.get<bool>();
-  if (nested.is_string()) out.nested = nested.get<std::string>() != "false" && nested.get<std::string>() != "False";
+  if (nested.is_number()) out.nested = nested.get<double>() != 0;
   for (const auto& name : args.value("llm_int8_skip_modules", Json::array())) {
     if (name.is_string()) out.skip.push_back(name.get<std::string>());
   }

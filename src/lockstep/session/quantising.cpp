@@ -43,14 +43,15 @@ std::optional<QuantOptions> quantised_as(const HfConfig& config) {
   return out;
 }
 
-std::shared_ptr<const Quantisation> quantisation_for(const ModelFolder& folder, const QuantOptions& asked, Dtype compute,
-                                                     const Weights* weights, const KeyMap* keys) {
+std::shared_ptr<const Quantisation> quantisation_for(const ModelFolder& folder, const QuantOptions& asked,
+                                                     Dtype compute, const Weights* weights, const KeyMap* keys) {
   asked.check();
   const bool read = weights != nullptr && keys != nullptr;
   const auto said = quantised_as(folder.config);
   if (asked.asked() && (said || (read && weights->any_quantised()))) {
-    throw usage_error(fmt::format("--quant_bits {}: {} holds codes of few bits already", asked.bits, folder.path.string()),
-                      "leave --quant_bits out, or take the folder of the unquantised model");
+    throw usage_error(
+        fmt::format("--quant_bits {}: {} holds codes of few bits already", asked.bits, folder.path.string()),
+        "leave --quant_bits out, or take the folder of the unquantised model");
   }
   Quantisation made;
   if (read && !asked.asked()) {

@@ -22,7 +22,7 @@ std::optional<QuantOptions> quantised_as(const HfConfig& config);
 
 /// `weights` and `keys` may be null where a model is planned and not read: then config.json tells. Throws UserError(kUsage)
 /// where codes are asked for of a folder that holds codes already.
-std::shared_ptr<const Quantisation> quantisation_for(const ModelFolder& folder, const QuantOptions& asked, Dtype compute,
-                                                     const Weights* weights, const KeyMap* keys);
+std::shared_ptr<const Quantisation> quantisation_for(const ModelFolder& folder, const QuantOptions& asked,
+                                                     Dtype compute, const Weights* weights, const KeyMap* keys);
 
 }  // namespace lockstep

@@ -57,10 +57,10 @@ struct RunOptions {
   std::filesystem::path model;
   std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
   std::vector<std::filesystem::path> adapters = {};  // over it; one at a time so far
-  ZeroStage zero;               // zero3: alone it costs nothing, among several ranks it needs the least memory
-  std::optional<Dtype> dtype;   // of the computation; nullopt: what config.json says
+  ZeroStage zero;              // zero3: alone it costs nothing, among several ranks it needs the least memory
+  std::optional<Dtype> dtype;  // of the computation; nullopt: what config.json says
   QuantOptions quant;
-  std::set<Component> without;  // components that are not built
+  std::set<Component> without;              // components that are not built
   std::vector<std::string> variables = {};  // that are set in the environment and speak of media: MAX_NUM, …
   bool audio_output = true;  // ENABLE_AUDIO_OUTPUT: what speaks must be in the files where config.json says so
   bool verify = true;        // weights are compared with the hashes that a checkpoint of lockstep has of them

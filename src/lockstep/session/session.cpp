@@ -92,10 +92,10 @@ void Session::choose_codes() {
   if (quantised_) notices_.push_back(quantised_->describe(folder_->model));
   if (!quantised_ || !adapter_match_ || !adapter_match_->layout.config.changes_base()) return;
   if (weights_->any_quantised()) {
-    throw usage_error(fmt::format("--adapters {}: it began with parts of the base's matrices ({}), which are codes in {}",
-                                  adapter_folder_->dir().string(), adapter_match_->layout.config.init,
-                                  options_.model.string()),
-                      "--model with the folder of the unquantised model");
+    throw usage_error(
+        fmt::format("--adapters {}: it began with parts of the base's matrices ({}), which are codes in {}",
+                    adapter_folder_->dir().string(), adapter_match_->layout.config.init, options_.model.string()),
+        "--model with the folder of the unquantised model");
   }
 }
 

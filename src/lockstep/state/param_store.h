@@ -46,9 +46,9 @@ struct UnitState {
   Range owned;                  // elements of the flat unit that `grad` covers: always this rank's shard
   Range optimised;              // elements that the optimizer covers: owned, or all in ZeRO-0
   std::vector<UnitView> views;  // on its own device, then on those that read it tied: hollow between leases
-  Tensor kept;                  // what stays between leases: [shard] when gathered, else [padded]; bytes where quantised
-  Tensor shard;                 // [shard], of kept: what all_gather sends
-  Tensor whole;                 // as kept, all of it on the unit's device: hollow between leases where it is not kept so
+  Tensor kept;   // what stays between leases: [shard] when gathered, else [padded]; bytes where quantised
+  Tensor shard;  // [shard], of kept: what all_gather sends
+  Tensor whole;  // as kept, all of it on the unit's device: hollow between leases where it is not kept so
   std::vector<OptimizerState> optimizer;
   Tensor grad;           // [shard] f32; valid when `touched`
   int64_t updates = 0;   // AdamW steps of this unit (a unit untouched in a step is not updated, as torch does)

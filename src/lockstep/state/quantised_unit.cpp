@@ -1,10 +1,13 @@
 #include "lockstep/state/quantised_unit.h"
 
+#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/quantised_tensor.h"
 #include "lockstep/model/weights.h"
@@ -22,6 +25,23 @@ void for_each_part(const Unit& unit, const Visit& visit) {
       visit(source, unit.quantised->parts.at(index++), first);
       first += numel_of(source.shape);
     }
+  }
+}
+
+/// Of the bytes that were read, which begin at a cache line: scales that are no numbers would be all of their blocks.
+void require_finite_scales(const ParamSource& source, const QuantFormat& format, int64_t begin,
+                           std::span<const uint8_t> bytes) {
+  const QuantLayout layout = QuantLayout::of(format, source.shape);
+  const int64_t at = format.nested ? layout.nested_at : layout.scales_at;
+  const int64_t count = format.nested ? layout.num_nested + 1 : layout.num_scales;
+  const int64_t from = std::max(at, begin), to = std::min(at + count * 4, begin + static_cast<int64_t>(bytes.size()));
+  for (int64_t i = from; i < to; i += 4) {
+    float scale = 0;
+    std::memcpy(&scale, bytes.data() + (i - begin), 4);
+    if (std::isfinite(scale)) continue;
+    throw UserError(ExitCode::kNumerics,
+                    fmt::format("{}: found NaN or infinity among its scales, expected numbers", source.key),
+                    "the run that saved it had diverged, or the file is damaged: take another copy");
   }
 }
 
@@ -51,8 +71,11 @@ void fill_quantised(const Unit& unit, Range range, const ReadQuantised& read, co
     const Range place{part.begin, part.begin + QuantLayout::of(part.format, source.shape).bytes};
     const Range wanted = intersect(place, range);
     if (wanted.empty()) return;
-    read(source, part.format, wanted.begin - place.begin,
-         {to + (wanted.begin - range.begin), static_cast<size_t>(wanted.size())});
+    const std::span<uint8_t> bytes(to + (wanted.begin - range.begin), static_cast<size_t>(wanted.size()));
+    read(source, part.format, wanted.begin - place.begin, bytes);
+    if (part.format.kind != QuantKind::kNone) {
+      require_finite_scales(source, part.format, wanted.begin - place.begin, bytes);
+    }
   });
 }
 

@@ -372,8 +372,6 @@ class Merger {
 
 }  // namespace
 
-Merged merge_adapter(const MergeOptions& options) {
-  return Merger(options).run();
-}
+Merged merge_adapter(const MergeOptions& options) { return Merger(options).run(); }
 
 }  // namespace lockstep

@@ -169,8 +169,7 @@ class Quantiser {
       offset = *reinterpret_cast<const float*>(all.data() + layout.nested_at + layout.num_nested * 4);
     }
     std::string state = state_of(spec, offset);
-    writer.write_flat(state_name(spec), 0,
-                      view_memory(state.data(), {static_cast<int64_t>(state.size())}, Dtype::kU8));
+    writer.write_flat(state_name(spec), 0, view_memory(state.data(), {static_cast<int64_t>(state.size())}, Dtype::kU8));
     tell(layout.bytes);
   }
 

@@ -10,18 +10,16 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/stack.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kLine = 64;                    // bytes
+constexpr int64_t kLine = 64;                   // bytes
 constexpr int64_t kStretch = int64_t{1} << 18;  // elements that are looked at together: whole blocks of scales' blocks
-constexpr float kSteps = 127, kPerStep = 7.874015718698502e-3F;
+constexpr float kSteps = 127;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t to_line(int64_t bytes) { return ceil_div(bytes, kLine) * kLine; }
@@ -161,7 +159,8 @@ class FourBits {
       codes.assign(static_cast<size_t>(count + 1), 0);
       for (int64_t block = 0; block < blocks; ++block) {
         const auto from = static_cast<size_t>(block * QuantLayout::kBlock);
-        const auto part = std::span<const float>(x).subspan(from, std::min<size_t>(QuantLayout::kBlock, x.size() - from));
+        const auto part =
+            std::span<const float>(x).subspan(from, std::min<size_t>(QuantLayout::kBlock, x.size() - from));
         scales[static_cast<size_t>(block)] = largest_of(part);
         if (coded) codes_of_block(nearest_, part, scales[static_cast<size_t>(block)], codes.data() + from);
       }
@@ -230,87 +229,18 @@ void keep_values(Dtype dtype, const QuantLayout& layout, const ReadValues& value
   }
 }
 
-/// A value as it was before it was quantised, and then as it is computed with.
-template <typename T>
-T rounded_to(Dtype dtype, float value) {
-  if (dtype == Dtype::kBF16) value = static_cast<float>(static_cast<at::BFloat16>(value));
-  if (dtype == Dtype::kF16) value = static_cast<float>(static_cast<at::Half>(value));
-  return static_cast<T>(value);
-}
-
-template <typename T>
-void unpack_blocks(const QuantFormat& format, const uint8_t* codes, const float* scales, int64_t count, T* out) {
-  const Values16& values = values_of(format.kind);
-  std::array<T, 16> here;
-  for (int64_t begin = 0; begin < count; begin += QuantLayout::kBlock) {
-    const float scale = scales[begin / QuantLayout::kBlock];
-    for (size_t i = 0; i < here.size(); ++i) here[i] = rounded_to<T>(format.rounded, values[i] * scale);
-    const int64_t size = std::min(QuantLayout::kBlock, count - begin);
-    const uint8_t* from = codes + begin / 2;
-    T* to = out + begin;
-    for (int64_t i = 0; i < size / 2; ++i) {
-      to[2 * i] = here[from[i] >> 4];
-      to[2 * i + 1] = here[from[i] & 15];
-    }
-    if (size % 2 != 0) to[size - 1] = here[from[size / 2] >> 4];
-  }
-}
-
-template <typename T>
-void unpack_rows(const QuantFormat& format, int64_t width, const int8_t* codes, const float* scales, int64_t count,
-                 T* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = rounded_to<T>(format.rounded, static_cast<float>(codes[i]) * scales[i / width] * kPerStep);
-  }
-}
-
-template <typename Fn>
-void with_float(const Tensor& out, Fn&& fn) {
-  switch (dtype_of(out)) {
-    case Dtype::kF32: return fn.template operator()<float>();
-    case Dtype::kBF16: return fn.template operator()<at::BFloat16>();
-    case Dtype::kF16: return fn.template operator()<at::Half>();
-    default: check(false, "matrices are unpacked to f32, bf16 or f16");
-  }
-}
-
-/// Any device: composed of what every backend has.
-void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const Tensor& bytes, const Tensor& out) {
-  const auto floats = [&](int64_t at, int64_t count) { return bytes.narrow(0, at, count * 4).view(at::kFloat); };
-  const Tensor codes = bytes.narrow(0, 0, layout.code_bytes);
-  Tensor scales = format.nested ? bytes.narrow(0, layout.scales_at, layout.num_scales)
-                                : floats(layout.scales_at, layout.num_scales);
-  if (format.nested) {
-    const Tensor nested = floats(layout.nested_at, layout.num_nested);
-    const Tensor map = nested_quant_map().to(out.device());
-    scales = map.index({scales.to(at::kInt)})
-                 .mul(nested.repeat_interleave(QuantLayout::kNested).narrow(0, 0, layout.num_scales))
-                 .add(floats(layout.nested_at + layout.num_nested * 4, 1));
-  }
-  const auto rounded = static_cast<at::ScalarType>(scalar_type_of(format.rounded));
-  if (format.kind == QuantKind::kInt8) {
-    out.view({-1, layout.width})
-        .copy_(codes.view(at::kChar).view({-1, layout.width}).to(at::kFloat).mul(scales.unsqueeze(1)).mul(kPerStep).to(rounded));
-    return;
-  }
-  const Tensor map = quant_map(format.kind).to(out.device());
-  for (int64_t begin = 0; begin < layout.numel; begin += kStretch * 16) {  // an index takes eight times what a value does
-    const int64_t count = std::min(kStretch * 16, layout.numel - begin), blocks = ceil_div(count, QuantLayout::kBlock);
-    const Tensor part = codes.narrow(0, begin / 2, ceil_div(count, 2));
-    const Tensor each = at::stack({part.bitwise_right_shift(4), part.bitwise_and(15)}, 1).flatten().narrow(0, 0, count);
-    const Tensor scale = scales.narrow(0, begin / QuantLayout::kBlock, blocks).repeat_interleave(QuantLayout::kBlock);
-    out.narrow(0, begin, count).copy_(map.index({each.to(at::kInt)}).mul_(scale.narrow(0, 0, count)).to(rounded));
-  }
-}
-
 }  // namespace
 
 std::string_view quant_kind_name(QuantKind kind) {
   switch (kind) {
-    case QuantKind::kNone: return "none";
-    case QuantKind::kNf4: return "nf4";
-    case QuantKind::kFp4: return "fp4";
-    case QuantKind::kInt8: return "int8";
+    case QuantKind::kNone:
+      return "none";
+    case QuantKind::kNf4:
+      return "nf4";
+    case QuantKind::kFp4:
+      return "fp4";
+    case QuantKind::kInt8:
+      return "int8";
   }
   check(false, "a kind of codes");
   return "";
@@ -342,60 +272,15 @@ void quantise(const QuantFormat& format, const Shape& shape, const ReadValues& v
   if (format.kind == QuantKind::kNone) return keep_values(format.rounded, layout, values, wanted);
   if (format.kind == QuantKind::kInt8) return quantise_rows(layout, values, wanted);
   // In the dtype that the weights are loaded in, as they would be without it.
-  FourBits(format, layout, [&](int64_t first, std::span<float> x) {
-    values(first, x);
-    if (format.rounded == Dtype::kF32) return;
-    const Tensor view = view_memory(x.data(), {static_cast<int64_t>(x.size())}, Dtype::kF32);
-    view.copy_(to_dtype(view, format.rounded));
-  }, wanted);
-}
-
-void unpack_scales(const uint8_t* codes, const float* nested, float offset, int64_t first, std::span<float> out) {
-  const auto& values = nested_values();
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = values[codes[i]] * nested[(first + static_cast<int64_t>(i)) / QuantLayout::kNested] + offset;
-  }
-}
-
-void unpack_codes(const QuantFormat& format, int64_t per_scale, const uint8_t* codes, const float* scales,
-                  const Tensor& out) {
-  with_float(out, [&]<typename T>() {
-    T* const to = static_cast<T*>(out.data_ptr());
-    if (format.four_bits()) {
-      unpack_blocks<T>(format, codes, scales, out.numel(), to);
-    } else {
-      unpack_rows<T>(format, per_scale, reinterpret_cast<const int8_t*>(codes), scales, out.numel(), to);
-    }
-  });
-}
-
-void unpack(const QuantFormat& format, const Shape& shape, const Tensor& bytes, const Tensor& out) {
-  const QuantLayout layout = QuantLayout::of(format, shape);
-  check(bytes.numel() == layout.bytes && out.numel() == layout.numel, "a matrix and its bytes");
-  if (out.is_meta()) return;
-  if (format.kind == QuantKind::kNone) {
-    const auto dtype = static_cast<at::ScalarType>(scalar_type_of(format.rounded));
-    out.copy_(bytes.narrow(0, 0, layout.code_bytes).view(dtype));
-    return;
-  }
-  if (!out.is_cpu()) return unpack_anywhere(format, layout, bytes, out);
-  const auto* const base = static_cast<const uint8_t*>(bytes.const_data_ptr());
-  const auto* const nested = reinterpret_cast<const float*>(base + layout.nested_at);
-  const int64_t each = layout.per_scale(), scales_at_once = std::max<int64_t>(1, (kStretch >> 3) / each);
-  kernels::parallel_rows(ceil_div(layout.num_scales, scales_at_once), 1, [&](int64_t from, int64_t to) {
-    std::vector<float> scales(static_cast<size_t>(format.nested ? scales_at_once : 0));
-    for (int64_t part = from; part < to; ++part) {
-      const int64_t first = part * scales_at_once, count = std::min(scales_at_once, layout.num_scales - first);
-      const int64_t begin = first * each, numel = std::min(count * each, layout.numel - begin);
-      const auto* here = reinterpret_cast<const float*>(base + layout.scales_at) + first;
-      if (format.nested) {
-        unpack_scales(base + layout.scales_at + first, nested, nested[layout.num_nested], first,
-                      std::span(scales).first(static_cast<size_t>(count)));
-        here = scales.data();
-      }
-      unpack_codes(format, each, base + (format.four_bits() ? begin / 2 : begin), here, out.narrow(0, begin, numel));
-    }
-  });
+  FourBits(
+      format, layout,
+      [&](int64_t first, std::span<float> x) {
+        values(first, x);
+        if (format.rounded == Dtype::kF32) return;
+        const Tensor view = view_memory(x.data(), {static_cast<int64_t>(x.size())}, Dtype::kF32);
+        view.copy_(to_dtype(view, format.rounded));
+      },
+      wanted);
 }
 
 Tensor quant_map(QuantKind kind) { return from_values(std::span<const float>(values_of(kind)), {16}); }

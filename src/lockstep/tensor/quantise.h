@@ -37,11 +37,11 @@ struct QuantFormat {
 struct QuantLayout {
   static constexpr int64_t kBlock = 64, kNested = 256;
 
-  int64_t numel = 0, width = 0;              // elements of the matrix, and of a row
-  int64_t code_bytes = 0;                    // from 0 on
-  int64_t scales_at = 0, num_scales = 0;     // f32, or u8 where they are nested
-  int64_t nested_at = 0, num_nested = 0;     // f32, and behind them the offset
-  int64_t bytes = 0;                         // of all
+  int64_t numel = 0, width = 0;           // elements of the matrix, and of a row
+  int64_t code_bytes = 0;                 // from 0 on
+  int64_t scales_at = 0, num_scales = 0;  // f32, or u8 where they are nested
+  int64_t nested_at = 0, num_nested = 0;  // f32, and behind them the offset
+  int64_t bytes = 0;                      // of all
 
   static QuantLayout of(const QuantFormat& format, const Shape& shape);
   int64_t per_scale() const { return num_scales == 0 ? numel : (numel + num_scales - 1) / num_scales; }  // elements

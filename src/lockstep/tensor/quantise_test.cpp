@@ -39,9 +39,8 @@ std::vector<float> random_values(int64_t count, uint64_t seed) {
 }
 
 ReadValues reader(const std::vector<float>& values) {
-  return [&values](int64_t begin, std::span<float> out) {
-    std::copy_n(values.begin() + begin, out.size(), out.begin());
-  };
+  return
+      [&values](int64_t begin, std::span<float> out) { std::copy_n(values.begin() + begin, out.size(), out.begin()); };
 }
 
 std::vector<uint8_t> bytes_of(const Case& one, const std::vector<float>& values) {

@@ -84,7 +84,7 @@ void verify_kind(const fs::path& folder, const std::string& kind, const Recorded
 }  // namespace
 
 void verify_adapter_run(const std::string& run, VerifyModel& model, const Reference& reference, const Json& meta,
-                const Hyper& hyper, const fs::path& final_dir, VerifyReport& report) {
+                        const Hyper& hyper, const fs::path& final_dir, VerifyReport& report) {
   compare_curves(run, reference.outputs.at(run), train(model, reference, meta, hyper, /*token_mean=*/false), report);
   compare_tensors(run, final_dir, model.weights(), report);
 }
