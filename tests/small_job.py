@@ -26,9 +26,9 @@ def png(width, height, colour):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def make_model(folder, family="llava", dtype="float32"):
-    """A tiny checkpoint; returns its folder."""
-    done = run("init", "--family", family, "--size", "tiny", "--torch_dtype", dtype, "--output_dir", folder / family)
+def make_model(folder, family="llava", dtype="float32", size="tiny"):
+    """A small checkpoint; returns its folder."""
+    done = run("init", "--family", family, "--size", size, "--torch_dtype", dtype, "--output_dir", folder / family)
     assert done.returncode == 0, done.text
     return folder / family
 

@@ -40,6 +40,7 @@ def families():
         "tokenizers": "fam_tokenizers", "chat_templates": "fam_chat", "image_preprocess": "fam_images", "image_sizes": "fam_image_sizes",
         "audio_preprocess": "fam_audio", "train_qwen2": "fam_training", "train_llava": "fam_training",
         "lora_qwen2": "fam_lora", "lora_llama": "fam_lora", "lora_llava": "fam_lora", "lora_qwen2_5_vl": "fam_lora", "lora_internvl": "fam_lora",
+        "qlora_qwen2": "fam_qlora", "qlora_llama": "fam_qlora", "qlora_llava": "fam_qlora", "qlora_qwen2_5_vl": "fam_qlora",
         "sentencepiece": "fam_sentencepiece", "sentencepiece_small": "fam_sentencepiece",
     }
     return {k: (lambda mod=v: importlib.import_module("oraclelib." + mod)) for k, v in table.items()}

@@ -83,19 +83,19 @@ def fill(model, seed, kind):
             p.add_(0.03 * noise)
 
 
-def tidy(folder):
+def tidy(folder, base):
     """What differs from run to run or from place to place: the card goes, lists are sorted, the base is named by its place."""
     (folder / "README.md").unlink(missing_ok=True)
     cfg = read_json(folder / "adapter_config.json")
-    cfg["base_model_name_or_path"] = "../../checkpoint"
+    cfg["base_model_name_or_path"] = base
     write_json(folder / "adapter_config.json", {k: sorted(v) if isinstance(v, list) and v and isinstance(v[0], str) else v for k, v in cfg.items()})
 
 
-def save(model, folder, whole=()):
+def save(model, folder, whole=(), base="../../checkpoint"):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.save_pretrained(folder)
-    tidy(folder)
+    tidy(folder, base)
     if whole:
         save_file(whole_state(model, whole), folder / WHOLE, metadata={"format": "pt"})
 

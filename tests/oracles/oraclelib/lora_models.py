@@ -148,15 +148,29 @@ def is_tied(ckpt):
     return cfg.get("tie_word_embeddings", False)
 
 
-def write_checkpoint(ctx, family, ckpt):
+def write_checkpoint(ctx, family, ckpt, dtype=torch.float32, changed=lambda cfg: cfg):
+    """Weights of `dtype`, of the family's config as `changed` gives it back."""
     from transformers import AutoConfig
     ckpt.mkdir()
-    write_json(ckpt / "config.json", family.write(ctx, ckpt))
+    cfg = changed(family.write(ctx, ckpt))
+    told = str(dtype).removeprefix("torch.")
+    for part in (cfg, *(v for v in cfg.values() if isinstance(v, dict) and "torch_dtype" in v)):
+        part["torch_dtype"] = told
+    write_json(ckpt / "config.json", cfg)
     model = family.cls()(AutoConfig.from_pretrained(ckpt))
-    init_model(model, ctx.seed + 2000)
+    init_model(model, ctx.seed + 2000, dtype)
     state = {family.released(k): v for k, v in model.state_dict().items() if not (k == "lm_head.weight" and is_tied(ckpt))}
-    write_weights(ckpt, state)
+    write_weights(ckpt, state, dtype)
 
 
-def load(family, ckpt, dtype=torch.float32):
-    return checked_load(family.cls(), ckpt, dtype)
+def load(family, ckpt, dtype=torch.float32, **more):
+    """All of `dtype` but codes; of a quantised folder transformers 5.23 leaves each `weight` in the dtype of its file, and on a CPU that can
+    bitsandbytes infers in bf16 whatever the dtype."""
+    model = checked_load(family.cls(), ckpt, dtype, **more)
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    for p in model.parameters():
+        if p.is_floating_point():
+            p.data = p.data.to(dtype)
+    return model
