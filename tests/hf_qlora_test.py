@@ -10,7 +10,7 @@ from small_job import make_model
 from story import ROOT, Story, main
 
 SIZES = {"llava": "tiny", "qwen2": "demo"}  # whose rows are multiples of 64: others of 16 bitsandbytes unpacks wrongly on a CPU with AVX-512
-FLAGS = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
+FLAGS = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype")
 ROUNDING = 2.0 ** -23
 
 
@@ -143,7 +143,7 @@ class Quantised(Story):
         import torch
         from oraclelib.common import read_weights
         ours = self.folder / f"{name} {label}"
-        self.lockstep("export", "--model", model, "--quant_method", "bnb", *words, "--output_dir", ours, expect=0)
+        self.lockstep("export", "--model", model, "--quant_method", "bnb", *words, "--bnb_4bit_compute_dtype", "float32", "--output_dir", ours, expect=0)
         theirs = by_transformers(name, model, self.folder / f"{name} {label} of transformers", config)
         apart = self.same_quantisation(ours, theirs, read_weights(model))
         self.same_config(ours, theirs)

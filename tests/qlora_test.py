@@ -45,7 +45,7 @@ class Qlora(Story):
         codes = self.folder / "codes"
         self.lockstep("export", "--model", model, "--quant_method", "bnb", "--quant_bits", 4, "--output_dir", codes, expect=0)
         made = {}
-        for name, words in {"made": (model, NF4), "stored": (codes, {}), "offloaded": (codes, {"offload": "params"})}.items():
+        for name, words in {"made": (model, NF4), "stored": (codes, {}), "offloaded": (codes, {"offload": "params", "virtual_devices": 1})}.items():
             out = self.folder / name
             self.lockstep(*lora_words(words[0], rows, out, nproc=2, **words[1]), expect=0)
             made[name] = (out / "checkpoint-4" / ADAPTER).read_bytes()

@@ -21,7 +21,7 @@ bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 de
   peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
 # What transformers imports for our oracles, and no second torch. Named one by one: their own lists would bring the GPU wheels.
 oracle_wheels=(transformers==5.23.0 tokenizers==0.23.3 huggingface-hub==2.4.0 safetensors==0.8.0 torchvision==0.26.0 peft==0.21.2
-  accelerate==1.15.0 psutil==7.2.2 sentencepiece==0.2.3 pillow==13.0.0 packaging==26.3 pyyaml==6.0.3 regex==2026.11.15 tqdm==4.70.1
+  bitsandbytes==0.50.2 accelerate==1.15.0 psutil==7.2.2 sentencepiece==0.2.3 pillow==13.0.0 packaging==26.3 pyyaml==6.0.3 regex==2026.11.15 tqdm==4.70.1
   typing-extensions==4.16.0 filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 soundfile==0.14.0 soxr==1.1.0 cffi==2.1.1 pycparser==3.12 sympy==1.14.0 mpmath==1.3.0
   httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 idna==3.20 h11==0.16.0 truststore==0.10.5
   numpy==2.4.6 networkx==3.6.1)

@@ -34,13 +34,15 @@ std::string next_command(const std::filesystem::path& folder) {
   return shell_command({"lockstep", "infer", "--model", folder.string()});
 }
 
-int export_codes(const MergeOptions& given, const QuantOptions& quant) {
+int export_codes(const MergeOptions& given, const QuantOptions& quant, const std::string& compute) {
   if (given.model.empty() || given.output.empty()) {
     throw usage_error("--model and --output_dir are required where codes are exported",
                       "lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir OUT");
   }
-  const QuantisedModel made = quantise_model(
-      {.model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")});
+  QuantiseOptions options{
+      .model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")};
+  if (!compute.empty()) options.compute = dtype_from_flag(compute);
+  const QuantisedModel made = quantise_model(options);
   std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,
                            format_bytes(made.bytes), format_bytes(made.bytes_before), next_command(given.output));
   return 0;
@@ -66,7 +68,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   add_quant_flags(app, quant);
   if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"})) return 0;
   const QuantOptions codes = quant.options(quant.compute_dtype);
-  if (options.adapter.empty() && codes.asked()) return export_codes(options, codes);
+  if (options.adapter.empty() && codes.asked()) return export_codes(options, codes, quant.compute_dtype);
   if (options.adapter.empty()) {
     throw usage_error("--adapters or --quant_bits is required: nothing is to be exported", "lockstep export --help");
   }

@@ -62,7 +62,7 @@ inline std::vector<AdapterKind> adapter_kinds() {
        4.0},
       {.name = "nf4 with nested scales",
        .lora = {.r = 2, .alpha = 4, .targets = named({"all-linear"})},
-       .codes = {.format = {.kind = QuantKind::kNf4, .nested = true, .rounded = Dtype::kBF16}, .skip = {"none"}}},
+       .codes = {.format = {.kind = QuantKind::kNf4, .nested = true, .dtype = Dtype::kBF16}, .skip = {"none"}}},
       {.name = "fp4 of some parts",
        .lora = {.r = 2, .alpha = 4, .dropout = 0.3, .dora = true, .targets = named({"q_proj", "down_proj"})},
        .codes = {.format = {.kind = QuantKind::kFp4}, .skip = {"k_proj", "layers.1"}}},

@@ -39,7 +39,7 @@ class Finder {
     }
     expect_number(state_name, state, "blocksize", QuantLayout::kBlock);
     made.spec.shape = shape_from(state_name, state);
-    made.spec.dtype = made.format.rounded = dtype_from(state_name, text("dtype"));
+    made.spec.dtype = made.format.dtype = dtype_from(state_name, text("dtype"));
     made.format.nested = state.contains("nested_offset") || raw_.find(name + ".nested_absmax") != nullptr;
     if (made.format.nested) {
       expect_number(state_name, state, "nested_blocksize", QuantLayout::kNested);

@@ -31,7 +31,7 @@ Json quantised_json(const QuantStore& store) {
   for (const auto& part : store.parts) {
     parts.push_back({{"kind", quant_kind_name(part.format.kind)},
                      {"nested", part.format.nested},
-                     {"rounded", torch_dtype_name(part.format.rounded)},
+                     {"dtype", torch_dtype_name(part.format.dtype)},
                      {"begin", part.begin}});
   }
   return {{"bytes", store.bytes}, {"padded", store.padded}, {"parts", parts}};

@@ -66,7 +66,7 @@ QuantStore Quantisation::store_of(const Unit& unit, int world) const {
   QuantStore store;
   for (const auto& placed : unit.params) {
     for (const auto& source : placed.spec.sources) {
-      const QuantFormat format = format_of(source.key).value_or(QuantFormat{.rounded = unit.dtype});
+      const QuantFormat format = format_of(source.key).value_or(QuantFormat{.dtype = unit.dtype});
       store.parts.push_back({format, store.bytes});
       store.bytes += QuantLayout::of(format, source.shape).bytes;
     }
@@ -129,11 +129,8 @@ Quantisation quantisation_of(const Model& model, const Weights& weights, const K
         const QuantisedTensor* found = weights.quantised(part.name);
         if (found == nullptr) continue;
         QuantFormat format = found->format;
-        if (!whole_blocks(part.rows, source, format)) {
-          format = {.rounded = format.rounded};
-        } else if (!part.rows.whole()) {
-          format.nested = false;  // its blocks of scales are cut
-        }
+        if (!whole_blocks(part.rows, source, format)) continue;
+        if (!part.rows.whole()) format.nested = false;  // its blocks of scales are cut
         out.formats[source.key] = format;
       }
     }

@@ -11,7 +11,7 @@ namespace lockstep {
 
 QuantFormat QuantOptions::format(Dtype compute) const {
   if (bits == 8) return {.kind = QuantKind::kInt8};
-  return {.kind = type == "fp4" ? QuantKind::kFp4 : QuantKind::kNf4, .nested = nested, .rounded = compute};
+  return {.kind = type == "fp4" ? QuantKind::kFp4 : QuantKind::kNf4, .nested = nested, .dtype = compute};
 }
 
 void QuantOptions::check() const {

@@ -62,7 +62,7 @@ class Quantiser {
  private:
   /// Tensors of the files: those all of whose parts are to be codes, and matrices that nothing is computed with.
   void choose() {
-    const auto quantised = quantisation_for(folder_, options_.quant, format_.rounded, &weights_, &keys_);
+    const auto quantised = quantisation_for(folder_, options_.quant, format_.dtype, &weights_, &keys_);
     std::set<std::string> kept;
     const auto look = [&](const std::string& key, bool codes) {
       (codes ? chosen_ : kept).insert(keys_.on_disk(key).name);
@@ -149,7 +149,7 @@ class Quantiser {
                            QuantLayout::kNested, Json(static_cast<double>(offset)).dump());
     }
     return fmt::format(R"({{"quant_type": "{}", "blocksize": {}, "dtype": "{}", "shape": [{}]{}}})",
-                       quant_kind_name(format_.kind), QuantLayout::kBlock, torch_dtype_name(format_.rounded),
+                       quant_kind_name(format_.kind), QuantLayout::kBlock, torch_dtype_name(format_.dtype),
                        fmt::join(spec.shape, ", "), nested);
   }
 
@@ -233,7 +233,7 @@ class Quantiser {
             {"load_in_8bit", !four},
             {"bnb_4bit_quant_type", four ? std::string(quant_kind_name(format_.kind)) : "fp4"},
             {"bnb_4bit_use_double_quant", format_.nested},
-            {"bnb_4bit_compute_dtype", torch_dtype_name(folder_.dtype_of_config())},
+            {"bnb_4bit_compute_dtype", torch_dtype_name(options_.compute.value_or(folder_.dtype_of_config()))},
             {"bnb_4bit_quant_storage", "uint8"},
             {"llm_int8_enable_fp32_cpu_offload", false},
             {"llm_int8_has_fp16_weight", false},

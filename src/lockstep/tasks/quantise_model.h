@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "lockstep/session/run_options.h"
 
@@ -16,6 +17,7 @@ struct QuantiseOptions {
   std::filesystem::path model;
   std::filesystem::path output;  // must not be there, or be empty
   QuantOptions quant;
+  std::optional<Dtype> compute = {};  // what others shall compute in; nullopt: what config.json says
   int64_t max_shard_bytes = 5'000'000'000;
   std::function<void(int64_t done, int64_t all)> progress{};  // bytes that are written
 };

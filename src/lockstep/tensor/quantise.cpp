@@ -44,8 +44,8 @@ constexpr Values16 kNf4 = {-1.0F,
                            0.7229568362236023F,
                            1.0F};
 /// A sign, two bits of exponent and one of mantissa, over the largest.
-constexpr Values16 kFp4 = {0.0F,  0.0052083335F,  0.6666667F,  1.0F,  0.33333334F,  0.5F,  0.16666667F,  0.25F,
-                           -0.0F, -0.0052083335F, -0.6666667F, -1.0F, -0.33333334F, -0.5F, -0.16666667F, -0.25F};
+constexpr Values16 kFp4 = {0.0F, 0.0052083335F,  0.6666667F,  1.0F,  0.33333334F,  0.5F,  0.16666667F,  0.25F,
+                           0.0F, -0.0052083335F, -0.6666667F, -1.0F, -0.33333334F, -0.5F, -0.16666667F, -0.25F};
 
 const Values16& values_of(QuantKind kind) { return kind == QuantKind::kNf4 ? kNf4 : kFp4; }
 
@@ -250,7 +250,7 @@ QuantLayout QuantLayout::of(const QuantFormat& format, const Shape& shape) {
   QuantLayout out{.numel = numel_of(shape)};
   out.width = shape.empty() || shape[0] == 0 ? out.numel : out.numel / shape[0];
   if (format.kind == QuantKind::kNone) {
-    out.code_bytes = out.numel * dtype_bytes(format.rounded);
+    out.code_bytes = out.numel * dtype_bytes(format.dtype);
     out.bytes = out.scales_at = out.nested_at = to_line(out.code_bytes);
     return out;
   }
@@ -269,16 +269,16 @@ void quantise(const QuantFormat& format, const Shape& shape, const ReadValues& v
   const Wanted wanted{begin, out};
   check(begin >= 0 && wanted.end() <= layout.bytes, "bytes of the matrix");
   std::ranges::fill(out, uint8_t{0});
-  if (format.kind == QuantKind::kNone) return keep_values(format.rounded, layout, values, wanted);
+  if (format.kind == QuantKind::kNone) return keep_values(format.dtype, layout, values, wanted);
   if (format.kind == QuantKind::kInt8) return quantise_rows(layout, values, wanted);
   // In the dtype that the weights are loaded in, as they would be without it.
   FourBits(
       format, layout,
       [&](int64_t first, std::span<float> x) {
         values(first, x);
-        if (format.rounded == Dtype::kF32) return;
+        if (format.dtype == Dtype::kF32) return;
         const Tensor view = view_memory(x.data(), {static_cast<int64_t>(x.size())}, Dtype::kF32);
-        view.copy_(to_dtype(view, format.rounded));
+        view.copy_(to_dtype(view, format.dtype));
       },
       wanted);
 }

@@ -5,7 +5,7 @@
 // values in blocks of 256. 8 bits: each row a scale, value = code * scale / 127. Sources: Dettmers et al. 2022, 2023.
 //
 // Example:
-//   const QuantFormat format{.kind = QuantKind::kNf4, .rounded = Dtype::kBF16};
+//   const QuantFormat format{.kind = QuantKind::kNf4, .dtype = Dtype::kBF16};
 //   std::vector<uint8_t> bytes(QuantLayout::of(format, shape).bytes);
 //   quantise(format, shape, read_values, 0, bytes);
 //   unpack(format, shape, bytes_tensor, out);            // out: [numel], f32, bf16 or f16
@@ -25,9 +25,9 @@ enum class QuantKind : uint8_t { kNone, kNf4, kFp4, kInt8 };
 std::string_view quant_kind_name(QuantKind kind);  // "nf4", "fp4", "int8"
 
 struct QuantFormat {
-  QuantKind kind = QuantKind::kNone;  // kNone: values of `rounded`, as they are
+  QuantKind kind = QuantKind::kNone;  // kNone: values of `dtype`
   bool nested = false;                // of 4 bits
-  Dtype rounded = Dtype::kF32;        // what unpacked values are rounded to before anything is done with them
+  Dtype dtype = Dtype::kF32;          // of the values before they became codes; of kNone, as which they are kept
 
   bool four_bits() const { return kind == QuantKind::kNf4 || kind == QuantKind::kFp4; }
   bool operator==(const QuantFormat&) const = default;

@@ -31,14 +31,6 @@ const std::vector<float>& values_of(QuantKind kind) {
   return kind == QuantKind::kNf4 ? nf4 : fp4;
 }
 
-/// A value as it was before it was quantised, and then as it is computed with.
-template <typename T>
-T rounded_to(Dtype dtype, float value) {
-  if (dtype == Dtype::kBF16) value = static_cast<float>(static_cast<at::BFloat16>(value));
-  if (dtype == Dtype::kF16) value = static_cast<float>(static_cast<at::Half>(value));
-  return static_cast<T>(value);
-}
-
 using Bytes = uint8_t __attribute__((vector_size(16)));
 
 /// 16 codes of 8 bytes, in order.
@@ -91,32 +83,17 @@ void look_up(const Planes& planes, const uint8_t* from, float scale, float* to) 
   for (int64_t i = 0; i < QuantLayout::kBlock; ++i) to[i] *= scale;
 }
 
-/// To bfloat16 and back; what is no number stays none.
-[[gnu::always_inline]] inline uint32_t bf16_bits(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-}
-
+/// In the dtype that is computed with, at once: bitsandbytes 0.50 multiplies by values that it has rounded to nothing else.
 template <typename T>
-void put(Dtype rounded, const float* from, int64_t count, T* to) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (rounded == Dtype::kF32) {
-      std::copy_n(from, count, to);
-      return;
-    }
-    if (rounded == Dtype::kBF16) {
-      for (int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(bf16_bits(from[i]) << 16);
-      return;
-    }
-  }
+void put(const float* from, int64_t count, T* to) {
   if constexpr (std::is_same_v<T, at::BFloat16>) {
-    if (rounded != Dtype::kF16) {
-      for (int64_t i = 0; i < count; ++i)
-        to[i] = at::BFloat16(static_cast<uint16_t>(bf16_bits(from[i])), at::BFloat16::from_bits());
-      return;
+    for (int64_t i = 0; i < count; ++i) {  // what is no number stays none
+      const auto bits = std::bit_cast<uint32_t>(from[i]);
+      to[i].x = static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
     }
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
   }
-  for (int64_t i = 0; i < count; ++i) to[i] = rounded_to<T>(rounded, from[i]);
 }
 
 template <typename T>
@@ -133,19 +110,18 @@ void unpack_blocks(const QuantFormat& format, const uint8_t* codes, const float*
       from = last.data();
     }
     look_up(planes, from, scales[begin / QuantLayout::kBlock], values.data());
-    put(format.rounded, values.data(), size, out + begin);
+    put(values.data(), size, out + begin);
   }
 }
 
 template <typename T>
-void unpack_rows(const QuantFormat& format, int64_t width, const int8_t* codes, const float* scales, int64_t count,
-                 T* out) {
+void unpack_rows(int64_t width, const int8_t* codes, const float* scales, int64_t count, T* out) {
   std::vector<float> values(static_cast<size_t>(std::min(width, count)));
   for (int64_t row = 0; row * width < count; ++row) {
     const int64_t begin = row * width, size = std::min(width, count - begin);
     for (int64_t i = 0; i < size; ++i)
       values[static_cast<size_t>(i)] = static_cast<float>(codes[begin + i]) * scales[row] * kPerStep;
-    put(format.rounded, values.data(), size, out + begin);
+    put(values.data(), size, out + begin);
   }
 }
 
@@ -176,15 +152,9 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
                  .mul(nested.repeat_interleave(QuantLayout::kNested).narrow(0, 0, layout.num_scales))
                  .add(floats(layout.nested_at + layout.num_nested * 4, 1));
   }
-  const auto rounded = static_cast<at::ScalarType>(scalar_type_of(format.rounded));
   if (format.kind == QuantKind::kInt8) {
     out.view({-1, layout.width})
-        .copy_(codes.view(at::kChar)
-                   .view({-1, layout.width})
-                   .to(at::kFloat)
-                   .mul(scales.unsqueeze(1))
-                   .mul(kPerStep)
-                   .to(rounded));
+        .copy_(codes.view(at::kChar).view({-1, layout.width}).to(at::kFloat).mul(scales.unsqueeze(1)).mul(kPerStep));
     return;
   }
   const Tensor map = quant_map(format.kind).to(out.device());
@@ -193,7 +163,7 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
     const Tensor part = codes.narrow(0, begin / 2, ceil_div(count, 2));
     const Tensor each = at::stack({part.bitwise_right_shift(4), part.bitwise_and(15)}, 1).flatten().narrow(0, 0, count);
     const Tensor scale = scales.narrow(0, begin / QuantLayout::kBlock, blocks).repeat_interleave(QuantLayout::kBlock);
-    out.narrow(0, begin, count).copy_(map.index({each.to(at::kInt)}).mul_(scale.narrow(0, 0, count)).to(rounded));
+    out.narrow(0, begin, count).copy_(map.index({each.to(at::kInt)}).mul_(scale.narrow(0, 0, count)));
   }
 }
 
@@ -213,7 +183,7 @@ void unpack_codes(const QuantFormat& format, int64_t per_scale, const uint8_t* c
     if (format.four_bits()) {
       unpack_blocks<T>(format, codes, scales, out.numel(), to);
     } else {
-      unpack_rows<T>(format, per_scale, reinterpret_cast<const int8_t*>(codes), scales, out.numel(), to);
+      unpack_rows<T>(per_scale, reinterpret_cast<const int8_t*>(codes), scales, out.numel(), to);
     }
   });
 }
@@ -223,7 +193,7 @@ void unpack(const QuantFormat& format, const Shape& shape, const Tensor& bytes, 
   check(bytes.numel() == layout.bytes && out.numel() == layout.numel, "a matrix and its bytes");
   if (out.is_meta()) return;
   if (format.kind == QuantKind::kNone) {
-    const auto dtype = static_cast<at::ScalarType>(scalar_type_of(format.rounded));
+    const auto dtype = static_cast<at::ScalarType>(scalar_type_of(format.dtype));
     out.copy_(bytes.narrow(0, 0, layout.code_bytes).view(dtype));
     return;
   }
