@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 
+from hf_oracles_test import SEED, generate
 from lora_job import lora_words, make_id_rows, read_tensors
 from small_job import make_model
 from story import ROOT, Story, main
@@ -224,6 +225,15 @@ class Quantised(Story):
         self.trained("llava", model, "on the way", lambda: opened("llava", model, quantization_config=config), "--model", model, *words, **flags)
         base = by_transformers("llava", model, self.folder / "base", config)
         self.trained("llava", base, "already", lambda: opened("llava", base), "--model", base)
+
+    # ----------------------------------------------------------------------- what is computed
+    def test_fresh_oracles_hold(self):
+        """Codes, values, logits, gradients and 20 steps as transformers, peft and bitsandbytes have them."""
+        for family, flags in (("qwen2", ("--sizes", "odd")), ("qwen2_5_vl", ("--sizes", "random"))):
+            with self.subTest(family):
+                print(f"seed {SEED} {family}", flush=True)
+                generate("--out", self.folder, "--seed", SEED, "--family", f"qlora_{family}", *flags)
+                self.lockstep("verify", self.folder / f"qlora_{family}", expect=0, timeout=300)
 
 
 if __name__ == "__main__":

@@ -170,13 +170,30 @@ Axis freeze_axis(const AdviceQuestion& question) {
   return axis;
 }
 
+Axis adapters_axis(const AdviceQuestion& question) {
+  Axis axis;
+  for (const LighterTraining& one : question.lighter) {
+    axis.push_back({.apply =
+                        [one](JobShape& j) {
+                          j.options.adapters = one.adapters;
+                          j.options.quantised = one.quantised;
+                        },
+                    .flags = [flags = one.flags](const JobShape&) { return flags; },
+                    .effect = one.effect,
+                    .time = one.time,
+                    .same_training = false});
+  }
+  return axis;
+}
+
 class Search {
  public:
   Search(const AdviceQuestion& question, const Predict& predict) : question_(question), predict_(predict) {
     for (Axis& axis :
          std::vector<Axis>{stage_axis(question.job), batch_axis(question.job),
                            recompute_axis(question.job, question.components), offload_optimizer_axis(question),
-                           map_axis(question), offload_params_axis(question), freeze_axis(question)}) {
+                           map_axis(question), offload_params_axis(question), freeze_axis(question),
+                           adapters_axis(question)}) {
       if (!axis.empty()) axes_.push_back(std::move(axis));
     }
   }

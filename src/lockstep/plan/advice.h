@@ -11,6 +11,7 @@
 //   a device map over d devices      1 + (d - 1) / micro-batches: who waits for the first and after the last
 //   --offload params                 1.60   weights cross the bus for the way there and back
 //   fewer components are trained     1.00   another training: behind all others
+//   adapters in place of weights     1.00   another training; 1.10 over matrices of 4 bits, which are unpacked for each use
 //
 // Example:
 //   const Advice advice = advise({.job = {.options = options, .batch = 4}}, forecast, predict);
@@ -19,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,12 +40,22 @@ struct JobShape {
   int devices = 1;           // that a rank drives, by a map made for them; 1: the placement of `options`
 };
 
+/// Another training that needs less: adapters, over codes or not.
+struct LighterTraining {
+  std::vector<std::string> flags;
+  std::string effect;
+  double time = 1;
+  std::shared_ptr<const AdapterLayout> adapters;
+  std::shared_ptr<const Quantisation> quantised;
+};
+
 struct AdviceQuestion {
   JobShape job;
   bool host_apart = true;          // devices have memory of their own, so that the host's can be used besides
   int local_ranks = 1;             // of a machine; one rank could drive the devices of all
   std::set<Component> components;  // of the model, built
   int64_t most_rows = 1024;        // that a micro-batch could have
+  std::vector<LighterTraining> lighter = {};  // each needs less than the one before
 };
 
 struct Change {

@@ -136,7 +136,7 @@ ComponentRow built_row(const Model& model, const Plan& plan, Component component
   for (const auto& unit : plan.units) {
     if (unit.component != component) continue;
     row.params += unit.used_numel();
-    row.weight_bytes += unit.used_numel() * dtype_bytes(unit.dtype);
+    row.weight_bytes += unit.quantised ? unit.quantised->bytes : unit.used_numel() * dtype_bytes(unit.dtype);
     for (const auto& placed : unit.params) row.tensors += static_cast<int64_t>(placed.spec.sources.size());
   }
   row.held = held_by(plan, component);

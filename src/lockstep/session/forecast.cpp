@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/adapters.h"
 #include "lockstep/plan/auto_map.h"
+#include "lockstep/plan/quantisation.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +38,26 @@ MemoryForecast forecast_of_map(const PlannedJob& job, const JobShape& shape) {
   return forecast;
 }
 
+/// Adapters over the language model, as --tuner_type lora makes them, and the same over matrices of 4 bits.
+std::vector<LighterTraining> lighter_than(const PlanOptions& now, const Model& model) {
+  std::vector<LighterTraining> out;
+  if (!now.training || now.quantised) return out;
+  const Dialect naming = naming_of_adapters(model, "");
+  std::shared_ptr<const AdapterLayout> adapters = now.adapters;
+  if (!adapters) {
+    const LoraConfig rank_8{.r = 8, .targets = {.names = {"all-linear"}, .regex = {}}};
+    adapters = std::make_shared<const AdapterLayout>(
+        choose_adapters(model, naming, {.config = rank_8, .components = {Component::kLlm}}));
+    out.push_back({{"--tuner_type lora"}, "adapters of rank 8 in place of weights", 1.0, adapters, nullptr});
+  }
+  const QuantFormat nf4{.kind = QuantKind::kNf4, .nested = true, .dtype = now.compute};
+  auto codes = std::make_shared<const Quantisation>(choose_quantisation(model, naming, {.format = nf4}));
+  std::vector<std::string> flags{"--quant_method bnb --quant_bits 4"};
+  if (!now.adapters) flags.insert(flags.begin(), "--tuner_type lora");
+  out.push_back({flags, now.adapters ? "matrices of 4 bits" : "adapters of rank 8 over matrices of 4 bits", 1.1, adapters, codes});
+  return out;
+}
+
 }  // namespace
 
 MemoryForecast predict_memory(const PlannedJob& job, const JobShape& shape) {
@@ -52,6 +74,7 @@ Advice advice_for(const PlannedJob& job, const MemoryForecast& now) {
   for (const auto& block : job.model.blocks) {
     if (!block->params().empty()) question.components.insert(block->component());
   }
+  question.lighter = lighter_than(job.shape.options, job.model);
   if (job.rows.most() > 0) question.most_rows = std::min(question.most_rows, job.rows.most());
   PlannedJob trial = job;  // an evaluation needs less than the way there in training
   trial.devices.evaluate = false;
