@@ -9,6 +9,8 @@ engines must agree, or the comparison is void. Peers: Hugging Face transformers 
 fused. In bf16 each engine is measured twice, all with gradients that travel between ranks in float32 ("reduced in fp32"),
 and all in bf16. Beside them stand the products of a step alone: no engine that calls LibTorch for them can be below.
 Families with towers (media_rows.py: pictures, sound) train rows with media beside FSDP2; both prepare them within the step.
+Adapters (LoRA of rank 8 on every matrix of the layers, begun alike from one folder of peft) stand beside transformers with peft in
+one process and beside FSDP2 with peft, and, in one process, beside our own training of every weight.
 `make bench` installs what they need.
 """
 import argparse
@@ -21,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
+import typing
 
 import provenance
 
@@ -32,19 +35,34 @@ sys.path.insert(0, str(HERE / "peers"))
 from media_rows import FAMILIES, prepare as prepare_family  # noqa: E402
 from peer_util import token  # noqa: E402
 
-WORLD, BATCH, SEQ, ROWS, WARMUP = 2, 2, 256, 16, 2
-# name, Lockstep's stage, recompute, dtype of the computation and of gradients between ranks, peers, family with media
+BATCH, SEQ, ROWS, WARMUP = 2, 256, 16, 2
+
+
+class Case(typing.NamedTuple):
+    name: str
+    stage: str                 # Lockstep's
+    recompute: bool
+    dtype: str                 # of the computation
+    reduce: str                # of gradients between ranks
+    peers: list
+    family: str | None = None  # with media
+    lora: bool = False
+    world: int = 2
+
+
 CASES = [
-    ("zero3 recompute bf16, reduced in fp32", "zero3", True, "bf16", "fp32", ["fsdp2", "deepspeed3"], None),
-    ("zero3 recompute bf16, reduced in bf16", "zero3", True, "bf16", "bf16", ["fsdp2", "deepspeed3"], None),
-    ("zero3 recompute fp32", "zero3", True, "fp32", "fp32", ["fsdp2", "deepspeed3"], None),
-    ("zero0 bf16, reduced in fp32", "zero0", False, "bf16", "fp32", ["ddp"], None),
-    ("zero0 bf16, reduced in bf16", "zero0", False, "bf16", "bf16", ["ddp"], None),
-    ("zero0 fp32", "zero0", False, "fp32", "fp32", ["ddp"], None),
-    *((f"{family} zero3 {dtype}", "zero3", False, dtype, "fp32", ["fsdp2"], family) for family in FAMILIES for dtype in ("fp32", "bf16")),
+    Case("zero3 recompute bf16, reduced in fp32", "zero3", True, "bf16", "fp32", ["fsdp2", "deepspeed3"]),
+    Case("zero3 recompute bf16, reduced in bf16", "zero3", True, "bf16", "bf16", ["fsdp2", "deepspeed3"]),
+    Case("zero3 recompute fp32", "zero3", True, "fp32", "fp32", ["fsdp2", "deepspeed3"]),
+    Case("zero0 bf16, reduced in fp32", "zero0", False, "bf16", "fp32", ["ddp"]),
+    Case("zero0 bf16, reduced in bf16", "zero0", False, "bf16", "bf16", ["ddp"]),
+    Case("zero0 fp32", "zero0", False, "fp32", "fp32", ["ddp"]),
+    *(Case(f"LoRA, one process, {dtype}", "zero0", False, dtype, "fp32", ["none", "full"], lora=True, world=1) for dtype in ("fp32", "bf16")),
+    *(Case(f"LoRA zero3 {dtype}", "zero3", False, dtype, "fp32", ["fsdp2"], lora=True) for dtype in ("fp32", "bf16")),
+    *(Case(f"{family} zero3 {dtype}", "zero3", False, dtype, "fp32", ["fsdp2"], family) for family in FAMILIES for dtype in ("fp32", "bf16")),
 ]
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
-TITLES = {"fsdp2": "HF + FSDP2", "ddp": "HF + DDP", "deepspeed3": "HF + DeepSpeed ZeRO-3"}
+TITLES = {"fsdp2": "HF + FSDP2", "ddp": "HF + DDP", "deepspeed3": "HF + DeepSpeed ZeRO-3", "none": "HF", "full": "ours, every weight"}
 # losses may differ by the rounding of bf16 compute; in fp32 by the order of sums
 LOSS_TOLERANCE = {"fp32": 2e-4, "bf16": 2e-2}
 
@@ -75,20 +93,30 @@ def prepare(data):
     return model
 
 
-def run_lockstep(data, model, dataset, stage, recompute, dtype, reduce, steps):
+def prepare_adapter(data, model):
+    """One that changes nothing yet, as peft begins it: where all start from."""
+    adapter = data / "adapter"
+    if not adapter.exists():
+        subprocess.run([PYTHON, HERE / "peers/make_adapter.py", model, adapter], check=True, env=environment())
+    return adapter
+
+
+def run_lockstep(data, model, dataset, case, steps, adapter=None):
     out = data / "run"
     shutil.rmtree(out, ignore_errors=True)
     flag = {True: "true", False: "false"}
-    command = [LOCKSTEP, "sft", "--nproc", WORLD, "--model", model, "--dataset", dataset,
-               "--output_dir", out, "--add_version", "false", "--deepspeed", stage,
-               "--torch_dtype", DTYPES[dtype], "--reduce_dtype", DTYPES[reduce],
-               "--gradient_checkpointing", flag[recompute], "--per_device_train_batch_size", BATCH,
+    command = [LOCKSTEP, "sft", "--nproc", case.world, "--model", model, "--dataset", dataset,
+               "--output_dir", out, "--add_version", "false", "--deepspeed", case.stage,
+               "--torch_dtype", DTYPES[case.dtype], "--reduce_dtype", DTYPES[case.reduce],
+               "--gradient_checkpointing", flag[case.recompute], "--per_device_train_batch_size", BATCH,
                "--gradient_accumulation_steps", 1, "--dataset_shuffle", "false", "--max_steps", steps,
                "--learning_rate", "1e-4", "--lr_scheduler_type", "constant", "--adam_beta1", "0.9", "--adam_beta2", "0.999",
                "--weight_decay", "0.01", "--max_grad_norm", "0", "--logging_steps", 1, "--save_strategy", "no",
                "--report_to", "none", "--split_dataset_ratio", "0"]
     if dataset.name != "tokens.jsonl":  # towers and projectors learn as well
-        command += ["--freeze_vit", "false", "--freeze_aligner", "false", "--vit_gradient_checkpointing", flag[recompute]]
+        command += ["--freeze_vit", "false", "--freeze_aligner", "false", "--vit_gradient_checkpointing", flag[case.recompute]]
+    if adapter is not None:
+        command += ["--tuner_type", "lora", "--adapters", adapter, "--lora_dropout", 0]
     start = time.time()
     process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
@@ -106,12 +134,13 @@ def run_lockstep(data, model, dataset, stage, recompute, dtype, reduce, steps):
             "rss": max(records[-1]["peak_bytes"]) / 2**20, "first": first, "losses": [r["loss"] for r in records]}
 
 
-def run_peer(data, model, engine, recompute, dtype, reduce, steps, family):
-    command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", WORLD,
-               HERE / "peers/train_peer.py", "--engine", engine, "--model", model, "--data", data, "--dtype", dtype,
-               "--reduce", reduce, "--steps", steps, "--warmup", WARMUP, "--batch", BATCH, "--seq", SEQ]
-    command += ["--checkpointing"] if recompute else []
-    command += ["--family", family] if family else []
+def run_peer(data, model, engine, case, steps, adapter=None):
+    command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", case.world,
+               HERE / "peers/train_peer.py", "--engine", engine, "--model", model, "--data", data, "--dtype", case.dtype,
+               "--reduce", case.reduce, "--steps", steps, "--warmup", WARMUP, "--batch", BATCH, "--seq", SEQ]
+    command += ["--checkpointing"] if case.recompute else []
+    command += ["--family", case.family] if case.family else []
+    command += ["--adapter", adapter] if adapter is not None else []
     done = subprocess.run([str(c) for c in command], env={**environment(), "PEER_T0": str(time.time())}, text=True,
                           capture_output=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"engine"')]
@@ -122,11 +151,11 @@ def run_peer(data, model, engine, recompute, dtype, reduce, steps, family):
             "losses": r["losses"]}
 
 
-def run_products(model, recompute, dtype, steps):
+def run_products(model, case, steps):
     """CPU seconds of a rank for the products of a step and nothing else, while the other ranks make theirs."""
-    command = [PYTHON, HERE / "peers/products.py", model / "config.json", "--tokens", BATCH * SEQ, "--dtype", dtype, "--steps", steps]
-    command += ["--recompute"] if recompute else []
-    ranks = [subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE) for _ in range(WORLD)]
+    command = [PYTHON, HERE / "peers/products.py", model / "config.json", "--tokens", BATCH * SEQ, "--dtype", case.dtype, "--steps", steps]
+    command += ["--recompute"] if case.recompute else []
+    ranks = [subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE) for _ in range(case.world)]
     texts = [rank.communicate()[0] for rank in ranks]
     if any(rank.returncode != 0 for rank in ranks):
         sys.exit(f"{' '.join(map(str, command))}: failed")
@@ -181,27 +210,31 @@ def main():
         if not needed.exists():
             sys.exit(f"{needed}: not there; run `make build` and tools/setup.sh bench (or `make bench`)")
     rows = []
-    for name, stage, recompute, dtype, reduce, peers, family in CASES:
-        if args.only not in name:
+    for case in CASES:
+        if args.only not in case.name:
             continue
-        folder = prepare_family(LOCKSTEP, args.data, family, args.size) if family else args.data
+        folder = prepare_family(LOCKSTEP, args.data, case.family, args.size) if case.family else args.data
         if folder is None:
             continue
-        model, dataset = (folder / "model", folder / "rows.jsonl") if family else (prepare(args.data), args.data / "tokens.jsonl")
-        results = {engine: [] for engine in ["ours", *peers]}
+        model, dataset = (folder / "model", folder / "rows.jsonl") if case.family else (prepare(args.data), args.data / "tokens.jsonl")
+        adapter = prepare_adapter(args.data, model) if case.lora else None
+        results = {engine: [] for engine in ["ours", *case.peers]}
         products = []
         for rep in range(args.reps):
-            results["ours"].append(run_lockstep(args.data, model, dataset, stage, recompute, dtype, reduce, args.steps))
-            for peer in peers:
-                results[peer].append(run_peer(folder, model, peer, recompute, dtype, reduce, args.steps, family))
-                check_losses(f"{name} vs {peer}", results["ours"][-1], results[peer][-1], dtype)
-            if not family:
-                products.append(run_products(model, recompute, dtype, args.steps))
-            print(f"  {name}: repetition {rep + 1} of {args.reps} done", flush=True)
+            results["ours"].append(run_lockstep(args.data, model, dataset, case, args.steps, adapter))
+            for peer in case.peers:
+                if peer == "full":
+                    results[peer].append(run_lockstep(args.data, model, dataset, case, args.steps))
+                    continue
+                results[peer].append(run_peer(folder, model, peer, case, args.steps, adapter))
+                check_losses(f"{case.name} vs {peer}", results["ours"][-1], results[peer][-1], case.dtype)
+            if not case.family and not case.lora:
+                products.append(run_products(model, case, args.steps))
+            print(f"  {case.name}: repetition {rep + 1} of {args.reps} done", flush=True)
         if products:
-            add_products(rows, name, [r["cpu"] for r in results["ours"]], products)
-        for peer in peers:
-            add_peer(rows, name, peer, results)
+            add_products(rows, case.name, [r["cpu"] for r in results["ours"]], products)
+        for peer in case.peers:
+            add_peer(rows, case.name, peer, results)
     provenance.write(args, rows, steps=args.steps, repetitions=args.reps)
 
 

@@ -45,6 +45,19 @@ class OnGpus(Story):
                 for step, loss in expected.items():
                     self.assertAlmostEqual(found[step], loss, delta=2e-4 if "float" not in name else 2e-2, msg=f"step {step}")
 
+    def test_adapters_over_codes_of_few_bits(self):
+        codes = {"tuner_type": "lora", "quant_method": "bnb", "lora_dropout": 0}
+        for name, flags in [("4 bits", {"quant_bits": 4, "llm_int8_skip_modules": "none"}),
+                            ("fp4", {"quant_bits": 4, "bnb_4bit_quant_type": "fp4", "bnb_4bit_use_double_quant": "false", "deepspeed": "zero2"}),
+                            ("8 bits, offloaded", {"quant_bits": 8, "deepspeed": "zero3_offload", "offload": "params"})]:
+            with self.subTest(name):
+                own = {key: value for key, value in flags.items() if key not in ("offload", "deepspeed")}
+                found = losses(self.train(name + " on GPUs", nproc=2, **codes, **flags))
+                expected = losses(self.train(name, *ON_CPU, nproc=2, **codes, **own))
+                self.assertEqual(list(found), list(expected))
+                for step, loss in expected.items():
+                    self.assertAlmostEqual(found[step], loss, delta=2e-4, msg=f"step {step}")
+
     def test_memory_is_counted_by_use_and_phase_as_it_was_planned(self):
         memory = json.loads((self.train("run", nproc=2) / "memory.json").read_text())
         planned, found = memory["predicted"]["devices"][0], memory["ranks"][0]["since_start"]["devices"][0]

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/plan/adapters.h"
+#include "lockstep/plan/quantisation.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +18,9 @@ int64_t bytes_of(const JobShape& job) {
   const PlanOptions& o = job.options;
   const int64_t parts = o.zero.shards_optimizer() ? o.world : 1;
   int64_t bytes = o.placement.offload_params ? 10 : o.zero.shards_params() ? kWeights / o.world : kWeights;
-  if (!o.placement.offload_optimizer) bytes += (o.frozen.empty() ? kOptimizer : kOptimizer / 2) / parts;
+  const int64_t learns = o.adapters ? kOptimizer / 100 : o.frozen.empty() ? kOptimizer : kOptimizer / 2;
+  if (o.quantised) bytes -= kWeights / 2;
+  if (!o.placement.offload_optimizer) bytes += learns / parts;
   bytes += job.batch * (o.recompute ? kRecomputed : kKept);
   return bytes / job.devices;
 }
@@ -56,6 +60,24 @@ TEST(Advice, SaysNothingWhereNoCapacityIsKnown) {
   EXPECT_EQ(advice.tries, 0);
   EXPECT_EQ(advice.print(), "");
   EXPECT_TRUE(advice.json().is_null());
+}
+
+TEST(Advice, SaysThatAdaptersWouldFitAndCodesWhereThatIsNotEnough) {
+  const auto adapters = std::make_shared<const AdapterLayout>();
+  AdviceQuestion question = question_of(3, 1, true);
+  question.job.options.world = 1;
+  question.host_apart = false;
+  question.lighter = {
+      {{"--tuner_type lora"}, "adapters", 1.0, adapters, nullptr},
+      {{"--tuner_type lora", "--quant_bits 4"}, "codes", 1.1, adapters, std::make_shared<const Quantisation>()}};
+  // 800 + 2400 + 50 as it is, 800 + 24 + 50 with adapters, 400 less over codes.
+  const Advice advice = ask(question, 1000).advice;
+  ASSERT_EQ(advice.changes.size(), 1u);
+  EXPECT_EQ(advice.changes[0].flags, (Flags{"--tuner_type lora"}));
+  EXPECT_FALSE(advice.changes[0].same_training);
+  EXPECT_EQ(advice.changes[0].peak, 874);
+  EXPECT_EQ(ask(question, 500).advice.changes.at(0).flags, (Flags{"--tuner_type lora", "--quant_bits 4"}));
+  EXPECT_TRUE(ask(question, 300).advice.changes.empty());
 }
 
 TEST(Advice, NamesTheCheapestChangeAlone) {

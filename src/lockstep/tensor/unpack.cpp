@@ -2,6 +2,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -139,6 +142,16 @@ void with_float(const Tensor& out, Fn&& fn) {
   }
 }
 
+/// A map on a device, sent there once: a copy for each matrix would have the host wait each time.
+Tensor map_on(const c10::Device& device, QuantKind kind) {
+  static std::mutex mutex;
+  static auto& sent = *new std::map<std::pair<std::string, QuantKind>, Tensor>;  // devices may be gone before statics are
+  const std::lock_guard lock(mutex);
+  Tensor& map = sent[{device.str(), kind}];
+  if (!map.defined()) map = (kind == QuantKind::kNone ? nested_quant_map() : quant_map(kind)).to(device);
+  return map;
+}
+
 /// Any device: composed of what every backend has.
 void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const Tensor& bytes, const Tensor& out) {
   const auto floats = [&](int64_t at, int64_t count) { return bytes.narrow(0, at, count * 4).view(at::kFloat); };
@@ -147,7 +160,7 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
                                 : floats(layout.scales_at, layout.num_scales);
   if (format.nested) {
     const Tensor nested = floats(layout.nested_at, layout.num_nested);
-    const Tensor map = nested_quant_map().to(out.device());
+    const Tensor map = map_on(out.device(), QuantKind::kNone);
     scales = map.index({scales.to(at::kInt)})
                  .mul(nested.repeat_interleave(QuantLayout::kNested).narrow(0, 0, layout.num_scales))
                  .add(floats(layout.nested_at + layout.num_nested * 4, 1));
@@ -157,7 +170,7 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
         .copy_(codes.view(at::kChar).view({-1, layout.width}).to(at::kFloat).mul(scales.unsqueeze(1)).mul(kPerStep));
     return;
   }
-  const Tensor map = quant_map(format.kind).to(out.device());
+  const Tensor map = map_on(out.device(), format.kind);
   for (int64_t begin = 0; begin < layout.numel; begin += kIndexed) {  // an index takes eight times what a value does
     const int64_t count = std::min(kIndexed, layout.numel - begin), blocks = ceil_div(count, QuantLayout::kBlock);
     const Tensor part = codes.narrow(0, begin / 2, ceil_div(count, 2));
