@@ -1,5 +1,6 @@
 """Adapters over a base whose matrices are codes of few bits: every stage and number of ranks, memory, wires, and what is said."""
 import json
+import os
 
 from lora_job import largest_difference, lora_words, make_id_rows, read_tensors
 from small_job import losses, make_model, make_rows
@@ -55,9 +56,12 @@ class Qlora(Story):
     def test_what_a_run_was_over_is_found_again(self):
         model, rows = make_model(self.folder, family="llama"), make_id_rows(self.folder / "ids.jsonl")
         out = self.folder / "out"
-        words = lora_words(model, rows, out, nproc=2, save_steps=2, bnb_4bit_use_double_quant="false", bnb_4bit_quant_type="fp4", **NF4)
+        words = lora_words(model, rows, out, nproc=2, save_steps=2, bnb_4bit_use_double_quant="false", bnb_4bit_quant_type="fp4",
+                           create_checkpoint_symlink="true", val_dataset=rows, eval_steps=2, **NF4)
         self.lockstep(*words, expect=0)
         last = out / "checkpoint-4"
+        self.assertEqual(os.readlink(out / "last"), last.name)
+        self.assertIn(os.readlink(out / "best"), ("checkpoint-2", "checkpoint-4"))
         whole = (last / ADAPTER).read_bytes()
         measure = ("--dataset", rows, "--predict_with_generate", "false", "--json")
         by_itself = json.loads(self.lockstep("eval", "--adapters", last, *measure, expect=0).stdout)
@@ -67,6 +71,8 @@ class Qlora(Story):
         for path in sorted(last.rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
         last.rmdir()
+        other = self.lockstep(*lora_words(model, rows, out, nproc=2, save_steps=2, val_dataset=rows, eval_steps=2), "--resume_from_checkpoint", "true", expect=2)
+        self.assertIn("4 bits, fp4, without towers and projectors there, as the folder has them here", other.stderr)
         self.lockstep(*words, "--resume_from_checkpoint", "true", expect=0)
         self.assertEqual((last / ADAPTER).read_bytes(), whole)
 

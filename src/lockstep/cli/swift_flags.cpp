@@ -73,7 +73,6 @@ constexpr SwiftFlag kFlags[] = {
     {"max_epochs", "", "is not built: use --num_train_epochs"},
     {"push_to_hub", "false", kNotBuilt},
     {"load_best_model_at_end", "false", kNotBuilt},
-    {"create_checkpoint_symlink", "false", kNotBuilt},
     {"use_galore", "false", kNotBuilt},
     {"cached_dataset", "", kNotBuilt},
 };

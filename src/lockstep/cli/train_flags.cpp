@@ -117,6 +117,10 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
                  "no optimizer state: such a checkpoint cannot be resumed")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--create_checkpoint_symlink", f.given.create_checkpoint_symlink,
+                 "links \"last\" and \"best\" in the run's folder, at its end")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--eval_strategy,--evaluation_strategy", f.given.eval_strategy,
                  "steps | epoch | no (default: as --save_strategy)")
       ->check(strategies())

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/plan/adapters.h"
@@ -12,6 +13,13 @@ namespace lockstep {
 QuantFormat QuantOptions::format(Dtype compute) const {
   if (bits == 8) return {.kind = QuantKind::kInt8};
   return {.kind = type == "fp4" ? QuantKind::kFp4 : QuantKind::kNf4, .nested = nested, .dtype = compute};
+}
+
+std::string QuantOptions::describe() const {
+  if (!asked()) return "as the folder has them";
+  const std::string kept = skip.empty() ? "towers and projectors" : join(skip, ", ");
+  if (bits == 8) return fmt::format("8 bits, without {}", kept);
+  return fmt::format("{} bits, {}{}, without {}", bits, type, nested ? " with nested scales" : "", kept);
 }
 
 void QuantOptions::check() const {

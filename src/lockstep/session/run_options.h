@@ -49,6 +49,7 @@ struct QuantOptions {
   std::vector<std::string> skip;  // modules that are not; empty: towers and projectors, {"none"}: no module
 
   bool asked() const { return bits != 0; }
+  std::string describe() const;  // "4 bits, nf4 with nested scales", "as the folder has them"
   QuantFormat format(Dtype compute) const;
   void check() const;  // throws UserError(kUsage)
 };

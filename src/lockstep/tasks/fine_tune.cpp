@@ -148,7 +148,8 @@ void FineTuneRun::check_resumed() {
     (void)check_resume({.checkpoint = folder_.checkpoint,
                         .model = options_.run.model,
                         .order = row_order(),
-                        .rows = train_rows_->fingerprint()});
+                        .rows = train_rows_->fingerprint(),
+                        .codes = options_.run.quant.describe()});
   });
 }
 
@@ -366,6 +367,9 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
   ended.communication = communication_of(job_, options_.run.comm_figures);
   if (announced_ && !ended.communication.empty()) {
     write_json(folder_.dir / "communication.json", communication_json(ended.communication, /*labels=*/true));
+  }
+  if (job_.reports() && options_.create_checkpoint_symlink) {
+    link_checkpoints(folder_.dir, {{"last", outcome.last_checkpoint}, {"best", state.best_model_checkpoint}});
   }
   if (job_.reports()) events_.emit(ended);
   return {.interrupted = outcome.interrupted,

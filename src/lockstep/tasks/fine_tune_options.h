@@ -47,6 +47,7 @@ struct FineTuneOptions {
   std::optional<int64_t> eval_steps;                        // nullopt: train.save_steps
   int64_t save_total_limit = 0;                             // checkpoints kept; 0: all
   bool save_only_model = false;
+  bool create_checkpoint_symlink = false;  // "last" and "best" in output_dir, at the end
   bool tensorboard = true;
 
   int64_t per_device_eval_batch_size = 1, max_new_tokens = 64;

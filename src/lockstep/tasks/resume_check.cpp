@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/model/fingerprint.h"
+#include "lockstep/session/adapter_base.h"
 #include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/checkpoint.h"
 #include "lockstep/zoo/registry.h"
@@ -31,6 +32,12 @@ void check_same_base(const ResumeRequest& request) {
   if (!fs::exists(path)) return;
   const Json args = read_json(path);
   if (!args.is_object() || !args.contains(kBase)) return;
+  const std::string codes = quant_of_adapter(request.checkpoint).describe();
+  if (codes != request.codes) {
+    throw usage_error(fmt::format("{} was trained over matrices of another kind: {} there, {} here",
+                                  request.checkpoint.string(), codes, request.codes),
+                      "give the --quant_bits, and what belongs to it, that the run began with");
+  }
   const std::string now = model_fingerprint(request.model);
   if (args.at(kBase) == now) return;
   throw usage_error(

@@ -17,7 +17,8 @@ namespace lockstep {
 struct ResumeRequest {
   std::filesystem::path checkpoint, model;  // model: as given beside the checkpoint, whose own weights are read
   RowOrder order;
-  std::string rows;  // fingerprint of the training rows
+  std::string rows;        // fingerprint of the training rows
+  std::string codes = {};  // of adapters: as which codes their base is kept, in words
 };
 
 /// Reads trainer_state.json and both folders' config.json. Throws UserError(kUsage) for another model, seed or order and

@@ -157,4 +157,19 @@ std::string resume_command(const std::vector<std::string>& args, const std::stri
   return shell_command(words);
 }
 
+void link_checkpoints(const fs::path& dir, const std::map<std::string, fs::path>& links) {
+  for (const auto& [name, checkpoint] : links) {
+    const fs::path link = dir / name, made = dir / (name + ".tmp");
+    if (checkpoint.empty() || !fs::is_directory(checkpoint)) continue;
+    if (fs::exists(fs::symlink_status(link)) && !fs::is_symlink(link)) {
+      throw usage_error(fmt::format("--create_checkpoint_symlink: {} is there, and is no link", link.string()),
+                        "name another --output_dir, or move it away");
+    }
+    std::error_code ignored;
+    fs::remove(made, ignored);
+    fs::create_directory_symlink(checkpoint.filename(), made);
+    fs::rename(made, link);
+  }
+}
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,5 +32,9 @@ std::string shell_command(const std::vector<std::string>& words);
 
 /// The command line that continues from `checkpoint`.
 std::string resume_command(const std::vector<std::string>& args, const std::string& checkpoint);
+
+/// Links in a run's folder to checkpoints of it, by name; those that there are none of are left out, and a link that stands
+/// there is replaced. Throws UserError(kUsage) where something else has the name.
+void link_checkpoints(const std::filesystem::path& dir, const std::map<std::string, std::filesystem::path>& links);
 
 }  // namespace lockstep
