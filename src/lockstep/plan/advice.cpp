@@ -189,11 +189,10 @@ Axis adapters_axis(const AdviceQuestion& question) {
 class Search {
  public:
   Search(const AdviceQuestion& question, const Predict& predict) : question_(question), predict_(predict) {
-    for (Axis& axis :
-         std::vector<Axis>{stage_axis(question.job), batch_axis(question.job),
-                           recompute_axis(question.job, question.components), offload_optimizer_axis(question),
-                           map_axis(question), offload_params_axis(question), freeze_axis(question),
-                           adapters_axis(question)}) {
+    for (Axis& axis : std::vector<Axis>{
+             stage_axis(question.job), batch_axis(question.job), recompute_axis(question.job, question.components),
+             offload_optimizer_axis(question), map_axis(question), offload_params_axis(question), freeze_axis(question),
+             adapters_axis(question)}) {
       if (!axis.empty()) axes_.push_back(std::move(axis));
     }
   }

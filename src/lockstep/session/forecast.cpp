@@ -54,7 +54,8 @@ std::vector<LighterTraining> lighter_than(const PlanOptions& now, const Model& m
   auto codes = std::make_shared<const Quantisation>(choose_quantisation(model, naming, {.format = nf4}));
   std::vector<std::string> flags{"--quant_method bnb --quant_bits 4"};
   if (!now.adapters) flags.insert(flags.begin(), "--tuner_type lora");
-  out.push_back({flags, now.adapters ? "matrices of 4 bits" : "adapters of rank 8 over matrices of 4 bits", 1.1, adapters, codes});
+  out.push_back({flags, now.adapters ? "matrices of 4 bits" : "adapters of rank 8 over matrices of 4 bits", 1.1,
+                 adapters, codes});
   return out;
 }
 

@@ -145,7 +145,8 @@ void with_float(const Tensor& out, Fn&& fn) {
 /// A map on a device, sent there once: a copy for each matrix would have the host wait each time.
 Tensor map_on(const c10::Device& device, QuantKind kind) {
   static std::mutex mutex;
-  static auto& sent = *new std::map<std::pair<std::string, QuantKind>, Tensor>;  // devices may be gone before statics are
+  static auto& sent =
+      *new std::map<std::pair<std::string, QuantKind>, Tensor>;  // devices may be gone before statics are
   const std::lock_guard lock(mutex);
   Tensor& map = sent[{device.str(), kind}];
   if (!map.defined()) map = (kind == QuantKind::kNone ? nested_quant_map() : quant_map(kind)).to(device);
