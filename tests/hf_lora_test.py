@@ -4,11 +4,9 @@ import json
 import sys
 import warnings
 
-from lora_job import lora_words, make_id_rows, read_tensors
+from lora_job import ADAPTER, lora_words, loss_of, make_id_rows, read_tensors
 from small_job import make_model, make_rows
 from story import Story, main
-
-ADAPTER = "adapter_model.safetensors"
 
 
 def setUpModule():
@@ -48,18 +46,9 @@ class Opened(Story):
         return model.eval()
 
     def losses_agree(self, model, adapter, rows):
-        import torch
-        total, count = 0.0, 0
-        for line in rows.read_text().splitlines():
-            row = json.loads(line)
-            with torch.no_grad():
-                logits = model(input_ids=torch.tensor([row["input_ids"]])).logits[0, :-1]
-            labels = torch.tensor(row["labels"][1:])
-            total += torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum").item()
-            count += int((labels != -100).sum())
         done = self.lockstep("eval", "--adapters", adapter, "--dataset", rows, "--predict_with_generate", "false", "--torch_dtype", "float32", "--json",
                              expect=0)
-        self.assertAlmostEqual(json.loads(done.stdout)["loss"], total / count, delta=2e-4)
+        self.assertAlmostEqual(json.loads(done.stdout)["loss"], loss_of(model, rows), delta=2e-4)
 
     def check(self, family, auto, kinds):
         model = make_model(self.folder, family=family)

@@ -6,7 +6,7 @@ import shutil
 import sys
 
 from hf_oracles_test import SEED, generate
-from lora_job import lora_words, make_id_rows, read_tensors
+from lora_job import lora_words, loss_of, make_id_rows, read_tensors
 from small_job import make_model
 from story import ROOT, Story, main
 
@@ -67,20 +67,6 @@ def by_transformers(name, model, folder, config):
 def floats(entry):
     import numpy
     return numpy.frombuffer(entry[2], {"F32": numpy.float32, "U8": numpy.uint8}[entry[0]])
-
-
-def loss_of(model, rows):
-    """Of all tokens that count, each alike."""
-    import torch
-    total, count = 0.0, 0
-    for line in rows.read_text().splitlines():
-        row = json.loads(line)
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([row["input_ids"]])).logits[0, :-1]
-        labels = torch.tensor(row["labels"][1:])
-        total += torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum").item()
-        count += int((labels != -100).sum())
-    return total / count
 
 
 class Quantised(Story):

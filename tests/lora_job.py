@@ -2,7 +2,9 @@
 import json
 import struct
 
-from small_job import sft_words
+from small_job import losses, sft_words
+
+ADAPTER = "adapter_model.safetensors"
 
 
 def lora_words(model, rows, output, steps=4, **flags):
@@ -52,3 +54,36 @@ def make_id_rows(path, count=24, vocab=200):
                 ids.append(5 + (state >> 8) % (vocab - 5))
             out.write(json.dumps({"input_ids": ids, "labels": [-100, -100] + ids[2:]}) + "\n")
     return path
+
+
+def loss_of(model, rows):
+    """Of all tokens that count, each alike."""
+    import torch
+    total, count = 0.0, 0
+    for line in rows.read_text().splitlines():
+        row = json.loads(line)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([row["input_ids"]])).logits[0, :-1]
+        labels = torch.tensor(row["labels"][1:])
+        total += torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum").item()
+        count += int((labels != -100).sum())
+    return total / count
+
+
+def check_ranks_and_stages(story, model, rows, **flags):
+    """zero0, 2 and 3 write the same bytes in a world of 1, 2 or 3 ranks, and all worlds the same numbers. Returns the adapter of one process."""
+    found = {}
+    for ranks in (1, 2, 3):
+        for stage in ("zero0", "zero2", "zero3"):
+            out = story.folder / f"{ranks}{stage}"
+            story.lockstep(*lora_words(model, rows, out, nproc=ranks, deepspeed=stage, per_device_train_batch_size=6 // ranks, **flags), expect=0)
+            found[ranks, stage] = ((out / "checkpoint-4" / ADAPTER).read_bytes(), losses(out))
+        story.assertEqual(found[ranks, "zero0"], found[ranks, "zero3"], f"{ranks} ranks")
+        story.assertEqual(found[ranks, "zero2"], found[ranks, "zero3"], f"{ranks} ranks")
+    alone = read_tensors(story.folder / "1zero0" / "checkpoint-4" / ADAPTER)
+    for ranks in (2, 3):
+        for step, loss in found[ranks, "zero3"][1].items():
+            story.assertAlmostEqual(loss, found[1, "zero0"][1][step], delta=1e-5, msg=f"{ranks} ranks, step {step}")
+        together = read_tensors(story.folder / f"{ranks}zero3" / "checkpoint-4" / ADAPTER)
+        story.assertLess(largest_difference(together, alone), 2e-4, f"{ranks} ranks")
+    return alone

@@ -39,8 +39,11 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
     throw usage_error("--model and --output_dir are required where codes are exported",
                       "lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir OUT");
   }
-  QuantiseOptions options{
-      .model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")};
+  QuantiseOptions options{.model = given.model,
+                          .vision_tower = given.vision_tower,
+                          .output = given.output,
+                          .quant = quant,
+                          .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
   const QuantisedModel made = quantise_model(options);
   std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,

@@ -66,6 +66,8 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       "  lockstep infer --model my-model --prompt 'What is this?' --image a.png  one answer\n"
       "  lockstep infer --model my-model --val_dataset rows.jsonl --result_path answers.jsonl --nproc 2");
   add_run_flags(app, f.run);
+  app.add_option("--merge_lora", f.given.run.merge_adapter, "put the adapter into the weights while they are loaded")
+      ->group("Model");
   app.add_option("--val_dataset,--input,--dataset", f.given.input, "rows to answer, JSONL or JSON")->group("Prompts");
   app.add_option("--result_path,--output", f.given.output, "answers, JSONL, in the order of the rows")
       ->group("Prompts");
@@ -103,6 +105,7 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
 AnswerFileOptions InferFlags::options(const Env& env) const {
   AnswerFileOptions out = given;
   out.run = run.options(env);
+  out.run.merge_adapter = given.run.merge_adapter;
   out.rows = rows.options(env);
   out.sampling.seed = out.rows.seed;
   if (!speech) return out;

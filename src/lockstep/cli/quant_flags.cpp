@@ -38,6 +38,11 @@ QuantOptions QuantFlags::options(const std::string& compute) const {
                     compute.empty() ? "and --torch_dtype is not given" : "and --torch_dtype says " + compute),
         "--torch_dtype " + compute_dtype);
   }
+  if (!storage.empty() && storage != "uint8") {
+    throw usage_error(
+        fmt::format("--bnb_4bit_quant_storage {}: codes are kept, gathered and written as bytes, uint8", storage),
+        "leave it out: it changes no number");
+  }
   given.check();
   return given;
 }

@@ -68,8 +68,9 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--model,--model_id_or_path", flags.given.model,
                  "checkpoint folder (with --adapters: of their base; default: what they say)")
       ->group("Model");
-  app.add_option("--adapters", flags.given.adapters,
-                 "folder of an adapter over it, as peft, ms-swift or lockstep wrote it")
+  app.add_option(
+         "--adapters", flags.adapters,
+         "folder of an adapter over it, as peft, ms-swift or lockstep wrote it; infer takes several as NAME=DIR")
       ->group("Model");
   app.add_option(
          "--vision_tower", flags.given.vision_tower,
@@ -195,18 +196,14 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
 
 RunOptions RunFlags::options(const Env& env) const {
   RunOptions out = given;
+  for (const auto& text : adapters) out.adapters.push_back(NamedAdapter::from_flag(text));
   if (model_is_needed && out.model.empty() && out.adapters.empty()) {
     throw usage_error("--model is required",
                       "--model DIR: a checkpoint folder; or --adapters DIR, which names its base");
   }
-  if (out.model.empty() && !out.adapters.empty()) {
-    const AdapterBase base = base_of_adapter(out.adapters.front());
-    out.model = base.model;
-    out.dtype = base.dtype;
-  }
   if (!torch_dtype.empty()) out.dtype = dtype_from_flag(torch_dtype);
   out.quant = quant.options(torch_dtype);
-  if (!out.quant.asked() && !out.adapters.empty()) out.quant = quant_of_adapter(out.adapters.front());
+  take_from_adapters(out);
   const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);

@@ -21,7 +21,7 @@ struct RunFlags {
   std::string torch_dtype, deepspeed, transport = "auto", patience = "600", guard = "default", comm_figures = "kind";
   std::string memory_limit, device_log;
   double soft_patience = 3;
-  std::vector<std::string> no_build;
+  std::vector<std::string> adapters, no_build;
   std::vector<std::string> offload;  // "optimizer", "params", "none"
   bool model_is_needed = true;       // doctor looks at a machine without one
 

@@ -65,6 +65,9 @@ class RowReader {
       if (value->is_structured()) throw field_error(where_, name, "text", *value);
       sample_.group = value->is_string() ? value->get<std::string>() : value->dump();
     }
+    if (const Json* adapter = find_value(row_, "adapter")) {
+      sample_.adapter = adapter->is_string() ? adapter->get<std::string>() : adapter->dump();
+    }
     if (const Json* id = find_value(row_, "id")) {
       if (id->is_structured()) throw field_error(where_, "id", "text or a number", *id);
       sample_.id = id->is_string() ? id->get<std::string>() : id->dump();

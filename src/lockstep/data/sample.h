@@ -53,10 +53,14 @@ struct Sample {
   std::vector<std::string> references;     // accepted answers where the row's answer is a list; else empty
   std::string metadata;                    // the row's "metadata" as JSON text, whatever it is; empty: the row has none
   std::string group;                       // "group"/"channel" of the row, for figures by kind; may be empty
+  std::string adapter;                     // the row's "adapter": which of several it is answered with; empty: not said
   std::string id;                          // the row's own "id" as text; empty: it has none
   std::string where;                       // "train.jsonl:17": named in every error about this row
   int64_t row = 0;                         // index in the data set, over all its files
 };
+
+/// As a row's adapter: the model alone. As peft calls it.
+inline constexpr const char* kBaseAlone = "__base__";
 
 size_t media_count(const Sample& sample, Modality kind);
 /// "2 images and 1 audio", of some kinds; "" where there are none.

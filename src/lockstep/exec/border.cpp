@@ -51,6 +51,12 @@ void Border::arrive(const Step& step, Flow& flow) const {
   }
 }
 
+void Border::arrive(const Step& step, AdapterRows& rows) const {
+  const std::string& block = model_.blocks[static_cast<size_t>(step.block)]->name();
+  for (auto& one : rows.rows)
+    one = move(one, step.device, {.slot = "adapter_rows", .block = block, .from = {}, .to = {}});
+}
+
 Tensor Border::return_to(const Step& step, const std::string& slot, const Tensor& gradient) const {
   const std::string& block = model_.blocks[static_cast<size_t>(step.block)]->name();
   return move(gradient, step.device, {.slot = slot, .block = block, .from = {}, .to = {}, .gradient = true});

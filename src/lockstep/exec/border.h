@@ -37,6 +37,8 @@ class Border {
 
   /// Moves the slots that the plan lets arrive at this step; the flow holds the copies from then on.
   void arrive(const Step& step, Flow& flow) const;
+  /// The same of what says which adapter rows take.
+  void arrive(const Step& step, AdapterRows& rows) const;
   /// A gradient on its way back to the step that made `slot`.
   Tensor return_to(const Step& step, const std::string& slot, const Tensor& gradient) const;
 

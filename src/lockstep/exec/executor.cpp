@@ -121,6 +121,7 @@ void Executor::forward(std::span<SubBatch> parts, Modalities anywhere, Extent ex
     for (auto& part : parts) {  // none: others run it, we only lend our shards
       if (!part.modalities.meets(step.runs_on)) continue;
       border_.arrive(step, part.flow);
+      if (part.context.adapter_rows) border_.arrive(step, *part.context.adapter_rows);
       Flow made = run(step, lease, part.flow.pick(block.reads()), part.context, /*record=*/false);
       drop_unread(part.flow, step);
       part.flow.put(std::move(made));

@@ -121,7 +121,10 @@ class Rehearsal {
       TrainInput input = input_of({std::move(prompt)});
       anywhere |= input.here;
       parts.push_back({.flow = std::move(input.flow),
-                       .context = {.logits = LogitsWanted::kLast, .cache = &cache, .slot = slot},
+                       .context = {.logits = LogitsWanted::kLast,
+                                   .cache = &cache,
+                                   .adapter_rows = input.context.adapter_rows,
+                                   .slot = slot},
                        .modalities = input.here});
     }
     executor_.forward(parts, anywhere);
@@ -158,6 +161,7 @@ class Rehearsal {
       const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
       input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));
     }
+    if (!plan_.options.further_adapters.empty()) input.context.adapter_rows = AdapterRows{.adapters = {0}, .rows = {}};
     if (plan_.drops()) input.context.dropout_keys.assign(rows.size(), 0);
     input.here = input.anywhere = batch.modalities;
     return input;

@@ -1,9 +1,11 @@
 #include "lockstep/infer/decode_slots.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/make.h"
@@ -31,7 +33,10 @@ DecodeSlots::DecodeSlots(const ModelDims& dims, const GenerateOptions& options)
 void DecodeSlots::admit(Prompt prompt) {
   const auto free = std::find(slots_.begin(), slots_.end(), std::nullopt);
   check(free != slots_.end(), "a free slot for a prompt");
-  Row row{.result = {.row = prompt.row, .tokens = {}}, .prompt = std::move(prompt.features), .seen = {}};
+  Row row{.result = {.row = prompt.row, .tokens = {}},
+          .prompt = std::move(prompt.features),
+          .seen = {},
+          .adapter = prompt.adapter};
   row.seen = row.prompt.input_ids;
   cache_.open(free - slots_.begin(),
               static_cast<int64_t>(row.seen.size()) + std::min(options_.max_new_tokens, kRoomAtFirst));
@@ -54,9 +59,14 @@ std::vector<SubBatch> DecodeSlots::parts() {
 SubBatch DecodeSlots::prompt_part(int64_t slot, Row& row) {
   Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
   row.next_position = batch.next_positions.at(0);
-  return {.flow = std::move(batch.flow),
-          .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
-          .modalities = batch.modalities};
+  SubBatch part{.flow = std::move(batch.flow),
+                .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
+                .modalities = batch.modalities};
+  if (options_.rows_choose) {
+    part.context.adapter_rows.emplace();
+    if (row.adapter) part.context.adapter_rows->adapters.push_back(*row.adapter);
+  }
+  return part;
 }
 
 SubBatch DecodeSlots::token_part() {
@@ -67,8 +77,29 @@ SubBatch DecodeSlots::token_part() {
     positions.push_back(goes_on ? row->next_position - 1 : 0);
   }
   const auto rows = static_cast<int64_t>(slots_.size());
-  return {.flow = {{"input_ids", from_values(ids, {rows, 1})}, {"positions", from_values(positions, {rows, 1})}},
-          .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = kEverySlot}};
+  return {
+      .flow = {{"input_ids", from_values(ids, {rows, 1})}, {"positions", from_values(positions, {rows, 1})}},
+      .context = {
+          .logits = LogitsWanted::kLast, .cache = &cache_, .adapter_rows = adapters_of_slots(), .slot = kEverySlot}};
+}
+
+/// Of those that go on; where all of them take the same, free slots do as well.
+std::optional<AdapterRows> DecodeSlots::adapters_of_slots() const {
+  if (!options_.rows_choose) return std::nullopt;
+  std::map<std::optional<size_t>, std::vector<int64_t>> slots;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    const auto& row = slots_[slot];
+    if (row && row->started) slots[row->adapter].push_back(static_cast<int64_t>(slot));
+  }
+  AdapterRows out;
+  for (const auto& [adapter, own] : slots) {
+    if (!adapter) continue;
+    out.adapters.push_back(*adapter);
+    if (slots.size() == 1) break;
+    out.rows.push_back(at::zeros({static_cast<int64_t>(slots_.size())}, at::kBool));
+    for (const int64_t slot : own) out.rows.back().select(0, slot).fill_(true);
+  }
+  return out;
 }
 
 std::vector<Generated> DecodeSlots::take(std::span<const SubBatch> parts) {

@@ -25,6 +25,7 @@ struct GenerateOptions {
   std::vector<int32_t> stop_tokens;
   SamplingOptions sampling;
   CollateOptions collate;
+  bool rows_choose = false;  // each its adapter, of several
   /// Called on the rank that generates, as soon as a token is known (stop tokens are not shown).
   std::function<void(int64_t row, int32_t token)> on_token;
 };
@@ -39,6 +40,7 @@ struct Generated {
 struct Prompt {
   int64_t row = 0;
   Features features;
+  std::optional<size_t> adapter = {};  // of several; nullopt: none
 };
 
 class DecodeSlots {
@@ -59,11 +61,13 @@ class DecodeSlots {
     Generated result;
     Features prompt;            // until its pass
     std::vector<int32_t> seen;  // prompt and answer
+    std::optional<size_t> adapter = {};
     int64_t next_position = 0;  // of the next token; media may take fewer places than tokens
     bool started = false;
   };
   SubBatch prompt_part(int64_t slot, Row& row);
   SubBatch token_part();
+  std::optional<AdapterRows> adapters_of_slots() const;
   bool accept(Row& row, std::span<float> logits) const;
 
   const ModelDims& dims_;

@@ -1,10 +1,14 @@
 // R rows of an input, O outputs of a matrix, V rows of a table, D its columns.
 #include "lockstep/model/adapter.h"
 
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/where.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
@@ -78,11 +82,11 @@ Tensor growth(const Tensors& of, const Tensor& w_OI, const Tensor& a) {
   return over_outputs(of.adapted, of.magnitude.div(norms), w_OI.size(0), 1.0, /*scaled=*/false);
 }
 
+/// x W^T, with its bias or without.
+using Product = std::function<Tensor(const Tensor& x, bool with_bias)>;
+
 Tensor adapted_linear(const Tensors& of, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& bias,
-                      const Applied& applied, const Context* context) {
-  const auto base = [&](const Tensor& in, bool with_bias) {
-    return bias && with_bias ? fn::linear(in, w_OI, *bias) : fn::linear(in, w_OI);
-  };
+                      const Applied& applied, const Context* context, const Product& base) {
   const Tensor a = as_matrix(of.a, applied), given = dropped(of.adapted, x, context);
   if (!of.magnitude.defined()) {
     Tensor y = fn::add_low_rank(base(x, true), given, a, of.b, of.adapted.parts);
@@ -97,6 +101,14 @@ Tensor adapted_linear(const Tensors& of, const Tensor& x, const Tensor& w_OI, co
   const Tensor seen = base(given, false);
   const Tensor both = fn::add_low_rank(seen.clone(), given, a, of.b, of.adapted.parts);
   return base(x, true).add(both.mul(g)).sub(seen);
+}
+
+/// Of `other` the rows that are chosen, of `y` the others: [N, ...].
+Tensor with_rows(const Tensor& y, const Tensor& other, const Tensor& rows_N) {
+  check(rows_N.size(0) == y.size(0), "rows that choose an adapter are those of the batch");
+  std::vector<int64_t> shape(static_cast<size_t>(y.dim()), 1);
+  shape[0] = y.size(0);
+  return at::where(rows_N.view(shape), other, y);
 }
 
 /// A [r,V], B [D,r]: rows of A's columns, times B.
@@ -121,9 +133,32 @@ std::string bias_of(std::string_view module) {
 
 }  // namespace
 
+/// An adapter of a parameter, and the rows that are computed with it; undefined: all.
+struct Params::Use {
+  const AdaptedParam* adapted;
+  Tensor rows;
+};
+
 size_t Params::index_of(std::string_view local) const {
   const Tensor& found = (*this)[local];
   return static_cast<size_t>(&found - tensors_.data());
+}
+
+std::vector<Params::Use> Params::uses_of(size_t param) const {
+  std::vector<Use> uses;
+  for (const auto& one : adapted_ == nullptr ? std::span<const AdaptedParam>() : std::span(adapted_->params)) {
+    if (one.param != param) continue;
+    if (context_ == nullptr || !context_->adapter_rows) {
+      uses.push_back({&one, {}});
+      continue;
+    }
+    const auto& [adapters, rows] = *context_->adapter_rows;
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      if (adapters[i] == one.adapter) uses.push_back({&one, rows.empty() ? Tensor() : rows[i]});
+    }
+  }
+  check(uses.size() < 2 || uses[0].rows.defined(), "rows choose among several adapters");
+  return uses;
 }
 
 Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& applied) const {
@@ -132,24 +167,47 @@ Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& a
   const Tensor* own = applied.bias != nullptr ? applied.bias : find(bias_of(module));
   const std::optional<Tensor> bias = own == nullptr ? std::nullopt : std::make_optional(*own);
   const Tensor w_OI = applied.flat != nullptr ? applied.flat(w) : w.flatten(1);
-  const AdaptedParam* adapted = adapted_ == nullptr ? nullptr : adapted_->find(index);
-  if (adapted != nullptr) return adapted_linear(tensors_of(*adapted, tensors_), x, w_OI, bias, applied, context_);
-  return bias ? fn::linear(x, w_OI, *bias) : fn::linear(x, w_OI);
+  const Product base = [&](const Tensor& in, bool with_bias) {
+    return bias && with_bias ? fn::linear(in, w_OI, *bias) : fn::linear(in, w_OI);
+  };
+  const auto adapted = [&](const Use& use, const Product& product) {
+    return adapted_linear(tensors_of(*use.adapted, tensors_), x, w_OI, bias, applied, context_, product);
+  };
+  const std::vector<Use> uses = uses_of(index);
+  if (uses.empty()) return base(x, true);
+  if (!uses[0].rows.defined()) return adapted(uses[0], base);
+  // Every adapter computes all rows, of which its own are taken: what a row gets does not depend on its neighbours'.
+  const Tensor plain = base(x, true);
+  Tensor y = plain, bare;
+  const Product shared = [&](const Tensor& in, bool with_bias) {
+    if (with_bias || !bias) return plain.clone();
+    if (!bare.defined()) bare = base(in, false);
+    return bare.clone();
+  };
+  for (const auto& use : uses) y = with_rows(y, adapted(use, shared), use.rows);
+  return y;
 }
 
 Tensor Params::rows(std::string_view module, const Tensor& ids) const {
   const size_t index = index_of(weight_of(module));
-  const AdaptedParam* adapted = adapted_ == nullptr ? nullptr : adapted_->find(index);
-  if (adapted != nullptr) return adapted_rows(tensors_of(*adapted, tensors_), ids, tensors_[index]);
-  return fn::embedding(ids, tensors_[index]);
+  const std::vector<Use> uses = uses_of(index);
+  const auto adapted = [&](const Use& use) {
+    return adapted_rows(tensors_of(*use.adapted, tensors_), ids, tensors_[index]);
+  };
+  if (!uses.empty() && !uses[0].rows.defined()) return adapted(uses[0]);
+  Tensor y = fn::embedding(ids, tensors_[index]);
+  for (const auto& use : uses) y = with_rows(y, adapted(use), use.rows);
+  return y;
 }
 
 std::pair<Tensor, Tensor> Params::cross_entropy(std::string_view module, const Tensor& x_RD, const Tensor& targets_R,
                                                 double weight, int64_t chunk) const {
   const size_t index = index_of(weight_of(module));
   const Tensor& w_VD = tensors_[index];
-  const AdaptedParam* adapted = adapted_ == nullptr ? nullptr : adapted_->find(index);
-  if (adapted == nullptr) return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk);
+  const std::vector<Use> uses = uses_of(index);
+  if (uses.empty()) return fn::chunked_cross_entropy(x_RD, w_VD, targets_R, weight, chunk);
+  check(!uses[0].rows.defined(), "a loss is computed with one adapter");
+  const AdaptedParam* const adapted = uses[0].adapted;
   const Tensors of = tensors_of(*adapted, tensors_);
   check(!of.magnitude.defined() && !of.bias.defined(), "a head is adapted by LoRA alone");
   const auto& part = adapted->parts.at(0);

@@ -18,6 +18,7 @@ namespace lockstep {
 /// Tensors are named by their place among those that a step is given, the block's own in front.
 struct AdaptedParam {
   size_t param = 0;                    // of the block: a matrix or a table
+  size_t adapter = 0;                  // whose, where rows choose among several
   std::vector<fn::LowRankPart> parts;  // in rising rows; of a table: one over all columns
   size_t a = 0, b = 0;                 // A of all parts behind one another [R, in]; B of all, flat
   std::optional<size_t> magnitude;     // DoRA: m of all parts, flat
@@ -28,13 +29,6 @@ struct AdaptedParam {
 
 struct AdaptedBlock {
   std::vector<AdaptedParam> params;
-
-  const AdaptedParam* find(size_t param) const {
-    for (const auto& one : params) {
-      if (one.param == param) return &one;
-    }
-    return nullptr;
-  }
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,12 @@ std::string_view component_name(Component component);  // "llm", "vision", "proj
 
 enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
 
+/// Which of several adapters the rows of a batch are computed with.
+struct AdapterRows {
+  std::vector<size_t> adapters;  // that are taken at all
+  std::vector<Tensor> rows;      // of each: [rows of the batch] bool; empty: there is one at most, and all take it
+};
+
 /// What forward may know beyond its inputs. One a micro-batch.
 struct Context {
   bool training = false;            // labels are there, the head writes "loss"
@@ -40,10 +47,11 @@ struct Context {
   double speech_loss_weight = 1.0;  // the same of a talker's: loss scale * its share / codes of the whole step
   int64_t loss_chunk = 512;         // rows of logits that exist at once
   LogitsWanted logits = LogitsWanted::kNone;
-  KvCache* cache = nullptr;            // generation only: keys and values of earlier tokens
-  KvCache* speech_cache = nullptr;     // the same of a talker's codes
-  std::vector<uint64_t> dropout_keys;  // of adapters: one a row of the batch; empty: nothing is dropped
-  int64_t slot = -1;                   // of the cache: the row whose prompt this is; -1: one token for every slot
+  KvCache* cache = nullptr;                 // generation only: keys and values of earlier tokens
+  KvCache* speech_cache = nullptr;          // the same of a talker's codes
+  std::vector<uint64_t> dropout_keys;       // of adapters: one a row of the batch; empty: nothing is dropped
+  std::optional<AdapterRows> adapter_rows;  // rows choose among several; nullopt: all take what there is
+  int64_t slot = -1;                        // of the cache: the row whose prompt this is; -1: one token for every slot
   std::function<void(const std::string& name, const Tensor& value)>
       tap;  // sees named intermediates; empty: nobody looks
 };
@@ -74,6 +82,8 @@ class Params {
 
  private:
   size_t index_of(std::string_view local) const;
+  struct Use;
+  std::vector<Use> uses_of(size_t param) const;
 
   std::span<const ParamSpec> specs_;
   std::span<const Tensor> tensors_;

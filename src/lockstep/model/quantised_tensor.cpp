@@ -121,15 +121,14 @@ class Finder {
     throw error(name, "a dtype of float32, bfloat16 or float16", "\"" + word + "\"");
   }
 
-  void expect_map(const std::string& name, const Tensor& expected) const {
+  void expect_map(const std::string& name, const std::vector<float>& expected) const {
     const TensorSpec* spec = raw_.find(name);
-    const int64_t count = expected.numel();
-    if (spec == nullptr || spec->dtype != Dtype::kF32 || numel_of(spec->shape) != count) {
-      throw error(name, fmt::format("f32[{}]", count), spec == nullptr ? "no such tensor" : spec->describe());
+    if (spec == nullptr || spec->dtype != Dtype::kF32 || numel_of(spec->shape) != std::ssize(expected)) {
+      throw error(name, fmt::format("f32[{}]", expected.size()), spec == nullptr ? "no such tensor" : spec->describe());
     }
-    const Tensor found = empty({count}, Dtype::kF32);
-    raw_.read(name, 0, {static_cast<uint8_t*>(found.data_ptr()), static_cast<size_t>(count) * 4});
-    if (!expected.equal(found)) throw error(name, "the values that bitsandbytes has", "others");
+    std::vector<float> found(expected.size());
+    raw_.read(name, 0, {reinterpret_cast<uint8_t*>(found.data()), found.size() * 4});
+    if (expected != found) throw error(name, "the values that bitsandbytes has", "others");
   }
 
   void expect_sizes(const QuantisedTensor& made) const {
@@ -202,7 +201,7 @@ void read_scales(const QuantisedTensor& tensor, const RawTensors& raw, int64_t f
 
 void read_unpacked(const QuantisedTensor& tensor, const RawTensors& raw, int64_t begin, const Tensor& out) {
   const QuantLayout layout = QuantLayout::of(tensor.format, tensor.spec.shape);
-  const int64_t each = layout.per_scale(), end = begin + out.numel();
+  const int64_t each = layout.per_scale, end = begin + out.numel();
   const int64_t at_once = each * std::max<int64_t>(1, (int64_t{1} << 18) / each);
   const Tensor flat = out.view({out.numel()});
   const bool direct = dtype_of(out) == Dtype::kF32 || dtype_of(out) == Dtype::kBF16 || dtype_of(out) == Dtype::kF16;
@@ -211,7 +210,7 @@ void read_unpacked(const QuantisedTensor& tensor, const RawTensors& raw, int64_t
   for (int64_t from = begin / each * each; from < end; from += at_once) {  // whole blocks
     const int64_t count = std::min(at_once, layout.numel - from);
     codes.resize(static_cast<size_t>(tensor.format.four_bits() ? (count + 1) / 2 : count));
-    scales.resize(static_cast<size_t>((count + each - 1) / each));
+    scales.resize(static_cast<size_t>(stretches(count, each)));
     raw.read(tensor.spec.name, tensor.format.four_bits() ? from / 2 : from, codes);
     read_scales(tensor, raw, from / each, scales);
     const Tensor values = empty({count}, direct ? dtype_of(out) : Dtype::kF32);

@@ -7,6 +7,8 @@
 #include <random>
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -37,13 +39,13 @@ class QuantisedTensorTest : public testing::Test {
   }
 
   /// What a folder has of one matrix, and its bytes as they are laid.
-  Tensors parts(const QuantFormat& format, std::vector<uint8_t>& bytes) const {
-    const QuantLayout layout = QuantLayout::of(format, kShape);
+  Tensors parts(const QuantFormat& format, std::vector<uint8_t>& bytes, const Shape& shape = kShape) const {
+    const QuantLayout layout = QuantLayout::of(format, shape);
     bytes.resize(static_cast<size_t>(layout.bytes));
     Tensor values = empty({layout.numel}, Dtype::kF32);
     fill_normal(values, 0.02, 3, "w");
     quantise(
-        format, kShape,
+        format, shape,
         [&](int64_t begin, std::span<float> out) {
           std::copy_n(values.data_ptr<float>() + begin, out.size(), out.begin());
         },
@@ -52,18 +54,19 @@ class QuantisedTensorTest : public testing::Test {
       return view_memory(bytes.data() + at, {count}, dtype).clone();
     };
     if (format.kind == QuantKind::kInt8) {
-      return {{"a.weight", part(0, layout.code_bytes, Dtype::kI8).view(kShape)},
+      return {{"a.weight", part(0, layout.code_bytes, Dtype::kI8).view(shape)},
               {"a.SCB", part(layout.scales_at, layout.num_scales, Dtype::kF32)},
               {"a.weight_format", zeros({}, Dtype::kU8)}};
     }
-    std::string state = R"({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [48, 40]})";
+    std::string state = fmt::format(R"({{"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [{}]}})",
+                                    fmt::join(shape, ", "));
     Tensors out{
         {"a.weight", part(0, layout.code_bytes, Dtype::kU8).view({-1, 1})},
         {"a.weight.absmax", part(layout.scales_at, layout.num_scales, format.nested ? Dtype::kU8 : Dtype::kF32)},
-        {"a.weight.quant_map", quant_map(format.kind)}};
+        {"a.weight.quant_map", from_values(quant_map(format.kind), {16})}};
     if (format.nested) {
       out["a.weight.nested_absmax"] = part(layout.nested_at, layout.num_nested, Dtype::kF32);
-      out["a.weight.nested_quant_map"] = nested_quant_map();
+      out["a.weight.nested_quant_map"] = from_values(nested_quant_map(), {256});
       const float offset = *reinterpret_cast<const float*>(bytes.data() + layout.nested_at + layout.num_nested * 4);
       state.insert(state.size() - 1, R"(, "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": )" +
                                          std::to_string(static_cast<double>(offset)));
@@ -101,6 +104,22 @@ TEST_F(QuantisedTensorTest, IsOneTensorOfTheDtypeThatItHad) {
       std::vector<uint8_t> part(std::min<size_t>(100, bytes.size() - begin));
       weights.read_quantised("a.weight", static_cast<int64_t>(begin), part);
       EXPECT_TRUE(std::equal(part.begin(), part.end(), bytes.begin() + static_cast<std::ptrdiff_t>(begin))) << begin;
+    }
+  }
+}
+
+TEST_F(QuantisedTensorTest, ASmallMatrixMayEndWithinABlock) {
+  for (const Shape& shape : {Shape{8, 20}, Shape{1, 65}, Shape{3, 50}, Shape{5, 13}}) {
+    for (const QuantFormat& format : formats()) {
+      std::vector<uint8_t> bytes;
+      const Weights weights = written(parts(format, bytes, shape));
+      const Tensor whole = empty({numel_of(shape)}, Dtype::kF32), read = empty({numel_of(shape)}, Dtype::kF32);
+      unpack(format, shape, view_memory(bytes.data(), {static_cast<int64_t>(bytes.size())}, Dtype::kU8), whole);
+      weights.read_flat("a.weight", 0, read);
+      EXPECT_TRUE(read.equal(whole)) << quant_kind_name(format.kind) << " " << shape[0] << " x " << shape[1];
+      const Tensor last = empty({numel_of(shape) - 7}, Dtype::kF32);
+      weights.read_flat("a.weight", 7, last);
+      EXPECT_TRUE(last.equal(whole.narrow(0, 7, last.numel()))) << quant_kind_name(format.kind);
     }
   }
 }

@@ -316,12 +316,15 @@ std::vector<ParamSpec> AdapterLayout::params_of(const Model& model, size_t block
     if (config.dora) specs.push_back(std::move(parts.magnitude));
     if (config.lora_bias) specs.push_back(std::move(parts.bias));
   }
+  for (auto& spec : specs) {
+    for (auto& source : spec.sources) source.key += suffix();
+  }
   return specs;
 }
 
-AdaptedBlock AdapterLayout::use_of(const Model& model, size_t block) const {
+AdaptedBlock AdapterLayout::use_of(const Model& model, size_t block, size_t first) const {
   AdaptedBlock use;
-  size_t next = model.blocks[block]->params().size();
+  size_t next = first;
   for (const auto& [param, adapted_here] : by_param(*this, block)) {
     AdaptedParam adapted{.param = param, .a = next, .b = next + 1, .dropout = config.dropout};
     next += 2;

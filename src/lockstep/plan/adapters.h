@@ -40,6 +40,7 @@ struct AdaptedModule {
 };
 
 struct AdapterLayout {
+  std::string name = {};  // among several: its tensors' keys end in it
   LoraConfig config;
   Dialect naming;                      // of its files
   std::vector<AdaptedModule> modules;  // in the order of blocks
@@ -51,10 +52,13 @@ struct AdapterLayout {
 
   /// Tensors of a block's adapter, in the order of its unit, and how they are used; none: nothing of it is adapted.
   std::vector<ParamSpec> params_of(const Model& model, size_t block) const;
-  AdaptedBlock use_of(const Model& model, size_t block) const;
+  /// `first`: where the first of these stands among the tensors of the block's step.
+  AdaptedBlock use_of(const Model& model, size_t block, size_t first) const;
   /// Where a tensor of the adapter, or one that is trained whole, stands in adapter_model.safetensors.
   StoredPart in_file(const ParamSource& source) const;
   bool adapts(const std::string& module) const;
+  /// What the keys of its tensors end in.
+  std::string suffix() const { return name.empty() ? "" : "@" + name; }
 };
 
 /// What people and ms-swift say beyond peft's own words.

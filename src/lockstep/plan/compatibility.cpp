@@ -66,8 +66,8 @@ void find_unplaced(const Model& model, const Plan& plan, ComponentRow& row) {
     if (block.component() != row.component) continue;
     const auto step = std::ranges::find_if(plan.steps, [&](const Step& s) { return s.block == static_cast<int>(i); });
     const size_t placed = step == plan.steps.end() ? 0 : step->params.size();
-    const AdapterLayout* adapters = plan.options.adapters.get();
-    const size_t wanted = block.params().size() + (adapters == nullptr ? 0 : adapters->params_of(model, i).size());
+    size_t wanted = block.params().size();
+    for (const AdapterLayout* one : plan.options.all_adapters()) wanted += one->params_of(model, i).size();
     if (step == plan.steps.end() || placed != wanted) {
       refuse(row, fmt::format("block {}: expected a place for each of its {} parameters, found {}", block.name(),
                               wanted, placed));

@@ -141,8 +141,10 @@ class Placer {
     }
     add_unit(index, {.name = block.name() + " whole", .dtype = options_.compute, .trainable = true}, std::move(whole));
     const Dtype dtype = options_.training ? Dtype::kF32 : options_.compute;
-    add_unit(index, {.name = block.name() + " adapter", .dtype = dtype, .trainable = true},
-             adapters_->params_of(model_, index));
+    for (const AdapterLayout* layout : options_.all_adapters()) {
+      add_unit(index, {.name = block.name() + " adapter" + layout->suffix(), .dtype = dtype, .trainable = true},
+               layout->params_of(model_, index));
+    }
   }
 
   bool is_quantised(const ParamSpec& spec) const {
@@ -216,11 +218,15 @@ class Placer {
     for (const auto& spec : block.params()) {
       use(step, spec.tied && unties() ? spec.untied_key : spec.sources.at(0).key, block);
     }
-    if (adapters_ != nullptr) {
-      for (const auto& spec : adapters_->params_of(model_, static_cast<size_t>(index))) {
+    const auto layouts = options_.all_adapters();
+    for (size_t k = 0; k < layouts.size(); ++k) {
+      for (auto one : layouts[k]->use_of(model_, static_cast<size_t>(index), step.params.size()).params) {
+        one.adapter = k;
+        step.adapted.params.push_back(std::move(one));
+      }
+      for (const auto& spec : layouts[k]->params_of(model_, static_cast<size_t>(index))) {
         use(step, spec.sources.at(0).key, block);
       }
-      step.adapted = adapters_->use_of(model_, static_cast<size_t>(index));
     }
     plan_.steps.push_back(std::move(step));
   }

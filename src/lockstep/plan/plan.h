@@ -49,10 +49,17 @@ struct PlanOptions {
   std::set<Component> frozen;
   std::vector<std::string> freeze_prefixes;       // freeze_parameters: whole blocks whose keys all begin so
   std::shared_ptr<const AdapterLayout> adapters;  // where there are: of the model itself only what they name is trained
+  std::vector<std::shared_ptr<const AdapterLayout>> further_adapters;  // rows choose one of all; nothing is trained
   std::shared_ptr<const Quantisation> quantised;  // where there is: matrices that are kept as codes, and frozen
   Placement placement;
 
   Dtype reduced() const { return reduce.value_or(compute); }  // of the model's own
+  std::vector<const AdapterLayout*> all_adapters() const {
+    std::vector<const AdapterLayout*> all;
+    if (adapters) all.push_back(adapters.get());
+    for (const auto& one : further_adapters) all.push_back(one.get());
+    return all;
+  }
 };
 
 /// A parameter's place in the flat buffer of its unit, in elements.

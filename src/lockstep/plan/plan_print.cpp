@@ -70,7 +70,7 @@ Json adapters_json(const AdaptedBlock& adapted) {
   for (const auto& one : adapted.params) {
     Json parts = Json::array();
     for (const auto& part : one.parts) parts.push_back({part.first, part.count, part.rank, part.scale});
-    list.push_back({{"param", one.param}, {"parts", parts}, {"dropout", one.dropout}});
+    list.push_back({{"param", one.param}, {"adapter", one.adapter}, {"parts", parts}, {"dropout", one.dropout}});
   }
   return list;
 }

@@ -1,5 +1,6 @@
 #include "lockstep/session/adapter_base.h"
 
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -46,6 +47,33 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
                                 tried.empty() ? "no file that names it"
                                               : fmt::format("no model in {}, which its files name", join(tried, ", "))),
                     "--model DIR: the folder of the model that the adapter was trained on");
+}
+
+void take_from_adapters(RunOptions& run) {
+  if (run.adapters.empty()) return;
+  const fs::path& first = run.adapters.front().dir;
+  const auto agree = [&](const fs::path& other, const std::string& one, const std::string& two, const char* flag) {
+    if (one == two) return;
+    throw usage_error(fmt::format("--adapters {} and {}: the first was trained over {}, the other over {}",
+                                  first.string(), other.string(), one, two),
+                      fmt::format("{}: what all of them are to be used with", flag));
+  };
+  const bool asks_base = run.model.empty(), asks_codes = !run.quant.asked();
+  if (asks_base) {
+    const AdapterBase base = base_of_adapter(first);
+    run.model = base.model;
+    if (!run.dtype) run.dtype = base.dtype;
+  }
+  if (asks_codes) run.quant = quant_of_adapter(first);
+  for (const auto& other : std::span(run.adapters).subspan(1)) {
+    if (asks_base) {
+      agree(other.dir, fs::weakly_canonical(run.model).string(),
+            fs::weakly_canonical(base_of_adapter(other.dir).model).string(), "--model DIR");
+    }
+    if (asks_codes) {
+      agree(other.dir, run.quant.describe(), quant_of_adapter(other.dir).describe(), "--quant_bits");
+    }
+  }
 }
 
 QuantOptions quant_of_adapter(const fs::path& adapter) {

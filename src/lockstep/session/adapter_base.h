@@ -20,6 +20,10 @@ struct AdapterBase {
 /// naming what was looked for.
 AdapterBase base_of_adapter(const std::filesystem::path& adapter);
 
+/// Model, dtype and codes of a run, where it does not say them, as its adapters do. Throws UserError(kUsage): nobody says
+/// them, or adapters of different bases.
+void take_from_adapters(RunOptions& run);
+
 /// As which codes its base was kept while it was trained: what args.json says of it.
 QuantOptions quant_of_adapter(const std::filesystem::path& adapter);
 

@@ -1,5 +1,7 @@
 #include "lockstep/session/run_options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -20,6 +22,19 @@ void check_device_map(const std::string& value) {
 
 }  // namespace
 
+NamedAdapter NamedAdapter::from_flag(const std::string& text) {
+  std::error_code failure;
+  const size_t at = text.find('=');
+  if (at == std::string::npos || std::filesystem::exists(text, failure)) return {"", text};
+  const std::string name = text.substr(0, at);
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
+  if (name.empty() || !std::ranges::all_of(name, fits)) {
+    throw usage_error(fmt::format("--adapters {}: expected a name of letters, digits, - _ and . before =", text),
+                      "--adapters NAME=DIR");
+  }
+  return {name, text.substr(at + 1)};
+}
+
 void PlacementOptions::check() const {
   check_device_map(device_map);
   if (!max_memory.empty() && !is_map_word(device_map)) {
@@ -30,6 +45,12 @@ void PlacementOptions::check() const {
     throw usage_error(fmt::format("--memory_limit {}: expected more than 0 bytes", memory_limit),
                       "for example --memory_limit 10GiB, or leave it out");
   }
+}
+
+void RunOptions::require_one_adapter() const {
+  if (adapters.size() < 2) return;
+  throw usage_error(fmt::format("--adapters: expected one, found {}", adapters.size()),
+                    "only lockstep infer --val_dataset takes several, of which each row chooses one");
 }
 
 int64_t RunOptions::data_patience_s() const {

@@ -54,10 +54,21 @@ struct QuantOptions {
   void check() const;  // throws UserError(kUsage)
 };
 
+/// A folder with an adapter, and what rows call it.
+struct NamedAdapter {
+  std::string name;  // empty: it is the only one
+  std::filesystem::path dir;
+
+  /// "DIR", or "NAME=DIR". Throws UserError(kUsage): a name that is none.
+  static NamedAdapter from_flag(const std::string& text);
+};
+
 struct RunOptions {
   std::filesystem::path model;
   std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
-  std::vector<std::filesystem::path> adapters = {};  // over it; one at a time so far
+  std::vector<NamedAdapter> adapters = {};  // over it; several have names, one of which a row chooses
+  bool merge_adapter = false;               // put into the weights while they are loaded: of a run that trains nothing
+  bool rows_choose_adapter = false;         // what runs rows knows how; else several are refused
   ZeroStage zero;              // zero3: alone it costs nothing, among several ranks it needs the least memory
   std::optional<Dtype> dtype;  // of the computation; nullopt: what config.json says
   QuantOptions quant;
@@ -78,6 +89,7 @@ struct RunOptions {
   bool force = false;          // begin even where memory or disk are predicted not to suffice
 
   ModelPlace place() const { return {model, vision_tower}; }
+  void require_one_adapter() const;  // at most; throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +26,7 @@
 #include "lockstep/session/quantising.h"
 #include "lockstep/session/room.h"
 #include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/state/merged_adapter.h"
 #include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
@@ -57,44 +59,95 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
                                      options_.vision_tower.string(), options_.model.string()));
     }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
-    open_adapter();
+    open_adapters();
     processor_ = folder_->processor();
     if (job_.reports()) {
       rendering_ = rendering_of(*processor_);
-      for (const auto& dir : {options_.model, adapter_folder_ ? adapter_folder_->dir() : options_.model}) {
-        require_same_rendering(dir, rendering_, unread_media(folder_->model));
+      require_same_rendering(options_.model, rendering_, unread_media(folder_->model));
+      for (const auto& one : options_.adapters) {
+        require_same_rendering(one.dir, rendering_, unread_media(folder_->model));
       }
     }
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
     choose_codes();
     fingerprint_ = model_fingerprint(options_.model);
     for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);
-    if (adapter_folder_) fingerprint_ += "+" + adapter_folder_->fingerprint();
+    for (const auto& one : opened_) fingerprint_ += "+" + one.layout->name + one.folder->fingerprint();
   });
 }
 
-void Session::open_adapter() {
-  if (options_.adapters.empty()) return;
-  if (options_.adapters.size() > 1) {
-    throw usage_error(fmt::format("--adapters: {} were given; one at a time is built", options_.adapters.size()));
+void Session::open_adapters() {
+  if (!options_.rows_choose_adapter || options_.merge_adapter) options_.require_one_adapter();
+  if (options_.merge_adapter && options_.adapters.empty()) {
+    throw usage_error("--merge_lora true: there is no adapter to merge", "--adapters DIR");
   }
-  adapter_folder_ = std::make_shared<const AdapterFolder>(AdapterFolder::open(options_.adapters.front()));
-  adapter_match_ = adapter_folder_->match(folder_->model, naming());
-  adapters_ = std::make_shared<const AdapterLayout>(adapter_match_->layout);
-  if (adapter_match_->idle.empty()) return;
-  notices_.push_back(
-      fmt::format("--adapters {}: {} tensors are of modules that nothing is computed with ({}, …): carried along",
-                  adapter_folder_->dir().string(), adapter_match_->idle.size(), adapter_match_->idle.front()));
+  for (const auto& given : options_.adapters) {
+    auto folder = std::make_shared<const AdapterFolder>(AdapterFolder::open(given.dir));
+    AdapterMatch match = folder->match(folder_->model, naming());
+    AdapterLayout layout = match.layout;
+    if (options_.adapters.size() > 1) layout.name = given.name;
+    if (!match.idle.empty()) {
+      notices_.push_back(
+          fmt::format("--adapters {}: {} tensors are of modules that nothing is computed with ({}, …): carried along",
+                      given.dir.string(), match.idle.size(), match.idle.front()));
+    }
+    opened_.push_back({std::move(folder), std::move(match), std::make_shared<const AdapterLayout>(std::move(layout))});
+  }
+  if (opened_.empty()) return;
+  if (options_.merge_adapter) return;
+  adapters_ = opened_.front().layout;
+  if (has_several()) check_several();
+}
+
+void Session::check_several() const {
+  std::set<std::string> names;
+  for (const auto& one : opened_) {
+    const auto refuse = [&](const std::string& what, const std::string& hint) {
+      throw usage_error(fmt::format("--adapters {}: {}", one.folder->dir().string(), what), hint);
+    };
+    if (one.layout->name.empty()) {
+      refuse("expected a name, since there are several and rows choose one by it", "--adapters a=DIR b=DIR");
+    }
+    if (!names.insert(one.layout->name).second) {
+      refuse(fmt::format("two of them are called {}", one.layout->name), "--adapters a=DIR b=DIR");
+    }
+    const bool whole = !one.layout->saved.empty();
+    if (!whole && !one.layout->config.changes_base()) continue;
+    refuse(whole
+               ? fmt::format("it holds modules of the model itself ({}), which rows cannot choose",
+                             *one.layout->saved.begin())
+               : fmt::format("it began with parts of the base's matrices ({}), which the others were not trained over",
+                             one.layout->config.init),
+           "use it alone, or merge it: lockstep export --adapters DIR --merge_lora true");
+  }
+}
+
+std::optional<size_t> Session::adapter_of(const Sample& row) const {
+  if (row.adapter.empty()) return opened_.empty() ? std::nullopt : std::make_optional<size_t>(0);
+  if (row.adapter == kBaseAlone) return std::nullopt;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < opened_.size(); ++i) {
+    if (options_.adapters[i].name == row.adapter) return i;
+    if (!options_.adapters[i].name.empty()) names.push_back(options_.adapters[i].name);
+  }
+  throw data_error(fmt::format("{}: field \"adapter\": expected {}, found \"{}\"", row.where,
+                               names.empty() ? "none, as --adapters names none" : join(names, ", "), row.adapter),
+                   fmt::format("--adapters {}=DIR", row.adapter));
 }
 
 void Session::choose_codes() {
   quantised_ = quantisation_for(*folder_, options_.quant, dtype_, weights_.get(), keys_.get());
   if (quantised_) notices_.push_back(quantised_->describe(folder_->model));
-  if (!quantised_ || !adapter_match_ || !adapter_match_->layout.config.changes_base()) return;
+  if (quantised_ && options_.merge_adapter) {
+    throw usage_error(
+        "--merge_lora true: an adapter is put into values, and this model's matrices are codes",
+        "leave --merge_lora out, or merge into the unquantised model: lockstep export --adapters DIR --model DIR");
+  }
+  if (!quantised_ || opened_.empty() || !adapters_->config.changes_base()) return;
   if (weights_->any_quantised()) {
     throw usage_error(
         fmt::format("--adapters {}: it began with parts of the base's matrices ({}), which are codes in {}",
-                    adapter_folder_->dir().string(), adapter_match_->layout.config.init, options_.model.string()),
+                    opened_.front().folder->dir().string(), adapters_->config.init, options_.model.string()),
         "--model with the folder of the unquantised model");
   }
 }
@@ -105,14 +158,15 @@ void Session::adapt(AdapterLayout layout) {
 }
 
 AdapterFiles Session::adapter_files() const {
-  return {.model = folder_->model,
-          .layout = *adapters_,
-          .from = adapter_folder_,
-          .idle = adapter_match_ ? adapter_match_->idle : std::vector<std::string>{}};
+  const OpenedAdapter from = opened_.empty() ? OpenedAdapter{} : opened_.front();
+  return {.model = folder_->model, .layout = *adapters_, .from = from.folder, .idle = from.match.idle};
 }
 
 PlanOptions Session::inference() const {
-  return {.world = job_.world.size, .zero = options_.zero, .compute = dtype_, .training = false, .adapters = adapters_};
+  PlanOptions options{
+      .world = job_.world.size, .zero = options_.zero, .compute = dtype_, .training = false, .adapters = adapters_};
+  for (size_t i = 1; i < opened_.size(); ++i) options.further_adapters.push_back(opened_[i].layout);
+  return options;
 }
 
 bool Session::makes_map() const { return is_map_word(options_.placement.device_map); }
@@ -190,10 +244,28 @@ void Session::load(uint64_t seed) {
     meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_);
 }
 
+void Session::load_merged() {
+  const OpenedAdapter& one = opened_.front();
+  MergedAdapter merged(model(), *weights_, *keys_, *one.folder, one.match);
+  if (merged.untied()) {
+    throw usage_error(fmt::format("--merge_lora: {} changes one of embedding and head, which are one tensor here",
+                                  one.folder->dir().string()),
+                      "lockstep export --adapters DIR --merge_lora true writes a folder in which they are two");
+  }
+  store_->fill(
+      [&](const ParamSource& source, int64_t begin, const Tensor& out) { merged.read_flat(source, begin, out); });
+}
+
 void Session::load_weights(uint64_t seed) {
+  if (options_.merge_adapter) return load_merged();
   if (!adapters_) return store_->load(*weights_, *keys_);
-  AdapterValues values = adapter_match_ ? AdapterValues(model(), *adapters_, adapter_folder_, adapter_match_->where)
-                                        : AdapterValues(model(), *adapters_, seed);
+  const auto of_folder = [&](const OpenedAdapter& one) {
+    return AdapterValues(model(), *one.layout, one.folder, one.match.where);
+  };
+  AdapterValues values = opened_.size() == 1 ? of_folder(opened_.front()) : AdapterValues(model(), *adapters_, seed);
+  if (has_several()) {
+    for (const auto& one : opened_) values.add(one.layout->suffix(), of_folder(one));
+  }
   values.computed_with(quantised_);
   store_->load(*weights_, *keys_, &values);
 }

@@ -29,6 +29,13 @@
 
 namespace lockstep {
 
+/// A folder of RunOptions::adapters, over the session's model.
+struct OpenedAdapter {
+  std::shared_ptr<const AdapterFolder> folder;
+  AdapterMatch match;
+  std::shared_ptr<const AdapterLayout> layout;  // by the name that rows call it
+};
+
 class Session {
  public:
   /// Opens the folder, matches names and shapes, and compares how rows are rendered with what a checkpoint keeps of it.
@@ -46,6 +53,10 @@ class Session {
   const std::shared_ptr<const AdapterLayout>& adapters() const { return adapters_; }
   /// Matrices that are kept as codes; null: none.
   const std::shared_ptr<const Quantisation>& quantised() const { return quantised_; }
+  /// Several that rows choose among: which of them a row is answered with, nullopt: with none. Throws UserError(kData) naming
+  /// them: it asks for one that there is not.
+  bool has_several() const { return opened_.size() > 1; }
+  std::optional<size_t> adapter_of(const Sample& row) const;
   /// For a checkpoint of them.
   AdapterFiles adapter_files() const;
 
@@ -83,9 +94,11 @@ class Session {
   CollateOptions collate() const;
 
  private:
-  void open_adapter();
+  void open_adapters();
+  void check_several() const;
   void choose_codes();
   void load_weights(uint64_t seed);
+  void load_merged();
   MemoryForecast weights_on_gpu() const;
   void check_room();
   void place(PlanOptions& options, const RowsOfStep& rows, const InferenceWork& work);
@@ -97,9 +110,8 @@ class Session {
   std::unique_ptr<Processor> processor_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KeyMap> keys_;
-  std::shared_ptr<const AdapterFolder> adapter_folder_;
-  std::optional<AdapterMatch> adapter_match_;  // of the folder
-  std::shared_ptr<const AdapterLayout> adapters_;
+  std::vector<OpenedAdapter> opened_;
+  std::shared_ptr<const AdapterLayout> adapters_;  // of several the first
   std::shared_ptr<const Quantisation> quantised_;
   Dtype dtype_ = Dtype::kF32;
   std::string fingerprint_;

@@ -139,13 +139,24 @@ AdapterValues::AdapterValues(const Model& model, const AdapterLayout& layout,
   where_ = std::move(where);
 }
 
+std::pair<const AdapterValues&, ParamSource> AdapterValues::holder_of(const ParamSource& source) const {
+  const size_t at = std::min(source.key.size(), source.key.rfind('@'));
+  const auto other = others_.find(source.key.substr(at));
+  if (other == others_.end()) return {*this, source};
+  return {other->second, {source.key.substr(0, at), source.shape, source.learns}};
+}
+
 std::optional<fs::path> AdapterValues::file_of(const ParamSource& source) const {
-  const auto place = where_.find(source.key);
-  return place == where_.end() ? std::nullopt : std::make_optional(folder_->file_of(place->second.name));
+  const auto [holder, own] = holder_of(source);
+  const auto place = holder.where_.find(own.key);
+  return place == holder.where_.end() ? std::nullopt : std::make_optional(holder.folder_->file_of(place->second.name));
 }
 
 void AdapterValues::read_flat(const ParamSource& source, int64_t begin, const Tensor& out, const Weights& weights,
                               const KeyMap& keys) const {
+  if (const auto [holder, own] = holder_of(source); &holder != this) {
+    return holder.read_flat(own, begin, out, weights, keys);
+  }
   if (const auto place = where_.find(source.key); place != where_.end()) {
     return folder_->read_flat(place->second, source.shape, begin, out);
   }

@@ -70,6 +70,9 @@ class AdapterValues {
   AdapterValues(const Model& model, const AdapterLayout& layout, std::shared_ptr<const AdapterFolder> folder,
                 std::map<std::string, StoredPart> where);
 
+  /// Those of another adapter over the same base, whose tensors' keys end in `suffix`.
+  void add(const std::string& suffix, AdapterValues other) { others_.emplace(suffix, std::move(other)); }
+
   /// Matrices that become codes while they are loaded: fresh magnitudes are those of what is computed with.
   void computed_with(std::shared_ptr<const Quantisation> quantised) { quantised_ = std::move(quantised); }
 
@@ -80,6 +83,8 @@ class AdapterValues {
   std::optional<std::filesystem::path> file_of(const ParamSource& source) const;
 
  private:
+  /// Whose a tensor is, and what it is called there.
+  std::pair<const AdapterValues&, ParamSource> holder_of(const ParamSource& source) const;
   void fresh(const ParamSource& source, int64_t begin, const Tensor& out, const Weights& weights,
              const KeyMap& keys) const;
 
@@ -99,9 +104,10 @@ class AdapterValues {
   uint64_t seed_ = 0;
   std::shared_ptr<const AdapterFolder> folder_;
   std::map<std::string, StoredPart> where_;
-  std::map<std::string, ParamSource> owners_;  // of a module's tensors: the matrix, by its key
-  std::set<std::string> tables_;               // of these, those whose rows are looked up
-  std::map<std::string, std::string> untied_;  // a tied head's own key -> where its values stand
+  std::map<std::string, AdapterValues> others_;  // by the ends of their keys
+  std::map<std::string, ParamSource> owners_;    // of a module's tensors: the matrix, by its key
+  std::set<std::string> tables_;                 // of these, those whose rows are looked up
+  std::map<std::string, std::string> untied_;    // a tied head's own key -> where its values stand
 };
 
 /// What a saved adapter says of itself beside its tensors.

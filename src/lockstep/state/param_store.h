@@ -1,4 +1,4 @@
-// Holds what a rank owns of every unit, each part on the device that the Plan says: the compute-dtype weights that
+// Holds what a rank owns of every unit, each part on the device that the Plan says: the weights, or codes of them, that
 // stay, float32 masters, AdamW's moments, and the gradient shard. Decides nothing (the Plan did) and moves nothing
 // (exec/ does).
 #pragma once

@@ -50,13 +50,13 @@ std::vector<uint8_t> pieces(const Weights& weights, const StoredPart& part, cons
                             const QuantFormat& format) {
   const QuantisedTensor& stored = *weights.quantised(part.name);
   const QuantLayout layout = QuantLayout::of(format, source.shape);
-  const int64_t each = layout.per_scale(), per_byte = format.four_bits() ? 2 : 1;
+  const int64_t each = layout.per_scale, per_byte = format.four_bits() ? 2 : 1;
   std::vector<uint8_t> bytes(static_cast<size_t>(layout.bytes));
   for_each_piece(part.rows, source.shape, 0, layout.numel, [&](int64_t there, int64_t here, int64_t count) {
-    const auto codes = std::span(bytes).subspan(static_cast<size_t>(here / per_byte),
-                                                static_cast<size_t>((count + per_byte - 1) / per_byte));
+    const auto codes =
+        std::span(bytes).subspan(static_cast<size_t>(here / per_byte), static_cast<size_t>(stretches(count, per_byte)));
     weights.read_quantised(stored.spec.name, there / per_byte, codes);
-    std::vector<float> scales(static_cast<size_t>((count + each - 1) / each));
+    std::vector<float> scales(static_cast<size_t>(stretches(count, each)));
     weights.read_scales(stored.spec.name, there / each, scales);
     std::memcpy(bytes.data() + layout.scales_at + here / each * 4, scales.data(), scales.size() * 4);
   });

@@ -41,6 +41,7 @@ Json answer_row(const Sample& sample, const Json& record) {
   if (!sample.images.empty()) row["images"] = sample.images;
   for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   if (!sample.audios.empty()) row["audios"] = sample.audios;
+  if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
   if (record.contains("speech")) row["speech"] = record["speech"];
   return row;
 }
@@ -61,6 +62,7 @@ Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Ses
                    {"repetition_penalty", sampling.repetition_penalty}};
   const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
   if (!left_out.empty()) identity["left_out"] = left_out;
+  if (options.run.merge_adapter) identity["merged"] = true;
   if (options.speech) {
     const SamplingOptions& drawn = options.speech->how.sampling;
     identity["speech"] = {
@@ -124,17 +126,30 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
     return Json{{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}};
   };
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
+  const auto chosen = [&](Prompt& prompt) {  // whether its adapter is there
+    try {
+      prompt.adapter = session.adapter_of(prompt.features.sample);
+      return true;
+    } catch (const UserError& error) {
+      if (options.rows.strict) throw;
+      keep(prompt.row, {{"error", error.what()}});
+      return false;
+    }
+  };
   const auto answer_some = [&](const std::vector<int64_t>& some) {
     LoaderOptions loading = options.rows.loader(job, options.run, 1);
     loading.order = some;
     DatasetPrompts prompts(rows, session.processor(), loading, job.control().recorder());
     size_t told = 0;
-    const auto next = [&] {
-      auto prompt = prompts.next();
-      for (; told < prompts.skipped().size(); ++told) {
-        keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
+    const auto next = [&]() -> std::optional<Prompt> {
+      while (true) {
+        auto prompt = prompts.next();
+        for (; told < prompts.skipped().size(); ++told) {
+          keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
+        }
+        if (prompt && !chosen(*prompt)) continue;
+        return spoken ? spoken->asking(std::move(prompt)) : std::move(prompt);
       }
-      return spoken ? spoken->asking(std::move(prompt)) : std::move(prompt);
     };
     generator.run(next, generate, [&](const Generated& answer) {
       spoken ? spoken->take(answer) : keep(answer.row, record_of(answer));
@@ -196,7 +211,9 @@ void require_answers_place(const fs::path& output) {
 }  // namespace
 
 Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus& events) {
-  Session session(job, options.run);
+  RunOptions run = options.run;
+  run.rows_choose_adapter = !options.speech;  // a talker speaks with one
+  Session session(job, run);
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
   RowsOfStep planned;
@@ -218,6 +235,10 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
       session.inference(), planned,
       {.answer_tokens = options.max_new_tokens, .codes = options.speech ? options.speech->how.max_codes : int64_t{0}});
   session.tell_notices(events);
+  if (job.reports() && session.has_several()) {
+    events.emit(Notice{fmt::format("rows without \"adapter\" are answered with {}; \"{}\" is the model alone",
+                                   options.run.adapters.front().name, kBaseAlone)});
+  }
   if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/true, events);
   session.load();
   if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);

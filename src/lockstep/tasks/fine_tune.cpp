@@ -69,7 +69,7 @@ FineTuned FineTuneRun::run() {
 /// The weights of a checkpoint: of the whole model, or of adapters over the one that was asked for.
 void FineTuneRun::resume_from(RunOptions& run) const {
   if (is_adapter_folder(folder_.checkpoint)) {
-    run.adapters = {folder_.checkpoint};
+    run.adapters = {{"", folder_.checkpoint}};
   } else {
     run.model = folder_.checkpoint;
   }

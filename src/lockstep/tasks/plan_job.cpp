@@ -107,9 +107,10 @@ int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
 /// Those of a folder, or fresh ones. No weights are there that say how the folder calls its modules.
 std::shared_ptr<const AdapterLayout> adapters_of(const FineTuneOptions& sft, const Model& model) {
   const Dialect naming = naming_of_adapters(model, "");
+  sft.run.require_one_adapter();
   if (!sft.run.adapters.empty()) {
     return std::make_shared<const AdapterLayout>(
-        AdapterFolder::open(sft.run.adapters.front()).match(model, naming).layout);
+        AdapterFolder::open(sft.run.adapters.front().dir).match(model, naming).layout);
   }
   if (!sft.tuner.adapts()) return nullptr;
   return std::make_shared<const AdapterLayout>(

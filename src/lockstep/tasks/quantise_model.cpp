@@ -28,11 +28,13 @@ namespace {
 
 constexpr int64_t kAtOnce = int64_t{16} << 20;  // elements of a tensor that are copied together
 
+Tensor tensor_of(const std::vector<float>& map) { return from_values(map, {static_cast<int64_t>(map.size())}); }
+
 class Quantiser {
  public:
   explicit Quantiser(const QuantiseOptions& options)
       : options_(options),
-        folder_(ModelPlace{options.model, {}}),
+        folder_({options.model, options.vision_tower}),
         weights_(open_weights(folder_.family, folder_.config)),
         keys_(KeyMap::match(folder_.model, weights_)),
         naming_(naming_of_adapters(folder_.model, keys_.dialect())),
@@ -161,11 +163,11 @@ class Quantiser {
     };
     put(spec.name, 0, layout.code_bytes, Dtype::kU8);
     put(spec.name + ".absmax", layout.scales_at, layout.num_scales, format_.nested ? Dtype::kU8 : Dtype::kF32);
-    writer.write(spec.name + ".quant_map", quant_map(format_.kind));
+    writer.write(spec.name + ".quant_map", tensor_of(quant_map(format_.kind)));
     float offset = 0;
     if (format_.nested) {
       put(spec.name + ".nested_absmax", layout.nested_at, layout.num_nested, Dtype::kF32);
-      writer.write(spec.name + ".nested_quant_map", nested_quant_map());
+      writer.write(spec.name + ".nested_quant_map", tensor_of(nested_quant_map()));
       offset = *reinterpret_cast<const float*>(all.data() + layout.nested_at + layout.num_nested * 4);
     }
     std::string state = state_of(spec, offset);

@@ -142,8 +142,8 @@ class PackedProduct {
              /*is_vnni=*/false);
       return;
     }
-    brgemm(padded, kColumns, block.depth, block.depth, kColumns, kColumns, /*add_C=*/false, block.a, block.b, aside,
-           /*is_vnni=*/false);
+    brgemm(padded, up_to(block.columns, kStep), block.depth, block.depth, kColumns, kColumns, /*add_C=*/false, block.a,
+           block.b, aside, /*is_vnni=*/false);
     for (int64_t r = 0; r < block.rows; ++r) {
       for (int64_t c = 0; c < block.columns; ++c) {
         float& to = block.out[r * block.out_step + c];

@@ -21,33 +21,28 @@ constexpr int64_t kLine = 64;                   // bytes
 constexpr int64_t kStretch = int64_t{1} << 18;  // elements that are looked at together: whole blocks of scales' blocks
 constexpr float kSteps = 127;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t to_line(int64_t bytes) { return ceil_div(bytes, kLine) * kLine; }
-
-using Values16 = std::array<float, 16>;
+int64_t to_line(int64_t bytes) { return stretches(bytes, kLine) * kLine; }
 
 /// Quantiles of a normal distribution, and zero. Source: Dettmers et al. 2023, appendix E.
-constexpr Values16 kNf4 = {-1.0F,
-                           -0.6961928009986877F,
-                           -0.5250730514526367F,
-                           -0.39491748809814453F,
-                           -0.28444138169288635F,
-                           -0.18477343022823334F,
-                           -0.09105003625154495F,
-                           0.0F,
-                           0.07958029955625534F,
-                           0.16093020141124725F,
-                           0.24611230194568634F,
-                           0.33791524171829224F,
-                           0.44070982933044434F,
-                           0.5626170039176941F,
-                           0.7229568362236023F,
-                           1.0F};
+constexpr std::array kNf4 = {-1.0F,
+                             -0.6961928009986877F,
+                             -0.5250730514526367F,
+                             -0.39491748809814453F,
+                             -0.28444138169288635F,
+                             -0.18477343022823334F,
+                             -0.09105003625154495F,
+                             0.0F,
+                             0.07958029955625534F,
+                             0.16093020141124725F,
+                             0.24611230194568634F,
+                             0.33791524171829224F,
+                             0.44070982933044434F,
+                             0.5626170039176941F,
+                             0.7229568362236023F,
+                             1.0F};
 /// A sign, two bits of exponent and one of mantissa, over the largest.
-constexpr Values16 kFp4 = {0.0F, 0.0052083335F,  0.6666667F,  1.0F,  0.33333334F,  0.5F,  0.16666667F,  0.25F,
-                           0.0F, -0.0052083335F, -0.6666667F, -1.0F, -0.33333334F, -0.5F, -0.16666667F, -0.25F};
-
-const Values16& values_of(QuantKind kind) { return kind == QuantKind::kNf4 ? kNf4 : kFp4; }
+constexpr std::array kFp4 = {0.0F, 0.0052083335F,  0.6666667F,  1.0F,  0.33333334F,  0.5F,  0.16666667F,  0.25F,
+                             0.0F, -0.0052083335F, -0.6666667F, -1.0F, -0.33333334F, -0.5F, -0.16666667F, -0.25F};
 
 /// Which of rising values is nearest: as many as stand below it of the points half-way between them.
 struct Nearest {
@@ -69,14 +64,6 @@ struct Nearest {
 const Nearest& nearest_of(QuantKind kind) {
   static const Nearest nf4(kNf4), fp4(kFp4);
   return kind == QuantKind::kNf4 ? nf4 : fp4;
-}
-
-const std::vector<float>& nested_values() {
-  static const std::vector<float> values = [] {
-    const Tensor map = nested_quant_map();
-    return std::vector<float>(map.data_ptr<float>(), map.data_ptr<float>() + map.numel());
-  }();
-  return values;
 }
 
 float largest_of(std::span<const float> values) {
@@ -149,8 +136,8 @@ class FourBits {
     std::vector<uint8_t> codes, packed;
     for (int64_t begin = 0; begin < layout_.numel; begin += kStretch) {
       const int64_t count = std::min(kStretch, layout_.numel - begin), first = begin / QuantLayout::kBlock;
-      const int64_t blocks = ceil_div(count, QuantLayout::kBlock), at = layout_.scales_at + first * 4;
-      const bool coded = wanted_.touches(begin / 2, begin / 2 + ceil_div(count, 2));
+      const int64_t blocks = stretches(count, QuantLayout::kBlock), at = layout_.scales_at + first * 4;
+      const bool coded = wanted_.touches(begin / 2, begin / 2 + stretches(count, 2));
       if (!coded && !all && !wanted_.touches(at, at + blocks * 4)) continue;
       x.resize(static_cast<size_t>(count));
       values_(begin, x);
@@ -166,7 +153,7 @@ class FourBits {
       }
       on_scales(first, scales);
       if (!coded) continue;
-      packed.resize(static_cast<size_t>(ceil_div(count, 2)));
+      packed.resize(static_cast<size_t>(stretches(count, 2)));
       for (size_t i = 0; i < packed.size(); ++i) {
         packed[i] = static_cast<uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
       }
@@ -175,7 +162,7 @@ class FourBits {
   }
 
   void put_nested(const Tensor& scales) const {
-    static const Nearest nearest(nested_values());
+    static const Nearest nearest(nested_quant_map());
     const float offset = scales.mean().item<float>();
     const Tensor moved = scales.sub(offset);
     const std::span<const float> all(moved.data_ptr<float>(), static_cast<size_t>(layout_.num_scales));
@@ -249,16 +236,17 @@ std::string_view quant_kind_name(QuantKind kind) {
 QuantLayout QuantLayout::of(const QuantFormat& format, const Shape& shape) {
   QuantLayout out{.numel = numel_of(shape)};
   out.width = shape.empty() || shape[0] == 0 ? out.numel : out.numel / shape[0];
+  out.per_scale = format.four_bits() ? kBlock : out.width;
   if (format.kind == QuantKind::kNone) {
     out.code_bytes = out.numel * dtype_bytes(format.dtype);
     out.bytes = out.scales_at = out.nested_at = to_line(out.code_bytes);
     return out;
   }
-  out.code_bytes = format.four_bits() ? ceil_div(out.numel, 2) : out.numel;
-  out.num_scales = format.four_bits() ? ceil_div(out.numel, kBlock) : shape[0];
+  out.code_bytes = format.four_bits() ? stretches(out.numel, 2) : out.numel;
+  out.num_scales = format.four_bits() ? stretches(out.numel, kBlock) : shape[0];
   out.scales_at = to_line(out.code_bytes);
   out.nested_at = out.scales_at + to_line(out.num_scales * (format.nested ? 1 : 4));
-  out.num_nested = format.nested ? ceil_div(out.num_scales, kNested) : 0;
+  out.num_nested = format.nested ? stretches(out.num_scales, kNested) : 0;
   out.bytes = out.nested_at + (format.nested ? to_line((out.num_nested + 1) * 4) : 0);
   return out;
 }
@@ -283,20 +271,27 @@ void quantise(const QuantFormat& format, const Shape& shape, const ReadValues& v
       wanted);
 }
 
-Tensor quant_map(QuantKind kind) { return from_values(std::span<const float>(values_of(kind)), {16}); }
+const std::vector<float>& quant_map(QuantKind kind) {
+  static const std::vector<float> nf4(kNf4.begin(), kNf4.end()), fp4(kFp4.begin(), kFp4.end());
+  return kind == QuantKind::kNf4 ? nf4 : fp4;
+}
 
 /// Seven powers of ten, the larger the finer, both signs, zero and one.
-Tensor nested_quant_map() {
-  std::vector<Tensor> parts;
-  for (int power = 0; power < 7; ++power) {
-    const int64_t steps = int64_t{1} << power;
-    const Tensor edges = at::linspace(0.1, 1.0, steps + 1, at::kFloat);
-    const Tensor middle = edges.narrow(0, 0, steps).add(edges.narrow(0, 1, steps)).div(2.0);
-    parts.push_back(middle.mul(std::pow(10.0, power - 6)));
-    parts.push_back(parts.back().neg());
-  }
-  parts.push_back(from_values(std::vector<float>{0.0F, 1.0F}, {2}));
-  return std::get<0>(at::sort(at::cat(parts)));
+const std::vector<float>& nested_quant_map() {
+  static const std::vector<float> made = [] {
+    std::vector<Tensor> parts;
+    for (int power = 0; power < 7; ++power) {
+      const int64_t steps = int64_t{1} << power;
+      const Tensor edges = at::linspace(0.1, 1.0, steps + 1, at::kFloat);
+      const Tensor middle = edges.narrow(0, 0, steps).add(edges.narrow(0, 1, steps)).div(2.0);
+      parts.push_back(middle.mul(std::pow(10.0, power - 6)));
+      parts.push_back(parts.back().neg());
+    }
+    parts.push_back(from_values(std::vector<float>{0.0F, 1.0F}, {2}));
+    const Tensor sorted = std::get<0>(at::sort(at::cat(parts)));
+    return std::vector<float>(sorted.data_ptr<float>(), sorted.data_ptr<float>() + sorted.numel());
+  }();
+  return made;
 }
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/tensor/spec.h"
 #include "lockstep/tensor/tensor.h"
@@ -41,11 +42,14 @@ struct QuantLayout {
   int64_t code_bytes = 0;                 // from 0 on
   int64_t scales_at = 0, num_scales = 0;  // f32, or u8 where they are nested
   int64_t nested_at = 0, num_nested = 0;  // f32, and behind them the offset
+  int64_t per_scale = 0;                  // elements of a block, or of a row
   int64_t bytes = 0;                      // of all
 
   static QuantLayout of(const QuantFormat& format, const Shape& shape);
-  int64_t per_scale() const { return num_scales == 0 ? numel : (numel + num_scales - 1) / num_scales; }  // elements
 };
+
+/// How many stretches of `size` hold `count`; the last may be shorter.
+inline int64_t stretches(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 /// Elements [begin, begin + out.size()) of a matrix.
 using ReadValues = std::function<void(int64_t begin, std::span<float> out)>;
@@ -65,7 +69,7 @@ void unpack_codes(const QuantFormat& format, int64_t per_scale, const uint8_t* c
 void unpack_scales(const uint8_t* codes, const float* nested, float offset, int64_t first, std::span<float> out);
 
 /// What codes stand for: [16] of 4 bits, by code; [256] of nested scales. As bitsandbytes keeps it beside a matrix.
-Tensor quant_map(QuantKind kind);
-Tensor nested_quant_map();
+const std::vector<float>& quant_map(QuantKind kind);
+const std::vector<float>& nested_quant_map();
 
 }  // namespace lockstep

@@ -23,17 +23,6 @@ constexpr float kPerStep = 7.874015718698502e-3F;  // of 8 bits: 1 / 127
 constexpr int64_t kAtOnce = int64_t{1} << 15;      // elements that a thread unpacks together
 constexpr int64_t kIndexed = int64_t{1} << 22;     // elements that are looked up together where an op does it
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// As many floats as values: those of a map.
-std::vector<float> values_in(const Tensor& map) { return {map.data_ptr<float>(), map.data_ptr<float>() + map.numel()}; }
-
-const std::vector<float>& values_of(QuantKind kind) {
-  static const std::vector<float> nf4 = values_in(quant_map(QuantKind::kNf4)),
-                                  fp4 = values_in(quant_map(QuantKind::kFp4));
-  return kind == QuantKind::kNf4 ? nf4 : fp4;
-}
-
 using Bytes = uint8_t __attribute__((vector_size(16)));
 
 /// 16 codes of 8 bytes, in order.
@@ -101,7 +90,7 @@ void put(const float* from, int64_t count, T* to) {
 
 template <typename T>
 void unpack_blocks(const QuantFormat& format, const uint8_t* codes, const float* scales, int64_t count, T* out) {
-  static const Planes nf4 = planes_of(values_of(QuantKind::kNf4)), fp4 = planes_of(values_of(QuantKind::kFp4));
+  static const Planes nf4 = planes_of(quant_map(QuantKind::kNf4)), fp4 = planes_of(quant_map(QuantKind::kFp4));
   const Planes& planes = format.kind == QuantKind::kNf4 ? nf4 : fp4;
   alignas(64) std::array<float, QuantLayout::kBlock> values;
   std::array<uint8_t, QuantLayout::kBlock / 2> last{};
@@ -142,15 +131,15 @@ void with_float(const Tensor& out, Fn&& fn) {
   }
 }
 
-/// A map on a device, sent there once: a copy for each matrix would have the host wait each time.
-Tensor map_on(const c10::Device& device, QuantKind kind) {
+/// A map on a device, sent there once: a copy for each matrix would have the host wait each time. `map` stays for ever.
+Tensor map_on(const c10::Device& device, const std::vector<float>& map) {
   static std::mutex mutex;
   static auto& sent =
-      *new std::map<std::pair<std::string, QuantKind>, Tensor>;  // devices may be gone before statics are
+      *new std::map<std::pair<std::string, const void*>, Tensor>;  // devices may be gone before statics are
   const std::lock_guard lock(mutex);
-  Tensor& map = sent[{device.str(), kind}];
-  if (!map.defined()) map = (kind == QuantKind::kNone ? nested_quant_map() : quant_map(kind)).to(device);
-  return map;
+  Tensor& there = sent[{device.str(), &map}];
+  if (!there.defined()) there = from_values(map, {static_cast<int64_t>(map.size())}).to(device);
+  return there;
 }
 
 /// Any device: composed of what every backend has.
@@ -161,7 +150,7 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
                                 : floats(layout.scales_at, layout.num_scales);
   if (format.nested) {
     const Tensor nested = floats(layout.nested_at, layout.num_nested);
-    const Tensor map = map_on(out.device(), QuantKind::kNone);
+    const Tensor map = map_on(out.device(), nested_quant_map());
     scales = map.index({scales.to(at::kInt)})
                  .mul(nested.repeat_interleave(QuantLayout::kNested).narrow(0, 0, layout.num_scales))
                  .add(floats(layout.nested_at + layout.num_nested * 4, 1));
@@ -171,10 +160,10 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
         .copy_(codes.view(at::kChar).view({-1, layout.width}).to(at::kFloat).mul(scales.unsqueeze(1)).mul(kPerStep));
     return;
   }
-  const Tensor map = map_on(out.device(), format.kind);
+  const Tensor map = map_on(out.device(), quant_map(format.kind));
   for (int64_t begin = 0; begin < layout.numel; begin += kIndexed) {  // an index takes eight times what a value does
-    const int64_t count = std::min(kIndexed, layout.numel - begin), blocks = ceil_div(count, QuantLayout::kBlock);
-    const Tensor part = codes.narrow(0, begin / 2, ceil_div(count, 2));
+    const int64_t count = std::min(kIndexed, layout.numel - begin), blocks = stretches(count, QuantLayout::kBlock);
+    const Tensor part = codes.narrow(0, begin / 2, stretches(count, 2));
     const Tensor each = at::stack({part.bitwise_right_shift(4), part.bitwise_and(15)}, 1).flatten().narrow(0, 0, count);
     const Tensor scale = scales.narrow(0, begin / QuantLayout::kBlock, blocks).repeat_interleave(QuantLayout::kBlock);
     out.narrow(0, begin, count).copy_(map.index({each.to(at::kInt)}).mul_(scale.narrow(0, 0, count)));
@@ -184,7 +173,7 @@ void unpack_anywhere(const QuantFormat& format, const QuantLayout& layout, const
 }  // namespace
 
 void unpack_scales(const uint8_t* codes, const float* nested, float offset, int64_t first, std::span<float> out) {
-  static const std::vector<float> values = values_in(nested_quant_map());
+  const std::vector<float>& values = nested_quant_map();
   for (size_t i = 0; i < out.size(); ++i) {
     out[i] = values[codes[i]] * nested[(first + static_cast<int64_t>(i)) / QuantLayout::kNested] + offset;
   }
@@ -214,8 +203,8 @@ void unpack(const QuantFormat& format, const Shape& shape, const Tensor& bytes, 
   if (!out.is_cpu()) return unpack_anywhere(format, layout, bytes, out);
   const auto* const base = static_cast<const uint8_t*>(bytes.const_data_ptr());
   const auto* const nested = reinterpret_cast<const float*>(base + layout.nested_at);
-  const int64_t each = layout.per_scale(), scales_at_once = std::max<int64_t>(1, kAtOnce / each);
-  kernels::parallel_rows(ceil_div(layout.num_scales, scales_at_once), 1, [&](int64_t from, int64_t to) {
+  const int64_t each = layout.per_scale, scales_at_once = std::max<int64_t>(1, kAtOnce / std::max<int64_t>(1, each));
+  kernels::parallel_rows(stretches(layout.num_scales, scales_at_once), 1, [&](int64_t from, int64_t to) {
     std::vector<float> scales(static_cast<size_t>(format.nested ? scales_at_once : 0));
     for (int64_t part = from; part < to; ++part) {
       const int64_t first = part * scales_at_once, count = std::min(scales_at_once, layout.num_scales - first);

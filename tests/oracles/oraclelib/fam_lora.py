@@ -175,6 +175,18 @@ LOGS = {"loss": "per optimiser step: mean of its micro losses", "grad_norm_befor
         "lr": "learning rate used by the step (0 in the first step)", "micro_loss": "loss of every micro-batch, in order"}
 
 
+def record_outputs(rec, outputs):
+    for case, outs in outputs.items():
+        for k, v in outs.items():
+            rec.add(f"{case}/out/{k}", v, "gradient, by the tensor's name in the adapter's file" if k.startswith("grad:") else describe(k))
+
+
+def record_training(rec, model, batches, kind):
+    log, rec.meta["training"][kind] = train(model, trained(model), batches, kind)
+    for k, v in log.items():
+        rec.add(f"train_{kind}/out/{k}", torch.tensor(v, dtype=torch.float64).float(), LOGS[k])
+
+
 def make(ctx, name):
     family = MODELS[name.split("_", 1)[1]]()
     folder = fresh_dir(ctx.out / name)
@@ -213,13 +225,9 @@ def make(ctx, name):
                         meta["merged_apart"][kind] = (merged(**batches[0]).logits - outputs[kind]["logits"]).abs().max().item()
         if kind in TRAINED:
             model = reload(family, ckpt, adapter, whole).train()
-            log, meta["training"][kind] = train(model, trained(model), batches[1:], kind)
+            record_training(rec, model, batches[1:], kind)
             save(model, folder / "final" / kind, whole)
-            for k, v in log.items():
-                rec.add(f"train_{kind}/out/{k}", torch.tensor(v, dtype=torch.float64).float(), LOGS[k])
-    for case, outs in outputs.items():
-        for k, v in outs.items():
-            rec.add(f"{case}/out/{k}", v, "gradient, by the tensor's name in the adapter's file" if k.startswith("grad:") else describe(k))
+    record_outputs(rec, outputs)
     rec.save(folder)
 
 

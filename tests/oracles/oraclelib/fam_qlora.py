@@ -6,8 +6,9 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 
-from .common import Recorder, compare_outputs, describe, fresh_dir, load_reference, read_weights
-from .fam_lora import LOGS, NAME, adapter_state, compare_files, fill, forward, inputs_of, record_inputs, reload, save, trained, wrap
+from .common import Recorder, compare_outputs, fresh_dir, load_reference, read_weights
+from .fam_lora import (NAME, adapter_state, compare_files, fill, forward, inputs_of, record_inputs, record_outputs, record_training, reload, save, trained,
+                       wrap)
 from .lora_models import MODELS, load, write_checkpoint
 from .lora_training import HYPER, train
 from .qlora_kinds import WITHOUT_ADAPTER, adapter, kinds, unpack, unpack_by_bitsandbytes, widths
@@ -93,13 +94,9 @@ def make(ctx, name):
         meta["adapters"][kind] = {"adapter": f"adapters/{kind}", "base": f"quantised/{kind}", "case": f"{kind}+lora", "inputs": "batch"}
         outputs[f"{kind}+lora"] = forward(reload(family, quantised, over).train(), batches[0])
         model = reload(family, quantised, over).train()
-        log, meta["training"][kind] = train(model, trained(model), batches[1:], kind)
+        record_training(rec, model, batches[1:], kind)
         save(model, folder / "final" / kind, base=f"../../quantised/{kind}")
-        for k, v in log.items():
-            rec.add(f"train_{kind}/out/{k}", torch.tensor(v, dtype=torch.float64).float(), LOGS[k])
-    for case, outs in outputs.items():
-        for k, v in outs.items():
-            rec.add(f"{case}/out/{k}", v, "gradient, by the tensor's name in the adapter's file" if k.startswith("grad:") else describe(k))
+    record_outputs(rec, outputs)
     rec.save(folder)
 
 
