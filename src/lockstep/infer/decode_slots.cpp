@@ -1,11 +1,9 @@
 #include "lockstep/infer/decode_slots.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/make.h"
@@ -62,7 +60,7 @@ SubBatch DecodeSlots::prompt_part(int64_t slot, Row& row) {
   SubBatch part{.flow = std::move(batch.flow),
                 .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
                 .modalities = batch.modalities};
-  if (options_.rows_choose) {
+  if (options_.adapters > 0) {
     part.context.adapter_rows.emplace();
     if (row.adapter) part.context.adapter_rows->adapters.push_back(*row.adapter);
   }
@@ -83,21 +81,15 @@ SubBatch DecodeSlots::token_part() {
           .logits = LogitsWanted::kLast, .cache = &cache_, .adapter_rows = adapters_of_slots(), .slot = kEverySlot}};
 }
 
-/// Of those that go on; where all of them take the same, free slots do as well.
+/// Of those that go on. All adapters, whether anybody takes them or not: products are of the same size in each pass.
 std::optional<AdapterRows> DecodeSlots::adapters_of_slots() const {
-  if (!options_.rows_choose) return std::nullopt;
-  std::map<std::optional<size_t>, std::vector<int64_t>> slots;
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    const auto& row = slots_[slot];
-    if (row && row->started) slots[row->adapter].push_back(static_cast<int64_t>(slot));
-  }
+  if (options_.adapters == 0) return std::nullopt;
   AdapterRows out;
-  for (const auto& [adapter, own] : slots) {
-    if (!adapter) continue;
-    out.adapters.push_back(*adapter);
-    if (slots.size() == 1) break;
-    out.rows.push_back(at::zeros({static_cast<int64_t>(slots_.size())}, at::kBool));
-    for (const int64_t slot : own) out.rows.back().select(0, slot).fill_(true);
+  for (size_t adapter = 0; adapter < options_.adapters; ++adapter) {
+    std::vector<int64_t> takes;
+    for (const auto& row : slots_) takes.push_back(row && row->started && row->adapter == adapter ? 1 : 0);
+    out.adapters.push_back(adapter);
+    out.rows.push_back(to_dtype(from_values(takes, {static_cast<int64_t>(takes.size())}), Dtype::kBool));
   }
   return out;
 }

@@ -25,7 +25,7 @@ struct GenerateOptions {
   std::vector<int32_t> stop_tokens;
   SamplingOptions sampling;
   CollateOptions collate;
-  bool rows_choose = false;  // each its adapter, of several
+  size_t adapters = 0;  // several, of which each row chooses one
   /// Called on the rank that generates, as soon as a token is known (stop tokens are not shown).
   std::function<void(int64_t row, int32_t token)> on_token;
 };

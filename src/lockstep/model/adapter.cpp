@@ -1,6 +1,7 @@
 // R rows of an input, O outputs of a matrix, V rows of a table, D its columns.
 #include "lockstep/model/adapter.h"
 
+#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -177,14 +178,20 @@ Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& a
   if (uses.empty()) return base(x, true);
   if (!uses[0].rows.defined()) return adapted(uses[0], base);
   // Every adapter computes all rows, of which its own are taken: what a row gets does not depend on its neighbours'.
-  const Tensor plain = base(x, true);
-  Tensor y = plain, bare;
-  const Product shared = [&](const Tensor& in, bool with_bias) {
-    if (with_bias || !bias) return plain.clone();
-    if (!bare.defined()) bare = base(in, false);
-    return bare.clone();
-  };
-  for (const auto& use : uses) y = with_rows(y, adapted(use, shared), use.rows);
+  Tensor y = base(x, true);
+  std::vector<fn::LowRankOfRows> added;
+  std::deque<Tensor> matrices;
+  std::vector<Use> others;
+  for (const auto& use : uses) {
+    const Tensors of = tensors_of(*use.adapted, tensors_);
+    if (of.magnitude.defined() || of.bias.defined()) {
+      others.push_back(use);
+    } else {
+      added.push_back({matrices.emplace_back(as_matrix(of.a, applied)), of.b, use.adapted->parts, use.rows});
+    }
+  }
+  if (!added.empty()) fn::add_low_rank_of_rows(y, x, added);
+  for (const auto& use : others) y = with_rows(y, adapted(use, base), use.rows);
   return y;
 }
 

@@ -56,6 +56,7 @@ class Session {
   /// Several that rows choose among: which of them a row is answered with, nullopt: with none. Throws UserError(kData) naming
   /// them: it asks for one that there is not.
   bool has_several() const { return opened_.size() > 1; }
+  size_t num_choices() const { return has_several() ? opened_.size() : 0; }
   std::optional<size_t> adapter_of(const Sample& row) const;
   /// For a checkpoint of them.
   AdapterFiles adapter_files() const;

@@ -106,7 +106,7 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
   GenerateOptions options{.max_new_tokens = max_new_tokens, .batch_size = batch_size};
   options.stop_tokens = session.processor().stop_tokens();
   options.collate = session.collate();
-  options.rows_choose = session.has_several();
+  options.adapters = session.num_choices();
   return options;
 }
 

@@ -30,6 +30,14 @@ struct LowRankPart {
 /// stands: nobody else may need it. a and b may be of another dtype than x, in which everything is computed.
 Tensor add_low_rank(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
                     const std::vector<LowRankPart>& parts);
+/// Of several adapters over one matrix: what add_low_rank takes of each, and the rows of x that are computed with it.
+struct LowRankOfRows {
+  const Tensor &a, &b;
+  const std::vector<LowRankPart>& parts;
+  const Tensor& rows;  // [x.size(0)] bool
+};
+/// The same of the rows of each, in one product for all. Nothing is recorded for a gradient.
+void add_low_rank_of_rows(const Tensor& y, const Tensor& x, const std::vector<LowRankOfRows>& all);
 /// Norms (f32) of the rows of w [out, in] + what the parts add to it, of the rows that are in a part, part after part; no
 /// gradient.
 Tensor low_rank_row_norms(const Tensor& w, const Tensor& a, const Tensor& b, const std::vector<LowRankPart>& parts);

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -167,6 +170,41 @@ Tensor add_low_rank(const Tensor& y, const Tensor& x, const Tensor& a, const Ten
                     const std::vector<LowRankPart>& parts) {
   const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || a.requires_grad() || b.requires_grad());
   return AddLowRank::apply(y, x, a, b, &parts, recorded);
+}
+
+void add_low_rank_of_rows(const Tensor& y, const Tensor& x, const std::vector<LowRankOfRows>& all) {
+  struct Stack {  // of the parts over the same outputs
+    std::vector<Tensor> a, b, weights;
+    int64_t rank = 0;
+  };
+  std::map<std::pair<int64_t, int64_t>, Stack> stacks;
+  const int64_t rows = x.size(0);
+  for (const auto& one : all) {
+    int64_t rank = 0;
+    for (const auto& part : one.parts) {
+      Stack& stack = stacks[{part.first, part.count}];
+      stack.a.push_back(one.a.narrow(0, rank, part.rank));
+      stack.b.push_back(part_of(one.b, part));
+      stack.weights.push_back(one.rows.mul(part.scale).unsqueeze(1).expand({rows, part.rank}));
+      stack.rank += part.rank;
+      rank += part.rank;
+    }
+  }
+  std::vector<Tensor> a, weights;
+  for (const auto& [outputs, stack] : stacks) {
+    a.insert(a.end(), stack.a.begin(), stack.a.end());
+    weights.insert(weights.end(), stack.weights.begin(), stack.weights.end());
+  }
+  const Tensor x_RI = x.reshape({-1, x.size(-1)}), y_RO = y.view({-1, y.size(-1)});
+  const Tensor weights_Rr = at::cat(weights, 1).to(x.scalar_type());
+  Tensor h_Rr = narrow_product(x_RI, at::cat(a).to(x.scalar_type()).t());
+  h_Rr = h_Rr.view({rows, -1, h_Rr.size(1)}).mul_(weights_Rr.unsqueeze(1)).view_as(h_Rr);
+  int64_t rank = 0;
+  for (const auto& [outputs, stack] : stacks) {
+    const Tensor b_Or = at::cat(stack.b, 1).to(x.scalar_type());
+    add_narrow_product(y_RO.narrow(1, outputs.first, outputs.second), h_Rr.narrow(1, rank, stack.rank), b_Or.t());
+    rank += stack.rank;
+  }
 }
 
 Tensor low_rank_row_norms(const Tensor& w, const Tensor& a, const Tensor& b, const std::vector<LowRankPart>& parts) {
