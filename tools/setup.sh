@@ -24,7 +24,8 @@ oracle_wheels=(transformers==5.23.0 tokenizers==0.23.3 huggingface-hub==2.4.0 sa
   bitsandbytes==0.50.2 accelerate==1.15.0 psutil==7.2.2 sentencepiece==0.2.3 pillow==13.0.0 packaging==26.3 pyyaml==6.0.3 regex==2026.11.15 tqdm==4.70.1
   typing-extensions==4.16.0 filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 soundfile==0.14.0 soxr==1.1.0 cffi==2.1.1 pycparser==3.12 sympy==1.14.0 mpmath==1.3.0
   httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 idna==3.20 h11==0.16.0 truststore==0.10.5
-  numpy==2.4.6 networkx==3.6.1)
+  numpy==2.4.6 networkx==3.6.1
+  nanobind==3.1.0 scikit-build-core==1.1.2 pathspec==1.1.1)
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
   libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
   libsndfile1-dev libsoxr-dev libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)

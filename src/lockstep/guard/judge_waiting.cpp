@@ -249,8 +249,8 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
                                 first.process.waits_in.empty() ? "" : " (" + first.process.waits_in + ")")
                   : "it is alive and has not come to the call that the others are in";
     out.fix = fmt::format(
-        "if it may take so long, allow it: --patience {}={}; otherwise look at what it does: {}; {}",
-        phase_name(first.phase), static_cast<int64_t>(std::max(60.0, 2 * std::ceil(hard))),
+        "if it may take so long, allow it: {}; otherwise look at what it does: {}; {}",
+        allow_longer(settings_of(first), phase_name(first.phase), hard),
         first.phase == Phase::kData ? "the disk or host that the data come from, --num_workers" : "its stack",
         go_on(settings_of(first)));
   }

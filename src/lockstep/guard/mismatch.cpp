@@ -210,9 +210,10 @@ std::string calls_word(size_t count) { return count == 1 ? "a call" : fmt::forma
 void explain_difference(const FlightRecord& odd, const FlightRecord& usual, Diagnosis& out) {
   const CallSignature &a = odd.signature, &b = usual.signature;
   const std::string who = out.culprits.phrase();
-  const std::string name = odd.label.view() == usual.label.view()
-                               ? std::string(odd.label.view())
-                               : fmt::format("{}\" beside \"{}", odd.label.view(), usual.label.view());
+  const std::string_view mine = odd.label.view(), theirs = usual.label.view();
+  const std::string name = mine != theirs ? fmt::format("\"{}\" beside \"{}\"", mine, theirs)
+                           : mine.empty() ? std::string("the call")
+                                          : fmt::format("\"{}\"", mine);
   if (a.op != b.op) {
     out.headline = fmt::format("{} made another call: {} beside {}", who, op_name(a.op), op_name(b.op));
     out.why = "the ranks took different branches: they are not at the same place of the program";
@@ -223,24 +224,24 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, Diag
   } else if (a.dtype != b.dtype) {
     out.headline = fmt::format("{} sent another dtype: {} beside {}", who, a.dtype_text(), b.dtype_text());
     out.why =
-        fmt::format("\"{}\" has dtype {} there; the transport moves bytes and would not notice", name, a.dtype_text());
+        fmt::format("{} has dtype {} there; the transport moves bytes and would not notice", name, a.dtype_text());
     out.fix = fmt::format("give the tensor one dtype on all ranks before {}; for a whole model: the same --torch_dtype",
                           odd.site.view());
   } else if (a.reduce != b.reduce) {
     out.headline = fmt::format("{} reduces by {} where others take the {}", who, reduce_op_name(a.reduce),
                                reduce_op_name(b.reduce));
     out.why =
-        fmt::format("\"{}\" is combined by another operation on a part of the ranks: the results would be wrong", name);
+        fmt::format("{} is combined by another operation on a part of the ranks: the results would be wrong", name);
     out.fix = fmt::format("pass the same reduce operation on all ranks at {}", odd.site.view());
   } else if (a.root != b.root) {
     out.headline = fmt::format("{} names root {} where others name {}", who, a.root, b.root);
-    out.why = fmt::format("each side of \"{}\" expects its values from another rank", name);
+    out.why = fmt::format("each side of {} expects its values from another rank", name);
     out.fix = fmt::format("pass the same root on all ranks at {}: a constant, not the own rank", odd.site.view());
   } else if (a.num_dims != b.num_dims || a.dims != b.dims || a.splits != b.splits || a.has_splits != b.has_splits) {
     const bool equal_size = a.numel() == b.numel() && a.splits == b.splits;
     out.headline = fmt::format("{} sent another {}: {} beside {}", who, equal_size ? "shape of the same size" : "shape",
                                a.describe(), b.describe());
-    out.why = fmt::format("\"{}\" has another shape there{}", name,
+    out.why = fmt::format("{} has another shape there{}", name,
                           equal_size ? "; the transport moves bytes and would not notice" : "");
     out.fix = fmt::format(
         "make the shape equal on all ranks before {} (pad, or cut to the shortest); where sizes may "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <vector>
 
 #include <fmt/format.h>
@@ -63,6 +64,7 @@ std::string as_given(const std::string& name, const std::string& value) {
 }
 
 std::string go_on(const Settings& job) {
+  if (job.given.contains(kWatchedFlag)) return "start again from the last checkpoint";
   if (job.command == "sft") {
     return "the same command with --resume_from_checkpoint auto goes on from the last checkpoint";
   }
@@ -71,6 +73,12 @@ std::string go_on(const Settings& job) {
   }
   if (!job.command.empty()) return "give the same command again";
   return "start again from the last checkpoint (`lockstep sft`: --resume_from_checkpoint auto)";
+}
+
+std::string allow_longer(const Settings& job, std::string_view phase, double seconds) {
+  const auto whole = static_cast<int64_t>(std::max(60.0, 2 * std::ceil(seconds)));
+  if (job.given.contains(kWatchedFlag)) return fmt::format("LOCKSTEP_GUARD_PATIENCE={}", whole);
+  return fmt::format("--patience {}={}", phase, whole);
 }
 
 std::string need_less_memory(const Settings& job) {

@@ -29,6 +29,12 @@ std::string shell_word(std::string_view text);
 /// "--flag value", "--flag" or "NAME=value".
 std::string as_given(const std::string& name, const std::string& value);
 
+/// The setting of a process that lockstep has not started itself, only watches.
+inline constexpr const char* kWatchedFlag = "LOCKSTEP_GUARD";
+
+/// How a wait of `seconds` is allowed in a phase: "--patience data=120".
+std::string allow_longer(const Settings& job, std::string_view phase, double seconds);
+
 /// How a job that has ended goes on from where it was.
 std::string go_on(const Settings& job);
 

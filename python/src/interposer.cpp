@@ -1,0 +1,235 @@
+#include "interposer.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "watched_calls.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/library.h>
+
+namespace lockstep::python {
+namespace {
+
+/// What of a call must agree on all ranks.
+enum class Shapes {
+  kGiven,     // of the tensors that a rank gives
+  kReceived,  // of those that it gets: what it gives may differ
+  kOutside,   // only who calls what: sizes differ by right
+};
+
+struct Watched {
+  const char* name;
+  Op op;
+  const char* tensors;  // the argument that `shapes` speaks of
+  Shapes shapes;
+};
+
+constexpr std::array kWatched{
+    Watched{"allreduce_", Op::kAllReduce, "tensors", Shapes::kGiven},
+    Watched{"allreduce_coalesced_", Op::kAllReduce, "tensors", Shapes::kGiven},
+    Watched{"broadcast_", Op::kBroadcast, "tensors", Shapes::kGiven},
+    Watched{"reduce_", Op::kReduce, "tensors", Shapes::kGiven},
+    Watched{"allgather_", Op::kAllGather, "output_tensors", Shapes::kReceived},
+    Watched{"_allgather_base_", Op::kAllGather, "input_tensor", Shapes::kGiven},
+    Watched{"allgather_coalesced_", Op::kAllGather, "input_list", Shapes::kGiven},
+    Watched{"allgather_into_tensor_coalesced_", Op::kAllGather, "inputs", Shapes::kGiven},
+    Watched{"gather_", Op::kGather, "input_tensors", Shapes::kGiven},
+    Watched{"scatter_", Op::kScatter, "output_tensors", Shapes::kReceived},
+    Watched{"reduce_scatter_", Op::kReduceScatter, "input_tensors", Shapes::kGiven},
+    Watched{"_reduce_scatter_base_", Op::kReduceScatter, "input_tensor", Shapes::kGiven},
+    Watched{"reduce_scatter_tensor_coalesced_", Op::kReduceScatter, "inputs", Shapes::kGiven},
+    Watched{"alltoall_base_", Op::kAllToAll, "input", Shapes::kOutside},
+    Watched{"alltoall_", Op::kAllToAll, "input_tensors", Shapes::kOutside},
+    Watched{"barrier", Op::kBarrier, "tensor", Shapes::kOutside},
+};
+constexpr std::array kKeys{c10::DispatchKey::CPU, c10::DispatchKey::CUDA};
+
+std::string_view dtype_text(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return "f32";
+    case at::kDouble:
+      return "f64";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kHalf:
+      return "f16";
+    case at::kLong:
+      return "i64";
+    case at::kInt:
+      return "i32";
+    case at::kShort:
+      return "i16";
+    case at::kChar:
+      return "i8";
+    case at::kByte:
+      return "u8";
+    case at::kBool:
+      return "bool";
+    default:
+      return c10::toString(type);
+  }
+}
+
+ReduceOp reduction_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAverage;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    default:
+      return ReduceOp::kNone;
+  }
+}
+
+/// Calls `visit(tensor)` for each that an argument holds, however deep.
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& one : value.toTensorList()) visit(one);
+  } else if (value.isList()) {
+    for (const auto& one : value.toListRef()) for_each_tensor(one, visit);
+  }
+}
+
+/// One shape as it is; of several, how many numbers and a hash of all.
+CallSignature signature_of(const Watched& what, const c10::IValue& tensors) {
+  CallSignature out{.op = what.op};
+  if (what.shapes == Shapes::kOutside) return out;
+  size_t count = 0;
+  int64_t numel = 0;
+  uint64_t mixed = 1469598103934665603ULL;
+  const auto mix = [&](uint64_t value) { mixed = (mixed ^ value) * 1099511628211ULL; };
+  for_each_tensor(tensors, [&](const at::Tensor& one) {
+    if (count++ == 0) {
+      const auto sizes = one.sizes();
+      out = CallSignature::of(what.op, dtype_text(one.scalar_type()), {sizes.data(), sizes.size()});
+    }
+    numel += one.numel();
+    mix(static_cast<uint64_t>(one.scalar_type()));
+    for (const int64_t size : one.sizes()) mix(static_cast<uint64_t>(size) + 7);
+    mix(1);
+  });
+  if (count < 2) return out;
+  const std::array<int64_t, 1> all{numel};
+  out = CallSignature::of(what.op, out.dtype_text(), all);
+  out.has_splits = 1;
+  out.splits = mixed;
+  return out;
+}
+
+struct Places {
+  size_t arguments = 0, tensors = 0, group = 0;
+  std::optional<size_t> reduction, root;
+};
+
+Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
+  Places out{.arguments = schema.arguments().size()};
+  const auto find = [&](const char* name) {
+    const auto at = schema.argumentIndexWithName(name);
+    return at ? std::make_optional(static_cast<size_t>(*at)) : std::nullopt;
+  };
+  const auto needed = [&](const char* name) {
+    if (const auto at = find(name)) return *at;
+    throw std::runtime_error(fmt::format("c10d::{} of this torch has no argument {}", what.name, name));
+  };
+  out.tensors = needed(what.tensors);
+  out.group = needed("process_group");
+  out.reduction = find("reduce_op");
+  out.root = find("root_rank");
+  return out;
+}
+
+class Kernel final : public c10::OperatorKernel {
+ public:
+  Kernel(const Watched& what, Places places, c10::SafeKernelFunction original)
+      : what_(what), places_(places), original_(std::move(original)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    WatchedCalls& calls = WatchedCalls::instance();
+    const auto call = calls.joined() ? enter(calls, *stack) : std::nullopt;
+    if (!call) return original_.callBoxed(op, keys, stack);
+    try {
+      original_.callBoxed(op, keys, stack);
+    } catch (...) {
+      calls.failed(*call);
+      throw;
+    }
+    const c10::IValue& last = stack->back();
+    if (last.isCustomClass()) calls.launched(*call, last.toCustomClass<c10d::Work>());
+  }
+
+ private:
+  std::optional<WatchedCalls::Call> enter(WatchedCalls& calls, const torch::jit::Stack& stack) const {
+    const auto argument = [&](size_t at) -> const c10::IValue& { return stack[stack.size() - places_.arguments + at]; };
+    CallSignature signature = signature_of(what_, argument(places_.tensors));
+    if (places_.reduction) {
+      const auto reduction = argument(*places_.reduction).toCustomClass<c10d::ReduceOp>();
+      signature.reduce = reduction_of(*reduction);
+    }
+    if (places_.root) signature.root = static_cast<int32_t>(argument(*places_.root).toInt());
+    return calls.enter(*argument(places_.group).toCustomClass<c10d::ProcessGroup>(), signature);
+  }
+
+  const Watched& what_;
+  Places places_;
+  c10::SafeKernelFunction original_;
+};
+
+/// That a kernel is replaced is what is wanted here.
+class Quiet final : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+}  // namespace
+
+std::vector<std::string> watch_collectives() {
+  static auto& libraries = *new std::vector<std::unique_ptr<torch::Library>>;  // for ever
+  static auto& names = *new std::vector<std::string>;
+  if (!libraries.empty()) return names;
+  struct Found {
+    const Watched* what;
+    c10::DispatchKey key;
+    Places places;
+    c10::SafeKernelFunction original;
+  };
+  std::vector<Found> found;
+  for (const auto& what : kWatched) {
+    const auto op = c10::Dispatcher::singleton().findSchema({std::string("c10d::") + what.name, ""});
+    if (!op) throw std::runtime_error(fmt::format("this torch has no c10d::{}", what.name));
+    const Places places = places_of(op->schema(), what);
+    for (const auto key : kKeys) {
+      if (op->hasKernelForDispatchKey(key)) {
+        found.push_back({&what, key, places, op->getComputedKernelForDispatchKey(key)});
+      }
+    }
+    names.push_back(what.name);
+  }
+  Quiet quiet;
+  const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+  for (const auto key : kKeys) {
+    libraries.push_back(std::make_unique<torch::Library>(torch::Library::IMPL, "c10d", key, __FILE__, __LINE__));
+    for (auto& one : found) {
+      if (one.key != key) continue;
+      libraries.back()->impl(one.what->name, torch::CppFunction::makeFromBoxedFunctor(
+                                                 std::make_unique<Kernel>(*one.what, one.places, one.original)));
+    }
+  }
+  return names;
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,130 @@
+// Frames of the own thread are changed by nobody else while it is here. How they lie is CPython's own affair and differs from
+// version to version; a walk needs three facts of each.
+#define Py_BUILD_CORE 1
+#include <Python.h>
+// What CPython keeps for itself.
+#include <frameobject.h>
+#if PY_VERSION_HEX >= 0x030B0000
+#include <internal/pycore_frame.h>
+#endif
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <unordered_map>
+
+#include "python_site.h"
+
+namespace lockstep::python {
+namespace {
+
+struct Frame {
+  PyCodeObject* code = nullptr;
+  int last_instruction = 0;
+};
+
+constexpr int kDeepest = 64;
+using Frames = std::array<Frame, kDeepest>;
+
+#if PY_VERSION_HEX < 0x030B0000
+int walk(Frames& out) {
+  PyThreadState* const state = PyGILState_GetThisThreadState();
+  int count = 0;
+  for (PyFrameObject* frame = state == nullptr ? nullptr : state->frame; frame != nullptr && count < kDeepest;
+       frame = frame->f_back) {
+    out[static_cast<size_t>(count++)] = {frame->f_code, frame->f_lasti * static_cast<int>(sizeof(_Py_CODEUNIT))};
+  }
+  return count;
+}
+#else
+int walk(Frames& out) {
+  PyThreadState* const state = PyGILState_GetThisThreadState();
+  if (state == nullptr) return 0;
+#if PY_VERSION_HEX < 0x030D0000
+  _PyInterpreterFrame* frame = state->cframe == nullptr ? nullptr : state->cframe->current_frame;
+#else
+  _PyInterpreterFrame* frame = state->current_frame;
+#endif
+  int count = 0;
+  for (; frame != nullptr && count < kDeepest; frame = frame->previous) {
+#if PY_VERSION_HEX >= 0x030C0000
+    if (frame->owner == FRAME_OWNED_BY_CSTACK) continue;  // where C has called in
+#endif
+#if PY_VERSION_HEX < 0x030D0000
+    PyCodeObject* const code = frame->f_code;
+#else
+    if (!PyCode_Check(frame->f_executable)) continue;
+    auto* const code = reinterpret_cast<PyCodeObject*>(frame->f_executable);
+#endif
+    out[static_cast<size_t>(count++)] = {code,
+                                         _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT))};
+  }
+  return count;
+}
+#endif
+
+std::string_view ascii(PyObject* text) {
+  if (text == nullptr || !PyUnicode_IS_COMPACT_ASCII(text)) return "?";
+  return {reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(text)), static_cast<size_t>(PyUnicode_GET_LENGTH(text))};
+}
+
+enum class Whose : uint8_t { kTorch, kLibrary, kUser };
+
+Whose whose(std::string_view file) {
+  const auto has = [&](std::string_view part) { return file.find(part) != std::string_view::npos; };
+  if (file.empty() || file[0] == '<' || has("/torch/") || has("/lockstep_guard/") || has("/contextlib.py") ||
+      has("/runpy.py")) {
+    return Whose::kTorch;
+  }
+  return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") ? Whose::kLibrary : Whose::kUser;
+}
+
+/// "accelerate/operations.py" of a library, "train.py" of a person.
+std::string_view short_name(std::string_view file, Whose of) {
+  size_t at = file.rfind('/');
+  if (of == Whose::kLibrary && at != std::string_view::npos && at > 0) at = file.rfind('/', at - 1);
+  return at == std::string_view::npos ? file : file.substr(at + 1);
+}
+
+std::string place(const Frame& frame, Whose of) {
+  return std::string(short_name(ascii(frame.code->co_filename), of)) + ":" +
+         std::to_string(PyCode_Addr2Line(frame.code, frame.last_instruction));
+}
+
+/// What was made of a stack before: call sites are few.
+struct Known {
+  std::array<Frame, 2> frames;
+  std::string text;
+};
+
+}  // namespace
+
+std::string_view site_of_this_thread() {
+  Frames frames;
+  const int count = walk(frames);
+  Frame user, library;
+  for (int i = 0; i < count && user.code == nullptr; ++i) {
+    const Frame& frame = frames[static_cast<size_t>(i)];
+    thread_local std::unordered_map<const void*, std::pair<const void*, Whose>> files;
+    const void* const name = frame.code->co_filename;
+    auto [known, fresh] = files.try_emplace(frame.code, name, Whose::kTorch);
+    if (fresh || known->second.first != name) known->second = {name, whose(ascii(frame.code->co_filename))};
+    if (known->second.second == Whose::kUser) user = frame;
+    if (known->second.second == Whose::kLibrary && library.code == nullptr) library = frame;
+  }
+  thread_local std::array<Known, 256> sites;
+  const auto key = reinterpret_cast<uintptr_t>(user.code) / 16 + reinterpret_cast<uintptr_t>(library.code) / 16 * 31 +
+                   static_cast<uintptr_t>(user.last_instruction) * 7 + static_cast<uintptr_t>(library.last_instruction);
+  Known& known = sites[key % sites.size()];
+  const auto same = [](const Frame& a, const Frame& b) {
+    return a.code == b.code && a.last_instruction == b.last_instruction;
+  };
+  if (!same(known.frames[0], user) || !same(known.frames[1], library) || known.text.empty()) {
+    known.frames = {user, library};
+    known.text = user.code == nullptr ? "" : place(user, Whose::kUser);
+    if (library.code != nullptr) known.text += (known.text.empty() ? "" : " via ") + place(library, Whose::kLibrary);
+  }
+  return known.text;
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,89 @@
+// What a process of a PyTorch job does in its groups, told to the roll call: calls as they are made, works as long as they are
+// open. Nothing waits for it, and nothing is asked of the other ranks.
+//
+// Thread rules: any thread may call; c10d is called from several.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "lockstep/guard/member.h"
+#include "lockstep/guard/recorder.h"
+
+namespace lockstep::python {
+
+/// Of a job that torchrun, or whoever set these variables, has started.
+struct JobPlace {
+  int rank = 0, world_size = 1, local_rank = 0, node = 0;
+  std::string agent;       // Agent::address()
+  std::string error_file;  // TORCHELASTIC_ERROR_FILE; empty: nobody reads one
+};
+
+class WatchedCalls {
+ public:
+  /// The one of this process. It is never destroyed: threads that outlive main() may still be in a call.
+  static WatchedCalls& instance();
+
+  /// Throws Error: the agent is not there.
+  void join(const JobPlace& place);
+  bool joined() const { return member_ != nullptr; }
+
+  /// A call of a group in which all ranks of the job are; nullopt: it is not watched.
+  struct Call {
+    int group;
+    uint64_t seq;
+  };
+  std::optional<Call> enter(const c10d::ProcessGroup& group, const CallSignature& signature);
+  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work);
+  void failed(const Call& call);
+
+  void say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code);
+  /// A call broke, which another rank has caused: until somebody says more, this rank stands in it.
+  void wait_in_last_call();
+  /// What the job ended with; nullopt: nobody has ended it within `seconds`.
+  std::optional<std::string> await_ending(double seconds);
+  void finish(int exit_code);
+
+  struct Counts {
+    uint64_t calls = 0, unwatched = 0;
+    std::map<std::string, std::pair<uint64_t, uint64_t>> by_op;  // calls, bytes given
+  };
+  Counts counts();
+
+ private:
+  WatchedCalls() = default;
+  struct Open {
+    uint64_t seq;
+    Clock::time_point since;
+    c10::weak_intrusive_ptr<c10d::Work> work;
+  };
+  struct Watched {
+    int index = -1;  // of the recorder's groups; -1: not watched
+    std::vector<Open> open;
+  };
+  Watched& watched(const c10d::ProcessGroup& group);
+  void look_at_works();
+  void look();
+
+  std::mutex mutex_;
+  Recorder recorder_;
+  JobPlace place_;
+  std::unique_ptr<Member> member_;
+  std::map<std::string, Watched> groups_;  // by their names
+  Counts counts_;
+  int pid_ = 0;
+};
+
+/// All that this process has started, and what these have.
+void kill_descendants();
+
+}  // namespace lockstep::python

@@ -1,0 +1,106 @@
+"""Jobs of several kinds, one after another, in which nothing is wrong: torchrun … healthy.py FOLDER writes what each rank got."""
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import lockstep_guard
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+
+
+def trained(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    rows = torch.Generator().manual_seed(rank)
+    losses = []
+    for _ in range(8):
+        loss = model(torch.randn(4, 8, generator=rows)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+
+
+def ddp():
+    return trained(nn.parallel.DistributedDataParallel(small()))
+
+
+def fsdp2():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    model, mesh = small(), init_device_mesh("cpu", (world,))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    return trained(model)
+
+
+def groups():
+    """Groups of a part of the ranks, objects, pairs, lists of uneven lengths on the way, functional calls."""
+    import torch.distributed._functional_collectives as functional
+    out = []
+    for i in range(world - 1):
+        pair = dist.new_group([i, i + 1])
+        if rank in (i, i + 1):
+            value = torch.ones(3 + i) * rank
+            for _ in range(1 + i):
+                dist.all_reduce(value, group=pair)
+            out.append(value.tolist())
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank, "text": "y" * rank})
+    if rank == 0:
+        dist.send(torch.ones(2), 1)
+    if rank == 1:
+        dist.recv(torch.zeros(2), 0)
+    lists = [torch.zeros(1 + r) for r in range(world)]
+    for r in range(world):
+        dist.broadcast(lists[r], src=r)
+    dist.monitored_barrier()
+    return [out, objects, functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).tolist()]
+
+
+def accelerate():
+    from accelerate import Accelerator
+    accelerator = Accelerator(cpu=True)
+    model = small()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    out = []
+    for i in range(4):
+        loss = model(torch.ones(2, 8) * (rank + i) * 0.1).pow(2).mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        out.append(accelerator.gather(loss.detach()).tolist())
+    accelerator.wait_for_everyone()
+    return out
+
+
+def trainer():
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+                                         vocab_size=64))
+    rows = [{"input_ids": [i % 60 + 1, 2, 3, i % 7], "labels": [i % 60 + 1, 2, 3, i % 7]} for i in range(24)]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Trainer(model=model, train_dataset=rows, eval_dataset=rows[:7], args=TrainingArguments(
+            output_dir=folder, max_steps=4, per_device_train_batch_size=2, eval_strategy="steps", eval_steps=2, save_strategy="no", report_to=[],
+            use_cpu=True, logging_steps=1, disable_tqdm=True))
+        run.train()
+    return [entry.get("loss", entry.get("eval_loss")) for entry in run.state.log_history]
+
+
+found = {make.__name__: make() for make in (ddp, fsdp2, groups, accelerate, trainer)}
+folder = Path(sys.argv[1])
+(folder / f"{rank}.json").write_text(json.dumps(found))
+(folder / f"{rank}.calls").write_text(json.dumps(lockstep_guard.report()))
+dist.destroy_process_group()
