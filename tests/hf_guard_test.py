@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,15 @@ class Jobs(Story):
         code, output = self.torchrun(JOBS / "faulty.py", "os._exit")
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
+
+
+    def test_a_job_runs_on_where_the_guard_cannot(self):
+        broken = self.folder / "package"
+        shutil.copytree(package, broken)
+        (broken / "lockstep_guard" / "agent").unlink()
+        code, output = self.torchrun(JOBS / "faulty.py", "none", PYTHONPATH=str(broken))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("lockstep guard off:"), 1, output)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,12 @@ packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
   libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
   libsndfile1-dev libsoxr-dev libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)
 
-# What no build needs, and rows with films do.
-[ "${1:-}" = tests ] && packages+=(ffmpeg)
+# What no build needs: rows with films, and the package for PyTorch jobs (of another Python than the system's, its own headers).
+if [ "${1:-}" = tests ]; then
+  packages+=(ffmpeg)
+  python3 -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null ||
+    packages+=(python3-dev)
+fi
 
 say() { printf '\033[1msetup\033[0m  %s\n' "$*"; }
 fail() {

@@ -14,6 +14,7 @@ from pathlib import Path
 __all__ = ["enable", "report"]
 
 SOFT_SECONDS, HARD_SECONDS = 3.0, 600.0
+ADDRESS = "at "
 # What a rank says whose peer is gone: another one is the cause.
 SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL error", "ncclRemoteError", "ncclSystemError",
              "Socket closed", "DistNetworkError", "DistBackendError", "Read error", "Application timeout caused pair closure", "recvValue failed")
@@ -89,12 +90,23 @@ def _join(c10d):
         key = f"lockstep_guard/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/agent"
         store = c10d._get_default_store()
         if local_rank == 0:
-            store.set(key, _start_agent(local_world, world))
+            _tell_agent(store, key, local_world, world)
         agent = store.get(key).decode()
+        if not agent.startswith(ADDRESS):
+            return _say(f"guard off: {agent}")
+        agent = agent.removeprefix(ADDRESS)
         _native.join(rank, world, local_rank, 0, agent, os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
         _watch_the_end()
     except Exception as error:
         _say(f"guard off: {error}")
+
+
+def _tell_agent(store, key, local_world, world):
+    """Its address, or why there is none: the others wait for either."""
+    try:
+        store.set(key, ADDRESS + _start_agent(local_world, world))
+    except Exception as error:
+        store.set(key, str(error) or type(error).__name__)
 
 
 def _start_agent(local_world, world):
