@@ -38,6 +38,7 @@ def places(line):
 
 
 USUAL = "# usual call"
+HELD_UP = ("stall", "loader", "backward")  # for longer than anybody waits
 # What rank 1 does, and what must be said of it.
 FAULTS = {
     "shape": ("rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3, 4]", places("torch.zeros(5)"), places(USUAL)),
@@ -51,6 +52,8 @@ FAULTS = {
     "stop": ("rank 1 has been stopped (SIGSTOP)", places(USUAL)),
     "exception": ("rank 1: KeyError: 'no such column'", places("raise KeyError")),
     "early exit": ("rank 1 finished (exit code 0) while ranks 0, 2 still are in a call", places(USUAL)),
+    "loader": ("rank 1 is busy elsewhere: waiting for data", places("DataLoader(Slow())"), places(USUAL)),
+    "backward": ("rank 1 is busy elsewhere: in the backward pass", places("Holds.apply("), places(USUAL)),
     "stall": ("rank 1 is busy elsewhere", "LOCKSTEP_GUARD_PATIENCE=60", places(USUAL)),
 }
 
@@ -73,7 +76,7 @@ class Jobs(Story):
     def test_faults_are_named_with_their_place(self):
         for kind, expected in FAULTS.items():
             with self.subTest(kind):
-                code, output = self.torchrun(JOBS / "faulty.py", kind, **({"LOCKSTEP_GUARD_PATIENCE": "6"} if kind == "stall" else {}))
+                code, output = self.torchrun(JOBS / "faulty.py", kind, **({"LOCKSTEP_GUARD_PATIENCE": "6"} if kind in HELD_UP else {}))
                 self.assertEqual(code, 1, output)
                 cause = output[output.find("Root Cause"):]
                 for part in expected:

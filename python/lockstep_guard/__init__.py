@@ -4,6 +4,7 @@ LOCKSTEP_GUARD=1 in the environment switches it on in every process that imports
 and `lockstep_guard.enable()` before torch.distributed is initialised.
 """
 import atexit
+import functools
 import os
 import subprocess
 import sys
@@ -97,6 +98,7 @@ def _join(c10d):
         agent = agent.removeprefix(ADDRESS)
         _native.join(rank, world, local_rank, 0, agent, os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
         _watch_the_end()
+        _tell_phases()
     except Exception as error:
         _say(f"guard off: {error}")
 
@@ -119,6 +121,28 @@ def _start_agent(local_world, world):
     if not address:
         raise RuntimeError(f"{program} has not started")
     return address
+
+
+def _tell_phases():
+    """Between these a rank is in the forward pass, as far as anybody can see from outside."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    def during(phase, function):
+        @functools.wraps(function)
+        def told(*args, **kwargs):
+            before = _native.enter_phase(phase)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _native.enter_phase(before)
+        return told
+
+    torch.autograd.backward = during("backward", torch.autograd.backward)
+    _BaseDataLoaderIter.__next__ = during("data", _BaseDataLoaderIter.__next__)
+    register_optimizer_step_pre_hook(lambda *_: _native.enter_phase("step") and None)
+    register_optimizer_step_post_hook(lambda *_: _native.enter_phase("forward") and None)
 
 
 def _watch_the_end():

@@ -24,6 +24,9 @@ NB_MODULE(_core, m) {
       nb::arg("rank"), nb::arg("world_size"), nb::arg("local_rank"), nb::arg("node"), nb::arg("agent"),
       nb::arg("error_file"), nb::call_guard<nb::gil_scoped_release>());
   m.def(
+      "enter_phase", [](const std::string& name) { return WatchedCalls::instance().enter_phase(name); },
+      nb::arg("name"));
+  m.def(
       "say_last_words",
       [](const std::string& message, const std::string& place, bool secondary, int exit_code) {
         WatchedCalls::instance().say_last_words(message, place, secondary, exit_code);

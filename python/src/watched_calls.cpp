@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(250);
-constexpr size_t kMostOpen = 4096;  // works of a group that are looked after
 
 /// As torch's own error files are, so that torchrun's report shows it as the cause. One that is there already is the
 /// person's own. Source of the form: torch 2.11 distributed/elastic/multiprocessing/errors/error_handler.py.
@@ -120,20 +119,22 @@ void WatchedCalls::join(const JobPlace& place) {
   std::thread([this] { look_at_works(); }).detach();
 }
 
-WatchedCalls::Watched& WatchedCalls::watched(const c10d::ProcessGroup& group) {
-  const auto [at, is_new] = groups_.try_emplace(group.getGroupName());
+WatchedCalls::Watched& WatchedCalls::watched(const std::string& name, int size) {
+  const auto [at, is_new] = groups_.try_emplace(name);
   Watched& found = at->second;
-  if (is_new && group.getSize() == place_.world_size && groups_.size() <= Board::kGroups) {
-    found.index = recorder_.add_group(at->first == "0" || at->first.empty() ? "default" : at->first);
+  if (is_new && size == place_.world_size && groups_.size() <= Board::kGroups) {
+    found.index = recorder_.add_group(name == "0" || name.empty() ? "default" : name);
   }
   return found;
 }
 
 std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const CallSignature& signature) {
   const std::string_view site = site_of_this_thread();
+  const std::string name = group.getGroupName();  // may be a person's own class
+  const int size = group.getSize();
   const std::lock_guard lock(mutex_);
   if (member_ == nullptr || ::getpid() != pid_) return std::nullopt;  // before it has joined, or a child of it
-  Watched& home = watched(group);
+  Watched& home = watched(name, size);
   ++counts_.calls;
   if (home.index < 0) {
     ++counts_.unwatched;
@@ -143,12 +144,31 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
   return Call{home.index, recorder_.ring(home.index).enter(signature, "", site)};
 }
 
+/// The work is not kept, not even weakly: it would keep its tensors.
 void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work) {
+  {
+    const std::lock_guard lock(mutex_);
+    recorder_.set_state(call.group, call.seq, CallState::kLaunched);
+    for (auto& [name, group] : groups_) {
+      if (group.index == call.group) group.open.emplace(call.seq, Clock::now());
+    }
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  try {
+    future = work->getFuture();
+  } catch (const std::exception&) {  // of a backend that has none
+  }
+  if (!future) return over(call, false);
+  future->addCallback([this, call](c10::ivalue::Future& done) { over(call, done.hasError()); }, /*uses_future=*/false);
+}
+
+void WatchedCalls::over(const Call& call, bool broken) {
   const std::lock_guard lock(mutex_);
-  recorder_.set_state(call.group, call.seq, CallState::kLaunched);
+  if (::getpid() != pid_) return;
+  recorder_.set_state(call.group, call.seq, broken ? CallState::kFailed : CallState::kDone);
+  recorder_.device_passed(call.group, call.seq);
   for (auto& [name, group] : groups_) {
-    if (group.index != call.group || group.open.size() >= kMostOpen) continue;
-    group.open.push_back({call.seq, Clock::now(), c10::weak_intrusive_ptr<c10d::Work>(work)});
+    if (group.index == call.group) group.open.erase(call.seq);
   }
 }
 
@@ -164,26 +184,24 @@ void WatchedCalls::look_at_works() {
   }
 }
 
-/// Which works are through. What may be the last hold on one is let go without the lock: tensors may go with it.
+/// Which call has been open for a while.
 void WatchedCalls::look() {
-  std::vector<c10::intrusive_ptr<c10d::Work>> held;
   const std::lock_guard lock(mutex_);
   for (auto& [name, group] : groups_) {
-    const auto through = [&](const Open& one) {
-      const size_t before = held.size();
-      auto work = one.work.lock();
-      const bool done = !work.defined() || work->isCompleted();
-      if (work.defined()) held.push_back(std::move(work));
-      if (done) {
-        const bool broken = held.size() > before && held.back()->exception() != nullptr;
-        recorder_.set_state(group.index, one.seq, broken ? CallState::kFailed : CallState::kDone);
-        recorder_.device_passed(group.index, one.seq);
-      }
-      return done;
-    };
-    std::erase_if(group.open, through);
-    if (!group.open.empty()) recorder_.device_waits(group.index, group.open.front().seq, group.open.front().since);
+    if (group.open.empty()) continue;
+    const auto& [seq, since] = *group.open.begin();
+    if (Clock::now() - since >= kLook) recorder_.device_waits(group.index, seq, since);
   }
+}
+
+std::string WatchedCalls::enter_phase(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const std::string before(phase_name(recorder_.phase()));
+  for (size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    if (phase_name(phase) == name && member_ != nullptr) recorder_.enter_phase(phase, site_of_this_thread());
+  }
+  return before;
 }
 
 void WatchedCalls::say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code) {
@@ -210,7 +228,6 @@ std::optional<std::string> WatchedCalls::await_ending(double seconds) {
 
 void WatchedCalls::finish(int exit_code) {
   if (member_ == nullptr || ::getpid() != pid_) return;
-  look();
   recorder_.finish(exit_code);
 }
 

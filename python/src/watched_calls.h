@@ -1,7 +1,8 @@
 // What a process of a PyTorch job does in its groups, told to the roll call: calls as they are made, works as long as they are
 // open. Nothing waits for it, and nothing is asked of the other ranks.
 //
-// Thread rules: any thread may call; c10d is called from several.
+// Thread rules: any thread may call, with the interpreter's lock or without; c10d is called from several. Whoever holds the
+// mutex never asks for that lock: no tensor and no work is let go there, nor is Python run.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,8 @@ class WatchedCalls {
   void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work);
   void failed(const Call& call);
 
+  /// What the main thread does from now on: "data", "backward", …; another word changes nothing. Returns what it did before.
+  std::string enter_phase(const std::string& name);
   void say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code);
   /// A call broke, which another rank has caused: until somebody says more, this rank stands in it.
   void wait_in_last_call();
@@ -61,16 +64,12 @@ class WatchedCalls {
 
  private:
   WatchedCalls() = default;
-  struct Open {
-    uint64_t seq;
-    Clock::time_point since;
-    c10::weak_intrusive_ptr<c10d::Work> work;
-  };
   struct Watched {
-    int index = -1;  // of the recorder's groups; -1: not watched
-    std::vector<Open> open;
+    int index = -1;                              // of the recorder's groups; -1: not watched
+    std::map<uint64_t, Clock::time_point> open;  // calls whose works are not through, since when
   };
-  Watched& watched(const c10d::ProcessGroup& group);
+  Watched& watched(const std::string& name, int size);
+  void over(const Call& call, bool broken);
   void look_at_works();
   void look();
 

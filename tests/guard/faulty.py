@@ -13,6 +13,24 @@ rank = dist.get_rank()
 x = torch.zeros(3, 4)
 
 
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        time.sleep(600)
+
+
+class Holds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(600)
+
+
 def step():
     dist.all_reduce(x)  # usual call
     dist.broadcast(torch.zeros(7), src=0)
@@ -39,6 +57,10 @@ def other_step():
         raise KeyError("no such column")
     elif kind == "early exit":
         sys.exit(0)
+    elif kind == "loader":
+        next(iter(torch.utils.data.DataLoader(Slow())))
+    elif kind == "backward":
+        Holds.apply(x.requires_grad_()).sum().backward()
     elif kind == "stall":
         time.sleep(600)
     elif kind == "slow":
