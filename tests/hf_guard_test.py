@@ -51,7 +51,7 @@ FAULTS = {
     "kill": ("rank 1 is gone", "its process ended without a word"),
     "stop": ("rank 1 has been stopped (SIGSTOP)", places(USUAL)),
     "exception": ("rank 1: KeyError: 'no such column'", places("raise KeyError")),
-    "early exit": ("rank 1 finished (exit code 0) while ranks 0, 2 still are in a call", places(USUAL)),
+    "early exit": ("rank 1 finished (exit code 3) while ranks 0, 2 still are in a call", places(USUAL)),
     "loader": ("rank 1 is busy elsewhere: waiting for data", places("DataLoader(Slow())"), places(USUAL)),
     "backward": ("rank 1 is busy elsewhere: in the backward pass", places("Holds.apply("), places(USUAL)),
     "stall": ("rank 1 is busy elsewhere", "LOCKSTEP_GUARD_PATIENCE=60", places(USUAL)),

@@ -96,11 +96,11 @@ def _join(c10d):
         if not agent.startswith(ADDRESS):
             return _say(f"guard off: {agent}")
         agent = agent.removeprefix(ADDRESS)
-        _native.join(rank, world, local_rank, 0, agent, os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+        _native.join(rank, world, local_rank, agent, os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
         _watch_the_end()
         _tell_phases()
     except Exception as error:
-        _say(f"guard off: {error}")
+        print(f"lockstep guard off: {error}", file=sys.stderr, flush=True)  # of this rank alone
 
 
 def _tell_agent(store, key, local_world, world):
@@ -146,7 +146,8 @@ def _tell_phases():
 
 
 def _watch_the_end():
-    before, leave, pid = sys.excepthook, os._exit, os.getpid()
+    before, leave, leave_politely, pid = sys.excepthook, os._exit, sys.exit, os.getpid()
+    said = [0]  # the exit code, as far as it is known
 
     def excepthook(kind, value, trace):
         if os.getpid() == pid and not issubclass(kind, (SystemExit, KeyboardInterrupt)):
@@ -164,11 +165,15 @@ def _watch_the_end():
         else:
             before(kind, value, trace)
 
+    def exit_politely(code=None):
+        said[0] = 0 if code is None else code if isinstance(code, int) else 1
+        leave_politely(code)
+
     def exit_now(code):
         if os.getpid() == pid:
             _native.finish(code if isinstance(code, int) else 1)
         leave(code)
 
     sys.excepthook = excepthook
-    os._exit = exit_now
-    atexit.register(lambda: os.getpid() == pid and _native.finish(0))
+    os._exit, sys.exit = exit_now, exit_politely
+    atexit.register(lambda: os.getpid() == pid and _native.finish(said[0]))

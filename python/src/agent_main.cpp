@@ -1,30 +1,20 @@
 // The watcher of one node's ranks: started by the first of them, it says its address and goes on by itself until all ranks
 // are gone.
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "lockstep/guard/agent.h"
 
-namespace {
-
-constexpr double kNobodySeconds = 60;  // a node whose ranks never join has died before
-constexpr auto kLook = std::chrono::milliseconds(50);
-
-void print_now(const std::string& text) { fmt::print(stderr, "{}\n", text); }
-
-}  // namespace
-
 /// agent LOCAL_RANKS WORLD_SIZE SOFT_SECONDS HARD_SECONDS
 int main(int argc, char** argv) {
   using namespace lockstep;  // NOLINT: a program of one function
   if (argc != 5) return 2;
-  AgentOptions options{.program = "lockstep guard", .say = print_now};
+  AgentOptions options{.program = "lockstep guard",
+                       .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }};
   options.local_ranks = std::atoi(argv[1]);
   options.world_size = std::atoi(argv[2]);
   options.judge.soft_seconds = std::atof(argv[3]);
@@ -37,15 +27,5 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
   ::fclose(stdout);
   const auto begun = Clock::now();
-  bool told = false;
-  while (!agent.all_gone()) {
-    std::this_thread::sleep_for(kLook);
-    const auto conclusion = agent.conclusion();
-    if (conclusion && !told) print_now(conclusion->text);
-    told = conclusion.has_value();
-    if (!agent.any_joined() && seconds_since(begun) > kNobodySeconds) return 0;
-  }
-  const auto conclusion = agent.close();
-  if (conclusion && !told) print_now(conclusion->text);
-  return conclusion ? conclusion->exit_code : 0;
+  return agent.watch_to_the_end([&] { return seconds_since(begun) > Agent::kNobodySeconds; });
 }

@@ -13,16 +13,15 @@ NB_MODULE(_core, m) {
   m.def("watch_collectives", &lockstep::python::watch_collectives);
   m.def(
       "join",
-      [](int rank, int world_size, int local_rank, int node, const std::string& agent, const std::string& error_file) {
+      [](int rank, int world_size, int local_rank, const std::string& agent, const std::string& error_file) {
         WatchedCalls::instance().join({.rank = rank,
                                        .world_size = world_size,
                                        .local_rank = local_rank,
-                                       .node = node,
                                        .agent = agent,
                                        .error_file = error_file});
       },
-      nb::arg("rank"), nb::arg("world_size"), nb::arg("local_rank"), nb::arg("node"), nb::arg("agent"),
-      nb::arg("error_file"), nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("rank"), nb::arg("world_size"), nb::arg("local_rank"), nb::arg("agent"), nb::arg("error_file"),
+      nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "enter_phase", [](const std::string& name) { return WatchedCalls::instance().enter_phase(name); },
       nb::arg("name"));

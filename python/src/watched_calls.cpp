@@ -1,24 +1,20 @@
 #include "watched_calls.h"
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <set>
+#include <iterator>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "python_site.h"
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lockstep/base/json.h"
-#include "lockstep/base/machine.h"
+#include "lockstep/base/error_file.h"
+#include "lockstep/guard/settings.h"
 
 namespace lockstep::python {
 namespace fs = std::filesystem;
@@ -26,36 +22,17 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(250);
 
-/// As torch's own error files are, so that torchrun's report shows it as the cause. One that is there already is the
-/// person's own. Source of the form: torch 2.11 distributed/elastic/multiprocessing/errors/error_handler.py.
-void write_error_file(const std::string& path, const std::string& message) {
+/// Of a rank whose own words are not there already.
+void tell_torchrun(const std::string& path, const std::string& message) {
   std::error_code failure;
-  if (path.empty() || fs::exists(path, failure)) return;
-  const Json extra = {{"py_callstack", message}, {"timestamp", std::to_string(std::time(nullptr) - 1)}};
-  const Json record = {{"message", {{"message", message}, {"extraInfo", extra}}}};
-  try {
-    write_text(path, record.dump(-1, ' ', false, Json::error_handler_t::replace));
-  } catch (const std::exception&) {  // the error itself matters more
-  }
-}
-
-Identity identity_of(const JobPlace& place) {
-  Identity identity{.rank = place.rank,
-                    .world_size = place.world_size,
-                    .local_rank = place.local_rank,
-                    .node = place.node,
-                    .pid = ::getpid(),
-                    .main_thread = ::getpid()};
-  const auto real = std::chrono::system_clock::now().time_since_epoch();
-  identity.realtime_offset_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - steady_ns();
-  identity.host = FixedText<64>(host_name());
-  return identity;
+  if (!path.empty() && !fs::exists(path, failure)) write_error_file(path, message);
 }
 
 /// What ends a process at once would end it before the others could be asked: Gloo answers a call of another size by
 /// std::terminate, and torchrun ends all ranks a moment after the first. The roll call is quicker than these, and ends the
 /// process itself when it has found something.
 std::atomic<Board*> board_of_signals{nullptr};
+std::atomic<pid_t> rank_of_signals{0};
 
 void wait_a_moment(int milliseconds) {
   const timespec look{.tv_sec = 0, .tv_nsec = 10'000'000};
@@ -67,19 +44,25 @@ void end_as_it_would(int signal) {
   ::raise(signal);
 }
 
+/// A child that was forked has the handlers and the board, and is not the rank.
+bool is_rank() { return ::getpid() == rank_of_signals.load(); }
+
 void on_abort(int signal) {
-  wait_a_moment(2000);
+  if (is_rank()) wait_a_moment(2000);
   end_as_it_would(signal);
 }
 
 void on_terminate(int signal) {
-  wait_a_moment(1000);
-  board_of_signals.load()->life.store(Life::kFinished, std::memory_order_release);  // somebody wanted it
+  if (is_rank()) {
+    wait_a_moment(1000);
+    board_of_signals.load()->life.store(Life::kFinished, std::memory_order_release);  // somebody wanted it
+  }
   end_as_it_would(signal);
 }
 
 void hold_signals(Board& board) {
   board_of_signals.store(&board);
+  rank_of_signals.store(::getpid());
   const auto install = [](int signal, void (*handler)(int)) {
     struct sigaction before = {};
     if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;  // somebody else's
@@ -102,46 +85,48 @@ void WatchedCalls::join(const JobPlace& place) {
   const std::lock_guard lock(mutex_);
   if (member_ != nullptr) return;
   place_ = place;
-  pid_ = ::getpid();
   recorder_.add_fact("world size", std::to_string(place.world_size));
-  recorder_.add_setting("LOCKSTEP_GUARD", "1");
+  recorder_.add_setting(kWatchedFlag, "1");
   recorder_.step_done(0);  // it runs
   recorder_.enter_phase(Phase::kForward, "");
   member_ = std::make_unique<Member>(
       recorder_, MemberOptions{.address = place.agent,
-                               .identity = identity_of(place),
+                               .identity = own_identity(place.rank, place.world_size, place.local_rank, /*node=*/0),
                                .grace_seconds = 0.1,  // Gloo cannot be woken up: nobody leaves by himself
                                .before_exit = [this](const Ending& ending) {
-                                 write_error_file(place_.error_file, std::string(ending.message.view()));
+                                 tell_torchrun(place_.error_file, std::string(ending.message.view()));
                                  kill_descendants();
                                }});
   hold_signals(recorder_.board());
+  pid_ = ::getpid();
   std::thread([this] { look_at_works(); }).detach();
 }
 
-WatchedCalls::Watched& WatchedCalls::watched(const std::string& name, int size) {
-  const auto [at, is_new] = groups_.try_emplace(name);
-  Watched& found = at->second;
-  if (is_new && size == place_.world_size && groups_.size() <= Board::kGroups) {
-    found.index = recorder_.add_group(name == "0" || name.empty() ? "default" : name);
+bool WatchedCalls::joined() const { return ::getpid() == pid_.load(std::memory_order_acquire); }
+
+int WatchedCalls::index_of(const std::string& name, int size) {
+  const auto [at, is_new] = indices_.try_emplace(name, -1);
+  if (is_new && size == place_.world_size && num_watched_ < static_cast<int>(Board::kGroups)) {
+    at->second = recorder_.add_group(name == "0" || name.empty() ? "default" : name);
+    ++num_watched_;
   }
-  return found;
+  return at->second;
 }
 
 std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const CallSignature& signature) {
+  if (!joined()) return std::nullopt;
   const std::string_view site = site_of_this_thread();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
   const std::lock_guard lock(mutex_);
-  if (member_ == nullptr || ::getpid() != pid_) return std::nullopt;  // before it has joined, or a child of it
-  Watched& home = watched(name, size);
+  const int index = index_of(name, size);
   ++counts_.calls;
-  if (home.index < 0) {
+  if (index < 0) {
     ++counts_.unwatched;
     return std::nullopt;
   }
   recorder_.stand_at(site);
-  return Call{home.index, recorder_.ring(home.index).enter(signature, "", site)};
+  return Call{index, recorder_.ring(index).enter(signature, "", site)};
 }
 
 /// The work is not kept, not even weakly: it would keep its tensors.
@@ -149,9 +134,7 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
   {
     const std::lock_guard lock(mutex_);
     recorder_.set_state(call.group, call.seq, CallState::kLaunched);
-    for (auto& [name, group] : groups_) {
-      if (group.index == call.group) group.open.emplace(call.seq, Clock::now());
-    }
+    open_of(call).emplace(call.seq, Clock::now());
   }
   c10::intrusive_ptr<c10::ivalue::Future> future;
   try {
@@ -164,12 +147,9 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
 
 void WatchedCalls::over(const Call& call, bool broken) {
   const std::lock_guard lock(mutex_);
-  if (::getpid() != pid_) return;
   recorder_.set_state(call.group, call.seq, broken ? CallState::kFailed : CallState::kDone);
   recorder_.device_passed(call.group, call.seq);
-  for (auto& [name, group] : groups_) {
-    if (group.index == call.group) group.open.erase(call.seq);
-  }
+  open_of(call).erase(call.seq);
 }
 
 void WatchedCalls::failed(const Call& call) {
@@ -187,19 +167,21 @@ void WatchedCalls::look_at_works() {
 /// Which call has been open for a while.
 void WatchedCalls::look() {
   const std::lock_guard lock(mutex_);
-  for (auto& [name, group] : groups_) {
-    if (group.open.empty()) continue;
-    const auto& [seq, since] = *group.open.begin();
-    if (Clock::now() - since >= kLook) recorder_.device_waits(group.index, seq, since);
+  for (int index = 0; index < num_watched_; ++index) {
+    const auto& open = open_[static_cast<size_t>(index)];
+    if (open.empty() || Clock::now() - open.begin()->second < kLook) continue;
+    recorder_.device_waits(index, open.begin()->first, open.begin()->second);
   }
 }
 
 std::string WatchedCalls::enter_phase(const std::string& name) {
+  if (!joined()) return name;
+  const std::string_view site = site_of_this_thread();
   const std::lock_guard lock(mutex_);
   const std::string before(phase_name(recorder_.phase()));
   for (size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
-    if (phase_name(phase) == name && member_ != nullptr) recorder_.enter_phase(phase, site_of_this_thread());
+    if (phase_name(phase) == name) recorder_.enter_phase(phase, site);
   }
   return before;
 }
@@ -212,11 +194,10 @@ void WatchedCalls::say_last_words(const std::string& message, const std::string&
 
 void WatchedCalls::wait_in_last_call() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, group] : groups_) {
-    if (group.index < 0) continue;
-    const auto last = recorder_.ring(group.index).last(1);
+  for (int index = 0; index < num_watched_; ++index) {
+    const auto last = recorder_.ring(index).last(1);
     if (last.empty()) continue;
-    recorder_.device_waits(group.index, last[0].seq, Clock::time_point(std::chrono::nanoseconds(last[0].entered_ns)));
+    recorder_.device_waits(index, last[0].seq, Clock::time_point(std::chrono::nanoseconds(last[0].entered_ns)));
   }
 }
 
@@ -227,8 +208,7 @@ std::optional<std::string> WatchedCalls::await_ending(double seconds) {
 }
 
 void WatchedCalls::finish(int exit_code) {
-  if (member_ == nullptr || ::getpid() != pid_) return;
-  recorder_.finish(exit_code);
+  if (joined()) recorder_.finish(exit_code);
 }
 
 WatchedCalls::Counts WatchedCalls::counts() {

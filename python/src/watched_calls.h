@@ -5,15 +5,14 @@
 // mutex never asks for that lock: no tensor and no work is let go there, nor is Python run.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -24,7 +23,7 @@ namespace lockstep::python {
 
 /// Of a job that torchrun, or whoever set these variables, has started.
 struct JobPlace {
-  int rank = 0, world_size = 1, local_rank = 0, node = 0;
+  int rank = 0, world_size = 1, local_rank = 0;
   std::string agent;       // Agent::address()
   std::string error_file;  // TORCHELASTIC_ERROR_FILE; empty: nobody reads one
 };
@@ -36,7 +35,8 @@ class WatchedCalls {
 
   /// Throws Error: the agent is not there.
   void join(const JobPlace& place);
-  bool joined() const { return member_ != nullptr; }
+  /// In this process: a child that it has forked is not a rank.
+  bool joined() const;
 
   /// A call of a group in which all ranks of the job are; nullopt: it is not watched.
   struct Call {
@@ -58,17 +58,13 @@ class WatchedCalls {
 
   struct Counts {
     uint64_t calls = 0, unwatched = 0;
-    std::map<std::string, std::pair<uint64_t, uint64_t>> by_op;  // calls, bytes given
   };
   Counts counts();
 
  private:
   WatchedCalls() = default;
-  struct Watched {
-    int index = -1;                              // of the recorder's groups; -1: not watched
-    std::map<uint64_t, Clock::time_point> open;  // calls whose works are not through, since when
-  };
-  Watched& watched(const std::string& name, int size);
+  int index_of(const std::string& name, int size);
+  std::map<uint64_t, Clock::time_point>& open_of(const Call& call) { return open_[static_cast<size_t>(call.group)]; }
   void over(const Call& call, bool broken);
   void look_at_works();
   void look();
@@ -77,9 +73,11 @@ class WatchedCalls {
   Recorder recorder_;
   JobPlace place_;
   std::unique_ptr<Member> member_;
-  std::map<std::string, Watched> groups_;  // by their names
+  std::map<std::string, int> indices_;  // of the recorder's groups, by their names; -1: not watched
+  std::array<std::map<uint64_t, Clock::time_point>, Board::kGroups> open_;  // calls that are not through, since when
+  int num_watched_ = 0;
   Counts counts_;
-  int pid_ = 0;
+  std::atomic<int> pid_{0};  // of the process that has joined
 };
 
 /// All that this process has started, and what these have.

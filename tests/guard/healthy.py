@@ -69,6 +69,32 @@ def groups():
     return [out, objects, functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).tolist()]
 
 
+def child_work():
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1).step()
+
+
+def children():
+    """Processes forked from a rank, which end in all ways: none of them is the rank."""
+    import multiprocessing
+    import os
+    import signal
+    import time
+    fork = multiprocessing.get_context("fork")
+    codes = []
+    for end in (signal.SIGTERM, signal.SIGABRT, None):
+        if rank == 1:  # the others wait meanwhile: whoever takes the child's end for the rank's says so
+            child = fork.Process(target=time.sleep, args=(60,)) if end else fork.Process(target=child_work)
+            child.start()
+            if end:
+                os.kill(child.pid, end)
+            child.join()
+            codes.append(child.exitcode)
+            time.sleep(1)
+        dist.all_reduce(torch.ones(2))
+    batches = [batch.tolist() for batch in torch.utils.data.DataLoader(torch.arange(6.0), batch_size=2, num_workers=1)]
+    return [codes, batches]
+
+
 def accelerate():
     from accelerate import Accelerator
     accelerator = Accelerator(cpu=True)
@@ -99,7 +125,7 @@ def trainer():
     return [entry.get("loss", entry.get("eval_loss")) for entry in run.state.log_history]
 
 
-found = {make.__name__: make() for make in (ddp, fsdp2, groups, accelerate, trainer)}
+found = {make.__name__: make() for make in (ddp, fsdp2, groups, children, accelerate, trainer)}
 folder = Path(sys.argv[1])
 (folder / f"{rank}.json").write_text(json.dumps(found))
 (folder / f"{rank}.calls").write_text(json.dumps(lockstep_guard.report()))

@@ -1,9 +1,7 @@
 #include "lockstep/guard/agent.h"
 
-#include <chrono>
 #include <csignal>
 #include <iostream>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -17,9 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr double kNobodySeconds = 60;  // a node whose ranks never join has died before
-constexpr auto kLook = std::chrono::milliseconds(50);
 
 void print_now(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
@@ -48,17 +43,7 @@ int run_agent(const Words& args, const Host& host) {
   const pid_t starter = ::getppid();
   if (!(std::cout << agent.address() << std::endl)) return static_cast<int>(ExitCode::kCommunication);
   const auto begun = Clock::now();
-  bool told = false;
-  while (!agent.all_gone()) {
-    std::this_thread::sleep_for(kLook);
-    const auto conclusion = agent.conclusion();
-    if (conclusion && !told) print_now(conclusion->text);
-    told = conclusion.has_value();
-    if (!agent.any_joined() && (::getppid() != starter || seconds_since(begun) > kNobodySeconds)) return 0;
-  }
-  const auto conclusion = agent.close();
-  if (conclusion && !told) print_now(conclusion->text);
-  return conclusion ? conclusion->exit_code : 0;
+  return agent.watch_to_the_end([&] { return ::getppid() != starter || seconds_since(begun) > Agent::kNobodySeconds; });
 }
 
 }  // namespace lockstep

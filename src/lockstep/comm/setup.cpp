@@ -11,10 +11,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
@@ -120,19 +118,6 @@ void wait_for_all(const World& world, Rendezvous& rendezvous, std::string_view w
 
 namespace {
 
-Identity identity_of(const World& world) {
-  Identity identity{.rank = world.rank,
-                    .world_size = world.size,
-                    .local_rank = world.local_rank,
-                    .node = world.node,
-                    .pid = ::getpid(),
-                    .main_thread = static_cast<int64_t>(::syscall(SYS_gettid))};
-  const auto real = std::chrono::system_clock::now().time_since_epoch();
-  identity.realtime_offset_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - steady_ns();
-  identity.host = FixedText<64>(host_name());
-  return identity;
-}
-
 /// An ending unblocks the main thread where a transport can: the communicators may come into being after the member.
 struct AbortTarget {
   std::mutex mutex;
@@ -152,10 +137,11 @@ struct AbortTarget {
 
 std::unique_ptr<Member> join(const World& world, const ConnectOptions& options, Recorder& recorder,
                              const std::string& address, const std::shared_ptr<AbortTarget>& target) {
-  return std::make_unique<Member>(recorder, MemberOptions{.address = address,
-                                                          .identity = identity_of(world),
-                                                          .on_ending = [target](const Ending&) { target->abort(); },
-                                                          .before_exit = options.before_exit});
+  return std::make_unique<Member>(
+      recorder, MemberOptions{.address = address,
+                              .identity = own_identity(world.rank, world.size, world.local_rank, world.node),
+                              .on_ending = [target](const Ending&) { target->abort(); },
+                              .before_exit = options.before_exit});
 }
 
 /// Another launcher has started us: the first rank of each node starts the agent, the others learn of it.

@@ -45,6 +45,8 @@ struct Conclusion {
 
 class Agent {
  public:
+  static constexpr double kNobodySeconds = 60;  // a node whose ranks never join has died before
+
   explicit Agent(AgentOptions options);
   ~Agent();
   Agent(const Agent&) = delete;
@@ -66,6 +68,10 @@ class Agent {
   bool all_gone() const;
   /// Compares the last calls, ends the thread.
   std::optional<Conclusion> close();
+
+  /// Where it has a process of its own: until all ranks are gone. Says the conclusion, once, and returns its exit code.
+  /// `abandoned` is asked as long as nobody has joined: whether nobody will.
+  int watch_to_the_end(const std::function<bool()>& abandoned);
 
  private:
   struct Case {

@@ -1,5 +1,7 @@
 // The end of a job: what is kept, what people read, and that nobody stays.
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr auto kStackPatience = std::chrono::milliseconds(150);
+constexpr auto kLook = std::chrono::milliseconds(50);
 
 /// What a person must mend in flags or files needs no autopsy.
 bool wants_post_mortem(const Diagnosis& diagnosis) {
@@ -81,6 +84,22 @@ void Agent::end_ranks(const Ending& ending) {
 void Agent::enforce() {
   ranks_.kill_deaf();
   if (seconds_since(ended_at_) > options_.grace_seconds) ranks_.kill(SIGKILL);
+}
+
+int Agent::watch_to_the_end(const std::function<bool()>& abandoned) {
+  bool told = false;
+  const auto tell = [&](const std::optional<Conclusion>& end) {
+    if (end && !told) say(end->text);
+    told = end.has_value();
+  };
+  while (!all_gone()) {
+    std::this_thread::sleep_for(kLook);
+    tell(conclusion());
+    if (!any_joined() && abandoned()) return 0;
+  }
+  const auto end = close();
+  tell(end);
+  return end ? end->exit_code : 0;
 }
 
 }  // namespace lockstep

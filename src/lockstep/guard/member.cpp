@@ -1,15 +1,18 @@
 #include "lockstep/guard/member.h"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/guard/crash_words.h"
 #include "lockstep/guard/thread_stack.h"
 #include "lockstep/guard/unix_socket.h"
@@ -27,6 +30,19 @@ Error no_agent(const std::string& why) {
 }
 
 }  // namespace
+
+Identity own_identity(int rank, int world_size, int local_rank, int node) {
+  Identity identity{.rank = rank,
+                    .world_size = world_size,
+                    .local_rank = local_rank,
+                    .node = node,
+                    .pid = ::getpid(),
+                    .main_thread = static_cast<int64_t>(::syscall(SYS_gettid))};
+  const auto real = std::chrono::system_clock::now().time_since_epoch();
+  identity.realtime_offset_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - steady_ns();
+  identity.host = FixedText<64>(host_name());
+  return identity;
+}
 
 Member::Member(Recorder& recorder, MemberOptions options) : recorder_(recorder), options_(std::move(options)) {
   prepare_thread_stacks();

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+/// Of this process, whose main thread calls.
+Identity own_identity(int rank, int world_size, int local_rank, int node);
+
 struct MemberOptions {
   std::string address;  // Agent::address()
   Identity identity;

@@ -6,10 +6,10 @@
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/error_file.h"
 #include "lockstep/base/version.h"
 #include "lockstep/comm/agent_process.h"
 #include "lockstep/comm/cuda_library.h"
-#include "lockstep/comm/error_file.h"
 #include "lockstep/comm/gpus.h"
 #include "lockstep/comm/run_figures.h"
 #include "lockstep/guard/settings.h"

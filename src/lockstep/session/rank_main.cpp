@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/error_file.h"
 #include "lockstep/base/failure.h"
-#include "lockstep/comm/error_file.h"
 
 namespace lockstep {
 namespace {
