@@ -20,6 +20,11 @@ Names names_of(const AdapterLayout& layout) {
   return names;
 }
 
+/// As a step has it that holds no other adapter.
+AdaptedBlock use_in(const AdapterLayout& layout, const Model& model, size_t block) {
+  return layout.use_of(model, block, model.blocks[block]->params().size());
+}
+
 TEST(Adapters, EveryPartOfAFusedMatrixIsAModuleAndWhatAFileHoldsAsOneIsOne) {
   const Model model = adapted_model();
   Names names;
@@ -62,7 +67,7 @@ TEST(Adapters, PartsOfAFusedMatrixHaveRanksOfTheirOwnAndOthersAreLeftAlone) {
   EXPECT_EQ(specs[1].shape, (Shape{8 * 2 + 4 * 3}));
   EXPECT_EQ(specs[1].sources, (std::vector<ParamSource>{{"model.layers.0.self_attn.q_proj.lora_B.weight", {8, 2}},
                                                         {"model.layers.0.self_attn.v_proj.lora_B.weight", {4, 3}}}));
-  const AdaptedBlock use = layout.use_of(model, kLayer0, model.blocks[kLayer0]->params().size());
+  const AdaptedBlock use = use_in(layout, model, kLayer0);
   ASSERT_EQ(use.params.size(), 1u);
   const auto& adapted = use.params[0];
   const size_t own = model.blocks[kLayer0]->params().size();
@@ -76,11 +81,9 @@ TEST(Adapters, PartsOfAFusedMatrixHaveRanksOfTheirOwnAndOthersAreLeftAlone) {
   EXPECT_EQ((std::vector<int64_t>{v.first, v.count, v.rank, v.begin}), (std::vector<int64_t>{12, 4, 3, 16}));
   EXPECT_DOUBLE_EQ(q.scale, 4.0);
   EXPECT_DOUBLE_EQ(v.scale, 3.0);
-  EXPECT_EQ(layout.use_of(model, kLayer1, model.blocks[kLayer1]->params().size()).params.at(0).parts.size(), 1u)
-      << "v alone";
-  EXPECT_TRUE(layout.use_of(model, kTower, model.blocks[kTower]->params().size()).params.empty());
-  EXPECT_NE(adapted.key, layout.use_of(model, kLayer1, model.blocks[kLayer1]->params().size()).params.at(0).key)
-      << "what is dropped differs by layer";
+  EXPECT_EQ(use_in(layout, model, kLayer1).params.at(0).parts.size(), 1u) << "v alone";
+  EXPECT_TRUE(use_in(layout, model, kTower).params.empty());
+  EXPECT_NE(adapted.key, use_in(layout, model, kLayer1).params.at(0).key) << "what is dropped differs by layer";
 }
 
 TEST(Adapters, AMatrixThatFilesHoldAsOneHasOneAOfAllItsParts) {
@@ -99,7 +102,7 @@ TEST(Adapters, AMatrixThatFilesHoldAsOneHasOneAOfAllItsParts) {
   EXPECT_EQ(k.name, root + "lora_B.weight");
   EXPECT_EQ(k.rows, stacked(1, 3, 6));
   EXPECT_EQ(k.whole_of(specs[1].sources[1].shape), (Shape{18, 2}));
-  EXPECT_EQ(layout.use_of(model, kTower, model.blocks[kTower]->params().size()).params.at(0).parts.size(), 1u);
+  EXPECT_EQ(use_in(layout, model, kTower).params.at(0).parts.size(), 1u);
 }
 
 TEST(Adapters, KernelsAndTablesHaveShapesAsPeftWritesThem) {
@@ -120,9 +123,8 @@ TEST(Adapters, KernelsAndTablesHaveShapesAsPeftWritesThem) {
   EXPECT_EQ(table[2].shape, (Shape{4})) << "a magnitude of each hidden unit";
   EXPECT_EQ(layout.in_file(table[0].sources[0]).name,
             "base_model.model.model.language_model.embed_tokens.lora_embedding_A");
-  EXPECT_EQ(layout.use_of(model, kEmbedding, model.blocks[kEmbedding]->params().size()).params.at(0).dropout, 0)
-      << "ids cannot be dropped";
-  EXPECT_EQ(layout.use_of(model, kProjector, model.blocks[kProjector]->params().size()).params.at(0).dropout, 0.5);
+  EXPECT_EQ(use_in(layout, model, kEmbedding).params.at(0).dropout, 0) << "ids cannot be dropped";
+  EXPECT_EQ(use_in(layout, model, kProjector).params.at(0).dropout, 0.5);
 }
 
 TEST(Adapters, AllLinearLeavesHeadTablesAndKernelsOut) {
@@ -236,12 +238,8 @@ TEST(AdaptedPlan, AnAdapterOfATiedHeadOrItsTableUntiesNothing) {
   ASSERT_EQ(head.size(), 2u);
   EXPECT_EQ(head[0].sources, (std::vector<ParamSource>{{"lm_head.lora_A.weight", {2, 4}}}));
   EXPECT_EQ(head[1].sources, (std::vector<ParamSource>{{"lm_head.lora_B.weight", {11, 2}}}));
-  EXPECT_TRUE(chosen(model, targets({"lm_head"}))
-                  .use_of(model, kEmbedding, model.blocks[kEmbedding]->params().size())
-                  .params.empty());
-  EXPECT_TRUE(chosen(model, targets({"embed_tokens"}))
-                  .use_of(model, kHead, model.blocks[kHead]->params().size())
-                  .params.empty());
+  EXPECT_TRUE(use_in(chosen(model, targets({"lm_head"})), model, kEmbedding).params.empty());
+  EXPECT_TRUE(use_in(chosen(model, targets({"embed_tokens"})), model, kHead).params.empty());
 }
 
 TEST(AdaptedPlan, ATiedWeightOfWhichOneUseIsTrainedWholeIsTwo) {

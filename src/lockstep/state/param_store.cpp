@@ -13,6 +13,7 @@
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/adapter_folder.h"
+#include "lockstep/state/merged_adapter.h"
 #include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/make.h"
 
@@ -111,13 +112,11 @@ void ParamStore::build_optimizer(int index) {
   state.grad = pool(planned.device).take_zeros(planned.shard, Dtype::kF32, MemoryUse::kGradients);
 }
 
-void ParamStore::load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters) {
-  const FillValues values = [&](const ParamSource& source, int64_t begin, const Tensor& out) {
-    if (adapters != nullptr) {
-      adapters->read_flat(source, begin, out, weights, keys);
-    } else {
-      keys.read_flat(weights, source, begin, out);
-    }
+/// What is read, and no number that is none; else the file is named.
+ParamStore::FillValues ParamStore::finite(const Weights& weights, const KeyMap& keys, const FillValues& read,
+                                          const AdapterValues* adapters) const {
+  return [&weights, &keys, read, adapters](const ParamSource& source, int64_t begin, const Tensor& out) {
+    read(source, begin, out);
     if (all_finite(out)) return;
     const auto adapters_file = adapters == nullptr ? std::nullopt : adapters->file_of(source);
     const std::string key = adapters_file ? source.key : keys.on_disk(source.key).name;
@@ -126,10 +125,30 @@ void ParamStore::load(const Weights& weights, const KeyMap& keys, const AdapterV
                     fmt::format("{}: found NaN or infinity in {}, expected numbers", key, file.string()),
                     "the run that saved it had diverged, or the file is damaged: take an earlier checkpoint");
   };
+}
+
+void ParamStore::load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters) {
+  const FillValues values = finite(
+      weights, keys,
+      [&](const ParamSource& source, int64_t begin, const Tensor& out) {
+        if (adapters != nullptr) {
+          adapters->read_flat(source, begin, out, weights, keys);
+        } else {
+          keys.read_flat(weights, source, begin, out);
+        }
+      },
+      adapters);
   if (!weights.any_quantised()) return fill(values);
   fill(values, [&](const ParamSource& source, const QuantFormat& format, int64_t begin, std::span<uint8_t> out) {
     read_stored(weights, keys, source, format, begin, out);
   });
+}
+
+void ParamStore::load(const Weights& weights, const KeyMap& keys, MergedAdapter& merged) {
+  fill(finite(
+      weights, keys,
+      [&](const ParamSource& source, int64_t begin, const Tensor& out) { merged.read_flat(source, begin, out); },
+      nullptr));
 }
 
 /// As the folder has them, or made of values; those of a kind that is none are always values.

@@ -20,6 +20,7 @@
 namespace lockstep {
 
 class AdapterValues;
+class MergedAdapter;
 class Communicator;
 class KeyMap;
 class Pending;
@@ -70,6 +71,8 @@ class ParamStore {
   /// Reads this rank's slices (all elements below ZeRO-3) of every unit; those of adapters, and what is trained beside
   /// them, of `adapters`. Throws UserError(kCheckpoint).
   void load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters = nullptr);
+  /// The same of a model with an adapter put into it.
+  void load(const Weights& weights, const KeyMap& keys, MergedAdapter& merged);
   /// Fills from a function of (canonical key, first element, out f32): tests and random starts.
   void fill(const FillValues& values) { fill(values, nullptr); }
 
@@ -100,6 +103,8 @@ class ParamStore {
   void visit_gradients(Communicator& comm, int root, const Visitor& visit);
 
  private:
+  FillValues finite(const Weights& weights, const KeyMap& keys, const FillValues& read,
+                    const AdapterValues* adapters) const;
   void fill(const FillValues& values, const ReadQuantised& stored);
   void fill_codes(int index, Range needed, const FillValues& values, const ReadQuantised& stored);
   void build_unit(int index);
