@@ -74,8 +74,16 @@ class RowAdapters(Story):
             self.assertIn(word, found[1]["error"])
         done, _ = self.infer("strict", rows, "--adapters", *self.several(), "--strict", "true", expect=3)
         self.assertIn('found "doar"', done.stderr)
-        done, found = self.infer("unnamed", rows[:1], "--adapters", self.adapters["dora"])
-        self.assertIn("--adapters names none", found[0]["error"])
+        asks = [rows[0], {**rows[2], "adapter": "__base__"}]
+        for words in ((), ("--merge_lora", "true")):
+            done, found = self.infer(f"unnamed{len(words)}", asks, "--adapters", self.adapters["dora"], *words)
+            for row in found:
+                self.assertIn("--adapters names none", row["error"])
+        one = self.infer("one", asks, "--adapters", f"dora={self.adapters['dora']}")[1]
+        base = self.infer("base", [rows[2]], "--model", self.model)[1]
+        alone = self.infer("alone", rows[2:], "--adapters", self.adapters["dora"])[1]
+        self.assertEqual(one[1]["response"], base[0]["response"], "the model alone, beside one adapter that has a name")
+        self.assertNotEqual(one[1]["response"], alone[0]["response"], "answers that are alike show nothing")
 
     def test_what_cannot_be_is_said(self):
         plain, dora = self.adapters["plain"], self.adapters["dora"]

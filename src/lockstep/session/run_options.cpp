@@ -49,8 +49,10 @@ void PlacementOptions::check() const {
 
 void RunOptions::require_one_adapter() const {
   if (adapters.size() < 2) return;
-  throw usage_error(fmt::format("--adapters: expected one, found {}", adapters.size()),
-                    "only lockstep infer --val_dataset takes several, of which each row chooses one");
+  throw usage_error(
+      fmt::format("--adapters: expected one, found {}", adapters.size()),
+      "only lockstep infer --val_dataset takes several, of which each row chooses one, and not with --speech "
+      "or --merge_lora");
 }
 
 int64_t RunOptions::data_patience_s() const {

@@ -122,17 +122,21 @@ void Session::check_several() const {
   }
 }
 
+size_t Session::num_choices() const {
+  return opened_.empty() || options_.merge_adapter || options_.adapters[0].name.empty() ? 0 : opened_.size();
+}
+
 std::optional<size_t> Session::adapter_of(const Sample& row) const {
   if (row.adapter.empty()) return opened_.empty() ? std::nullopt : std::make_optional<size_t>(0);
-  if (row.adapter == kBaseAlone) return std::nullopt;
   std::vector<std::string> names;
-  for (size_t i = 0; i < opened_.size(); ++i) {
-    if (options_.adapters[i].name == row.adapter) return i;
-    if (!options_.adapters[i].name.empty()) names.push_back(options_.adapters[i].name);
+  for (size_t i = 0; i < num_choices(); ++i) {
+    names.push_back(options_.adapters[i].name);
+    if (names.back() == row.adapter) return i;
   }
+  if (row.adapter == kBaseAlone && (!names.empty() || opened_.empty())) return std::nullopt;
   throw data_error(fmt::format("{}: field \"adapter\": expected {}, found \"{}\"", row.where,
                                names.empty() ? "none, as --adapters names none" : join(names, ", "), row.adapter),
-                   fmt::format("--adapters {}=DIR", row.adapter));
+                   "--adapters NAME=DIR gives one a name");
 }
 
 void Session::choose_codes() {
@@ -158,8 +162,11 @@ void Session::adapt(AdapterLayout layout) {
 }
 
 AdapterFiles Session::adapter_files() const {
-  const OpenedAdapter from = opened_.empty() ? OpenedAdapter{} : opened_.front();
-  return {.model = folder_->model, .layout = *adapters_, .from = from.folder, .idle = from.match.idle};
+  AdapterFiles files{.model = folder_->model, .layout = *adapters_, .from = nullptr, .idle = {}};
+  if (opened_.empty()) return files;
+  files.from = opened_.front().folder;
+  files.idle = opened_.front().match.idle;
+  return files;
 }
 
 PlanOptions Session::inference() const {
@@ -252,8 +259,7 @@ void Session::load_merged() {
                                   one.folder->dir().string()),
                       "lockstep export --adapters DIR --merge_lora true writes a folder in which they are two");
   }
-  store_->fill(
-      [&](const ParamSource& source, int64_t begin, const Tensor& out) { merged.read_flat(source, begin, out); });
+  store_->load(*weights_, *keys_, merged);
 }
 
 void Session::load_weights(uint64_t seed) {

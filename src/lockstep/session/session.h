@@ -53,10 +53,9 @@ class Session {
   const std::shared_ptr<const AdapterLayout>& adapters() const { return adapters_; }
   /// Matrices that are kept as codes; null: none.
   const std::shared_ptr<const Quantisation>& quantised() const { return quantised_; }
-  /// Several that rows choose among: which of them a row is answered with, nullopt: with none. Throws UserError(kData) naming
-  /// them: it asks for one that there is not.
-  bool has_several() const { return opened_.size() > 1; }
-  size_t num_choices() const { return has_several() ? opened_.size() : 0; }
+  /// Adapters that have names, which rows may choose among: how many, and with which a row is answered; nullopt: with none.
+  /// Throws UserError(kData) naming them: it asks for what there is not.
+  size_t num_choices() const;
   std::optional<size_t> adapter_of(const Sample& row) const;
   /// For a checkpoint of them.
   AdapterFiles adapter_files() const;
@@ -96,6 +95,7 @@ class Session {
 
  private:
   void open_adapters();
+  bool has_several() const { return opened_.size() > 1; }
   void check_several() const;
   void choose_codes();
   void load_weights(uint64_t seed);

@@ -235,7 +235,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
       session.inference(), planned,
       {.answer_tokens = options.max_new_tokens, .codes = options.speech ? options.speech->how.max_codes : int64_t{0}});
   session.tell_notices(events);
-  if (job.reports() && session.has_several()) {
+  if (job.reports() && session.num_choices() > 1) {
     events.emit(Notice{fmt::format("rows without \"adapter\" are answered with {}; \"{}\" is the model alone",
                                    options.run.adapters.front().name, kBaseAlone)});
   }
