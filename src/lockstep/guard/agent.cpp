@@ -49,7 +49,7 @@ RankSet ranks_of(const Json& message) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), ranks_(options_.node), out_of_memory_kills_(out_of_memory_kills()) {
+    : options_(std::move(options)), ranks_(options_.node, options_.name), out_of_memory_kills_(out_of_memory_kills()) {
   if (options_.num_nodes > 1) tree_ = std::make_unique<TreeLink>(options_.node, options_.num_nodes);
   ranks_.set_welcome(options_.strict, tree_ == nullptr ? 0 : tree_->port());
   for (int local = 0; local < options_.local_ranks; ++local) {
@@ -183,9 +183,15 @@ void Agent::turn() {
   if (quiet_) return;
   const auto now = Clock::now();
   if (ranks_.suspicious(kWaitAlerts)) alert(now);
-  const bool parted = ranks_.parted();  // seen at once, also where the transport goes on without noticing
-  if (parted || now < alert_until_ || ranks_.suspicious(kWaitLooks) || now - looked_ >= kCalm) {
-    hold_roll_call(parted ? FlightRing::kSize : kTail);
+  // Seen at once, also where the transport goes on without noticing. Lines may differ by right: those are looked at in turn.
+  const auto [parted, lines_differ, any_nan] = ranks_.compare();
+  const bool doubtful = lines_differ || (any_nan && !told_.contains(Fault::kNan));
+  const size_t joined = ranks_.num_joined();
+  const bool looks = parted || (doubtful && !doubtful_) || joined != joined_;
+  doubtful_ = doubtful;
+  joined_ = joined;
+  if (looks || now < alert_until_ || ranks_.suspicious(kWaitLooks) || now - looked_ >= kCalm) {
+    hold_roll_call(parted || doubtful ? FlightRing::kSize : kTail);
   }
   ranks_.release_finished();
 }
@@ -279,6 +285,17 @@ void Agent::hold_roll_call(size_t tail) {
     if (closer.verdict == Verdict::kEnd) judgement = std::move(closer);
   }
   consider(judgement);
+  if (!conclusion_) tell_doubts(census);
+}
+
+/// What is wrong as far as one can see, and may be meant so: told once; a strict guard does not go on with it.
+void Agent::tell_doubts(const Census& census) {
+  for (const auto judge_doubt : {judge_lines, judge_nan}) {
+    const Judgement found = judge_doubt(census);
+    if (found.verdict == Verdict::kFine || !told_.insert(found.diagnosis.fault).second) continue;
+    if (options_.strict) return end_job(found.diagnosis);
+    say(fmt::format("{}: notice: {}", options_.program, found.diagnosis.text()));
+  }
 }
 
 void Agent::report_up(const Census& census, bool whole) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,12 @@ namespace lockstep {
 
 struct AgentOptions {
   std::string program = "lockstep";  // begins what people read
+  std::string name;                  // under which ranks find it; empty: one that nobody can guess
   int node = 0, num_nodes = 1, first_rank = 0, local_ranks = 1, world_size = 1;
   JudgeOptions judge;
   double grace_seconds = 3;  // between the ending and SIGKILL
   bool strict = false;
+  bool only_tells = false;                      // what would end the job is told, and it goes on
   std::string job_secret;                       // see tree_key.h; empty: whoever reads the meeting point can join
   std::function<void(const std::string&)> say;  // a notice, as lines without the last newline
 };
@@ -88,10 +91,12 @@ class Agent {
   void hear_rank(const Json& word);
   void hold_roll_call(size_t tail);
   void report_up(const Census& census, bool whole);
+  void tell_doubts(const Census& census);
   void watch_pace();
   void consider(const Judgement& judgement);
   void tell_notice(const Judgement& judgement);
   void end_job(Diagnosis diagnosis);
+  void tell_end(Diagnosis diagnosis);
   void end_ranks(const Ending& ending);
   void enforce();
   void wait_for_news();
@@ -111,7 +116,9 @@ class Agent {
   std::vector<NodePace> children_pace_;
   Clock::time_point ended_at_{}, alert_until_{}, suspected_{}, ordered_report_{}, reported_{}, looked_{}, paced_{};
   long out_of_memory_kills_ = 0;
-  bool quiet_ = false, stumbled_ = false;
+  std::set<Fault> told_;  // of doubts
+  size_t joined_ = 0;
+  bool quiet_ = false, stumbled_ = false, doubtful_ = false;
   std::unique_ptr<Worker> thread_;
 };
 

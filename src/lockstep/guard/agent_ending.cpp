@@ -9,6 +9,7 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/guard/agent.h"
+#include "lockstep/guard/member.h"
 #include "lockstep/guard/post_mortem.h"
 
 namespace lockstep {
@@ -25,6 +26,13 @@ bool wants_post_mortem(const Diagnosis& diagnosis) {
            (code == ExitCode::kUsage || code == ExitCode::kData || code == ExitCode::kCheckpoint));
 }
 
+/// What a rank does while it cleans up after an error is not the cause.
+void name_the_exception(Diagnosis& diagnosis) {
+  if (diagnosis.fault == Fault::kError || !diagnosis.stack.starts_with(kExceptionOnItsWay)) return;
+  diagnosis.headline += "; " + diagnosis.stack.substr(0, diagnosis.stack.find('\n'));
+  diagnosis.fix = "mend what raised it, and make no call while an exception is on its way (finally, except, __exit__)";
+}
+
 }  // namespace
 
 /// The first line, in the words of whoever is to blame.
@@ -34,11 +42,13 @@ std::string Agent::headline(const Diagnosis& diagnosis) const {
 }
 
 void Agent::end_job(Diagnosis diagnosis) {
+  if (options_.only_tells) return tell_end(std::move(diagnosis));
   if (wants_post_mortem(diagnosis)) ranks_.fetch_stacks(kStackPatience);
   const auto reports = ranks_.reports(FlightRing::kSize);
   for (const auto& report : reports) {
     if (diagnosis.stack.empty() && diagnosis.culprits.contains(report.rank)) diagnosis.stack = report.stack;
   }
+  name_the_exception(diagnosis);
   Conclusion conclusion{.exit_code = diagnosis.exit_code};
   if (wants_post_mortem(diagnosis)) {
     conclusion.post_mortem = write_post_mortem(post_mortem_folder(reports), reports, to_json(diagnosis));
@@ -72,6 +82,13 @@ void Agent::end_job(Diagnosis diagnosis) {
   conclusion.diagnosis = std::move(diagnosis);
   conclusion_ = std::move(conclusion);
   end_ranks(ending);
+}
+
+/// In place of an end. Once: what follows from a fault is found anew at every look.
+void Agent::tell_end(Diagnosis diagnosis) {
+  if (!told_.insert(diagnosis.fault).second || diagnosis.fault == Fault::kError) return;
+  diagnosis.headline = fmt::format("{}: notice: {}", options_.program, diagnosis.headline);
+  say(diagnosis.text());
 }
 
 void Agent::end_ranks(const Ending& ending) {

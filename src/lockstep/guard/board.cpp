@@ -1,5 +1,6 @@
 #include "lockstep/guard/board.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -37,6 +38,7 @@ constexpr std::array<PhaseWords, kPhases> kPhaseWords{{{"start", "starting"},
                                                        {"save", "saving a checkpoint"},
                                                        {"evaluate", "evaluating"},
                                                        {"generate", "generating"},
+                                                       {"run", "running"},
                                                        {"end", "ending"}}};
 
 const PhaseWords& words_of(Phase phase) {
@@ -49,6 +51,11 @@ const PhaseWords& words_of(Phase phase) {
 
 std::string_view phase_name(Phase phase) { return words_of(phase).name; }
 std::string_view phase_text(Phase phase) { return words_of(phase).text; }
+
+std::span<const Group> Board::used_groups() const {
+  const size_t used = num_groups.load(std::memory_order_acquire);
+  return std::span(groups).first(std::min(used, kGroups));
+}
 
 std::shared_ptr<BoardMemory> BoardMemory::create() {
   const int fd = ::memfd_create("lockstep-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);

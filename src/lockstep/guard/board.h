@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,8 +20,20 @@
 namespace lockstep {
 
 /// What the main thread is doing, coarse enough to have a patience of its own.
-enum class Phase : uint32_t { kStart, kLoad, kData, kForward, kBackward, kStep, kSave, kEvaluate, kGenerate, kEnd };
-inline constexpr size_t kPhases = 10;
+enum class Phase : uint32_t {
+  kStart,
+  kLoad,
+  kData,
+  kForward,
+  kBackward,
+  kStep,
+  kSave,
+  kEvaluate,
+  kGenerate,
+  kRun,
+  kEnd
+};
+inline constexpr size_t kPhases = 11;
 std::string_view phase_name(Phase phase);  // "data"
 std::string_view phase_text(Phase phase);  // "loading data"
 
@@ -70,18 +83,31 @@ struct Identity {
   FixedText<64> host;
 };
 
+/// The ranks of a group, one bit each; no bit: all of the job.
+struct Members {
+  static constexpr size_t kMost = 2048;
+  std::array<uint64_t, kMost / 64> bits{};
+
+  void add(int rank) { bits[static_cast<size_t>(rank) / 64] |= uint64_t{1} << (static_cast<size_t>(rank) % 64); }
+};
+
+/// Ranks that make calls together, in one order. The name is that of no other group of the job.
 struct Group {
-  std::atomic<uint64_t> used{0}, waiting_seq{0};
+  std::atomic<uint64_t> id{0};  // of name and members
+  std::atomic<uint64_t> waiting_seq{0};
   std::atomic<int64_t> waiting_since_ns{0};
-  std::atomic<uint64_t> cleared{0};  // strict guard: calls up to this one are compared
-  SharedValue<FixedText<32>> name;
+  std::atomic<uint64_t> cleared{0};      // strict guard: calls up to this one are compared
+  std::atomic<uint32_t> closed{0};       // what it does from now on cannot be known: it is not compared any more
+  std::atomic<uint32_t> num_members{0};  // 0: all
+  SharedValue<FixedText<96>> name;
+  SharedValue<Members> members;
   FlightRing ring;
 };
 
 struct Board {
   static constexpr uint64_t kMagic = 0x4C4F434B53544550ULL;
-  static constexpr uint64_t kVersion = 1;
-  static constexpr size_t kGroups = 4;
+  static constexpr uint64_t kVersion = 2;
+  static constexpr size_t kGroups = 64;
 
   uint64_t magic = kMagic, version = kVersion;
   SharedValue<Identity> identity;
@@ -92,9 +118,14 @@ struct Board {
   SharedValue<Place> place;
   SharedValue<Pace> pace;
   SharedValue<LastWords> last_words;
-  SharedValue<FixedText<4096>> facts;  // a JSON object: what must be equal on all ranks
+  SharedValue<FixedText<4096>> facts;                       // a JSON object: what must be equal on all ranks
+  std::array<SharedValue<FixedText<8192>>, 16> structures;  // JSON objects, see structure.h; the latest that differ
   SharedValue<FixedText<1024>> post_mortem_dir;
+  std::atomic<uint32_t> num_groups{0};
   std::array<Group, kGroups> groups;
+
+  /// Those in use; bounded whatever the memory holds.
+  std::span<const Group> used_groups() const;
 
   // Wakes the rank: the agent raises it after a change of what follows.
   std::atomic<uint32_t> bell{0};

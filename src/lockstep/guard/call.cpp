@@ -71,12 +71,22 @@ int64_t CallSignature::numel() const {
 uint64_t CallSignature::hash() const {
   uint64_t text = 0;
   std::memcpy(&text, dtype.data(), sizeof text);
-  uint64_t hash = mixed(kPrime, static_cast<uint64_t>(op) | static_cast<uint64_t>(reduce) << 8 |
+  const Op side = between_two() ? Op::kSend : op;
+  const int32_t whose = between_two() ? -1 : root;
+  uint64_t hash = mixed(kPrime, static_cast<uint64_t>(side) | static_cast<uint64_t>(reduce) << 8 |
                                     static_cast<uint64_t>(num_dims) << 16 | static_cast<uint64_t>(has_splits) << 24 |
-                                    static_cast<uint64_t>(static_cast<uint32_t>(root)) << 32);
+                                    static_cast<uint64_t>(static_cast<uint32_t>(whose)) << 32);
   hash = mixed(hash, text);
   for (size_t i = 0; i < std::min<size_t>(num_dims, kDims); ++i) hash = mixed(hash, static_cast<uint64_t>(dims[i]));
   return has_splits != 0 ? mixed(hash, splits) : hash;
+}
+
+bool CallSignature::agrees_with(const CallSignature& other) const {
+  if (!between_two()) return *this == other;
+  CallSignature same_side = other;
+  same_side.op = op;
+  same_side.root = root;
+  return other.between_two() && *this == same_side;
 }
 
 std::string CallSignature::describe() const {

@@ -46,7 +46,11 @@ struct CallSignature {
   static CallSignature of(Op op, std::string_view dtype, std::span<const int64_t> shape);
   std::string_view dtype_text() const;
   int64_t numel() const;
+  /// Send and receive are the two sides of one call.
+  bool between_two() const { return op == Op::kSend || op == Op::kRecv; }
+  /// Equal where two signatures agree.
   uint64_t hash() const;
+  bool agrees_with(const CallSignature& other) const;
   std::string describe() const;  // "all_reduce sum f32[4, 2]", "broadcast i64[3] from rank 0"
   bool operator==(const CallSignature&) const = default;
 };

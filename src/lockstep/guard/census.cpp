@@ -7,12 +7,13 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxClasses = 4096, kMaxRanges = 1 << 16;
+constexpr size_t kMaxClasses = 4096;
 constexpr size_t kManyClasses = 64;     // from here on ranks need not stand quite alike to be told as one
 constexpr size_t kManyCalls = 1 << 13;  // calls that a message may hold of each group, all classes together
 
 bool alike(const GroupReport& a, const GroupReport& b) {
-  return a.name == b.name && a.entered == b.entered && a.history == b.history && a.waiting_seq == b.waiting_seq;
+  return a.name == b.name && a.entered == b.entered && a.history == b.history && a.path == b.path &&
+         a.nan_calls == b.nan_calls && a.waiting_seq == b.waiting_seq;
 }
 
 bool alike(const std::optional<LastWordsReport>& a, const std::optional<LastWordsReport>& b) {
@@ -121,18 +122,9 @@ Census census_from_json(const Json& json) {
   Census census;
   for (const auto& entry : json) {
     if (!entry.is_object() || !entry.contains("ranks") || !entry.contains("sample")) throw malformed();
-    const Json& ranges = entry["ranks"];
-    if (!ranges.is_array() || ranges.empty() || ranges.size() > kMaxRanges) throw malformed();
-    RankClass one{.sample = report_from_json(entry["sample"])};
-    for (const auto& range : ranges) {
-      if (!range.is_array() || range.size() != 2 || !range[0].is_number_integer() || !range[1].is_number_integer()) {
-        throw malformed();
-      }
-      const auto first = range[0].get<int64_t>(), last = range[1].get<int64_t>();
-      if (first < 0 || last < first || last > kMaxRanks) throw malformed();
-      one.ranks.add_stretch(static_cast<int>(first), static_cast<int>(last));
-    }
-    census.classes.push_back(std::move(one));
+    auto ranks = ranks_from_json(entry["ranks"]);
+    if (!ranks || ranks->empty()) throw malformed();
+    census.classes.push_back({std::move(*ranks), report_from_json(entry["sample"])});
   }
   return census;
 }

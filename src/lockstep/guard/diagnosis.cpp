@@ -29,9 +29,9 @@ void entry(std::string& out, std::string_view title, std::string text) {
 }  // namespace
 
 std::string_view fault_name(Fault fault) {
-  static constexpr std::array<std::string_view, 11> kNames{"mismatch",  "facts",   "error",     "death",
-                                                           "early end", "stopped", "lost node", "deadlock",
-                                                           "transport", "stall",   "absent"};
+  static constexpr std::array<std::string_view, 13> kNames{"mismatch",  "lines",     "nan",     "facts",     "error",
+                                                           "death",     "early end", "stopped", "lost node", "deadlock",
+                                                           "transport", "stall",     "absent"};
   return kNames.at(static_cast<size_t>(fault));
 }
 

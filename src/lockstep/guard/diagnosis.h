@@ -17,6 +17,8 @@ namespace lockstep {
 
 enum class Fault {
   kMismatch,   // other calls, or other shapes
+  kLines,      // equal calls, paired with those of other lines
+  kNan,        // a rank alone gives what is no number
   kFacts,      // not the same program, model, data or world
   kError,      // a rank gave its reason
   kDeath,      // a process ended without one
@@ -75,5 +77,13 @@ Judgement judge(const Census& census, const JudgeOptions& options = {});
 
 /// The first call that not all ranks made alike, of any group; kFine when there is none among the calls recorded.
 Judgement judge_mismatch(const Census& census);
+
+/// Equal calls that two lines make side by side, and that some ranks made in the other order or one behind: the transport
+/// has paired what does not belong together. Told, and no reason to end: it is known from the lines alone.
+Judgement judge_lines(const Census& census);
+
+/// The first call to which a part of the ranks gave NaN. It spreads to all; told, and no reason to end: a gradient scaler
+/// skips such steps.
+Judgement judge_nan(const Census& census);
 
 }  // namespace lockstep

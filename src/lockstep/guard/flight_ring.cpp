@@ -42,17 +42,22 @@ uint64_t FlightRing::enter(const CallSignature& signature, std::string_view labe
                            int64_t step) {
   const uint64_t seq = count_.load(std::memory_order_relaxed) + 1;
   // Multiplying by an odd number keeps all of the past; the rotation lets the order of calls count.
-  const uint64_t before = history_.load(std::memory_order_relaxed);
-  const uint64_t history =
-      ((before << 7 | before >> 57) ^ signature.hash() ^ hash_bytes(label) * 3) * 0xD6E8FEB86659FD93ULL + 1;
+  const auto rolled = [](const std::atomic<uint64_t>& past, uint64_t word) {
+    const uint64_t before = past.load(std::memory_order_relaxed);
+    return ((before << 7 | before >> 57) ^ word) * 0xD6E8FEB86659FD93ULL + 1;
+  };
+  const uint64_t history = rolled(history_, signature.hash() ^ hash_bytes(label) * 3);
+  const uint64_t path = rolled(path_, hash_bytes(site));
   slots_[seq % kSize].write({.seq = seq,
                              .history = history,
+                             .path = path,
                              .signature = signature,
                              .label = FixedText<80>(label),
                              .site = FixedText<48>(site),
                              .step = step,
                              .entered_ns = steady_ns()});
   history_.store(history, std::memory_order_relaxed);
+  path_.store(path, std::memory_order_relaxed);
   count_.store(seq, std::memory_order_release);
   return seq;
 }
@@ -63,6 +68,12 @@ void FlightRing::set_state(uint64_t seq, CallState state) {
   static_assert(offsetof(FlightRecord, done_ns) == offsetof(FlightRecord, state) + sizeof(uint64_t));
   const std::array<uint64_t, 2> words{static_cast<uint64_t>(state), over ? static_cast<uint64_t>(steady_ns()) : 0};
   slots_[seq % kSize].write_words(words.data(), offsetof(FlightRecord, state) / sizeof(uint64_t), words.size());
+}
+
+void FlightRing::set_has_nan(uint64_t seq) {
+  const uint64_t yes = 1;
+  slots_[seq % kSize].write_words(&yes, offsetof(FlightRecord, has_nan) / sizeof(uint64_t), 1);
+  nan_calls_.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::optional<FlightRecord> FlightRing::find(uint64_t seq) const {

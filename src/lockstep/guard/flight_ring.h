@@ -25,10 +25,12 @@ std::string_view call_state_name(CallState state);
 struct FlightRecord {
   uint64_t seq = 0;      // from 1
   uint64_t history = 0;  // rolling hash of signatures and labels up to this call: equal where all of it was equal
+  uint64_t path = 0;     // the same of the lines that made them, which may differ by right; stays on this machine
   CallSignature signature;
   FixedText<80> label;  // "text.layers.7 gather"
   FixedText<48> site;   // "residency.cpp:45"
   int64_t step = 0, entered_ns = 0;
+  uint64_t has_nan = 0;  // this rank gave what is no number
   CallState state = CallState::kEntered;
   int64_t done_ns = 0;
 
@@ -44,10 +46,12 @@ class FlightRing {
   /// Enters a call before it starts; returns its number, from 1.
   uint64_t enter(const CallSignature& signature, std::string_view label, std::string_view site = {}, int64_t step = 0);
   void set_state(uint64_t seq, CallState state);
+  void set_has_nan(uint64_t seq);
 
   uint64_t entered() const { return count_.load(std::memory_order_acquire); }
   /// Of all calls entered so far: equal on ranks that did the same.
   uint64_t history() const { return history_.load(std::memory_order_relaxed); }
+  uint64_t nan_calls() const { return nan_calls_.load(std::memory_order_relaxed); }
   /// Nothing when it was overwritten, or is being written. Bounded whatever the memory holds.
   std::optional<FlightRecord> find(uint64_t seq) const;
   std::vector<FlightRecord> last(size_t count) const;  // oldest first; records being written are left out
@@ -55,7 +59,7 @@ class FlightRing {
  private:
   std::array<SharedValue<FlightRecord>, kSize> slots_;
   std::atomic<uint64_t> count_{0};  // zero memory is an empty ring
-  std::atomic<uint64_t> history_{0};
+  std::atomic<uint64_t> history_{0}, path_{0}, nan_calls_{0};
 };
 
 int64_t steady_ns();

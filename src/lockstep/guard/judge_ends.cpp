@@ -35,7 +35,8 @@ const RankClass* first_words(const Census& census, bool secondary) {
 Diagnosis error_of(const Census& census, const RankClass& one) {
   const LastWordsReport& words = *one.sample.last_words;
   Diagnosis out{.fault = Fault::kError, .culprits = one.ranks, .exit_code = words.exit_code};
-  const bool everybody = words.shared || one.ranks.size() == census.all().size();
+  const bool watched = settings_of(one.sample).given.contains(kWatchedFlag);
+  const bool everybody = words.shared || (!watched && one.ranks.size() == census.all().size());
   const std::string who = one.ranks.phrase();
   // A message may name its rank itself: "rank 2 of 4: …".
   out.headline =

@@ -1,7 +1,8 @@
 // Who waits for whom, and who is late.
 #include <algorithm>
-#include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -26,14 +27,22 @@ const GroupReport* group_named(const RankReport& report, const std::string& name
   return nullptr;
 }
 
-/// The classes that have not entered the call that `waiter` waits in.
-std::vector<const RankClass*> missing_for(const Census& census, const RankClass& waiter) {
-  std::vector<const RankClass*> missing;
+/// Ranks of a class: those of them that are in the group in question. Ranks that stand alike need not all be in it.
+struct Missing {
+  const RankClass* of;
+  RankSet ranks;
+};
+
+/// Those that have not entered the call that `waiter` waits in.
+std::vector<Missing> missing_for(const Census& census, const RankClass& waiter) {
+  std::vector<Missing> missing;
   const GroupReport* call = waiter.sample.waiting();
   for (const auto& one : census.classes) {
     if (&one == &waiter) continue;
     const GroupReport* group = group_named(one.sample, call->name);
-    if (group == nullptr || group->entered < call->waiting_seq) missing.push_back(&one);
+    RankSet concerned = call->of(one.ranks);
+    if (concerned.empty() || (group != nullptr && group->entered >= call->waiting_seq)) continue;
+    missing.push_back({&one, std::move(concerned)});
   }
   return missing;
 }
@@ -44,11 +53,11 @@ std::optional<Diagnosis> early_end(const Census& census) {
   for (const auto& waiter : census.classes) {
     const GroupReport* call = waiter.sample.waiting();
     if (call == nullptr || call->waiting_seconds < kEndHolds) continue;
-    for (const auto* one : missing_for(census, waiter)) {
+    for (const auto& [one, ranks] : missing_for(census, waiter)) {
       const bool ended = one->sample.life == Life::kFinished || one->sample.life == Life::kFinishing;
       if (!ended) continue;
-      Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = one->ranks, .exit_code = kCommunicationCode};
-      out.headline = fmt::format("{} finished (exit code {}) while {} still {} in a call", one->ranks.phrase(),
+      Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
+      out.headline = fmt::format("{} finished (exit code {}) while {} still {} in a call", ranks.phrase(),
                                  one->sample.exit_code, waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "is" : "are");
       out.why = "the rank had fewer steps, rows or epochs than the others, or left its loop early";
       out.fix = "let every rank leave its loop at the same step: agree on the number of steps before the loop";
@@ -113,13 +122,23 @@ void name_the_strayed(const std::vector<const RankClass*>& circle, Diagnosis& ou
 
 }  // namespace
 
+namespace {
+
+bool receives(const RankClass* one) {
+  const GroupReport* group = one->sample.waiting();
+  const FlightRecord* call = group->find(group->waiting_seq);
+  return call != nullptr && call->signature.op == Op::kRecv;
+}
+
+}  // namespace
+
 std::optional<Diagnosis> deadlock(const Census& census) {
   for (const auto& start : census.classes) {
     if (start.sample.waiting() == nullptr) continue;
     std::vector<const RankClass*> path{&start};
     while (true) {
       const RankClass* next = nullptr;
-      for (const auto* one : missing_for(census, *path.back())) {
+      for (const auto& [one, ranks] : missing_for(census, *path.back())) {
         const GroupReport* call = one->sample.waiting();
         if (call != nullptr && call->waiting_seconds >= kCycleHolds &&
             call->name != path.back()->sample.waiting()->name) {
@@ -138,8 +157,9 @@ std::optional<Diagnosis> deadlock(const Census& census) {
       Diagnosis out{.fault = Fault::kDeadlock, .exit_code = kCommunicationCode};
       out.between_two = path[0]->ranks.size() == path[1]->ranks.size();
       for (size_t i = 1; i < path.size(); ++i) out.culprits.add(path[i]->ranks);
-      out.headline = fmt::format("{} and {} wait for each other in different groups", path[1]->ranks.phrase(),
-                                 path[0]->ranks.phrase());
+      const bool all_receive = std::ranges::all_of(path, receives);
+      out.headline = fmt::format("{} and {} wait for each other {}", path[1]->ranks.phrase(), path[0]->ranks.phrase(),
+                                 all_receive ? "to send: each receives first" : "in different groups");
       for (const auto* one : path) {
         const GroupReport* group = one->sample.waiting();
         const FlightRecord* call = group->find(group->waiting_seq);
@@ -151,7 +171,13 @@ std::optional<Diagnosis> deadlock(const Census& census) {
       }
       out.why = "each side is in a call of a group that the other has not come to, and can do nothing else";
       out.fix = "call the groups in one order on all ranks: look at the two places above";
-      name_the_strayed(path, out);
+      if (all_receive) {
+        out.why = "what each of them waits for is sent by the other after what it waits for itself";
+        out.fix =
+            "let one side send first, or give both calls together (batch_isend_irecv): look at the two places above";
+      } else {
+        name_the_strayed(path, out);
+      }
       return out;
     }
   }
@@ -163,36 +189,39 @@ std::optional<Diagnosis> deadlock(const Census& census) {
 namespace {
 
 /// Those that others wait for and that wait for nobody themselves, from `waiter` on.
-std::vector<const RankClass*> late_ones(const Census& census, const RankClass& waiter) {
-  std::set<const RankClass*> seen{&waiter}, late;
+std::vector<Missing> late_ones(const Census& census, const RankClass& waiter) {
+  std::set<const RankClass*> seen{&waiter};
+  std::map<const RankClass*, RankSet> late;
   std::vector<const RankClass*> open{&waiter};
   while (!open.empty()) {
     const RankClass* at = open.back();
     open.pop_back();
     const auto missing = missing_for(census, *at);
-    if (missing.empty() && at != &waiter) late.insert(at);  // in a call to which all came, and it does not come out
-    for (const auto* one : missing) {
-      if (!seen.insert(one).second) continue;
-      if (one->sample.waiting() != nullptr) {
+    if (missing.empty() && at != &waiter)
+      late[at] = at->ranks;  // in a call to which all came, and it does not come out
+    for (const auto& [one, ranks] : missing) {
+      if (one->sample.waiting() == nullptr) {
+        late[one].add(ranks);
+      } else if (seen.insert(one).second) {
         open.push_back(one);
-      } else {
-        late.insert(one);
       }
     }
   }
-  return {late.begin(), late.end()};
+  std::vector<Missing> all;
+  for (auto& [one, ranks] : late) all.push_back({one, std::move(ranks)});
+  return all;
 }
 
 /// All have launched the waiter's call. Those that do something else than wait in it have not come to it: what it needs
 /// stands on a device behind other work.
-std::vector<const RankClass*> not_yet_in(const Census& census, const RankClass& waiter) {
+std::vector<Missing> not_yet_in(const Census& census, const RankClass& waiter) {
   const GroupReport* call = waiter.sample.waiting();
-  std::vector<const RankClass*> out;
+  std::vector<Missing> out;
   for (const auto& one : census.classes) {
     const GroupReport* group = group_named(one.sample, call->name);
     const FlightRecord* record = group == nullptr ? nullptr : group->find(call->waiting_seq);
     if (record != nullptr && record->state == CallState::kLaunched && one.sample.waiting() == nullptr) {
-      out.push_back(&one);
+      out.push_back({&one, one.ranks});
     }
   }
   return out;
@@ -232,18 +261,19 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
         "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME";
     for (const auto& one : census.classes) out.places.push_back(place_of(one));
   } else {
-    for (const auto* one : culprits) {
-      out.culprits.add(one->ranks);
+    for (const auto& [one, ranks] : culprits) {
+      out.culprits.add(ranks);
       out.places.push_back(place_of(*one));
       hard = std::max(hard, options.hard_seconds[static_cast<size_t>(one->sample.phase)]);
       quiet = std::max(quiet, quiet_seconds(one->sample, seconds));
       if (out.stack.empty()) out.stack = one->sample.stack;
     }
-    name_call(census, *culprits.front(), out);
-    const RankReport& first = culprits.front()->sample;
-    const char* what = first.process.in_kernel ? "is blocked in the kernel" : "is busy elsewhere";
-    out.headline = fmt::format("{} {}: {}; {} {} for {}", out.culprits.phrase(), what, first.place(),
-                               waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "waits" : "wait", waited);
+    name_call(census, *culprits.front().of, out);
+    const RankReport& first = culprits.front().of->sample;
+    const char* what = first.process.in_kernel ? "blocked in the kernel" : "busy elsewhere";
+    out.headline =
+        fmt::format("{} {} {}: {}; {} {} for {}", out.culprits.phrase(), out.culprits.size() == 1 ? "is" : "are", what,
+                    first.place(), waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "waits" : "wait", waited);
     out.why = first.process.in_kernel
                   ? fmt::format("it waits for a disk or network file system{}",
                                 first.process.waits_in.empty() ? "" : " (" + first.process.waits_in + ")")
@@ -294,10 +324,11 @@ std::string start_the_missing(const RankSet& missing, const RankReport& waiter) 
 
 /// They are there, and have not come to the meeting.
 std::string wait_for_the_late(const RankClass& waiter, const RankSet& late, double hard) {
+  const Settings job = settings_of(waiter.sample);
   return fmt::format(
-      "if {} may need so long to start, allow it: --patience start={}; otherwise look at what it does: its own lines, "
-      "the disk that its libraries and modules come from, whether it reaches the address above; {}",
-      late.phrase(), static_cast<int64_t>(std::max(60.0, 2 * std::ceil(hard))), go_on(settings_of(waiter.sample)));
+      "if {} may need so long to start, allow it: {}; otherwise look at what it does: its own lines, the disk that its "
+      "libraries and modules come from, whether it reaches the address above; {}",
+      late.phrase(), allow_longer(job, phase_name(Phase::kStart), hard), go_on(job));
 }
 
 }  // namespace

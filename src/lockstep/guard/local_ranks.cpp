@@ -38,7 +38,8 @@ int64_t running_ns(pid_t pid) {
 
 }  // namespace
 
-LocalRanks::LocalRanks(int node) : name_("lockstep-" + random_token()), node_(node), host_(host_name()) {
+LocalRanks::LocalRanks(int node, const std::string& name)
+    : name_(name.empty() ? "lockstep-" + random_token() : name), node_(node), host_(host_name()) {
   listener_ = listen_on_name(name_);
 }
 
@@ -197,8 +198,9 @@ RankReport LocalRanks::report(int rank, const Local& local, size_t tail) const {
   return report;
 }
 
-bool LocalRanks::any_joined() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.board != nullptr; });
+size_t LocalRanks::num_joined() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(ranks_, [](const auto& one) { return one.second.board != nullptr; }));
 }
 
 bool LocalRanks::all_gone() const {
@@ -232,7 +234,7 @@ bool LocalRanks::suspicious(double wait_seconds) const {
     if (local.board == nullptr) return false;
     const Board& board = local.board->board();
     if (board.life == Life::kFailing || board.life == Life::kFinishing || board.life == Life::kFinished) return true;
-    return std::any_of(board.groups.begin(), board.groups.end(), [&](const Group& group) {
+    return std::ranges::any_of(board.used_groups(), [&](const Group& group) {
       return group.waiting_seq.load(std::memory_order_acquire) > 0 &&
              static_cast<double>(now - bounded(group.waiting_since_ns.load(std::memory_order_relaxed))) * 1e-9 >
                  wait_seconds;
@@ -241,24 +243,46 @@ bool LocalRanks::suspicious(double wait_seconds) const {
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) { return one_is(entry.second); });
 }
 
-bool LocalRanks::parted() const {
-  for (size_t group = 0; group < Board::kGroups; ++group) {
-    uint64_t made_by_all = UINT64_MAX;
-    for (const auto& [rank, local] : ranks_) {
-      if (local.board != nullptr) {
-        made_by_all = std::min(made_by_all, local.board->board().groups[group].ring.entered());
-      }
-    }
-    std::optional<uint64_t> history;
-    for (const auto& [rank, local] : ranks_) {
-      if (local.board == nullptr) continue;
-      const auto call = local.board->board().groups[group].ring.find(made_by_all);
-      if (!call) continue;
-      if (history && *history != call->history) return true;
-      history = call->history;
+std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> LocalRanks::groups() const {
+  std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> all;
+  for (const auto& [rank, local] : ranks_) {
+    if (local.board == nullptr) continue;
+    Board& board = local.board->board();
+    const size_t used = board.used_groups().size();
+    for (size_t i = 0; i < used; ++i) {
+      Group& group = board.groups[i];
+      if (group.closed.load(std::memory_order_acquire) != 0) continue;
+      all[group.id.load(std::memory_order_relaxed)].emplace_back(&board, &group);
     }
   }
-  return false;
+  return all;
+}
+
+namespace {
+
+uint64_t made_by_all(const std::vector<std::pair<Board*, Group*>>& group) {
+  uint64_t made = UINT64_MAX;
+  for (const auto& [board, one] : group) made = std::min(made, one->ring.entered());
+  return made;
+}
+
+}  // namespace
+
+LocalRanks::Comparison LocalRanks::compare() const {
+  Comparison found;
+  for (const auto& [id, group] : groups()) {
+    const uint64_t seq = made_by_all(group);
+    std::optional<FlightRecord> usual;
+    for (const auto& [board, one] : group) {
+      found.any_nan = found.any_nan || one->ring.nan_calls() > 0;
+      const auto call = one->ring.find(seq);
+      if (!call) continue;
+      if (!usual) usual = call;
+      found.parted = found.parted || usual->history != call->history;
+      found.lines_differ = found.lines_differ || usual->path != call->path;
+    }
+  }
+  return found;
 }
 
 void LocalRanks::tell_ending(const Ending& ending) {
@@ -300,25 +324,22 @@ void LocalRanks::fetch_stacks(Clock::duration patience) {
 }
 
 void LocalRanks::clear_calls() {
-  for (size_t group = 0; group < Board::kGroups; ++group) {
-    uint64_t entered = UINT64_MAX;
-    for (const auto& [rank, local] : ranks_) {
-      entered = std::min(entered, local.board == nullptr ? 0 : local.board->board().groups[group].ring.entered());
-    }
-    if (entered == 0 || entered == UINT64_MAX) continue;
+  for (const auto& [id, group] : groups()) {
+    const uint32_t members = group.front().second->num_members.load(std::memory_order_relaxed);
+    const uint64_t seq = made_by_all(group);
+    if (seq == 0 || group.size() != (members == 0 ? ranks_.size() : members)) continue;
     std::optional<uint64_t> history;
-    const bool alike = std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
-      const auto call = entry.second.board->board().groups[group].ring.find(entered);
+    const bool alike = std::ranges::all_of(group, [&](const auto& one) {
+      const auto call = one.second->ring.find(seq);
       if (!history && call) history = call->history;
       return call && call->history == *history;
     });
     if (!alike) continue;
-    for (auto& [rank, local] : ranks_) {
-      Board& board = local.board->board();
-      if (board.groups[group].cleared.load(std::memory_order_relaxed) >= entered) continue;
-      board.groups[group].cleared.store(entered, std::memory_order_release);
-      board.bell.fetch_add(1, std::memory_order_acq_rel);
-      wake_all(board.bell);
+    for (const auto& [board, one] : group) {
+      if (one->cleared.load(std::memory_order_relaxed) >= seq) continue;
+      one->cleared.store(seq, std::memory_order_release);
+      board->bell.fetch_add(1, std::memory_order_acq_rel);
+      wake_all(board->bell);
     }
   }
 }

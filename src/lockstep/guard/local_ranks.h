@@ -20,8 +20,8 @@ namespace lockstep {
 
 class LocalRanks {
  public:
-  /// Listens under a random name that leaves nothing on disk.
-  explicit LocalRanks(int node);
+  /// Listens under this name, or a random one, that leaves nothing on disk. Throws Error: somebody else does.
+  explicit LocalRanks(int node, const std::string& name = {});
   ~LocalRanks();
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
@@ -43,15 +43,21 @@ class LocalRanks {
 
   std::vector<int> descriptors() const;
 
-  bool any_joined() const;
+  size_t num_joined() const;
+  bool any_joined() const { return num_joined() > 0; }
   bool all_gone() const;  // all that ever joined
   Census census(size_t tail) const;
   std::vector<RankReport> reports(size_t tail) const;
   void observe_pace(Straggling& straggling, Clock::time_point now) const;
   /// Something that a roll call should look at: a wait, an end, a failure.
   bool suspicious(double wait_seconds) const;
-  /// They parted at or before the last call that all have made. Quick: no call is looked at but that one.
-  bool parted() const;
+  /// Of the last call that all of a group have made. Quick: no other call is looked at.
+  struct Comparison {
+    bool parted = false;        // there or before it they made other calls
+    bool lines_differ = false;  // or the same from other lines
+    bool any_nan = false;       // some rank has given NaN to some call
+  };
+  Comparison compare() const;
 
   void tell_ending(const Ending& ending);
   void want_stacks(const RankSet& ranks);
@@ -84,6 +90,8 @@ class LocalRanks {
   void listen_to(Local& local);
   static void look(Local& local);
   RankReport report(int rank, const Local& local, size_t tail) const;
+  /// Groups that are compared, each with the boards of its ranks.
+  std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> groups() const;
 
   std::string name_;
   int node_, listener_ = -1, tree_port_ = 0;

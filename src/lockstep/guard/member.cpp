@@ -93,7 +93,9 @@ void Member::listen(const std::stop_token& stop) {
     const uint32_t wanted = board.stack_wanted.load(std::memory_order_acquire);
     if (wanted > board.stack_given.load(std::memory_order_relaxed)) {
       const auto thread = static_cast<pid_t>(options_.identity.main_thread);
-      board.stack.write(FixedText<8192>(stack_of_thread(thread, kStackPatience)));
+      std::string stack = options_.own_stack ? options_.own_stack() : "";
+      if (stack.empty()) stack = stack_of_thread(thread, kStackPatience);
+      board.stack.write(FixedText<8192>(stack));
       board.stack_given.store(wanted, std::memory_order_release);
     }
     if (recorder_.has_ending()) return leave_or_end(board.ending.read_any(), stop);

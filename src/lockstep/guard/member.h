@@ -17,12 +17,16 @@ namespace lockstep {
 /// Of this process, whose main thread calls.
 Identity own_identity(int rank, int world_size, int local_rank, int node);
 
+/// Begins what an interpreter says of its main thread when it is unwinding.
+inline constexpr const char* kExceptionOnItsWay = "an exception is on its way";
+
 struct MemberOptions {
   std::string address;  // Agent::address()
   Identity identity;
   double grace_seconds = 2;                          // after the ending, for the main thread to leave by itself
   std::function<void(const Ending&)> on_ending;      // any thread; unblocks the main one
   std::function<void(const Ending&)> before_exit{};  // the main thread did not leave: the process ends after this
+  std::function<std::string()> own_stack{};          // of an interpreter: shown before that of the machine
 };
 
 class Member {

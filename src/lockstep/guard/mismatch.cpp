@@ -1,12 +1,15 @@
 // The first call that not all ranks made alike, and what must have happened.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "lockstep/guard/call_paths.h"
 #include "lockstep/guard/diagnosis.h"
+#include "lockstep/guard/structure.h"
 
 namespace lockstep {
 namespace {
@@ -25,10 +28,6 @@ struct Camp {
   Track track;
   const FlightRecord* call;
 };
-
-bool same_call(const FlightRecord& a, const FlightRecord& b) {
-  return a.signature == b.signature && a.label.view() == b.label.view();
-}
 
 std::vector<Track> tracks_of(const Census& census, const std::string& group) {
   std::vector<Track> tracks;
@@ -55,32 +54,39 @@ uint64_t first_divergence(const std::vector<Track>& tracks) {
   return found;
 }
 
-/// What used to follow: the call after the latest range that is most like the one before `seq`. Training repeats
-/// itself, so this tells who left the path where there is no majority.
-const FlightRecord* habit(const GroupReport& group, uint64_t seq) {
-  constexpr size_t kContext = 16;
-  const FlightRecord* best = nullptr;
-  size_t most = 0;
-  for (uint64_t past = seq - 1; group.find(past) != nullptr; --past) {
-    size_t alike = 0;
-    for (; alike < kContext; ++alike) {
-      const FlightRecord *one = group.find(past - 1 - alike), *other = group.find(seq - 1 - alike);
-      if (one == nullptr || other == nullptr || !same_call(*one, *other)) break;
+/// The first number at which equal calls come from other lines on a part of the ranks; 0 when there is none. Of calls in
+/// which all ranks do the same: others are made in branches by right.
+uint64_t first_other_line(const std::vector<Track>& tracks) {
+  std::map<uint64_t, const FlightRecord*> calls;  // of the first track that has the number
+  uint64_t found = 0;
+  for (const auto& track : tracks) {
+    for (const auto& record : track.group->tail) {
+      const Op op = record.signature.op;
+      if (op != Op::kAllReduce && op != Op::kAllGather && op != Op::kReduceScatter && op != Op::kAllToAll) continue;
+      const auto [at, is_new] = calls.emplace(record.seq, &record);
+      if (is_new || same_line(*at->second, record) || !same_call(*at->second, record)) continue;
+      if (found == 0 || record.seq < found) found = record.seq;
+      break;
     }
-    if (alike <= most) continue;
-    most = alike;
-    best = group.find(past);
   }
-  return best;
+  return found;
 }
 
-std::vector<Camp> camps_at(const std::vector<Track>& tracks, uint64_t seq) {
+std::set<std::string> groups_of(const Census& census) {
+  std::set<std::string> groups;
+  for (const auto& one : census.classes) {
+    for (const auto& group : one.sample.groups) groups.insert(group.name);
+  }
+  return groups;
+}
+
+std::vector<Camp> camps_at(const std::vector<Track>& tracks, uint64_t seq, Alike alike) {
   std::vector<Camp> camps;
   for (const auto& track : tracks) {
     const FlightRecord* call = track.group->find(seq);
     if (call == nullptr) continue;
     const auto same = std::find_if(camps.begin(), camps.end(), [&](const Camp& camp) {
-      return same_call(*camp.call, *call) && camp.call->history == call->history;
+      return alike(*camp.call, *call) && camp.call->history == call->history;
     });
     if (same != camps.end()) {
       same->ranks.add(track.ranks->ranks);
@@ -89,9 +95,9 @@ std::vector<Camp> camps_at(const std::vector<Track>& tracks, uint64_t seq) {
       camps.push_back({track.ranks->ranks, track, call});
     }
   }
-  const auto as_ever = [seq](const Camp& camp) {
-    const FlightRecord* usual = habit(*camp.track.group, seq);
-    return usual != nullptr && same_call(*usual, *camp.call) ? 1 : 0;
+  const auto as_ever = [seq, alike](const Camp& camp) {
+    const FlightRecord* usual = habit(*camp.track.group, seq, alike);
+    return usual != nullptr && alike(*usual, *camp.call) ? 1 : 0;
   };
   std::stable_sort(camps.begin(), camps.end(), [&](const Camp& a, const Camp& b) {
     return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size() : as_ever(a) > as_ever(b);
@@ -103,7 +109,7 @@ std::vector<Camp> camps_at(const std::vector<Track>& tracks, uint64_t seq) {
 bool undecided(const Census& census, const std::string& group, const std::vector<Camp>& camps, uint64_t seq) {
   if (camps[0].ranks.size() != camps[1].ranks.size()) return false;
   const auto made = [&](const Camp& camp) { return camp.track.ranks->sample.read_ns - camp.call->entered_ns; };
-  if (std::max(made(camps[0]), made(camps[1])) >= kOthersComeNs) return false;
+  if (std::min(made(camps[0]), made(camps[1])) >= kOthersComeNs) return false;
   return std::any_of(census.classes.begin(), census.classes.end(), [&](const RankClass& one) {
     if (!one.sample.joined || one.sample.over() || one.sample.life == Life::kFinishing) return false;
     return std::any_of(one.sample.groups.begin(), one.sample.groups.end(),
@@ -125,74 +131,6 @@ bool next_is_coming(const Census& census, const std::vector<Camp>& camps, uint64
   return comes(camps.front(), camps.back()) || comes(camps.back(), camps.front());
 }
 
-constexpr size_t kLongestGap = 64;
-
-/// How many calls of `ahead` from `seq + shift` on are those of `behind` from `seq` on; 0 unless all of them are.
-size_t stretch_alike(const GroupReport& ahead, const GroupReport& behind, uint64_t seq, size_t shift) {
-  for (size_t alike = 0;; ++alike) {
-    const FlightRecord* one = ahead.find(seq + shift + alike);
-    const FlightRecord* other = behind.find(seq + alike);
-    if (one == nullptr || other == nullptr) return alike;
-    if (!same_call(*one, *other)) return 0;
-  }
-}
-
-/// How many calls `ahead` made at `seq` that `behind` left out: the least shift after which the two go on alike. 0 when
-/// there is none.
-size_t gap_seen(const GroupReport& ahead, const GroupReport& behind, uint64_t seq) {
-  for (size_t shift = 1; shift <= kLongestGap; ++shift) {
-    if (stretch_alike(ahead, behind, seq, shift) > 0) return shift;
-  }
-  return 0;
-}
-
-/// The same from habit, when both are stuck where they parted: how far after an earlier call like that of `ahead` came
-/// one like that of `behind`. Training repeats itself.
-size_t gap_expected(const GroupReport& ahead, const GroupReport& behind, uint64_t seq) {
-  const FlightRecord *here = ahead.find(seq), *there = behind.find(seq);
-  for (uint64_t earlier = seq - 1; const FlightRecord* past = ahead.find(earlier); --earlier) {
-    if (!same_call(*past, *here)) continue;
-    for (size_t shift = 1; shift <= kLongestGap && earlier + shift < seq; ++shift) {
-      const FlightRecord* next = ahead.find(earlier + shift);
-      if (next != nullptr && same_call(*next, *there)) return shift;
-    }
-  }
-  return 0;
-}
-
-/// Calls that the odd one left out, or made besides; at most one of the two is not 0.
-struct Gap {
-  size_t skipped = 0, extra = 0;
-};
-
-/// The smaller one: a loop brings every call again after a while.
-Gap smaller(size_t skipped, size_t extra) {
-  if (skipped > 0 && (extra == 0 || skipped <= extra)) return {.skipped = skipped};
-  return {.extra = extra};
-}
-
-/// None where the one call was made in place of the other.
-Gap gap_between(const GroupReport& odd, const GroupReport& usual, uint64_t seq) {
-  const FlightRecord &mine = *odd.find(seq), &theirs = *usual.find(seq);
-  const bool one_spot =
-      !mine.label.view().empty() && mine.label.view() == theirs.label.view() && mine.site.view() == theirs.site.view();
-  const Gap seen = smaller(gap_seen(usual, odd, seq), gap_seen(odd, usual, seq));
-  const size_t in_place = stretch_alike(odd, usual, seq + 1, 0);
-  const size_t shifted = seen.skipped > 0 ? stretch_alike(usual, odd, seq, seen.skipped)
-                                          : stretch_alike(odd, usual, seq, std::max<size_t>(seen.extra, 1));
-  if (shifted > in_place || (shifted == in_place && shifted > 0 && !one_spot)) return seen;
-  if (in_place > 0 || one_spot) return {};
-  return smaller(gap_expected(usual, odd, seq), gap_expected(odd, usual, seq));
-}
-
-bool swapped(const GroupReport& a, const GroupReport& b, uint64_t seq) {
-  const auto* a0 = a.find(seq);
-  const auto* a1 = a.find(seq + 1);
-  const auto* b0 = b.find(seq);
-  const auto* b1 = b.find(seq + 1);
-  return a1 != nullptr && b1 != nullptr && !same_call(*a0, *b0) && same_call(*a0, *b1) && same_call(*a1, *b0);
-}
-
 std::string calls_from(const GroupReport& group, uint64_t seq, size_t count) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < std::min(count, kMaxListed); ++i) {
@@ -207,14 +145,20 @@ std::string calls_from(const GroupReport& group, uint64_t seq, size_t count) {
 std::string calls_word(size_t count) { return count == 1 ? "a call" : fmt::format("{} calls", count); }
 
 /// What differs in one call that both made at the same place.
-void explain_difference(const FlightRecord& odd, const FlightRecord& usual, Diagnosis& out) {
+void explain_difference(const FlightRecord& odd, const FlightRecord& usual, const std::string& others, Diagnosis& out) {
   const CallSignature &a = odd.signature, &b = usual.signature;
   const std::string who = out.culprits.phrase();
   const std::string_view mine = odd.label.view(), theirs = usual.label.view();
   const std::string name = mine != theirs ? fmt::format("\"{}\" beside \"{}\"", mine, theirs)
                            : mine.empty() ? std::string("the call")
                                           : fmt::format("\"{}\"", mine);
-  if (a.op != b.op) {
+  if (a.between_two() && b.between_two()) {
+    out.headline = fmt::format("{} and {} differ in what goes between them: {} beside {}", who, others, a.describe(),
+                               b.describe());
+    out.why = "what is sent is not what is waited for: the receiver gets a part of it, waits for more, or ends at once";
+    out.fix = fmt::format("send and receive tensors of one size and dtype: look at {} and {}", odd.site.view(),
+                          usual.site.view());
+  } else if (a.op != b.op) {
     out.headline = fmt::format("{} made another call: {} beside {}", who, op_name(a.op), op_name(b.op));
     out.why = "the ranks took different branches: they are not at the same place of the program";
     out.fix = fmt::format(
@@ -263,12 +207,19 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, Diag
   }
 }
 
-void explain(const Camp& odd, const Camp& usual, uint64_t seq, Diagnosis& out) {
+/// Of another operation at another line than all before.
+bool is_new(const GroupReport& group, const FlightRecord& call) {
+  return std::ranges::none_of(group.tail, [&](const FlightRecord& one) {
+    return one.seq < call.seq && (one.signature.op == call.signature.op || one.site.view() == call.site.view());
+  });
+}
+
+void explain(const Camp& odd, const Camp& usual, uint64_t seq, Alike alike, Diagnosis& out) {
   const GroupReport &mine = *odd.track.group, &theirs = *usual.track.group;
   const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();
   constexpr const char* kFix =
       "every rank must make the same calls in the same order: look for a branch on the rank or on the data around {}";
-  if (swapped(mine, theirs, seq)) {
+  if (swapped(mine, theirs, seq, alike)) {
     out.headline = fmt::format("{} made two calls in the other order", who);
     out.why = fmt::format("{} first called {}, {} first called {}", who, calls_from(mine, seq, 1), others,
                           calls_from(theirs, seq, 1));
@@ -276,9 +227,13 @@ void explain(const Camp& odd, const Camp& usual, uint64_t seq, Diagnosis& out) {
                           odd.call->site.view(), usual.call->site.view());
     return;
   }
-  const Gap gap = same_call(*odd.call, *usual.call) ? Gap{} : gap_between(mine, theirs, seq);
+  const Gap gap = alike(*odd.call, *usual.call) ? Gap{} : gap_between(mine, theirs, seq, alike);
   if (gap.skipped > 0) {
-    out.headline = fmt::format("{} skipped {} that {} made", who, calls_word(gap.skipped), others);
+    const FlightRecord* next = mine.find(seq + 1);
+    const bool later =
+        gap.skipped == 1 && next != nullptr && alike(*next, *usual.call) && theirs.find(seq + 1) == nullptr;
+    out.headline = fmt::format("{} skipped {} that {} made{}", who, calls_word(gap.skipped), others,
+                               later ? ", or makes it in another order" : "");
     out.why = fmt::format("{} left out {} and went on with the next; values exchanged since then are mixed up", who,
                           calls_from(theirs, seq, gap.skipped));
     out.fix = fmt::format(kFix, usual.call->site.view());
@@ -289,11 +244,49 @@ void explain(const Camp& odd, const Camp& usual, uint64_t seq, Diagnosis& out) {
     out.why = fmt::format("{} made {} besides", who, calls_from(mine, seq, gap.extra));
     out.fix = fmt::format(kFix, odd.call->site.view());
   } else {
-    explain_difference(*odd.call, *usual.call, out);
+    explain_difference(*odd.call, *usual.call, others, out);
+    if (is_new(mine, *odd.call) && is_new(theirs, *odd.call) && !is_new(mine, *usual.call)) {
+      out.headline += "; it skipped that one, or made this one besides";
+    }
   }
 }
 
-Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uint64_t seq) {
+/// Tensors in one place differ in their dtype or in their dimensions: "float32 tensor, 2-d".
+std::string_view what_differs(const NodeDifference& found) {
+  const size_t mine = found.mine.find(" tensor, "), theirs = found.theirs.find(" tensor, ");
+  if (mine == std::string::npos || theirs == std::string::npos) return "structure";
+  return found.mine.substr(0, mine) == found.theirs.substr(0, theirs) ? "shape" : "dtype";
+}
+
+/// Both are about to gather, and what they hold is not alike: that is why the calls are not.
+bool explain_structures(const Camp& odd, const Camp& usual, Diagnosis& out) {
+  const auto shown = [](const Camp& camp) -> std::optional<Structure> {
+    for (const auto& text : camp.track.ranks->sample.structures) {
+      auto structure = structure_from(text);
+      if (structure && !structure->label.empty() && structure->label == camp.call->label.view()) return structure;
+    }
+    return std::nullopt;
+  };
+  const auto mine = shown(odd), theirs = shown(usual);
+  if (!mine || !theirs) return false;
+  const auto found = first_difference(*mine, *theirs);
+  if (!found) return false;
+  const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();
+  out.label = found->path;
+  out.headline = fmt::format("{} {} another {}: {} is {} there, where {} {} {}", who,
+                             out.culprits.size() == 1 ? "holds" : "hold", what_differs(*found), found->path,
+                             found->mine, others, usual.ranks.size() == 1 ? "has" : "have", found->theirs);
+  const std::string& note = mine->note.empty() ? theirs->note : mine->note;
+  out.why = fmt::format(
+      "nested values are gathered one by one: ranks that hold others make other calls, and wait for each other{}{}",
+      note.empty() ? "" : "; ", note);
+  out.fix = found->fix.empty() ? fmt::format("let {} be of one structure on all ranks (pad, or leave it out) before {}",
+                                             found->path, odd.call->site.view())
+                               : found->fix;
+  return true;
+}
+
+Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uint64_t seq, Alike alike) {
   const Camp &usual = camps.front(), &odd = camps.back();
   Diagnosis out{
       .fault = Fault::kMismatch, .group = group, .seq = seq, .exit_code = static_cast<int>(ExitCode::kCommunication)};
@@ -304,7 +297,7 @@ Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uin
   for (const auto& camp : camps) {
     out.sides.push_back({camp.ranks, camp.call->call(), std::string(camp.call->site.view())});
   }
-  explain(odd, usual, seq, out);
+  if (!explain_structures(odd, usual, out)) explain(odd, usual, seq, alike, out);
   if (out.between_two) {
     out.why += "; the sides are equally strong, so either may be the one that is wrong";
   }
@@ -317,17 +310,41 @@ Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uin
 }  // namespace
 
 Judgement judge_mismatch(const Census& census) {
-  std::set<std::string> groups;
-  for (const auto& one : census.classes) {
-    for (const auto& group : one.sample.groups) groups.insert(group.name);
-  }
-  for (const auto& group : groups) {
+  for (const auto& group : groups_of(census)) {
     const auto tracks = tracks_of(census, group);
     const uint64_t seq = first_divergence(tracks);
     if (seq == 0) continue;
-    const auto camps = camps_at(tracks, seq);
+    const auto camps = camps_at(tracks, seq, same_call);
     if (camps.size() < 2 || undecided(census, group, camps, seq) || next_is_coming(census, camps, seq)) continue;
-    return {.verdict = Verdict::kEnd, .diagnosis = diagnose(group, camps, seq)};
+    const uint64_t first = lines_part(*camps.back().track.group, *camps.front().track.group, seq);
+    return {.verdict = Verdict::kEnd,
+            .diagnosis = first == seq ? diagnose(group, camps, seq, same_call)
+                                      : diagnose(group, camps_at(tracks, first, same_line), first, same_line)};
+  }
+  return {};
+}
+
+Judgement judge_lines(const Census& census) {
+  for (const auto& group : groups_of(census)) {
+    const auto tracks = tracks_of(census, group);
+    const uint64_t seq = first_other_line(tracks);
+    if (seq == 0) continue;
+    const auto camps = camps_at(tracks, seq, same_line);
+    if (camps.size() < 2 || undecided(census, group, camps, seq)) continue;
+    const GroupReport &odd = *camps.back().track.group, &usual = *camps.front().track.group;
+    const FlightRecord &one = *camps.back().call, &other = *camps.front().call;
+    const auto *next = odd.find(seq + 1), *theirs = usual.find(seq + 1);
+    const bool crossed = next != nullptr && theirs != nullptr && same_line(*next, other) && same_line(*theirs, one);
+    const bool settled = (odd.find(seq + 2) != nullptr && usual.find(seq + 2) != nullptr) ||
+                         camps.back().track.ranks->sample.read_ns - one.entered_ns > 2 * kOthersComeNs;
+    if (!crossed || !settled) continue;
+    const auto belong = [&](const FlightRecord& first, const FlightRecord& second) {
+      return always_a_pair(odd, seq, first, second) && always_a_pair(usual, seq, first, second);
+    };
+    if (!belong(one, other) && !belong(other, one)) continue;
+    Judgement found{.verdict = Verdict::kNotice, .diagnosis = diagnose(group, camps, seq, same_line)};
+    found.diagnosis.fault = Fault::kLines;
+    return found;
   }
   return {};
 }

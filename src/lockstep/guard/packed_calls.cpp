@@ -17,7 +17,8 @@ using Row = std::array<uint64_t, kColumns>;
 Error malformed() { return Error(ExitCode::kCommunication, "packed calls of a rank are malformed"); }
 
 uint64_t kind_of(const FlightRecord& record) {
-  return record.signature.hash() * 3 ^ hash_bytes(record.label.view()) * 5 ^ hash_bytes(record.site.view());
+  return record.signature.hash() * 3 ^ hash_bytes(record.label.view()) * 5 ^ hash_bytes(record.site.view()) ^
+         record.has_nan * 7;
 }
 
 /// Seven bits a byte, the small ones first; small negative numbers are short as well.

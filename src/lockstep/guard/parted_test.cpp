@@ -29,32 +29,32 @@ class Parted : public ::testing::Test {
 };
 
 TEST_F(Parted, IsSeenAtTheCallAndLongAfterIt) {
-  EXPECT_FALSE(ranks_.parted());
+  EXPECT_FALSE(ranks_.compare().parted);
   call(0, ReduceOp::kSum);
-  EXPECT_FALSE(ranks_.parted());  // the other has not come to it
+  EXPECT_FALSE(ranks_.compare().parted);  // the other has not come to it
   call(1, ReduceOp::kSum);
-  EXPECT_FALSE(ranks_.parted());
+  EXPECT_FALSE(ranks_.compare().parted);
   call(0, ReduceOp::kSum);
   call(1, ReduceOp::kMax);
-  EXPECT_TRUE(ranks_.parted());
+  EXPECT_TRUE(ranks_.compare().parted);
   for (int more = 0; more < 3000; ++more) {  // the transport went on, and the rings have forgotten the call
     call(0, ReduceOp::kSum);
     call(1, ReduceOp::kSum);
   }
-  EXPECT_TRUE(ranks_.parted());
+  EXPECT_TRUE(ranks_.compare().parted);
 }
 
 TEST_F(Parted, SeesTwoCallsThatWereSwapped) {
   call(0, ReduceOp::kSum, "loss");
   call(1, ReduceOp::kSum, "tokens");
-  EXPECT_TRUE(ranks_.parted());
+  EXPECT_TRUE(ranks_.compare().parted);
 }
 
 TEST_F(Parted, LetsARankBeFarAhead) {
   for (int more = 0; more < 3000; ++more) call(0, ReduceOp::kSum);
-  EXPECT_FALSE(ranks_.parted());
+  EXPECT_FALSE(ranks_.compare().parted);
   call(1, ReduceOp::kSum);
-  EXPECT_FALSE(ranks_.parted());
+  EXPECT_FALSE(ranks_.compare().parted);
 }
 
 // Found by a job whose second rank never started: its agent stayed for ever.

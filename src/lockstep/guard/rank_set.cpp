@@ -1,6 +1,7 @@
 #include "lockstep/guard/rank_set.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,16 @@ namespace lockstep {
 
 RankSet::RankSet(std::initializer_list<int> ranks) {
   for (const int rank : ranks) add(rank);
+}
+
+RankSet RankSet::of_bits(std::span<const uint64_t> words) {
+  RankSet out;
+  for (size_t word = 0; word < words.size(); ++word) {
+    for (uint64_t left = words[word]; left != 0; left &= left - 1) {
+      out.add(static_cast<int>(word * 64) + std::countr_zero(left));
+    }
+  }
+  return out;
 }
 
 void RankSet::add_stretch(int first, int last) {
@@ -36,6 +47,17 @@ bool RankSet::contains(int rank) const {
   const auto at = std::lower_bound(stretches_.begin(), stretches_.end(), rank,
                                    [](const auto& range, int wanted) { return range.second < wanted; });
   return at != stretches_.end() && at->first <= rank;
+}
+
+RankSet RankSet::within(const RankSet& other) const {
+  RankSet out;
+  for (const auto& [first, last] : stretches_) {
+    for (const auto& [their_first, their_last] : other.stretches_) {
+      if (their_first <= last && first <= their_last)
+        out.add_stretch(std::max(first, their_first), std::min(last, their_last));
+    }
+  }
+  return out;
 }
 
 std::vector<int> RankSet::ranks() const {

@@ -5,7 +5,9 @@
 //   ranks.text();   // "0-2, 5"
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,8 @@ class RankSet {
  public:
   RankSet() = default;
   RankSet(std::initializer_list<int> ranks);
+  /// Bit r % 64 of word r / 64 is rank r.
+  static RankSet of_bits(std::span<const uint64_t> words);
 
   void add(int rank) { add_stretch(rank, rank); }
   void add(const RankSet& other);
@@ -24,6 +28,7 @@ class RankSet {
   bool empty() const { return stretches_.empty(); }
   int size() const;
   bool contains(int rank) const;
+  RankSet within(const RankSet& other) const;  // ranks that both have
   int first() const { return stretches_.front().first; }
   std::vector<int> ranks() const;
   const std::vector<std::pair<int, int>>& ranges() const { return stretches_; }

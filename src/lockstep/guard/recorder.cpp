@@ -33,14 +33,25 @@ Recorder::Recorder(std::shared_ptr<BoardMemory> memory)
   board().place.write({.since_ns = phase_since_ns_});
 }
 
-int Recorder::add_group(std::string_view name) {
+int Recorder::add_group(std::string_view name, const RankSet& members) {
   if (num_groups_ == static_cast<int>(Board::kGroups)) {
     throw Error(ExitCode::kInternal, fmt::format("group {} of ranks: a board has room for {}", name, Board::kGroups));
   }
+  Members bits;
+  for (const int rank : members.ranks()) {
+    if (rank >= static_cast<int>(Members::kMost)) {
+      throw Error(ExitCode::kInternal,
+                  fmt::format("group {} of ranks: found rank {}, expected less than {}", name, rank, Members::kMost));
+    }
+    bits.add(rank);
+  }
   Group& group = board().groups[static_cast<size_t>(num_groups_)];
-  group.name.write(FixedText<32>(name));
-  group.used.store(1, std::memory_order_release);
-  return num_groups_++;
+  group.name.write(FixedText<96>(name));
+  group.members.write(bits);
+  group.num_members.store(static_cast<uint32_t>(members.size()), std::memory_order_relaxed);
+  group.id.store(hash_bytes(name) ^ hash_bytes(members.text()) * 3, std::memory_order_relaxed);
+  board().num_groups.store(static_cast<uint32_t>(++num_groups_), std::memory_order_release);
+  return num_groups_ - 1;
 }
 
 /// "residency.cpp:45". Call sites are few: each is written once.
@@ -131,6 +142,14 @@ void Recorder::add_fact(const std::string& name, const std::string& value) {
   if (before != facts_.end() && before->second != value) facts_[kRunFact] = std::to_string(++run_);
   facts_[name] = value;
   tell_facts();
+}
+
+void Recorder::show_structure(const std::string& label, std::string_view json) {
+  if (std::ranges::find(structures_, label) != structures_.end()) return;
+  structures_.resize(board().structures.size());
+  structures_[next_structure_] = label;
+  board().structures[next_structure_].write(FixedText<8192>(json));
+  next_structure_ = (next_structure_ + 1) % structures_.size();
 }
 
 void Recorder::add_setting(const std::string& name, const std::string& value) {

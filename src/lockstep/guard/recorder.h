@@ -18,10 +18,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/failure.h"
 #include "lockstep/guard/board.h"
+#include "lockstep/guard/rank_set.h"
 
 namespace lockstep {
 
@@ -50,8 +52,11 @@ class Recorder {
   const std::shared_ptr<BoardMemory>& memory() const { return memory_; }
 
   void introduce(const Identity& identity) { board().identity.write(identity); }
-  /// A group of ranks that make calls together. Throws Error(kInternal) beyond Board::kGroups.
-  int add_group(std::string_view name);
+  /// A group of ranks that make calls together; no members: all. Throws Error(kInternal) beyond Board::kGroups, and for a rank
+  /// beyond Members::kMost.
+  int add_group(std::string_view name, const RankSet& members = {});
+  /// What this rank does in it from now on cannot be known.
+  void close_group(int group) { board().groups[static_cast<size_t>(group)].closed.store(1, std::memory_order_release); }
   FlightRing& ring(int group) const { return board().groups[static_cast<size_t>(group)].ring; }
 
   uint64_t enter(int group, const CallSignature& signature, std::string_view label, const std::source_location& site);
@@ -97,6 +102,8 @@ class Recorder {
   /// What this rank was started with, told and not compared: a diagnosis names what to start it with instead. `name` is
   /// "--model" or "WORLD_SIZE", `value` as a shell takes it.
   void add_setting(const std::string& name, const std::string& value);
+  /// What the next calls of the label in it carry, see structure.h.
+  void show_structure(const std::string& label, std::string_view json);
   void set_post_mortem_dir(std::string_view dir) { board().post_mortem_dir.write(FixedText<1024>(dir)); }
 
   /// Somebody reads this board and will end the job when it must end.
@@ -124,6 +131,8 @@ class Recorder {
   bool watched_ = false, strict_ = false;
   std::string detail_;
   std::map<std::string, std::string> facts_, settings_;
+  std::vector<std::string> structures_;  // labels of those on the board
+  size_t next_structure_ = 0;
   int run_ = 1;
   Pace pace_;
   int64_t phase_since_ns_ = 0, step_since_ns_ = 0, waited_in_phase_ns_ = 0;

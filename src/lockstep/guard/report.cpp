@@ -20,9 +20,14 @@ Enum clamped(Enum value, Enum last) {
 
 GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
   GroupReport report{.name = std::string(group.name.read_any().view())};
+  if (group.num_members.load(std::memory_order_relaxed) > 0) {
+    report.members = RankSet::of_bits(group.members.read_any().bits);
+  }
   report.tail = group.ring.last(tail);
   report.entered = report.tail.empty() ? 0 : report.tail.back().seq;
   report.history = report.tail.empty() ? 0 : report.tail.back().history;
+  report.path = report.tail.empty() ? 0 : report.tail.back().path;
+  report.nan_calls = group.ring.nan_calls();
   report.waiting_seq = group.waiting_seq.load(std::memory_order_acquire);
   if (report.waiting_seq > 0) {
     report.waiting_seconds = seconds_between(group.waiting_since_ns.load(std::memory_order_relaxed), now_ns);
@@ -74,8 +79,8 @@ RankReport read_board(const Board& board, size_t tail) {
   const Place place = board.place.read_any();
   report.detail = place.detail.view();
   report.phase_seconds = seconds_between(place.since_ns, now);
-  for (const auto& group : board.groups) {
-    if (group.used.load(std::memory_order_acquire) != 0) report.groups.push_back(read_group(group, tail, now));
+  for (const auto& group : board.used_groups()) {
+    if (group.closed.load(std::memory_order_acquire) == 0) report.groups.push_back(read_group(group, tail, now));
   }
   if (board.last_words.version() > 0) {
     const LastWords words = board.last_words.read_any();
@@ -88,6 +93,9 @@ RankReport read_board(const Board& board, size_t tail) {
                          .place = std::string(words.place.view())};
   }
   if (board.facts.version() > 0) report.facts = board.facts.read_any().view();
+  for (const auto& structure : board.structures) {
+    if (structure.version() > 0) report.structures.emplace_back(structure.read_any().view());
+  }
   if (board.stack_given.load(std::memory_order_acquire) > 0) report.stack = board.stack.read_any().view();
   if (board.post_mortem_dir.version() > 0) report.post_mortem_dir = board.post_mortem_dir.read_any().view();
   return report;

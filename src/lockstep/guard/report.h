@@ -11,6 +11,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/guard/board.h"
 #include "lockstep/guard/process.h"
+#include "lockstep/guard/rank_set.h"
 
 namespace lockstep {
 
@@ -28,12 +29,17 @@ struct ProcessEnd {
 
 struct GroupReport {
   std::string name;
+  RankSet members;                    // empty: all
   uint64_t entered = 0, history = 0;  // of all calls so far
+  uint64_t path = 0;                  // and of their lines
+  uint64_t nan_calls = 0;             // to which this rank gave NaN
   uint64_t waiting_seq = 0;           // 0: not waiting
   double waiting_seconds = 0;
   std::vector<FlightRecord> tail;  // the last calls, oldest first
 
   const FlightRecord* find(uint64_t seq) const;
+  /// Those of the ranks that are in it.
+  RankSet of(const RankSet& ranks) const { return members.empty() ? ranks : ranks.within(members); }
 };
 
 struct LastWordsReport {
@@ -62,6 +68,7 @@ struct RankReport {
   std::vector<GroupReport> groups;
   std::optional<LastWordsReport> last_words;
   std::string facts, stack, post_mortem_dir;  // facts: a JSON object, see Recorder::add_fact
+  std::vector<std::string> structures;        // see structure.h
   int64_t read_ns = 0, realtime_offset_ns = 0;
 
   /// The group whose call this rank waits in; nullptr when it does not wait.
@@ -76,6 +83,8 @@ RankReport read_board(const Board& board, size_t tail);
 Json to_json(const FlightRecord& record);
 enum class Calls { kPlain, kPacked };  // for people, or for the way between agents
 Json to_json(const RankReport& report, Calls calls = Calls::kPlain);
+/// Of RankSet::ranges(); nothing: they are none.
+std::optional<RankSet> ranks_from_json(const Json& ranges);
 /// Throws Error on what is not a report; every text and list is bounded.
 FlightRecord record_from_json(const Json& json);
 RankReport report_from_json(const Json& json);

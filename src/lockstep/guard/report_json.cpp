@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxTail = FlightRing::kSize, kMaxGroups = Board::kGroups;
+constexpr size_t kMaxTail = FlightRing::kSize, kMaxGroups = Board::kGroups, kMaxRanges = 1 << 16, kMaxStructures = 16;
 constexpr std::string_view kReport = "a report of a rank";
 
 void time_of(JsonFields& f, const char* key, int64_t& time) {
@@ -80,6 +80,7 @@ static void describe(FlightRecord& record, JsonFields& f) {
   text(f, "label", record.label);
   text(f, "site", record.site);
   f("step", record.step);
+  f("has_nan", record.has_nan);
   number_of(f, "state", record.state, CallState::kFailed);
   time_of(f, "entered_ns", record.entered_ns);
   time_of(f, "done_ns", record.done_ns);
@@ -92,8 +93,16 @@ static void describe(FlightRecord& record, JsonFields& f) {
 
 static void describe(GroupReport& group, JsonFields& f) {
   f("name", group.name);
+  f.derived("members", Json(group.members.ranges()));
+  if (const Json* members = f.raw("members")) {
+    const auto ranks = ranks_from_json(*members);
+    if (!ranks) f.refuse("members");
+    group.members = *ranks;
+  }
   f("entered", group.entered);
   word(f, "history", group.history);
+  word(f, "path", group.path);
+  word(f, "nan_calls", group.nan_calls);
   f("waiting_seq", group.waiting_seq);
   f("waiting_seconds", group.waiting_seconds);
   f.derived("calls", Json());  // to_json of the report knows in which form
@@ -161,12 +170,27 @@ static void describe(RankReport& report, JsonFields& f) {
   f("last_words", report.last_words);
   f("facts", report.facts);
   f("stack", report.stack);
+  f.list("structures", report.structures, kMaxStructures);
   f("post_mortem_dir", report.post_mortem_dir);
   time_of(f, "read_ns", report.read_ns);
   time_of(f, "realtime_offset_ns", report.realtime_offset_ns);
   if (f.writing()) return;
   if (report.rank < 0 || report.rank > kMaxRanks) f.refuse("rank");
   if (report.world_size < 0 || report.world_size > kMaxRanks) f.refuse("world_size");
+}
+
+std::optional<RankSet> ranks_from_json(const Json& ranges) {
+  if (!ranges.is_array() || ranges.size() > kMaxRanges) return std::nullopt;
+  RankSet ranks;
+  for (const auto& range : ranges) {
+    if (!range.is_array() || range.size() != 2 || !range[0].is_number_integer() || !range[1].is_number_integer()) {
+      return std::nullopt;
+    }
+    const auto first = range[0].get<int64_t>(), last = range[1].get<int64_t>();
+    if (first < 0 || last < first || last > kMaxRanks) return std::nullopt;
+    ranks.add_stretch(static_cast<int>(first), static_cast<int>(last));
+  }
+  return ranks;
 }
 
 Json to_json(const FlightRecord& record) { return json_of(record); }

@@ -13,7 +13,7 @@ struct Entry {
 };
 
 bool same_call(const FlightRecord& a, const FlightRecord& b) {
-  return a.signature == b.signature && a.label.view() == b.label.view();
+  return a.signature.agrees_with(b.signature) && a.label.view() == b.label.view();
 }
 
 bool same(const Entry& a, const Entry& b) { return a.group == b.group && same_call(*a.call, *b.call); }

@@ -61,6 +61,7 @@ inline GroupReport& add_calls(RankReport& report, const TestCalls& calls, std::s
   for (const auto& call : calls) ring->enter(call.signature, call.label, call.site, 0);
   GroupReport made{.name = std::move(group), .entered = ring->entered(), .history = ring->history()};
   made.tail = ring->last(tail);
+  made.path = made.tail.empty() ? 0 : made.tail.back().path;
   for (auto& record : made.tail) {
     record.entered_ns = static_cast<int64_t>(record.seq) * 1'000'000;
     record.state = record.seq == made.entered ? CallState::kLaunched : CallState::kDone;

@@ -283,7 +283,8 @@ Comparison compare_calls(const std::vector<RankReport>& reports, const Diagnosis
     pair.odd = odd != nullptr ? odd->find(pair.seq) : nullptr;
     pair.usual = usual != nullptr ? usual->find(pair.seq) : nullptr;
     if (pair.odd == nullptr && pair.usual == nullptr) continue;
-    pair.alike = pair.odd != nullptr && pair.usual != nullptr && pair.odd->signature == pair.usual->signature &&
+    pair.alike = pair.odd != nullptr && pair.usual != nullptr &&
+                 pair.odd->signature.agrees_with(pair.usual->signature) &&
                  pair.odd->label.view() == pair.usual->label.view();
     out.calls.push_back(pair);
   }

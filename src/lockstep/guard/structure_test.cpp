@@ -1,0 +1,104 @@
+#include "lockstep/guard/structure.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/guard/recorder.h"
+#include "lockstep/guard/test_reports.h"
+
+namespace lockstep {
+namespace {
+
+Json shown(const std::string& label, const Json& nodes) {
+  return {{"label", label},
+          {"title", "labels"},
+          {"nodes", nodes},
+          {"names", {{"[1]", "metadata"}}},
+          {"fixes", {{"[1]", "leave metadata out"}}},
+          {"note", "rows are collated by collate at train.py:12"}};
+}
+
+const Json kTwo = Json::parse(
+    R"([["", "a tuple of 2"], ["[0]", "a tensor"], ["[1]", "a tuple of 2"], ["[1][0]", "a tensor"], ["[1][1]", "a tensor"]])");
+const Json kOne = Json::parse(
+    R"([["", "a tuple of 2"], ["[0]", "a tensor"], ["[1]", "a tuple of 2"], ["[1][0]", "a tensor"], ["[1][1]", "None"]])");
+
+TEST(Structure, TheFirstNodeThatIsNotAlikeIsNamedWithItsField) {
+  const auto two = structure_from(shown("labels 1", kTwo).dump()), one = structure_from(shown("labels 2", kOne).dump());
+  ASSERT_TRUE(two && one);
+  const auto found = first_difference(*one, *two);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->path, "labels[1][1] (\"metadata\")");
+  EXPECT_EQ(found->mine, "None");
+  EXPECT_EQ(found->theirs, "a tensor");
+  EXPECT_EQ(found->fix, "leave metadata out");
+  EXPECT_FALSE(first_difference(*one, *one));
+}
+
+TEST(Structure, ANodeThatOneSideLacksIsADifference) {
+  auto two = *structure_from(shown("labels 1", kTwo).dump());
+  auto one = two;
+  one.nodes.pop_back();
+  EXPECT_EQ(first_difference(one, two)->mine, "nothing");
+  EXPECT_EQ(first_difference(two, one)->theirs, "nothing");
+}
+
+TEST(Structure, WhatStandsForItselfIsComparedAlsoUnderAnotherTitle) {
+  Json losses = shown("losses 1", Json::parse(R"([["", "a tensor"], ["batch['metadata']", "a tensor"]])"));
+  losses["title"] = "losses";
+  const auto other =
+      *structure_from(shown("labels 1", Json::parse(R"([["", "None"], ["batch['metadata']", "nothing"]])")).dump());
+  const auto found = first_difference(other, *structure_from(losses.dump()));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->path, "batch['metadata']");
+}
+
+TEST(Structure, ABoardKeepsTheLatestThatDiffer) {
+  Recorder recorder;
+  const auto show = [&](int i) {
+    recorder.show_structure("s" + std::to_string(i), "{\"label\": \"s" + std::to_string(i) + "\"}");
+  };
+  for (int i = 0; i < 3; ++i) {
+    show(i);
+    show(i);
+  }
+  EXPECT_EQ(read_board(recorder.board(), 1).structures.size(), 3u);
+  for (int i = 3; i < 40; ++i) show(i);
+  const auto kept = read_board(recorder.board(), 1).structures;
+  EXPECT_EQ(kept.size(), recorder.board().structures.size());
+  EXPECT_NE(std::ranges::find(kept, R"({"label": "s39"})"), kept.end());
+  EXPECT_EQ(std::ranges::find(kept, R"({"label": "s3"})"), kept.end());
+}
+
+TEST(Structure, AnythingElseIsNone) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"nodes": 3})", R"({"nodes": [[1, 2]]})", R"({"nodes": [["a"]]})", "{\"nodes\": [[\""}) {
+    EXPECT_FALSE(structure_from(text)) << text;
+  }
+}
+
+TEST(Structure, TellsWhereRanksThatGatherOtherNestsDiffer) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    RankReport report = running_rank(rank, 3);
+    const std::string label = rank == 1 ? "labels #2" : "labels #1";
+    add_calls(report, {test_call(Op::kAllGather, "i64", {2}, label, "train.py:40")});
+    report.structures = {"{}", shown(label, rank == 1 ? kOne : kTwo).dump()};
+    reports.push_back(report_from_json(to_json(report)));
+  }
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.culprits, RankSet{1});
+  EXPECT_EQ(
+      found.headline,
+      "rank 1 holds another structure: labels[1][1] (\"metadata\") is None there, where ranks 0, 2 have a tensor");
+  EXPECT_EQ(found.fix, "leave metadata out");
+  EXPECT_NE(found.why.find("train.py:12"), std::string::npos);
+  reports[1].structures = {shown("of an earlier call", kOne).dump()};
+  EXPECT_EQ(judge_mismatch(census_of(reports)).diagnosis.headline.find("structure"), std::string::npos)
+      << "not of this call";
+}
+
+}  // namespace
+}  // namespace lockstep
