@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernel_of.h"
+#include "nan_look.h"
 #include "watched_calls.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
@@ -21,6 +23,7 @@ enum class Shapes {
   kGiven,     // of the tensors that a rank gives
   kReceived,  // of those that it gets: what it gives may differ
   kOutside,   // only who calls what: sizes differ by right
+  kBytes      // how much of which dtype: each side may shape it as it likes
 };
 
 struct Watched {
@@ -47,6 +50,9 @@ constexpr std::array kWatched{
     Watched{"alltoall_base_", Op::kAllToAll, "input", Shapes::kOutside},
     Watched{"alltoall_", Op::kAllToAll, "input_tensors", Shapes::kOutside},
     Watched{"barrier", Op::kBarrier, "tensor", Shapes::kOutside},
+    Watched{"send", Op::kSend, "tensors", Shapes::kBytes},
+    Watched{"recv_", Op::kRecv, "tensors", Shapes::kBytes},
+    Watched{"recv_any_source_", Op::kRecv, "tensors", Shapes::kBytes},
 };
 constexpr std::array kKeys{c10::DispatchKey::CPU, c10::DispatchKey::CUDA};
 
@@ -110,6 +116,7 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
 CallSignature signature_of(const Watched& what, const c10::IValue& tensors) {
   CallSignature out{.op = what.op};
   if (what.shapes == Shapes::kOutside) return out;
+  const bool flat = what.shapes == Shapes::kBytes;
   size_t count = 0;
   int64_t numel = 0;
   uint64_t mixed = 1469598103934665603ULL;
@@ -124,17 +131,17 @@ CallSignature signature_of(const Watched& what, const c10::IValue& tensors) {
     for (const int64_t size : one.sizes()) mix(static_cast<uint64_t>(size) + 7);
     mix(1);
   });
-  if (count < 2) return out;
+  if (count < 2 && !flat) return out;
   const std::array<int64_t, 1> all{numel};
   out = CallSignature::of(what.op, out.dtype_text(), all);
-  out.has_splits = 1;
-  out.splits = mixed;
+  out.has_splits = flat ? 0 : 1;
+  out.splits = flat ? 0 : mixed;
   return out;
 }
 
 struct Places {
   size_t arguments = 0, tensors = 0, group = 0;
-  std::optional<size_t> reduction, root;
+  std::optional<size_t> reduction, root, peer, tag;
 };
 
 Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
@@ -151,12 +158,15 @@ Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
   out.group = needed("process_group");
   out.reduction = find("reduce_op");
   out.root = find("root_rank");
+  out.peer = find("dst");
+  if (!out.peer) out.peer = find("src");
+  out.tag = find("tag");
   return out;
 }
 
 class Kernel final : public c10::OperatorKernel {
  public:
-  Kernel(const Watched& what, Places places, c10::SafeKernelFunction original)
+  Kernel(const Watched& what, Places places, OriginalKernel original)
       : what_(what), places_(places), original_(std::move(original)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -176,18 +186,25 @@ class Kernel final : public c10::OperatorKernel {
  private:
   std::optional<WatchedCalls::Call> enter(WatchedCalls& calls, const torch::jit::Stack& stack) const {
     const auto argument = [&](size_t at) -> const c10::IValue& { return stack[stack.size() - places_.arguments + at]; };
-    CallSignature signature = signature_of(what_, argument(places_.tensors));
+    const c10::IValue& tensors = argument(places_.tensors);
+    WatchedCalls::Made made{.signature = signature_of(what_, tensors)};
     if (places_.reduction) {
       const auto reduction = argument(*places_.reduction).toCustomClass<c10d::ReduceOp>();
-      signature.reduce = reduction_of(*reduction);
+      made.signature.reduce = reduction_of(*reduction);
     }
-    if (places_.root) signature.root = static_cast<int32_t>(argument(*places_.root).toInt());
-    return calls.enter(*argument(places_.group).toCustomClass<c10d::ProcessGroup>(), signature);
+    if (places_.root) made.signature.root = static_cast<int32_t>(argument(*places_.root).toInt());
+    if (places_.peer) made.peer = static_cast<int>(argument(*places_.peer).toInt());
+    if (places_.tag) made.tag = argument(*places_.tag).toInt();
+    for_each_tensor(tensors, [&](const at::Tensor& one) {
+      made.bytes += static_cast<int64_t>(one.nbytes());
+      if (places_.reduction) made.has_nan = made.has_nan || holds_nan(one);
+    });
+    return calls.enter(*argument(places_.group).toCustomClass<c10d::ProcessGroup>(), made);
   }
 
   const Watched& what_;
   Places places_;
-  c10::SafeKernelFunction original_;
+  OriginalKernel original_;
 };
 
 /// That a kernel is replaced is what is wanted here.
@@ -205,7 +222,7 @@ std::vector<std::string> watch_collectives() {
     const Watched* what;
     c10::DispatchKey key;
     Places places;
-    c10::SafeKernelFunction original;
+    OriginalKernel original;
   };
   std::vector<Found> found;
   for (const auto& what : kWatched) {
@@ -214,7 +231,7 @@ std::vector<std::string> watch_collectives() {
     const Places places = places_of(op->schema(), what);
     for (const auto key : kKeys) {
       if (op->hasKernelForDispatchKey(key)) {
-        found.push_back({&what, key, places, op->getComputedKernelForDispatchKey(key)});
+        found.push_back({&what, key, places, kernel_of(*op, key)});
       }
     }
     names.push_back(what.name);

@@ -6,6 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "lockstep/guard/tree_link.h"
+
 namespace nb = nanobind;
 using lockstep::python::WatchedCalls;
 
@@ -13,15 +15,41 @@ NB_MODULE(_core, m) {
   m.def("watch_collectives", &lockstep::python::watch_collectives);
   m.def(
       "join",
-      [](int rank, int world_size, int local_rank, const std::string& agent, const std::string& error_file) {
+      [](int rank, int world_size, int local_rank, int node, const std::string& agent, const std::string& error_file,
+         const std::string& meeting, uint64_t main_thread) {
         WatchedCalls::instance().join({.rank = rank,
                                        .world_size = world_size,
                                        .local_rank = local_rank,
+                                       .node = node,
                                        .agent = agent,
-                                       .error_file = error_file});
+                                       .error_file = error_file,
+                                       .meeting = meeting,
+                                       .main_thread = main_thread});
       },
-      nb::arg("rank"), nb::arg("world_size"), nb::arg("local_rank"), nb::arg("agent"), nb::arg("error_file"),
-      nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("rank"), nb::arg("world_size"), nb::arg("local_rank"), nb::arg("node"), nb::arg("agent"),
+      nb::arg("error_file"), nb::arg("meeting"), nb::arg("main_thread"), nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "begin", [] { WatchedCalls::instance().begin(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def("tree_parent", &lockstep::tree_parent, nb::arg("node"));
+  m.def("tree_port", [] { return WatchedCalls::instance().tree_port(); });
+  m.def(
+      "tell_salt", [](const std::string& salt) { WatchedCalls::instance().tell_salt(salt); }, nb::arg("salt"));
+  m.def(
+      "tell_parent", [](const std::string& host, int port) { WatchedCalls::instance().tell_parent(host, port); },
+      nb::arg("host"), nb::arg("port"));
+  m.def(
+      "learn_group",
+      [](const std::string& name, const std::string& title, const std::vector<int>& ranks) {
+        WatchedCalls::instance().learn_group(name, title, ranks);
+      },
+      nb::arg("name"), nb::arg("title"), nb::arg("ranks"));
+  m.def(
+      "block", [](bool blocks) { return WatchedCalls::instance().block(blocks); }, nb::arg("blocks"));
+  m.def("label", &WatchedCalls::label, nb::arg("text"));
+  m.def(
+      "show_structure",
+      [](const std::string& label, const std::string& json) { WatchedCalls::instance().show_structure(label, json); },
+      nb::arg("label"), nb::arg("json"));
   m.def(
       "enter_phase", [](const std::string& name) { return WatchedCalls::instance().enter_phase(name); },
       nb::arg("name"));
@@ -46,6 +74,8 @@ NB_MODULE(_core, m) {
     nb::dict out;
     out["calls"] = counts.calls;
     out["unwatched"] = counts.unwatched;
+    out["bytes"] = counts.bytes;
+    out["waited_seconds"] = static_cast<double>(counts.waited_ns) * 1e-9;
     return out;
   });
 }

@@ -8,19 +8,26 @@
 #include <iterator>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "python_site.h"
+#include "python_stacks.h"
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "lockstep/base/error_file.h"
+#include "lockstep/base/json.h"
 #include "lockstep/guard/settings.h"
+#include "lockstep/guard/structure.h"
 
 namespace lockstep::python {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(250);
+constexpr auto kStrictPatience = std::chrono::hours(24);  // the agent ends what takes too long
 
 /// Of a rank whose own words are not there already.
 void tell_torchrun(const std::string& path, const std::string& message) {
@@ -87,46 +94,168 @@ void WatchedCalls::join(const JobPlace& place) {
   place_ = place;
   recorder_.add_fact("world size", std::to_string(place.world_size));
   recorder_.add_setting(kWatchedFlag, "1");
-  recorder_.step_done(0);  // it runs
-  recorder_.enter_phase(Phase::kForward, "");
+  recorder_.enter_phase(Phase::kStart, place.meeting);
+  Identity identity = own_identity(place.rank, place.world_size, place.local_rank, place.node);
+  identity.main_thread = identity.pid;
   member_ = std::make_unique<Member>(
       recorder_, MemberOptions{.address = place.agent,
-                               .identity = own_identity(place.rank, place.world_size, place.local_rank, /*node=*/0),
+                               .identity = identity,
                                .grace_seconds = 0.1,  // Gloo cannot be woken up: nobody leaves by himself
-                               .before_exit = [this](const Ending& ending) {
-                                 tell_torchrun(place_.error_file, std::string(ending.message.view()));
-                                 kill_descendants();
-                               }});
+                               .before_exit =
+                                   [this](const Ending& ending) {
+                                     tell_torchrun(place_.error_file, std::string(ending.message.view()));
+                                     kill_descendants();
+                                   },
+                               .own_stack =
+                                   [thread = place.main_thread] {
+                                     const std::string subject = python_subject();
+                                     return subject + (subject.empty() ? "" : "\n") + python_stacks(thread);
+                                   }});
   hold_signals(recorder_.board());
   pid_ = ::getpid();
   std::thread([this] { look_at_works(); }).detach();
 }
 
+void WatchedCalls::begin() {
+  const std::lock_guard lock(mutex_);
+  if (member_ == nullptr) return;
+  recorder_.step_done(0);
+  recorder_.enter_phase(Phase::kRun, "");
+}
+
+int WatchedCalls::tree_port() {
+  const std::lock_guard lock(mutex_);
+  return member_ == nullptr ? 0 : member_->tree_port();
+}
+
+void WatchedCalls::tell_salt(const std::string& salt) {
+  const std::lock_guard lock(mutex_);
+  if (member_ != nullptr) member_->tell_salt(salt);
+}
+
+void WatchedCalls::tell_parent(const std::string& host, int port) {
+  const std::lock_guard lock(mutex_);
+  if (member_ != nullptr) member_->tell_parent(host, port);
+}
+
 bool WatchedCalls::joined() const { return ::getpid() == pid_.load(std::memory_order_acquire); }
 
-int WatchedCalls::index_of(const std::string& name, int size) {
-  const auto [at, is_new] = indices_.try_emplace(name, -1);
-  if (is_new && size == place_.world_size && num_watched_ < static_cast<int>(Board::kGroups)) {
-    at->second = recorder_.add_group(name == "0" || name.empty() ? "default" : name);
-    ++num_watched_;
+void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  Known& known = groups_[name];
+  known.title = title;
+  known.ranks = ranks;
+}
+
+/// -1: there is no room for it.
+int WatchedCalls::add(const std::string& title, const RankSet& members, size_t most) {
+  if (num_watched_ >= static_cast<int>(most)) return -1;
+  for (const int rank : members.ranks()) {
+    if (rank >= static_cast<int>(Members::kMost)) return -1;
   }
+  ++num_watched_;
+  return recorder_.add_group(title, members);
+}
+
+int WatchedCalls::index_of(Known& known) {
+  if (known.index >= 0) return known.index;
+  RankSet members;
+  if (known.ranks.size() < static_cast<size_t>(place_.world_size)) {
+    for (const int rank : known.ranks) members.add(rank);
+  }
+  return known.index = add(members.empty() ? known.title : fmt::format("{} of {}", known.title, members.phrase()),
+                           members, Board::kGroups);
+}
+
+/// What goes from one rank to another under one tag is a group of two, whose calls come in one order.
+int WatchedCalls::index_of_pair(Known& known, const Made& made) {
+  constexpr size_t kMost = Board::kGroups * 3 / 4;  // groups come first
+  const bool sends = made.signature.op == Op::kSend;
+  if (!sends && (made.peer < 0 || known.any_source)) {
+    // It may take what another call of its own is recorded for: nothing that comes to it can be told apart any more.
+    for (const auto& [title, index] : known.pairs) {
+      if (index >= 0 && title.ends_with(fmt::format("to rank {}", place_.rank))) recorder_.close_group(index);
+    }
+    known.any_source = true;
+    return -1;
+  }
+  const auto peer = static_cast<size_t>(made.peer);
+  if (made.peer < 0 || (!known.ranks.empty() && peer >= known.ranks.size())) return -1;
+  const int other = known.ranks.empty() ? made.peer : known.ranks[peer];
+  const std::string title =
+      fmt::format("{}{} from rank {} to rank {}", known.title, made.tag == 0 ? "" : fmt::format(", tag {},", made.tag),
+                  sends ? place_.rank : other, sends ? other : place_.rank);
+  const auto [at, is_new] = known.pairs.try_emplace(title, -1);
+  if (is_new) at->second = add(title, RankSet{place_.rank, other}, kMost);
   return at->second;
 }
 
-std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const CallSignature& signature) {
+namespace {
+
+thread_local std::string label_of_thread;
+thread_local bool blocks_thread = false;
+thread_local std::optional<WatchedCalls::Call> blocking_call;
+
+}  // namespace
+
+bool WatchedCalls::block(bool blocks) {
+  if (!blocks && blocking_call) over(*std::exchange(blocking_call, std::nullopt), false);
+  return std::exchange(blocks_thread, blocks);
+}
+
+std::string WatchedCalls::label(const std::string& text) { return std::exchange(label_of_thread, text); }
+
+void WatchedCalls::show_structure(const std::string& label, const std::string& json) {
+  const std::lock_guard lock(mutex_);
+  recorder_.show_structure(label, json);
+}
+
+/// The first time this thread's model is asked where: meanwhile the call goes on.
+void WatchedCalls::note_nan(const Call& call) {
+  recorder_.ring(call.group).set_has_nan(call.seq);
+  if (std::exchange(noted_nan_, true)) return;
+  std::thread([this] {
+    const std::string where = python_nan();
+    if (where.empty()) return;
+    const std::lock_guard lock(mutex_);
+    recorder_.show_structure(kNanRemark, Json({{"label", kNanRemark}, {"nodes", Json::array()}, {"note", where}})
+                                             .dump(-1, ' ', false, Json::error_handler_t::replace));
+  }).detach();
+}
+
+std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const Made& made) {
   if (!joined()) return std::nullopt;
   const std::string_view site = site_of_this_thread();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
-  const std::lock_guard lock(mutex_);
-  const int index = index_of(name, size);
-  ++counts_.calls;
-  if (index < 0) {
-    ++counts_.unwatched;
-    return std::nullopt;
+  const bool pair = made.signature.between_two();
+  std::optional<Call> call;
+  {
+    const std::lock_guard lock(mutex_);
+    ++counts_.calls;
+    counts_.bytes += made.bytes;
+    const auto [known, is_new] = groups_.try_emplace(name);
+    if (is_new && size == place_.world_size) known->second.title = name.empty() || name == "0" ? "default" : name;
+    const bool watched = !known->second.title.empty();
+    const int index = !watched ? -1 : pair ? index_of_pair(known->second, made) : index_of(known->second);
+    if (index < 0) {
+      ++counts_.unwatched;
+      return std::nullopt;
+    }
+    recorder_.stand_at(site);
+    CallSignature signature = made.signature;
+    if (pair && !known->second.ranks.empty()) {
+      signature.root = known->second.ranks[static_cast<size_t>(made.peer)];
+    }
+    call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site)};
+    if (made.has_nan) note_nan(*call);
   }
-  recorder_.stand_at(site);
-  return Call{index, recorder_.ring(index).enter(signature, "", site)};
+  // A pair cannot wait: two who first send and then receive would wait for each other.
+  if (recorder_.strict() && !pair) {
+    recorder_.await_clearance(call->group, call->seq, kStrictPatience);
+    if (recorder_.has_ending()) std::this_thread::sleep_for(kStrictPatience);  // the roll call ends this process
+  }
+  return call;
 }
 
 /// The work is not kept, not even weakly: it would keep its tensors.
@@ -138,8 +267,12 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
   }
   c10::intrusive_ptr<c10::ivalue::Future> future;
   try {
-    future = work->getFuture();
-  } catch (const std::exception&) {  // of a backend that has none
+    if (work) future = work->getFuture();  // none: it is part of a batch that has one
+  } catch (const std::exception&) {        // of a backend that has none
+  }
+  if (!future && blocks_thread) {
+    blocking_call = call;
+    return;
   }
   if (!future) return over(call, false);
   future->addCallback([this, call](c10::ivalue::Future& done) { over(call, done.hasError()); }, /*uses_future=*/false);
@@ -149,7 +282,11 @@ void WatchedCalls::over(const Call& call, bool broken) {
   const std::lock_guard lock(mutex_);
   recorder_.set_state(call.group, call.seq, broken ? CallState::kFailed : CallState::kDone);
   recorder_.device_passed(call.group, call.seq);
-  open_of(call).erase(call.seq);
+  auto& open = open_of(call);
+  const auto at = open.find(call.seq);
+  if (at == open.end()) return;
+  counts_.waited_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - at->second).count();
+  open.erase(at);
 }
 
 void WatchedCalls::failed(const Call& call) {

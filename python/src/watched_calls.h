@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -23,9 +24,11 @@ namespace lockstep::python {
 
 /// Of a job that torchrun, or whoever set these variables, has started.
 struct JobPlace {
-  int rank = 0, world_size = 1, local_rank = 0;
-  std::string agent;       // Agent::address()
-  std::string error_file;  // TORCHELASTIC_ERROR_FILE; empty: nobody reads one
+  int rank = 0, world_size = 1, local_rank = 0, node = 0;
+  std::string agent;         // Agent::address()
+  std::string error_file;    // TORCHELASTIC_ERROR_FILE; empty: nobody reads one
+  std::string meeting;       // what it does until begin(): "init_process_group at 10.0.0.1:29500"
+  uint64_t main_thread = 0;  // as Python counts it
 };
 
 class WatchedCalls {
@@ -33,19 +36,44 @@ class WatchedCalls {
   /// The one of this process. It is never destroyed: threads that outlive main() may still be in a call.
   static WatchedCalls& instance();
 
-  /// Throws Error: the agent is not there.
+  /// From any thread. Throws Error: the agent is not there; may be tried again.
   void join(const JobPlace& place);
+  /// The ranks have met.
+  void begin();
+  /// See Member.
+  int tree_port();
+  void tell_salt(const std::string& salt);
+  void tell_parent(const std::string& host, int port);
   /// In this process: a child that it has forked is not a rank.
   bool joined() const;
 
-  /// A call of a group in which all ranks of the job are; nullopt: it is not watched.
+  /// A group of c10d by its name: what to call it, and its ranks in their order. One that is not told of is watched when all
+  /// ranks are in it.
+  void learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks);
+
+  /// What a kernel has seen.
+  struct Made {
+    CallSignature signature;
+    int peer = -1;  // of send and receive, as the group counts
+    int64_t tag = 0;
+    int64_t bytes = 0;
+    bool has_nan = false;
+  };
   struct Call {
     int group;
     uint64_t seq;
   };
-  std::optional<Call> enter(const c10d::ProcessGroup& group, const CallSignature& signature);
+  /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
+  std::optional<Call> enter(const c10d::ProcessGroup& group, const Made& made);
   void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work);
   void failed(const Call& call);
+
+  /// What this thread's calls are for, until it says something else: "layers.3 unshard". Returns what they were for.
+  static std::string label(const std::string& text);
+  /// This thread does nothing else until what it sends or receives from now on is through. Returns whether it did before.
+  bool block(bool blocks);
+  /// What is about to be gathered, as JSON: when a call differs, this tells where.
+  void show_structure(const std::string& label, const std::string& json);
 
   /// What the main thread does from now on: "data", "backward", …; another word changes nothing. Returns what it did before.
   std::string enter_phase(const std::string& name);
@@ -58,13 +86,24 @@ class WatchedCalls {
 
   struct Counts {
     uint64_t calls = 0, unwatched = 0;
+    int64_t bytes = 0, waited_ns = 0;
   };
   Counts counts();
 
  private:
   WatchedCalls() = default;
-  int index_of(const std::string& name, int size);
+  struct Known {
+    std::string title;
+    std::vector<int> ranks;            // of the job, in the group's order; empty: all
+    bool any_source = false;           // this rank takes what comes: who sends is not known any more
+    std::map<std::string, int> pairs;  // of ranks that send to each other: indices of the recorder's groups
+    int index = -1;                    // of the recorder's groups
+  };
+  int index_of(Known& known);
+  int index_of_pair(Known& known, const Made& made);
+  int add(const std::string& title, const RankSet& members, size_t most);
   std::map<uint64_t, Clock::time_point>& open_of(const Call& call) { return open_[static_cast<size_t>(call.group)]; }
+  void note_nan(const Call& call);
   void over(const Call& call, bool broken);
   void look_at_works();
   void look();
@@ -73,9 +112,10 @@ class WatchedCalls {
   Recorder recorder_;
   JobPlace place_;
   std::unique_ptr<Member> member_;
-  std::map<std::string, int> indices_;  // of the recorder's groups, by their names; -1: not watched
+  std::map<std::string, Known> groups_;                                     // by their names
   std::array<std::map<uint64_t, Clock::time_point>, Board::kGroups> open_;  // calls that are not through, since when
   int num_watched_ = 0;
+  bool noted_nan_ = false;
   Counts counts_;
   std::atomic<int> pid_{0};  // of the process that has joined
 };

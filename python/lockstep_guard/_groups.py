@@ -1,0 +1,38 @@
+"""Groups of c10d: what each is called, and which ranks are in it; and calls between two of them."""
+import functools
+
+from ._places import put_in_place
+
+
+def learn(c10d, native):
+    """Every way to make a group ends in this table."""
+    class Watched(dict):
+        def __setitem__(self, group, ranks):
+            super().__setitem__(group, ranks)
+            try:
+                name = group.group_name
+                about = getattr(group, "group_desc", "")
+                title = "default" if name in ("", "0") else name if about in ("", "undefined") else f"{name} ({about})"
+                native.learn_group(name, title, sorted(ranks, key=ranks.get))
+            except Exception:  # a group of one's own class: watched when all ranks are in it
+                pass
+
+    known = Watched()
+    for group, ranks in c10d._pg_group_ranks.items():
+        known[group] = ranks
+    c10d._pg_group_ranks = known
+    for name in ("send", "recv"):
+        original = getattr(c10d, name)
+        put_in_place(original, _blocking(native, original), ("torch.distributed",))
+
+
+def _blocking(native, function):
+    """Some backends do not say when what is sent or received is through: the thread that waits for it does."""
+    @functools.wraps(function)
+    def told(*args, **kwargs):
+        before = native.block(True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            native.block(before)
+    return told

@@ -1,0 +1,69 @@
+"""What the main thread's call is about: an exception that is on its way, which a clean-up holds up, or the parameter that it sends."""
+import sys
+import threading
+from pathlib import Path
+
+DEPTH = 40
+
+
+def of_main_thread():
+    thread = threading.main_thread().ident
+    return "; ".join(part for part in (_exception(thread), _tensor(sys._current_frames().get(thread))) if part)
+
+
+def _exception(thread):
+    error = getattr(sys, "_current_exceptions", dict)().get(thread)
+    error = error[1] if isinstance(error, tuple) else error  # until 3.11
+    if not isinstance(error, BaseException):
+        return ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    line = "" if trace is None else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    return f"an exception is on its way: {type(error).__name__}: {error}{line}"
+
+
+def nan_of_main_thread():
+    import torch
+    names = [f"{name} of {type(model).__name__}" for model in _models_of(sys._current_frames().get(threading.main_thread().ident))
+             for name, parameter in model.named_parameters() if parameter.grad is not None and bool(torch.isnan(parameter.grad).any())]
+    return f"in the gradient of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}" if names else ""
+
+
+def _frames(frame):
+    for _ in range(DEPTH):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _models_of(frame):
+    import torch
+    models = []
+    for one in _frames(frame):
+        if "/torch/" in one.f_code.co_filename:
+            continue
+        for value in [*one.f_locals.values(), *one.f_globals.values()]:
+            for model in (value, vars(value).get("model") if hasattr(value, "__dict__") else None):
+                model = getattr(model, "module", model) if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+                if isinstance(model, torch.nn.Module) and not any(model is known for known in models):
+                    models.append(model)
+    return models
+
+
+def _tensor(frame):
+    """Of the innermost frames, which are those of torch."""
+    import torch
+    tensors = []
+    for one in _frames(frame):
+        if "/torch/" not in one.f_code.co_filename:
+            break
+        for value in one.f_locals.values():
+            tensors += [part for part in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(part, torch.Tensor)]
+    for model in _models_of(frame):
+        for name, parameter in model.named_parameters():
+            if any(tensor is parameter or tensor is parameter.grad for tensor in tensors):
+                gradient = not any(tensor is parameter for tensor in tensors)
+                return f"the tensor is {'the gradient of ' if gradient else ''}{name} of {type(model).__name__}"
+    return ""
