@@ -2,14 +2,20 @@
 import importlib.util
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 from story import ROOT, Story, main
 
 JOBS = ROOT / "tests" / "guard"
+sys.path.insert(0, str(JOBS))
+import fault_suite
+
 RANKS = 3
 package = None  # where it is installed
 
@@ -29,43 +35,35 @@ def setUpModule():
         raise RuntimeError(f"lockstep-guard could not be built:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
 
 
-def places(line):
-    """faulty.py:LINE of the line that says so."""
-    for number, text in enumerate((JOBS / "faulty.py").read_text().splitlines(), 1):
-        if line in text:
-            return f"faulty.py:{number}"
-    raise KeyError(line)
-
-
-USUAL = "# usual call"
-HELD_UP = ("stall", "loader", "backward")  # for longer than anybody waits
-# What rank 1 does, and what must be said of it.
-FAULTS = {
-    "shape": ("rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3, 4]", places("torch.zeros(5)"), places(USUAL)),
-    "dtype": ("rank 1 sent another dtype: i32 beside f32", places("torch.int32"), places(USUAL)),
-    "reduction": ("rank 1", "all_reduce max f32[3, 4]", places("ReduceOp.MAX"), places(USUAL)),
-    "root": ("rank 1 names root 1 where others name 0", places("src=1 if")),
-    "barrier": ("rank 1 made another call: barrier beside all_reduce", places("dist.barrier()"), places(USUAL)),
-    "skipped call": ("rank 1 skipped a call", places(USUAL)),
-    "skipped step": ("rank 1 finished (exit code 0) while ranks 0, 2 still are in a call", places(USUAL)),
-    "kill": ("rank 1 is gone", "its process ended without a word"),
-    "stop": ("rank 1 has been stopped (SIGSTOP)", places(USUAL)),
-    "exception": ("rank 1: KeyError: 'no such column'", places("raise KeyError")),
-    "early exit": ("rank 1 finished (exit code 3) while ranks 0, 2 still are in a call", places(USUAL)),
-    "loader": ("rank 1 is busy elsewhere: waiting for data", places("DataLoader(Slow())"), places(USUAL)),
-    "backward": ("rank 1 is busy elsewhere: in the backward pass", places("Holds.apply("), places(USUAL)),
-    "stall": ("rank 1 is busy elsewhere", "LOCKSTEP_GUARD_PATIENCE=60", places(USUAL)),
-}
+# One of each way to find out; tests/guard/fault_suite.py has them all.
+FAULTS = ("plain dtype_i32_f32", "plain equal_calls_swapped", "plain sum_max", "plain broadcast_source", "plain all_reduce_skipped", "plain wrong_group",
+          "plain both_receive", "plain short_receive", "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends sigkill",
+          "ends sigstop", "ends stalled_data", "meeting absent_rank", "meeting other_world_size", "ddp tower_unused", "ddp nan_gradient",
+          "ddp deeper_model", "fsdp2 tower_unused", "accelerated none_tensor", "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
 
 
 class Jobs(Story):
     def torchrun(self, *words, guard="1", **env):
         """Returns (exit code, output); nothing of the job may be left."""
+        return self.ended(self.started(["--standalone", "--nproc_per_node", RANKS], words, guard, env), words)
+
+    def nodes(self, kind):
+        """Two of two ranks each, on this machine."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        where = ["--nnodes", 2, "--nproc_per_node", 2, "--master_addr", "127.0.0.1", "--master_port", port]
+        env = {"LOCKSTEP_JOB_SECRET": "a long text that nobody else knows"}
+        jobs = [self.started([*where, "--node_rank", node], [JOBS / "calls.py", kind], "1", env) for node in range(2)]
+        return [self.ended(job, kind) for job in jobs]
+
+    def started(self, where, words, guard, env):
         variables = {**os.environ, "LOCKSTEP_GUARD": guard, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env}
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             variables.pop(name, None)
-        process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(RANKS), *map(str, words)],
-                                   env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder)
+        return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *map(str, [*where, *words])], env=variables, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder)
+
+    def ended(self, process, words):
         try:
             output = process.communicate(timeout=120)[0]  # until the last who holds the pipe is gone
         except subprocess.TimeoutExpired:
@@ -74,19 +72,43 @@ class Jobs(Story):
         return process.returncode, output
 
     def test_faults_are_named_with_their_place(self):
-        for kind, expected in FAULTS.items():
-            with self.subTest(kind):
-                code, output = self.torchrun(JOBS / "faulty.py", kind, **({"LOCKSTEP_GUARD_PATIENCE": "6"} if kind in HELD_UP else {}))
-                self.assertEqual(code, 1, output)
-                cause = output[output.find("Root Cause"):]
-                for part in expected:
-                    self.assertIn(part, output)
-                self.assertEqual(output.count("lockstep guard: the job was ended") + output.count("lockstep guard: error:"), 1, output)
-                if kind not in ("exception", "kill"):  # torchrun shows the first rank that went: these went by themselves
-                    self.assertIn(expected[0], cause)
+        seed = int(os.environ.get("LOCKSTEP_FUZZ_SEED", random.randrange(10_000)))
+        print(f"seed {seed}", flush=True)
+        asked = SimpleNamespace(seed=seed, package=package, limit=60)
+        by_title = {truth.title: truth for truth in fault_suite.TRUTHS}
+        for title in FAULTS:
+            with self.subTest(title):
+                result = fault_suite.one(by_title[title], "guard", RANKS, asked)
+                wrong = [check for check, right in result["checks"].items() if right is False and check != "before wrong numbers"]
+                self.assertEqual(wrong, [], f"{title}, seed {seed}: {result['words']}\n{result['output']}")
+
+    def test_a_mode_says_what_is_done_about_it(self):
+        """Told and left to itself; or not even begun, and the one line that parted is named."""
+        code, output = self.torchrun(JOBS / "calls.py", "shape", guard="notice")
+        self.assertEqual(code, 1, output)
+        self.assertIn("lockstep guard: notice: rank 1", output)
+        self.assertNotIn("the job was ended", output)
+        code, output = self.torchrun(JOBS / "calls.py", "shape", guard="strict")
+        self.assertEqual(code, 1, output)
+        self.assertIn("lockstep guard: the job was ended: rank 1", output)
+        self.assertNotIn("terminate called", output)
+        for mode in ("notice", "strict"):
+            code, output = self.torchrun(JOBS / "calls.py", "none", guard=mode)
+            self.assertEqual(code, 0, output)
+            self.assertNotIn("lockstep guard", output)
+
+    def test_ranks_of_several_nodes_are_one_job(self):
+        said = self.nodes("shape")
+        for code, output in said:
+            self.assertEqual(code, 1, output)
+            self.assertIn("lockstep guard: the job was ended: rank 1 ", output)
+            self.assertIn("ranks 0, 2, 3", output)
+        for code, output in self.nodes("none"):
+            self.assertEqual(code, 0, output)
+            self.assertNotIn("lockstep guard", output)
 
     def test_a_slow_rank_is_told_and_waited_for(self):
-        code, output = self.torchrun(JOBS / "faulty.py", "slow")
+        code, output = self.torchrun(JOBS / "calls.py", "slow")
         self.assertEqual(code, 0, output)
         self.assertIn("lockstep guard: notice: rank 1 is busy elsewhere", output)
 
@@ -101,18 +123,16 @@ class Jobs(Story):
             results[guard] = [(folder / f"{rank}.json").read_text() for rank in range(RANKS)]
             calls = json.loads((folder / "0.calls").read_text())
             self.assertEqual(calls["calls"] > 50, guard == "1", calls)
-            self.assertEqual(calls["unwatched"] > 0, guard == "1", "groups of a part of the ranks")
-        self.assertEqual(results["0"], results["1"])
-        code, output = self.torchrun(JOBS / "faulty.py", "os._exit")
+            self.assertEqual(results["0"], results["1"])
+        code, output = self.torchrun(JOBS / "calls.py", "os._exit")
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
-
 
     def test_a_job_runs_on_where_the_guard_cannot(self):
         broken = self.folder / "package"
         shutil.copytree(package, broken)
         (broken / "lockstep_guard" / "agent").unlink()
-        code, output = self.torchrun(JOBS / "faulty.py", "none", PYTHONPATH=str(broken))
+        code, output = self.torchrun(JOBS / "calls.py", "none", PYTHONPATH=str(broken))
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("lockstep guard off:"), 1, output)
 
