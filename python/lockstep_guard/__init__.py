@@ -50,9 +50,23 @@ def enable():
     c10d._update_default_pg = updated
 
 
+class Report(dict):
+    """"calls" of this rank, those "unwatched", "bytes" that it gave to them, and "seconds_by_rank" that calls have taken on each rank of this
+    machine; "slowest" is the one on which they took the least: the others wait for it there."""
+
+    def __str__(self):
+        lines = [f"{self['calls']} calls, {self['bytes'] / 1e6:.1f} MB given to them, {self['unwatched']} not compared"]
+        lines += [f"rank {rank}: {seconds:.1f} s in calls{', the others wait for it' if rank == self['slowest'] else ''}"
+                  for rank, seconds in sorted(self["seconds_by_rank"].items())]
+        return "\n".join(lines)
+
+
 def report():
-    """Of this rank: "calls" that it made, those "unwatched", "bytes" that it gave to them, "waited_seconds" until they were through."""
-    return dict(_native.counts()) if _native is not None else {"calls": 0, "unwatched": 0, "bytes": 0, "waited_seconds": 0.0}
+    """What the guard has seen so far, as a dict; str() of it is for people."""
+    found = Report(_native.counts() if _native is not None else {"calls": 0, "unwatched": 0, "bytes": 0, "seconds_by_rank": {}})
+    times = found["seconds_by_rank"]
+    found["slowest"] = min(times, key=times.get) if len(times) > 1 else None
+    return found
 
 
 def _autoload():

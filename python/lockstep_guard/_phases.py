@@ -1,7 +1,7 @@
 """What the main thread does besides calling others: data, the forward and backward passes, the optimizer, evaluations, files."""
 import functools
 
-from ._places import put_in_place, when_imported
+from ._places import when_imported
 
 _told = False
 
@@ -30,7 +30,7 @@ def tell(native):
     from torch.utils.data.dataloader import _BaseDataLoaderIter
     torch.autograd.backward = during("backward", torch.autograd.backward)
     method(_BaseDataLoaderIter, "__next__", "data")
-    put_in_place(torch.save, during("save", torch.save), ("torch",))
+    torch.save = torch.serialization.save = during("save", torch.save)
     register_optimizer_step_pre_hook(lambda *_: native.enter_phase("step") and None)
     register_optimizer_step_post_hook(lambda *_: native.enter_phase("run") and None)
 

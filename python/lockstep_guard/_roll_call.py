@@ -57,7 +57,7 @@ class Meeting:
                 self.error = str(error)
             try:
                 self.native.join(place.rank, place.world, place.local_rank, place.node, self.agent,
-                                 os.environ.get("TORCHELASTIC_ERROR_FILE", ""), site, main_thread)
+                                 os.environ.get("TORCHELASTIC_ERROR_FILE", ""), site, main_thread, "TORCHELASTIC_RUN_ID" in os.environ)
                 self.error = ""
                 return
             except Exception as error:

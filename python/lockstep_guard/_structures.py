@@ -21,7 +21,7 @@ PASSED_OVER = ("/torch/", "/accelerate/", "/lockstep_guard/", "/contextlib.py", 
 
 _told = False
 _models = weakref.WeakSet()  # of DistributedDataParallel
-_output_names = []           # of the last prediction of a Trainer, that it keeps
+_output_names, _left_out = [], []  # of the last prediction of a Trainer: what it keeps, and what it does not
 _batch = []                  # nodes of the batch that a Trainer evaluates
 _shown = collections.deque(maxlen=12)  # labels that those who compare have, fewer than they keep
 _inside = threading.local()
@@ -196,6 +196,7 @@ def _watch_predictions(module):
             left_out = ignore_keys
             if left_out is None:
                 left_out = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", ["past_key_values"])
+            _left_out[:] = left_out
             _output_names[:] = [name for name in outputs if name != "loss" and name not in left_out] if isinstance(outputs, dict) else []
             _batch.extend((f"outputs[{name!r}]", nodes_of(outputs[name])[0][1]) for name in _output_names)
         handle = model.register_forward_hook(keep)
@@ -229,8 +230,9 @@ def _about(frame):
         fix = f"leave {name} out of what is gathered: TrainingArguments(label_names={json.dumps(rest)})" if rest else ""
         _repair(out, "labels", i, len(fields), f"batch[{name!r}]", name, f"{fix}{', or ' if fix else ''}let collation give it one structure on all ranks")
     for i, name in enumerate(_output_names if _batch else []):
+        keys = json.dumps([*_left_out, name])
         _repair(out, "logits", i, len(_output_names), f"outputs[{name!r}]", name,
-                f'leave {name} out of what is gathered: trainer.evaluate(ignore_keys=["{name}"]) and trainer.train(ignore_keys_for_eval=["{name}"])')
+                f"leave {name} out of what is gathered: trainer.evaluate(ignore_keys={keys}) and trainer.train(ignore_keys_for_eval={keys})")
     return out
 
 

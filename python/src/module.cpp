@@ -2,6 +2,7 @@
 #include "interposer.h"
 #include "watched_calls.h"
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -16,7 +17,7 @@ NB_MODULE(_core, m) {
   m.def(
       "join",
       [](int rank, int world_size, int local_rank, int node, const std::string& agent, const std::string& error_file,
-         const std::string& meeting, uint64_t main_thread) {
+         const std::string& meeting, uint64_t main_thread, bool ends_with_parent) {
         WatchedCalls::instance().join({.rank = rank,
                                        .world_size = world_size,
                                        .local_rank = local_rank,
@@ -24,10 +25,12 @@ NB_MODULE(_core, m) {
                                        .agent = agent,
                                        .error_file = error_file,
                                        .meeting = meeting,
-                                       .main_thread = main_thread});
+                                       .main_thread = main_thread,
+                                       .ends_with_parent = ends_with_parent});
       },
       nb::arg("rank"), nb::arg("world_size"), nb::arg("local_rank"), nb::arg("node"), nb::arg("agent"),
-      nb::arg("error_file"), nb::arg("meeting"), nb::arg("main_thread"), nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("error_file"), nb::arg("meeting"), nb::arg("main_thread"), nb::arg("ends_with_parent"),
+      nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "begin", [] { WatchedCalls::instance().begin(); }, nb::call_guard<nb::gil_scoped_release>());
   m.def("tree_parent", &lockstep::tree_parent, nb::arg("node"));
@@ -75,7 +78,7 @@ NB_MODULE(_core, m) {
     out["calls"] = counts.calls;
     out["unwatched"] = counts.unwatched;
     out["bytes"] = counts.bytes;
-    out["waited_seconds"] = static_cast<double>(counts.waited_ns) * 1e-9;
+    out["seconds_by_rank"] = counts.seconds_of_ranks;
     return out;
   });
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "python_stacks.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "lockstep/base/error_file.h"
@@ -119,6 +121,7 @@ void WatchedCalls::join(const JobPlace& place) {
 void WatchedCalls::begin() {
   const std::lock_guard lock(mutex_);
   if (member_ == nullptr) return;
+  if (place_.ends_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // as long as the thread lives that asks for it
   recorder_.step_done(0);
   recorder_.enter_phase(Phase::kRun, "");
 }
@@ -143,8 +146,7 @@ bool WatchedCalls::joined() const { return ::getpid() == pid_.load(std::memory_o
 void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   Known& known = groups_[name];
-  known.title = title;
-  known.ranks = ranks;
+  if (known.title != title || known.ranks != ranks) known = {.title = title, .ranks = ranks};  // a name may come again
 }
 
 /// -1: there is no room for it.
@@ -285,7 +287,9 @@ void WatchedCalls::over(const Call& call, bool broken) {
   auto& open = open_of(call);
   const auto at = open.find(call.seq);
   if (at == open.end()) return;
-  counts_.waited_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - at->second).count();
+  recorder_.board().calls_ns.fetch_add(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - at->second).count(),
+      std::memory_order_relaxed);
   open.erase(at);
 }
 
@@ -350,7 +354,13 @@ void WatchedCalls::finish(int exit_code) {
 
 WatchedCalls::Counts WatchedCalls::counts() {
   const std::lock_guard lock(mutex_);
-  return counts_;
+  Counts counts = counts_;
+  const Json times = parse_json_or_discard(std::string(recorder_.board().calls_ns_of_all.read_any().view()));
+  if (!times.is_object()) return counts;
+  for (const auto& [rank, ns] : times.items()) {
+    if (ns.is_number_integer()) counts.seconds_of_ranks[std::atoi(rank.c_str())] = ns.get<double>() * 1e-9;
+  }
+  return counts;
 }
 
 void kill_descendants() {

@@ -25,10 +25,11 @@ namespace lockstep::python {
 /// Of a job that torchrun, or whoever set these variables, has started.
 struct JobPlace {
   int rank = 0, world_size = 1, local_rank = 0, node = 0;
-  std::string agent;         // Agent::address()
-  std::string error_file;    // TORCHELASTIC_ERROR_FILE; empty: nobody reads one
-  std::string meeting;       // what it does until begin(): "init_process_group at 10.0.0.1:29500"
-  uint64_t main_thread = 0;  // as Python counts it
+  std::string agent;              // Agent::address()
+  std::string error_file;         // TORCHELASTIC_ERROR_FILE; empty: nobody reads one
+  std::string meeting;            // what it does until begin(): "init_process_group at 10.0.0.1:29500"
+  uint64_t main_thread = 0;       // as Python counts it
+  bool ends_with_parent = false;  // of a launcher that was killed nobody would ever hear
 };
 
 class WatchedCalls {
@@ -38,7 +39,7 @@ class WatchedCalls {
 
   /// From any thread. Throws Error: the agent is not there; may be tried again.
   void join(const JobPlace& place);
-  /// The ranks have met.
+  /// The ranks have met. From the main thread.
   void begin();
   /// See Member.
   int tree_port();
@@ -86,7 +87,8 @@ class WatchedCalls {
 
   struct Counts {
     uint64_t calls = 0, unwatched = 0;
-    int64_t bytes = 0, waited_ns = 0;
+    int64_t bytes = 0;
+    std::map<int, double> seconds_of_ranks;  // that calls have taken on each rank of this machine, a second ago at most
   };
   Counts counts();
 

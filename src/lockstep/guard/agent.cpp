@@ -348,6 +348,7 @@ void Agent::watch_pace() {
   const auto now = Clock::now();
   if (now - paced_ < kPacePause) return;
   paced_ = now;
+  ranks_.tell_call_times();
   ranks_.observe_pace(straggling_, now);
   std::vector<NodePace> nodes = std::exchange(children_pace_, {});
   if (const auto own = straggling_.summary(now)) nodes.push_back(*own);

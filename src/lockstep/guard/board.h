@@ -127,10 +127,13 @@ struct Board {
   /// Those in use; bounded whatever the memory holds.
   std::span<const Group> used_groups() const;
 
+  std::atomic<int64_t> calls_ns{0};  // that calls have taken: least on the rank that the others wait for
+
   // Wakes the rank: the agent raises it after a change of what follows.
   std::atomic<uint32_t> bell{0};
   std::atomic<uint32_t> has_ending{0}, stack_wanted{0}, released{0};
   SharedValue<Ending> ending;
+  SharedValue<FixedText<4096>> calls_ns_of_all;  // of the node's ranks, by their number: {"0": 12, …}
   // The answer to a wish.
   std::atomic<uint32_t> stack_given{0};
   SharedValue<FixedText<8192>> stack;

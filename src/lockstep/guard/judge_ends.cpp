@@ -138,8 +138,9 @@ std::optional<Diagnosis> differing_facts(const Census& census) {
     for (const auto& one : census.classes) {
       if (sides[1].second.contains(one.ranks.first())) out.places.push_back(place_of(one));
     }
-    out.why = fmt::format("what differs here would make the ranks differ everywhere{}",
-                          out.between_two ? "; the sides are equally strong, so either may be the one that is wrong" : "");
+    out.why =
+        fmt::format("what differs here would make the ranks differ everywhere{}",
+                    out.between_two ? "; the sides are equally strong, so either may be the one that is wrong" : "");
     out.fix = repair_of(census, name, sides[1].second, sides[0].second);
     return out;
   }

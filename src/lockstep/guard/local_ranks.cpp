@@ -296,6 +296,18 @@ void LocalRanks::tell_ending(const Ending& ending) {
   }
 }
 
+void LocalRanks::tell_call_times() {
+  Json times = Json::object();
+  for (const auto& [rank, local] : ranks_) {
+    if (local.board != nullptr)
+      times[std::to_string(rank)] = local.board->board().calls_ns.load(std::memory_order_relaxed);
+  }
+  const FixedText<4096> text(times.dump());
+  for (auto& [rank, local] : ranks_) {
+    if (local.board != nullptr) local.board->board().calls_ns_of_all.write(text);
+  }
+}
+
 void LocalRanks::want_stacks(const RankSet& ranks) {
   for (auto& [rank, local] : ranks_) {
     if (local.board == nullptr || !ranks.contains(rank)) continue;

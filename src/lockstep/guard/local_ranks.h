@@ -60,6 +60,7 @@ class LocalRanks {
   Comparison compare() const;
 
   void tell_ending(const Ending& ending);
+  void tell_call_times();
   void want_stacks(const RankSet& ranks);
   /// Asks all that can answer and waits for them, a moment at most.
   void fetch_stacks(Clock::duration patience);
