@@ -3,6 +3,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -57,11 +58,14 @@ class Jobs(Story):
         return [self.ended(job, kind) for job in jobs]
 
     def started(self, where, words, guard, env):
+        return self.python(["-m", "torch.distributed.run", *where, *words], guard, env)
+
+    def python(self, words, guard, env):
         variables = {**os.environ, "LOCKSTEP_GUARD": guard, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env}
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             variables.pop(name, None)
-        return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *map(str, [*where, *words])], env=variables, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder)
+        return subprocess.Popen([sys.executable, *map(str, words)], env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                start_new_session=True, cwd=self.folder)
 
     def ended(self, process, words):
         try:
@@ -82,6 +86,20 @@ class Jobs(Story):
                 wrong = [check for check, right in result["checks"].items() if right is False and check != "before wrong numbers"]
                 self.assertEqual(wrong, [], f"{title}, seed {seed}: {result['words']}\n{result['output']}")
 
+    def test_a_repair_that_is_said_repairs(self):
+        """Taken word for word from what is said of an evaluation whose batches, or whose outputs, differ between ranks."""
+        for fault, repair, variable in (("metadata_shorter", r"TrainingArguments\(label_names=(\[.*?\])\)", "FAULT_LABEL_NAMES"),
+                                        ("image_on_some", r"trainer\.evaluate\(ignore_keys=(\[.*?\])\)", "FAULT_IGNORE_KEYS")):
+            with self.subTest(fault):
+                job = [JOBS / "faults" / "hf_llava.py", fault, 3, self.folder]
+                code, output = self.torchrun(*job)
+                self.assertEqual(code, 1, output)
+                found = re.search(repair, output.replace("\n          ", ""))
+                self.assertIsNotNone(found, output)
+                code, output = self.torchrun(*job, **{variable: found[1]})
+                self.assertEqual(code, 0, output)
+                self.assertNotIn("lockstep guard", output)
+
     def test_a_mode_says_what_is_done_about_it(self):
         """Told and left to itself; or not even begun, and the one line that parted is named."""
         code, output = self.torchrun(JOBS / "calls.py", "shape", guard="notice")
@@ -92,6 +110,10 @@ class Jobs(Story):
         self.assertEqual(code, 1, output)
         self.assertIn("lockstep guard: the job was ended: rank 1", output)
         self.assertNotIn("terminate called", output)
+        # What is known from the lines alone is a notice, but where the guard is strict.
+        code, output = self.torchrun(JOBS / "faults" / "plain.py", "equal_calls_swapped", 3, self.folder, guard="strict")
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"lockstep guard: the job was ended: rank \d made two calls in the other order")
         for mode in ("notice", "strict"):
             code, output = self.torchrun(JOBS / "calls.py", "none", guard=mode)
             self.assertEqual(code, 0, output)
@@ -111,6 +133,7 @@ class Jobs(Story):
         code, output = self.torchrun(JOBS / "calls.py", "slow")
         self.assertEqual(code, 0, output)
         self.assertIn("lockstep guard: notice: rank 1 is busy elsewhere", output)
+        self.assertRegex(output, r"rank 1: \d+\.\d s in calls, the others wait for it")
 
     def test_a_job_without_a_fault_is_left_as_it_is(self):
         results = {}
@@ -123,10 +146,33 @@ class Jobs(Story):
             results[guard] = [(folder / f"{rank}.json").read_text() for rank in range(RANKS)]
             calls = json.loads((folder / "0.calls").read_text())
             self.assertEqual(calls["calls"] > 50, guard == "1", calls)
-            self.assertEqual(results["0"], results["1"])
+        self.assertEqual(results["0"], results["1"])
         code, output = self.torchrun(JOBS / "calls.py", "os._exit")
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
+
+    def test_ranks_that_no_launcher_has_started(self):
+        for how in ("env", "tcp", "file", "store"):
+            for kind in ("none", "shape"):
+                with self.subTest(how=how, kind=kind):
+                    folder = self.folder / f"{how} {kind}"
+                    folder.mkdir()
+                    code, output = self.ended(self.python([JOBS / "spawned.py", how, kind, folder], "1", {}), how)
+                    self.assertEqual(code, 0 if kind == "none" else 1, output)
+                    said = "lockstep guard: the job was ended: rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3]"
+                    self.assertEqual(output.count("lockstep guard"), 0 if kind == "none" else 1, output)
+                    self.assertEqual(said in output, kind == "shape", output)
+
+    def test_an_end_that_somebody_wants_is_no_fault_and_leaves_nothing(self):
+        for way in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(way.name):
+                job = self.started(["--standalone", "--nproc_per_node", RANKS], [JOBS / "calls.py", "for ever"], "1", {})
+                up = 0
+                while up < RANKS:
+                    up += job.stdout.readline().count("up")
+                (os.killpg if way == signal.SIGINT else os.kill)(job.pid, way)
+                _, output = self.ended(job, way.name)
+                self.assertNotIn("lockstep guard", output)
 
     def test_a_job_runs_on_where_the_guard_cannot(self):
         broken = self.folder / "package"

@@ -1,4 +1,4 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|os._exit|shape. What rank 1 does at step 8 is right but for "shape"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|os._exit|shape|"for ever". What rank 1 does at step 8 is right but for "shape"."""
 import os
 import sys
 import time
@@ -17,13 +17,18 @@ def step():
     dist.broadcast(torch.zeros(7), src=0)
 
 
-for i in range(20):
+print("up", flush=True)
+for i in range(1 << 30 if kind == "for ever" else 20):
     if rank == 1 and i == 8 and kind == "slow":
         time.sleep(5)
     if rank == 1 and i == 8 and kind == "shape":
         dist.all_reduce(torch.zeros(5))  # another call
     step()
     time.sleep(0.02)
+if kind == "slow":
+    import lockstep_guard
+    time.sleep(1.5)  # until it is told
+    print(lockstep_guard.report() if rank == 0 else "", flush=True)
 if kind == "os._exit":
     os._exit(0)
 dist.destroy_process_group()

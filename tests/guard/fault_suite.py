@@ -5,6 +5,7 @@ fault_suite.py [--ranks 2 3 4] [--only REGEX] [--seed N] [--peers guard plain de
                [--package DIR] [--json FILE] [--markdown] [--texts]
 
 The package must be installed in DIR; run it with a Python that has torch, transformers and accelerate (deepspeed for the rows of zero.py).
+What stands in the file of --json with the same seed is taken from there, so that a long run can be made in portions.
 """
 import argparse
 import importlib.util
@@ -86,23 +87,33 @@ def one(truth, peer, ranks, args):
         "wrong": done.wrong, "said": said.text if peer == "guard" else "", "output": done.text[-20_000:]}
 
 
+def key_of(result):
+    return result["peer"], result["ranks"], result["title"], result["seed"]
+
+
+def rest_of(kept, results):
+    made = set(map(key_of, results))
+    return [result for key, result in kept.items() if key not in made]
+
+
 def main():
     args = parse()
     if "guard" in args.peers and not (args.package / "lockstep_guard").is_dir():
         sys.exit(f"fault_suite.py: there is no lockstep_guard in {args.package}: pip install --no-build-isolation --target {args.package} ./python")
     truths = [truth for truth in TRUTHS if re.search(args.only, truth.title)]
     print(f"seed {args.seed}, {len(truths)} faults, ranks {args.ranks}, peers {args.peers}", flush=True)
+    kept = {key_of(result): result for result in json.loads(args.json.read_text())} if args.json and args.json.exists() else {}
     results = []
     for peer in args.peers:
         for ranks in args.ranks:
             for truth in truths:
-                result = one(truth, peer, ranks, args)
+                result = kept.get((peer, ranks, truth.title, args.seed)) or one(truth, peer, ranks, args)
                 results.append(result)
                 print(f"{truth.row:3} {truth.title:36} {peer:10} {ranks} ranks  {result['words']}", flush=True)
                 if args.texts and not all(ok is not False for ok in result.get("checks", {}).values()):
                     print("    | " + (result.get("said") or result["output"][-3000:]).replace("\n", "\n    | "), flush=True)
                 if args.json:
-                    args.json.write_text(json.dumps(results, indent=1))
+                    args.json.write_text(json.dumps([*results, *rest_of(kept, results)], indent=1))
     if args.markdown:
         print(markdown(results))
     print(shares(results))

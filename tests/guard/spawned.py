@@ -1,0 +1,34 @@
+"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape FOLDER meets in one of the ways that torch has."""
+import os
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+WORLD = 3
+
+
+def meet(rank, how, where, port):
+    if how == "env":
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    elif how == "store":
+        dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port, WORLD, rank == 0), rank=rank, world_size=WORLD)
+    else:
+        method = f"tcp://127.0.0.1:{port}" if how == "tcp" else f"file://{where}/meeting"
+        dist.init_process_group("gloo", init_method=method, rank=rank, world_size=WORLD)
+
+
+def work(rank, how, kind, where, port):
+    meet(rank, how, where, port)
+    for i in range(10):
+        dist.all_reduce(torch.ones(5 if kind == "shape" and rank == 1 and i == 5 else 3))  # usual call
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    multiprocessing.spawn(work, args=(*sys.argv[1:4], port), nprocs=WORLD)
