@@ -29,6 +29,7 @@ class Place:
     local_world: int
     node: int
     master: str  # host:port, or whatever else the ranks met at
+    timeout: float = 1800.0  # of its calls, in seconds
 
 
 class Meeting:
@@ -75,6 +76,7 @@ def meet(native, args, kwargs):
             try:
                 place = _place_by_environment(args, kwargs)
                 if place is not None and place.world > 1:
+                    place.timeout = _timeout_of(args, kwargs)
                     _ends.tell(native)
                     _meeting = Meeting(native, place, _agent_of_environment(place))
             except Exception:  # then after they have met
@@ -148,6 +150,17 @@ def _place_by_environment(args, kwargs):
     return Place(rank, world, local_rank, local_world, node, master) if rank == node * local_world + local_rank else None
 
 
+def _timeout_of(args, kwargs):
+    """Nobody waits longer in a call, and whoever waits so long has asked for it: for a rank that prepares the data of all, say."""
+    import torch.distributed.distributed_c10d as c10d
+    asked = kwargs.get("timeout", args[2] if len(args) > 2 else None)
+    if asked is None:
+        backend = str(kwargs.get("backend", args[0] if args else "") or "")
+        nccl = getattr(c10d, "default_pg_nccl_timeout", None)
+        asked = nccl if "nccl" in backend and nccl is not None else c10d.default_pg_timeout
+    return asked.total_seconds()
+
+
 def _agent_of_environment(place):
     """The same name on all ranks of this node and attempt, and of no other."""
     attempt = ""
@@ -171,7 +184,7 @@ def _start_agent(place, name):
     program = Path(__file__).with_name("agent")
     nodes = max(1, place.world // place.local_world)
     process = subprocess.Popen([program, name, str(place.local_world), str(place.world), str(place.node), str(nodes),
-                                str(_settings.notice_seconds()), str(_settings.patience_seconds()), _settings.mode()],
+                                str(_settings.notice_seconds()), str(_settings.patience_seconds(place.timeout)), _settings.mode()],
                                stdout=subprocess.PIPE, text=True)
     answer = process.stdout.readline().strip()
     process.stdout.close()

@@ -13,8 +13,9 @@ def notice_seconds():
     return _number("LOCKSTEP_GUARD_NOTICE_SECONDS", 3.0)
 
 
-def patience_seconds():
-    return _number("LOCKSTEP_GUARD_PATIENCE", 600.0)
+def patience_seconds(own=1800.0):
+    """For a rank that is alive; `own` is what the job itself has asked of torch."""
+    return _number("LOCKSTEP_GUARD_PATIENCE", own)
 
 
 def say(text):

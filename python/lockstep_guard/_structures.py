@@ -4,7 +4,7 @@ A call carries a label, which is compared with those of the other ranks before a
 node of the nest, and the nest is shown beside it, so that the first difference can be told.
 """
 import ast
-import collections
+import collections.abc
 import functools
 import hashlib
 import json
@@ -41,7 +41,7 @@ def nodes_of(value, path=""):
     import torch
     if isinstance(value, torch.Tensor):
         return [(path, f"{str(value.dtype).removeprefix('torch.')} tensor, {max(1, value.ndim)}-d")]
-    if isinstance(value, dict):
+    if isinstance(value, collections.abc.Mapping):
         parts = [(f"{path}[{key!r}]", part) for key, part in value.items()]
     elif isinstance(value, (list, tuple)):
         parts = [(f"{path}[{i}]", part) for i, part in enumerate(value)]
@@ -140,8 +140,9 @@ def _label_ddp(native, kind):
 
     @functools.wraps(made)
     def told(self, module, *args, **kwargs):
+        left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
         nodes = [(f".{name}", f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}")
-                 for name, value in module.named_parameters() if value.requires_grad]
+                 for name, value in module.named_parameters() if value.requires_grad and name not in left_out]
         before = native.label(_show(native, "parameters", f"parameters of {type(module).__name__}", nodes))
         try:
             made(self, module, *args, **kwargs)

@@ -37,7 +37,7 @@ TEST(AgentProcess, IsToldItsNodeAndHowLongToWait) {
                                 "8",
                                 "--patience",
                                 "start=600,load=600,data=600,forward=600,backward=600,step=600,save=0.5,evaluate=600,"
-                                "generate=600,end=600",
+                                "generate=600,run=600,end=600",
                                 "--soft_patience",
                                 "3",
                                 "--guard",
