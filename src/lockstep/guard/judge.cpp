@@ -9,10 +9,19 @@
 namespace lockstep {
 namespace {
 
+constexpr int64_t kOthersSayNs = 300'000'000;
 constexpr double kCauseComes = 1.0;    // seconds in which the cause of a broken transport shows
 constexpr double kStoppedHolds = 2.5;  // and for which a process must have been stopped
 
 Judgement end_with(Diagnosis diagnosis) { return {.verdict = Verdict::kEnd, .diagnosis = std::move(diagnosis)}; }
+
+/// What ranks wait for outside of any call all of them may wait for, and each says so when its own patience is over.
+bool all_have_said(const Census& census, const RankClass& words) {
+  const LastWordsReport& said = *words.sample.last_words;
+  if (said.exit_code != kCommunicationCode || words.sample.read_ns - said.at_ns > kOthersSayNs) return true;
+  return std::ranges::all_of(census.classes,
+                             [](const RankClass& one) { return one.sample.last_words || one.sample.over(); });
+}
 
 }  // namespace
 
@@ -69,7 +78,7 @@ Judgement judge(const Census& census, const JudgeOptions& options) {
   if (mismatch.verdict == Verdict::kEnd && !(words != nullptr && error_came_first(*words, mismatch.diagnosis))) {
     return mismatch;
   }
-  if (words != nullptr) return end_with(error_of(census, *words));
+  if (words != nullptr) return all_have_said(census, *words) ? end_with(error_of(census, *words)) : Judgement{};
   if (auto found = death(census)) return end_with(std::move(*found));
   if (auto found = stopped(census, std::min(options.soft_seconds, kStoppedHolds))) return end_with(std::move(*found));
   if (auto found = lost_node(census)) return end_with(std::move(*found));
