@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from . import _structures
+from . import _gathers, _modules
 
 # What a rank says whose peer is gone: another one is the cause.
 SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL error", "ncclRemoteError", "ncclSystemError",
@@ -35,7 +35,7 @@ def tell(native):
         if secondary:
             native.wait_in_last_call()
             native.await_ending(1.5)
-        known = _names_of(text) + _structures.about(value) + (f", at {place}" if place else "")
+        known = _names_of(text) + _gathers.about(value) + (f", at {place}" if place else "")
         lines = str(value).splitlines() or [""]
         told = f"{kind.__name__}{known}: {lines[0]}" if len(text) > LONG else f"{kind.__name__}: {lines[0]}{known}"
         native.say_last_words("\n  ".join([told, *lines[1:]]), place, secondary, 1)
@@ -65,7 +65,7 @@ def _place_of(trace):
 def _names_of(text):
     """DDP counts parameters; a person knows them by their names."""
     found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", text)
-    names = _structures.names_of_parameters()
+    names = _modules.names_of_parameters()
     if found is None or not names:
         return ""
     unused = [names[int(index)] for index in found[1].split() if int(index) < len(names)]

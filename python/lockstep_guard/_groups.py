@@ -3,6 +3,8 @@ import functools
 
 from ._places import put_in_place
 
+WITHOUT_FUTURE = ("send", "recv", "reduce_scatter", "reduce_scatter_tensor")
+
 
 def learn(c10d, native):
     """Every way to make a group ends in this table."""
@@ -21,15 +23,18 @@ def learn(c10d, native):
     for group, ranks in c10d._pg_group_ranks.items():
         known[group] = ranks
     c10d._pg_group_ranks = known
-    for name in ("send", "recv"):
-        original = getattr(c10d, name)
-        put_in_place(original, _blocking(native, original), ("torch.distributed",))
+    for name in WITHOUT_FUTURE:
+        original = getattr(c10d, name, None)
+        if original is not None:
+            put_in_place(original, _blocking(native, original), ("torch.distributed",))
 
 
 def _blocking(native, function):
-    """Some backends do not say when what is sent or received is through: the thread that waits for it does."""
+    """Gloo does not say when these are through: the thread that waits for it does."""
     @functools.wraps(function)
     def told(*args, **kwargs):
+        if kwargs.get("async_op"):
+            return function(*args, **kwargs)
         before = native.block(True)
         try:
             return function(*args, **kwargs)

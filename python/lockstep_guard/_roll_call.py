@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _ends, _phases, _settings, _structures
+from . import _ends, _gathers, _modules, _phases, _settings, _trainer
 from ._places import own_line
 
 ADDRESS = "at "
@@ -120,7 +120,9 @@ def begin(native, c10d):
         native.begin()
         _ends.tell(native)
         _phases.tell(native)
-        _structures.tell(native)
+        _trainer.tell()
+        _gathers.tell(native)
+        _modules.tell(native)
     except Exception as error:
         _settings.say_alone(f"guard off: {error}")
 
