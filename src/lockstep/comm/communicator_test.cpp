@@ -1,6 +1,10 @@
 #include "lockstep/comm/communicator.h"
 
 #include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,9 +14,11 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/worker.h"
 #include "lockstep/comm/backend_solo.h"
+#include "lockstep/comm/own_address.h"
 #include "lockstep/comm/step_contract.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/tensor.h"
+#include "lockstep/testing/part.h"
 #include "lockstep/testing/ranks.h"
 
 namespace lockstep {
@@ -100,69 +106,73 @@ TEST_P(Faults, AbortFromAnotherThreadEndsAWait) {
             {.transport = GetParam(), .patience = seconds(2)});
 }
 
-// The thread sanitizer cannot follow threads that a forked child of a program with threads starts.
-#if !defined(__SANITIZE_THREAD__)
+World world_of_part(int size) {
+  World world{.rank = std::stoi(*part_variable("RANK")), .size = size, .local_size = size};
+  world.local_rank = world.rank;
+  world.master_port = std::stoi(*part_variable("PORT"));
+  world.source = "test";
+  return world;
+}
 
-/// Ranks as processes that meet over TCP; rank 1 kills itself in front of its second call. Returns rank 0's error.
-std::string error_when_a_process_dies(Transport transport, int port) {
-  int pipe_ends[2];
-  EXPECT_EQ(::pipe(pipe_ends), 0);
-  std::vector<pid_t> children;
-  for (int r = 0; r < 2; ++r) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      const World world{.rank = r, .size = 2, .local_rank = r, .local_size = 2, .master_port = port, .source = "test"};
-      try {
-        const CommSetup setup = connect(world, {.transport = transport, .patience = seconds(30)});
-        setup.data->barrier("start");
-        if (r == 1) ::kill(::getpid(), SIGKILL);
-        setup.data->barrier("second");
-      } catch (const std::exception& error) {
-        const std::string text = error.what();
-        [[maybe_unused]] const auto n = ::write(pipe_ends[1], text.data(), text.size());
-      }
-      ::_exit(0);
-    }
-    children.push_back(pid);
+/// Not a test: rank 1 kills itself in front of its second call; rank 0 writes its error down.
+TEST(Part, RankOfTwoThatDies) {
+  const auto file = part_variable("FILE");
+  if (!file) return;
+  const World world = world_of_part(2);
+  const Transport transport = part_variable("TRANSPORT") == "shm" ? Transport::kShm : Transport::kGloo;
+  try {
+    const CommSetup setup = connect(world, {.transport = transport, .patience = seconds(30)});
+    setup.data->barrier("start");
+    if (world.rank == 1) ::kill(::getpid(), SIGKILL);
+    setup.data->barrier("second");
+  } catch (const std::exception& error) {
+    std::ofstream(*file) << error.what();
   }
-  ::close(pipe_ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(pipe_ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
-  ::close(pipe_ends[0]);
-  for (const pid_t pid : children) ::waitpid(pid, nullptr, 0);
-  return text;
+  ::_exit(0);
+}
+
+/// Not a test: meets the others ten times, at a port after the other.
+TEST(Part, RankOfThreeThatMeetsAgain) {
+  const auto rounds = part_variable("ROUNDS");
+  if (!rounds) return;
+  bool fine = true;
+  for (int round = 0; round < std::stoi(*rounds) && fine; ++round) {
+    World world = world_of_part(3);
+    world.master_port += round;
+    try {
+      connect(world, {.patience = seconds(30), .rendezvous_patience = seconds(30)}).data->barrier("met");
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "rank {} round {}: {}\n", world.rank, round, error.what());
+      fine = false;
+    }
+  }
+  ::_exit(fine ? 0 : 1);
 }
 
 TEST_P(Faults, AKilledProcessIsNoticedAtOnce) {
   const auto start = Clock::now();
-  const int port = 20000 + static_cast<int>((::getpid() * 2 + static_cast<int>(GetParam())) % 12000);
-  const std::string text = error_when_a_process_dies(GetParam(), port);
+  const bool shm = GetParam() == Transport::kShm;
+  const std::string file = fmt::format("/tmp/lockstep-killed-{}", ::getpid()), port = std::to_string(free_port());
+  std::vector<pid_t> children;
+  for (const char* rank : {"0", "1"}) {
+    children.push_back(
+        start_part("Part.RankOfTwoThatDies",
+                   {{"FILE", file}, {"RANK", rank}, {"PORT", port}, {"TRANSPORT", shm ? "shm" : "gloo"}}));
+  }
+  for (const pid_t pid : children) ::waitpid(pid, nullptr, 0);
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  std::filesystem::remove(file);
   expect_words(text, {"rank 0 of 2", "barrier \"second\""});
-  if (GetParam() == Transport::kShm) expect_words(text, {"rank 1 (process", "has died"});
+  if (shm) expect_words(text, {"rank 1 (process", "has died"});
   EXPECT_LT(seconds_since(start), 20) << "long before the deadline";
 }
 
 TEST(Connect, ProcessesMeetManyTimesWithoutLosingTheMeetingPoint) {
-  const int port = 20000 + (::getpid() * 5) % 12000;
+  const std::string port = std::to_string(free_port());
   std::vector<pid_t> children;
-  for (int r = 0; r < 3; ++r) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      bool fine = true;
-      for (int round = 0; round < 10 && fine; ++round) {
-        World world{.rank = r, .size = 3, .local_rank = r, .local_size = 3, .master_port = port + round};
-        world.source = "test";
-        try {
-          connect(world, {.patience = seconds(30), .rendezvous_patience = seconds(30)}).data->barrier("met");
-        } catch (const std::exception& error) {
-          fmt::print(stderr, "rank {} round {}: {}\n", r, round, error.what());
-          fine = false;
-        }
-      }
-      ::_exit(fine ? 0 : 1);
-    }
-    children.push_back(pid);
+  for (const char* rank : {"0", "1", "2"}) {
+    children.push_back(start_part("Part.RankOfThreeThatMeetsAgain", {{"ROUNDS", "10"}, {"RANK", rank}, {"PORT", port}}));
   }
   for (const pid_t pid : children) {
     int status = 0;
@@ -171,10 +181,8 @@ TEST(Connect, ProcessesMeetManyTimesWithoutLosingTheMeetingPoint) {
   }
 }
 
-#endif
-
 TEST(Connect, NamesTheRanksThatDidNotCome) {
-  const int port = 20000 + (::getpid() * 3) % 12000;
+  const int port = free_port();
   const World world{.rank = 0, .size = 3, .local_size = 3, .master_port = port, .source = "test"};
   const std::string text = failure_of([&] { connect(world, {.rendezvous_patience = milliseconds(500)}); });
   expect_words(text, {"1 of 3 ranks came to 127.0.0.1:" + std::to_string(port), "missing: ranks 1, 2"});

@@ -18,6 +18,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/worker.h"
+#include "lockstep/testing/part.h"
 
 namespace lockstep {
 namespace {
@@ -51,8 +52,23 @@ class LauncherTest : public testing::Test {
     }
     return std::filesystem::exists(path(name));
   }
+  /// A launcher in a process of its own; `how`: what Part.Launcher makes of the signal that it gets.
+  pid_t start_launcher(const std::string& script, int grace = 5, const std::string& how = "code") const {
+    return start_part("Part.Launcher", {{"SCRIPT", script}, {"GRACE", std::to_string(grace)}, {"HOW", how}});
+  }
   std::string folder_;
 };
+
+/// Not a test: what start_launcher starts.
+TEST(Part, Launcher) {
+  const auto script = part_variable("SCRIPT");
+  if (!script) return;
+  const int grace = std::stoi(*part_variable("GRACE"));
+  bool interrupted = false;
+  const int code = launch_ranks(shell(*script), Env::process(),
+                                {.num_processes = 2, .grace_seconds = grace, .interrupted = &interrupted});
+  ::_exit(part_variable("HOW") == "interrupted" ? (code == 0 && interrupted ? 7 : 1) : code);
+}
 
 TEST_F(LauncherTest, GivesEachRankItsPlace) {
   EXPECT_EQ(launch("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $LOCKSTEP_LAUNCHED "
@@ -135,10 +151,8 @@ TEST_F(LauncherTest, AProcessLeftBehindDoesNotHoldTheLauncher) {
 }
 
 TEST_F(LauncherTest, ASignalIsForwardedAndTheRanksEndInTheirOwnWay) {
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    ::_exit(launch("trap 'exit 130' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 2));
-  }
+  const pid_t launcher =
+      start_launcher("trap 'exit 130' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done");
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
   int status = 0;
@@ -148,14 +162,8 @@ TEST_F(LauncherTest, ASignalIsForwardedAndTheRanksEndInTheirOwnWay) {
 }
 
 TEST_F(LauncherTest, TellsASignalThatRanksWhichEndWellHaveHadToo) {
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    bool interrupted = false;
-    const int code =
-        launch_ranks(shell("trap 'exit 0' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done"),
-                     Env::process(), {.num_processes = 2, .interrupted = &interrupted});
-    ::_exit(code == 0 && interrupted ? 7 : 1);
-  }
+  const pid_t launcher = start_launcher(
+      "trap 'exit 0' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 5, "interrupted");
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
   int status = 0;
@@ -164,10 +172,8 @@ TEST_F(LauncherTest, TellsASignalThatRanksWhichEndWellHaveHadToo) {
 }
 
 TEST_F(LauncherTest, ASecondSignalEndsRanksThatDoNotListen) {
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    ::_exit(launch("trap '' INT TERM; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 2, 1));
-  }
+  const pid_t launcher =
+      start_launcher("trap '' INT TERM; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 1);
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
   std::this_thread::sleep_for(milliseconds(200));
@@ -193,11 +199,8 @@ TEST_F(LauncherTest, SeesTheEndOfRanksThoughTheProgramHasOtherThreads) {
 }
 
 TEST_F(LauncherTest, RanksDieWithTheLauncher) {
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    ::_exit(launch(
-        "echo $$ > " + folder_ + "/new$RANK; mv " + folder_ + "/new$RANK " + folder_ + "/pid$RANK; exec sleep 60", 2));
-  }
+  const pid_t launcher = start_launcher("echo $$ > " + folder_ + "/new$RANK; mv " + folder_ + "/new$RANK " + folder_ +
+                                        "/pid$RANK; exec sleep 60");
   ASSERT_TRUE(wait_for("pid0") && wait_for("pid1"));
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
