@@ -122,7 +122,7 @@ class Bench:
         return " " if ratio <= bar else "!"
 
     def sft_words(self, family, count, device_map, out):
-        return ["--model", self.model(family), "--dataset", self.data(family), "--output_dir", out, "--add_version", "false",
+        return ["--tuner_type", "full", "--model", self.model(family), "--dataset", self.data(family), "--output_dir", out, "--add_version", "false",
                 "--overwrite_output_dir", "true", "--deepspeed", "zero0", "--device", "cpu", "--nproc", 1, "--virtual_devices", count,
                 "--device_map", device_map, "--max_steps", 2, "--save_strategy", "no", "--report_to", "none", "--freeze_vit", "false",
                 "--freeze_aligner", "false", "--gradient_accumulation_steps", 2 * count, "--per_device_train_batch_size", 1,

@@ -86,7 +86,7 @@ def main():
         def run(guard):
             out = folder / guard
             whole, launcher = cpu_seconds([
-                BIN / "lockstep", "sft", "--model", folder / "m", "--dataset", data, "--output_dir", out, "--add_version", "false",
+                BIN / "lockstep", "sft", "--tuner_type", "full", "--model", folder / "m", "--dataset", data, "--output_dir", out, "--add_version", "false",
                 "--max_steps", args.steps, "--nproc", RANKS, "--deepspeed", "zero3", "--guard", guard, "--save_strategy", "no",
                 "--logging_steps", 1000, "--report_to", "none", "--per_device_train_batch_size", 4, "--overwrite_output_dir", "true"])
             calls = sum(kind["calls"] for kind in json.loads((out / "communication.json").read_text())["kinds"])

@@ -117,6 +117,8 @@ def run_lockstep(data, model, dataset, case, steps, adapter=None):
         command += ["--freeze_vit", "false", "--freeze_aligner", "false", "--vit_gradient_checkpointing", flag[case.recompute]]
     if adapter is not None:
         command += ["--tuner_type", "lora", "--adapters", adapter, "--lora_dropout", 0]
+    else:
+        command += ["--tuner_type", "full"]
     start = time.time()
     process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)

@@ -63,7 +63,7 @@ def sft_words(model, rows, output, steps=8, **flags):
     words = {"model": model, "dataset": rows, "output_dir": output, "max_steps": steps, "add_version": "false",
              "torch_dtype": "float32", "deepspeed": "zero3", "logging_steps": 1, "learning_rate": "1e-3",
              "freeze_vit": "false", "freeze_aligner": "false", "per_device_train_batch_size": 3,
-             "gradient_accumulation_steps": 1, "warmup_steps": 2, "save_steps": 4, "report_to": "none", **flags}
+             "gradient_accumulation_steps": 1, "warmup_steps": 2, "save_steps": 4, "report_to": "none", "tuner_type": "full", **flags}
     return ["sft", *(word for key, value in words.items() if value is not None for word in (f"--{key}", value))]
 
 

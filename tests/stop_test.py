@@ -82,13 +82,13 @@ class Stop(Story):
         model, rows = make_model(self.folder), make_rows(self.folder, count=600)
         out = self.folder / "out"
         process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, per_device_train_batch_size=300,
-                                   gradient_accumulation_steps=20))
+                                   gradient_accumulation_steps=400))  # a step that no machine ends in a few seconds
         self.wait_for_line(process, "sft ")
         time.sleep(1)
         os.kill(process.pid, signal.SIGINT)
         time.sleep(1.5)
         os.kill(process.pid, signal.SIGINT)
-        done = finish(process, timeout=5)
+        done = finish(process, timeout=15)
         self.assertEqual(done.returncode, 130, done.text)
         self.assertEqual(list(out.glob("checkpoint-*")), [])
         self.assertIn("what was not saved is lost", done.stderr)

@@ -54,9 +54,17 @@ def free_port():
                 pass  # another job has it
 
 
+def training_all(words):
+    """A story trains every weight where neither it nor a file of flags says what: without a word it would be adapters."""
+    words = [str(word) for word in words]
+    says = any(word.startswith(("--tuner_type", "--train_type", "--sft_type", "--adapters", "--help", "-h", "--model_name_or_path")) for word in words)
+    file = len(words) > 1 and words[1].endswith((".json", ".yaml", ".yml"))
+    return words if says or file or len(words) < 2 or words[0] not in ("sft", "train", "plan") else [*words, "--tuner_type", "full"]
+
+
 def start(*words, env=None, cwd=None, stdin=None):
     """The binary in a process group of its own, with pipes; end it with `finish`."""
-    return subprocess.Popen([str(BINARY), *map(str, words)], env=environment(env), cwd=cwd, stdin=stdin,
+    return subprocess.Popen([str(BINARY), *training_all(words)], env=environment(env), cwd=cwd, stdin=stdin,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 

@@ -126,6 +126,8 @@ void Demo::make_data() {
 
 void Demo::train(const std::string& data, const std::string& out) {
   run_step(executable_, {"sft",
+                         "--tuner_type",
+                         "full",
                          "--model",
                          (dir_ / "model").string(),
                          "--dataset",

@@ -32,6 +32,9 @@ int run_doctor(const Words& args, const Host& host) {
   if (!flags) return 0;
   const ExamineOptions options = flags->options(host.env);
   if (const auto code = launch_verb("doctor", args, options.job.run, host)) return *code;
+  if (World::from_env(host.env).rank == 0) {
+    for (const auto& text : flags->notices) std::cerr << "note: " << text << "\n";
+  }
   ConsoleSink console(std::cerr, console_options(host.env, STDERR_FILENO, /*quiet=*/false));
   ExamineSinks sinks{.result = {}, .progress = [&](const Progress& progress) { console.on(progress); }, .finished = {}};
   if (flags->json) {

@@ -1,5 +1,7 @@
 #include "lockstep/cli/doctor_flags.h"
 
+#include <utility>
+
 #include <CLI/CLI.hpp>
 
 #include "lockstep/cli/component_flags.h"
@@ -37,12 +39,15 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
   app.add_flag("--json", flags.json, "for programs: {checks, links, ok, warnings, failures, exit_code}")
       ->group("Output");
   const UsualFlags usual = {"model", "dataset", "nproc", "deepspeed", "train", "inference", "output_dir", "json"};
-  if (!parse_flags(app, args, usual)) return std::nullopt;
+  OtherStacks others{.verb = "doctor", .notices = {}};
+  if (!parse_flags(app, args, usual, &others)) return std::nullopt;
+  flags.notices = std::move(others.notices);
   (void)flags.options(Env());
   return flags;
 }
 
-ExamineOptions DoctorFlags::options(const Env& env) const {
+ExamineOptions DoctorFlags::options(const Env& process_env) const {
+  const Env env = run.with_variables(process_env);
   ExamineOptions out = given;
   out.job.run = run.options(env);
   out.job.rows = rows.options(env);

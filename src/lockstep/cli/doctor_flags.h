@@ -16,6 +16,7 @@ struct DoctorFlags {
   RowFlags rows;
   ExamineOptions given;  // the rest of the job stays at its defaults
   bool json = false;
+  std::vector<std::string> notices;  // what a person should know about the flags
 
   ExamineOptions options(const Env& env) const;  // throws UserError(kUsage)
 };

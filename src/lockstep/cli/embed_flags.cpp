@@ -62,7 +62,8 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
   return f;
 }
 
-EmbeddingOptions EmbedFlags::options(const Env& env) const {
+EmbeddingOptions EmbedFlags::options(const Env& process_env) const {
+  const Env env = run.with_variables(process_env);
   EmbeddingOptions out = given;
   out.run = run.options(env);
   out.rows = rows.options(env);

@@ -30,8 +30,10 @@ struct EvalFlags {
   RowFlags rows;
   EvaluationOptions given;  // what a flag says as it is
   bool json = false;
+  std::vector<std::string> notices;
 
-  EvaluationOptions options(const Env& env) const {
+  EvaluationOptions options(const Env& process_env) const {
+    const Env env = run.with_variables(process_env);
     EvaluationOptions out = given;
     out.run = run.options(env);
     out.rows = rows.options(env);
@@ -70,7 +72,9 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
                             "max_new_tokens", "metrics",     "metric",     "output",
                             "show",           "json",        "nproc",      "deepspeed",
                             "torch_dtype",    "max_length"};
-  if (!parse_flags(app, args, usual)) return std::nullopt;
+  OtherStacks others{.verb = "eval", .notices = {}};
+  if (!parse_flags(app, args, usual, &others)) return std::nullopt;
+  flags.notices = std::move(others.notices);
   flags.options(Env()).check();
   return flags;
 }
@@ -145,7 +149,8 @@ int run_eval(const Words& args, const Host& host) {
   const EvaluationOptions options = flags->options(host.env);
   if (const auto code = launch_verb("eval", args, options.run, host)) return *code;
   Job job = start_verb("eval", options.run, host);
-  const Console console(std::cerr, job, host);
+  Console console(std::cerr, job, host);
+  console.tell(flags->notices);
   const Evaluation found = evaluate(job, options, console.events());
   if (!job.reports()) return 0;
   if (flags->json) {

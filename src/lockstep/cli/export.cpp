@@ -69,7 +69,9 @@ int run_export(const Words& args, const Host& /*host*/) {
   app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
   add_quant_flags(app, quant);
-  if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"})) return 0;
+  OtherStacks others{.verb = "export", .notices = {}};
+  if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"}, &others)) return 0;
+  for (const auto& text : others.notices) std::cerr << "note: " << text << "\n";
   const QuantOptions codes = quant.options(quant.compute_dtype);
   if (options.adapter.empty() && codes.asked()) return export_codes(options, codes, quant.compute_dtype);
   if (options.adapter.empty()) {

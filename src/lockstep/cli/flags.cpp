@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/dialect/translate.h"
 
 namespace lockstep {
 namespace {
@@ -213,21 +214,13 @@ void print_help(CLI::App& app, bool all, const UsualFlags& usual) {
 
 }  // namespace
 
-bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const UsualFlags& usual) {
-  require_bounds(app);
-  say_truth_values(app);
-  const bool all = wants_all(args);
-  if (all) {
-    print_help(app, all, usual);
-    return false;
-  }
+namespace {
+
+void parse_words(CLI::App& app, const std::vector<std::string>& args) {
   std::vector<std::string> reversed = with_values_joined(app, args);
   std::ranges::reverse(reversed);  // as CLI11 wants them
   try {
     app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    print_help(app, all, usual);
-    return false;
   } catch (const CLI::ExtrasError&) {
     throw unknown_flag(app);
   } catch (const CLI::RequiredError& e) {
@@ -235,8 +228,45 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const Usua
     throw usage_error(e.what(), fmt::format("{} --help", app.get_name()));
   } catch (const CLI::ArgumentMismatch& e) {
     throw wrong_count(app, e.what());
+  } catch (const CLI::CallForHelp&) {
+    throw;
   } catch (const CLI::ParseError& e) {
     throw wrong_value(app, e.what());
+  }
+}
+
+/// Names a flag by what stands on the command line where it has another name here.
+UserError as_given(const UserError& error, const Translation& translation) {
+  for (const auto& [own, given] : translation.renamed) {
+    if (std::string(error.what()).starts_with(own))
+      return usage_error(fmt::format("{} is {}", given, error.what()), error.hint());
+  }
+  return error;
+}
+
+}  // namespace
+
+bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const UsualFlags& usual, OtherStacks* others) {
+  require_bounds(app);
+  say_truth_values(app);
+  const bool all = wants_all(args);
+  if (all) {
+    print_help(app, all, usual);
+    return false;
+  }
+  Translation translation{.words = args};
+  if (others != nullptr) {
+    const auto has = [&](const std::string& name) { return app.get_option_no_throw("--" + name) != nullptr; };
+    translation = translate(others->verb, args, has);
+    others->notices = translation.notices();
+  }
+  try {
+    parse_words(app, translation.words);
+  } catch (const CLI::CallForHelp&) {
+    print_help(app, all, usual);
+    return false;
+  } catch (const UserError& error) {
+    throw as_given(error, translation);
   }
   return true;
 }

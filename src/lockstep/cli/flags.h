@@ -22,9 +22,17 @@ namespace lockstep {
 /// Names of the flags that most people need; empty: all.
 using UsualFlags = std::vector<std::string>;
 
-/// False when --help was asked for and printed: the usual flags, and all with `--help all` or --help-all. Throws UserError(kUsage): an unknown flag (with the nearest), a value
-/// of the wrong kind, a required flag that is missing.
-bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const UsualFlags& usual = {});
+/// Flags as other stacks spell and name them (dialect/translate.h), for a verb that they have too.
+struct OtherStacks {
+  std::string verb;                  // as flag_table.txt calls it
+  std::vector<std::string> notices;  // what was understood, to be told once
+};
+
+/// False when --help was asked for and printed: the usual flags, and all with
+/// `--help all` or --help-all. Throws UserError(kUsage): an unknown flag (with the nearest), a value of the wrong kind, a
+/// required flag that is missing.
+bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const UsualFlags& usual = {},
+                 OtherStacks* others = nullptr);
 
 /// What every flag of the app is now, given or default, as args.json keeps it.
 Json flags_as_json(const CLI::App& app);

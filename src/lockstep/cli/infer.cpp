@@ -1,6 +1,9 @@
 // lockstep infer: a conversation in the terminal, one question, or answers to a file of prompts.
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <ctime>
+#include <filesystem>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -108,6 +111,20 @@ class Terminal {
   Conversation talk_;
 };
 
+/// Where ms-swift writes: beside the checkpoint that it made, else by the model's name.
+std::string usual_result(const RunOptions& run) {
+  namespace fs = std::filesystem;
+  const fs::path folder = run.adapters.empty() ? run.model : run.adapters.front().dir;
+  const bool own = !run.adapters.empty() || fs::exists(folder / "args.json");
+  const std::string name = (fs::absolute(folder) / "").lexically_normal().parent_path().filename().string();
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S.jsonl", &local);
+  return ((own ? folder : fs::path("result") / name) / "infer_result" / text.data()).string();
+}
+
 void talk(Job& job, const InferFlags& flags, const AnswerFileOptions& options) {
   Session session(job, options.run);
   session.decide(session.inference());
@@ -127,13 +144,15 @@ const char* const infer_summary = "chat with a model, or answer a file of prompt
 int run_infer(const Words& args, const Host& host) {
   const auto flags = parse_infer_flags(args);
   if (!flags) return 0;
-  const AnswerFileOptions options = flags->options(host.env);
+  AnswerFileOptions options = flags->options(host.env);
   if (const auto code = launch_verb("infer", args, options.run, host)) return *code;
   Job job = start_verb("infer", options.run, host);
+  Console console(std::cerr, job, host);
+  console.tell(flags->notices);
   if (options.input.empty()) {
     talk(job, *flags, options);
   } else {
-    const Console console(std::cerr, job, host);
+    if (options.output.empty()) options.output = from_rank_0(job.control(), usual_result(options.run), "result path");
     const Answered done = answer_file(job, options, console.events());
     if (job.reports()) print(done, options.output.string());
   }

@@ -1,6 +1,7 @@
 #include "lockstep/cli/infer_flags.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -69,7 +70,9 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   app.add_option("--merge_lora", f.given.run.merge_adapter, "put the adapter into the weights while they are loaded")
       ->group("Model");
   app.add_option("--val_dataset,--input,--dataset", f.given.input, "rows to answer, JSONL or JSON")->group("Prompts");
-  app.add_option("--result_path,--output", f.given.output, "answers, JSONL, in the order of the rows")
+  app.add_option(
+         "--result_path,--output", f.given.output,
+         "answers, JSONL, in the order of the rows (default: a file of this time in infer_result/ of the checkpoint)")
       ->group("Prompts");
   app.add_option("--overwrite", f.given.overwrite, "begin anew where an earlier run of other flags was cut short")
       ->capture_default_str()
@@ -82,7 +85,9 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   add_speech_flags(app, f);
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
                             "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};
-  if (!parse_flags(app, args, usual)) return std::nullopt;
+  OtherStacks others{.verb = "infer", .notices = {}};
+  if (!parse_flags(app, args, usual, &others)) return std::nullopt;
+  f.notices = std::move(others.notices);
   if (app.count("--prompt") > 0 && f.prompt.empty()) {
     throw usage_error("--prompt: expected a question, found nothing", "leave the flag out for a chat");
   }
@@ -91,8 +96,8 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
     throw usage_error("--prompt and --image ask one question, and --val_dataset those of a file",
                       "leave one of them out");
   }
-  if (f.given.input.empty() != f.given.output.empty()) {
-    throw usage_error("--val_dataset and --result_path belong together", "give both, or neither for a chat");
+  if (f.given.input.empty() && !f.given.output.empty()) {
+    throw usage_error("--result_path: expected rows to answer, found a chat", "--val_dataset FILE");
   }
   if (f.speech && f.given.input.empty()) {
     throw usage_error("--speech: expected a file of prompts, found a chat",
@@ -102,7 +107,8 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   return f;
 }
 
-AnswerFileOptions InferFlags::options(const Env& env) const {
+AnswerFileOptions InferFlags::options(const Env& process_env) const {
+  const Env env = run.with_variables(process_env);
   AnswerFileOptions out = given;
   out.run = run.options(env);
   out.run.merge_adapter = given.run.merge_adapter;

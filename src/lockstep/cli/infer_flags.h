@@ -19,7 +19,8 @@ struct InferFlags {
   std::vector<std::string> images;
   bool stream = true;
   bool speech = false;
-  SpeakChoice voice;  // with --speech
+  SpeakChoice voice;                 // with --speech
+  std::vector<std::string> notices;  // what a person should know about the flags
 
   AnswerFileOptions options(const Env& env) const;  // throws UserError(kUsage)
 };

@@ -72,7 +72,9 @@ std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) 
                             "inference",
                             "json",
                             "report"};
-  if (!parse_flags(app, args, usual)) return std::nullopt;
+  OtherStacks others{.verb = "plan", .notices = {}};
+  if (!parse_flags(app, args, usual, &others)) return std::nullopt;
+  flags.sft.notices = std::move(others.notices);
   sft.check();
   (void)flags.options(Env());
   return flags;

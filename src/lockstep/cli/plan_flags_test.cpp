@@ -57,18 +57,28 @@ TEST(PlanFlags, ASlipInTheWordOfADeviceMapIsMetWithTheNearest) {
   EXPECT_EQ(said_of({"--device_map", " {\"\": 0}"}), "none");
 }
 
-TEST(PlanFlags, WhatADeepSpeedFileSaysInVainIsANotice) {
-  const std::string file = (std::filesystem::path(testing::TempDir()) / "ds_in_vain.json").string();
-  write_text(file, R"({"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}})");
-  const auto flags = parse_plan_flags({"--model", "m", "--deepspeed", file});
-  std::filesystem::remove(file);
+TEST(PlanFlags, ADeepSpeedFileAndTheFlagsMustAgree) {
+  const auto file = [](const std::string& keys) {
+    const std::string path = (std::filesystem::path(testing::TempDir()) / "ds_beside_flags.json").string();
+    write_text(path, R"({"zero_optimization": {"stage": 2}, )" + keys + "}");
+    return path;
+  };
+  const std::string path =
+      file(R"("gradient_accumulation_steps": 4, "bf16": {"enabled": true}, "steps_per_print": 10, "stpes": 1)");
+  const Words same = {"--model",      "m",   "--deepspeed", path, "--gradient_accumulation_steps", "4",
+                      "--tuner_type", "full"};
+  const auto flags = parse_plan_flags(same);
   ASSERT_TRUE(flags);
-  EXPECT_EQ(
-      flags->sft.notices,
-      Words{
-          "--deepspeed " + file +
-          ": only zero_optimization and communication_data_type are read; without effect: gradient_accumulation_steps "
-          "(--gradient_accumulation_steps says it)"});
+  EXPECT_EQ(flags->sft.run.torch_dtype, "bfloat16");
+  EXPECT_EQ(flags->sft.notices,
+            (Words{"--deepspeed " + path + ": bf16.enabled is --torch_dtype bfloat16",
+                   "--deepspeed " + path + ": without effect, since there is one way here, or a flag: steps_per_print",
+                   "--deepspeed " + path + ": no keys of DeepSpeed, nothing is done about them: stpes"}));
+  expect_refused(
+      {"--deepspeed", file(R"("gradient_clipping": 0.5, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}})"),
+       "--learning_rate", "1e-5"},
+      "gradient_clipping is 0.5, and --max_grad_norm 1; optimizer.params.lr is 2e-05, and --learning_rate 1e-05");
+  std::filesystem::remove(path);
 }
 
 }  // namespace

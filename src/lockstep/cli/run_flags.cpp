@@ -1,7 +1,9 @@
 #include "lockstep/cli/run_flags.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -96,6 +98,7 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   add_model_flags(app, flags);
   add_quant_flags(app, flags.quant);
+  app.add_option("--media_variable", flags.variables, "NAME=VALUE, as in the environment")->group("");
   app.add_option("--deepspeed", flags.deepspeed,
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
@@ -192,6 +195,12 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
   }
   out.check();
   return out;
+}
+
+Env RunFlags::with_variables(const Env& env) const {
+  std::map<std::string, std::string> all = env.all();
+  for (const auto& one : variables) all[one.substr(0, one.find('='))] = one.substr(one.find('=') + 1);
+  return Env(std::move(all));
 }
 
 RunOptions RunFlags::options(const Env& env) const {

@@ -22,11 +22,14 @@ struct RunFlags {
   std::string memory_limit, device_log;
   double soft_patience = 3;
   std::vector<std::string> adapters, no_build;
-  std::vector<std::string> offload;  // "optimizer", "params", "none"
-  bool model_is_needed = true;       // doctor looks at a machine without one
+  std::vector<std::string> variables;  // NAME=VALUE: flags of other stacks that are variables here
+  std::vector<std::string> offload;    // "optimizer", "params", "none"
+  bool model_is_needed = true;         // doctor looks at a machine without one
 
   /// All of it. Throws UserError(kUsage).
   RunOptions options(const Env& env) const;
+  /// The environment with these over it.
+  Env with_variables(const Env& env) const;
   JudgeOptions judge() const;
   bool offloads(const std::string& what) const;
 

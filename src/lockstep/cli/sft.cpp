@@ -23,7 +23,7 @@ int run_sft(const Words& args, const Host& host) {
   Job job = start_verb("sft", options.run, host);
   Console console(std::cout, job, host);
   console.outlive_reader();
-  for (const auto& text : flags->notices) console.events().emit(Notice{text});
+  console.tell(flags->notices);
   options.stop_wanted = [&] { return signals.wish(); };
   // A stage of several is resumed with them: its launcher knows how.
   const auto of_stages = host.env.text("LOCKSTEP_RESUME_COMMAND");

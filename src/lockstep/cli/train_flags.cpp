@@ -11,6 +11,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/component_flags.h"
+#include "lockstep/cli/deepspeed_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/number_bounds.h"
@@ -22,6 +23,23 @@ namespace {
 const CLI::Validator& strategies() {
   static const CLI::Validator names = CLI::IsMember({"steps", "epoch", "no"});
   return names;
+}
+
+/// A count of steps; or a part of all, below 1, which goes to `part`, as does -1: once, at the end.
+CLI::Validator steps_or_part(double& part) {
+  const auto read = [&part](std::string& text) -> std::string {
+    part = 0;
+    const bool at_end = text == "-1";
+    const std::string fault = number_fault(text, {.above = 0, .below = 1});
+    if (!at_end && !fault.empty()) {
+      const std::string whole = whole_number_fault(text, 1, kMostCount);
+      return whole.empty() ? whole : whole + "; a part of all steps (0.1) and -1 (once, at the end) are taken too";
+    }
+    part = at_end ? 1 : std::stod(text);
+    text = "1";
+    return {};
+  };
+  return {read, "N|PART"};
 }
 
 void add_data_flags(CLI::App& app, SftFlags& f) {
@@ -106,7 +124,7 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--save_steps", f.given.train.save_steps, "")
-      ->check(whole_number(1))
+      ->transform(steps_or_part(f.given.step_parts.save))
       ->capture_default_str()
       ->group(group);
   app.add_option("--save_total_limit", f.given.save_total_limit, "checkpoints kept; 0: all")
@@ -125,7 +143,9 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
                  "steps | epoch | no (default: as --save_strategy)")
       ->check(strategies())
       ->group(group);
-  app.add_option("--eval_steps", f.given.eval_steps, "default: --save_steps")->check(whole_number(1))->group(group);
+  app.add_option("--eval_steps", f.given.eval_steps, "default: --save_steps")
+      ->transform(steps_or_part(f.given.step_parts.eval))
+      ->group(group);
   app.add_option("--predict_with_generate", f.given.predict_with_generate,
                  "evaluation also generates answers and measures them")
       ->capture_default_str()
@@ -136,26 +156,17 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->group(group);
   add_metric_flags(app, f.given.metric, group);
   app.add_option("--logging_steps", f.given.train.logging_steps, "")
-      ->check(whole_number(1))
+      ->transform(steps_or_part(f.given.step_parts.logging))
       ->capture_default_str()
       ->group(group);
   app.add_option("--logging_first_step", f.given.train.logging_first_step, "")->capture_default_str()->group(group);
   app.add_option("--report_to", f.report_to, "tensorboard, none")->group(group);
 }
 
-/// What of a DeepSpeed file has no effect, as a notice; "": nothing.
-std::string ignored_of_deepspeed(const std::string& flag) {
-  if (flag.empty()) return {};
-  const std::vector<std::string> ignored = DeepSpeedChoice::from_flag(flag).ignored;
-  if (ignored.empty()) return {};
-  const std::string where = is_inline_object(flag) ? "--deepspeed" : "--deepspeed " + flag;
-  return fmt::format("{}: only zero_optimization and communication_data_type are read; without effect: {}", where,
-                     join(ignored, ", "));
-}
-
 }  // namespace
 
-FineTuneOptions SftFlags::options(const Env& env) const {
+FineTuneOptions SftFlags::options(const Env& process_env) const {
+  const Env env = run.with_variables(process_env);
   FineTuneOptions out = given;
   out.run = run.options(env);
   out.rows = rows.options(env);
@@ -183,7 +194,6 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
   add_tuner_flags(app, flags_.tuner);
   add_component_flags(app, flags_.given.components, /*rates=*/true);
   add_run_folder_flags(app, flags_);
-  swift_.add_to(app);
   if (verb == Verb::kSft) return;
   const std::set<std::string> no_matter{"Run folder"};  // to memory: taken, and not listed
   for (auto* option : app.get_options([&](const CLI::Option* o) { return no_matter.contains(o->get_group()); })) {
@@ -193,16 +203,16 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
 
 void SftParser::check() {
   SftFlags& f = flags_;
-  f.notices = swift_.judge();
   for (const auto& name : f.report_to) {
     if (name == "tensorboard" || name == "none" || name == "all") continue;
     throw usage_error(fmt::format("--report_to {}: expected tensorboard or none", name));
   }
+  const auto of_deepspeed = agree_with_deepspeed(f);
   f.options(Env()).check();
-  const std::string unread = ignored_of_deepspeed(f.run.deepspeed);
-  if (!unread.empty()) f.notices.push_back(unread);
-  if (f.run.deepspeed.empty())
-    f.notices.emplace_back("--deepspeed is not given: zero3, which holds the least on each rank");
+  if (!f.tuner.type_given) {
+    f.notices.emplace_back("--tuner_type is not given: lora, as ms-swift has it; every weight: --tuner_type full");
+  }
+  f.notices.insert(f.notices.end(), of_deepspeed.begin(), of_deepspeed.end());
 }
 
 std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
@@ -232,7 +242,9 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
                             "max_length",
                             "train",
                             "resume_from_checkpoint"};
-  if (!parse_flags(app, args, usual)) return std::nullopt;
+  OtherStacks others{.verb = "sft", .notices = {}};
+  if (!parse_flags(app, args, usual, &others)) return std::nullopt;
+  flags.notices = std::move(others.notices);
   parser.check();
   flags.given.require_dataset();
   flags.given.args_json = flags_as_json(app).dump(2) + "\n";

@@ -8,7 +8,6 @@
 #include "lockstep/base/env.h"
 #include "lockstep/cli/row_flags.h"
 #include "lockstep/cli/run_flags.h"
-#include "lockstep/cli/swift_flags.h"
 #include "lockstep/cli/tuner_flags.h"
 #include "lockstep/tasks/fine_tune_options.h"
 
@@ -38,7 +37,6 @@ class SftParser {
 
  private:
   SftFlags& flags_;
-  SwiftFlags swift_;
 };
 
 /// nullopt when --help was printed. Throws UserError(kUsage).

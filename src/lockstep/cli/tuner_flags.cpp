@@ -37,6 +37,7 @@ void add_tuner_flags(CLI::App& app, TunerFlags& f) {
          "full | lora | lora_llm: every weight, adapters over them, or adapters on the language model with towers "
          "and projectors whole")
       ->capture_default_str()
+      ->each([&f](const std::string&) { f.type_given = true; })
       ->group(group);
   group = "Adapters (LoRA)";
   app.add_option("--lora_rank", lora.r, "")->check(whole_number(1, 65536))->capture_default_str()->group(group);

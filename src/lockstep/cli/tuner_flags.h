@@ -13,7 +13,8 @@ class App;
 namespace lockstep {
 
 struct TunerFlags {
-  TunerOptions given;
+  TunerOptions given{.type = "lora"};  // as ms-swift has it; what a program does not say is full
+  bool type_given = false;
   std::vector<std::string> target_modules{"all-linear"};
   std::string target_regex, lora_dtype, rank_pattern, alpha_pattern;
 

@@ -68,6 +68,10 @@ Console::Console(std::ostream& out, const Job& job, const Host& host)
   if (job.reports()) events_.add(*this);
 }
 
+void Console::tell(const std::vector<std::string>& notices) {
+  for (const auto& text : notices) events_.emit(Notice{text});
+}
+
 void Console::on(const Event& event) {
   ConsoleSink& sink = std::holds_alternative<BatchSized>(event) ? err_ : out_;
   sink.on(event);

@@ -35,6 +35,8 @@ class Console final : public EventSink {
   Console(std::ostream& out, const Job& job, const Host& host);
   void on(const Event& event) override;
   const EventBus& events() const { return events_; }
+  /// Notices, by the reporting rank.
+  void tell(const std::vector<std::string>& notices);
   /// Work that stands in files goes on, and says so once, when what it prints is taken no more. Else that is an error at
   /// the end.
   void outlive_reader() { outlives_reader_ = true; }

@@ -172,7 +172,8 @@ TEST(Connect, ProcessesMeetManyTimesWithoutLosingTheMeetingPoint) {
   const std::string port = std::to_string(free_port());
   std::vector<pid_t> children;
   for (const char* rank : {"0", "1", "2"}) {
-    children.push_back(start_part("Part.RankOfThreeThatMeetsAgain", {{"ROUNDS", "10"}, {"RANK", rank}, {"PORT", port}}));
+    children.push_back(
+        start_part("Part.RankOfThreeThatMeetsAgain", {{"ROUNDS", "10"}, {"RANK", rank}, {"PORT", port}}));
   }
   for (const pid_t pid : children) {
     int status = 0;

@@ -169,18 +169,6 @@ TEST(ZeroStage, UnderstandsDeepSpeedsOlderWordsForOffloading) {
   EXPECT_THROW(DeepSpeedChoice::from_flag(R"({"zero_optimization": {"cpu_offload": "yes"}})"), UserError);
 }
 
-TEST(ZeroStage, NamesKeysThatAskForWhatIsNotReadThere) {
-  const auto choice = DeepSpeedChoice::from_flag(R"({
-      "gradient_accumulation_steps": 4, "train_batch_size": "auto", "bf16": {"enabled": true},
-      "fp16": {"enabled": "auto", "loss_scale": 0}, "gradient_clipping": 1.0, "prescale_gradients": false,
-      "amp": {"enabled": false}, "steps_per_print": 10, "zero_optimization": {"stage": 3}})");
-  EXPECT_EQ(choice.ignored,
-            (std::vector<std::string>{"gradient_accumulation_steps (--gradient_accumulation_steps says it)",
-                                      "bf16 (--torch_dtype bfloat16 says it)",
-                                      "gradient_clipping (--max_grad_norm says it)", "steps_per_print"}));
-  EXPECT_TRUE(DeepSpeedChoice::from_flag("zero2").ignored.empty());
-}
-
 TEST(ZeroStage, ReadsTheDtypeOfGradientsBetweenRanks) {
   const auto reduce = [](const std::string& value) {
     const std::string file = R"({"zero_optimization": {"stage": 2}, "communication_data_type": )" + value + "}";

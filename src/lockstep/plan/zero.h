@@ -25,14 +25,19 @@ struct ZeroStage {
   bool operator==(const ZeroStage&) const = default;
 };
 
+struct SaidTwice {
+  std::string key, flag, value;  // "gradient_clipping", "--max_grad_norm", "0.5"
+};
+
 /// What --deepspeed says.
 struct DeepSpeedChoice {
   ZeroStage zero;
   bool offload_optimizer = false, offload_params = false;  // to host memory
   std::optional<Dtype> reduce;                             // communication_data_type: of gradients between ranks
-  /// Keys of the JSON that ask for something and are not read, with the flag that says it here where there is one:
-  /// "bf16 (--torch_dtype bfloat16 says it)".
-  std::vector<std::string> ignored = {};
+  /// What the JSON says that a flag says too, which must agree with it.
+  std::vector<SaidTwice> says = {};
+  std::vector<std::string> ignored = {};  // keys that ask for what makes no difference here
+  std::vector<std::string> unknown = {};  // keys that DeepSpeed itself has not
 
   /// "zero0" … "zero3", "0" … "3", "zero2_offload" (the optimizer), "zero3_offload" (weights too; ms-swift's words), or
   /// DeepSpeed JSON (a file's path or the text itself) with zero_optimization.stage. What such a file asks for and this

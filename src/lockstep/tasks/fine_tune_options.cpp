@@ -1,6 +1,7 @@
 #include "lockstep/tasks/fine_tune_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,11 @@ namespace {
 int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
   if (strategy == "no") return 0;
   return strategy == "epoch" ? per_epoch : steps;
+}
+
+/// Source: transformers 5.23.0, TrainerState.compute_steps.
+int64_t steps_of_part(double part, int64_t all, int64_t steps) {
+  return part == 0 ? steps : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(part * static_cast<double>(all))));
 }
 
 }  // namespace
@@ -58,7 +64,8 @@ std::string FineTuneOptions::fingerprint() const {
       {"batch", {batch.rows, gradient_accumulation_steps.value_or(0), per_device_eval_batch_size}},
       {"when",
        {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
-        eval_steps.value_or(0), train.save_at_end, train.eval_at_end}},
+        eval_steps.value_or(0), train.save_at_end, train.eval_at_end, step_parts.save, step_parts.eval,
+        step_parts.logging}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},
       {"answers", {predict_with_generate, max_new_tokens}}};
@@ -90,8 +97,12 @@ TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch
   out.gradient_accumulation_steps = accumulation(world);
   const int64_t per_epoch = steps_per_epoch(batches_per_epoch, out.gradient_accumulation_steps);
   const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
-  out.save_steps = steps_of(save_strategy, train.save_steps, per_epoch);
-  out.eval_steps = evaluates ? steps_of(evaluation, eval_steps.value_or(train.save_steps), per_epoch) : 0;
+  const int64_t all = total_steps(out, batches_per_epoch);
+  const int64_t save_each = steps_of_part(step_parts.save, all, train.save_steps);
+  const int64_t eval_each = eval_steps ? steps_of_part(step_parts.eval, all, *eval_steps) : save_each;
+  out.logging_steps = steps_of_part(step_parts.logging, all, train.logging_steps);
+  out.save_steps = steps_of(save_strategy, save_each, per_epoch);
+  out.eval_steps = evaluates ? steps_of(evaluation, eval_each, per_epoch) : 0;
   out.save_at_end = save_strategy != "no";
   out.eval_at_end = evaluates && evaluation != "no";
   return out;

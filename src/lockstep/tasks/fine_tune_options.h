@@ -21,6 +21,11 @@
 
 namespace lockstep {
 
+/// Of all steps, in place of a number of them; 0: the number counts.
+struct StepParts {
+  double save = 0, eval = 0, logging = 0;
+};
+
 struct FineTuneOptions {
   RunOptions run;
   RowOptions rows;
@@ -45,6 +50,7 @@ struct FineTuneOptions {
   std::string resume_from_checkpoint;                       // a checkpoint-N folder, true, auto, or nothing
   std::string save_strategy = "steps", eval_strategy = "";  // steps | epoch | no; empty: as save_strategy
   std::optional<int64_t> eval_steps;                        // nullopt: train.save_steps
+  StepParts step_parts;
   int64_t save_total_limit = 0;                             // checkpoints kept; 0: all
   bool save_only_model = false;
   bool create_checkpoint_symlink = false;  // "last" and "best" in output_dir, at the end

@@ -1,0 +1,85 @@
+#include "lockstep/cli/deepspeed_flags.h"
+
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/plan/flag_json.h"
+#include "lockstep/plan/zero.h"
+
+namespace lockstep {
+namespace {
+
+/// What counts where a flag is not given is its default; nullopt: it is worked out later.
+std::map<std::string, std::optional<double>> numbers_of(const SftFlags& f) {
+  const FineTuneOptions& given = f.given;
+  const auto whole = [](int64_t value) { return std::optional(static_cast<double>(value)); };
+  std::map<std::string, std::optional<double>> out = {
+      {"--per_device_train_batch_size", given.batch.rows == kAutoBatch ? std::nullopt : whole(given.batch.rows)},
+      {"--gradient_accumulation_steps", std::nullopt},
+      {"--max_grad_norm", given.train.max_grad_norm},
+      {"--learning_rate", f.learning_rate.value_or(f.tuner.options().adapts() ? 1e-4 : given.train.learning_rate)},
+      {"--adam_beta1", given.adamw.beta1},
+      {"--adam_beta2", given.adamw.beta2},
+      {"--adam_epsilon", given.adamw.epsilon},
+      {"--weight_decay", given.adamw.weight_decay},
+      {"--warmup_steps", whole(given.train.warmup_steps)},
+      {"--max_steps", whole(given.train.max_steps)}};
+  if (given.gradient_accumulation_steps)
+    out["--gradient_accumulation_steps"] = whole(*given.gradient_accumulation_steps);
+  return out;
+}
+
+std::string difference(const SaidTwice& said, const std::optional<double>& own) {
+  return own ? fmt::format("{} is {}, and {} {:g}", said.key, said.value, said.flag, *own)
+             : fmt::format("{} is {}, and {} is not given", said.key, said.value, said.flag);
+}
+
+}  // namespace
+
+std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
+  const std::string& flag = f.run.deepspeed;
+  if (flag.empty()) return {"--deepspeed is not given: zero3, which holds the least on each rank"};
+  const DeepSpeedChoice choice = DeepSpeedChoice::from_flag(flag);
+  const std::string where = is_inline_object(flag) ? "--deepspeed" : "--deepspeed " + flag;
+  const auto numbers = numbers_of(f);
+  std::vector<std::string> notices, differences;
+  for (const auto& said : choice.says) {
+    if (said.flag == "--torch_dtype") {
+      if (f.run.torch_dtype.empty()) {
+        f.run.torch_dtype = said.value;
+        notices.push_back(fmt::format("{}: {} is --torch_dtype {}", where, said.key, said.value));
+      } else if (dtype_from_flag(f.run.torch_dtype) != dtype_from_flag(said.value)) {
+        differences.push_back(fmt::format("{} is true, and --torch_dtype {}", said.key, f.run.torch_dtype));
+      }
+      continue;
+    }
+    const auto own = numbers.find(said.flag);
+    if (own == numbers.end()) {
+      notices.push_back(
+          fmt::format("{}: {} {} ({}): --per_device_train_batch_size, --gradient_accumulation_steps and the "
+                      "ranks say it",
+                      where, said.key, said.value, said.flag));
+    } else if (own->second != std::stod(said.value)) {
+      differences.push_back(difference(said, own->second));
+    }
+  }
+  if (!differences.empty()) {
+    throw usage_error(fmt::format("{} and the flags differ: {}", where, join(differences, "; ")),
+                      "say the same in both, or \"auto\" in the file");
+  }
+  if (!choice.ignored.empty()) {
+    notices.push_back(fmt::format("{}: without effect, since there is one way here, or a flag: {}", where,
+                                  join(choice.ignored, ", ")));
+  }
+  if (!choice.unknown.empty()) {
+    notices.push_back(
+        fmt::format("{}: no keys of DeepSpeed, nothing is done about them: {}", where, join(choice.unknown, ", ")));
+  }
+  return notices;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// A DeepSpeed file beside the flags: what both say must agree, as the HF Trainer has it; what it says in vain is told.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/cli/train_flags.h"
+
+namespace lockstep {
+
+/// Takes the dtype from the file where no flag says it. Returns notices. Throws UserError(kUsage), which lists all that
+/// differs.
+std::vector<std::string> agree_with_deepspeed(SftFlags& flags);
+
+}  // namespace lockstep

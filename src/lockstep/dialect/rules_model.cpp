@@ -1,0 +1,127 @@
+// The model, its dtype, its codes of few bits.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/text_format.h"
+#include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/translator.h"
+
+namespace lockstep {
+namespace {
+
+std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+/// "" for what a stack works out by itself.
+std::string dtype_word(std::string word) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (word.starts_with("torch.")) word = word.substr(6);
+  if (word == "auto" || word.empty()) return "";
+  return word == "bf16" ? "bfloat16" : word == "fp16" || word == "half" ? "float16" : word == "fp32" ? "float32" : word;
+}
+
+/// ckpt_dir was a checkpoint of either kind.
+void model(Translator& at) {
+  const bool adapter = std::filesystem::exists(std::filesystem::path(at.value()) / "adapter_config.json");
+  at.mean(adapter ? "adapters" : "model", at.values());
+}
+
+void adapter_list(Translator& at) {
+  const auto folders = comma_list(at.values());
+  if (folders.size() > 1) {
+    at.refuse("adapters one over the other are not built",
+              "merge the first: lockstep export --adapters DIR --merge_lora true, and give its folder as the model");
+  }
+  at.mean("adapters", folders);
+}
+
+void torch_dtype(Translator& at) {
+  const std::string word = dtype_word(at.value());
+  if (!word.empty()) at.mean("torch_dtype", {word});
+}
+
+/// bf16, fp16: the dtype where no other flag says it.
+void half(Translator& at) {
+  const std::string dtype = at.flag().name == "fp16" ? "float16" : "bfloat16";
+  for (const char* other : {"torch_dtype", "dtype", "infer_dtype"}) {
+    if (at.given(other) != nullptr) return at.note(fmt::format("--{} says what is computed in", other));
+  }
+  if (at.truth()) return at.mean("torch_dtype", {dtype});
+  at.note("the dtype is that of config.json, or of another flag");
+}
+
+void full_eval(Translator& at) { at.note(at.truth() ? "evaluation computes as training does" : "it says what is so"); }
+
+void device_max_memory(Translator& at) {
+  std::string all;
+  for (size_t i = 0; i < at.values().size(); ++i) {
+    all += fmt::format("{}{}:{}", i == 0 ? "" : ",", i, at.values()[i]);
+  }
+  if (!all.empty()) at.mean("max_memory", {all});
+}
+
+/// {"fps_max_frames": 12}: variables of the environment.
+void model_kwargs(Translator& at) {
+  const Json json = literal_from(at.value());
+  if (!json.is_object()) at.refuse("expected {\"name\": value}", "--model_kwargs '{\"fps_max_frames\": 12}'");
+  for (const auto& [name, value] : json.items()) {
+    at.mean_variable(upper(name), value.is_string() ? value.get<std::string>() : value.dump());
+  }
+}
+
+void quantization_bit(Translator& at) {
+  if (at.value() == "0") return at.note("it says that nothing is quantised");
+  at.mean("quant_method", {"bnb"});
+  at.mean("quant_bits", at.values());
+}
+
+void compute_dtype(Translator& at) {
+  const std::string word = dtype_word(at.value());
+  if (!word.empty()) at.mean("bnb_4bit_compute_dtype", {word});
+}
+
+void thinking(Translator& at) {
+  if (at.has(at.flag().name)) return at.mean(at.flag().name, at.values());
+  at.note("the chat template decides; a row may say it in \"chat_template_kwargs\"");
+}
+
+void projector_file(Translator& at) {
+  if (at.has("projector_weights")) return at.mean("projector_weights", at.values());
+  at.refuse(
+      "a projector in a file of its own is not read",
+      "train the projector and the language model one after the other, as stages of one file (docs/components.md)");
+}
+
+void unfreeze_tower(Translator& at) { at.mean("freeze_vit", {is_true(at.value()) ? "false" : "true"}); }
+
+void llava_truth(Translator& at) {
+  if (at.flag().name == "freeze_mm_mlp_adapter") return at.mean("freeze_aligner", at.values());
+  at.note("it stands in config.json");
+}
+
+}  // namespace
+
+const std::map<std::string, Rule>& model_rules() {
+  static const std::map<std::string, Rule> rules = {{"model", model},
+                                                    {"adapter_list", adapter_list},
+                                                    {"torch_dtype", torch_dtype},
+                                                    {"half", half},
+                                                    {"full_eval", full_eval},
+                                                    {"device_max_memory", device_max_memory},
+                                                    {"model_kwargs", model_kwargs},
+                                                    {"quantization_bit", quantization_bit},
+                                                    {"compute_dtype", compute_dtype},
+                                                    {"thinking", thinking},
+                                                    {"projector_file", projector_file},
+                                                    {"unfreeze_tower", unfreeze_tower},
+                                                    {"llava_truth", llava_truth}};
+  return rules;
+}
+
+}  // namespace lockstep

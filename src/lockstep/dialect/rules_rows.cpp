@@ -1,0 +1,120 @@
+// Rows: where they come from, how long they are, how their media are scaled, how batches are made of them.
+#include <fmt/format.h>
+
+#include "lockstep/dialect/translator.h"
+
+namespace lockstep {
+namespace {
+
+/// LLaMA-Factory names several in one word.
+void dataset(Translator& at) {
+  at.mean("dataset", at.stack() == Stack::kLlamaFactory ? comma_list(at.values()) : at.values());
+}
+
+void val_names(Translator& at) { at.mean("val_dataset", comma_list(at.values())); }
+
+void media_root(Translator& at) { at.mean_variable("ROOT_IMAGE_DIR", at.value()); }
+
+void val_size(Translator& at) {
+  const double size = std::stod(at.value());
+  if (size >= 1) {
+    at.refuse("a number of rows is not built",
+              "a part of them, as --val_size 0.1, or rows of their own: --eval_dataset");
+  }
+  at.mean("split_dataset_ratio", at.values());
+}
+
+void sample_count(Translator& at) {
+  if (at.value().starts_with('-')) return at.note("all rows are taken");
+  at.refuse("rows are counted by file", fmt::format("--dataset FILE#{}", at.value()));
+}
+
+void cutoff_len(Translator& at) {
+  at.mean("max_length", at.values(),
+          "a longer row is left out and counted, where LLaMA-Factory shortens its turns; --truncation_strategy right "
+          "cuts it");
+}
+
+void max_model_len(Translator& at) { at.note("positions are those of config.json; --max_length bounds rows"); }
+
+void truncation(Translator& at) {
+  if (at.value() == "split") {
+    at.refuse("rows are not cut into several", "--truncation_strategy right keeps their beginning, left their end");
+  }
+  at.mean("truncation_strategy", at.values());
+}
+
+void rescale_image(Translator& at) {
+  if (at.value().starts_with('-')) return at.note("pictures keep their size");
+  at.mean("max_pixels", at.values());
+}
+
+/// LLaMA-Factory scales before the model's own processor does.
+void media_size(Translator& at) {
+  const std::string& name = at.flag().name;
+  if (name == "image_max_pixels") return at.mean("max_pixels", at.values());
+  if (name == "video_max_pixels") return at.mean_variable("VIDEO_MAX_PIXELS", at.value());
+  if (name == "video_fps") return at.mean_variable("FPS", at.value());
+  if (name == "video_maxlen") return at.mean_variable("FPS_MAX_FRAMES", at.value());
+  at.note("pictures are only made smaller before the model's own processor sees them");
+}
+
+void variable(Translator& at) {
+  if (at.flag().name == "max_slice_nums") return at.mean_variable("MAX_SLICE_NUMS", at.value());
+  at.mean_variable("USE_AUDIO_IN_VIDEO", at.truth() ? "True" : "False");
+}
+
+void packing(Translator& at) {
+  if (at.flag().name == "neat_packing" && !at.truth()) return at.note("rows that are packed never see each other");
+  at.mean("packing", at.values());
+}
+
+void sampling_strategy(Translator& at) {
+  const std::string word = at.value();
+  if (word == "random") return at.note("rows come in a random order as it is");
+  if (word == "group_by_length") return at.mean("group_by_length", {"true"});
+  if (word == "sequential") return at.mean("dataset_shuffle", {"false"});
+  at.refuse("expected random, sequential or group_by_length");
+}
+
+void use_loss_scale(Translator& at) {
+  if (!at.truth()) return at.note("every trained token counts alike");
+  at.refuse("weights by rules are not built", "a turn of a row may hold \"loss_scale\"");
+}
+
+void train_on_prompt(Translator& at) {
+  if (!at.truth()) return at.note("prompts are not trained as it is");
+  at.mean("loss_scale", {"all"});
+}
+
+void mask_history(Translator& at) {
+  if (!at.truth()) return at.note("every answer is trained as it is");
+  at.mean("loss_scale", {"last_round"});
+}
+
+void workers(Translator& at) { at.mean("dataloader_num_workers", at.values()); }
+
+}  // namespace
+
+const std::map<std::string, Rule>& row_rules() {
+  static const std::map<std::string, Rule> rules = {{"dataset", dataset},
+                                                    {"val_names", val_names},
+                                                    {"media_root", media_root},
+                                                    {"val_size", val_size},
+                                                    {"sample_count", sample_count},
+                                                    {"cutoff_len", cutoff_len},
+                                                    {"max_model_len", max_model_len},
+                                                    {"truncation", truncation},
+                                                    {"rescale_image", rescale_image},
+                                                    {"media_size", media_size},
+                                                    {"variable", variable},
+                                                    {"packing", packing},
+                                                    {"sampling_strategy", sampling_strategy},
+                                                    {"use_loss_scale", use_loss_scale},
+                                                    {"train_on_prompt", train_on_prompt},
+                                                    {"mask_history", mask_history},
+                                                    {"workers", workers}};
+  return rules;
+}
+
+}  // namespace lockstep

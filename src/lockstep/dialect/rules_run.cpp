@@ -1,0 +1,151 @@
+// Ranks, sharding, and what a run or an answer is made with.
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/translator.h"
+
+namespace lockstep {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// ms-swift 2 had names of its own; "" and None stand for none.
+void deepspeed(Translator& at) {
+  std::string word = at.value();
+  if (word.empty()) return;
+  if (word.starts_with("default-")) word = word.substr(8);
+  if (word.starts_with("zero")) std::ranges::replace(word, '-', '_');
+  at.mean("deepspeed", {word});
+}
+
+/// FSDP's words as ZeRO's: full_shard is zero3, shard_grad_op zero2.
+std::string stage_of_fsdp(const Translator& at, const std::string& words) {
+  if (contains(words, "hybrid_shard")) at.refuse("shards of a node are not kept twice", "--deepspeed zero3");
+  if (contains(words, "no_shard")) return "zero0";
+  const std::string stage = contains(words, "shard_grad_op") ? "zero2" : "zero3";
+  return contains(words, "offload") ? stage + "_offload" : stage;
+}
+
+bool reshards(const Json& config) {
+  if (!config.is_object()) return true;
+  for (const char* name : {"reshard_after_forward", "fsdp_reshard_after_forward"}) {
+    const auto at = config.find(name);
+    if (at == config.end()) continue;
+    const std::string word = at->is_string() ? at->get<std::string>() : at->dump();
+    return !is_false(word) && word != "SHARD_GRAD_OP" && word != "NO_SHARD";
+  }
+  return true;
+}
+
+void fsdp(Translator& at) {
+  std::string words = at.value();
+  for (const auto& value : at.values()) words += " " + value;
+  std::ranges::transform(words, words.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (words.find_first_not_of(' ') == std::string::npos || is_false(at.value()))
+    return at.note("it says that FSDP is not used");
+  if (!at.value().ends_with(".json")) return at.mean("deepspeed", {stage_of_fsdp(at, words)});
+  const Json file = read_json(at.value());
+  const Json config = file.value("fsdp_config", Json::object());
+  at.mean("deepspeed", {reshards(config) ? "zero3" : "zero2"});
+}
+
+void fsdp_config(Translator& at) {
+  if (at.given("fsdp") == nullptr) return at.note("it belongs to --fsdp");
+  const Json config =
+      at.value().starts_with('{') ? literal_from(at.value()) : read_json(at.value());
+  if (!reshards(config) && !contains(at.given("fsdp")->text(), "shard_grad_op")) {
+    at.refuse("reshard_after_forward false is --fsdp shard_grad_op", "--deepspeed zero2");
+  }
+  at.note("what it says of wrapping, prefetching and saving is done in one way here");
+}
+
+void backend(Translator& at) { at.note("--transport chooses"); }
+
+void timeout(Translator& at) { at.note("--patience says how long a call may take"); }
+
+void use_cpu(Translator& at) {
+  if (at.truth()) return at.mean("device", {"cpu"});
+  at.note("GPUs are used where there are some");
+}
+
+void do_what(Translator& at) {
+  const std::string& name = at.flag().name;
+  if (name == "do_train" && !at.truth() && at.verb() == "sft") {
+    at.refuse("nothing is to be trained", "lockstep eval measures, lockstep infer answers");
+  }
+  if (name == "do_predict" && at.truth() && at.verb() == "sft") {
+    return at.note("answers to rows: lockstep infer --val_dataset FILE, with their metrics: lockstep eval");
+  }
+  at.note("the verb says what is done");
+}
+
+void run_name(Translator& at) { at.note("--output_dir names the run"); }
+
+void do_sample(Translator& at) {
+  if (!at.truth()) return at.mean("temperature", {"0"});
+  if (at.given("temperature") == nullptr) return at.mean("temperature", {"1"});
+  at.note("--temperature says it");
+}
+
+void result_dir(Translator& at) { at.refuse("a file is named", "--result_path FILE"); }
+
+void eval_human(Translator& at) { at.note("a chat is what there is without --val_dataset"); }
+
+/// What was evaluated in training: the files that args.json names, or the rows that were kept apart.
+void load_data_args(Translator& at) {
+  namespace fs = std::filesystem;
+  if (!at.truth()) return at.note("rows are those of --val_dataset");
+  if (at.given("val_dataset") != nullptr) return at.note("--val_dataset says which rows");
+  const GivenFlag* folder = at.given("adapters") != nullptr ? at.given("adapters") : at.given("model");
+  if (folder == nullptr || folder->values.empty()) at.refuse("expected a checkpoint, found none", "--adapters DIR");
+  const fs::path checkpoint = folder->values.front();
+  for (const auto& dir : {checkpoint, checkpoint.parent_path()}) {
+    if (!fs::exists(dir / "args.json")) continue;
+    const Json args = read_json((dir / "args.json").string());
+    const auto files = args.find("val_dataset");
+    std::vector<std::string> found;
+    if (files != args.end() && files->is_array()) {
+      for (const auto& file : *files) found.push_back(file.is_string() ? file.get<std::string>() : file.dump());
+    }
+    if (!found.empty()) return at.mean("val_dataset", found, "of " + (dir / "args.json").string());
+    if (fs::exists(dir / "val_dataset.jsonl")) return at.mean("val_dataset", {(dir / "val_dataset.jsonl").string()});
+  }
+  at.refuse(fmt::format("{} does not say which rows were evaluated", (checkpoint / "args.json").string()),
+            "--val_dataset FILE");
+}
+
+void metric(Translator& at) {
+  at.refuse("answers are measured by another verb", "lockstep eval, which tells exact match, ROUGE-L and more");
+}
+
+void exist_ok(Translator& at) {
+  at.note(at.truth() ? "a folder that holds something is left alone: give a new one as --output_dir"
+                     : "it says what is so");
+}
+
+}  // namespace
+
+const std::map<std::string, Rule>& run_rules() {
+  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},
+                                                    {"fsdp", fsdp},
+                                                    {"fsdp_config", fsdp_config},
+                                                    {"backend", backend},
+                                                    {"timeout", timeout},
+                                                    {"use_cpu", use_cpu},
+                                                    {"do_what", do_what},
+                                                    {"run_name", run_name},
+                                                    {"do_sample", do_sample},
+                                                    {"result_dir", result_dir},
+                                                    {"eval_human", eval_human},
+                                                    {"metric", metric},
+                                                    {"load_data_args", load_data_args},
+                                                    {"exist_ok", exist_ok}};
+  return rules;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+// What is trained, and by which steps.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/translator.h"
+
+namespace lockstep {
+namespace {
+
+void finetuning_type(Translator& at) {
+  const std::string word = at.value();
+  if (word == "lora" || word == "full") return at.mean("tuner_type", {word});
+  at.refuse(word == "freeze" ? "training some layers whole is not built" : "is not built",
+            "--finetuning_type lora, or full with --freeze_parameters");
+}
+
+void stage(Translator& at) {
+  const std::string word = at.value();
+  if (word == "sft") return at.note("it is what `lockstep sft` does");
+  if (word == "pt" && at.has("use_chat_template")) {
+    at.mean("use_chat_template", {"false"});
+    return at.mean("loss_scale", {"all"});
+  }
+  if (word == "pt") at.refuse("rows without a chat template are not built");
+  at.refuse("rewards and preferences are not trained here", "--stage sft");
+}
+
+void lora_enable(Translator& at) {
+  at.mean("tuner_type", {at.truth() ? "lora" : "full"});
+  if (!at.truth() || at.stack() != Stack::kMiniCpm) return;
+  // Source: MiniCPM-V's finetune.py: beside its adapters these are trained whole.
+  std::vector<std::string> whole = {"embed_tokens", "resampler"};
+  if (at.given_truth("tune_vision", true)) whole.emplace_back("vpm");
+  at.mean("modules_to_save", whole);
+}
+
+/// ms-swift 2: ALL, DEFAULT, EMBEDDING among the names.
+void target_names(Translator& at) {
+  std::vector<std::string> names;
+  for (const auto& word : comma_list(at.values())) {
+    if (word == "ALL") {
+      names.emplace_back("all-linear");
+    } else if (word == "EMBEDDING") {
+      names.emplace_back("all-embedding");
+    } else if (word == "DEFAULT" || word == "AUTO") {
+      names.insert(names.end(), {"q_proj", "k_proj", "v_proj"});
+    } else {
+      names.push_back(word);
+    }
+  }
+  at.mean(at.flag().name == "lora_modules_to_save" ? "modules_to_save" : "target_modules", names);
+}
+
+void target_list(Translator& at) {
+  std::vector<std::string> names = comma_list(at.values());
+  std::ranges::replace(names, std::string("all"), std::string("all-linear"));
+  at.mean("target_modules", names);
+}
+
+void save_list(Translator& at) { at.mean("modules_to_save", comma_list(at.values())); }
+
+void pissa_init(Translator& at) {
+  if (!at.truth()) return at.note("adapters begin as they always do");
+  at.mean("init_weights", {"pissa"});
+}
+
+/// Adapters of LLaMA-Factory's "all" never lie on the projector.
+void freeze(Translator& at) {
+  const std::string& name = at.flag().name;
+  const GivenFlag* type = at.given("finetuning_type");
+  const bool adapts = type == nullptr || type->values != std::vector<std::string>{"full"};
+  if (name == "freeze_multi_modal_projector" && adapts && !at.truth()) {
+    return at.note("adapters do not lie on the projector: --additional_target trains it whole");
+  }
+  at.mean(name == "freeze_vision_tower"            ? "freeze_vit"
+          : name == "freeze_multi_modal_projector" ? "freeze_aligner"
+                                                   : "freeze_llm",
+          at.values());
+}
+
+void tune_projector(Translator& at) {
+  if (!at.truth()) return at.note("what is trained is said by other flags");
+  at.mean("freeze_llm", {"true"});
+  at.mean("freeze_vit", {"true"});
+  at.mean("freeze_aligner", {"false"});
+}
+
+void zero_only_ratio(Translator& at) {
+  if (at.has("freeze_parameters_ratio")) return at.mean("freeze_parameters_ratio", at.values());
+  if (std::stod(at.value()) == 0) return at.note("no part is frozen by counting");
+  at.refuse("parts are not frozen by counting", "--freeze_parameters PREFIX …, or --freeze_llm true");
+}
+
+void preference(Translator& at) { at.note("it belongs to --stage rm, dpo, kto and ppo, which are not built"); }
+
+void max_steps(Translator& at) {
+  if (at.value() != "0") at.mean("max_steps", at.values());
+}
+
+void scheduler(Translator& at) {
+  const std::string word = at.value().starts_with("SchedulerType.") ? at.value().substr(14) : at.value();
+  at.mean("lr_scheduler_type", {word});
+}
+
+/// Below 1 it is a part of the steps.
+void warmup(Translator& at) {
+  const double steps = std::stod(at.value());
+  if (steps <= 0) return at.note("there is no warm-up");
+  at.mean(steps < 1 ? "warmup_ratio" : "warmup_steps", at.values());
+}
+
+void find_batch(Translator& at) {
+  if (!at.truth()) return at.note("the batch is as it is given");
+  if (at.given("per_device_train_batch_size") != nullptr) {
+    return at.note("a batch that does not fit is split: --memory_limit says what there is");
+  }
+  at.mean("per_device_train_batch_size", {"auto"});
+}
+
+}  // namespace
+
+const std::map<std::string, Rule>& training_rules() {
+  static const std::map<std::string, Rule> rules = {{"finetuning_type", finetuning_type},
+                                                    {"stage", stage},
+                                                    {"lora_enable", lora_enable},
+                                                    {"target_names", target_names},
+                                                    {"target_list", target_list},
+                                                    {"save_list", save_list},
+                                                    {"pissa_init", pissa_init},
+                                                    {"freeze", freeze},
+                                                    {"tune_projector", tune_projector},
+                                                    {"zero_only_ratio", zero_only_ratio},
+                                                    {"preference", preference},
+                                                    {"max_steps", max_steps},
+                                                    {"scheduler", scheduler},
+                                                    {"warmup", warmup},
+                                                    {"find_batch", find_batch}};
+  return rules;
+}
+
+}  // namespace lockstep

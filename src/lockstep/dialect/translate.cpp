@@ -1,0 +1,230 @@
+#include "lockstep/dialect/translate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/dialect/flag_table.h"
+#include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/translator.h"
+
+namespace lockstep {
+namespace {
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::string inverted(const std::string& truth) { return truth == "true" ? "false" : "true"; }
+
+std::string shown(const std::string& own, const std::vector<std::string>& values) {
+  return fmt::format("--{}{}{}", own, values.empty() ? "" : " ", cut_text(join(values, " ")));
+}
+
+/// Numbers in other spellings are one value.
+bool is_harmless(const FlagRow& row, const std::string& value) {
+  return std::ranges::any_of(row.harmless, [&](const std::string& one) {
+    if (one == lower(value)) return true;
+    if (row.kind == FlagKind::kTruth) return (is_true(one) && is_true(value)) || (is_false(one) && is_false(value));
+    try {
+      return std::stod(one) == std::stod(value);
+    } catch (const std::exception&) {
+      return false;
+    }
+  });
+}
+
+/// "--no_x" of a truth value x, as the HF parser has it.
+std::optional<GivenFlag> without_no(const GivenFlag& flag, Stack stack, const std::string& verb) {
+  if (!flag.name.starts_with("no_") || !flag.values.empty()) return std::nullopt;
+  const std::string name = flag.name.substr(3);
+  const FlagRow* row = FlagTable::own().find(stack, verb, name);
+  if (row == nullptr || row->kind != FlagKind::kTruth) return std::nullopt;
+  return GivenFlag{.name = name, .spelled = flag.spelled, .values = {"false"}};
+}
+
+}  // namespace
+
+std::string Understood::text() const {
+  if (given.empty()) return fmt::format("{}: {}", meaning, why);
+  if (meaning.empty()) return fmt::format("{} makes no difference: {}", given, why);
+  return why.empty() ? fmt::format("{} is {}", given, meaning) : fmt::format("{} is {}: {}", given, meaning, why);
+}
+
+std::vector<std::string> Translation::notices() const {
+  std::vector<std::string> out;
+  for (const auto& one : understood) out.push_back(one.text());
+  return out;
+}
+
+Translator::Translator(std::string verb, std::vector<GivenFlag> flags, std::function<bool(const std::string&)> has)
+    : verb_(std::move(verb)), flags_(std::move(flags)), has_(std::move(has)), stack_(recognise_stack(flags_)) {}
+
+const GivenFlag* Translator::given(const std::string& name) const {
+  const auto at = std::ranges::find(flags_, name, &GivenFlag::name);
+  return at == flags_.end() ? nullptr : &*at;
+}
+
+bool Translator::given_truth(const std::string& name, bool otherwise) const {
+  const GivenFlag* flag = given(name);
+  if (flag == nullptr) return otherwise;
+  const auto values = read_flag_values(FlagKind::kTruth, *flag);
+  return values ? values->front() == "true" : otherwise;
+}
+
+void Translator::mean(const std::string& own, Values values, const std::string& why) {
+  if (!has_(own)) {
+    if (verb_ == "sft" || verb_ == "plan") refuse("is not built yet");
+    return note(fmt::format("--{} has no use in `lockstep {}`", own, verb_));
+  }
+  const auto [at, is_new] = meanings_.emplace(own, Meaning{values, flag_->text()});
+  if (!is_new && at->second.values != values) {
+    throw usage_error(fmt::format("{} and {} contradict each other: {} or {}?", at->second.given, flag_->text(),
+                                  shown(own, at->second.values), shown(own, values)),
+                      "leave one of them out");
+  }
+  if (is_new) order_.push_back(own);
+  if (own != flag_->name) out_.renamed.emplace("--" + own, flag_->spelled);
+  if (own != flag_->name || !why.empty()) out_.understood.push_back({flag_->text(), shown(own, values), why});
+}
+
+void Translator::mean_variable(const std::string& name, const std::string& value) {
+  if (!has_("media_variable")) return note(fmt::format("{} has no use in `lockstep {}`", name, verb_));
+  variables_.push_back(name + "=" + value);
+  out_.understood.push_back({flag_->text(), fmt::format("{}={}", name, value), "as in the environment"});
+}
+
+void Translator::note(const std::string& why) { out_.understood.push_back({flag_->text(), "", why}); }
+
+void Translator::refuse(const std::string& why, const std::string& instead) const {
+  throw usage_error(fmt::format("{}: {}", cut_text(flag_->text()), why), instead);
+}
+
+void Translator::take_row(const FlagRow& row) {
+  using enum FlagEffect;
+  switch (row.effect) {
+    case kOwn:
+      return mean(flag_->name, values_);
+    case kAs:
+      return mean(has_(row.target) || !has_(flag_->name) ? row.target : flag_->name, values_);
+    case kNot:
+      return mean(row.target, {inverted(value())});
+    case kNone:
+      return note(row.why);
+    case kOnly:
+      if (std::ranges::all_of(values_, [&](const auto& one) { return is_harmless(row, one); })) return note(row.why);
+      refuse(row.why);
+    case kRule:
+      break;
+  }
+  const Rule rule = rule_named(row.target);
+  check(rule != nullptr, fmt::format("flag_table.txt: there is no rule \"{}\"", row.target));
+  rule(*this);
+}
+
+/// Lockstep's own, or nobody's: the verb's parser knows, which is shown a name with a slip as it was written.
+void Translator::pass_on(const GivenFlag& flag) {
+  const std::string name = has_(flag.name) ? flag.name : flag.spelled.substr(2);
+  meanings_[name] = {flag.values, flag.text()};
+  order_.push_back(name);
+}
+
+/// nullptr: no stack has it, or it is Lockstep's alone. One that the stack at hand has not is read as another has it.
+const FlagRow* Translator::row_of(const std::string& name) const {
+  const FlagTable& table = FlagTable::own();
+  if (const FlagRow* row = table.find(stack_, verb_, name)) return row;
+  if (has_(name)) return nullptr;
+  const std::vector<Stack> stacks = table.stacks_of(name);
+  return stacks.empty() ? nullptr : table.find(stacks[0], verb_, name);
+}
+
+void Translator::take(const GivenFlag& flag) {
+  flag_ = &flag;
+  const FlagRow* row = row_of(flag.name);
+  if (row == nullptr) return pass_on(flag);
+  const auto values = read_flag_values(row->kind, flag);
+  if (!values) return;  // it says that it is not given
+  values_ = *values;
+  take_row(*row);
+}
+
+bool Translator::adapts() const {
+  const auto at = meanings_.find("tuner_type");
+  if (at != meanings_.end()) return at->second.values != Values{"full"};
+  return stack_ == Stack::kSwift || stack_ == Stack::kLlamaFactory;
+}
+
+void Translator::add_defaults() {
+  Defaults defaults = stack_defaults(stack_, verb_, adapts());
+  if (stack_ == Stack::kLlamaFactory && adapts()) {  // twice the rank
+    const auto rank = meanings_.find("lora_rank");
+    defaults.emplace_back("lora_alpha",
+                          std::to_string(2 * (rank == meanings_.end() ? 8 : std::stoll(rank->second.values[0]))));
+  }
+  for (const auto& [own, value] : defaults) {
+    if (!has_(own) || meanings_.contains(own)) continue;
+    meanings_[own] = {{value}, ""};
+    order_.push_back(own);
+    out_.understood.push_back({"", shown(own, {value}), "what " + stack_name(stack_) + " does where nothing is said"});
+  }
+}
+
+Translation Translator::run(const std::vector<std::string>& before) {
+  out_.stack = stack_;
+  // As argparse has it: what stands last counts.
+  std::vector<GivenFlag> last;
+  for (auto& flag : flags_) {
+    if (auto positive = without_no(flag, stack_, verb_)) flag = std::move(*positive);
+    const auto at = std::ranges::find(last, flag.name, &GivenFlag::name);
+    if (at == last.end()) {
+      last.push_back(flag);
+      continue;
+    }
+    if (at->values != flag.values) {
+      out_.understood.push_back({at->text(), "", fmt::format("{} stands after it, and the last counts", flag.text())});
+    }
+    *at = flag;
+  }
+  flags_ = std::move(last);
+  for (const auto& flag : flags_) take(flag);
+  add_defaults();
+  out_.words = before;
+  for (const auto& own : order_) {
+    out_.words.push_back("--" + own);
+    const Values& values = meanings_[own].values;
+    out_.words.insert(out_.words.end(), values.begin(), values.end());
+  }
+  for (const auto& variable : variables_) out_.words.insert(out_.words.end(), {"--media_variable", variable});
+  return std::move(out_);
+}
+
+Translation translate(const std::string& verb, const std::vector<std::string>& args,
+                      const std::function<bool(const std::string&)>& has) {
+  GivenWords given = given_words(args);
+  return Translator(verb, std::move(given.flags), has).run(given.before);
+}
+
+Rule rule_named(const std::string& name) {
+  for (const auto* rules : {&model_rules(), &row_rules(), &training_rules(), &run_rules()}) {
+    const auto at = rules->find(name);
+    if (at != rules->end()) return at->second;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> comma_list(const std::vector<std::string>& values) {
+  std::vector<std::string> out;
+  for (const auto& value : values) {
+    for (const auto& part : split(value, ',')) {
+      const size_t from = part.find_first_not_of(" \t\n"), to = part.find_last_not_of(" \t\n");
+      if (from != std::string::npos) out.push_back(part.substr(from, to - from + 1));
+    }
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,179 @@
+#include "lockstep/dialect/translate.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/dialect/flag_table.h"
+#include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/translator.h"
+
+namespace lockstep {
+namespace {
+
+using Words = std::vector<std::string>;
+
+/// A verb that has whatever anything is translated to.
+bool has_all(const std::string& name) { return name != "mdoel"; }
+
+std::string words_of(const Words& args, const std::string& verb = "sft") {
+  return join(translate(verb, args, has_all).words, " ");
+}
+
+std::string refusal_of(const Words& args) {
+  try {
+    return "taken: " + words_of(args);
+  } catch (const UserError& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
+}
+
+TEST(Translate, ReadsEverySpellingOfTheStacksParsers) {
+  EXPECT_EQ(
+      words_of({"--model=m", "--packing", "--freeze-vit", "False", "--save_steps", "2e2", "--learning_rate", "1.0e-4"}),
+      "--model m --packing true --freeze_vit false --save_steps 200 --learning_rate 1.0e-4");
+  EXPECT_EQ(
+      words_of({"--no_packing", "--save_total_limit", "-1", "--resume_from_checkpoint", "None", "--eval_steps", "0.1"}),
+      "--packing false --eval_steps 0.1");
+  EXPECT_EQ(words_of({"--dataset", "['a', \"b\"]", "--columns", "{'q': 'query'}", "--modules_to_save", "[]"}),
+            "--dataset a b --columns {\"q\":\"query\"}");
+  EXPECT_EQ(words_of({"--max_memory", "{0: \"20GB\", 'cpu': None, 1: True}"}),
+            "--max_memory {\"0\":\"20GB\",\"cpu\":null,\"1\":true}");
+  EXPECT_EQ(words_of({"--virtual_devices", "2", "--mdoel", "x"}), "--virtual_devices 2 --mdoel x")
+      << "nobody's stay as they are";
+}
+
+TEST(Translate, NamesTheFlagTheValueAndWhatIsExpected) {
+  EXPECT_EQ(refusal_of({"--save_steps", "often"}),
+            "--save_steps: expected a number of steps, or a part of all steps between 0 and 1, found \"often\" | ");
+  EXPECT_NE(refusal_of({"--packing", "maybe"}).find("--packing: expected true or false, found \"maybe\""),
+            std::string::npos);
+  EXPECT_NE(refusal_of({"--seed", "1.5"}).find("--seed: expected a whole number, found \"1.5\""), std::string::npos);
+  EXPECT_NE(refusal_of({"--lisa_activated_layers", "2"}).find("LISA is not built"), std::string::npos);
+  EXPECT_NE(refusal_of({"--tuner_type", "lora", "--train_type", "full"})
+                .find("--tuner_type lora and --train_type full contradict each other"),
+            std::string::npos);
+}
+
+TEST(Translate, TheLastOfTwoCountsAndIsTold) {
+  const Translation found = translate("sft", {"--seed", "1", "--lora_rank", "4", "--seed", "2"}, has_all);
+  EXPECT_EQ(join(found.words, " "), "--seed 2 --lora_rank 4");
+  EXPECT_EQ(found.notices(), Words{"--seed 1 makes no difference: --seed 2 stands after it, and the last counts"});
+}
+
+TEST(Translate, OlderNamesOfSwiftAreItsNewOnes) {
+  EXPECT_EQ(words_of({"--model_id_or_path", "m", "--sft_type", "lora", "--lora_target_modules", "ALL", "--dtype",
+                      "bf16", "--custom_train_dataset_path", "a.jsonl", "--batch_size", "2", "--deepspeed",
+                      "default-zero2", "--dtype", "AUTO"}),
+            "--model m --tuner_type lora --target_modules all-linear --dataset a.jsonl --per_device_train_batch_size 2 "
+            "--deepspeed zero2");
+}
+
+TEST(Translate, LlamaFactoryIsRecognisedWithItsDefaults) {
+  const Translation found = translate("sft",
+                                      {"--model_name_or_path",
+                                       "m",
+                                       "--stage",
+                                       "sft",
+                                       "--finetuning_type",
+                                       "lora",
+                                       "--lora_target",
+                                       "all",
+                                       "--dataset",
+                                       "a, b",
+                                       "--template",
+                                       "qwen2_vl",
+                                       "--cutoff_len",
+                                       "2048",
+                                       "--bf16",
+                                       "true",
+                                       "--quantization_bit",
+                                       "4",
+                                       "--lora_rank",
+                                       "8",
+                                       "--gradient_accumulation_steps",
+                                       "8",
+                                       "--lr_scheduler_type",
+                                       "cosine"},
+                                      has_all);
+  EXPECT_EQ(found.stack, Stack::kLlamaFactory);
+  const std::string words = join(found.words, " ");
+  EXPECT_TRUE(
+      words.starts_with("--model m --tuner_type lora --target_modules all-linear --dataset a b --max_length 2048 "
+                        "--torch_dtype bfloat16 --quant_method bnb --quant_bits 4 --lora_rank 8 "
+                        "--gradient_accumulation_steps 8 --lr_scheduler_type cosine "))
+      << words;
+  for (const char* word :
+       {"--learning_rate 5e-5", "--weight_decay 0 ", "--lora_dropout 0", "--lora_alpha 16", "--max_pixels 589824",
+        "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
+    EXPECT_NE((words + " ").find(word), std::string::npos) << word;
+  }
+}
+
+TEST(Translate, LlavaAndMiniCpmSayWhatIsTrainedInTheirWords) {
+  const std::string llava =
+      words_of({"--model_name_or_path", "m", "--tune_mm_mlp_adapter", "True", "--data_path", "d.json", "--image_folder",
+                "i", "--bf16", "True", "--model_max_length", "2048", "--evaluation_strategy", "no"});
+  EXPECT_TRUE(llava.starts_with(
+      "--model m --freeze_llm true --freeze_vit true --freeze_aligner false --dataset d.json --torch_dtype "
+      "bfloat16 --max_length 2048 --eval_strategy no "))
+      << llava;
+  EXPECT_TRUE(llava.ends_with("--media_variable ROOT_IMAGE_DIR=i")) << llava;
+  const std::string minicpm =
+      words_of({"--model_name_or_path", "m", "--llm_type", "qwen", "--tune_vision", "true", "--tune_llm", "false",
+                "--data_path", "d", "--max_slice_nums", "9", "--fp16", "true", "--bf16", "false"});
+  EXPECT_TRUE(minicpm.starts_with("--model m --freeze_vit false --freeze_llm true --dataset d --torch_dtype float16 "))
+      << minicpm;
+}
+
+TEST(Translate, WhatIsGivenBesideTheVerbMakesNoDifferenceThere) {
+  const auto few = [](const std::string& name) { return name == "model" || name == "max_new_tokens"; };
+  const Translation found = translate(
+      "infer", {"--model", "m", "--infer_backend", "vllm", "--vllm_max_model_len", "8192", "--lora_rank", "8"}, few);
+  EXPECT_EQ(join(found.words, " "), "--model m");
+  EXPECT_EQ(found.notices().size(), 3U);
+}
+
+// The names were taken from the stacks' argument classes, whole.
+TEST(FlagTable, KnowsEachFlagOfEachStack) {
+  const std::vector<std::pair<const char*, Stack>> lists = {
+      {"ms_swift", Stack::kSwift}, {"trainer", Stack::kTrainer}, {"llama_factory", Stack::kLlamaFactory}};
+  for (const auto& [list, stack] : lists) {
+    std::ifstream in(std::filesystem::path(LOCKSTEP_FIXTURES) / "flags" / (std::string(list) + ".txt"));
+    size_t count = 0;
+    for (std::string name; in >> name; ++count)
+      EXPECT_NE(FlagTable::own().find(stack, "sft", name), nullptr) << list << " " << name;
+    EXPECT_GT(count, 100U) << list;
+  }
+}
+
+TEST(FlagTable, EachRuleIsThere) {
+  for (const auto& name : FlagTable::own().names()) {
+    for (const Stack stack : kStacks) {
+      const FlagRow* row = FlagTable::own().find(stack, "sft", name);
+      if (row == nullptr || row->effect != FlagEffect::kRule) continue;
+      EXPECT_NE(rule_named(row->target), nullptr) << name << ": " << row->target;
+    }
+  }
+}
+
+TEST(FlagTable, RefusesLinesThatAreNone) {
+  for (const char* text : {"swift | truth | a", "swift | thing | a | own", "swift | word | a | as",
+                           "swift | word | a | none", "swift | word | a | own\nswift | word | a | own"}) {
+    EXPECT_THROW(FlagTable{text}, Error) << text;
+  }
+}
+
+TEST(LiteralFrom, ReadsJsonAndPython) {
+  EXPECT_EQ(literal_from("{'a': (1, 2), 'b': True, 3: None}").dump(), R"({"a":[1,2],"b":true,"3":null})");
+  EXPECT_TRUE(literal_from("it's none").is_discarded());
+  EXPECT_EQ(literal_from("{'a': 'say \"x\"'}").dump(), R"({"a":"say \"x\""})");
+}
+
+}  // namespace
+}  // namespace lockstep

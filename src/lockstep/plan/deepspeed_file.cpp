@@ -1,0 +1,298 @@
+#include "lockstep/plan/deepspeed_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+
+namespace lockstep {
+namespace {
+
+/// What a key, or all below it, comes to. `harmless`: values that ask for nothing, in JSON's spelling.
+struct KeyMeaning {
+  std::string_view key;  // of zero_optimization: after a dot
+  std::vector<std::string_view> harmless;
+  std::string_view instead;
+};
+
+/// Refused unless they ask for nothing. Source: deepspeed 0.19.8, runtime/config.py and runtime/zero/config.py.
+const std::vector<KeyMeaning>& refused_keys() {
+  static const std::vector<KeyMeaning> keys = {
+      {".zero_hpz_partition_size", {"1"}, "shards of a node are not kept twice: leave it at 1"},
+      {".zero_quantized_weights", {"false"}, "weights are gathered as they are: --quant_bits 4 gathers codes of them"},
+      {".zero_quantized_nontrainable_weights", {"false"}, "--quant_bits 4 with --tuner_type lora gathers codes"},
+      {".zero_quantized_gradients", {"false"}, "\"communication_data_type\": \"bf16\" halves what is sent"},
+      {".mics_shard_size", {"-1", "0"}, "shards are divided over all ranks"},
+      {"tensor_parallel", {}, "tensors are not divided: zero3 shards the weights"},
+      {"pipeline", {}, "several devices a rank: --device_map auto"},
+      {"sequence_parallel_size", {"1"}, "a row is computed by one rank"},
+      {"sparse_attention", {}, "attention sees every token that the model says"},
+      {"amp", {}, "--torch_dtype bfloat16"},
+      {"elasticity", {}, "a run goes on with other ranks by --resume_from_checkpoint"},
+      {"curriculum_learning", {}, "rows come in a random order, or in that of the file"},
+      {"data_efficiency", {}, "rows come in a random order, or in that of the file"},
+      {"progressive_layer_drop", {}, "every layer is computed"},
+      {"eigenvalue", {}, "it belongs to compression"},
+      {"compression_training", {}, "train, then `lockstep export --quant_bits 4`"},
+      {"quantize_training", {}, "--quant_bits 4 with --tuner_type lora"},
+      {"autotuning", {}, "--per_device_train_batch_size auto, and `lockstep plan`"},
+      {"hybrid_engine", {}, "it belongs to training by rewards"},
+      {"sparse_gradients", {"false"}, "gradients are dense"},
+      {"optimizer.legacy_fusion", {"false"}, "there is one AdamW"},
+  };
+  return keys;
+}
+
+/// How it is computed and moved, in one way here; and what is told elsewhere.
+constexpr std::array<std::string_view, 49> kNoDifference = {".allgather_partitions",
+                                                            ".allgather_bucket_size",
+                                                            ".overlap_comm",
+                                                            ".reduce_scatter",
+                                                            ".reduce_bucket_size",
+                                                            ".contiguous_gradients",
+                                                            ".sub_group_size",
+                                                            ".stage3_prefetch_bucket_size",
+                                                            ".stage3_param_persistence_threshold",
+                                                            ".stage3_model_persistence_threshold",
+                                                            ".stage3_max_live_parameters",
+                                                            ".stage3_max_reuse_distance",
+                                                            ".stage3_gather_16bit_weights_on_model_save",
+                                                            ".stage3_gather_fp16_weights_on_model_save",
+                                                            ".gather_16bit_weights_on_model_save",
+                                                            ".stage3_use_all_reduce_for_fetch_params",
+                                                            ".stage3_module_granularity_threshold",
+                                                            ".round_robin_gradients",
+                                                            ".load_from_fp32_weights",
+                                                            ".elastic_checkpoint",
+                                                            ".ignore_unused_parameters",
+                                                            ".legacy_stage1",
+                                                            ".use_multi_rank_bucket_allreduce",
+                                                            ".memory_efficient_linear",
+                                                            ".prefetch_bucket_size",
+                                                            ".param_persistence_threshold",
+                                                            ".max_live_parameters",
+                                                            ".max_reuse_distance",
+                                                            ".override_module_apply",
+                                                            ".log_trace_cache_warnings",
+                                                            ".pipeline_loading_checkpoint",
+                                                            ".mics_hierarchical_params_gather",
+                                                            ".zeropp_loco_param",
+                                                            ".cpu_offload_use_pin_memory",
+                                                            "steps_per_print",
+                                                            "wall_clock_breakdown",
+                                                            "dump_state",
+                                                            "memory_breakdown",
+                                                            "zero_allow_untested_optimizer",
+                                                            "zero_force_ds_cpu_optimizer",
+                                                            "comms_config",
+                                                            "comms_logger",
+                                                            "flops_profiler",
+                                                            "prescale_gradients",
+                                                            "gradient_predivide_factor",
+                                                            "aio",
+                                                            "checkpoint",
+                                                            "data_types",
+                                                            "compile"};
+constexpr std::array<std::string_view, 11> kToldElsewhere = {
+    "monitor_config",           "tensorboard", "wandb",  "csv_monitor",       "comet",
+    "activation_checkpointing", "nebula",      "timers", "disable_allgather", "seq_parallel_communication_data_type",
+    "dataloader_drop_last"};
+
+/// What flags say too.
+struct SaidByFlag {
+  std::string_view key, flag;
+};
+constexpr std::array<SaidByFlag, 9> kSaidByFlags = {
+    {{"train_micro_batch_size_per_gpu", "--per_device_train_batch_size"},
+     {"gradient_accumulation_steps", "--gradient_accumulation_steps"},
+     {"gradient_clipping", "--max_grad_norm"},
+     {"optimizer.lr", "--learning_rate"},
+     {"optimizer.eps", "--adam_epsilon"},
+     {"optimizer.weight_decay", "--weight_decay"},
+     {"scheduler.warmup_max_lr", "--learning_rate"},
+     {"scheduler.warmup_num_steps", "--warmup_steps"},
+     {"scheduler.total_num_steps", "--max_steps"}}};
+
+/// "auto" leaves it to the flags, and what is off asks for nothing.
+bool asks_for_something(const Json& value) {
+  if (value.is_object() && value.contains("enabled")) return asks_for_something(value.at("enabled"));
+  if (value.is_object()) return std::ranges::any_of(value, asks_for_something);
+  return !value.is_null() && value != Json("auto") && value != Json(false) && !(value.is_array() && value.empty());
+}
+
+bool is_one_of(const Json& value, const std::vector<std::string_view>& words) {
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    const Json other = parse_json_or_discard(word);
+    return value.is_number() && other.is_number() ? value.get<double>() == other.get<double>() : value == other;
+  });
+}
+
+class Reader {
+ public:
+  Reader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
+
+  DeepSpeedChoice read() {
+    if (config_.contains("fsdp") || config_.contains("fsdp_config")) {
+      throw usage_error(fmt::format("{}: it is a file for FSDP", where_), "give it as --fsdp");
+    }
+    const Json zero = config_.value("zero_optimization", Json::object());
+    if (!zero.is_object()) throw wrong("zero_optimization", "an object", zero);
+    out_.zero.stage = stage_of(zero);
+    out_.offload_optimizer = offloads(zero, "offload_optimizer") || by_word(zero, "cpu_offload");
+    out_.offload_params =
+        offloads(zero, "offload_param") || by_word(zero, "cpu_offload_param") || by_word(zero, "cpu_offload_params");
+    out_.reduce = reduce_dtype();
+    for (const auto& [key, value] : zero.items()) judge("." + key, "zero_optimization." + key, value);
+    for (const auto& [key, value] : config_.items()) judge(key, key, value);
+    return std::move(out_);
+  }
+
+ private:
+  UserError wrong(const std::string& key, const std::string& expected, const Json& found) const {
+    return usage_error(fmt::format("{}: {}: expected {}, found {}", where_, key, expected, cut_text(found.dump())));
+  }
+
+  int stage_of(const Json& zero) const {
+    const Json stage = zero.value("stage", Json(0));
+    const double number = stage.is_number() ? stage.get<double>() : -1;
+    if (number < 0 || number > 3 || number != std::floor(number))
+      throw wrong("zero_optimization.stage", "0, 1, 2 or 3", stage);
+    return static_cast<int>(number);
+  }
+
+  /// DeepSpeed's older key, which is true or false.
+  bool by_word(const Json& zero, const char* key) const {
+    const Json value = zero.value(key, Json(false));
+    if (!value.is_boolean()) throw wrong(std::string("zero_optimization.") + key, "true or false", value);
+    return value.get<bool>();
+  }
+
+  bool offloads(const Json& zero, const char* key) const {
+    const std::string name = std::string("zero_optimization.") + key;
+    if (!zero.contains(key) || zero.at(key).is_null()) return false;
+    const Json& part = zero.at(key);
+    if (!part.is_object()) {
+      throw usage_error(fmt::format("{}: {}: expected an object, found {}", where_, name, cut_text(part.dump())),
+                        R"({"device": "cpu"} keeps it in host memory)");
+    }
+    const Json device = part.value("device", Json("none"));
+    if (device != Json("none") && device != Json("cpu")) {
+      throw usage_error(
+          fmt::format("{}: {}.device: expected \"none\" or \"cpu\", found {}", where_, name, device.dump()),
+          "nothing is offloaded to files here; cpu keeps it in host memory");
+    }
+    const bool there = device == Json("cpu");
+    if (const Json ratio = part.value("ratio", Json(1.0));
+        there && (!ratio.is_number() || ratio.get<double>() != 1.0)) {
+      throw usage_error(fmt::format("{}: {}.ratio: a part is not offloaded, found {}", where_, name, ratio.dump()),
+                        "1.0 keeps all of it in host memory");
+    }
+    return there;
+  }
+
+  /// Of gradients between ranks; nullopt: as they are computed, which is DeepSpeed's default too.
+  std::optional<Dtype> reduce_dtype() const {
+    const Json name = config_.value("communication_data_type", Json());
+    if (name.is_null() || name == Json("auto")) return std::nullopt;
+    if (name == Json("fp32")) return Dtype::kF32;
+    if (name == Json("bf16") || name == Json("bfp16")) return Dtype::kBF16;
+    if (name == Json("fp16")) return Dtype::kF16;
+    throw wrong("communication_data_type", "\"fp32\", \"bf16\" or \"fp16\"", name);
+  }
+
+  void judge(const std::string& key, const std::string& name, const Json& value) {
+    static constexpr std::array<std::string_view, 10> kUsed = {"zero_optimization",
+                                                               "communication_data_type",
+                                                               ".stage",
+                                                               ".offload_optimizer",
+                                                               ".offload_param",
+                                                               ".cpu_offload",
+                                                               ".cpu_offload_param",
+                                                               ".cpu_offload_params",
+                                                               "train_batch_size",
+                                                               "fp16"};
+    if (key == "bf16" || key == "bfloat16" || key == "fp16") return say_dtype(key, value);
+    if (key == "optimizer" || key == "scheduler") return say_block(key, value);
+    if (key == "train_batch_size") {
+      if (asks_for_something(value)) out_.says.push_back({name, "rows of a step over all ranks", value.dump()});
+      return;
+    }
+    if (std::ranges::find(kUsed, key) != kUsed.end() || !asks_for_something(value)) return;
+    if (says(key, name, value)) return;
+    for (const auto& refused : refused_keys()) {
+      if (refused.key != key || is_one_of(value, refused.harmless)) continue;
+      if (key == "tensor_parallel" && is_one_of(value.value("autotp_size", Json(0)), {"0", "1"})) continue;
+      throw usage_error(fmt::format("{}: {}: is not built, found {}", where_, name, cut_text(value.dump())),
+                        std::string(refused.instead));
+    }
+    const bool known = std::ranges::find(kNoDifference, key) != kNoDifference.end() ||
+                       std::ranges::find(kToldElsewhere, key) != kToldElsewhere.end() ||
+                       std::ranges::any_of(refused_keys(), [&](const auto& one) { return one.key == key; });
+    if (known) {
+      out_.ignored.push_back(name);
+    } else if (!key.starts_with("_") && !key.starts_with("._")) {  // those are comments
+      out_.unknown.push_back(name);
+    }
+  }
+
+  bool says(const std::string& key, const std::string& name, const Json& value) {
+    const auto* const said = std::ranges::find(kSaidByFlags, key, &SaidByFlag::key);
+    if (said == kSaidByFlags.end()) return false;
+    if (!value.is_number()) throw wrong(name, "a number or \"auto\"", value);
+    out_.says.push_back({name, std::string(said->flag), value.dump()});
+    return true;
+  }
+
+  void say_dtype(const std::string& key, const Json& value) {
+    const Json enabled = value.is_object() ? value.value("enabled", Json(false)) : value;
+    if (enabled != Json(true)) return;
+    out_.says.push_back({key + ".enabled", "--torch_dtype", key == "fp16" ? "float16" : "bfloat16"});
+  }
+
+  /// optimizer and scheduler: their kind, and their parameters.
+  void say_block(const std::string& key, const Json& value) {
+    if (value.is_null()) return;
+    if (!value.is_object()) throw wrong(key, "an object", value);
+    const Json type = value.value("type", Json());
+    static const std::vector<std::string> kOptimizers = {"Adam", "AdamW"},
+                                          kSchedules = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+    const auto& kinds = key == "optimizer" ? kOptimizers : kSchedules;
+    if (type.is_string() && std::ranges::find(kinds, type.get<std::string>()) == kinds.end()) {
+      throw usage_error(
+          fmt::format("{}: {}.type: expected {}, found {}", where_, key, join(kinds, " or "), type.dump()),
+          key == "optimizer" ? "AdamW is the one optimizer" : "leave it out: --lr_scheduler_type says it");
+    }
+    const Json params = value.value("params", Json::object());
+    if (!params.is_object()) throw wrong(key + ".params", "an object", params);
+    for (const auto& [name, one] : params.items()) {
+      const std::string path = fmt::format("{}.params.{}", key, name);
+      if (!asks_for_something(one)) continue;
+      if (name == "betas" && one.is_array() && one.size() == 2) {
+        out_.says.push_back({path + "[0]", "--adam_beta1", one[0].dump()});
+        out_.says.push_back({path + "[1]", "--adam_beta2", one[1].dump()});
+      } else if (!says(key + "." + name, path, one)) {
+        out_.ignored.push_back(path);
+      }
+    }
+    if (key == "scheduler" && type.is_string()) out_.ignored.push_back("scheduler.type (--lr_scheduler_type says it)");
+  }
+
+  const Json& config_;
+  std::string where_;
+  DeepSpeedChoice out_;
+};
+
+}  // namespace
+
+DeepSpeedChoice read_deepspeed_file(const Json& config, const std::string& where) {
+  return Reader(config, where).read();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/plan/zero.h"
+
+namespace lockstep {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+DeepSpeedChoice choice_of(const std::string& text) { return DeepSpeedChoice::from_flag(text); }
+
+std::string refusal_of(const std::string& text) {
+  try {
+    (void)choice_of(text);
+  } catch (const UserError& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "taken";
+}
+
+TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
+  const DeepSpeedChoice found = choice_of(R"({
+      "_comment": "of one's own", "train_micro_batch_size_per_gpu": 2, "train_batch_size": "auto", "bf16": {"enabled": true},
+      "fp16": {"enabled": "auto", "loss_scale": 0}, "gradient_clipping": 1.0, "prescale_gradients": false,
+      "amp": {"enabled": false}, "steps_per_print": 10, "monitor_config": {"tensorboard": {"enabled": true}}, "madeup": 3,
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.95], "eps": "auto"}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 100, "warmup_min_lr": "auto"}},
+      "zero_optimization": {"stage": 3, "overlap_comm": true, "reduce_bucket_size": 5e8, "zero_hpz_partition_size": 1,
+                            "zero_quantized_weights": false, "offload_param": {"device": "none", "pin_memory": true}}})");
+  EXPECT_EQ(found.zero.stage, 3);
+  EXPECT_FALSE(found.offload_params);
+  Keys said;
+  for (const auto& one : found.says) said.push_back(one.key + " " + one.flag + " " + one.value);
+  EXPECT_EQ(said, (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
+                        "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
+                        "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
+                        "optimizer.params.betas[1] --adam_beta2 0.95",
+                        "scheduler.params.total_num_steps --max_steps 100"}));
+  EXPECT_EQ(found.ignored, (Keys{"zero_optimization.overlap_comm", "zero_optimization.reduce_bucket_size",
+                                 "zero_optimization.zero_hpz_partition_size", "steps_per_print", "monitor_config",
+                                 "scheduler.type (--lr_scheduler_type says it)"}));
+  EXPECT_EQ(found.unknown, Keys{"madeup"});
+}
+
+TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
+  const auto zero = [](const std::string& keys) { return R"({"zero_optimization": {"stage": 3, )" + keys + "}}"; };
+  for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
+           {zero(R"("zero_hpz_partition_size": 8)"), "zero_optimization.zero_hpz_partition_size"},
+           {zero(R"("zero_quantized_weights": true)"), "--quant_bits 4"},
+           {zero(R"("zero_quantized_gradients": true)"), "communication_data_type"},
+           {zero(R"("offload_optimizer": {"device": "cpu", "ratio": 0.3})"), "offload_optimizer.ratio"},
+           {zero(R"("offload_param": {"device": "nvme"})"), "nothing is offloaded to files"},
+           {R"({"tensor_parallel": {"autotp_size": 2}})", "tensor_parallel"},
+           {R"({"optimizer": {"type": "OneBitAdam"}})", "AdamW is the one optimizer"},
+           {R"({"fsdp": "full_shard"})", "--fsdp"},
+           {R"({"zero_optimization": {"stage": 2.5}})", "expected 0, 1, 2 or 3"},
+           {R"({"gradient_clipping": "much"})", "expected a number or \"auto\""}}) {
+    EXPECT_NE(refusal_of(text).find(word), std::string::npos) << text << "\n" << refusal_of(text);
+  }
+  EXPECT_EQ(refusal_of(R"({"tensor_parallel": {"autotp_size": 1}})"), "taken");
+}
+
+}  // namespace
+}  // namespace lockstep
