@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/version.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/dialect/accelerate.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/session/rank_main.h"
 #include "lockstep/tasks/config_file.h"
@@ -25,12 +26,19 @@ struct Verb {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
-      {"sft", sft_summary, run_sft},          {"eval", eval_summary, run_eval},
-      {"infer", infer_summary, run_infer},    {"plan", plan_summary, run_plan},
-      {"init", init_summary, run_init},       {"inspect", inspect_summary, run_inspect},
-      {"verify", verify_summary, run_verify}, {"demo", demo_summary, run_demo},
-      {"embed", embed_summary, run_embed},    {"report", report_summary, run_report},
-      {"doctor", doctor_summary, run_doctor}, {"export", export_summary, run_export},
+      {"sft", sft_summary, run_sft},
+      {"eval", eval_summary, run_eval},
+      {"infer", infer_summary, run_infer},
+      {"plan", plan_summary, run_plan},
+      {"init", init_summary, run_init},
+      {"inspect", inspect_summary, run_inspect},
+      {"verify", verify_summary, run_verify},
+      {"demo", demo_summary, run_demo},
+      {"embed", embed_summary, run_embed},
+      {"report", report_summary, run_report},
+      {"doctor", doctor_summary, run_doctor},
+      {"export", export_summary, run_export},
+      {"migrate", migrate_summary, run_migrate},
   };
   return table;
 }
@@ -59,12 +67,34 @@ std::string meant_verb(std::string word, const std::vector<std::string>& names) 
   return other != others.end() ? other->second : nearest_name(word, names);
 }
 
+/// Verbs of other stacks that have none of ours; "": it is none of them.
+std::string instead_of(const std::string& verb) {
+  static const std::map<std::string, std::string> others = {
+      {"rlhf", "rewards and preferences are not trained here; `lockstep sft` trains on the answers that are wanted"},
+      {"deploy",
+       "there is no server here; `lockstep infer` answers files and chats, `lockstep export` merges for a server"},
+      {"api",
+       "there is no server here; `lockstep infer` answers files and chats, `lockstep export` merges for a server"},
+      {"rollout", "it belongs to training by rewards, which is not built; `lockstep infer` answers files of prompts"},
+      {"sample", "`lockstep infer --temperature 1 --val_dataset FILE` draws answers"},
+      {"app", "there is no page to chat in here; `lockstep infer` chats in the terminal"},
+      {"webchat", "there is no page to chat in here; `lockstep infer` chats in the terminal"},
+      {"web-ui", "there is no page to train from here; `lockstep sft FILE.yaml` takes a file of flags"},
+      {"webui", "there is no page to train from here; `lockstep sft FILE.yaml` takes a file of flags"},
+      {"megatron", "parts of a layer are not divided here; `lockstep sft --deepspeed zero3` shards all of it"}};
+  const auto at = others.find(verb);
+  return at == others.end() ? "" : at->second;
+}
+
 const Verb& find_verb(const std::string& word) {
   const std::string name = canonical(word);
   std::vector<std::string> names = {"train"};
   for (const auto& verb : verbs()) {
     if (name == verb.name) return verb;
     names.emplace_back(verb.name);
+  }
+  if (const std::string instead = instead_of(word); !instead.empty()) {
+    throw usage_error(fmt::format("{}: is not built", word), instead);
   }
   const auto near = meant_verb(word, names);
   throw usage_error(fmt::format("unknown verb \"{}\"", word),
@@ -98,11 +128,24 @@ void tell_command(const std::string& verb, const Words& args, Recorder& recorder
   tell();
 }
 
+bool takes_other_stacks(const std::string& verb) {
+  return verb == "sft" || verb == "eval" || verb == "infer" || verb == "plan";
+}
+
+bool is_given(const Words& args, const std::string& flag) {
+  return std::ranges::any_of(args,
+                             [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
+}
+
 int run_verb(const Verb& verb, const Words& args, const Host& host) {
   Expanded expanded = expand_config_file(args);
   const Host with_file{.env = with_defaults(host.env, std::move(expanded.variables)),
                        .executable = host.executable,
                        .recorder = host.recorder};
+  const std::string accelerate = accelerate_launch_settings(host.env);
+  if (!accelerate.empty() && takes_other_stacks(verb.name) && !is_given(expanded.args, "--accelerate_config")) {
+    expanded.args.insert(expanded.args.end(), {"--accelerate_config", accelerate});
+  }
   tell_command(verb.name, expanded.args, *host.recorder);
   if (!expanded.staged) return verb.run(expanded.args, with_file);
   if (verb.name == std::string_view("sft")) return run_staged_sft(*expanded.staged, args, with_file);

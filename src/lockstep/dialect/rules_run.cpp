@@ -56,8 +56,7 @@ void fsdp(Translator& at) {
 
 void fsdp_config(Translator& at) {
   if (at.given("fsdp") == nullptr) return at.note("it belongs to --fsdp");
-  const Json config =
-      at.value().starts_with('{') ? literal_from(at.value()) : read_json(at.value());
+  const Json config = at.value().starts_with('{') ? literal_from(at.value()) : read_json(at.value());
   if (!reshards(config) && !contains(at.given("fsdp")->text(), "shard_grad_op")) {
     at.refuse("reshard_after_forward false is --fsdp shard_grad_op", "--deepspeed zero2");
   }

@@ -209,7 +209,7 @@ Translation translate(const std::string& verb, const std::vector<std::string>& a
 }
 
 Rule rule_named(const std::string& name) {
-  for (const auto* rules : {&model_rules(), &row_rules(), &training_rules(), &run_rules()}) {
+  for (const auto* rules : {&model_rules(), &row_rules(), &training_rules(), &run_rules(), &accelerate_rules()}) {
     const auto at = rules->find(name);
     if (at != rules->end()) return at->second;
   }

@@ -73,6 +73,7 @@ const std::map<std::string, Rule>& model_rules();
 const std::map<std::string, Rule>& row_rules();
 const std::map<std::string, Rule>& training_rules();
 const std::map<std::string, Rule>& run_rules();
+const std::map<std::string, Rule>& accelerate_rules();
 
 /// Items of "a, b,c".
 std::vector<std::string> comma_list(const std::vector<std::string>& values);

@@ -84,6 +84,14 @@ std::string name_of(const Json& stage, const std::string& where, const std::set<
   return text;
 }
 
+/// LLaMA-Factory's "key=value" behind the file, up to the first flag.
+void spell_overrides(Words& rest) {
+  for (auto& word : rest) {
+    if (word.starts_with("-")) return;
+    if (word.find('=') != std::string::npos) word = "--" + word;
+  }
+}
+
 StagedFile staged_file(const std::string& file, Json json, Words rest) {
   StagedFile out{.file = file};
   const Json stages = json["stages"];
@@ -146,7 +154,8 @@ Expanded expand_config_file(const std::vector<std::string>& args) {
     json.erase("ENV");
   }
   json.erase("rendering");  // what a checkpoint keeps beside its flags
-  const Words rest(args.begin() + 1, args.end());
+  Words rest(args.begin() + 1, args.end());
+  spell_overrides(rest);
   if (json.contains("stages")) {
     out.staged = staged_file(file, std::move(json), rest);
   } else {
