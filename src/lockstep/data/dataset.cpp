@@ -26,7 +26,7 @@ namespace {
 /// One file, its rows found but not kept in memory.
 struct DataFile {
   std::string name;  // as the person wrote it, without "#N"
-  std::filesystem::path base_dir;
+  MediaFolders folders;
   MappedFile map;
   bool is_array = false;
   std::vector<RowSpan> rows;
@@ -70,7 +70,7 @@ Sample parse_row(const DataFile& file, size_t row) {
     throw data_error(fmt::format("{}: {}", file.where(row), describe_fault(fault, text, file.rows[row], file.is_array)),
                      "a row is one JSON object");
   }
-  return sample_from_row(json, file.where(row), file.base_dir);
+  return sample_from_row(json, file.where(row), file.folders);
 }
 
 /// Which rows of a file are whole. The row's place is cut from the reason, since BrokenRow names it apart.
@@ -177,6 +177,13 @@ void refuse_other_formats(const std::string& name, std::string_view bytes) {
   }
 }
 
+MediaFolders folders_of(const std::filesystem::path& folder, const std::string& root_image_dir) {
+  std::vector<std::filesystem::path> all{folder};
+  if (!root_image_dir.empty()) all.push_back(std::filesystem::absolute(root_image_dir));
+  all.push_back(std::filesystem::current_path());
+  return {std::move(all), true};
+}
+
 DataFile open_file(const std::string& name, const std::string& root_image_dir) {
   std::error_code ignored;
   const auto status = std::filesystem::status(name, ignored);
@@ -191,7 +198,7 @@ DataFile open_file(const std::string& name, const std::string& root_image_dir) {
   }
   const auto folder = std::filesystem::absolute(name).parent_path();
   return {.name = name,
-          .base_dir = root_image_dir.empty() ? folder : std::filesystem::absolute(root_image_dir),
+          .folders = folders_of(folder, root_image_dir),
           .map = MappedFile(name),
           .rows = {}};
 }
@@ -217,6 +224,7 @@ struct Dataset::Impl {
   std::vector<DataFile> files;
   std::vector<std::pair<uint32_t, uint32_t>> rows;  // file, row in file; whole ones only
   std::vector<BrokenRow> broken;
+  std::vector<std::string> notices;
   uint64_t hash = 0xCBF29CE484222325;
 
   void add(const std::string& path, const DatasetOptions& options) {
@@ -289,6 +297,8 @@ std::string Dataset::where(int64_t index) const {
 
 const std::vector<BrokenRow>& Dataset::broken() const { return impl_->broken; }
 
+const std::vector<std::string>& Dataset::notices() const { return impl_->notices; }
+
 void Dataset::in_file_order(const std::function<void(int64_t index)>& whole,
                             const std::function<void(const BrokenRow& row)>& broken) const {
   auto next = impl_->broken.begin();
@@ -307,7 +317,7 @@ std::string Dataset::fingerprint() const {
 std::string Dataset::media_fingerprint() const {
   constexpr int64_t kRowsLookedAt = 256;
   std::string all;
-  for (const auto& file : impl_->files) all += file.base_dir.string() + "\n";
+  for (const auto& file : impl_->files) for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
   const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
   for (int64_t row = 0; row < size(); row += stride) {
     for (const auto& name : media_references(this->sample(row))) {
