@@ -93,7 +93,7 @@ std::vector<std::string> files_of_folder(const std::string& name, const fs::path
   if (files.empty()) {
     throw data_error(fmt::format("--dataset {}: expected files of the split \"{}\" in {}, found none", name, split,
                                  place.string()),
-                     fmt::format("rows are read from {}", join({kEndings.begin(), kEndings.end()}, ", ")));
+                     fmt::format("rows are read from {}", fmt::join(kEndings, ", ")));
   }
   return files;
 }

@@ -152,8 +152,8 @@ TEST_F(DatasetTest, ACutArrayKeepsItsWholeElements) {
 
 TEST_F(DatasetTest, FilesThatCannotBeReadAreNamed) {
   EXPECT_TRUE(holds(message({(dir_ / "no.jsonl").string()}), "no.jsonl: no such file"));
-  EXPECT_TRUE(holds(message({dir_.string()}), "expected a JSONL or JSON file, found a folder"));
-  EXPECT_TRUE(holds(message({write("a.csv", "query,response\na,b\n")}), "none of its 2 rows can be read"));
+  EXPECT_TRUE(holds(message({dir_.string()}), "expected files of the split \"train\" in "));
+  EXPECT_TRUE(holds(message({write("a.jsonl", "query,response\na,b\n")}), "none of its 2 rows can be read"));
   EXPECT_TRUE(holds(message({}), "expected at least one data file"));
 }
 
