@@ -63,7 +63,6 @@ constexpr SwiftFlag kFlags[] = {
     {"fsdp_config", "", "is not built: --deepspeed zero3 shards the same things"},
     {"trainable_parameters", "", kNotBuilt},
     {"system", "", "is not built: put a system message into the rows"},
-    {"columns", "", kNotBuilt},
     {"new_special_tokens", "", kNotBuilt},
     {"rope_scaling", "none", kNotBuilt},
     {"external_plugins", "", kNotBuilt},

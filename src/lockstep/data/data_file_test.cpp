@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_memory.h"
+#include "lockstep/data/dataset.h"
 #include "lockstep/data/random.h"
 
 namespace lockstep {
@@ -93,6 +97,36 @@ TEST(TableFiles, ChangedBytesAreErrorsOrValues) {
       read_all(changed);
     }
   }
+}
+
+/// With LOCKSTEP_LARGE_TABLE (and its rows as JSON lines, LOCKSTEP_LARGE_LINES): how long opening takes, and what memory.
+TEST(TableFiles, AreOpenedAtOnceHoweverLarge) {
+  const char *name = std::getenv("LOCKSTEP_LARGE_TABLE"), *lines = std::getenv("LOCKSTEP_LARGE_LINES");
+  if (name == nullptr || lines == nullptr) GTEST_SKIP() << "LOCKSTEP_LARGE_TABLE and LOCKSTEP_LARGE_LINES name none";
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  const DataFile expected(lines);
+  expected.forget();
+  auto begin = Clock::now();
+  const Dataset data({name}, {});
+  const double opening = seconds(begin);
+  std::printf("opened %ld rows in %.3f s, resident %.0f MiB\n", static_cast<long>(data.size()), opening,
+              static_cast<double>(read_memory().resident_bytes) / 1048576.0);
+  const DataFile file(name);
+  ASSERT_EQ(file.size(), expected.size());
+  begin = Clock::now();
+  SplitMix64 random(3);
+  int64_t most = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto row = static_cast<size_t>(random.below(static_cast<int64_t>(file.size())));
+    ASSERT_EQ(file.row(row), expected.row(row)) << row;
+    if (i % 50 == 0) expected.forget();
+    most = std::max(most, static_cast<int64_t>(read_memory().resident_bytes));
+  }
+  std::printf("2000 rows in any order in %.2f s, resident at most %.0f MiB\n", seconds(begin),
+              static_cast<double>(most) / 1048576.0);
+  EXPECT_LT(opening, 1.0);
+  EXPECT_LT(most, int64_t{200} << 20);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <nlohmann/json.hpp>
+#include <sys/mman.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/process.h"
@@ -59,7 +60,7 @@ bool RowTable::is_table(std::string_view bytes) {
   return bytes.starts_with("PAR1") || bytes.starts_with("ARROW1") || bytes.starts_with("\xff\xff\xff\xff");
 }
 
-RowTable::RowTable(const std::string& name, std::span<const std::byte> bytes) : api_(&open_library(name)) {
+RowTable::RowTable(const std::string& name, std::span<const std::byte> bytes) : api_(&open_library(name)), bytes_(bytes) {
   try {
     table_ = api_->open(bytes);
     rows_ = api_->rows(table_);
@@ -81,6 +82,10 @@ RowTable::~RowTable() { api_->close(table_); }
 Json RowTable::row(int64_t index, const std::string& where) const {
   try {
     const std::string text = api_->row(table_, index);
+    // The file may be many times larger than memory, and rows come in any order: pages that were read leave it again.
+    constexpr uint32_t kRowsBetween = 64;
+    if (++taken_ % kRowsBetween == 0)
+      ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
     Json row;
     JsonFault fault;
     if (try_parse_json(text, row, fault)) return row;

@@ -1,6 +1,7 @@
 // Rows of a Parquet or Arrow file, read by Apache Arrow: a library of its own, opened when such a file is named.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,6 +35,8 @@ class RowTable {
  private:
   const ArrowApi* api_;
   ArrowTable* table_ = nullptr;
+  std::span<const std::byte> bytes_;
+  mutable std::atomic<uint32_t> taken_{0};
   int64_t rows_ = 0;
 };
 

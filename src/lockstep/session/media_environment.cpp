@@ -75,7 +75,7 @@ std::vector<std::string> media_variables(const Env& env) {
                            "MAX_SLICE_NUMS",      "MAX_NUM_FRAMES",      "FPS",
                            "FPS_MIN_FRAMES",      "FPS_MAX_FRAMES",      "NFRAMES",
                            "SAMPLING_RATE",       "USE_AUDIO_IN_VIDEO",  "IMAGE_MAX_TOKEN_NUM",
-                           "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS"}) {
+                           "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT"}) {
     if (env.text(name)) set.emplace_back(name);
   }
   return set;

@@ -24,7 +24,7 @@ struct RowOptions {
   MediaOptions media;
   bool speaks = false;         // a talker learns what rows are to say
   std::string root_image_dir;  // where relative media are looked for behind the data file's folder; empty: nowhere
-  bool draws_rows = true;      // of "path#N" by data_seed; else the first N
+  bool draws_rows = false;     // of "path#N" by data_seed; else the first N
   uint64_t data_seed = 42;
   std::vector<std::string> infos;                            // files that give data sets names
   std::string dataset_dir;                                   // has LLaMA-Factory's dataset_info.json
