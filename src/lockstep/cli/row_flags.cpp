@@ -1,11 +1,55 @@
 #include "lockstep/cli/row_flags.h"
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+#include <vector>
 
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/python_literal.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/session/media_environment.h"
 
 namespace lockstep {
+namespace {
+
+void add_naming_flags(CLI::App& app, RowFlags& flags) {
+  app.add_option("--columns", flags.columns, R"(other names of columns, by the usual ones: {"my_question": "query"})")
+      ->group("Data");
+  app.add_option("--custom_dataset_info", flags.given.infos, "files that give data sets names, in ms-swift's form")
+      ->group("Data");
+  app.add_option("--dataset_dir", flags.given.dataset_dir, "folder of LLaMA-Factory's dataset_info.json")->group("Data");
+  app.add_option("--media_dir,--image_folder", flags.media_dir,
+                 "where relative media are looked for behind the data file's folder (default: ROOT_IMAGE_DIR)")
+      ->group("Data");
+  app.add_option("--norm_bbox", flags.norm_bbox,
+                 "boxes of \"objects\" in thousandths of the picture (norm1000) or its pixels (none); default: the family's")
+      ->check(CLI::IsMember({"norm1000", "none"}))
+      ->group("Data");
+}
+
+/// --columns: an object of texts, as JSON or as Python writes it.
+std::vector<std::pair<std::string, std::string>> read_columns(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> columns;
+  if (text.empty()) return columns;
+  Json value;
+  JsonFault fault;
+  const bool fine = try_parse_literal(text, value, fault) && value.is_object() &&
+                    std::all_of(value.begin(), value.end(), [](const Json& one) { return one.is_string(); });
+  if (!fine) {
+    throw usage_error(
+        fmt::format("--columns: expected an object of the file's names and the usual ones, found {}", cut_text(text)),
+        R"(--columns '{"my_question": "query", "my_answer": "response"}')");
+  }
+  for (const auto& [from, to] : value.items()) columns.emplace_back(from, to.get<std::string>());
+  return columns;
+}
+
+}  // namespace
 
 void add_row_flags(CLI::App& app, RowFlags& flags) {
   app.add_option("--max_length", flags.given.max_length, "tokens of a row; 0: as many as the model has positions")
@@ -33,13 +77,17 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->check(whole_number(0, 256))
       ->capture_default_str()
       ->group("Data");
+  add_naming_flags(app, flags);
 }
 
 RowOptions RowFlags::options(const Env& env) const {
   RowOptions out = given;
+  out.columns = read_columns(columns);
+  if (norm_bbox == "norm1000") out.media.box_unit = BoxUnit::kThousandths;
+  if (norm_bbox == "none") out.media.box_unit = BoxUnit::kPixels;
   if (truncation_strategy == "right") out.truncation = Truncation::kRight;
   if (truncation_strategy == "left") out.truncation = Truncation::kLeft;
-  out.root_image_dir = env.text("ROOT_IMAGE_DIR").value_or("");
+  out.root_image_dir = media_dir.empty() ? env.text("ROOT_IMAGE_DIR").value_or("") : media_dir;
   read_media_environment(env, out.media);
   return out;
 }

@@ -1,9 +1,9 @@
 #include "lockstep/data/dataset.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
+#include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -14,79 +14,53 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
-#include "lockstep/base/mapped_file.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/base/worker.h"
+#include "lockstep/data/data_file.h"
+#include "lockstep/data/data_names.h"
 #include "lockstep/data/loader.h"  // epoch_order
-#include "lockstep/data/row_index.h"
+#include "lockstep/data/row_mapping.h"
 
 namespace lockstep {
 
 namespace {
 
-/// One file, its rows found but not kept in memory.
-struct DataFile {
-  std::string name;  // as the person wrote it, without "#N"
-  std::filesystem::path base_dir;
-  MappedFile map;
-  bool is_array = false;
-  std::vector<RowSpan> rows;
+/// A file, and how its rows are read.
+struct Source {
+  DataFile file;
+  RowMapping mapping;
+  MediaFolders folders;
 
-  std::string_view bytes() const { return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()}; }
-  std::string_view text(size_t row) const { return bytes().substr(rows[row].offset, rows[row].length); }
-  /// "train.jsonl:17"; elements of an array are counted, since many may share a line: "train.json[16]".
-  std::string where(size_t row) const {
-    return is_array ? fmt::format("{}[{}]", name, row) : fmt::format("{}:{}", name, rows[row].line);
+  Json row(size_t index) const { return mapped_row(file.row(index), mapping, file.where(index)); }
+  Sample sample(size_t index, bool looks) const {
+    MediaFolders places = folders;
+    places.looks = looks;
+    return sample_from_row(row(index), file.where(index), places);
   }
 };
 
-/// The parser's words without its prefix ("[json.exception...] parse error at line 1, column 5: "), and where it stood.
-std::string describe_fault(const JsonFault& fault, std::string_view text, const RowSpan& span, bool is_array) {
-  const size_t byte = std::min(text.size(), fault.byte);
-  const std::string_view before = text.substr(0, byte);
-  const auto lines = std::count(before.begin(), before.end(), '\n');
-  const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  // Columns are characters: continuation bytes of UTF-8 do not count.
-  const auto column = 1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(line_start), before.end(),
-                                        [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
-  std::string_view what = fault.why;
-  if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
-  constexpr size_t kLongest = 160;
-  std::string words(what.substr(0, kLongest));
-  // The parser quotes what it read, which may be the very bytes that are no text: a message must be printable.
-  std::replace_if(
-      words.begin(), words.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  const std::string place =
-      is_array ? fmt::format("line {} column {}", span.line + lines, column) : fmt::format("column {}", column);
-  return fmt::format("{}: not valid JSON ({})", place, words);
-}
-
 constexpr const char* kStrictHint = "mend it, or --strict false: such rows are then skipped and counted";
-
-Sample parse_row(const DataFile& file, size_t row) {
-  Json json;
-  const std::string_view text = file.text(row);
-  JsonFault fault;
-  if (!try_parse_json(text, json, fault)) {
-    throw data_error(fmt::format("{}: {}", file.where(row), describe_fault(fault, text, file.rows[row], file.is_array)),
-                     "a row is one JSON object");
-  }
-  return sample_from_row(json, file.where(row), file.base_dir);
-}
 
 /// Which rows of a file are whole. The row's place is cut from the reason, since BrokenRow names it apart.
 struct Verdict {
   std::vector<int64_t> whole;
   std::vector<BrokenRow> broken;
+  std::set<std::string> unread;  // columns
 };
+constexpr size_t kMostNames = 50;  // of columns that are told
 
-Verdict judge_rows(const DataFile& file, size_t begin, size_t end) {
+Verdict judge_rows(const Source& source, size_t begin, size_t end) {
   Verdict verdict;
   for (size_t row = begin; row < end; ++row) {
+    const std::string where = source.file.where(row);
     try {
-      parse_row(file, row);
+      const Json json = source.row(row);
+      sample_from_row(json, where, MediaFolders(source.folders.folders, /*look=*/false));
       verdict.whole.push_back(static_cast<int64_t>(row));
+      for (auto& name : unread_columns(json)) {
+        if (verdict.unread.size() < kMostNames) verdict.unread.insert(std::move(name));
+      }
     } catch (const UserError& error) {
-      const std::string where = file.where(row);
       std::string why = error.message();
       if (why.starts_with(where + ": ")) why = why.substr(where.size() + 2);
       verdict.broken.push_back({where, std::move(why), static_cast<int64_t>(verdict.whole.size())});
@@ -95,105 +69,74 @@ Verdict judge_rows(const DataFile& file, size_t begin, size_t end) {
   return verdict;
 }
 
+/// Of a table the first row alone is looked at: reading all may take as long as an epoch.
+Verdict judge_table(const Source& source) {
+  Verdict verdict;
+  verdict.whole.resize(source.file.size());
+  std::iota(verdict.whole.begin(), verdict.whole.end(), 0);
+  if (source.file.size() == 0) return verdict;
+  Verdict first = judge_rows(source, 0, 1);
+  verdict.unread = std::move(first.unread);
+  if (first.broken.empty()) return verdict;
+  // Unless it is that row's own fault, nothing in the file can be read.
+  if (source.file.size() == 1 || !judge_rows(source, 1, 2).broken.empty()) {
+    verdict.whole.clear();
+    verdict.broken = std::move(first.broken);
+  }
+  return verdict;
+}
+
 /// Parses every row once, on several threads when that pays; the result does not depend on their number.
-Verdict judge_file(const DataFile& file) {
+Verdict judge_file(const Source& source) {
+  const DataFile& file = source.file;
+  if (!file.is_text()) return judge_table(source);
   constexpr size_t kBytesPerThread = 4 << 20, kMaxThreads = 4;
   const size_t wanted = std::min({kMaxThreads, size_t{std::max(1U, std::thread::hardware_concurrency())},
-                                  1 + file.bytes().size() / kBytesPerThread});
+                                  1 + file.bytes() / kBytesPerThread});
   std::vector<Verdict> parts(wanted);
   std::vector<std::unique_ptr<Worker>> workers;
-  const size_t share = (file.rows.size() + wanted - 1) / wanted;
+  const size_t share = (file.size() + wanted - 1) / wanted;
   for (size_t i = 1; i < wanted; ++i) {
     workers.push_back(std::make_unique<Worker>(fmt::format("index-{}", i), [&, i](const std::stop_token&) {
-      parts[i] = judge_rows(file, std::min(i * share, file.rows.size()), std::min((i + 1) * share, file.rows.size()));
+      parts[i] = judge_rows(source, std::min(i * share, file.size()), std::min((i + 1) * share, file.size()));
     }));
   }
-  parts[0] = judge_rows(file, 0, std::min(share, file.rows.size()));
+  parts[0] = judge_rows(source, 0, std::min(share, file.size()));
   for (auto& worker : workers) worker->join();
   Verdict all;
   for (auto& part : parts) {
     for (auto& row : part.broken) row.rows_before += static_cast<int64_t>(all.whole.size());
     all.whole.insert(all.whole.end(), part.whole.begin(), part.whole.end());
     std::move(part.broken.begin(), part.broken.end(), std::back_inserter(all.broken));
+    all.unread.merge(part.unread);
   }
   return all;
 }
 
-/// "rows.jsonl#500": the path and the number of rows wanted (-1: all). A file that has '#' in its own name wins.
-std::pair<std::string, int64_t> split_count(const std::string& path) {
-  const size_t hash = path.rfind('#');
-  if (hash == std::string::npos || std::filesystem::exists(path)) return {path, -1};
-  int64_t count = 0;
-  const char *begin = path.data() + hash + 1, *end = path.data() + path.size();
-  const auto [rest, error] = std::from_chars(begin, end, count);
-  constexpr int64_t kMostRows = 100'000'000;  // each takes 8 bytes from the beginning
-  if (error != std::errc() || rest != end || count < 1 || count > kMostRows) {
-    throw data_error(fmt::format("--dataset {}: expected path#N with N a number from 1 to {}, found \"#{}\"", path,
-                                 kMostRows, begin));
+MediaFolders folders_of(const std::string& file, const std::vector<std::string>& others) {
+  std::vector<std::filesystem::path> all{std::filesystem::absolute(file).parent_path()};
+  for (const auto& other : others) {
+    if (!other.empty()) all.push_back(std::filesystem::absolute(other));
   }
-  return {path.substr(0, hash), count};
+  all.push_back(std::filesystem::current_path());
+  return {std::move(all), true};
 }
 
-/// What a file is that is no file on a disk.
-std::string kind_of(const std::filesystem::file_status& status) {
-  switch (status.type()) {
-    case std::filesystem::file_type::directory:
-      return "a folder";
-    case std::filesystem::file_type::fifo:
-      return "a pipe";
-    case std::filesystem::file_type::character:
-    case std::filesystem::file_type::block:
-      return "a device";
-    case std::filesystem::file_type::socket:
-      return "a socket";
-    default:
-      return "something else";
+/// N of them, each as often as the others or once more; `draws`: those once more are chosen by `seed`, as ms-swift does.
+std::vector<size_t> chosen_of(size_t rows, int64_t count, const DatasetOptions& options) {
+  const size_t wanted = count < 0 || rows == 0 ? rows : static_cast<size_t>(count);
+  std::vector<size_t> chosen;
+  chosen.reserve(wanted);
+  while (chosen.size() + rows <= wanted && rows > 0) {
+    for (size_t i = 0; i < rows; ++i) chosen.push_back(i);
   }
-}
-
-/// Data of another kind would be told as row 1 that is not valid JSON.
-void refuse_other_formats(const std::string& name, std::string_view bytes) {
-  struct Format {
-    std::string_view begin, kind;
-    const char* cure;
-  };
-  static constexpr std::array kFormats = {
-      Format{"\x1f\x8b", "gzip data", "gunzip it first"},
-      Format{"\x28\xb5\x2f\xfd", "zstd data", "unzstd it first"},
-      Format{"\xfd"
-             "7zXZ",
-             "xz data", "unxz it first"},
-      Format{"BZh", "bzip2 data", "bunzip2 it first"},
-      Format{"PK\x03\x04", "a zip archive", "unzip it first"},
-      Format{"PAR1", "a Parquet file", "write its rows as JSON lines first"},
-      Format{"ARROW1", "an Arrow file", "write its rows as JSON lines first"},
-      Format{"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
-      Format{"\xfe\xff", "UTF-16 text", "save it as UTF-8"},
-  };
-  for (const Format& format : kFormats) {
-    if (!bytes.starts_with(format.begin)) continue;
-    throw data_error(fmt::format("--dataset {}: expected JSONL or JSON text, found {}", name, format.kind),
-                     format.cure);
-  }
-}
-
-DataFile open_file(const std::string& name, const std::string& root_image_dir) {
-  std::error_code ignored;
-  const auto status = std::filesystem::status(name, ignored);
-  if (!std::filesystem::exists(status)) {
-    throw data_error(fmt::format("--dataset {}: no such file", name), "data sets are local JSONL or JSON files");
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    const bool folder = std::filesystem::is_directory(status);
-    throw data_error(
-        fmt::format("--dataset {}: expected a JSONL or JSON file, found {}", name, kind_of(status)),
-        folder ? "name the file in it" : "rows are read more than once and by every rank: write them to a file first");
-  }
-  const auto folder = std::filesystem::absolute(name).parent_path();
-  return {.name = name,
-          .base_dir = root_image_dir.empty() ? folder : std::filesystem::absolute(root_image_dir),
-          .map = MappedFile(name),
-          .rows = {}};
+  const size_t rest = wanted - chosen.size();
+  if (rest == 0) return chosen;
+  const auto order = epoch_order(static_cast<int64_t>(rows), options.seed, 0, options.draws);
+  std::vector<size_t> last(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(rest));
+  std::ranges::sort(last);  // chosen at random, kept in the order of the file
+  chosen.insert(chosen.end(), last.begin(), last.end());
+  return chosen;
 }
 
 std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
@@ -214,40 +157,58 @@ UserError refused_by_strict(const UserError& error) {
 }
 
 struct Dataset::Impl {
-  std::vector<DataFile> files;
+  std::vector<Source> files;
   std::vector<std::pair<uint32_t, uint32_t>> rows;  // file, row in file; whole ones only
   std::vector<BrokenRow> broken;
+  std::vector<std::string> notices;
   uint64_t hash = 0xCBF29CE484222325;
 
-  void add(const std::string& path, const DatasetOptions& options) {
-    const auto [name, count] = split_count(path);
-    DataFile file = open_file(name, options.root_image_dir);
-    refuse_other_formats(name, file.bytes());
-    file.is_array = !name.ends_with(".jsonl") && is_json_array(file.bytes());
-    std::string problem;
-    file.rows = file.is_array ? index_array(file.bytes(), problem) : index_lines(file.bytes());
-    Verdict verdict = judge_file(file);
-    const std::string content = hash_of(file.bytes());
-    if (!problem.empty()) verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
-    file.map.forget(0, file.bytes().size());
+  /// Whole rows of all the files that are one data set.
+  void add(const std::string& argument, const DatasetOptions& options) {
+    NamedData data = find_data(argument, options);
+    std::move(data.told.begin(), data.told.end(), std::back_inserter(notices));
+    std::vector<std::pair<uint32_t, uint32_t>> own;
+    for (const auto& file : data.files) add_file(file, data, options, own);
+    const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
+    if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
+      notices.push_back(fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
+                                    "are taken with --dataset_shuffle false",
+                                    data.name, chosen.size(), own.size(), options.seed));
+    }
+    for (const size_t row : chosen) rows.push_back(own[row]);
+    mix_in(hash, fmt::format("{} {}", own.size(), chosen.size()));
+    if (options.draws && data.count > 0) mix_in(hash, fmt::format("drawn by {}", options.seed));
+  }
+
+  void add_file(const std::string& name, const NamedData& data, const DatasetOptions& options,
+                std::vector<std::pair<uint32_t, uint32_t>>& own) {
+    Source source{.file = DataFile(name),
+                  .mapping = data.mapping,
+                  .folders = folders_of(name, {data.media_dir, options.root_image_dir})};
+    Verdict verdict = judge_file(source);
+    const std::string content = source.file.content_hash();
+    if (const std::string& problem = source.file.problem(); !problem.empty())
+      verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
+    source.file.forget();
     if (!verdict.broken.empty() && (options.strict || (verdict.whole.empty() && !options.may_be_empty))) {
       const BrokenRow& first = verdict.broken.front();
-      throw data_error(
-          fmt::format("{}: {}", first.where, first.why),
-          options.strict ? std::string(kStrictHint) : fmt::format("none of its {} rows can be read", file.rows.size()));
+      throw data_error(fmt::format("{}: {}", first.where, first.why),
+                       options.strict ? std::string(kStrictHint)
+                                      : fmt::format("none of its {} rows can be read", source.file.size()));
     }
     if (verdict.whole.empty() && !options.may_be_empty)
       throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));
-    for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size());
-    const auto wanted = count < 0 || verdict.whole.empty() ? verdict.whole.size() : static_cast<size_t>(count);
-    for (size_t i = 0; i < wanted; ++i) {
-      rows.emplace_back(static_cast<uint32_t>(files.size()),
-                        static_cast<uint32_t>(verdict.whole[i % verdict.whole.size()]));
+    for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size() + own.size());
+    for (const int64_t row : verdict.whole) own.emplace_back(static_cast<uint32_t>(files.size()), static_cast<uint32_t>(row));
+    if (!verdict.unread.empty()) {
+      notices.push_back(fmt::format("{}: not read: {}", name,
+                                    fmt::join(verdict.unread, ", ")));
     }
     mix_in(hash, std::filesystem::path(name).filename().string());
-    mix_in(hash, fmt::format("{} {} {}", content, verdict.whole.size(), wanted));
+    mix_in(hash, fmt::format("{} {}", content, verdict.whole.size()));
+    if (!source.mapping.empty()) mix_in(hash, source.mapping.as_text());
     std::move(verdict.broken.begin(), verdict.broken.end(), std::back_inserter(broken));
-    files.push_back(std::move(file));
+    files.push_back(std::move(source));
   }
 };
 
@@ -272,22 +233,24 @@ Sample Dataset::sample(int64_t index) const {
   if (index < 0 || index >= size())
     throw std::out_of_range(fmt::format("row {} of a data set of {} rows", index, size()));
   const auto [file, row] = impl_->rows[static_cast<size_t>(rows_[static_cast<size_t>(index)])];
-  Sample sample = parse_row(impl_->files[file], row);
+  Sample sample = impl_->files[file].sample(row, /*looks=*/true);
   sample.row = index;
   return sample;
 }
 
 int64_t Dataset::text_bytes(int64_t index) const {
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
-  return static_cast<int64_t>(impl_->files[file].rows[row].length);
+  return static_cast<int64_t>(impl_->files[file].file.text_bytes(row));
 }
 
 std::string Dataset::where(int64_t index) const {
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
-  return impl_->files[file].where(row);
+  return impl_->files[file].file.where(row);
 }
 
 const std::vector<BrokenRow>& Dataset::broken() const { return impl_->broken; }
+
+const std::vector<std::string>& Dataset::notices() const { return impl_->notices; }
 
 void Dataset::in_file_order(const std::function<void(int64_t index)>& whole,
                             const std::function<void(const BrokenRow& row)>& broken) const {
@@ -307,7 +270,7 @@ std::string Dataset::fingerprint() const {
 std::string Dataset::media_fingerprint() const {
   constexpr int64_t kRowsLookedAt = 256;
   std::string all;
-  for (const auto& file : impl_->files) all += file.base_dir.string() + "\n";
+  for (const auto& file : impl_->files) for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
   const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
   for (int64_t row = 0; row < size(); row += stride) {
     for (const auto& name : media_references(this->sample(row))) {

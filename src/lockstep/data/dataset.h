@@ -20,8 +20,13 @@ namespace lockstep {
 
 struct DatasetOptions {
   bool strict = false;         // a broken row is an error, instead of skipped and counted
-  std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
+  std::string root_image_dir;  // where relative media are looked for behind the data file's folder; empty: nowhere
   bool may_be_empty = false;   // files without a whole row are no error
+  bool draws = false;          // of "path#N" N rows are chosen by `seed`; else the first N
+  uint64_t seed = 42;
+  std::vector<std::string> infos = {};                            // ms-swift's --custom_dataset_info: files of names
+  std::string dataset_dir = {};                                   // has LLaMA-Factory's dataset_info.json
+  std::vector<std::pair<std::string, std::string>> columns = {};  // a file's name of a column, and what it is
 };
 
 /// A row that could not be read: file, line, column or field, and why; and how many whole rows stand before it.
@@ -33,8 +38,8 @@ struct BrokenRow {
 /// `error` of a row that ends a strict run, with the flag that leaves such rows out.
 UserError refused_by_strict(const UserError& error);
 
-/// Indexes the files once (line offsets); rows are parsed when asked for. "path#N" takes N rows (repeating when N is
-/// larger). Immutable after construction; sample() is thread-safe.
+/// Indexes the files once (line offsets); rows are parsed when asked for. "path#N" takes N rows, each as often as the others
+/// or once more when N is larger. Immutable after construction; sample() is thread-safe.
 class Dataset {
  public:
   /// Throws UserError(kData) when a file is missing, unreadable or has no row; with strict, also for the first broken
@@ -49,6 +54,8 @@ class Dataset {
   int64_t text_bytes(int64_t index) const;  // of the row's JSON: about how long it is, without parsing it
   std::string where(int64_t index) const;   // "rows.jsonl:17"
   const std::vector<BrokenRow>& broken() const;
+  /// What a person should know of how the files were read: columns that nothing reads, rows that were drawn.
+  const std::vector<std::string>& notices() const;
   /// Whole and broken rows in the order of the files: `whole` gets an index, `broken` an entry of broken().
   void in_file_order(const std::function<void(int64_t index)>& whole,
                      const std::function<void(const BrokenRow& row)>& broken) const;

@@ -152,15 +152,28 @@ TEST_F(DatasetTest, ACutArrayKeepsItsWholeElements) {
 
 TEST_F(DatasetTest, FilesThatCannotBeReadAreNamed) {
   EXPECT_TRUE(holds(message({(dir_ / "no.jsonl").string()}), "no.jsonl: no such file"));
-  EXPECT_TRUE(holds(message({dir_.string()}), "expected a JSONL or JSON file, found a folder"));
-  EXPECT_TRUE(holds(message({write("a.csv", "query,response\na,b\n")}), "none of its 2 rows can be read"));
+  EXPECT_TRUE(holds(message({dir_.string()}), "expected files of the split \"train\" in "));
+  EXPECT_TRUE(holds(message({write("a.jsonl", "query,response\na,b\n")}), "none of its 2 rows can be read"));
   EXPECT_TRUE(holds(message({}), "expected at least one data file"));
 }
 
-TEST_F(DatasetTest, ImagesAreSoughtBesideTheFileOrUnderTheGivenRoot) {
+TEST_F(DatasetTest, ImagesAreSoughtBesideTheFileThenUnderTheGivenRoot) {
   const std::string path = write("a.jsonl", R"({"query": "q", "images": ["x.png"]})");
-  EXPECT_EQ(Dataset({path}, {}).sample(0).images.at(0), (dir_ / "x.png").string());
-  EXPECT_EQ(Dataset({path}, {.root_image_dir = "/pictures"}).sample(0).images.at(0), "/pictures/x.png");
+  const std::string root = (dir_ / "root").string();
+  std::filesystem::create_directory(root);
+  const auto found = [&] { return Dataset({path}, {.root_image_dir = root}).sample(0).images.at(0); };
+  EXPECT_EQ(found(), (dir_ / "x.png").string());  // nowhere: what the message names
+  write("root/x.png", "one");
+  EXPECT_EQ(found(), root + "/x.png");
+  write("x.png", "one");
+  EXPECT_EQ(found(), (dir_ / "x.png").string());
+  write("x.png", "two");
+  EXPECT_THROW(found(), UserError);
+  try {
+    found();
+  } catch (const UserError& error) {
+    EXPECT_TRUE(holds(error.what(), "expected one file of that name, found two that differ: "));
+  }
 }
 
 TEST_F(DatasetTest, AHugeRowIsARow) {

@@ -36,6 +36,7 @@ inline std::string index_slot(const std::string& slot) { return slot + "_index";
 struct Features {
   std::vector<int32_t> input_ids = {};
   std::vector<int32_t> labels = {};        // empty for prompts
+  std::vector<float> weights = {};         // of labels in the loss, where some count more than others; else empty
   std::vector<MediaBlock> media = {};      // in the order of their places, where they do not interleave
   std::vector<int32_t> positions = {};     // [axes, tokens], one axis behind the other; empty: 0, 1, 2, …
   std::optional<SpeechSteps> speech = {};  // what a talker does with it

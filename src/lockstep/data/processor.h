@@ -15,6 +15,9 @@ class Tokenizer;
 /// What becomes of a row that is longer than max_length. Placeholders of media are never cut.
 enum class Truncation { kDelete, kRight, kLeft };
 
+/// What boxes of grounding are counted in: thousandths of the picture's edges, or pixels of it as the tower sees it.
+enum class BoxUnit { kOfFamily, kThousandths, kPixels };
+
 /// What a person asks of media where a family takes them in several ways; 0: as the checkpoint has it. ms-swift's
 /// MIN_PIXELS, MAX_PIXELS, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS, VIDEO_TOTAL_PIXELS, INPUT_SIZE, MAX_NUM, VIDEO_MAX_NUM,
 /// MAX_SLICE_NUMS, VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, FPS_MIN_FRAMES, FPS_MAX_FRAMES, NFRAMES, VIDEO_SEGMENTS,
@@ -35,6 +38,8 @@ struct MediaOptions {
   int64_t num_frames = 0;                          // whatever its length; 0: so many a second
   int64_t video_segments = 0;                      // the middle frame of each is taken; 0: 8
   std::string program_path = kUsualSearchPath;     // where ffmpeg and ffprobe are looked for: PATH
+  bool plain_boxes = false;                // boxes of grounding as plain lists: QWENVL_BBOX_FORMAT=new
+  BoxUnit box_unit = BoxUnit::kOfFamily;   // what they are counted in: --norm_bbox
   int64_t sampling_rate = 0;    // samples a second that sound is brought to; 0: as the checkpoint has it
   bool audio_in_video = false;  // a clip beside a list of frames is its sound, and a film's file has its own
 };

@@ -85,8 +85,8 @@ UserError field_error(const std::string& where, const std::string& field, const 
   return data_error(fmt::format("{}: field \"{}\": expected {}, found {}", where, field, expected, text));
 }
 
-RowMedia::RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir)
-    : where_(where), base_dir_(base_dir) {
+RowMedia::RowMedia(const Json& row, const std::string& where, const MediaFolders& folders)
+    : where_(where), folders_(folders) {
   const auto given = [&](const char* field) {
     const auto it = row.find(field);
     return it == row.end() || is_empty(*it) ? nullptr : &*it;
@@ -97,7 +97,10 @@ RowMedia::RowMedia(const Json& row, const std::string& where, const std::filesys
       throw field_error(where_, singular, fmt::format("either \"{}\" or \"{}\", not both", plural, singular), *one);
     return several != nullptr ? plural : one != nullptr ? singular : nullptr;
   };
-  if (const char* field = one_of("images", "image")) read_images(row.at(field), field);
+  if (const char* field = one_of("images", "image")) {
+    has_images_ = true;
+    read_images(row.at(field), field);
+  }
   if (const char* field = one_of("videos", "video")) read_videos(row.at(field), field);
   if (const char* field = one_of("audios", "audio")) read_audios(row.at(field), field);
 }
@@ -229,7 +232,7 @@ std::string RowMedia::path_reference(const std::string& text, const std::string&
   if (looks_like_base64(text)) return "data:;base64," + text;
   constexpr std::string_view kFile = "file://";
   const std::filesystem::path path = text.starts_with(kFile) ? text.substr(kFile.size()) : text;
-  return std::filesystem::absolute(base_dir_ / path).lexically_normal().string();
+  return find_medium(folders_, path, where_);
 }
 
 std::string RowMedia::content_text(const Json& content, const std::string& field) {
@@ -296,20 +299,32 @@ std::string RowMedia::audio_part(const Json& part, const std::string& field) {
 std::string RowMedia::marked_text(std::string text) {
   video_marks_.resize(video_marks_.size() + count_marks(text, kVideoMark));
   audio_marks_.resize(audio_marks_.size() + count_marks(text, kAudioMark));
-  for (size_t at = text.find("<image"); at != std::string::npos; at = text.find("<image", at + 1)) {
-    const std::string_view rest = std::string_view(text).substr(at);
-    if (rest.starts_with(kMark)) {
-      marks_.emplace_back();
-      continue;
-    }
-    const std::string name(rest.substr(0, rest.find('>') == std::string_view::npos ? 0 : rest.find('>') + 1));
-    const auto named = named_images_.find(name);
-    if (named == named_images_.end()) continue;
-    marks_.emplace_back(named->second);
-    named_used_[name] = true;
-    text.replace(at, name.size(), kMark);
-  }
+  for (size_t at = text.find("<im"); at != std::string::npos; at = text.find("<im", at)) at += take_mark(text, at);
   return text;
+}
+
+/// <image>, a name of the row's, or <img>path</img>; what is something else stays. How far to go on.
+size_t RowMedia::take_mark(std::string& text, size_t at) {
+  constexpr std::string_view kBegin = "<img>", kEnd = "</img>";
+  const std::string_view rest = std::string_view(text).substr(at);
+  if (rest.starts_with(kMark)) {
+    marks_.emplace_back();
+    return kMark.size();
+  }
+  if (const size_t end = rest.find(kEnd); rest.starts_with(kBegin) && !has_images_ && end != std::string_view::npos) {
+    const std::string path(rest.substr(kBegin.size(), end - kBegin.size()));
+    if (path.empty() || path.find_first_of("<>\n") != std::string::npos) return 1;
+    marks_.emplace_back(path_reference(path, "<img>"));
+    text.replace(at, end + kEnd.size(), kMark);
+    return kMark.size();
+  }
+  const std::string name(rest.substr(0, rest.find('>') == std::string_view::npos ? 0 : rest.find('>') + 1));
+  const auto named = named_images_.find(name);
+  if (named == named_images_.end()) return 1;
+  marks_.emplace_back(named->second);
+  named_used_[name] = true;
+  text.replace(at, name.size(), kMark);
+  return kMark.size();
 }
 
 void RowMedia::resolve(Sample& sample) const {

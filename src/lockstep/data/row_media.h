@@ -3,7 +3,6 @@
 // Used by sample_from_row alone.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/data/media_folders.h"
 #include "lockstep/data/sample.h"
 
 namespace lockstep {
@@ -24,7 +24,7 @@ class RowMedia {
   /// Reads `images` | `image`, `videos` | `video`, a video as a file, a list of frames or an object with either and what
   /// is asked for besides ({"frames": [...], "fps": 2}), and `audios` | `audio`. Throws UserError(kData) for URLs, what is
   /// no reference to a file, and what is asked for under other names.
-  RowMedia(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
+  RowMedia(const Json& row, const std::string& where, const MediaFolders& folders);
 
   /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>", "<video>" and "<audio>" where
   /// they stand. Call it in the order of the messages. Throws UserError(kData).
@@ -47,9 +47,11 @@ class RowMedia {
   std::string audio_part(const Json& part, const std::string& field);
   std::string part_text(const Json& part, const std::string& field);
   std::string marked_text(std::string text);
+  size_t take_mark(std::string& text, size_t at);
 
   std::string where_;
-  std::filesystem::path base_dir_;
+  MediaFolders folders_;
+  bool has_images_ = false;  // a column of them, so that <img>path</img> in a text is text
   std::vector<std::string> row_images_;
   std::map<std::string, std::string> named_images_;  // MiniCPM's {"<image_00>": path}
   std::map<std::string, bool> named_used_;

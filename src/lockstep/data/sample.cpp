@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,8 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/data/row_media.h"
 #include "lockstep/data/row_tokens.h"
+#include "lockstep/data/row_tools.h"
+#include "lockstep/data/row_turns.h"
 
 namespace lockstep {
 
@@ -20,6 +21,11 @@ namespace {
 constexpr std::array kQueryNames = {"query", "prompt", "question", "problem", "instruction", "input"};
 constexpr std::array kResponseNames = {"response", "answer",   "output", "targets",    "target", "answer_key",
                                        "answers",  "solution", "text",   "completion", "content"};
+constexpr std::array kTurnNames = {"messages", "conversations", "conversation"};
+// What every form reads beside its turns.
+constexpr std::array kCommonNames = {"images", "image",         "videos", "video",   "audios",  "audio",
+                                     "system", "system_prompt", "tools",  "objects", "speech",  "chat_template_kwargs",
+                                     "id",     "metadata",      "group",  "channel", "adapter"};
 
 const Json* find_value(const Json& row, const char* name) {
   const auto it = row.find(name);
@@ -34,30 +40,38 @@ const char* first_name(const Json& row, const std::array<const char*, N>& names)
   return nullptr;
 }
 
-/// One row on its way to a Sample: the three forms end in the same messages.
+/// One row on its way to a Sample: all forms end in the same messages.
 class RowReader {
  public:
-  RowReader(const Json& row, const std::string& where, const std::filesystem::path& base_dir)
-      : row_(row), where_(where), media_(row, where, base_dir) {
+  RowReader(const Json& row, const std::string& where, const MediaFolders& folders)
+      : row_(row), where_(where), media_(row, where, folders) {
     sample_.where = where;
   }
 
   Sample read() {
-    refuse_what_would_be_lost();
     if (is_token_row(row_)) {
       read_token_row(row_, where_, sample_);
-    } else if (find_value(row_, "messages") != nullptr) {
-      read_turns("messages");
-    } else if (find_value(row_, "conversations") != nullptr) {
-      read_turns("conversations");
-    } else if (find_value(row_, "conversation") != nullptr) {
-      read_turns("conversation");
+    } else if (const char* turns = first_name(row_, kTurnNames)) {
+      read_turns(turns);
     } else {
       read_query_response();
     }
-    refuse_unfilled_boxes();
+    read_template_variables();
+    if (const Json* tools = find_value(row_, "tools")) {
+      const Json list = read_tools(*tools, where_);
+      if (!list.empty()) sample_.tools = list.dump();
+    }
     media_.resolve(sample_);
+    limit_videos();
+    read_boxes();
     if (const Json* speech = find_value(row_, "speech")) sample_.speech = speech_of_row(*speech, where_);
+    read_names();
+    return std::move(sample_);
+  }
+
+ private:
+  /// What a person keeps of a row beside its conversation.
+  void read_names() {
     if (const auto metadata = row_.find("metadata"); metadata != row_.end()) sample_.metadata = metadata->dump();
     for (const char* name : {"group", "channel"}) {
       const Json* value = find_value(row_, name);
@@ -72,32 +86,98 @@ class RowReader {
       if (id->is_structured()) throw field_error(where_, "id", "text or a number", *id);
       sample_.id = id->is_string() ? id->get<std::string>() : id->dump();
     }
-    return std::move(sample_);
   }
 
- private:
-  void refuse_what_would_be_lost() const {
-    if (const Json* tools = find_value(row_, "tools");
-        tools != nullptr && !tools->empty() && *tools != "" && *tools != "[]") {
-      throw field_error(where_, "tools", "no tools (this build trains without tool calls)", *tools);
+  /// ms-swift's chat_template_kwargs: limits of pictures and films, and what the template reads.
+  void read_template_variables() {
+    const Json* given = find_value(row_, "chat_template_kwargs");
+    if (given == nullptr) return;
+    const Json kwargs = literal_value(*given, where_, "chat_template_kwargs", "an object");
+    if (!kwargs.is_object()) throw field_error(where_, "chat_template_kwargs", "an object", kwargs);
+    Json variables = Json::object();
+    for (const auto& [key, value] : kwargs.items()) {
+      static constexpr std::array kLimits = {"fps",        "nframes",    "min_frames",  "max_frames",
+                                             "min_pixels", "max_pixels", "total_pixels"};
+      if (value.is_null()) continue;
+      if (std::ranges::find(kLimits, key) == kLimits.end()) {
+        variables[key] = value;
+        continue;
+      }
+      const std::string field = "chat_template_kwargs." + key;
+      constexpr double kMost = 1e12;
+      const bool fits = value.is_number() && value.get<double>() > 0 && value.get<double>() <= kMost;
+      if (!fits) throw field_error(where_, field, "a number above 0", value);
+      const auto whole = static_cast<int64_t>(value.get<double>());
+      if (key == "fps") film_.fps = value.get<double>();
+      if (key == "nframes") film_.num_frames = whole;
+      if (key == "min_frames") film_.min_frames = whole;
+      if (key == "max_frames") film_.max_frames = whole;
+      if (key == "total_pixels") film_.total_pixels = whole;
+      if (key == "min_pixels") sample_.min_pixels = film_.min_pixels = whole;
+      if (key == "max_pixels") sample_.max_pixels = film_.max_pixels = whole;
+    }
+    if (!variables.empty()) sample_.variables = variables.dump();
+  }
+
+  /// What the row says of all its films holds where a film says nothing itself.
+  void limit_videos() {
+    for (Video& video : sample_.videos) {
+      const auto fill = [&](auto Video::*limit) {
+        if (video.*limit == 0) video.*limit = film_.*limit;
+      };
+      const bool counts = video.num_frames > 0 || video.fps > 0;  // how many frames are taken is said
+      fill(&Video::min_pixels);
+      fill(&Video::max_pixels);
+      fill(&Video::total_pixels);
+      if (!counts) fill(&Video::fps);
+      if (video.file.empty()) continue;  // a list has all its frames taken
+      if (!counts) fill(&Video::num_frames);
+      if (video.num_frames == 0) fill(&Video::min_frames);
+      if (video.num_frames == 0) fill(&Video::max_frames);
     }
   }
 
-  void refuse_unfilled_boxes() const {
-    const Json* objects = find_value(row_, "objects");
-    if (objects == nullptr || objects->empty()) return;
-    for (const auto& message : sample_.messages) {
-      if (message.content.find("<bbox>") == std::string::npos &&
-          message.content.find("<ref-object>") == std::string::npos)
-        continue;
-      throw field_error(where_, "objects", "no grounding boxes (this build does not fill <bbox> and <ref-object>)",
-                        *objects);
+  /// As many boxes and names as marks in the texts.
+  void read_boxes() {
+    const Json* given = find_value(row_, "objects");
+    if (given == nullptr || given->empty() || *given == "") return;
+    const Json value = literal_value(*given, where_, "objects", "an object");
+    sample_.objects = read_objects(value, where_);
+    const auto expect = [&](const char* mark, const char* field, size_t found) {
+      size_t marks = 0;
+      for (const auto& message : sample_.messages) {
+        for (size_t at = message.content.find(mark); at != std::string::npos; at = message.content.find(mark, at + 1))
+          ++marks;
+      }
+      if (marks == found) return;
+      throw data_error(fmt::format("{}: field \"objects.{}\": expected one for each {} in the texts, found {} and {} mark(s)",
+                                   where_, field, mark, found, marks));
+    };
+    // A row whose texts have no mark of either kind carries its boxes for other programs.
+    const bool any = std::ranges::any_of(sample_.messages, [](const Message& message) {
+      return message.content.find(kBoxMark) != std::string::npos || message.content.find(kRefMark) != std::string::npos;
+    });
+    if (!any) {
+      sample_.objects = {};
+      return;
+    }
+    expect(kBoxMark, "bbox", sample_.objects.boxes.size());
+    expect(kRefMark, "ref", sample_.objects.refs.size());
+    if (sample_.objects.of_one) return;
+    for (const size_t image : sample_.objects.images) {
+      if (image < sample_.images.size()) continue;
+      throw data_error(fmt::format("{}: field \"objects.image_id\": expected a picture of the row, {} of them, found number {}",
+                                   where_, sample_.images.size(), image),
+                       "pictures are counted from 0; boxes of parts of 1 are \"bbox_type\": \"norm1\"");
     }
   }
 
   /// The row's own system prompt, unless the turns begin with one.
   void add_system(bool turns_have_one) {
-    const Json* system = find_value(row_, "system");
+    const Json *system = find_value(row_, "system"), *prompt = find_value(row_, "system_prompt");
+    if (system != nullptr && prompt != nullptr && *system != *prompt)
+      throw field_error(where_, "system_prompt", "\"system\" or \"system_prompt\", not two that differ", *prompt);
+    if (system == nullptr) std::swap(system, prompt);
     if (system == nullptr || *system == "" || turns_have_one) return;
     add("system", media_.content_text(*system, "system"));
   }
@@ -105,85 +185,31 @@ class RowReader {
   void add(std::string role, std::string content) { sample_.messages.push_back({std::move(role), std::move(content)}); }
 
   void read_turns(const char* name) {
-    const Json& turns = row_.at(name);
-    if (!turns.is_array() || turns.empty()) throw field_error(where_, name, "a list of turns, at least one", turns);
-    const auto field = [&](size_t i) { return fmt::format("{}[{}]", name, i); };
-    for (size_t i = 0; i < turns.size(); ++i) {
-      if (!turns[i].is_object()) throw field_error(where_, field(i), "an object with role and content", turns[i]);
-    }
-    if (turns[0].contains("role") || turns[0].contains("from")) {
-      add_system(role_of(turns[0], field(0)) == "system");
-      for (size_t i = 0; i < turns.size(); ++i) read_turn(turns[i], field(i));
-    } else {
-      add_system(false);
-      for (size_t i = 0; i < turns.size(); ++i) read_pair(turns[i], field(i));
-    }
-  }
-
-  std::string role_of(const Json& turn, const std::string& field) const {
-    static const std::map<std::string, std::string> kRoles = {
-        {"system", "system"}, {"user", "user"},          {"human", "user"},       {"assistant", "assistant"},
-        {"gpt", "assistant"}, {"bot", "assistant"},      {"model", "assistant"},  {"chatgpt", "assistant"},
-        {"tool", "tool"},     {"tool_response", "tool"}, {"observation", "tool"}, {"observations", "tool"},
-    };
-    const char* key = turn.contains("role") ? "role" : "from";
-    const Json* role = find_value(turn, key);
-    const std::string name = fmt::format("{}.{}", field, key);
-    if (role == nullptr) throw field_error(where_, field, "an object with role (or from)", turn);
-    const auto known = role->is_string() ? kRoles.find(role->get<std::string>()) : kRoles.end();
-    if (known == kRoles.end())
-      throw field_error(where_, name, "system, user (human), assistant (gpt, bot) or tool", *role);
-    return known->second;
-  }
-
-  void read_turn(const Json& turn, const std::string& field) {
-    const std::string role = role_of(turn, field);
-    const char* key = turn.contains("content") ? "content" : "value";
-    const Json* content = find_value(turn, key);
-    if (content == nullptr) throw field_error(where_, field, "an object with content (or value)", turn);
-    add(role, media_.content_text(*content, fmt::format("{}.{}", field, key)));
-    if (role == "assistant") sample_.messages.back().trained = is_trained(turn, field);
-  }
-
-  /// ms-swift's "loss": bool and "loss_scale": 0 or 1, OpenAI's "weight": 0 or 1.
-  bool is_trained(const Json& turn, const std::string& field) const {
-    for (const char* key : {"loss", "loss_scale", "weight"}) {
-      const Json* value = find_value(turn, key);
-      if (value == nullptr) continue;
-      if (value->is_boolean()) return value->get<bool>();
-      if (*value == 0 || *value == 1) return *value == 1;
-      throw field_error(where_, fmt::format("{}.{}", field, key), "true, false, 0 or 1 (no weights between)", *value);
-    }
-    return true;
-  }
-
-  /// {"human": question, "assistant": answer}.
-  void read_pair(const Json& turn, const std::string& field) {
-    constexpr std::array kQuestions = {"human", "user"};
-    constexpr std::array kAnswers = {"assistant", "gpt", "bot"};
-    const char* question = first_name(turn, kQuestions);
-    const char* answer = first_name(turn, kAnswers);
-    if (question == nullptr || answer == nullptr) {
-      throw field_error(where_, field, "role and content, from and value, or human and assistant", turn);
-    }
-    add("user", media_.content_text(turn.at(question), fmt::format("{}.{}", field, question)));
-    add("assistant", media_.content_text(turn.at(answer), fmt::format("{}.{}", field, answer)));
+    const Json turns = literal_value(row_.at(name), where_, name, "a list of turns, at least one");
+    TurnReader reader(where_, media_, sample_.messages);
+    add_system(reader.begins_with_system(turns, name));
+    reader.read(turns, name);
   }
 
   void read_query_response() {
     const char* query = first_name(row_, kQueryNames);
     const char* response = first_name(row_, kResponseNames);
-    if (query == nullptr) throw unknown_form();
+    if (query == nullptr && !is_text_row()) throw unknown_form();
     add_system(false);
     read_history();
-    std::string question = media_.content_text(row_.at(query), query);
-    const Json* input = find_value(row_, "input");
-    if (std::string_view(query) == "instruction" && input != nullptr && *input != "") {
-      question += "\n" + media_.content_text(*input, "input");
+    if (query != nullptr) {
+      std::string question = media_.content_text(row_.at(query), query);
+      const Json* input = find_value(row_, "input");
+      if (std::string_view(query) == "instruction" && input != nullptr && *input != "") {
+        question += "\n" + media_.content_text(*input, "input");
+      }
+      add("user", std::move(question));
     }
-    add("user", std::move(question));
     if (response != nullptr) add("assistant", media_.content_text(first_answer(row_.at(response)), response));
   }
+
+  /// A text without a question, which pre-training takes.
+  bool is_text_row() const { return find_value(row_, "text") != nullptr || find_value(row_, "response") != nullptr; }
 
   /// Keeps a list of texts as accepted answers and gives the first.
   const Json& first_answer(const Json& response) {
@@ -196,11 +222,12 @@ class RowReader {
   }
 
   void read_history() {
-    const Json* history = find_value(row_, "history");
-    if (history == nullptr) return;
-    if (!history->is_array()) throw field_error(where_, "history", "a list of [question, answer] pairs", *history);
-    for (size_t i = 0; i < history->size(); ++i) {
-      const Json& pair = (*history)[i];
+    const Json* given = find_value(row_, "history");
+    if (given == nullptr || *given == "") return;
+    const Json history = literal_value(*given, where_, "history", "a list of [question, answer] pairs");
+    if (!history.is_array()) throw field_error(where_, "history", "a list of [question, answer] pairs", history);
+    for (size_t i = 0; i < history.size(); ++i) {
+      const Json& pair = history[i];
       const std::string field = fmt::format("history[{}]", i);
       if (!pair.is_array() || pair.size() != 2) throw field_error(where_, field, "a pair [question, answer]", pair);
       add("user", media_.content_text(pair[0], field + "[0]"));
@@ -227,6 +254,7 @@ class RowReader {
   const std::string& where_;
   RowMedia media_;
   Sample sample_;
+  Video film_;  // limits of all films
 };
 
 }  // namespace
@@ -296,9 +324,41 @@ std::vector<std::string> media_references(const Sample& sample) {
   return all;
 }
 
-Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir) {
+Sample sample_from_row(const Json& row, const std::string& where, const MediaFolders& folders) {
   if (!row.is_object()) throw field_error(where, "(row)", "a JSON object", row);
-  return RowReader(row, where, base_dir).read();
+  return RowReader(row, where, folders).read();
+}
+
+std::vector<std::string> unread_columns(const Json& row) {
+  std::vector<std::string> read(kCommonNames.begin(), kCommonNames.end()), unread;
+  const auto also = [&](const char* name) {
+    if (name != nullptr) read.emplace_back(name);
+  };
+  const char* turns = first_name(row, kTurnNames);
+  if (is_token_row(row)) {
+    read.insert(read.end(), {"input_ids", "labels"});
+  } else if (turns != nullptr) {
+    also(turns);
+  } else {
+    const char* query = first_name(row, kQueryNames);
+    also(query);
+    also(first_name(row, kResponseNames));
+    also("history");
+    if (query != nullptr && std::string_view(query) == "instruction") also("input");
+  }
+  for (const auto& [name, value] : row.items()) {
+    if (!value.is_null() && std::ranges::find(read, name) == read.end()) unread.push_back(name);
+  }
+  if (turns == nullptr || !row.at(turns).is_array()) return unread;
+  for (const auto& turn : row.at(turns)) {
+    if (!turn.is_object()) continue;
+    for (const auto& [name, value] : turn.items()) {
+      const std::string told = fmt::format("{}[].{}", turns, name);
+      if (!value.is_null() && !is_turn_key(name) && std::ranges::find(unread, told) == unread.end())
+        unread.push_back(told);
+    }
+  }
+  return unread;
 }
 
 }  // namespace lockstep

@@ -13,6 +13,8 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/base/modality.h"
+#include "lockstep/data/media_folders.h"
+#include "lockstep/data/row_objects.h"
 #include "lockstep/data/speech.h"
 
 namespace lockstep {
@@ -23,6 +25,9 @@ struct Message {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
   bool trained = true;  // assistant only: ms-swift's per-message "loss": false switches it off
+  double weight = 1;    // assistant only: of its tokens in the loss, ms-swift's per-message "loss_scale"
+  /// What a template reads of it besides, as JSON text: {"tool_calls": [...]}; empty: nothing.
+  std::string fields = {};
 };
 
 /// A film as pictures of it, in order, or as a file: paths or data: URIs.
@@ -48,6 +53,10 @@ struct Sample {
   std::vector<std::string> images;  // absolute paths, or data: URIs
   std::vector<Video> videos;
   std::vector<std::string> audios;         // as images
+  RowObjects objects;                      // what <ref-object> and <bbox> in the texts stand for
+  std::string tools;                       // functions that may be called, a list as JSON text; empty: none
+  std::string variables;                   // what the chat template reads besides, as JSON text; empty: nothing
+  int64_t min_pixels = 0, max_pixels = 0;  // of its pictures, where the row's chat_template_kwargs say so; 0: not said
   std::optional<Speech> speech;            // of the last answer
   std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
   std::vector<std::string> references;     // accepted answers where the row's answer is a list; else empty
@@ -68,12 +77,13 @@ std::string describe_media(const Sample& sample, Modalities of = kMedia);
 /// All files and data: URIs that the row refers to, frames of videos one by one.
 std::vector<std::string> media_references(const Sample& sample);
 
-/// Reads a row of token ids (data/row_tokens.h) or any of the three text forms: ms-swift `messages` (+ images | image,
-/// videos | video as files or lists of frames, audios | audio), LLaVA/ShareGPT `conversations` with from/value (image marks moved to where they
-/// stand), and query/response (+ system, history, and their aliases). Relative image paths are taken from `base_dir`
-/// (the data file's folder, or ROOT_IMAGE_DIR). More images than marks: the marks missing are put in front of the first
-/// user message. A response that is a list of texts names several accepted answers: the first is the one that is
-/// trained. Throws UserError(kData) naming row, field, expected and found.
-Sample sample_from_row(const Json& row, const std::string& where, const std::filesystem::path& base_dir);
+/// Reads a row of any form that docs/rows.md lists: token ids, turns, or a question and its answer. Relative paths of media
+/// are looked for in `folders`. More images than marks: the marks missing are put in front of the first user message. A
+/// response that is a list of texts names several accepted answers: the first is the one that is trained. Throws
+/// UserError(kData) naming row, field, expected and found.
+Sample sample_from_row(const Json& row, const std::string& where, const MediaFolders& folders);
+
+/// Columns of the row that its form does not read.
+std::vector<std::string> unread_columns(const Json& row);
 
 }  // namespace lockstep

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
@@ -230,6 +232,30 @@ Tensor labels_of(const std::vector<Features>& rows, const Layout& layout, bool p
   return labels;
 }
 
+/// Where labels count unlike one another: those of each weight by themselves, [weights, lines, width], and the weights.
+void add_weights(Flow& flow, const std::vector<Features>& rows, const Layout& layout, const Tensor& labels) {
+  std::set<float> weights;
+  for (const auto& row : rows) {
+    if (row.weights.empty()) weights.insert(1);
+    weights.insert(row.weights.begin(), row.weights.end());
+  }
+  if (weights.size() < 2 && *weights.begin() == 1) return;
+  std::vector<Tensor> parts;
+  for (const float weight : weights) {
+    std::vector<int32_t> of_weight(static_cast<size_t>(layout.lines * layout.width), 0);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto begin = static_cast<size_t>(layout.starts[r]);
+      for (size_t i = 0; i < rows[r].labels.size(); ++i)
+        of_weight[begin + i] = (rows[r].weights.empty() ? 1 : rows[r].weights[i]) == weight ? 1 : 0;
+    }
+    const Tensor others = from_values(std::span<const int32_t>(of_weight), {layout.lines, layout.width}).eq(0);
+    parts.push_back(labels.masked_fill(others, kIgnored));
+  }
+  flow.set("weighted_labels", at::stack(parts));
+  const std::vector<float> values(weights.begin(), weights.end());
+  flow.set("label_weights", from_values(std::span<const float>(values), {static_cast<int64_t>(values.size())}));
+}
+
 }  // namespace
 
 Batch collate(const std::vector<Features>& rows, const CollateOptions& options) {
@@ -254,7 +280,12 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
   }
   batch.rows = static_cast<int64_t>(rows.size());
   batch.flow.set("input_ids", laid_out(rows, layout, options.pad_token, &Features::input_ids));
-  if (labelled) batch.flow.set("labels", labels_of(rows, layout, packed));
+  if (labelled) {
+    const Tensor labels = labels_of(rows, layout, packed);
+    batch.flow.set("labels", labels);
+    if (std::ranges::any_of(rows, [](const Features& row) { return !row.weights.empty(); }))
+      add_weights(batch.flow, rows, layout, labels);
+  }
   if (placed) batch.flow.set("positions", positions_of(rows, layout));
   if (left) batch.flow.set("mask", mask_of(batch.lengths, layout));
   if (packed) batch.flow.set("row_ends", from_values(std::span<const int64_t>(layout.ends), {batch.rows}));

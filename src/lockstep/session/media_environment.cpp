@@ -52,6 +52,11 @@ void read_media_environment(const Env& env, MediaOptions& media) {
     if (*rate <= 0) throw usage_error(fmt::format("SAMPLING_RATE={}: expected samples a second, above 0", *rate));
     media.sampling_rate = *rate;
   }
+  if (const auto boxes = env.text("QWENVL_BBOX_FORMAT")) {
+    if (*boxes != "legacy" && *boxes != "new")
+      throw usage_error(fmt::format("QWENVL_BBOX_FORMAT={}: expected legacy or new", *boxes));
+    media.plain_boxes = *boxes == "new";
+  }
   media.audio_in_video = env.flag("USE_AUDIO_IN_VIDEO").value_or(media.audio_in_video);
   if (const auto fps = env.text("FPS")) {
     char* end = nullptr;
@@ -70,7 +75,7 @@ std::vector<std::string> media_variables(const Env& env) {
                            "MAX_SLICE_NUMS",      "MAX_NUM_FRAMES",      "FPS",
                            "FPS_MIN_FRAMES",      "FPS_MAX_FRAMES",      "NFRAMES",
                            "SAMPLING_RATE",       "USE_AUDIO_IN_VIDEO",  "IMAGE_MAX_TOKEN_NUM",
-                           "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS"}) {
+                           "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT"}) {
     if (env.text(name)) set.emplace_back(name);
   }
   return set;

@@ -19,7 +19,15 @@ const char* word_of(Truncation truncation) {
 
 }  // namespace
 
-DatasetOptions RowOptions::dataset() const { return {.strict = strict, .root_image_dir = root_image_dir}; }
+DatasetOptions RowOptions::dataset() const {
+  return {.strict = strict,
+          .root_image_dir = root_image_dir,
+          .draws = draws_rows,
+          .seed = data_seed,
+          .infos = infos,
+          .dataset_dir = dataset_dir,
+          .columns = columns};
+}
 
 ProcessOptions RowOptions::process() const {
   return {.max_length = max_length, .truncation = truncation, .media = media, .speaks = speaks};
@@ -50,6 +58,7 @@ Json RowOptions::as_json() const {
           {"slices", {media.max_slices, media.video_max_slices}},
           {"fps", media.fps},
           {"frames", {media.fps_min_frames, media.fps_max_frames, media.num_frames, media.video_segments}},
+          {"boxes", {media.plain_boxes, static_cast<int>(media.box_unit)}},
           {"sound", {media.sampling_rate, media.audio_in_video}}};
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/json.h"
 #include "lockstep/data/dataset.h"
@@ -21,7 +23,12 @@ struct RowOptions {
   int num_workers = 1;  // threads that prepare rows; 0: none
   MediaOptions media;
   bool speaks = false;         // a talker learns what rows are to say
-  std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
+  std::string root_image_dir;  // where relative media are looked for behind the data file's folder; empty: nowhere
+  bool draws_rows = false;     // of "path#N" by data_seed; else the first N
+  uint64_t data_seed = 42;
+  std::vector<std::string> infos;                            // files that give data sets names
+  std::string dataset_dir;                                   // has LLaMA-Factory's dataset_info.json
+  std::vector<std::pair<std::string, std::string>> columns;  // a file's name of a column, and what it is
 
   DatasetOptions dataset() const;
   ProcessOptions process() const;

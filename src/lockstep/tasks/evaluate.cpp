@@ -95,6 +95,9 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   session.tell_notices(events);
   const std::string media = rows_with_media(job, session.model(), *rows);
   if (!media.empty() && job.reports()) events.emit(Notice{media});
+  for (const auto& text : rows->notices()) {
+    if (job.reports()) events.emit(Notice{text});
+  }
   if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/false, events);
   session.load();
   const int64_t batch = options.batch.is_auto() ? find_batch_size(session, options, *rows, events) : options.batch.rows;

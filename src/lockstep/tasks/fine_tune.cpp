@@ -159,7 +159,9 @@ void FineTuneRun::open_rows() {
   together(job_.control(), "opening data sets", [&] {
     train_rows_.emplace(options_.dataset, options);
     fingerprint = train_rows_->fingerprint();
-    if (!options_.val_dataset.empty()) val_rows_.emplace(options_.val_dataset, options);
+    DatasetOptions evaluated = options;
+    evaluated.draws = false;  // as ms-swift: its val_dataset_shuffle is false
+    if (!options_.val_dataset.empty()) val_rows_.emplace(options_.val_dataset, evaluated);
     if (val_rows_ || options_.split_dataset_ratio <= 0) return;
     auto [rest, kept] = Dataset::split(std::move(*train_rows_), options_.split_dataset_ratio, data_seed());
     train_rows_.emplace(std::move(rest));
@@ -185,6 +187,7 @@ void FineTuneRun::tell_rows() {
     if (rows == nullptr) continue;
     const std::string media = rows_with_media(job_, session_->model(), *rows);
     if (!media.empty()) notice(media);
+    for (const auto& text : rows->notices()) notice(text);
     if (rows->broken().empty()) continue;
     const auto& first = rows->broken().front();
     notice(fmt::format("{} rows cannot be read and are skipped (--strict true stops at the first): {}: {}",

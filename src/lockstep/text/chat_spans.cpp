@@ -54,16 +54,48 @@ class SpanFinder {
     }
   }
 
+  static bool has_calls(const Json& message) {
+    const auto calls = message.find("tool_calls");
+    return calls != message.end() && calls->is_array() && !calls->empty();
+  }
+
+  // The name of the last call: what follows it are its arguments and the end of the turn.
+  static void set_last_name(Json& message, const std::string& text) {
+    Json& call = message["tool_calls"].back();
+    (call.contains("function") ? call["function"] : call)["name"] = text;
+  }
+
+  // Where the words of a message begin in the whole, which goes on otherwise than these messages do.
+  std::optional<size_t> beginning(size_t i) const {
+    Json changed = messages_, changed_too = messages_;
+    set_text(changed[i], "Xprobe0X");
+    set_text(changed_too[i], "Yprobe1Y");
+    const auto a = try_render(changed, false), b = try_render(changed_too, false);
+    if (!a || !b || *a == *b) return {};
+    const auto content = static_cast<size_t>(std::mismatch(a->begin(), a->end(), b->begin(), b->end()).first - a->begin());
+    return whole_.compare(0, content, *a, 0, content) == 0 ? std::optional(content) : std::nullopt;
+  }
+
   // For templates that write a message differently when it is not the last: the content is where two renderings of the
   // whole with two different contents differ. What follows the content when the message is the last (its end token)
   // belongs to it, if it stands in the whole too.
   std::optional<Range> by_probing(size_t i, std::optional<size_t> begin,
                                   const std::optional<std::string>& after) const {
+    const bool calls = has_calls(messages_[i]);
+    if (calls && !begin) {
+      // The words stand before the calls: where they begin is asked of the message without its calls.
+      Json words = messages_;
+      words[i].erase("tool_calls");
+      if (const auto range = SpanFinder(whole_, words, render_).beginning(i)) begin = *range;
+    }
+    const auto set_probe = [&](Json& message, const std::string& text) {
+      calls ? set_last_name(message, text) : set_text(message, text);
+    };
     const std::string probe = "Xprobe0X", other = "Yprobe1Y";
     Json changed = messages_, changed_too = messages_, shortened = first(i + 1);
-    set_text(changed[i], probe);
-    set_text(changed_too[i], other);
-    set_text(shortened[i], probe);
+    set_probe(changed[i], probe);
+    set_probe(changed_too[i], other);
+    set_probe(shortened[i], probe);
     const auto a = try_render(changed, false), b = try_render(changed_too, false);
     if (!a || !b || *a == *b) return {};
     const auto differs = std::mismatch(a->begin(), a->end(), b->begin(), b->end());
@@ -104,12 +136,12 @@ std::vector<TextSpan> find_spans(const std::string& whole, const Json& messages,
   const SpanFinder finder(whole, messages, render);
   std::vector<TextSpan> spans;
   size_t done = 0;
-  const auto add = [&](size_t end, bool trained) {
+  const auto add = [&](size_t end, bool trained, int message = -1) {
     if (end <= done) return;
-    if (!spans.empty() && spans.back().trained == trained) {
+    if (!spans.empty() && spans.back().trained == trained && spans.back().message == message) {
       spans.back().text.append(whole, done, end - done);
     } else {
-      spans.push_back({whole.substr(done, end - done), trained});
+      spans.push_back({whole.substr(done, end - done), trained, message});
     }
     done = end;
   };
@@ -118,7 +150,7 @@ std::vector<TextSpan> find_spans(const std::string& whole, const Json& messages,
     const auto range = finder.find(i);
     if (!range) continue;
     add(range->begin, false);
-    add(range->end, true);
+    add(range->end, true, static_cast<int>(i));
   }
   add(whole.size(), false);
   return spans;

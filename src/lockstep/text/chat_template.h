@@ -23,7 +23,8 @@ namespace lockstep {
 struct TextSpan {
   std::string text;
   bool trained = false;
-  bool operator==(const TextSpan&) const = default;
+  int message = -1;  // whose words are trained; not compared
+  bool operator==(const TextSpan& other) const { return text == other.text && trained == other.trained; }
 };
 
 struct RenderOptions {

@@ -8,8 +8,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/row_tokens.h"
+#include "lockstep/zoo/box_text.h"
 #include "lockstep/zoo/film_sounds.h"
 #include "lockstep/zoo/fit_length.h"
+#include "lockstep/zoo/row_rendering.h"
+#include "lockstep/zoo/tool_text.h"
 
 namespace lockstep {
 namespace {
@@ -84,13 +87,15 @@ std::string replaced(std::string text, std::string_view mark, const MediumRules&
 /// Ids and labels in the making.
 struct ChatProcessor::Row {
   std::vector<int32_t> ids, labels;
-  std::vector<int> filled;  // by token: the block that fills it, -1 for text
+  std::vector<float> weights;  // of labels
+  std::vector<int> filled;     // by token: the block that fills it, -1 for text
   std::vector<MediaBlock> media;
 
   void add(const SpelledTokens& tokens) {
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
     filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
     labels.resize(ids.size(), kIgnored);
+    weights.resize(ids.size(), 1);
   }
 };
 
@@ -100,6 +105,7 @@ ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
                     (source.find("'type'") != std::string::npos || source.find("\"type\"") != std::string::npos ||
                      source.find(".type") != std::string::npos);
   mark_takes_break_ = !parts_as_lists_ || breaks_line_after_image();
+  for (const auto& [kind, rules] : parts_.media.kinds) frames_[kind] = frame_of(kind, rules.placeholder);
   stops_.insert(parts_.stop_tokens.begin(), parts_.stop_tokens.end());
   const auto end = special_id(parts_.tokenizer, "eos_token");
   if (end) stops_.insert(*end);
@@ -125,6 +131,24 @@ std::vector<int32_t> ChatProcessor::turn_ends() const {
     }
   }
   return {};
+}
+
+/// What stands between a placeholder and the texts beside it in a user's message.
+MediumFrame ChatProcessor::frame_of(Modality kind, const std::string& placeholder) const {
+  const std::string before = "Xprobe0X", after = "Yprobe1Y";
+  const Json content =
+      typed_parts(before + std::string(media_mark(kind)) + after, {.kinds = {kind}, .take_break = false});
+  if (!parts_as_lists_) return {};
+  std::string text;
+  try {
+    text = parts_.chat.render({{{"role", "user"}, {"content", content}}}, render_options(true));
+  } catch (const UserError&) {
+    return {};
+  }
+  const size_t begin = text.find(before), at = text.find(placeholder), end = text.find(after);
+  if (begin == std::string::npos || end == std::string::npos || at == std::string::npos || at < begin || at > end) return {};
+  const size_t from = begin + before.size(), behind = at + placeholder.size();
+  return {.before = text.substr(from, at - from), .after = text.substr(behind, end - behind)};
 }
 
 bool ChatProcessor::breaks_line_after_image() const {
@@ -161,6 +185,7 @@ Json ChatProcessor::template_messages(const Sample& sample, size_t count) const 
   for (size_t i = 0; i < count; ++i) {
     const auto& message = sample.messages[i];
     messages.push_back({{"role", message.role}, {"content", template_content(message.content)}});
+    if (!message.fields.empty()) messages.back().update(Json::parse(message.fields));
   }
   return messages;
 }
@@ -227,10 +252,12 @@ void ChatProcessor::put_begin_token(Row& row) const {
   if (begin.empty() || stops_.contains(begin.front()) || (!row.ids.empty() && row.ids.front() == begin.front())) return;
   row.ids.insert(row.ids.begin(), begin.front());
   row.labels.insert(row.labels.begin(), kIgnored);
+  row.weights.insert(row.weights.begin(), 1);
   row.filled.insert(row.filled.begin(), -1);
 }
 
-void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn) const {
+void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
+                             double weight) const {
   const bool continues = !row.ids.empty();
   auto pieces = speller.spell(span.text);
   SpelledTokens tokens = encode(parts_.tokenizer, pieces, continues);
@@ -241,10 +268,13 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& spell
     if (!pieces.empty()) {
       std::string& text = pieces.back().text;
       text.resize(text.find_last_not_of(" \t\r\n") + 1);
+      pieces.back().tail = 0;
+      pieces.back().lead = std::min(pieces.back().lead, text.size());
     }
     tokens = encode(parts_.tokenizer, pieces, continues);
     tokens.ids.push_back(end_);
     tokens.filled.push_back(-1);
+    tokens.marks.push_back(false);
     stop = tokens.ids.end() - 1;
   }
   const auto trained =
@@ -252,19 +282,24 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& spell
   const size_t begin = row.ids.size();
   row.add(tokens);
   for (size_t i = 0; i < trained; ++i) {
-    if (tokens.filled[i] < 0) row.labels[begin + i] = tokens.ids[i];
+    if (tokens.marks[i]) continue;  // of a medium: no assistant writes them
+    row.labels[begin + i] = tokens.ids[i];
+    row.weights[begin + i] = static_cast<float>(weight);
   }
 }
 
 Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
+  if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; })) tokens.weights = std::move(row.weights);
   for (size_t i = 0; i < row.filled.size(); ++i) {
     if (row.filled[i] >= 0) tokens.media[static_cast<size_t>(row.filled[i])].places.push_back(static_cast<int32_t>(i));
   }
   fit_length(tokens, options, sample.where);
   if (!labelled) tokens.labels.clear();
+  if (!labelled) tokens.weights.clear();
   Features features{.input_ids = std::move(tokens.ids),
                     .labels = std::move(tokens.labels),
+                    .weights = std::move(tokens.weights),
                     .media = std::move(tokens.media),
                     .positions = {},
                     .sample = sample};
@@ -272,17 +307,29 @@ Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptio
   return features;
 }
 
-/// The row with its films' sounds, where the person asks for it and the family takes both as one.
-std::optional<Sample> ChatProcessor::woven(const Sample& sample, const MediaOptions& options) const {
-  const auto films = parts_.media.kinds.find(Modality::kVideo);
-  if (!options.audio_in_video || films == parts_.media.kinds.end() || !films->second.takes_sound) return std::nullopt;
-  return with_film_sounds(sample);
+/// What the row says of its pictures counts before what the person says of all.
+ProcessOptions ChatProcessor::options_of(const Sample& sample, ProcessOptions options) const {
+  MediaOptions& media = options.media;
+  if (sample.min_pixels > 0) media.min_pixels = sample.min_pixels;
+  if (sample.max_pixels > 0) media.max_pixels = media.shrink_to_pixels = sample.max_pixels;
+  return options;
 }
 
-Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& options) const {
-  if (!given.input_ids.empty()) return token_row_features(given, options);
-  const std::optional<Sample> films = woven(given, options.media);
-  const Sample& sample = films ? *films : given;
+/// The row with its films' sounds, where the person asks for it and the family takes both as one, its boxes, and its tools
+/// where the template has no words for them.
+Sample ChatProcessor::prepared(const Sample& given, const MediaOptions& options) const {
+  const auto films = parts_.media.kinds.find(Modality::kVideo);
+  const bool weaves = options.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound;
+  Sample sample = weaves ? with_film_sounds(given) : given;
+  fill_boxes(sample, parts_.media.boxes, options);
+  write_tools(sample, parts_.chat);
+  return sample;
+}
+
+Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& asked) const {
+  if (!given.input_ids.empty()) return token_row_features(given, asked);
+  const ProcessOptions options = options_of(given, asked);
+  const Sample sample = prepared(given, options.media);
   check_media(sample);
   check_speech(sample);
   std::vector<bool> trained;
@@ -293,15 +340,20 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   }
   const Json messages = template_messages(sample, sample.messages.size());
   std::vector<TextSpan> spans;
+  const RowRendering rendering(sample, parts_.chat);
   try {
-    spans = parts_.chat.render_spans(messages, render_options(false), trained);
+    spans = parts_.chat.render_spans(messages, rendering.options(render_options(false)), trained);
   } catch (Error& e) {
     e.add_frame(sample.where);
     throw;
   }
   Row row;
-  MediaSpeller speller(parts_.media, sample, options.media);
-  for (size_t i = 0; i < spans.size(); ++i) add_span(row, spans[i], speller, i + 1 == spans.size());
+  MediaSpeller speller(parts_.media, sample, options.media, &frames_);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const int message = spans[i].message;
+    const double weight = message < 0 ? 1 : sample.messages[static_cast<size_t>(message)].weight;
+    add_span(row, spans[i], speller, i + 1 == spans.size(), weight);
+  }
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
   put_begin_token(row);
@@ -317,26 +369,28 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   return features;
 }
 
-Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& options) const {
+Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& asked) const {
   Row row;
-  const std::optional<Sample> films = woven(given, options.media);
-  const Sample& sample = films ? *films : given;
+  const ProcessOptions options = options_of(given, asked);
+  const Sample sample = prepared(given, options.media);
   if (!sample.input_ids.empty()) {  // up to the first token that is a target
     const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnored; });
     const auto length =
         target == sample.labels.end() ? sample.input_ids.size() : static_cast<size_t>(target - sample.labels.begin());
     row.ids.assign(sample.input_ids.begin(), sample.input_ids.begin() + static_cast<int64_t>(length));
     row.labels.assign(row.ids.size(), kIgnored);
+    row.weights.assign(row.ids.size(), 1);
     row.filled.assign(row.ids.size(), -1);
     return finish(std::move(row), sample, options, false);
   }
   check_media(sample);
   const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
   const size_t count = sample.messages.size() - (answered ? 1 : 0);
-  MediaSpeller speller(parts_.media, sample, options.media);
+  MediaSpeller speller(parts_.media, sample, options.media, &frames_);
+  const RowRendering rendering(sample, parts_.chat);
   std::string text;
   try {
-    text = parts_.chat.render(template_messages(sample, count), render_options(true));
+    text = parts_.chat.render(template_messages(sample, count), rendering.options(render_options(true)));
   } catch (Error& e) {
     e.add_frame(sample.where);
     throw;

@@ -49,9 +49,11 @@ class ChatProcessor final : public Processor {
   Json template_content(const std::string& content) const;
   Json template_messages(const Sample& sample, size_t count) const;
   RenderOptions render_options(bool generation_prompt) const;
+  MediumFrame frame_of(Modality kind, const std::string& placeholder) const;
+  ProcessOptions options_of(const Sample& sample, ProcessOptions options) const;
+  Sample prepared(const Sample& given, const MediaOptions& options) const;
   void put_begin_token(Row& row) const;
-  void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn) const;
-  std::optional<Sample> woven(const Sample& sample, const MediaOptions& options) const;
+  void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
   void check_media(const Sample& sample) const;
   std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
   void check_speech(const Sample& sample) const;
@@ -62,6 +64,7 @@ class ChatProcessor final : public Processor {
 
   ChatParts parts_;
   bool parts_as_lists_ = false;   // the template reads message content as a list of typed parts
+  std::map<Modality, MediumFrame> frames_;  // what the template writes around placeholders
   bool mark_takes_break_ = true;  // the template itself writes the line break that stands beside a mark
   std::set<int32_t> stops_;
   int32_t end_ = -1, pad_ = 0;

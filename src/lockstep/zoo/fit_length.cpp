@@ -33,10 +33,12 @@ void fit_length(TokenRow& row, const ProcessOptions& options, const std::string&
       continue;
     }
     row.ids[out] = row.ids[i];
+    if (!row.weights.empty()) row.weights[out] = row.weights[i];
     row.labels[out++] = row.labels[i];
   }
   row.ids.resize(out);
   row.labels.resize(out);
+  if (!row.weights.empty()) row.weights.resize(out);
 }
 
 }  // namespace lockstep

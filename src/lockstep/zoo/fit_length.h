@@ -13,6 +13,7 @@ namespace lockstep {
 struct TokenRow {
   std::vector<int32_t> ids, labels;
   std::vector<MediaBlock> media;
+  std::vector<float> weights = {};  // of labels; empty: all count alike
 };
 
 /// Cuts ids and labels alike; placeholders stay, and the media's places follow them. Throws UserError(kData) naming `where`,

@@ -176,6 +176,10 @@ std::unique_ptr<Processor> load_internvl_processor(const std::filesystem::path& 
   ChatParts parts = load_chat_parts(dir, internvl_template());
   if (config.published) parts.chat = published_template(file);  // what the tokenizer brings is the text model's
   const std::string context = placeholder_of(parts.tokenizer, token, file.where());
+  parts.media.boxes.ref = [](const std::string& ref, bool) { return "<ref>" + ref + "</ref>"; };
+  parts.media.boxes.box = [](const std::vector<int64_t>& numbers, bool) {
+    return fmt::format("<box>[[{}]]</box>", fmt::join(numbers, ", "));
+  };
   parts.media.kinds[Modality::kImage] = picture_rules(tiles.images, context, token, step);
   parts.media.kinds[Modality::kVideo] = video_rules(tiles.videos, token, step);
   return std::make_unique<ChatProcessor>(std::move(parts));

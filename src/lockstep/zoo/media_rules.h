@@ -5,6 +5,7 @@
 //   rules.kinds[Modality::kImage] = {.placeholder = "<image>", .prepare = …, .spell = …};
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -73,7 +74,19 @@ struct MediumRules {
   FilmRules film = {};       // of a video that is a file
 };
 
+/// How a family writes what <ref-object> and <bbox> of a row stand for; by default as ms-swift does where it knows of none.
+struct BoxRules {
+  BoxUnit unit = BoxUnit::kThousandths;
+  /// Edges of a picture as the tower sees it, which pixels are counted in; empty: as it is.
+  std::function<std::array<int64_t, 2>(std::array<int64_t, 2> edges, const MediaOptions& options,
+                                       const std::string& where)>
+      resized = {};
+  std::function<std::string(const std::string& ref, bool plain)> ref = {};                // empty: the text itself
+  std::function<std::string(const std::vector<int64_t>& numbers, bool plain)> box = {};  // empty: [(x1,y1),(x2,y2)]
+};
+
 struct MediaRules {
+  BoxRules boxes = {};
   std::map<Modality, MediumRules> kinds;          // of those that the family takes; empty: text alone
   std::function<void(Features& features)> place;  // sets positions; empty: tokens are counted
   std::vector<std::string> reserved;  // what only a spelling may write: a row's own text with one is refused

@@ -85,6 +85,14 @@ MediaBlock patch_picture(const LoadedMedium& medium, const PatchImageConfig& ima
   return patch_pixels(medium.frames, limited(images, options.min_pixels, options.max_pixels), where);
 }
 
+std::array<int64_t, 2> patch_edges(std::array<int64_t, 2> edges, const PatchImageConfig& images,
+                                   const MediaOptions& options, const std::string& where) {
+  const PatchImageConfig limits = limited(images, options.min_pixels, options.max_pixels);
+  if (!limits.do_resize) return edges;
+  const PictureSize size = patch_size_of({edges[0], edges[1]}, limits, where);
+  return {size.width, size.height};
+}
+
 MediaBlock patch_film(const LoadedMedium& medium, const PatchImageConfig& videos, const MediaOptions& options,
                       const std::string& where) {
   const size_t count = std::max<size_t>(1, medium.frames.size());

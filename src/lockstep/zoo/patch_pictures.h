@@ -22,6 +22,9 @@ PatchPictures read_patch_pictures(const std::filesystem::path& dir, const Window
 /// A picture within what the person asks.
 MediaBlock patch_picture(const LoadedMedium& medium, const PatchImageConfig& images, const MediaOptions& options,
                          const std::string& where);
+/// Edges of what it is cut from.
+std::array<int64_t, 2> patch_edges(std::array<int64_t, 2> edges, const PatchImageConfig& images,
+                                   const MediaOptions& options, const std::string& where);
 /// A film within what the person asks; it knows how many seconds a group of its frames takes.
 MediaBlock patch_film(const LoadedMedium& medium, const PatchImageConfig& videos, const MediaOptions& options,
                       const std::string& where);

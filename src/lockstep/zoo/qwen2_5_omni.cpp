@@ -147,7 +147,8 @@ Family qwen2_5_omni_family() {
           .fresh_files = qwen2_5_omni::fresh_files,
           .typical_row = qwen2_5_omni::typical_row,
           .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
-                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO"},
+                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO",
+                        "QWENVL_BBOX_FORMAT"},
           .fresh_spread = qwen2_5_omni::fresh_spread};
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/audio.h"
 #include "lockstep/model/layers/whisper_layout.h"
+#include "lockstep/zoo/box_text.h"
 #include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/patch_pictures.h"
@@ -66,6 +67,14 @@ AudioLimits limits_of(const LogMelConfig& mel) {
   const double seconds = static_cast<double>(mel.padded_samples) / static_cast<double>(mel.rate);
   return {
       .rate = mel.rate, .max_seconds = seconds, .why = fmt::format("the audio tower reads {:g} s at once", seconds)};
+}
+
+BoxRules boxes_of(const std::shared_ptr<const Parts>& parts) {
+  BoxRules boxes = qwen_boxes(BoxUnit::kPixels);
+  boxes.resized = [parts](std::array<int64_t, 2> edges, const MediaOptions& options, const std::string& where) {
+    return patch_edges(edges, parts->pictures.images, options, where);
+  };
+  return boxes;
 }
 
 MediumRules picture_rules(const std::shared_ptr<const Parts>& parts, std::string placeholder) {
@@ -169,6 +178,7 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
   ChatParts chat = load_chat_parts(dir);
   const auto text_of = [&](int32_t token) { return placeholder_of(chat.tokenizer, token, config.where()); };
   const MediaTokens& tokens = thinker.tokens;
+  chat.media.boxes = boxes_of(parts);
   chat.media.kinds[Modality::kImage] = picture_rules(parts, text_of(tokens.image));
   chat.media.kinds[Modality::kVideo] =
       film_rules(parts, text_of(tokens.video), {text_of(tokens.audio_begin), text_of(tokens.audio_end)});

@@ -66,7 +66,7 @@ Family qwen2_5_vl_family() {
           .fresh_files = qwen2_5_vl::fresh_files,
           .typical_row = qwen2_5_vl::typical_row,
           .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
-                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES"}};
+                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "QWENVL_BBOX_FORMAT"}};
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/zoo/box_text.h"
 #include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/fresh_config.h"
@@ -33,6 +34,11 @@ std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
                        .spell = filled_with(token, [merge = vision.merge](const MediaBlock& pixels) {
                          return merged_tokens(pixels, merge);
                        })};
+  };
+  parts.media.boxes = qwen_boxes(BoxUnit::kPixels);
+  parts.media.boxes.resized = [images = pictures.images](std::array<int64_t, 2> edges, const MediaOptions& options,
+                                                         const std::string& where) {
+    return patch_edges(edges, images, options, where);
   };
   parts.media.kinds[Modality::kImage] = rules_for(
       tokens.image,

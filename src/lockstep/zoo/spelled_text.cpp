@@ -15,11 +15,9 @@ namespace {
 
 /// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
 Image shrunk(Image image, int64_t max_pixels) {
-  if (max_pixels <= 0 || image.width * image.height <= max_pixels) return image;
-  const double ratio = static_cast<double>(image.width) / static_cast<double>(image.height);
-  const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
-  const auto edge = [](double length) { return std::max<int64_t>(1, static_cast<int64_t>(length)); };
-  return resize(image, edge(height * ratio), edge(height), Resample::kBilinear, ImageBackend::kPillow);
+  const auto [width, height] = shrunk_edges({image.width, image.height}, max_pixels);
+  if (width == image.width && height == image.height) return image;
+  return resize(image, width, height, Resample::kBilinear, ImageBackend::kPillow);
 }
 
 void refuse_reserved(const MediaRules& rules, std::string_view text, const std::string& where) {
@@ -31,13 +29,53 @@ void refuse_reserved(const MediaRules& rules, std::string_view text, const std::
   }
 }
 
+TextPiece& text_piece(std::vector<TextPiece>& pieces) {
+  if (pieces.empty() || pieces.back().block >= 0) pieces.emplace_back();
+  return pieces.back();
+}
+
 void add_text(std::vector<TextPiece>& pieces, std::string_view text) {
   if (text.empty()) return;
-  if (pieces.empty() || pieces.back().block >= 0) pieces.emplace_back();
-  pieces.back().text += text;
+  TextPiece& piece = text_piece(pieces);
+  piece.text += text;
+  piece.tail = 0;
+}
+
+/// What stands beside media: at the piece's beginning, at its end, or both.
+void add_medium_text(std::vector<TextPiece>& pieces, std::string_view text) {
+  if (text.empty()) return;
+  TextPiece& piece = text_piece(pieces);
+  const bool from_start = piece.lead == piece.text.size() && pieces.size() > 1;
+  piece.text += text;
+  piece.tail += text.size();
+  if (from_start) piece.lead = piece.text.size();
+}
+
+/// Which tokens of a text piece are those of `piece.lead` and `piece.tail` bytes: where they read alike by themselves.
+std::vector<bool> marks_of(const Tokenizer& tokenizer, const TextPiece& piece, const std::vector<int32_t>& ids) {
+  std::vector<bool> marks(ids.size(), piece.lead == piece.text.size() || piece.tail == piece.text.size());
+  if (piece.lead > 0) {
+    const auto lead = tokenizer.encode(piece.text.substr(0, piece.lead), {.continues = true});
+    if (lead.size() <= ids.size() && std::equal(lead.begin(), lead.end(), ids.begin()))
+      std::fill_n(marks.begin(), lead.size(), true);
+  }
+  if (piece.tail > 0) {
+    const auto tail = tokenizer.encode(piece.text.substr(piece.text.size() - piece.tail), {.continues = true});
+    if (tail.size() <= ids.size() && std::equal(tail.rbegin(), tail.rend(), ids.rbegin()))
+      std::fill_n(marks.rbegin(), tail.size(), true);
+  }
+  return marks;
 }
 
 }  // namespace
+
+std::array<int64_t, 2> shrunk_edges(std::array<int64_t, 2> edges, int64_t max_pixels) {
+  if (max_pixels <= 0 || edges[0] * edges[1] <= max_pixels) return edges;
+  const double ratio = static_cast<double>(edges[0]) / static_cast<double>(edges[1]);
+  const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
+  const auto edge = [](double length) { return std::max<int64_t>(1, static_cast<int64_t>(length)); };
+  return {edge(height * ratio), edge(height)};
+}
 
 std::function<std::vector<MediaRun>(const std::vector<MediaBlock>&, int64_t)> filled_with(
     int32_t token, std::function<int64_t(const MediaBlock&)> num_tokens) {
@@ -62,10 +100,22 @@ std::vector<TextPiece> MediaSpeller::spell(std::string_view text) {
       next = &kind;
     }
     refuse_reserved(rules_, text.substr(0, at), sample_.where);
-    add_text(pieces, text.substr(0, at));
-    if (next == nullptr) return pieces;
+    if (next == nullptr) {
+      add_text(pieces, text);
+      return pieces;
+    }
+    const bool known = frames_ != nullptr && frames_->contains(next->first);
+    const MediumFrame frame = known ? frames_->at(next->first) : MediumFrame{};
+    std::string_view before = text.substr(0, at);
+    const bool framed = before.ends_with(frame.before);
+    if (framed) before.remove_suffix(frame.before.size());
+    add_text(pieces, before);
+    if (framed) add_medium_text(pieces, frame.before);
     add(pieces, next->first, next->second);
     text.remove_prefix(at + next->second.placeholder.size());
+    if (!text.starts_with(frame.after)) continue;
+    add_medium_text(pieces, frame.after);
+    text.remove_prefix(frame.after.size());
   }
 }
 
@@ -81,7 +131,7 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
   const auto first = static_cast<int>(blocks_.size());
   for (const MediaRun& run : rules.spell(blocks, static_cast<int64_t>(index))) {
     if (!run.text.empty()) {
-      add_text(pieces, run.text);
+      add_medium_text(pieces, run.text);
     } else {
       check(run.block < blocks.size() && run.token >= 0, "a run of tokens that a block of this medium fills");
       pieces.push_back(
@@ -128,6 +178,7 @@ SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& p
     if (piece.block >= 0) {
       out.ids.insert(out.ids.end(), static_cast<size_t>(piece.count), piece.token);
       out.filled.resize(out.ids.size(), piece.block);
+      out.marks.resize(out.ids.size(), true);
       continue;
     }
     const int32_t before = i == 0 ? -1 : beside(i - 1), after = beside(i + 1);
@@ -138,7 +189,11 @@ SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& p
     check(
         (before < 0 || (!ids.empty() && ids.front() == before)) && (after < 0 || (!ids.empty() && ids.back() == after)),
         "a token that media fill is one that the tokenizer adds");
-    out.ids.insert(out.ids.end(), ids.begin() + (before < 0 ? 0 : 1), ids.end() - (after < 0 ? 0 : 1));
+    if (before >= 0) ids.erase(ids.begin());
+    if (after >= 0) ids.pop_back();
+    const std::vector<bool> marks = marks_of(tokenizer, piece, ids);
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    out.marks.insert(out.marks.end(), marks.begin(), marks.end());
     out.filled.resize(out.ids.size(), -1);
   }
   return out;

@@ -8,6 +8,7 @@
 //   const SpelledTokens tokens = encode(tokenizer, speller.spell(text), /*continues=*/false);
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,18 +27,28 @@ struct TextPiece {
   int64_t count = 0;
   int block = -1;      // index in MediaSpeller::blocks(); -1: text
   bool apart = false;  // as in MediaRun
+  /// Bytes at the text's beginning and end that were written for media beside it: all of it where they meet.
+  size_t lead = 0, tail = 0;
 };
 
 struct SpelledTokens {
   std::vector<int32_t> ids;
   std::vector<int> filled;  // by token: the block that fills it, -1 for text
+  std::vector<bool> marks;  // by token: text that stands for media, which no assistant writes
+};
+
+/// What a chat template writes before and behind a placeholder.
+struct MediumFrame {
+  std::string before, after;
 };
 
 /// The media of one row, loaded and prepared as their placeholders come. Borrows its arguments.
 class MediaSpeller {
  public:
-  MediaSpeller(const MediaRules& rules, const Sample& sample, const MediaOptions& options)
-      : rules_(rules), sample_(sample), options_(options) {}
+  /// `frames`: what the chat template writes around the placeholder of a kind.
+  MediaSpeller(const MediaRules& rules, const Sample& sample, const MediaOptions& options,
+               const std::map<Modality, MediumFrame>* frames = nullptr)
+      : rules_(rules), sample_(sample), options_(options), frames_(frames) {}
 
   /// Each placeholder takes the row's next medium of its kind. Throws UserError(kData) naming the row when there is
   /// none left, when a medium cannot be read, or when the text holds what is reserved.
@@ -53,9 +64,13 @@ class MediaSpeller {
   const MediaRules& rules_;
   const Sample& sample_;
   const MediaOptions& options_;
+  const std::map<Modality, MediumFrame>* frames_;
   std::map<Modality, size_t> taken_;
   std::vector<MediaBlock> blocks_;
 };
+
+/// Edges of a picture that `--max_pixels` scales down.
+std::array<int64_t, 2> shrunk_edges(std::array<int64_t, 2> edges, int64_t max_pixels);
 
 /// The ids of the whole text, as if it were encoded at once, but for texts beside media that stand apart. `continues`: as in
 /// EncodeOptions.

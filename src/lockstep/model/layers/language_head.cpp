@@ -22,6 +22,10 @@ Tensor shifted(const Tensor& labels_BT) {
   return targets_BT;
 }
 
+/// Labels of one weight each, and the weights: slots of a batch in which some count more than others.
+const char* const kWeighted = "weighted_labels";
+const char* const kWeights = "label_weights";
+
 }  // namespace
 
 LanguageHead::LanguageHead(std::string name, const TextConfig& config, const HeadKeys& keys, DecoderPlace place)
@@ -33,7 +37,7 @@ LanguageHead::LanguageHead(std::string name, const TextConfig& config, const Hea
   } else {
     param_at("weight", keys.head, shape);
   }
-  reads({place_.slot("hidden"), place_.slot("labels"), kSources});
+  reads({place_.slot("hidden"), place_.slot("labels"), kSources, kWeighted, kWeights});
   writes({place_.slot("loss"), place_.slot("correct"), place_.slot("logits"), place_.slot("last_hidden_state"),
           "speech_states"});
   never_recompute();
@@ -52,9 +56,22 @@ Flow LanguageHead::forward(const Params& params, const Flow& in, const Context& 
   Flow out;
   if (sources_L != nullptr) out.set("speech_states", some_rows(*sources_L, h_BTD.reshape({-1, h_BTD.size(2)})));
   if (labels_BT != nullptr) {
-    auto [loss, correct] =
-        params.cross_entropy("", h_BTD.reshape({-1, h_BTD.size(2)}), shifted(*labels_BT).reshape({-1}),
-                             context.*place_.loss_weight, context.loss_chunk);
+    const auto loss_of = [&](const Tensor& some_BT) {
+      return params.cross_entropy("", h_BTD.reshape({-1, h_BTD.size(2)}), shifted(some_BT).reshape({-1}),
+                                  context.*place_.loss_weight, context.loss_chunk);
+    };
+    const Tensor* weighted_KBT = place_.slots.empty() ? in.find(kWeighted) : nullptr;
+    auto [loss, correct] = loss_of(weighted_KBT == nullptr ? *labels_BT : weighted_KBT->select(0, 0));
+    for (int64_t k = 0; weighted_KBT != nullptr && k < weighted_KBT->size(0); ++k) {
+      const Tensor weight = in[kWeights].select(0, k);
+      if (k == 0) {
+        loss = loss.mul(weight);
+        continue;
+      }
+      const auto [more, hits] = loss_of(weighted_KBT->select(0, k));
+      loss = loss.add(more.mul(weight));
+      correct = correct.add(hits);
+    }
     out.set(place_.slot("loss"), std::move(loss));
     out.set(place_.slot("correct"), std::move(correct));
   }

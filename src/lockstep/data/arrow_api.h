@@ -1,0 +1,26 @@
+// What liblockstep_arrow.so offers to the program: one table of functions, so that the program itself links no Apache Arrow. It
+// is opened when a file of such rows is named.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace lockstep {
+
+struct ArrowTable;
+
+/// Functions throw std::exception where they can fail; its words say what is wrong with the file.
+struct ArrowApi {
+  static constexpr int kVersion = 1;
+  int version = kVersion;
+  /// Of Parquet or Arrow bytes, which are borrowed. Reads no row.
+  ArrowTable* (*open)(std::span<const std::byte> bytes) = nullptr;
+  int64_t (*rows)(const ArrowTable* table) = nullptr;
+  /// A row as JSON text: bytes as base64, what is null left out. Any number of threads.
+  std::string (*row)(ArrowTable* table, int64_t index) = nullptr;
+  void (*close)(ArrowTable* table) = nullptr;
+};
+
+}  // namespace lockstep

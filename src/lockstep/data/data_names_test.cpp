@@ -1,0 +1,165 @@
+// Files that are named in other ways than as JSON lines: csv, text, folders, entries of dataset_info.json, columns under other
+// names.
+#include "lockstep/data/data_names.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/dataset.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class NamedDataTest : public testing::Test {
+ protected:
+  NamedDataTest() {
+    std::string name = (fs::temp_directory_path() / "lockstep_names_XXXXXX").string();
+    dir_ = ::mkdtemp(name.data());
+  }
+  ~NamedDataTest() override { fs::remove_all(dir_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    fs::create_directories((dir_ / name).parent_path());
+    std::ofstream(dir_ / name, std::ios::binary) << text;
+    return (dir_ / name).string();
+  }
+  /// "q>a q>a", or what is wrong, without the folder's own name.
+  std::string read(const std::vector<std::string>& paths, const DatasetOptions& options = {}) const {
+    std::string out;
+    try {
+      const Dataset data(paths, options);
+      for (int64_t i = 0; i < data.size(); ++i) {
+        const Sample sample = data.sample(i);
+        std::string row;
+        for (const auto& message : sample.messages)
+          row += (row.empty() ? "" : ">") + message.content + (message.role == "system" ? "!" : message.role == "tool" ? "?" : "");
+        for (const auto& image : sample.images) row += " " + fs::path(image).filename().string();
+        out += (out.empty() ? "" : " ") + row;
+      }
+      for (const auto& row : data.broken()) out += fmt::format(" broken {}: {}", row.where, row.why);
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      out = error.what();
+    }
+    for (size_t at = out.find(dir_.string()); at != std::string::npos; at = out.find(dir_.string()))
+      out.replace(at, dir_.string().size(), "DIR");
+    return out;
+  }
+
+  fs::path dir_;
+};
+
+std::string row(const std::string& query) { return fmt::format("{{\"query\": \"{0}\", \"response\": \"{0}\"}}\n", query); }
+
+TEST_F(NamedDataTest, CsvIsReadAsPythonReadsIt) {
+  EXPECT_EQ(read({write("a.csv", "\xEF\xBB\xBFquery,response\r\nq,a\r\n\r\n\"two\nlines, \"\"quoted\"\"\",b\r\n")}),
+            "q>a two\nlines, \"quoted\">b");
+  EXPECT_EQ(read({write("a.tsv", "query\tresponse\nq,r\ta")}), "q,r>a");
+  EXPECT_EQ(read({write("b.csv", "query,response,images,history\n<image><image>q,a,\"['x.png', 'y.png']\",\"[('h', 'i')]\"\nq,a,,\n")}),
+            "h>i><image><image>q>a x.png y.png q>a");
+  EXPECT_EQ(read({write("c.csv", "query,response\nq\nq,a\n\"q\"x,a\n\xff,a\n")}),
+            "q>a broken DIR/c.csv:2: expected 2 fields, as the first line names, found 1 broken DIR/c.csv:4: expected ',' "
+            "or the record's end behind the closing quote of field 1, found \"x,a\" broken DIR/c.csv:5: expected UTF-8 text, "
+            "found other bytes");
+}
+
+TEST_F(NamedDataTest, ACsvWithAQuoteThatIsNeverClosedIsAnError) {
+  EXPECT_EQ(read({write("a.csv", "query,response\nq,a\n\"q,a\nq,a\n")}),
+            "DIR/a.csv:3: expected a closing quote for the field that opens one, found the file's end; hint: a quote inside a "
+            "field is written twice, and the field stands in quotes");
+  EXPECT_EQ(read({write("b.csv", "query,query\nq,a\n")}),
+            "DIR/b.csv:1: expected a first line with the names of the columns, found \"query\" twice; hint: the first line of "
+            "a csv file is its header");
+}
+
+TEST_F(NamedDataTest, LinesOfTextAreRowsOfText) {
+  EXPECT_EQ(read({write("a.txt", "one\n\ntwo\r\n")}), "one two");
+}
+
+TEST_F(NamedDataTest, AFolderGivesTheFilesOfItsTrainSplit) {
+  write("all/b.jsonl", row("b"));
+  write("all/a.csv", "query,response\na,a\n");
+  write("all/README.md", "no rows");
+  EXPECT_EQ(read({(dir_ / "all").string()}), "a>a b>b");
+  write("split/train-00000.jsonl", row("t"));
+  write("split/test.jsonl", row("x"));
+  write("split/sub/data/train.jsonl", row("s"));
+  EXPECT_EQ(read({(dir_ / "split").string()}), "t>t");
+  EXPECT_EQ(read({(dir_ / "split").string() + ":sub"}), "s>s");
+  EXPECT_EQ(read({(dir_ / "split").string() + ":none"}),
+            "--dataset DIR/split:none: expected a subset that is a folder in DIR/split, found no \"none\"; hint: there are sub");
+}
+
+TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
+  write("data/a.json", R"([{"q": "q", "in": "i", "out": "a", "pics": ["x.png"], "sys": "s"}])");
+  write("data/b.jsonl", R"({"talk": [{"who": "person", "says": "q"}, {"who": "call", "says": "{\"name\": \"f\", \"arguments\": {}}"}, {"who": "seen", "says": "r"}, {"who": "machine", "says": "a"}]})" "\n");
+  write("data/dataset_info.json", R"({
+    "one": {"file_name": "a.json", "columns": {"prompt": "q", "query": "in", "response": "out", "images": "pics", "system": "sys"}},
+    "two": {"file_name": "b.jsonl", "formatting": "sharegpt", "columns": {"messages": "talk"},
+            "tags": {"role_tag": "who", "content_tag": "says", "user_tag": "person", "assistant_tag": "machine",
+                     "observation_tag": "seen", "function_tag": "call"}},
+    "hub": {"hf_hub_url": "a/b"}, "pairs": {"file_name": "a.json", "ranking": true}, "gone": {"file_name": "no.json"},
+    "slip": {"file_name": "a.json", "column": {}}})");
+  const DatasetOptions options{.dataset_dir = (dir_ / "data").string()};
+  EXPECT_EQ(read({"one", "two"}, options), "s!><image>q\ni>a x.png q>>r?>a");
+  EXPECT_EQ(read({"hub"}, options).substr(0, 75), "DIR/data/dataset_info.json: \"hub\": expected \"file_name\" with a file or fold");
+  EXPECT_NE(read({"pairs"}, options).find("training by preferences is not built"), std::string::npos);
+  EXPECT_NE(read({"gone"}, options).find("\"gone\": expected the file or folder DIR/data/no.json, found none"), std::string::npos);
+  EXPECT_NE(read({"slip"}, options).find("did you mean \"columns\"?"), std::string::npos);
+  EXPECT_EQ(read({"onne"}, options), "--dataset onne: no such file; hint: did you mean \"one\"?");
+}
+
+TEST_F(NamedDataTest, NamesOfMsSwiftAreFilesWithColumns) {
+  write("x/rows.jsonl", R"({"my_q": "q", "my_a": "a"})" "\n");
+  const std::string info = write("info.json", R"([{"ms_dataset_id": "me/mine", "dataset_path": "x/rows.jsonl",
+      "columns": {"my_q": "query", "my_a": "response"}}])");
+  EXPECT_EQ(read({"me/mine#1"}, {.infos = {info}}), "q>a");
+  EXPECT_EQ(read({(dir_ / "x/rows.jsonl").string()}, {.columns = {{"MY_Q", "query"}, {"my_a", "response"}}}), "q>a");
+  const std::string twice = write("y.jsonl", R"({"my_q": "q", "query": "r"})" "\n");
+  EXPECT_NE(read({twice}, {.columns = {{"my_q", "query"}}}).find("expected one column to be \"query\", found two"),
+            std::string::npos);
+}
+
+TEST_F(NamedDataTest, RowsAreDrawnByTheSeedWhereAPersonAsksForSome) {
+  std::string text;
+  for (int i = 0; i < 10; ++i) text += row(std::to_string(i));
+  const std::string path = write("a.jsonl", text);
+  EXPECT_EQ(read({path + "#3"}), "0>0 1>1 2>2");
+  const std::string drawn = read({path + "#3"}, {.draws = true, .seed = 42});
+  EXPECT_EQ(drawn, read({path + "#3"}, {.draws = true, .seed = 42}));
+  EXPECT_NE(drawn, read({path + "#3"}, {.draws = true, .seed = 43}));
+  const Dataset more({path + "#13"}, {.draws = true, .seed = 42});
+  EXPECT_EQ(more.size(), 13);
+  EXPECT_EQ(more.sample(9).messages[0].content, "9");
+  ASSERT_EQ(more.notices().size(), 1U);
+  EXPECT_NE(more.notices()[0].find("chosen at random by --data_seed 42"), std::string::npos);
+  EXPECT_NE(more.fingerprint(), Dataset({path + "#13"}, {.draws = true, .seed = 43}).fingerprint());
+}
+
+TEST_F(NamedDataTest, AColumnThatNoFormReadsIsNamedOnceAFile) {
+  const std::string path = write("a.jsonl", R"({"query": "q", "imagez": ["a"]})" "\n" R"({"query": "q", "imagez": ["a"], "b": 1})" "\n");
+  const Dataset data({path}, {});
+  ASSERT_EQ(data.notices().size(), 1U);
+  EXPECT_EQ(data.notices()[0], path + ": not read: b, imagez");
+}
+
+TEST_F(NamedDataTest, RowsWhoseTypesDifferAreEachReadByThemselves) {
+  // What a table of one type for each column cannot hold: LlamaFactory#6298, #7266, #8805.
+  EXPECT_EQ(read({write("a.jsonl", R"({"query": "q", "response": "a", "images": [], "id": 1})" "\n"
+                                   R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}], "images": null, "id": "x"})" "\n"
+                                   R"({"query": "<image>s", "response": ["c", "d"], "images": "x.png", "id": 2.5})" "\n"),
+                  write("b.jsonl", R"({"query": "t", "response": "e", "images": [{"path": "y.png"}], "extra": {"a": 1}})" "\n")}),
+            "q>a r>b <image>s>c x.png <image>t>e y.png");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include "lockstep/data/row_mapping.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/row_tools.h"  // literal_value
+
+namespace lockstep {
+namespace {
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return text;
+}
+
+Json mapped_turn(const Json& turn, const RowMapping& mapping) {
+  if (!turn.is_object()) return turn;
+  Json out = Json::object();
+  for (const auto& [key, value] : turn.items()) {
+    const bool is_role = key == (mapping.role_key.empty() ? "role" : mapping.role_key) ||
+                         (mapping.role_key.empty() && key == "from");
+    if (is_role) {
+      const auto known = value.is_string() ? mapping.roles.find(value.get<std::string>()) : mapping.roles.end();
+      out["role"] = known == mapping.roles.end() ? value : Json(known->second);
+    } else {
+      out[key == mapping.content_key ? "content" : key] = value;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string RowMapping::as_text() const {
+  std::string text = fmt::format("{} {}", role_key, content_key);
+  for (const auto& [from, to] : columns) text += fmt::format("; {} {}", from, to);
+  for (const auto& [from, to] : roles) text += fmt::format(", {} {}", from, to);
+  return text;
+}
+
+Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
+  if (mapping.empty() || !row.is_object()) return row;
+  Json out = Json::object();
+  for (const auto& [name, value] : row.items()) {
+    // As ms-swift, whatever the case of the file's name.
+    const auto found =
+        std::ranges::find_if(mapping.columns, [&](const auto& one) { return lower(one.first) == lower(name); });
+    const std::string& to = found == mapping.columns.end() ? name : found->second;
+    if (out.contains(to) && !out.at(to).is_null()) {
+      if (value.is_null()) continue;
+      throw data_error(fmt::format("{}: expected one column to be \"{}\", found two: \"{}\" is called so by --columns or "
+                                   "dataset_info.json, and another is",
+                                   where, to, name));
+    }
+    out[to] = value;
+  }
+  if (mapping.role_key.empty() && mapping.content_key.empty() && mapping.roles.empty()) return out;
+  for (const char* name : {"messages", "conversations", "conversation"}) {
+    const auto turns = out.find(name);
+    if (turns == out.end() || turns->is_null()) continue;
+    *turns = literal_value(*turns, where, name, "a list of turns, at least one");
+    if (!turns->is_array()) continue;
+    for (auto& turn : *turns) turn = mapped_turn(turn, mapping);
+  }
+  return out;
+}
+
+}  // namespace lockstep

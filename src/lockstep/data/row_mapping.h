@@ -1,0 +1,26 @@
+// Other names for a file's columns, roles and keys of turns: what --columns and entries of dataset_info.json say. A row is put
+// into the usual names before it is read.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/json.h"
+
+namespace lockstep {
+
+struct RowMapping {
+  std::vector<std::pair<std::string, std::string>> columns;  // the file's name, the usual one
+  std::string role_key, content_key;                         // of turns; empty: the usual
+  std::map<std::string, std::string> roles;                  // the file's role, the usual one
+
+  bool empty() const { return columns.empty() && role_key.empty() && content_key.empty() && roles.empty(); }
+  std::string as_text() const;  // two that are equal read rows alike
+};
+
+/// Throws UserError(kData) naming `where` for a column whose usual name the row has too, and for turns that have no such keys.
+Json mapped_row(Json row, const RowMapping& mapping, const std::string& where);
+
+}  // namespace lockstep
