@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -23,15 +25,19 @@ namespace lockstep {
 
 namespace {
 
-/// One file, its rows found but not kept in memory.
+/// One file, its rows found but not kept in memory; or text that is.
 struct DataFile {
   std::string name;  // as the person wrote it, without "#N"
   std::filesystem::path base_dir;
-  MappedFile map;
+  std::optional<MappedFile> map;
+  std::string held;  // where there is no file
   bool is_array = false;
   std::vector<RowSpan> rows;
 
-  std::string_view bytes() const { return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()}; }
+  std::string_view bytes() const {
+    if (!map) return held;
+    return {reinterpret_cast<const char*>(map->bytes().data()), map->bytes().size()};
+  }
   std::string_view text(size_t row) const { return bytes().substr(rows[row].offset, rows[row].length); }
   /// "train.jsonl:17"; elements of an array are counted, since many may share a line: "train.json[16]".
   std::string where(size_t row) const {
@@ -193,6 +199,7 @@ DataFile open_file(const std::string& name, const std::string& root_image_dir) {
   return {.name = name,
           .base_dir = root_image_dir.empty() ? folder : std::filesystem::absolute(root_image_dir),
           .map = MappedFile(name),
+          .held = {},
           .rows = {}};
 }
 
@@ -224,12 +231,18 @@ struct Dataset::Impl {
     DataFile file = open_file(name, options.root_image_dir);
     refuse_other_formats(name, file.bytes());
     file.is_array = !name.ends_with(".jsonl") && is_json_array(file.bytes());
+    add(std::move(file), count, options);
+  }
+
+  /// `count` of its rows; -1: all.
+  void add(DataFile file, int64_t count, const DatasetOptions& options) {
+    const std::string name = file.name;
     std::string problem;
     file.rows = file.is_array ? index_array(file.bytes(), problem) : index_lines(file.bytes());
     Verdict verdict = judge_file(file);
     const std::string content = hash_of(file.bytes());
     if (!problem.empty()) verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
-    file.map.forget(0, file.bytes().size());
+    if (file.map) file.map->forget(0, file.bytes().size());
     if (!verdict.broken.empty() && (options.strict || (verdict.whole.empty() && !options.may_be_empty))) {
       const BrokenRow& first = verdict.broken.front();
       throw data_error(
@@ -255,9 +268,25 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetOptions& op
   if (paths.empty()) throw data_error("expected at least one data file, found none", "pass --dataset train.jsonl");
   const auto impl = std::make_shared<Impl>();
   for (const auto& path : paths) impl->add(path, options);
-  rows_.resize(impl->rows.size());
-  for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = static_cast<int64_t>(i);
-  impl_ = impl;
+  *this = all_of(impl);
+}
+
+Dataset Dataset::of_text(const std::string& name, std::string array, const DatasetOptions& options) {
+  const auto impl = std::make_shared<Impl>();
+  DataFile file{.name = name,
+                .base_dir = std::filesystem::absolute(options.root_image_dir.empty() ? "." : options.root_image_dir),
+                .map = std::nullopt,
+                .held = std::move(array),
+                .is_array = true,
+                .rows = {}};
+  impl->add(std::move(file), -1, options);
+  return all_of(impl);
+}
+
+Dataset Dataset::all_of(const std::shared_ptr<const Impl>& impl) {
+  std::vector<int64_t> rows(impl->rows.size());
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  return Dataset(impl, std::move(rows));
 }
 
 Dataset::Dataset(std::shared_ptr<const Impl> impl, std::vector<int64_t> rows)
