@@ -147,7 +147,7 @@ int run_eval(const Words& args, const Host& host) {
   Job job = start_verb("eval", options.run, host);
   const Console console(std::cerr, job, host);
   const Evaluation found = evaluate(job, options, console.events());
-  if (!job.reports()) return 0;
+  if (!job.reports() || tell_result(host, job, as_json(found))) return 0;
   if (flags->json) {
     std::cout << as_json(found).dump(2) << "\n";
   } else {

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -135,6 +136,14 @@ int run_infer(const Words& args, const Host& host) {
   } else {
     const Console console(std::cerr, job, host);
     const Answered done = answer_file(job, options, console.events());
+    const bool told = tell_result(host, job,
+                                  {{"output", options.output.string()},
+                                   {"answered", done.answered},
+                                   {"failed", done.failed},
+                                   {"first_failure", done.first_failure},
+                                   {"tokens", done.tokens},
+                                   {"seconds", done.seconds}});
+    if (told) return 0;
     if (job.reports()) print(done, options.output.string());
   }
   print_communication(job, options.run, std::cerr);  // answers alone stand on stdout
