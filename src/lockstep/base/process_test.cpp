@@ -55,6 +55,17 @@ TEST_P(Processes, HaveTheirOwnNameAndEnvironment) {
   EXPECT_EQ(output_of(named), "renamed 1 \n");
 }
 
+TEST_P(Processes, GetADescriptorThatTheyAreToHave) {
+  Pipe pipe;
+  SpawnOptions writes = options("echo kept >&" + std::to_string(pipe.write.get()));
+  EXPECT_EQ(output_of(writes), "");
+  writes.kept = pipe.write.get();
+  Child child = spawn(writes);
+  EXPECT_EQ(child.wait().shell_code(), 0);
+  pipe.write.close();
+  EXPECT_EQ(read_all(pipe.read.get()), "kept\n");
+}
+
 TEST_P(Processes, ThatCannotBeExecutedSayWhy) {
   SpawnOptions lost = options("true");
   lost.argv[0] = "/nowhere/program";

@@ -4,7 +4,9 @@
 #include <cctype>
 #include <iostream>
 #include <map>
+#include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
@@ -142,7 +144,8 @@ int run_verb(const Verb& verb, const Words& args, const Host& host) {
   Expanded expanded = expand_config_file(args);
   const Host with_file{.env = with_defaults(host.env, std::move(expanded.variables)),
                        .executable = host.executable,
-                       .recorder = host.recorder};
+                       .recorder = host.recorder,
+                       .lines = host.lines};
   const std::string accelerate = accelerate_launch_settings(host.env);
   if (!accelerate.empty() && takes_other_stacks(verb.name) && !is_given(expanded.args, "--accelerate_config")) {
     expanded.args.insert(expanded.args.end(), {"--accelerate_config", accelerate});
@@ -169,6 +172,16 @@ int run_words(const Words& words, const Host& host) {
   return run_verb(find_verb(words[0]), args, host);
 }
 
+/// To the program that has started this one and says so; null: there is none.
+std::shared_ptr<EventLines> lines_of(const Env& env) {
+  const auto fd = env.integer("LOCKSTEP_EVENTS");
+  if (!fd) return nullptr;
+  if (std::in_range<int>(*fd) && ::fcntl(static_cast<int>(*fd), F_GETFD) >= 0) {
+    return std::make_shared<EventLines>(static_cast<int>(*fd));
+  }
+  throw usage_error(fmt::format("LOCKSTEP_EVENTS={}: expected the number of a descriptor that is open", *fd));
+}
+
 /// How messages begin: "lockstep sft", or "lockstep" while no verb is known.
 std::string program_of(const Words& words) {
   for (const auto& verb : verbs()) {
@@ -179,8 +192,22 @@ std::string program_of(const Words& words) {
 
 }  // namespace
 
-int run_command(const Words& words, const Host& host) {
-  return rank_main(program_of(words), host.env, *host.recorder, [&] { return run_words(words, host); });
+int run_command(const Words& words, const Host& started) {
+  Host host = started;
+  return rank_main(
+      program_of(words), host.env, *host.recorder,
+      [&] {
+        host.lines = lines_of(host.env);
+        return run_words(words, host);
+      },
+      [&](const Failure& failure, const std::exception& error) {
+        if (!host.lines) return false;
+        const auto* known = dynamic_cast<const Error*>(&error);
+        const Failure told{failure.code, known != nullptr ? known->message() : failure.message, failure.hint,
+                           failure.shared};
+        host.lines->error(told, known != nullptr ? known->frames() : std::vector<std::string>());
+        return true;
+      });
 }
 
 }  // namespace lockstep

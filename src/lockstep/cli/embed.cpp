@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/cli/embed_flags.h"
 #include "lockstep/cli/verb_job.h"
@@ -39,6 +40,17 @@ int run_embed(const Words& args, const Host& host) {
   Job job = start_verb("embed", options.run, host);
   const Console console(std::cerr, job, host);
   const Embedded done = embed(job, options, console.events());
+  const bool told = tell_result(host, job,
+                                {{"output", options.output.string()},
+                                 {"file", done.file.string()},
+                                 {"was_finished", done.was_finished},
+                                 {"rows", done.counts.rows},
+                                 {"failed", done.counts.failed},
+                                 {"first_failure", done.counts.first_failure},
+                                 {"tokens", done.counts.tokens},
+                                 {"width", done.counts.width},
+                                 {"seconds", done.seconds}});
+  if (told) return 0;
   if (job.reports()) print(done, options.output.string());
   if (!done.was_finished) print_communication(job, options.run, std::cerr);
   return 0;

@@ -9,21 +9,7 @@
 
 namespace lockstep {
 
-std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args) {
-  EmbedFlags f;
-  CLI::App app(embed_summary, "lockstep embed");
-  app.footer(
-      "A row is what the model sees before it answers: its messages up to the last answer, in the chat template, with "
-      "its pictures.\nA run that was cut short goes on where it stopped when the same command is given again.\n\n"
-      "Examples:\n"
-      "  lockstep embed --model my-model --dataset rows.jsonl --output out --nproc 4 --deepspeed zero3\n"
-      "  lockstep embed --model my-model --dataset rows.jsonl --output out --pooling last --normalize true --format "
-      "safetensors\n"
-      "  lockstep embed --model my-model --dataset rows.jsonl --output out --stage inputs     image features merged "
-      "into "
-      "the text embeddings");
-  add_run_flags(app, f.run);
-  app.add_option("--dataset,--val_dataset", f.given.dataset, "rows to embed, JSONL or JSON")->required()->group("Data");
+void add_embedding_flags(CLI::App& app, EmbedFlags& f) {
   add_row_flags(app, f.rows);
   const char* group = "Embedding";
   app.add_option(
@@ -43,6 +29,31 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
   add_batch_flags(app, "--batch_size",
                   "rows on one rank at a time; the last bits of a vector depend on it, never on the number of ranks",
                   group, f.given.batch);
+}
+
+void check_embedding_flags(const CLI::App& app, const EmbedFlags& f) {
+  if (f.stage == "inputs" && app.count("--pooling") > 0) {
+    throw usage_error("--pooling makes one vector of a row, and --stage inputs gives one a token",
+                      "leave out --pooling, or take --stage hidden");
+  }
+}
+
+std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args) {
+  EmbedFlags f;
+  CLI::App app(embed_summary, "lockstep embed");
+  app.footer(
+      "A row is what the model sees before it answers: its messages up to the last answer, in the chat template, with "
+      "its pictures.\nA run that was cut short goes on where it stopped when the same command is given again.\n\n"
+      "Examples:\n"
+      "  lockstep embed --model my-model --dataset rows.jsonl --output out --nproc 4 --deepspeed zero3\n"
+      "  lockstep embed --model my-model --dataset rows.jsonl --output out --pooling last --normalize true --format "
+      "safetensors\n"
+      "  lockstep embed --model my-model --dataset rows.jsonl --output out --stage inputs     image features merged "
+      "into "
+      "the text embeddings");
+  add_run_flags(app, f.run);
+  app.add_option("--dataset,--val_dataset", f.given.dataset, "rows to embed, JSONL or JSON")->required()->group("Data");
+  add_embedding_flags(app, f);
   app.add_option("--output,--output_dir", f.given.output, "folder for the embeddings")->required()->group("Output");
   app.add_option("--format", f.format, "jsonl, or safetensors with rows.jsonl beside it")
       ->check(CLI::IsMember({"jsonl", "safetensors"}))
@@ -54,23 +65,24 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
   const UsualFlags usual = {"model",      "dataset", "output",    "format",      "stage",      "pooling",  "normalize",
                             "batch_size", "nproc",   "deepspeed", "torch_dtype", "max_length", "overwrite"};
   if (!parse_flags(app, args, usual)) return std::nullopt;
-  if (f.stage == "inputs" && app.count("--pooling") > 0) {
-    throw usage_error("--pooling makes one vector of a row, and --stage inputs gives one a token",
-                      "leave out --pooling, or take --stage hidden");
-  }
+  check_embedding_flags(app, f);
   (void)f.options(Env());
   return f;
 }
 
-EmbeddingOptions EmbedFlags::options(const Env& process_env) const {
-  const Env env = run.with_variables(process_env);
+EmbeddingOptions EmbedFlags::options(const Env& env) const {
+  EmbeddingOptions out = embedding(env);
+  out.run = run.options(run.with_variables(env));
+  out.safetensors = format == "safetensors";
+  return out;
+}
+
+EmbeddingOptions EmbedFlags::embedding(const Env& env) const {
   EmbeddingOptions out = given;
-  out.run = run.options(env);
-  out.rows = rows.options(env);
+  out.rows = rows.options(run.with_variables(env));
   if (stage == "inputs") out.embedding.extent = Extent::kInputs;
   if (pooling == "last") out.embedding.pooling = Pooling::kLast;
   if (pooling == "cls") out.embedding.pooling = Pooling::kCls;
-  out.safetensors = format == "safetensors";
   return out;
 }
 

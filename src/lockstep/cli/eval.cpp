@@ -152,7 +152,7 @@ int run_eval(const Words& args, const Host& host) {
   Console console(std::cerr, job, host);
   console.tell(flags->notices);
   const Evaluation found = evaluate(job, options, console.events());
-  if (!job.reports()) return 0;
+  if (!job.reports() || tell_result(host, job, as_json(found))) return 0;
   if (flags->json) {
     std::cout << as_json(found).dump(2) << "\n";
   } else {

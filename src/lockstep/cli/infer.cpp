@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -154,6 +155,14 @@ int run_infer(const Words& args, const Host& host) {
   } else {
     if (options.output.empty()) options.output = from_rank_0(job.control(), usual_result(options.run), "result path");
     const Answered done = answer_file(job, options, console.events());
+    const bool told = tell_result(host, job,
+                                  {{"output", options.output.string()},
+                                   {"answered", done.answered},
+                                   {"failed", done.failed},
+                                   {"first_failure", done.first_failure},
+                                   {"tokens", done.tokens},
+                                   {"seconds", done.seconds}});
+    if (told) return 0;
     if (job.reports()) print(done, options.output.string());
   }
   print_communication(job, options.run, std::cerr);  // answers alone stand on stdout

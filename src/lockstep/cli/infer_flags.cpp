@@ -39,7 +39,6 @@ void add_generation_flags(CLI::App& app, InferFlags& f) {
       ->group(group);
   add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
                   f.given.batch);
-  app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group(group);
 }
 
 void add_speech_flags(CLI::App& app, InferFlags& f) {
@@ -57,6 +56,12 @@ void add_speech_flags(CLI::App& app, InferFlags& f) {
 }
 
 }  // namespace
+
+void add_answering_flags(CLI::App& app, InferFlags& f) {
+  add_row_flags(app, f.rows);
+  add_generation_flags(app, f);
+  add_speech_flags(app, f);
+}
 
 std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args) {
   InferFlags f;
@@ -80,9 +85,8 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   app.add_option("--prompt", f.prompt, "one question instead of a chat")->group("Prompts");
   app.add_option("--image,--images", f.images, "pictures for the first question")->group("Prompts");
   app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
-  add_row_flags(app, f.rows);
-  add_generation_flags(app, f);
-  add_speech_flags(app, f);
+  add_answering_flags(app, f);
+  app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group("Generation");
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",
                             "max_new_tokens", "temperature", "max_batch_size", "nproc",  "deepspeed",   "torch_dtype"};
   OtherStacks others{.verb = "infer", .notices = {}};
@@ -107,12 +111,16 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   return f;
 }
 
-AnswerFileOptions InferFlags::options(const Env& process_env) const {
-  const Env env = run.with_variables(process_env);
-  AnswerFileOptions out = given;
-  out.run = run.options(env);
+AnswerFileOptions InferFlags::options(const Env& env) const {
+  AnswerFileOptions out = answering(env);
+  out.run = run.options(run.with_variables(env));
   out.run.merge_adapter = given.run.merge_adapter;
-  out.rows = rows.options(env);
+  return out;
+}
+
+AnswerFileOptions InferFlags::answering(const Env& env) const {
+  AnswerFileOptions out = given;
+  out.rows = rows.options(run.with_variables(env));
   out.sampling.seed = out.rows.seed;
   if (!speech) return out;
   out.speech = voice;

@@ -34,8 +34,13 @@ int run_inspect(const Words& args, const Host& host) {
       ->capture_default_str();
   app.add_flag("--json", as_json, "for programs");
   if (!parse_flags(app, args)) return 0;
+  const auto told = [&](const Json& found) {  // its problems stand in it: a program looks for itself
+    host.lines->result(found);
+    return 0;
+  };
   if (is_adapter_folder(dir)) {
     const Json report = inspect_adapter(dir, model);
+    if (host.lines) return told(report);
     std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
   }
@@ -51,6 +56,7 @@ int run_inspect(const Words& args, const Host& host) {
       report["problems"].push_back(e.what());
     }
   }
+  if (host.lines) return told(report);
   std::cout << (as_json ? report.dump(2) + "\n" : inspect_text(report));
   return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
 }

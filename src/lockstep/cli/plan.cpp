@@ -16,11 +16,18 @@ const char* const plan_summary =
 int run_plan(const Words& args, const Host& host) {
   const auto flags = parse_plan_flags(args);
   if (!flags) return 0;
-  for (const auto& text : flags->sft.notices) std::cerr << "note: " << text << "\n";
+  const auto note = [&](const std::string& text) {
+    host.lines ? host.lines->on(Notice{text}) : static_cast<void>(std::cerr << "note: " << text << "\n");
+  };
+  for (const auto& text : flags->sft.notices) note(text);
   if (!flags->report.empty()) require_file_place("--report", flags->report);
   const JobPlan found = plan_job(flags->options(host.env), host.env);
-  for (const auto& text : found.notices) std::cerr << "note: " << text << "\n";
-  std::cout << (flags->json ? found.json().dump(1) + "\n" : found.text());
+  for (const auto& text : found.notices) note(text);
+  if (host.lines) {
+    host.lines->result(found.json());
+  } else {
+    std::cout << (flags->json ? found.json().dump(1) + "\n" : found.text());
+  }
   if (!flags->report.empty()) write_text(flags->report, found.page());
   found.components.require();
   return 0;

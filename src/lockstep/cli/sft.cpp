@@ -1,5 +1,5 @@
 // lockstep sft: fine-tune a model on one or many ranks.
-#include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/stop_signals.h"
@@ -31,6 +31,13 @@ int run_sft(const Words& args, const Host& host) {
     return of_stages ? *of_stages : resume_command(args, checkpoint);
   };
   const FineTuned done = fine_tune(job, options, console.events());
+  tell_result(host, job,
+              {{"output_dir", done.dir.string()},
+               {"last_checkpoint", done.last_checkpoint},
+               {"steps", done.steps},
+               {"train_loss", done.train_loss},
+               {"seconds", done.seconds},
+               {"interrupted", done.interrupted}});
   return static_cast<int>(done.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
 }
 

@@ -34,7 +34,15 @@ LaunchRequest launch_request(const std::string& verb, const std::vector<std::str
   request.argv.insert(request.argv.end(), args.begin(), args.end());
   if (verb == "sft") request.restart_argv = resuming;
   request.with_too_few_gpus = verb == "doctor";
-  request.notice = [](const std::string& text) { std::cout << text << "\n"; };
+  request.notice = [lines = host.lines](const std::string& text) {
+    lines ? lines->on(Notice{text}) : static_cast<void>(std::cout << text << "\n");
+  };
+  if (host.lines) {
+    request.conclude = [lines = host.lines](int code, const std::string& text) {
+      constexpr size_t kWholeDiagnosis = size_t{1} << 16;  // the ranks are gone: nobody else writes
+      lines->error({static_cast<ExitCode>(code), text, "", true}, {}, kWholeDiagnosis);
+    };
+  }
   return request;
 }
 
@@ -50,13 +58,15 @@ JobOptions job_options(const std::string& verb, const Host& host) {
 }
 
 Job start_verb(const std::string& verb, const RunOptions& run, const Host& host) {
+  if (host.lines) host.lines->keep_to_self();
   // Before the ranks meet: then they have taken what there is.
   const World world = World::from_env(host.env);
   const CheckResult room = judge_shared_memory(shared_memory_facts(world, transport_name(run.transport)));
   Job job = start_job(run, host.env, job_options(verb, host));
   const std::string backend = job.data().backend_name();
   if (job.reports() && room.level != Level::kOk && (backend == "shm" || backend == "gloo")) {
-    std::cerr << fmt::format("note: {}: {}; {}\n", room.name, room.text, room.cure) << std::flush;
+    const std::string note = fmt::format("{}: {}; {}", room.name, room.text, room.cure);
+    host.lines ? host.lines->on(Notice{note}) : static_cast<void>(std::cerr << "note: " << note << std::endl);
   }
   return job;
 }
@@ -64,7 +74,8 @@ Job start_verb(const std::string& verb, const RunOptions& run, const Host& host)
 Console::Console(std::ostream& out, const Job& job, const Host& host)
     : stream_(out),
       out_(out, console_options(host.env, descriptor_of(out), /*quiet=*/false)),
-      err_(std::cerr, console_options(host.env, STDERR_FILENO, /*quiet=*/false)) {
+      err_(std::cerr, console_options(host.env, STDERR_FILENO, /*quiet=*/false)),
+      lines_(host.lines) {
   if (job.reports()) events_.add(*this);
 }
 
@@ -73,6 +84,7 @@ void Console::tell(const std::vector<std::string>& notices) {
 }
 
 void Console::on(const Event& event) {
+  if (lines_) return lines_->on(event);
   ConsoleSink& sink = std::holds_alternative<BatchSized>(event) ? err_ : out_;
   sink.on(event);
   if (stream_.flush() || !outlives_reader_) return;
@@ -82,6 +94,12 @@ void Console::on(const Event& event) {
   err_.on(
       Notice{"standard output takes no more (its reader has gone, or a disk is full): the run goes on without it; its "
              "log is in its folder"});
+}
+
+bool tell_result(const Host& host, const Job& job, const Json& result) {
+  if (!host.lines) return false;
+  if (job.reports()) host.lines->result(result);
+  return true;
 }
 
 void print_communication(Job& job, const RunOptions& run, std::ostream& out) {

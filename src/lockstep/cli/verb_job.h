@@ -29,12 +29,12 @@ JobOptions job_options(const std::string& verb, const Host& host);
 Job start_verb(const std::string& verb, const RunOptions& run, const Host& host);
 
 /// What a task tells while it runs, on the rank that reports: to `out`, which is std::cout or std::cerr. What a batch
-/// size was tried with goes to standard error in any case.
+/// size was tried with goes to standard error in any case. Where a program has started this one, to that program alone.
 class Console final : public EventSink {
  public:
   Console(std::ostream& out, const Job& job, const Host& host);
   void on(const Event& event) override;
-  const EventBus& events() const { return events_; }
+  const EventBus& events() const { return events_; }  // also to a program that has started this one, in place of people
   /// Notices, by the reporting rank.
   void tell(const std::vector<std::string>& notices);
   /// Work that stands in files goes on, and says so once, when what it prints is taken no more. Else that is an error at
@@ -45,8 +45,12 @@ class Console final : public EventSink {
   std::ostream& stream_;
   bool outlives_reader_ = false;
   ConsoleSink out_, err_;
+  std::shared_ptr<EventLines> lines_;
   EventBus events_;
 };
+
+/// What the verb was started for, to a program that has started it; false: to people, by the caller.
+bool tell_result(const Host& host, const Job& job, const Json& result);
 
 /// The table of it, where there is one. Collective.
 void print_communication(Job& job, const RunOptions& run, std::ostream& out);

@@ -44,7 +44,7 @@ std::atomic<const CudaApi*>& instead() {
 const CudaApi* opened_library(std::string& why) {
   const auto path = cuda_library_path();
   if (path.empty()) {
-    why = fmt::format("{} is neither beside the program nor in ../lib", kLibrary);
+    why = fmt::format("{} is neither beside the program nor in lib or ../lib", kLibrary);
     return nullptr;
   }
   // Blocks that grow leave no holes where rows of all lengths come and go. PYTORCH_ALLOC_CONF comes before it.
@@ -85,7 +85,7 @@ std::filesystem::path cuda_library_path() {
   std::error_code unknown;
   const auto folder = own_file().parent_path();
   if (folder.empty()) return {};
-  for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
+  for (const auto& place : {folder / kLibrary, folder / "lib" / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
     if (std::filesystem::exists(place, unknown)) return place;
   }
   return {};

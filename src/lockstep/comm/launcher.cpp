@@ -295,7 +295,9 @@ int launch_ranks(const std::vector<std::string>& argv, const Env& env, const Lau
   std::vector<std::string> words = argv;
   for (int attempt = 0;; ++attempt) {
     const Attempt done = run_attempt(words, env, options, attempt);
-    if (!done.last_words.empty()) fmt::print(stderr, "{}\n", done.last_words);
+    if (!done.last_words.empty()) {
+      options.conclude ? options.conclude(done.code, done.last_words) : fmt::print(stderr, "{}\n", done.last_words);
+    }
     if (options.interrupted != nullptr) *options.interrupted = done.interrupted;
     if (done.interrupted || attempt >= options.max_restarts || !worth_a_restart(done.code)) return done.code;
     if (options.restart_argv) words = options.restart_argv(argv);

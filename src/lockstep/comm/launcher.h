@@ -25,6 +25,8 @@ struct LaunchOptions {
   int max_restarts = 0;
   /// The command line of the next attempt; asked after a failure that may not come again.
   std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
+  std::function<void(int code, const std::string& text)>
+      conclude{};               // told why the job was ended; empty: it is printed
   bool* interrupted = nullptr;  // set to whether a signal asked the ranks to stop, however they have ended
 };
 

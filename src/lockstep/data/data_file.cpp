@@ -114,7 +114,7 @@ DataFile::DataFile(const std::string& name) : name_(name), map_(checked(name)) {
   refuse_other_formats(name, text());
   if (RowTable::is_table(text()) || ends_in(name, ".parquet") || ends_in(name, ".arrow")) {
     kind_ = Kind::kTable;
-    table_ = std::make_unique<RowTable>(name, map_.bytes());
+    table_ = std::make_unique<RowTable>(name, map_->bytes());
   } else if (ends_in(name, ".csv") || ends_in(name, ".tsv")) {
     kind_ = Kind::kCsv;
     csv_ = index_csv(text(), ends_in(name, ".tsv") ? '\t' : ',', name);
@@ -127,6 +127,11 @@ DataFile::DataFile(const std::string& name) : name_(name), map_(checked(name)) {
   } else {
     rows_ = index_lines(text());
   }
+}
+
+DataFile::DataFile(std::string name, std::string array)
+    : name_(std::move(name)), held_(std::move(array)), kind_(Kind::kArray) {
+  rows_ = index_array(text(), problem_);
 }
 
 Json DataFile::row(size_t index) const {

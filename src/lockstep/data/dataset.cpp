@@ -168,7 +168,12 @@ struct Dataset::Impl {
     NamedData data = find_data(argument, options);
     std::move(data.told.begin(), data.told.end(), std::back_inserter(notices));
     std::vector<std::pair<uint32_t, uint32_t>> own;
-    for (const auto& file : data.files) add_file(file, data, options, own);
+    for (const auto& file : data.files) {
+      add_file({.file = DataFile(file),
+                .mapping = data.mapping,
+                .folders = folders_of(file, {data.media_dir, options.root_image_dir})},
+               options, own);
+    }
     const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
     if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
       notices.push_back(fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
@@ -180,11 +185,8 @@ struct Dataset::Impl {
     if (options.draws && data.count > 0) mix_in(hash, fmt::format("drawn by {}", options.seed));
   }
 
-  void add_file(const std::string& name, const NamedData& data, const DatasetOptions& options,
-                std::vector<std::pair<uint32_t, uint32_t>>& own) {
-    Source source{.file = DataFile(name),
-                  .mapping = data.mapping,
-                  .folders = folders_of(name, {data.media_dir, options.root_image_dir})};
+  void add_file(Source source, const DatasetOptions& options, std::vector<std::pair<uint32_t, uint32_t>>& own) {
+    const std::string name = source.file.name();
     Verdict verdict = judge_file(source);
     const std::string content = source.file.content_hash();
     if (const std::string& problem = source.file.problem(); !problem.empty())
@@ -216,9 +218,23 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetOptions& op
   if (paths.empty()) throw data_error("expected at least one data file, found none", "pass --dataset train.jsonl");
   const auto impl = std::make_shared<Impl>();
   for (const auto& path : paths) impl->add(path, options);
-  rows_.resize(impl->rows.size());
-  for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = static_cast<int64_t>(i);
-  impl_ = impl;
+  *this = all_of(impl);
+}
+
+Dataset Dataset::of_text(const std::string& name, std::string array, const DatasetOptions& options) {
+  const auto impl = std::make_shared<Impl>();
+  const std::filesystem::path folder = options.root_image_dir.empty() ? "." : options.root_image_dir;
+  impl->add_file({.file = DataFile(name, std::move(array)),
+                  .mapping = {},
+                  .folders = {{std::filesystem::absolute(folder)}, true}},
+                 options, impl->rows);
+  return all_of(impl);
+}
+
+Dataset Dataset::all_of(const std::shared_ptr<const Impl>& impl) {
+  std::vector<int64_t> rows(impl->rows.size());
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  return Dataset(impl, std::move(rows));
 }
 
 Dataset::Dataset(std::shared_ptr<const Impl> impl, std::vector<int64_t> rows)

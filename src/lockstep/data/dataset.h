@@ -1,4 +1,5 @@
-// Data sets as files: JSONL or JSON array, several of them, random access by row; broken rows counted or refused.
+// Data sets as files: JSONL or JSON array, several of them, random access by row; broken rows counted or refused. And as text
+// that a program holds.
 //
 // Example:
 //   Dataset train({"train.jsonl", "more.json#500"}, {.strict = false, .root_image_dir = ""});
@@ -45,6 +46,9 @@ class Dataset {
   /// Throws UserError(kData) when a file is missing, unreadable or has no row; with strict, also for the first broken
   /// row.
   Dataset(const std::vector<std::string>& paths, const DatasetOptions& options);
+  /// The elements of a JSON array, which messages call "NAME[16]"; without root_image_dir relative media lie in the folder that
+  /// the process stands in. Throws the same.
+  static Dataset of_text(const std::string& name, std::string array, const DatasetOptions& options);
   ~Dataset();
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
@@ -70,6 +74,7 @@ class Dataset {
  private:
   struct Impl;
   explicit Dataset(std::shared_ptr<const Impl> impl, std::vector<int64_t> rows);
+  static Dataset all_of(const std::shared_ptr<const Impl>& impl);
   std::shared_ptr<const Impl> impl_;
   std::vector<int64_t> rows_;
 };

@@ -236,6 +236,20 @@ TEST(RowIndex, FindsNestedElementsAndJunkAfterTheEnd) {
   EXPECT_TRUE(holds(problem, "expected the end of the file after the array's ']'"));
 }
 
+TEST_F(DatasetTest, RowsThatAProgramHoldsAreThoseOfAFile) {
+  const std::string text = R"([{"query": "a", "images": ["x.png"]}, {"nonsense": 1}, {"query": "b"}])";
+  const Dataset file({write("rows", text)}, {}),
+      held = Dataset::of_text("rows", text, {.root_image_dir = dir_.string()});
+  EXPECT_EQ(queries(held), queries(file));
+  EXPECT_EQ(held.fingerprint(), file.fingerprint());
+  EXPECT_EQ(held.sample(0).images, file.sample(0).images);
+  EXPECT_EQ(held.where(1), "rows[2]");
+  ASSERT_EQ(held.broken().size(), 1U);
+  EXPECT_EQ(held.broken()[0].where, "rows[1]");
+  EXPECT_THROW(Dataset::of_text("rows", text, {.strict = true}), UserError);
+  EXPECT_EQ(Dataset::of_text("rows", "[]", {.may_be_empty = true}).size(), 0);
+}
+
 TEST(Random, TheStreamIsTheSameEverywhere) {
   SplitMix64 random(42, 0);
   const std::vector<uint64_t> first = {random.next(), random.next()};

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interruption.h"
 #include "lockstep/base/worker.h"
 
 namespace lockstep {
@@ -159,6 +160,7 @@ Loader::~Loader() {
 }
 
 std::optional<LoadedBatch> Loader::next() {
+  interruption_point();
   int64_t batch = 0;
   LoaderCursor from;
   {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interruption.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -69,6 +70,7 @@ std::vector<const Step*> Executor::active_steps(Modalities anywhere, size_t begi
 }
 
 void Executor::stand_at(MemoryPhase phase, const Step& step) const {
+  interruption_point();
   const std::string& name = block_of(step).name();
   recorder_.stand_at(name);
   memory_stands_at(phase, name);

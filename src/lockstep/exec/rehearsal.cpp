@@ -16,6 +16,8 @@
 #include "lockstep/model/batch.h"
 #include "lockstep/model/kv_cache.h"
 #include "lockstep/state/sharded_adamw.h"
+#include "lockstep/tensor/hollow_ops.h"
+#include "lockstep/tensor/libtorch_allocators.h"
 
 namespace lockstep {
 namespace {
@@ -172,6 +174,7 @@ class Rehearsal {
   const RehearsalOptions& options_;
   Devices devices_;
   std::shared_ptr<DeviceMemory> host_;
+  std::unique_ptr<HollowOps> ops_ = shares_process() ? std::make_unique<HollowOps>() : nullptr;
   OnDevice scope_{devices_.host};
   std::unique_ptr<RehearsalBackend> transport_;  // until the communicator has it
   const RehearsalBackend& beside_;

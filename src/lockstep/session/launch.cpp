@@ -41,6 +41,7 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
                             .guard = run.guard,
                             .max_restarts = run.max_restarts,
                             .restart_argv = request.restart_argv,
+                            .conclude = request.conclude,
                             .interrupted = &done.interrupted});
   return done;
 }

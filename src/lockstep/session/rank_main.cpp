@@ -14,7 +14,8 @@ constexpr auto kEndingPatience = std::chrono::seconds(10);
 
 }  // namespace
 
-int report_failure(const std::string& program, const Env& env, Recorder& recorder, const std::exception& error) {
+int report_failure(const std::string& program, const Env& env, Recorder& recorder, const std::exception& error,
+                   const TellFailure& tell) {
   const Failure failure = describe_failure(error);
   recorder.say_last_words(failure);
   const auto ending = recorder.await_ending(kEndingPatience);
@@ -23,20 +24,22 @@ int report_failure(const std::string& program, const Env& env, Recorder& recorde
   }
   std::cout.flush();
   if (ending) return static_cast<int>(ending->exit_code);
+  if (tell && tell(failure, error)) return static_cast<int>(failure.code);
   std::string text = fmt::format("{}: error: {}\n", program, failure.message);
   if (!failure.hint.empty()) text += fmt::format("  hint: {}\n", failure.hint);
   std::cerr << text << std::flush;
   return static_cast<int>(failure.code);
 }
 
-int rank_main(const std::string& program, const Env& env, Recorder& recorder, const std::function<int()>& body) {
+int rank_main(const std::string& program, const Env& env, Recorder& recorder, const std::function<int()>& body,
+              const TellFailure& tell) {
   try {
     const int code = body();
     if (!recorder.watched()) return code;
     recorder.finish(code);
     return recorder.has_ending() ? static_cast<int>(recorder.board().ending.read_any().exit_code) : code;
   } catch (const std::exception& error) {
-    return report_failure(program, env, recorder, error);
+    return report_failure(program, env, recorder, error, tell);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interruption.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/mapped_file.h"
 
@@ -93,6 +94,7 @@ ManifestEntry describe_file(const fs::path& path) {
   const std::unique_ptr<XXH64_state_t, XXH_errorcode (*)(XXH64_state_t*)> hash(XXH64_createState(), &XXH64_freeState);
   XXH64_reset(hash.get(), 0);
   for (size_t begin = 0; begin < bytes.size(); begin += kStretch) {
+    interruption_point();
     const auto part = bytes.subspan(begin, std::min(kStretch, bytes.size() - begin));
     XXH64_update(hash.get(), part.data(), part.size());
     file.forget(begin, part.size());

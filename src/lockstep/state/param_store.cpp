@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interruption.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
@@ -175,6 +176,7 @@ void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
     const Unit& planned = plan_.units[static_cast<size_t>(i)];
     UnitState& state = unit(i);
     memory_stands_at(MemoryPhase::kLoad, planned.name);
+    interruption_point();
     const Range needed = plan_.gathers() ? state.owned : Range{0, planned.kept_padded()};
     if (planned.quantised) {
       fill_codes(i, needed, values, stored);

@@ -12,39 +12,17 @@
 #include "lockstep/base/json.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
-#include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/infer/row_journal.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/first_row.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
-#include "lockstep/tasks/answer_rows.h"
+#include "lockstep/tasks/answer_prompts.h"
 #include "lockstep/tasks/output_place.h"
-#include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
-
-/// A line of the answers' file, under ms-swift's names.
-Json answer_row(const Sample& sample, const Json& record) {
-  const auto response = record["response"].get<std::string>();
-  Json messages = Json::array();
-  const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
-  for (size_t i = 0; i + (answered ? 1 : 0) < sample.messages.size(); ++i) {
-    messages.push_back({{"role", sample.messages[i].role}, {"content", sample.messages[i].content}});
-  }
-  messages.push_back({{"role", "assistant"}, {"content", response}});
-  const std::string expected = expected_response(sample);
-  Json row = {
-      {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};
-  if (!sample.images.empty()) row["images"] = sample.images;
-  for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
-  if (!sample.audios.empty()) row["audios"] = sample.audios;
-  if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
-  if (record.contains("speech")) row["speech"] = record["speech"];
-  return row;
-}
 
 /// All that the answers depend on.
 Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Session& session, const Dataset& rows) {
@@ -80,7 +58,7 @@ void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& 
   const auto line = [&](const Json& row) { out.line(row.dump(-1, ' ', false, Json::error_handler_t::replace)); };
   const auto failed = [&](const std::string& where, const std::string& why) {
     if (figures.failed++ == 0) figures.first_failure = why;
-    line({{"response", nullptr}, {"where", where}, {"error", why}});
+    line(failed_row(where, why));
   };
   rows.in_file_order(
       [&](int64_t row) {
@@ -108,11 +86,6 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
   if (job.reports() && total < rows.size()) {
     events.emit(RowsKept{.how = "answered", .kept = rows.size() - total, .total = rows.size()});
   }
-  const int64_t slots = std::min(batch_size, std::max<int64_t>(1, rows.size()));
-  GenerateOptions generate = generate_options(session, slots, options.max_new_tokens);
-  generate.sampling = options.sampling;
-  std::optional<SpokenAnswers> spoken;
-  if (options.speech) spoken.emplace(session, *options.speech, slots);
   int64_t mine = 0, shown = 0;
   const auto keep = [&](int64_t row, const Json& record) {
     journal.append(row, record.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -121,54 +94,7 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
     if (job.reports() && done != shown) events.emit(Progress{.phase = "infer", .done = done, .total = total});
     shown = done;
   };
-  const Tokenizer& tokenizer = session.processor().tokenizer();
-  const auto record_of = [&](const Generated& answer) {
-    return Json{{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}};
-  };
-  Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
-  const auto chosen = [&](Prompt& prompt) {  // whether its adapter is there
-    try {
-      prompt.adapter = session.adapter_of(prompt.features.sample);
-      return true;
-    } catch (const UserError& error) {
-      if (options.rows.strict) throw;
-      keep(prompt.row, {{"error", error.what()}});
-      return false;
-    }
-  };
-  const auto answer_some = [&](const std::vector<int64_t>& some) {
-    LoaderOptions loading = options.rows.loader(job, options.run, 1);
-    loading.order = some;
-    DatasetPrompts prompts(rows, session.processor(), loading, job.control().recorder());
-    size_t told = 0;
-    const auto next = [&]() -> std::optional<Prompt> {
-      while (true) {
-        auto prompt = prompts.next();
-        for (; told < prompts.skipped().size(); ++told) {
-          keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
-        }
-        if (prompt && !chosen(*prompt)) continue;
-        return spoken ? spoken->asking(std::move(prompt)) : std::move(prompt);
-      }
-    };
-    generator.run(next, generate, [&](const Generated& answer) {
-      spoken ? spoken->take(answer) : keep(answer.row, record_of(answer));
-    });
-    if (!spoken) return;
-    spoken->say([&](const Generated& answer, const Json& speech) {
-      Json record = record_of(answer);
-      record["speech"] = speech;
-      keep(answer.row, record);
-    });
-  };
-  // What is said waits for its text: so many rows at once that prompts with their media stay few.
-  const size_t at_once = spoken ? static_cast<size_t>(4 * slots * job.world.size) : order.size();
-  job.control().recorder().confessing([&] {
-    for (size_t begin = 0; begin < order.size(); begin += at_once) {
-      const size_t end = std::min(order.size(), begin + at_once);
-      answer_some({order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});
-    }
-  });
+  answer_prompts(session, options, answer_slots(batch_size, rows), rows, order, keep);
   journal.seal(job.control());
 }
 
@@ -176,27 +102,6 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
 int64_t slots_before(const AnswerFileOptions& options) {
   const fs::path there = journal_of(options) / "run.json";
   return options.overwrite || !fs::exists(there) ? kAutoBatch : read_json(there).value("batch_size", kAutoBatch);
-}
-
-/// As many slots as fit when all of them hold the longest prompt and a whole answer.
-int64_t find_slots(Session& session, const AnswerFileOptions& options, const Dataset& rows, const EventBus& events) {
-  const auto row = longest_row(
-      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
-  if (!row) return 1;  // nothing to try it with: every row will be named
-  const ModelDims& dims = session.model().dims;
-  const int64_t a_token = 2 * dims.layers * dims.kv_heads * dims.head_dim * dtype_bytes(session.dtype());
-  const auto run_batch = [&](int64_t batch) {
-    const GenerateOptions generate = generate_options(session, batch, options.max_new_tokens);
-    DecodeSlots slots(dims, generate);
-    for (int64_t i = 0; i < batch; ++i) slots.admit({i, *row});
-    for (int pass = 0; pass < 2 && !slots.empty(); ++pass) {
-      auto parts = slots.parts();
-      session.executor().forward(parts, modalities_of(parts));
-      slots.take(parts);
-    }
-    return batch * options.max_new_tokens * a_token;  // what the answers will hold besides
-  };
-  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
 }
 
 /// Folders that are missing are made with the journal.
@@ -241,7 +146,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   }
   if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/true, events);
   session.load();
-  if (batch == kAutoBatch) batch = find_slots(session, options, *rows, events);
+  if (batch == kAutoBatch) batch = find_answer_slots(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
   RowJournal journal(journal_of(options), identity, options.overwrite, job.control());
   Answered out{.from_nothing = journal.size() == 0};

@@ -67,23 +67,6 @@ int64_t batch_size_before(const EmbeddingOptions& options) {
   return kAutoBatch;
 }
 
-/// As many copies of the longest row as fit.
-int64_t find_batch_size(Session& session, const EmbeddingOptions& options, const Dataset& rows,
-                        const EventBus& events) {
-  const auto row = longest_row(
-      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
-  if (!row) return 1;  // nothing to try it with: every row will be named
-  CollateOptions collate_options = session.collate();
-  collate_options.layout = RowLayout::kPacked;
-  const auto run_batch = [&](int64_t batch) {
-    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), collate_options);
-    std::vector<SubBatch> parts{{.flow = std::move(trial.flow), .context = {}, .modalities = trial.modalities}};
-    session.executor().forward(parts, trial.modalities, options.embedding.extent);
-    return int64_t{0};
-  };
-  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
-}
-
 /// Whether the folder holds exactly these embeddings, finished. Throws UserError(kUsage) when it holds others.
 bool is_finished(const EmbeddingOptions& options, const Json& identity) {
   const fs::path done = options.output / kDone;
@@ -170,6 +153,22 @@ EmbeddingCounts finish(const EmbeddingOptions& options, const Json& identity, co
 
 }  // namespace
 
+int64_t find_embedding_batch(Session& session, const EmbeddingOptions& options, const Dataset& rows,
+                             const EventBus& events) {
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  CollateOptions collate_options = session.collate();
+  collate_options.layout = RowLayout::kPacked;
+  const auto run_batch = [&](int64_t batch) {
+    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), collate_options);
+    std::vector<SubBatch> parts{{.flow = std::move(trial.flow), .context = {}, .modalities = trial.modalities}};
+    session.executor().forward(parts, trial.modalities, options.embedding.extent);
+    return int64_t{0};
+  };
+  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+}
+
 Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events) {
   Session session(job, options.run);
   Embedded out{.file = options.output / fmt::format("embeddings.{}", format_of(options))};
@@ -198,7 +197,7 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   session.decide(session.inference(), planned, {.layout = RowLayout::kPacked});
   session.tell_notices(events);
   session.load();
-  if (batch == kAutoBatch) batch = find_batch_size(session, options, *rows, events);
+  if (batch == kAutoBatch) batch = find_embedding_batch(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
   together(job.control(), "clearing the output", [&] {
     if (job.reports()) fs::remove(options.output / kDone);

@@ -13,6 +13,7 @@
 #include "lockstep/infer/embedder.h"
 #include "lockstep/session/batch_search.h"
 #include "lockstep/session/row_options.h"
+#include "lockstep/session/session.h"
 #include "lockstep/tasks/embedding_output.h"
 
 namespace lockstep {
@@ -38,5 +39,9 @@ struct Embedded {
 /// A run that was cut short goes on where it stopped when it is asked for again. `events` has sinks on the reporting
 /// rank only. Throws UserError: also when the folder holds embeddings of another run. Collective.
 Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events);
+
+/// For a batch size of auto: as many copies of the longest row as fit. Collective.
+int64_t find_embedding_batch(Session& session, const EmbeddingOptions& options, const Dataset& rows,
+                             const EventBus& events);
 
 }  // namespace lockstep

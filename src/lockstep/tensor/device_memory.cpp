@@ -11,14 +11,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/tensor/block_arena.h"
 #include "lockstep/tensor/gpus.h"
-#include "lockstep/tensor/hollow_ops.h"
+#include "lockstep/tensor/libtorch_allocators.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kKeepsFreedBlocks = false;  // so that the sanitizer sees reads behind the end and after the free
@@ -133,6 +132,7 @@ struct DeviceMemory::Impl {
 
   static void free_bytes(void* data) {
     if (data == nullptr) return;
+    forget_given_block(data);
     Ticket* stored = &ticket_of(data);
     const Ticket ticket = std::move(*stored);
     stored->~Ticket();
@@ -164,33 +164,6 @@ struct DeviceMemory::Impl {
   int64_t most_alive = 0, alive_elsewhere = 0;
   BlockArena arena;
 };
-
-namespace {
-
-/// LibTorch asks this one for every tensor on the host (also those of a rehearsal, which count with the device's).
-class HostAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    const auto& here = DeviceMemory::current();
-    const bool counts = here->torch_device() == "cpu" || here->rehearsed();
-    return (counts ? here : DeviceMemory::host())->allocate(bytes, /*hollow=*/false);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return DeviceMemory::deleter(); }
-  void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }
-};
-
-/// And this one for every tensor without bytes.
-class HollowAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    const auto& here = DeviceMemory::current();
-    if (here->rehearsed()) return here->allocate(bytes, /*hollow=*/true);
-    return {nullptr, nullptr, &c10::detail::deleteNothing, c10::Device(c10::DeviceType::Meta)};
-  }
-  void copy_data(void*, const void*, size_t) const override {}
-};
-
-}  // namespace
 
 DeviceMemory::DeviceMemory(std::string name, Options options)
     : name_(std::move(name)), options_(std::move(options)), impl_(std::make_unique<Impl>(rehearsed())) {}
@@ -230,19 +203,13 @@ std::shared_ptr<DeviceMemory> DeviceMemory::make(std::string name, Options optio
 const std::shared_ptr<DeviceMemory>& DeviceMemory::host() {
   // Never destroyed: tensors of static life are freed after everything.
   static const auto* const made = [] {
-    // What the matrix library keeps for later is memory that nobody counts: up to a megabyte for each shape of a product
-    // in bfloat16, and 1024 of them by default. With 32 a step takes as long (measured: Qwen2 and LLaVA of 19 M parameters,
-    // whose steps have 20 to 60 shapes).
-    ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", /*overwrite=*/0);
-    ::setenv("LRU_CACHE_CAPACITY", "16", /*overwrite=*/0);  // of what LibTorch keeps of that library beside
-    constexpr uint8_t kAboveDefault = 1;
-    c10::SetAllocator(c10::DeviceType::CPU, new HostAllocator, kAboveDefault);
-    c10::SetAllocator(c10::DeviceType::Meta, new HollowAllocator, kAboveDefault);
-    register_hollow_ops();
+    install_allocators();
     return new std::shared_ptr<DeviceMemory>(new DeviceMemory("cpu", {}));
   }();
   return *made;
 }
+
+bool DeviceMemory::stands_somewhere() { return standing().device != nullptr; }
 
 const std::shared_ptr<DeviceMemory>& DeviceMemory::current() {
   const auto& here = standing().device;

@@ -70,10 +70,12 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   };
 
   static std::shared_ptr<DeviceMemory> make(std::string name, Options options);
-  /// The process's own memory, "cpu". The first call makes every host tensor of the process a counted one.
+  /// The process's own memory, "cpu". The first call makes every host tensor of the process a counted one, or, in a
+  /// process that is shared (tensor/libtorch_allocators.h), every one that a thread on a device makes.
   static const std::shared_ptr<DeviceMemory>& host();
   /// Where this thread's tensors are made: of the innermost OnDevice, else host().
   static const std::shared_ptr<DeviceMemory>& current();
+  static bool stands_somewhere();  // whether there is an OnDevice
   /// Whose memory a tensor stands in; nullptr for memory that nobody counts (borrowed, or a mapped file).
   static std::shared_ptr<DeviceMemory> of(const Tensor& tensor);
 

@@ -45,12 +45,17 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(const Tensor&, con
 
 }  // namespace
 
-void register_hollow_ops() {
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+struct HollowOps::Impl {
+  torch::Library library{torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__};
+};
+
+HollowOps::HollowOps() : impl_(std::make_unique<Impl>()) {
+  torch::Library& library = impl_->library;
   library.impl("index_select", TORCH_FN(index_select));
   library.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
   library.impl("native_layer_norm", TORCH_FN(native_layer_norm));
   library.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
 }
+HollowOps::~HollowOps() = default;
 
 }  // namespace lockstep

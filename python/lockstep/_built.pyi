@@ -1,0 +1,2 @@
+TORCH: str
+VERSION: str

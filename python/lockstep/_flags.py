@@ -1,0 +1,59 @@
+"""Keywords as words of the command line, which alone knows what they mean."""
+import json
+import numbers
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+Flag = Union[None, bool, int, float, str, "os.PathLike[str]", Iterable[Any], Mapping[Any, Any]]
+
+# Under their names of torch and transformers, where a model is opened in Python.
+_OTHER_NAMES = {"dtype": "torch_dtype"}
+
+
+def words_of(flags: "Mapping[str, Flag]") -> "list[str]":
+    """None leaves a flag out; lists are several words; dicts are JSON, or NAME=DIR of adapters."""
+    words: "list[str]" = []
+    for name, value in flags.items():
+        flag = "--" + _OTHER_NAMES.get(name, name)
+        if value is None:
+            continue
+        values = _words_of_value(name, value)
+        if not values:
+            raise TypeError(f"{name}: expected at least one value, found an empty {type(value).__name__}")
+        # One word is joined to its flag, so that it may begin with a dash.
+        words += [f"{flag}={values[0]}"] if len(values) == 1 else [flag, *values]
+    return words
+
+
+def _words_of_value(name: str, value: Flag) -> "list[str]":
+    if isinstance(value, Mapping):
+        if name == "adapters":
+            return [f"{key}={_word(name, folder)}" for key, folder in value.items()]
+        if name == "max_memory":
+            return [",".join(f"{key}:{_word(name, most)}" for key, most in value.items())]
+        return [json.dumps(value, default=lambda part: _plain(name, part))]
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray)):
+        return [_word(name, one) for one in value]
+    return [_word(name, value)]
+
+
+def _word(name: str, value: Any) -> str:
+    value = _plain(name, value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _plain(name: str, value: Any) -> "bool | int | float | str":
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    if type(value).__module__ == "torch" and str(value).startswith("torch."):  # torch.bfloat16
+        return str(value).removeprefix("torch.")
+    if isinstance(value, numbers.Number) and hasattr(value, "item"):  # numpy's
+        return _plain(name, value.item())
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        return _plain(name, value.item())
+    raise TypeError(f"{name}: expected a bool, number, text, path, list or dict, found {type(value).__name__}")

@@ -1,0 +1,128 @@
+"""Verbs of the program, each a process (or several ranks) of its own that gives back all that it has taken."""
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from . import _core, _torch
+from ._error import Error
+from ._flags import Flag, words_of
+from ._rows import rows_as_json
+
+Event = dict[str, Any]
+OnEvent = Callable[[Event], Any]
+PROGRAM = Path(__file__).parent / "bin" / "lockstep"
+
+
+def sft(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
+    """Fine-tunes a model: `lockstep sft` with its flags as keywords, on as many ranks as nproc says.
+
+    on_event is called with each event as a dict; where it returns True the run ends after the step that it is in, with a checkpoint.
+    Without it the lines of the terminal are printed. Returns {"output_dir", "last_checkpoint", "steps", "train_loss", "seconds",
+    "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without. Rows of a data set may be given as
+    dicts: they go to a file for as long as the run lasts.
+    """
+    return _run("sft", flags, on_event)
+
+
+def evaluate(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
+    """Loss and metrics of a model on rows: `lockstep eval`. Returns what it prints with --json."""
+    return _run("eval", flags, on_event)
+
+
+def infer(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
+    """Answers to a file of prompts, on any number of ranks: `lockstep infer --val_dataset … --result_path …`."""
+    if not flags.get("val_dataset") and not flags.get("dataset") and not flags.get("input"):
+        raise TypeError("infer: expected val_dataset and result_path; a model that stays open is lockstep.Model(dir).generate(rows)")
+    return _run("infer", flags, on_event)
+
+
+def embed(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
+    """Vectors of a file of rows, on any number of ranks: `lockstep embed`."""
+    return _run("embed", flags, on_event)
+
+
+def plan(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
+    """What each rank of a job would hold and do: `lockstep plan --json`."""
+    return _run("plan", flags, on_event)
+
+
+def inspect(folder: "str | os.PathLike[str]", *, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
+    """What a checkpoint's folder holds; what is wrong with it stands in "problems": `lockstep inspect --json`."""
+    return _run("inspect", flags, on_event, os.fspath(folder))
+
+
+def _print(event: Event) -> None:
+    if event.get("text"):
+        print(event["text"], end="", flush=True)
+
+
+class _Heard:
+    """What a job has said."""
+
+    def __init__(self, on_event: Optional[OnEvent]) -> None:
+        self.on_event = on_event or _print
+        self.result: "dict[str, Any] | None" = None
+        self.error: "Event | None" = None
+
+    def line(self, text: str) -> bool:
+        said = json.loads(text)
+        if said["event"] == "result":
+            self.result = said["result"]
+        elif said["event"] == "error":
+            self.error = self.error or said
+        else:
+            return self.on_event(said) is True
+        return False
+
+
+def _run(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
+    heard = _Heard(on_event)
+    libraries = _torch.library_path()
+    variables = {} if libraries is None else {"LD_LIBRARY_PATH": libraries}
+    with _rows_in_files(flags, variables) as with_files:
+        words = [str(PROGRAM), verb, *first, *words_of(with_files)]
+        if variables:
+            words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
+        sys.stdout.flush()  # what the job still says of itself stands behind what was printed before
+        code = _core.run_job(words, heard.line)
+    if heard.error is not None:
+        raise Error(heard.error["message"], heard.error["code"], heard.error["hint"], heard.error["frames"])
+    if heard.result is None:
+        raise _ended(verb, code)
+    return heard.result
+
+
+def _ended(verb: str, code: int) -> Error:
+    if code <= 128:
+        return Error(f"lockstep {verb} ended with code {code} and has said no more", code or 70)
+    name = signal.Signals(code - 128).name if code - 128 in set(signal.Signals) else str(code - 128)
+    hint = "the system kills what needs more memory than there is: lockstep.plan() says how much that is" if name == "SIGKILL" else ""
+    return Error(f"lockstep {verb} was ended by {name}", code, hint)
+
+
+@contextlib.contextmanager
+def _rows_in_files(flags: "Mapping[str, Flag]", variables: "dict[str, str]") -> "Iterator[dict[str, Flag]]":
+    """Data sets that are rows, as files under names that say what they are, so that a run knows them again."""
+    out = dict(flags)
+    given: "dict[str, Any]" = {name: flags[name] for name in ("dataset", "val_dataset") if flags.get(name) is not None}
+    lists = {name: list(value) for name, value in given.items() if not isinstance(value, (str, os.PathLike))}
+    rows = {name: value for name, value in lists.items() if value and isinstance(value[0], Mapping)}
+    out.update(lists)
+    if not rows:
+        yield out
+        return
+    if len(rows) < len(given):
+        raise TypeError("dataset and val_dataset: expected both as rows, or both as files: relative paths of media begin where the "
+                        "program stands, or where the file lies")
+    variables.setdefault("ROOT_IMAGE_DIR", os.environ.get("ROOT_IMAGE_DIR") or os.getcwd())
+    with tempfile.TemporaryDirectory(prefix="lockstep_rows_") as folder:
+        for name, value in rows.items():
+            out[name] = Path(folder) / f"{name}.json"
+            Path(folder, f"{name}.json").write_text(rows_as_json(value)[0])
+        yield out

@@ -1,0 +1,75 @@
+"""Rows as a program holds them, as the JSON text of a data set."""
+import base64
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def rows_as_json(rows: "Iterable[Row]") -> "tuple[str, int]":
+    """A JSON array of all rows, and how many there are. Pictures of PIL, and bytes, become data: URIs."""
+    if isinstance(rows, (Mapping, str, bytes)):
+        raise TypeError(f"rows: expected a list of dicts, found {'a dict' if isinstance(rows, Mapping) else type(rows).__name__}")
+    texts = []
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise TypeError(f"rows[{i}]: expected a dict, found {type(row).__name__}")
+        texts.append(json.dumps(_plain(row, f"rows[{i}]"), ensure_ascii=False))
+    return "[" + ",\n".join(texts) + "]", len(texts)
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise ValueError(f"{where}: expected a number that JSON can hold, found {value}")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: expected text as names of its fields, found {key!r}")
+        return {key: _plain(part, f"{where}.{key}") for key, part in value.items()}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _data_uri(value)
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    if _is_picture(value):
+        return _data_uri(_png(value))
+    if isinstance(value, Sequence):
+        return [_plain(part, f"{where}[{i}]") for i, part in enumerate(value)]
+    return _plain_array(value, where)
+
+
+def _plain_array(value: Any, where: str) -> Any:
+    """numpy's numbers, and token ids of numpy and torch."""
+    kind = type(value).__module__.split(".")[0]
+    dims = getattr(value, "ndim", None)
+    whole = "int" in str(getattr(value, "dtype", ""))
+    if kind in ("numpy", "torch") and (dims == 0 or (dims == 1 and whole)):
+        return _plain(value.tolist(), where)
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    raise TypeError(f"{where}: expected text, a number, a list, a dict, a path, bytes or a picture of PIL, found {type(value).__name__}{shape}")
+
+
+def _is_picture(value: Any) -> bool:
+    pillow = sys.modules.get("PIL.Image")  # whoever has a picture has imported it
+    return pillow is not None and isinstance(value, pillow.Image)
+
+
+def _png(picture: Any) -> bytes:
+    """Without loss; its pixels as they are, whatever its file says of how the camera was held."""
+    if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
+        picture = picture.convert("RGB")
+    out = io.BytesIO()
+    picture.save(out, format="PNG", compress_level=1)
+    return out.getvalue()
+
+
+def _data_uri(content: "bytes | bytearray | memoryview") -> str:
+    return "data:;base64," + base64.b64encode(content).decode()

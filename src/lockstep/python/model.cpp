@@ -1,0 +1,89 @@
+#include "lockstep/python/model.h"
+
+#include <utility>
+
+#include <nanobind/stl/string.h>  // what Python is called with
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/model_words.h"
+#include "lockstep/watch/event_lines.h"
+
+namespace lockstep::python {
+namespace nb = nanobind;
+namespace {
+
+Dataset dataset_of(const std::string& rows, const RowOptions& options) {
+  DatasetOptions reading = options.dataset();
+  reading.may_be_empty = true;
+  return Dataset::of_text("rows", rows, reading);
+}
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// An array over numbers that go with it.
+VectorsOfRows handed_over(RowVectors&& found) {
+  auto* values = new std::vector<float>(std::move(found.values));  // NOLINT: the capsule's, which Python holds
+  const nb::capsule owner(values, [](void* held) noexcept { delete static_cast<std::vector<float>*>(held); });
+  const auto width = static_cast<size_t>(found.width);
+  const size_t vectors = width == 0 ? 0 : values->size() / width;
+  return {{values->data(), {vectors, width}, owner},
+          found.width,
+          std::move(found.rows),
+          std::move(found.tokens),
+          std::move(found.errors)};
+}
+
+}  // namespace
+
+class Model::Told final : public EventSink {
+ public:
+  Told(ModelThread& thread, nb::object on_event) : thread_(thread), on_event_(std::move(on_event)) {}
+  void on(const Event& event) override {
+    const std::string text = text_of(event_json(event));
+    thread_.call([&] { on_event_(text); });
+  }
+
+ private:
+  ModelThread& thread_;
+  nb::object on_event_;
+};
+
+Model::Model(const Words& words, nb::object on_event) : told_(std::make_unique<Told>(thread_, std::move(on_event))) {
+  events_.add(*told_);
+  const RunOptions options = parse_model_words(words, Env::process());
+  thread_.run([&] { model_ = std::make_unique<OpenModel>(options, events_); });
+}
+
+Model::~Model() {
+  try {
+    close();
+  } catch (...) {  // of a process that was forked, or Ctrl-C once more: what is not given back goes with the process
+    (void)model_.release();
+  }
+}
+
+void Model::close() {
+  if (model_) thread_.run([&] { model_.reset(); });
+}
+
+OpenModel& Model::open() {
+  if (model_) return *model_;
+  throw usage_error("the model is closed", "open it again: lockstep.Model(folder)");
+}
+
+std::string Model::answer(const std::string& rows, const Words& words) {
+  const AnswerFileOptions options = parse_answering_words(words, Env::process());
+  std::string text;
+  thread_.run([&] { text = text_of(open().answer(dataset_of(rows, options.rows), options, events_)); });
+  return text;
+}
+
+VectorsOfRows Model::embed(const std::string& rows, const Words& words) {
+  const EmbeddingOptions options = parse_embedding_words(words, Env::process());
+  RowVectors found;
+  thread_.run([&] { found = open().embed(dataset_of(rows, options.rows), options, events_); });
+  return handed_over(std::move(found));
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,44 @@
+// The thread that a model of a Python program stands on: its tensors are counted, and those of the program's own threads are not;
+// and who calls it can be interrupted while it works.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include <sys/types.h>
+
+#include "lockstep/base/worker.h"
+
+namespace lockstep::python {
+
+class ModelThread {
+ public:
+  ModelThread();
+  ~ModelThread();  // nobody is in run(); needs Python's lock, and lets go of it meanwhile
+  ModelThread(const ModelThread&) = delete;
+  ModelThread& operator=(const ModelThread&) = delete;
+
+  /// Runs `body` there, behind what others have asked for, and waits without Python's lock. What it throws is thrown here. An
+  /// exception of a signal handler (KeyboardInterrupt) ends it at its next interruption_point(). Throws UserError in a process that
+  /// was forked: threads stay behind.
+  void run(const std::function<void()>& body);
+  /// Of the thread itself, from within `body`: calls Python, whose exceptions end the work and are thrown by run().
+  void call(const std::function<void()>& python);
+
+ private:
+  struct Task;
+  void work(const std::stop_token& stop);
+
+  const pid_t process_;
+  std::mutex mutex_;  // guards tasks_ and what stands in each
+  std::condition_variable_any came_, done_;
+  std::deque<std::shared_ptr<Task>> tasks_;
+  std::shared_ptr<Task> current_;  // of the thread
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace lockstep::python

@@ -1,0 +1,122 @@
+#include "lockstep/tasks/answer_prompts.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/infer/dataset_prompts.h"
+#include "lockstep/infer/generator.h"
+#include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/tasks/answer_rows.h"
+#include "lockstep/text/tokenizer.h"
+
+namespace lockstep {
+
+Json answer_row(const Sample& sample, const Json& record) {
+  const auto response = record["response"].get<std::string>();
+  Json messages = Json::array();
+  const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
+  for (size_t i = 0; i + (answered ? 1 : 0) < sample.messages.size(); ++i) {
+    messages.push_back({{"role", sample.messages[i].role}, {"content", sample.messages[i].content}});
+  }
+  messages.push_back({{"role", "assistant"}, {"content", response}});
+  const std::string expected = expected_response(sample);
+  Json row = {
+      {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};
+  if (!sample.images.empty()) row["images"] = sample.images;
+  for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
+  if (!sample.audios.empty()) row["audios"] = sample.audios;
+  if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
+  if (record.contains("speech")) row["speech"] = record["speech"];
+  return row;
+}
+
+Json failed_row(const std::string& where, const std::string& why) {
+  return {{"response", nullptr}, {"where", where}, {"error", why}};
+}
+
+int64_t answer_slots(int64_t batch, const Dataset& rows) { return std::min(batch, std::max<int64_t>(1, rows.size())); }
+
+void answer_prompts(Session& session, const AnswerFileOptions& options, int64_t slots, const Dataset& rows,
+                    const std::vector<int64_t>& order, const KeepAnswer& keep) {
+  Job& job = session.job();
+  GenerateOptions generate = generate_options(session, slots, options.max_new_tokens);
+  generate.sampling = options.sampling;
+  std::optional<SpokenAnswers> spoken;
+  if (options.speech) spoken.emplace(session, *options.speech, slots);
+  const Tokenizer& tokenizer = session.processor().tokenizer();
+  const auto record_of = [&](const Generated& answer) {
+    return Json{{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}};
+  };
+  Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
+  const auto chosen = [&](Prompt& prompt) {  // whether its adapter is there
+    try {
+      prompt.adapter = session.adapter_of(prompt.features.sample);
+      return true;
+    } catch (const UserError& error) {
+      if (options.rows.strict) throw;
+      keep(prompt.row, {{"error", error.what()}});
+      return false;
+    }
+  };
+  const auto answer_some = [&](const std::vector<int64_t>& some) {
+    LoaderOptions loading = options.rows.loader(job, options.run, 1);
+    loading.order = some;
+    DatasetPrompts prompts(rows, session.processor(), loading, job.control().recorder());
+    size_t told = 0;
+    const auto next = [&]() -> std::optional<Prompt> {
+      while (true) {
+        auto prompt = prompts.next();
+        for (; told < prompts.skipped().size(); ++told) {
+          keep(prompts.skipped()[told].row, {{"error", prompts.skipped()[told].why}});
+        }
+        if (prompt && !chosen(*prompt)) continue;
+        return spoken ? spoken->asking(std::move(prompt)) : std::move(prompt);
+      }
+    };
+    generator.run(next, generate, [&](const Generated& answer) {
+      spoken ? spoken->take(answer) : keep(answer.row, record_of(answer));
+    });
+    if (!spoken) return;
+    spoken->say([&](const Generated& answer, const Json& speech) {
+      Json record = record_of(answer);
+      record["speech"] = speech;
+      keep(answer.row, record);
+    });
+  };
+  // What is said waits for its text: so many rows at once that prompts with their media stay few.
+  const size_t at_once = spoken ? static_cast<size_t>(4 * slots * job.world.size) : order.size();
+  job.control().recorder().confessing([&] {
+    for (size_t begin = 0; begin < order.size(); begin += at_once) {
+      const size_t end = std::min(order.size(), begin + at_once);
+      answer_some({order.begin() + static_cast<int64_t>(begin), order.begin() + static_cast<int64_t>(end)});
+    }
+  });
+}
+
+int64_t find_answer_slots(Session& session, const AnswerFileOptions& options, const Dataset& rows,
+                          const EventBus& events) {
+  const auto row = longest_row(
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
+  if (!row) return 1;  // nothing to try it with: every row will be named
+  const ModelDims& dims = session.model().dims;
+  const int64_t a_token = 2 * dims.layers * dims.kv_heads * dims.head_dim * dtype_bytes(session.dtype());
+  const auto run_batch = [&](int64_t batch) {
+    const GenerateOptions generate = generate_options(session, batch, options.max_new_tokens);
+    DecodeSlots slots(dims, generate);
+    for (int64_t i = 0; i < batch; ++i) slots.admit({i, *row});
+    for (int pass = 0; pass < 2 && !slots.empty(); ++pass) {
+      auto parts = slots.parts();
+      session.executor().forward(parts, modalities_of(parts));
+      slots.take(parts);
+    }
+    return batch * options.max_new_tokens * a_token;  // what the answers will hold besides
+  };
+  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+}
+
+}  // namespace lockstep
