@@ -27,6 +27,7 @@ struct StepDone {
   double talker_loss = -1;  // the mean per code of speech, over the steps that had some; loss holds it, weighted
   double tokens_per_second = 0, seconds_per_step = 0, elapsed_seconds = 0, remaining_seconds = 0, loss_scale = 0;
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
+  int64_t tokens_computed = 0;  // tokens_seen and padding; 0: of a record that does not say
   std::vector<int64_t> peak_bytes, predicted_bytes;
   double cpu_seconds_per_step = 0;                          // this rank, all threads
   double gather_wait_seconds = 0, reduce_wait_seconds = 0;  // this rank, per step since the last record

@@ -42,6 +42,27 @@ CLI::Validator steps_or_part(double& part) {
   return {read, "N|PART"};
 }
 
+void add_grouping_flags(CLI::App& app, RowGrouping& grouping) {
+  const char* group = "Data";
+  const auto truth = [&](const char* name, bool& value, const char* what) {
+    app.add_option(name, value, what)->capture_default_str()->group(group);
+  };
+  truth("--padding_free", grouping.padding_free, "the rows of a batch stand behind one another: no work on padding");
+  truth("--packing", grouping.packing,
+        "rows are put into bins of --packing_length tokens, which a batch counts in place of rows; padding_free");
+  app.add_option("--packing_length", grouping.packing_length, "tokens of a bin; 0: as --max_length")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--packing_strategy", grouping.packing_strategy, "best_fit | sequential")
+      ->check(CLI::IsMember({"best_fit", "sequential"}))
+      ->capture_default_str()
+      ->group(group);
+  truth("--group_by_length", grouping.group_by_length, "rows of about one length come together");
+  truth("--group_by_modality_length", grouping.group_by_modality_length,
+        "the same, rows with media and rows without in separate batches");
+}
+
 void add_data_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--dataset", f.given.dataset, "JSONL or JSON files; file#N takes N rows")->group("Data");
   app.add_option("--val_dataset", f.given.val_dataset, "files to evaluate on")->group("Data");
@@ -50,6 +71,7 @@ void add_data_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group("Data");
   add_row_flags(app, f.rows);
+  add_grouping_flags(app, f.given.grouping);
   app.add_option("--data_seed", f.given.data_seed, "of the data order (default: --seed)")
       ->check(seed_number())
       ->group("Data");

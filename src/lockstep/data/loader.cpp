@@ -51,7 +51,13 @@ struct Loader::Impl {
 
   int64_t rows_per_batch() const { return options.batch_size * options.world; }
   int64_t rows_per_epoch() const {
-    return options.order ? static_cast<int64_t>(options.order->size()) : dataset.size();
+    if (options.order) return static_cast<int64_t>(options.order->size());
+    return options.bins ? static_cast<int64_t>(options.bins->size()) : dataset.size();
+  }
+  std::vector<int64_t> order_of(int64_t epoch) const {
+    if (options.order) return *options.order;
+    if (options.arranged) return options.arranged(epoch);
+    return epoch_order(rows_per_epoch(), options.seed, epoch, options.shuffle);
   }
   int64_t batches_from(int64_t rows) const {
     return (rows_per_epoch() - rows + rows_per_batch() - 1) / rows_per_batch();
@@ -70,8 +76,7 @@ void Loader::Impl::seek(const LoaderCursor& cursor) {
                                        rows_per_epoch(), cursor.epoch, cursor.rows),
                            "was the checkpoint written with another data set?");
   }
-  auto fresh = std::make_shared<const std::vector<int64_t>>(
-      options.order ? *options.order : epoch_order(dataset.size(), options.seed, cursor.epoch, options.shuffle));
+  auto fresh = std::make_shared<const std::vector<int64_t>>(order_of(cursor.epoch));
   {
     const std::lock_guard lock(mutex);
     ++generation;
@@ -102,7 +107,12 @@ Prepared Loader::Impl::prepare(const LoaderCursor& from, const std::vector<int64
   const int64_t begin = from.rows + options.rank * options.batch_size;
   try {
     for (int64_t i = begin; i < std::min(begin + options.batch_size, end_of_all); ++i) {
-      prepare_row(rows_in_order[static_cast<size_t>(i)], out);
+      const int64_t one = rows_in_order[static_cast<size_t>(i)];
+      if (!options.bins) {
+        prepare_row(one, out);
+        continue;
+      }
+      for (const int64_t row : (*options.bins)[static_cast<size_t>(one)]) prepare_row(row, out);
     }
   } catch (...) {
     out.error = std::current_exception();
@@ -200,7 +210,9 @@ std::string Loader::next_places() const {
   std::string text;
   const int64_t end = std::min({begin + impl_->options.batch_size, begin + kMost, impl_->rows_per_epoch()});
   for (int64_t i = begin; i < end; ++i) {
-    text += (text.empty() ? "" : ", ") + impl_->dataset.where((*impl_->order)[static_cast<size_t>(i)]);
+    const int64_t one = (*impl_->order)[static_cast<size_t>(i)];
+    const auto& bins = impl_->options.bins;
+    text += (text.empty() ? "" : ", ") + impl_->dataset.where(bins ? (*bins)[static_cast<size_t>(one)].front() : one);
   }
   return text;
 }

@@ -20,11 +20,12 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/features.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/data/row_groups.h"
 
 namespace lockstep {
 
 struct LoaderOptions {
-  int64_t batch_size = 1;  // rows per rank and micro-batch
+  int64_t batch_size = 1;  // rows, or bins of rows, per rank and micro-batch
   int rank = 0, world = 1;
   uint64_t seed = 42;
   bool shuffle = true;
@@ -36,9 +37,14 @@ struct LoaderOptions {
   bool prompts = false;  // prompt_features instead of train_features
   /// Rows to take, in this order, instead of all of them shuffled; an epoch is one pass over it.
   std::optional<std::vector<int64_t>> order = {};
+  /// Of rows that are trained together: batch_size then counts bins, as does a cursor, and an epoch shuffles them.
+  std::shared_ptr<const Bins> bins = {};
+  /// What comes in which order in an epoch, in place of epoch_order().
+  std::function<std::vector<int64_t>(int64_t epoch)> arranged = {};
 };
 
-/// Where the next micro-batch begins, in *rows of the epoch's order consumed by all ranks*: independent of world size.
+/// Where the next micro-batch begins, in *rows (or bins) of the epoch's order consumed by all ranks*: independent of world
+/// size.
 /// Resumed with another world size or batch size no row is lost or repeated; only their grouping in micro-batches
 /// differs.
 struct LoaderCursor {

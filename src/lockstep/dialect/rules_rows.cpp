@@ -13,8 +13,6 @@ void dataset(Translator& at) {
 
 void val_names(Translator& at) { at.mean("val_dataset", comma_list(at.values())); }
 
-void media_root(Translator& at) { at.mean_variable("ROOT_IMAGE_DIR", at.value()); }
-
 void val_size(Translator& at) {
   const double size = std::stod(at.value());
   if (size >= 1) {
@@ -69,6 +67,8 @@ void packing(Translator& at) {
   at.mean("packing", at.values());
 }
 
+void packing_strategy(Translator& at) { at.mean("packing_strategy", {at.value() == "binpack" ? "best_fit" : at.value()}); }
+
 void sampling_strategy(Translator& at) {
   const std::string word = at.value();
   if (word == "random") return at.note("rows come in a random order as it is");
@@ -99,7 +99,7 @@ void workers(Translator& at) { at.mean("dataloader_num_workers", at.values()); }
 const std::map<std::string, Rule>& row_rules() {
   static const std::map<std::string, Rule> rules = {{"dataset", dataset},
                                                     {"val_names", val_names},
-                                                    {"media_root", media_root},
+                                                    {"packing_strategy", packing_strategy},
                                                     {"val_size", val_size},
                                                     {"sample_count", sample_count},
                                                     {"cutoff_len", cutoff_len},

@@ -91,7 +91,7 @@ class Rehearsal {
   /// All passes of a run that trains nothing. `next_pass` is called before each of them.
   template <typename NextPass>
   void infer(const std::vector<Features>& rows, const NextPass& next_pass) {
-    const InferenceWork& work = options_.inference;
+    const RowWork& work = options_.work;
     const bool labelled = std::ranges::any_of(rows, [](const Features& row) { return !row.labels.empty(); });
     if (labelled || work.answer_tokens == 0) {
       next_pass();
@@ -119,7 +119,7 @@ class Rehearsal {
       Features prompt = row;
       prompt.labels.clear();
       const auto slot = static_cast<int64_t>(parts.size());
-      cache.open(slot, static_cast<int64_t>(row.input_ids.size()) + options_.inference.answer_tokens);
+      cache.open(slot, static_cast<int64_t>(row.input_ids.size()) + options_.work.answer_tokens);
       TrainInput input = input_of({std::move(prompt)});
       anywhere |= input.here;
       parts.push_back({.flow = std::move(input.flow),
@@ -134,7 +134,7 @@ class Rehearsal {
 
   /// Every row with its answer is read once more, and the talker's keys and values stay.
   void say(const std::vector<Features>& rows) {
-    const std::vector<int32_t> answer(static_cast<size_t>(options_.inference.answer_tokens), 0);
+    const std::vector<int32_t> answer(static_cast<size_t>(options_.work.answer_tokens), 0);
     KvCache cache(model_.speech->layers, static_cast<int64_t>(rows.size()));
     std::vector<SubBatch> parts;
     Modalities anywhere;
@@ -143,7 +143,7 @@ class Rehearsal {
       Features said = with_answer(row, answer);
       said.speech = speech_prompt(said, {.begin = begin, .end = begin + answer.size()}, "", {.speakers = {{"", 0}}});
       const auto slot = static_cast<int64_t>(parts.size());
-      cache.open(slot, static_cast<int64_t>(said.speech->text.size()) + options_.inference.codes);
+      cache.open(slot, static_cast<int64_t>(said.speech->text.size()) + options_.work.codes);
       TrainInput input = input_of({std::move(said)});
       anywhere |= input.here;
       parts.push_back({.flow = std::move(input.flow),
@@ -156,15 +156,17 @@ class Rehearsal {
   TrainInput input_of(const std::vector<Features>& rows) const {
     const OnDevice scope(host_);
     memory_stands_at(MemoryPhase::kForward, "the batch");
-    Batch batch =
-        collate(rows, {.layout = plan_.options.training ? RowLayout::kRightPadded : options_.inference.layout});
+    Batch batch = collate(rows, {.layout = options_.work.layout});
     TrainInput input{.flow = {}, .context = {.training = true, .loss_chunk = options_.loss_chunk}};
     for (const auto& [slot, value] : batch.flow.entries()) {
       const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
       input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));
     }
     if (!plan_.options.further_adapters.empty()) input.context.adapter_rows = AdapterRows{.adapters = {0}, .rows = {}};
-    if (plan_.drops()) input.context.dropout_keys.assign(rows.size(), 0);
+    if (plan_.drops()) {
+      input.context.dropout_keys.assign(rows.size(), 0);
+      input.context.row_ends = batch.row_ends;
+    }
     input.here = input.anywhere = batch.modalities;
     return input;
   }

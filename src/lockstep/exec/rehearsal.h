@@ -22,11 +22,12 @@ namespace lockstep {
 /// The rows of one rank, by micro-batch of a step. Media need a shape and facts, no values.
 using RowsOfStep = std::vector<std::vector<Features>>;
 
-/// What a run does with its rows that trains nothing.
-struct InferenceWork {
-  int64_t answer_tokens = 0;                   // of each answer that is generated; 0: none are
-  int64_t codes = 0;                           // of each that is said as well; 0: none is
-  RowLayout layout = RowLayout::kRightPadded;  // of the rows of a batch, where no answers are generated
+/// What a run does with its rows.
+struct RowWork {
+  RowLayout layout = RowLayout::kRightPadded;  // of a batch; a prompt of an answer stands alone
+  // Where nothing is trained:
+  int64_t answer_tokens = 0;  // of each answer that is generated; 0: none are
+  int64_t codes = 0;          // of each that is said as well; 0: none is
 };
 
 struct RehearsalOptions {
@@ -37,8 +38,8 @@ struct RehearsalOptions {
   bool alike = false;                 // the micro-batches: those behind the ones that make the peak only wait
   RowsOfStep evaluation{};            // batches that are evaluated; empty: the first micro-batch of each step
   bool save = true, evaluate = true;  // phases besides
-  InferenceWork inference{};          // where nothing is trained
-  int64_t context_bytes = 0;          // of each device, that the process's runtime takes beside tensors
+  RowWork work{};
+  int64_t context_bytes = 0;  // of each device, that the process's runtime takes beside tensors
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
 

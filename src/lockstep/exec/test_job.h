@@ -170,6 +170,7 @@ struct JobOptions {
   double learning_rate = 1e-3;
   AdamWOptions adamw;
   uint64_t seed = 1;
+  RowLayout layout = RowLayout::kRightPadded;
 };
 
 /// One rank's stores and executor over a model, filled from the seed.
@@ -202,7 +203,7 @@ class Job {
       Modalities anywhere;
       for (const auto& rows : micro) anywhere |= collate(rows, collate_options()).modalities;
       for (const size_t r : mine) {
-        const Batch batch = collate(micro[r], collate_options());
+        const Batch batch = collate(micro[r], {.pad_token = kPadToken, .layout = options_.layout});
         const Modalities here = batch.modalities;
         Context context{
             .training = true, .loss_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, targets)), .loss_chunk = 5};
@@ -210,6 +211,7 @@ class Job {
         for (size_t row = 0; plan_.drops() && row < micro[r].size(); ++row) {
           context.dropout_keys.push_back((number * 64 + row + options_.seed) * 0x9E3779B97F4A7C15ULL);
         }
+        if (plan_.drops()) context.row_ends = batch.row_ends;
         const Modalities served = mine.size() > 1 ? here : anywhere;
         const auto out = executor_.train(batch.flow, context, here, served);
         if (ran) ran(here, served);

@@ -23,6 +23,15 @@ namespace {
 Tensor dropped(const AdaptedParam& adapted, const Tensor& x, const Context* context) {
   if (adapted.dropout == 0 || context == nullptr || context->dropout_keys.empty()) return x;
   const auto& rows = context->dropout_keys;
+  const auto& ends = context->row_ends;
+  if (!ends.empty() && x.dim() == 3 && x.size(0) == 1 && x.size(1) == ends.back()) {
+    std::vector<Tensor> parts;
+    for (size_t r = 0; r < ends.size(); ++r) {
+      const int64_t begin = r == 0 ? 0 : ends[r - 1];
+      parts.push_back(fn::dropout(x.narrow(1, begin, ends[r] - begin), adapted.dropout, {rows[r] ^ adapted.key}));
+    }
+    return at::cat(parts, 1);
+  }
   std::vector<uint64_t> keys;
   if (x.dim() == 3 && x.size(0) == static_cast<int64_t>(rows.size())) {
     for (const uint64_t row : rows) keys.push_back(row ^ adapted.key);
@@ -36,6 +45,7 @@ Tensor dropped(const AdaptedParam& adapted, const Tensor& x, const Context* cont
 /// Tokens of all rows of a batch, row by row where it is known how many rows they are.
 Tensor by_rows(const Tensor& x_RD, const Context* context) {
   const auto rows = context == nullptr ? 0 : static_cast<int64_t>(context->dropout_keys.size());
+  if (rows > 0 && !context->row_ends.empty()) return x_RD.unsqueeze(0);
   return rows > 0 && x_RD.size(0) % rows == 0 ? x_RD.unflatten(0, {rows, -1}) : x_RD;
 }
 

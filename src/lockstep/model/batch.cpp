@@ -288,7 +288,10 @@ Batch collate(const std::vector<Features>& rows, const CollateOptions& options) 
   }
   if (placed) batch.flow.set("positions", positions_of(rows, layout));
   if (left) batch.flow.set("mask", mask_of(batch.lengths, layout));
-  if (packed) batch.flow.set("row_ends", from_values(std::span<const int64_t>(layout.ends), {batch.rows}));
+  if (packed) {
+    batch.row_ends = layout.ends;
+    batch.flow.set("row_ends", from_values(std::span<const int64_t>(layout.ends), {batch.rows}));
+  }
   add_media(batch.flow, rows, layout);
   add_speech(batch.flow, rows, layout);
   return batch;

@@ -37,6 +37,7 @@ struct Batch {
   Flow flow;
   std::vector<int64_t> lengths;
   std::vector<int64_t> next_positions;                    // of the first token behind each row
+  std::vector<int64_t> row_ends;                          // in the line of packed rows; else empty
   int64_t rows = 0, input_tokens = 0, target_tokens = 0;  // targets: labels that count after the shift by one
   int64_t speech_targets = 0;                             // the same of codes
   Modalities modalities;                                  // text with any row

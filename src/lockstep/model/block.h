@@ -50,6 +50,7 @@ struct Context {
   KvCache* cache = nullptr;                 // generation only: keys and values of earlier tokens
   KvCache* speech_cache = nullptr;          // the same of a talker's codes
   std::vector<uint64_t> dropout_keys;       // of adapters: one a row of the batch; empty: nothing is dropped
+  std::vector<int64_t> row_ends;            // of rows behind one another, where something is dropped; empty: padded
   std::optional<AdapterRows> adapter_rows;  // rows choose among several; nullopt: all take what there is
   int64_t slot = -1;                        // of the cache: the row whose prompt this is; -1: one token for every slot
   std::function<void(const std::string& name, const Tensor& value)>

@@ -36,6 +36,16 @@ int64_t values_of(const Features& row, const std::string& slot) {
   return values;
 }
 
+/// Over the rows of a unit.
+template <typename Size>
+int64_t sum_of(const std::vector<Features>& unit, const Size& size) {
+  int64_t sum = 0;
+  for (const auto& row : unit) sum += size(row);
+  return sum;
+}
+
+int64_t tokens_of(const Features& row) { return std::ssize(row.input_ids); }
+
 /// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. In the
 /// order of the data; the same on every machine.
 std::vector<int64_t> rows_to_look_at(const Dataset& rows) {
@@ -95,7 +105,7 @@ RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor,
                                 int world) {
   RehearsedRows made;
   std::optional<UserError> first;
-  made.rows_ = longest_rows(
+  auto longest = longest_rows(
       rows,
       [&](const Sample& sample) {
         try {
@@ -106,7 +116,8 @@ RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor,
         }
       },
       kLooked);
-  if (made.rows_.empty() && first) throw UserError(*first);
+  if (longest.empty() && first) throw UserError(*first);
+  for (auto& row : longest) made.units_.push_back({std::move(row)});
   made.most_ = (rows.size() + world - 1) / world;
   made.source_ =
       rows.size() <= kLooked
@@ -115,15 +126,48 @@ RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor,
   return made;
 }
 
+RehearsedRows RehearsedRows::of_bins(const Dataset& rows, const Processor& processor, const ProcessOptions& options,
+                                     int world, const std::vector<std::vector<int64_t>>& heaviest, int64_t count) {
+  RehearsedRows made;
+  for (const auto& bin : heaviest) {
+    Unit& unit = made.units_.emplace_back();
+    for (const int64_t row : bin) {
+      unit.push_back(without_values(processor.train_features(rows.sample(row), options)));
+    }
+  }
+  made.most_ = (count + world - 1) / world;
+  made.source_ = fmt::format("the heaviest of {} bins", count);
+  return made;
+}
+
+RehearsedRows RehearsedRows::in_bins(int64_t tokens) const {
+  RehearsedRows made = *this;
+  made.units_.clear();
+  // Each row as often as it fits: a bin of the longest rows, one of those with most media, one of short ones are among them.
+  for (const Unit& unit : units_) {
+    const int64_t length = std::max<int64_t>(1, sum_of(unit, tokens_of));
+    Unit& bin = made.units_.emplace_back();
+    for (int64_t i = 0; i < std::max<int64_t>(1, tokens / length); ++i) bin.insert(bin.end(), unit.begin(), unit.end());
+  }
+  made.source_ += fmt::format(", as often as a bin of {} tokens holds each", tokens);
+  return made;
+}
+
+std::vector<Features> RehearsedRows::looked_at() const {
+  std::vector<Features> rows;
+  for (const Unit& unit : units_) rows.insert(rows.end(), unit.begin(), unit.end());
+  return rows;
+}
+
 RehearsedRows RehearsedRows::typical(const ModelFolder& folder, int64_t tokens) {
   const int64_t positions = folder.model.dims.max_positions;
   PositionLimit{.positions = positions, .ends = folder.model.dims.positions_end}.check_length(tokens);
   if (tokens == 0) tokens = positions > 0 ? std::min(kTypicalTokens, positions) : kTypicalTokens;
   const bool pictures = folder.sees() && folder.family.typical_row;
   RehearsedRows made;
-  made.rows_ = {pictures ? folder.family.typical_row(folder.config, tokens) : typical_text_row(tokens)};
+  made.units_ = {{pictures ? folder.family.typical_row(folder.config, tokens) : typical_text_row(tokens)}};
   made.source_ = fmt::format("typical rows{}: give --dataset for those of your data",
-                             made.rows_.front().media.empty() ? "" : " with a picture each");
+                             made.units_.front().front().media.empty() ? "" : " with a picture each");
   return made;
 }
 
@@ -147,29 +191,31 @@ RowsOfStep RehearsedRows::batches(int64_t batch) const {
     std::sort(first.begin(), first.end());
     if (!seen.insert(first).second) continue;
     auto& rows = batches.emplace_back();
-    for (const size_t row : first) rows.push_back(rows_[row]);
+    for (const size_t unit : first) rows.insert(rows.end(), units_[unit].begin(), units_[unit].end());
   }
   return batches;
 }
 
-/// rows_ by what may make a batch the heaviest; ties by what they weigh in all, as rows_ stand.
+/// units_ by what may make a batch the heaviest; ties by what they weigh in all, as units_ stand.
 std::vector<RehearsedRows::Order> RehearsedRows::orders() const {
-  Order as_they_are(rows_.size());
+  Order as_they_are(units_.size());
   std::iota(as_they_are.begin(), as_they_are.end(), size_t{0});
   std::vector<Order> orders{as_they_are};
   const auto add_by = [&](const std::function<int64_t(const Features&)>& size) {
     Order& order = orders.emplace_back(as_they_are);
-    std::ranges::stable_sort(order, std::greater{}, [&](size_t row) { return size(rows_[row]); });
+    std::ranges::stable_sort(order, std::greater{}, [&](size_t unit) { return sum_of(units_[unit], size); });
   };
-  add_by([](const Features& row) { return std::ssize(row.input_ids); });
+  add_by(tokens_of);
   const size_t longest = orders.back().front();
   std::set<std::string> slots;
-  for (const auto& row : rows_) {
-    for (const auto& block : row.media) slots.insert(block.slot);
+  for (const Unit& unit : units_) {
+    for (const auto& row : unit) {
+      for (const auto& block : row.media) slots.insert(block.slot);
+    }
   }
   for (const auto& slot : slots) add_by([&](const Features& row) { return values_of(row, slot); });
   if (slots.empty()) return orders;
-  add_by([](const Features& row) { return weight_of(row) - std::ssize(row.input_ids); });
+  add_by([](const Features& row) { return weight_of(row) - tokens_of(row); });
   Order& beside = orders.back();
   std::erase(beside, longest);
   beside.insert(beside.begin(), longest);

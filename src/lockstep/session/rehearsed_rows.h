@@ -31,6 +31,11 @@ class RehearsedRows {
  public:
   /// Of a data set that `world` ranks share. Throws UserError(kData) when none of the rows looked at can be used.
   static RehearsedRows of(const Dataset& rows, const Processor& processor, const ProcessOptions& options, int world);
+  /// Of bins of rows, `count` in all, of which `heaviest` are those that may need most. A batch counts bins.
+  static RehearsedRows of_bins(const Dataset& rows, const Processor& processor, const ProcessOptions& options,
+                               int world, const std::vector<std::vector<int64_t>>& heaviest, int64_t count);
+  /// Of rows that are known by their like alone: as many of them as a bin of `tokens` holds, the longest first.
+  RehearsedRows in_bins(int64_t tokens) const;
   /// Rows of `tokens` tokens (0: 2048, or as many as the model has positions), with a picture where the model sees.
   static RehearsedRows typical(const ModelFolder& folder, int64_t tokens);
 
@@ -42,15 +47,16 @@ class RehearsedRows {
   /// texts; of each kind of media the largest; and beside the largest media the longest text, to whose length all rows are
   /// filled up. Those that are the same are there once.
   RowsOfStep batches(int64_t batch) const;
-  int64_t most() const { return most_; }                            // rows that a rank can get at once; 0: any number
-  const std::vector<Features>& looked_at() const { return rows_; }  // the longest first
-  const std::string& source() const { return source_; }             // "the longest of 64 rows of the data set"
+  int64_t most() const { return most_; }                 // rows, or bins, that a rank can get at once; 0: any number
+  std::vector<Features> looked_at() const;               // the longest first
+  const std::string& source() const { return source_; }  // "the longest of 64 rows of the data set"
 
  private:
-  using Order = std::vector<size_t>;  // of rows_
+  using Unit = std::vector<Features>;  // what a batch counts: a row, or all rows of a bin
+  using Order = std::vector<size_t>;   // of units_
   std::vector<Order> orders() const;
 
-  std::vector<Features> rows_;  // the longest first
+  std::vector<Unit> units_;  // the longest first
   int64_t most_ = 0;
   std::string source_;
 };

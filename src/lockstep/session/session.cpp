@@ -178,7 +178,7 @@ PlanOptions Session::inference() const {
 
 bool Session::makes_map() const { return is_map_word(options_.placement.device_map); }
 
-void Session::decide(PlanOptions options, const RowsOfStep& rows, const InferenceWork& work) {
+void Session::decide(PlanOptions options, const RowsOfStep& rows, const RowWork& work) {
   options.quantised = quantised_;
   place(options, rows, work);
   together(job_.control(), "making the plan", [&] {
@@ -190,9 +190,9 @@ void Session::decide(PlanOptions options, const RowsOfStep& rows, const Inferenc
 }
 
 /// Where the blocks stand; one rank chooses, so that all hold to the same.
-void Session::place(PlanOptions& options, const RowsOfStep& rows, const InferenceWork& work) {
+void Session::place(PlanOptions& options, const RowsOfStep& rows, const RowWork& work) {
   RehearsalOptions devices = devices_for_rehearsal(job_, options_.placement);
-  devices.inference = work;
+  devices.work = work;
   std::string chosen;
   together(job_.control(), "placing blocks", [&] {
     options_.placement.check();

@@ -63,7 +63,7 @@ class Session {
   /// Places blocks, makes the plan and compares it with the other ranks. `rows`: of a step, which a device map is made
   /// for, and `work`: what is done with them where nothing is trained; looked at on rank 0, empty: a row of text.
   /// Collective.
-  void decide(PlanOptions options, const RowsOfStep& rows = {}, const InferenceWork& work = {});
+  void decide(PlanOptions options, const RowsOfStep& rows = {}, const RowWork& work = {});
 
   /// Whether decide() makes a device map, and so looks at rows.
   bool makes_map() const;
@@ -102,7 +102,7 @@ class Session {
   void load_merged();
   MemoryForecast weights_on_gpu() const;
   void check_room();
-  void place(PlanOptions& options, const RowsOfStep& rows, const InferenceWork& work);
+  void place(PlanOptions& options, const RowsOfStep& rows, const RowWork& work);
   ExecutorHooks hooks();
 
   Job& job_;

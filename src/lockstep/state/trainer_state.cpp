@@ -31,6 +31,8 @@ static void describe(LogSums& sums, JsonFields& f) {
 static void describe(RowOrder& order, JsonFields& f) {
   f("data_seed", order.data_seed);
   f("shuffle", order.shuffle);
+  f.optional("groups", order.groups, !order.groups.empty());
+  f.optional("chunk", order.chunk, order.chunk > 0);
 }
 
 namespace {
@@ -44,6 +46,7 @@ void describe(LockstepPart& part, JsonFields& f) {
   TrainerState& s = part.state;
   f("updates", s.updates);
   f("tokens_seen", s.tokens_seen);
+  f.optional("tokens_computed", s.tokens_computed, s.tokens_computed > 0);
   f("samples_seen", s.samples_seen);
   f("skipped_rows", s.skipped_rows);
   f("total_loss", s.total_loss);

@@ -33,6 +33,8 @@ struct LogSums {
 struct RowOrder {
   uint64_t data_seed = 0;
   bool shuffle = true;
+  std::string groups = {};  // in words: as what, and by which sizes, rows come together; "": one by one
+  int64_t chunk = 0;        // rows by which an order by length is cut; 0: there is none
   bool operator==(const RowOrder&) const = default;
 };
 
@@ -42,7 +44,8 @@ struct TrainerState {
   double epoch = 0, num_train_epochs = 0;
   int64_t logging_steps = 0, save_steps = 0, eval_steps = 0, train_batch_size = 0;
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
-  double total_loss = 0;  // of all step losses
+  int64_t tokens_computed = 0;  // with padding
+  double total_loss = 0;        // of all step losses
   LoaderCursor cursor;
   LossScaleState loss_scale;
   LogSums since_log;

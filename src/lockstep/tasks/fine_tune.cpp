@@ -10,11 +10,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
-#include "lockstep/data/sample_view.h"
-#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
-#include "lockstep/session/first_row.h"
-#include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
 #include "lockstep/tasks/output_place.h"
@@ -81,6 +77,7 @@ void FineTuneRun::decide() {
   RowsOfStep rows;
   together(job_.control(), "deciding what is trained", [&] {
     options_.components.check_against(session_->model());
+    require_layout(options_.grouping, session_->model());
     wanted = options_.plan_options(job_.world.size, session_->dtype());
     options_.rows.speaks = session_->model().speech && !wanted.frozen.contains(Component::kTalker);
     wanted.adapters = adapters();
@@ -88,9 +85,15 @@ void FineTuneRun::decide() {
       throw usage_error("--tuner_type full: matrices are kept as codes of few bits, which cannot be trained or saved",
                         "--tuner_type lora trains adapters over them");
     }
-    if (job_.reports()) rows = planned_rows().step(planned_.batch, planned_.accumulation);
+    if (job_.reports() && !options_.grouping.measures()) rows = planned_step();
   });
-  session_->decide(wanted, rows);
+  bring_together();
+  if (options_.grouping.measures()) {
+    together(job_.control(), "choosing the rows to plan for", [&] {
+      if (job_.reports()) rows = planned_step();
+    });
+  }
+  session_->decide(wanted, rows, {.layout = options_.grouping.layout()});
 }
 
 /// Those of a folder, or fresh ones; null: every weight is trained.
@@ -143,96 +146,17 @@ void FineTuneRun::own_folder() {
 
 void FineTuneRun::check_resumed() {
   if (folder_.checkpoint.empty()) return;
+  int64_t chunk = 0;
   together(job_.control(), "looking at the checkpoint to resume", [&] {
     if (!job_.reports()) return;
-    (void)check_resume({.checkpoint = folder_.checkpoint,
-                        .model = options_.run.model,
-                        .order = row_order(),
-                        .rows = train_rows_->fingerprint(),
-                        .codes = options_.run.quant.describe()});
+    const TrainerState before = check_resume({.checkpoint = folder_.checkpoint,
+                                              .model = options_.run.model,
+                                              .order = row_order(),
+                                              .rows = train_rows_->fingerprint(),
+                                              .codes = options_.run.quant.describe()});
+    if (before.order) chunk = before.order->chunk;
   });
-}
-
-void FineTuneRun::open_rows() {
-  const DatasetOptions options = options_.rows.dataset();
-  std::string fingerprint;
-  together(job_.control(), "opening data sets", [&] {
-    train_rows_.emplace(options_.dataset, options);
-    fingerprint = train_rows_->fingerprint();
-    DatasetOptions evaluated = options;
-    evaluated.draws = false;  // as ms-swift: its val_dataset_shuffle is false
-    if (!options_.val_dataset.empty()) val_rows_.emplace(options_.val_dataset, evaluated);
-    if (val_rows_ || options_.split_dataset_ratio <= 0) return;
-    auto [rest, kept] = Dataset::split(std::move(*train_rows_), options_.split_dataset_ratio, data_seed());
-    train_rows_.emplace(std::move(rest));
-    val_rows_.emplace(std::move(kept));
-  });
-  agree_on(job_.control(), {{"training options", options_.fingerprint()},
-                            {"data set", fingerprint},
-                            {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
-}
-
-void FineTuneRun::tell_rows() {
-  const std::string left_out = left_out_reason(session_->model());
-  if (!left_out.empty()) notice(left_out + ": checkpoints keep their tensors as they are");
-  if (session_->model().speech && !options_.rows.speaks) {
-    notice(
-        "the talker stays as it is, and \"speech\" of rows is not learnt; it reads what the language model makes, so "
-        "that a "
-        "change of that may change how answers sound: --train llm,talker learns both, ENABLE_AUDIO_OUTPUT=0 leaves it "
-        "out");
-  }
-  if (session_->adapters()) notice(describe_adapters(session_->model(), *session_->adapters()));
-  for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
-    if (rows == nullptr) continue;
-    const std::string media = rows_with_media(job_, session_->model(), *rows);
-    if (!media.empty()) notice(media);
-    for (const auto& text : rows->notices()) notice(text);
-    if (rows->broken().empty()) continue;
-    const auto& first = rows->broken().front();
-    notice(fmt::format("{} rows cannot be read and are skipped (--strict true stops at the first): {}: {}",
-                       rows->broken().size(), first.where, first.why));
-  }
-}
-
-/// Template and label mistakes show here, before anything is trained.
-void FineTuneRun::check_first_sample() {
-  together(job_.control(), "encoding the first row", [&] {
-    if (!job_.reports()) return;
-    try {
-      notice(first_row_text(*session_, *train_rows_, options_.rows, /*prompt=*/false));
-    } catch (const UserError& error) {
-      if (error.code() != ExitCode::kData) throw;
-      if (options_.rows.strict) throw refused_by_strict(error);
-      notice("the first row cannot be used: " + std::string(error.what()));
-    }
-  });
-}
-
-LoaderOptions FineTuneRun::loader_options(int64_t batch_size, bool shuffle) const {
-  LoaderOptions loader = options_.rows.loader(job_, options_.run, batch_size);
-  loader.seed = data_seed();
-  loader.shuffle = shuffle;
-  return loader;
-}
-
-/// As many copies of the longest row as fit in a forward and a backward pass.
-int64_t FineTuneRun::find_batch_size() {
-  Session& s = *session_;
-  const auto row = longest_row(*train_rows_, [&](const Sample& sample) {
-    return s.processor().train_features(sample, options_.rows.process());
-  });
-  if (!row) return 1;  // nothing to try it with: every row will be named
-  const int64_t not_yet_written = s.plan().state_bytes().optimizer;
-  const int64_t rows_of_a_rank = (train_rows_->size() + job_.world.size - 1) / job_.world.size;
-  return agree_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_, [&](int64_t batch) {
-    Batch trial = collate(std::vector<Features>(static_cast<size_t>(batch), *row), s.collate());
-    const Modalities everywhere = trial.modalities;
-    const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
-    s.executor().train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
-    s.executor().grads().clear();
-    return not_yet_written;
-  });
+  resumed_chunk_ = std::stoll(from_rank_0(job_.control(), std::to_string(chunk), "rows of a chunk"));
 }
 
 TrainerState FineTuneRun::fresh_state() const {
@@ -264,8 +188,9 @@ void FineTuneRun::make_trainer() {
     planned_.accumulation = options_.accumulation(job_.world.size);
     predict();
   }
-  train_loader_ = std::make_unique<Loader>(*train_rows_, s.processor(),
-                                           loader_options(options_.batch.rows, options_.dataset_shuffle));
+  LoaderOptions training = loader_options(options_.batch.rows, options_.dataset_shuffle);
+  grouped_.apply(training, rows_at_once());
+  train_loader_ = std::make_unique<Loader>(*train_rows_, s.processor(), training);
   if (val_rows_) {
     val_loader_ =
         std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(options_.per_device_eval_batch_size, false));
@@ -280,9 +205,10 @@ void FineTuneRun::make_trainer() {
   if (val_rows_) hooks.evaluate = [this](int64_t step) { return evaluate(step); };
   trainer_ = std::make_unique<Trainer>(
       TrainerParts{s.plan(), s.store(), s.executor(), *adamw_, job_.data(), job_.control(), *train_loader_, events_},
-      train_options_, std::move(hooks), s.collate(), train_rows_->size(), fresh_state());
+      train_options_, std::move(hooks), collate(), grouped_.units(train_rows_->size()), fresh_state());
   if (folder_.checkpoint.empty()) return;
   const TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
+  require_same_groups(folder_.checkpoint, state, row_order());
   trainer_->restore(state);
   const std::string changes = resume_changes(state, trainer_->state());
   if (!changes.empty()) notice(changes);

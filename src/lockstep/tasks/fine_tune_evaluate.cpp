@@ -18,7 +18,7 @@ EvalDone FineTuneRun::evaluate(int64_t step) {
       .talker_loss_weight = train_options_.talker_loss_weight,
       .progress = [&](int64_t rows) { events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total}); }};
   const LossFigures figures =
-      evaluate_loss(session_->executor(), *val_loader_, session_->collate(), job_.data(), job_.control(), options);
+      evaluate_loss(session_->executor(), *val_loader_, collate(), job_.data(), job_.control(), options);
   EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
   if (figures.target_tokens > 0) {
     done.loss = figures.loss;

@@ -21,7 +21,12 @@ namespace lockstep {
 /// What memory is predicted for, and blocks are placed for.
 const RehearsedRows& FineTuneRun::planned_rows() {
   if (!longest_) {
-    longest_ = RehearsedRows::of(*train_rows_, session_->processor(), options_.rows.process(), job_.world.size);
+    constexpr size_t kBins = 8;  // of each kind; a batch takes these again where it is larger
+    const Processor& processor = session_->processor();
+    const ProcessOptions process = options_.rows.process();
+    longest_ = grouped_.bins ? RehearsedRows::of_bins(*train_rows_, processor, process, job_.world.size,
+                                                      grouped_.heaviest_bins(kBins), std::ssize(*grouped_.bins))
+                             : RehearsedRows::of(*train_rows_, processor, process, job_.world.size);
     planned_.batch = options_.batch.is_auto() ? 1 : options_.batch.rows;
     planned_.accumulation = options_.accumulation(job_.world.size);
   }
@@ -32,6 +37,7 @@ const RehearsedRows& FineTuneRun::planned_rows() {
 RehearsalOptions FineTuneRun::rehearsed_devices() const {
   RehearsalOptions devices = devices_for_rehearsal(job_, session_->options().placement, options_.train.loss_chunk);
   devices.evaluation = longest_evaluated_;
+  devices.work.layout = options_.grouping.layout();
   return devices;
 }
 
@@ -83,7 +89,7 @@ void FineTuneRun::check_fits() {
                       forecast.print()),
           "a smaller --per_device_eval_batch_size");
     }
-    const std::vector<Features>& rows = longest_->looked_at();
+    const std::vector<Features> rows = longest_->looked_at();
     Admission alone(admission());
     const auto too_long = static_cast<size_t>(std::count_if(
         rows.begin(), rows.end(), [&](const Features& row) { return !alone.admit({row}).refused.empty(); }));

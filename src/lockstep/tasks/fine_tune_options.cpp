@@ -39,6 +39,7 @@ void FineTuneOptions::check() const {
   run.placement.check();
   components.check_unbuilt(run.without);
   tuner.check();
+  grouping.check();
   (void)components.rate_ratios(train.learning_rate);
   (void)metric.chosen(predict_with_generate);
 }
@@ -56,6 +57,7 @@ std::string FineTuneOptions::fingerprint() const {
   const Json all = {
       {"rows", rows.as_json()},
       {"order", {data_seed.value_or(rows.seed), dataset_shuffle, split_dataset_ratio}},
+      {"grouping", grouping.as_json()},
       {"length", {train.num_train_epochs, train.max_steps}},
       {"rate",
        {train.learning_rate, train.warmup_ratio, train.warmup_steps, train.min_lr_rate,

@@ -16,6 +16,7 @@
 #include "lockstep/session/run_options.h"
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tasks/metric_options.h"
+#include "lockstep/tasks/row_grouping.h"
 #include "lockstep/tasks/tuner.h"
 #include "lockstep/train/train_options.h"
 
@@ -35,6 +36,7 @@ struct FineTuneOptions {
   double split_dataset_ratio = 0;                 // part of `dataset` kept for evaluation
   std::optional<uint64_t> data_seed;              // of the order of rows; nullopt: rows.seed
   bool dataset_shuffle = true;
+  RowGrouping grouping;
 
   TrainOptions train;  // rates, epochs, logging; steps of strategies and of batches are worked out below
   AdamWOptions adamw;  // rates of components are worked out from `components`

@@ -14,6 +14,7 @@
 #include "lockstep/session/session.h"
 #include "lockstep/state/checkpoint.h"
 #include "lockstep/tasks/fine_tune.h"
+#include "lockstep/tasks/row_grouping.h"
 #include "lockstep/tasks/run_folder.h"
 #include "lockstep/train/trainer.h"
 
@@ -45,8 +46,10 @@ class FineTuneRun {
   void resume_from(RunOptions& run) const;
   std::shared_ptr<const AdapterLayout> adapters();
   void decide();
+  void bring_together();
   void tell_rows();
   const RehearsedRows& planned_rows();
+  RowsOfStep planned_step() { return planned_rows().step(planned_.batch, planned_.accumulation); }
   Admission::Fits admission() const;
   RehearsalOptions rehearsed_devices() const;
   void predict();
@@ -64,9 +67,11 @@ class FineTuneRun {
   void tell_failure(const Error& error);
 
   uint64_t data_seed() const { return options_.data_seed.value_or(options_.rows.seed); }
-  RowOrder row_order() const { return {.data_seed = data_seed(), .shuffle = options_.dataset_shuffle}; }
+  RowOrder row_order() const;
+  int64_t rows_at_once() const;
   int64_t find_batch_size();
   TrainerState fresh_state() const;
+  CollateOptions collate() const;
   LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
   CheckpointSaved save(const TrainerState& state);
   EvalDone evaluate(int64_t step);
@@ -89,6 +94,9 @@ class FineTuneRun {
   SideFiles side_files_;
   std::string args_kept_;  // args.json, with how rows are rendered; on the rank that reports
   std::optional<Dataset> train_rows_, val_rows_;
+  GroupedRows grouped_;            // of the training rows
+  int64_t bin_tokens_ = 0;         // of a bin
+  int64_t resumed_chunk_ = 0;      // rows by which an order by length was cut where the run began
   std::vector<Program> programs_;  // rank 0
   std::unique_ptr<Loader> train_loader_, val_loader_;
   std::unique_ptr<ShardedAdamW> adamw_;

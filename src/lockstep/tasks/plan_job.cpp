@@ -53,6 +53,7 @@ Job first_rank(const JobPlanOptions& options, const Env& env) {
 RehearsalOptions devices_of(const JobPlanOptions& options, const Job& job) {
   RehearsalOptions devices = devices_for_rehearsal(job, options.job.run.placement, options.job.train.loss_chunk);
   const Transport transport = options.job.run.transport;
+  if (!options.inference) devices.work.layout = options.job.grouping.layout();
   if (transport != Transport::kAuto) devices.transport = transport_name(transport);
   if (transport == Transport::kAuto && !devices.on_cpu) devices.transport = transport_name(Transport::kNccl);
   if (options.device_bytes == 0) return devices;
@@ -74,9 +75,12 @@ RehearsedRows longest_of(const std::vector<std::string>& dataset, const RowOptio
   return RehearsedRows::of(data, *folder.processor(), rows.process(), world);
 }
 
+/// A plan measures no whole data set: its bins are made of the rows that are looked at.
 RehearsedRows rows_of(const FineTuneOptions& job, const ModelFolder& folder, int world) {
-  if (job.dataset.empty()) return RehearsedRows::typical(folder, job.rows.max_length);
-  return longest_of(job.dataset, job.rows, folder, world);
+  RehearsedRows rows = job.dataset.empty() ? RehearsedRows::typical(folder, job.rows.max_length)
+                                           : longest_of(job.dataset, job.rows, folder, world);
+  if (!job.grouping.packing) return rows;
+  return rows.in_bins(job.grouping.bin_tokens(job.rows.max_length, folder.model.dims.max_positions));
 }
 
 int64_t accumulation_of(const JobPlanOptions& options, int64_t batch, int world) {

@@ -82,7 +82,8 @@ TrainerState check_resume(const ResumeRequest& request) {
   check_same_model(request);
   TrainerState state = read_trainer_state(request.checkpoint);
   if (!state.order) return state;  // of a version that did not say: its fingerprint was of less, too
-  const bool same_order = *state.order == request.order || (!state.order->shuffle && !request.order.shuffle);
+  const bool same_order = state.order->shuffle == request.order.shuffle &&
+                          (!request.order.shuffle || state.order->data_seed == request.order.data_seed);
   if (!same_order) {
     throw usage_error(fmt::format("{} has its rows {}, now they would be {}: some would be lost, others repeated",
                                   request.checkpoint.string(), words_of(*state.order), words_of(request.order)),
@@ -97,6 +98,16 @@ TrainerState check_resume(const ResumeRequest& request) {
         "others, take the checkpoint as --model");
   }
   return state;
+}
+
+void require_same_groups(const fs::path& checkpoint, const TrainerState& before, const RowOrder& now) {
+  if (!before.order || before.order->groups == now.groups) return;
+  const auto words = [](const std::string& groups) { return groups.empty() ? "one by one" : groups; };
+  throw usage_error(
+      fmt::format("{} has its rows {}, now they would be {}: some would be lost, others repeated", checkpoint.string(),
+                  words(before.order->groups), words(now.groups)),
+      "give the same --packing, --packing_length, --packing_strategy, --group_by_length, --max_length and media "
+      "variables; to begin anew with others, take the checkpoint as --model");
 }
 
 std::string with_base(const std::string& args_json, const fs::path& model) {

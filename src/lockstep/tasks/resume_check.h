@@ -25,6 +25,9 @@ struct ResumeRequest {
 /// UserError(kData) for other rows, naming both values: rows of the epoch would be lost and others repeated.
 TrainerState check_resume(const ResumeRequest& request);
 
+/// The same of how rows come together, which is known when they have been measured. Throws UserError(kUsage).
+void require_same_groups(const std::filesystem::path& checkpoint, const TrainerState& before, const RowOrder& now);
+
 /// args.json as a checkpoint of adapters keeps it: with what tells their base from another. Text that is no JSON object stays.
 std::string with_base(const std::string& args_json, const std::filesystem::path& model);
 

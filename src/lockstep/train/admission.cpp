@@ -10,10 +10,11 @@
 
 namespace lockstep {
 
-Admission::Size Admission::size_of(const std::vector<Features>& rows) {
+Admission::Size Admission::size_of(const std::vector<Features>& rows) const {
   Size size{static_cast<int64_t>(rows.size())};
   for (const auto& row : rows) {
     size[1] = std::max(size[1], static_cast<int64_t>(row.input_ids.size()));
+    size[6] += packed_ ? static_cast<int64_t>(row.input_ids.size()) : 0;
     size[2] += static_cast<int64_t>(row.media.size());
     for (const auto& block : row.media) size[3] += numel_of(block.shape);
     size[4] += count_places(row.media);

@@ -26,20 +26,23 @@ struct Admitted {
 class Admission {
  public:
   using Fits = std::function<bool(const std::vector<Features>& rows)>;
-  explicit Admission(Fits fits) : fits_(std::move(fits)) {}
+  /// `packed`: rows stand behind one another, so that their sum counts where the longest does with padding.
+  explicit Admission(Fits fits, bool packed = false) : fits_(std::move(fits)), packed_(packed) {}
 
   /// Splits into halves until each fits.
   Admitted admit(std::vector<Features> rows);
 
  private:
-  /// What memory grows with: rows, the longest row, media, their values, tokens that media fill, targets.
-  using Size = std::array<int64_t, 6>;
-  static Size size_of(const std::vector<Features>& rows);
+  /// What memory grows with: rows, the longest row, media, their values, tokens that media fill, targets, tokens of packed
+  /// rows.
+  using Size = std::array<int64_t, 7>;
+  Size size_of(const std::vector<Features>& rows) const;
   static bool within(const Size& a, const Size& b);
   bool fits(const std::vector<Features>& rows);
   void add(std::vector<Features> rows, Admitted& admitted);
 
   Fits fits_;
+  bool packed_ = false;
   std::vector<Size> fitted_, too_large_;
 };
 

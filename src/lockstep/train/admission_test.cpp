@@ -61,5 +61,17 @@ TEST(Admission, AsksOnceForAllThatIsNoLarger) {
   EXPECT_EQ(asked, 4);
 }
 
+TEST(Admission, SumsRowsThatStandBehindOneAnother) {
+  const auto sum_fits = [](const std::vector<Features>& rows) {
+    size_t sum = 0;
+    for (const auto& one : rows) sum += one.input_ids.size();
+    return sum <= 100;
+  };
+  Admission admission(sum_fits, /*packed=*/true);
+  EXPECT_EQ(admission.admit({row(90, "a"), row(10, "b")}).batches.size(), 1U);
+  // No more rows, none longer than those that fitted: only together are they too many.
+  EXPECT_EQ(admission.admit({row(60, "c"), row(60, "d")}).batches.size(), 2U);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -51,7 +51,8 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
     : parts_(parts),
       options_(options),
       hooks_(std::move(hooks)),
-      admission_(hooks_.fits ? std::make_optional<Admission>(hooks_.fits) : std::nullopt),
+      admission_(hooks_.fits ? std::make_optional<Admission>(hooks_.fits, collate.layout == RowLayout::kPacked)
+                             : std::nullopt),
       reader_(parts.loader, parts.data, parts.control,
               {.collate = collate,
                .rows_per_epoch = rows_per_epoch,
@@ -165,20 +166,24 @@ Trainer::Sums Trainer::accumulate(Window& window) {
                         .loss_chunk = options_.loss_chunk};
   parts_.executor.grads().clear();
   std::vector<TrainInput> inputs;
+  double computed = 0;
   for (MicroBatch& micro : window.micro_batches) {
     note_size(micro);
+    if (const Tensor* ids = micro.flow.find("input_ids")) computed += static_cast<double>(ids->numel());
     inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
     inputs.back().context.dropout_keys = dropout_keys(micro);
+    if (parts_.plan.drops()) inputs.back().context.row_ends = micro.row_ends;
   }
   const TrainOutput out = parts_.executor.train(inputs);
   const auto mine =
       read_numbers<4>({parts_.executor.grads().local_sum_of_squares(), out.loss, out.correct, out.speech_loss});
-  const auto sums = sum_over_ranks<4>(parts_.control, mine, "step figures");
+  const auto sums = sum_over_ranks<5>(parts_.control, {mine[0], mine[1], mine[2], mine[3], computed}, "step figures");
   const double scale = loss_scale_.value();
   return {.squares = sums[0],
           .loss = (sums[1] + sums[3]) / scale,
           .talker_loss = sums[3] / scale / options_.talker_loss_weight,
-          .correct = static_cast<int64_t>(sums[2])};
+          .correct = static_cast<int64_t>(sums[2]),
+          .computed = static_cast<int64_t>(sums[4])};
 }
 
 /// A row's own in each step, whichever rank has it and beside whatever rows.
@@ -200,7 +205,8 @@ std::vector<uint64_t> Trainer::dropout_keys(const MicroBatch& micro) const {
 Trainer::Figures Trainer::update(const Sums& sums) {
   const double scale = loss_scale_.value();
   const bool finite = std::isfinite(sums.squares) && std::isfinite(sums.loss);
-  Figures figures{.loss = sums.loss, .talker_loss = sums.talker_loss, .correct = sums.correct};
+  Figures figures{
+      .loss = sums.loss, .talker_loss = sums.talker_loss, .correct = sums.correct, .computed = sums.computed};
   figures.learning_rate = schedule_.at(state_.updates);
   figures.grad_norm = std::sqrt(sums.squares) / scale;
   if (!finite && !loss_scale_.dynamic()) report_not_finite(sums);
@@ -246,6 +252,7 @@ void Trainer::count(const Window& window, const Figures& figures) {
   state_.epoch = static_cast<double>(window.after.epoch) +
                  static_cast<double>(window.after.rows) / static_cast<double>(std::max<int64_t>(1, rows_per_epoch_));
   state_.tokens_seen += window.input_tokens;
+  state_.tokens_computed += figures.computed;
   state_.samples_seen += window.rows;
   state_.skipped_rows += window.skipped;
   state_.loss_scale = loss_scale_.state();

@@ -70,16 +70,17 @@ class Trainer {
  private:
   struct Sums {
     double squares = 0, loss = 0, talker_loss = 0;  // loss: with the talker's, weighted
-    int64_t correct = 0;
+    int64_t correct = 0, computed = 0;              // computed: tokens, with padding
   };
   struct BatchSize {
-    int64_t rows = 0, tokens = 0;  // tokens: of the longest row
+    int64_t rows = 0, tokens = 0, area = 0;  // tokens: of the longest row; area: of the batch, with its padding
+    bool packed = false;
     Modalities modalities = {};
   };
   struct Figures {
     bool updated = false;
     double loss = 0, talker_loss = 0, grad_norm = 0, learning_rate = 0;
-    int64_t correct = 0;
+    int64_t correct = 0, computed = 0;
   };
   int64_t rows_per_batch() const;  // of a micro-batch, over all ranks
   void set_schedule();

@@ -10,13 +10,18 @@ namespace lockstep {
 
 void Trainer::note_size(const MicroBatch& micro) {
   const Tensor* ids = micro.flow.find("input_ids");
-  if (ids == nullptr || ids->numel() <= largest_.rows * largest_.tokens) return;
-  largest_ = {.rows = ids->size(0), .tokens = ids->size(1), .modalities = micro.here};
+  if (ids == nullptr || ids->numel() <= largest_.area) return;
+  largest_ = {.rows = static_cast<int64_t>(micro.rows.size()),
+              .tokens = ids->size(1),
+              .area = ids->numel(),
+              .packed = !micro.row_ends.empty(),
+              .modalities = micro.here};
 }
 
 std::string Trainer::largest_batch() const {
   const bool media = !(largest_.modalities == Modalities{Modality::kText});
-  return fmt::format("{} row{} of {} tokens{}", largest_.rows, largest_.rows == 1 ? "" : "s", largest_.tokens,
+  return fmt::format("{} row{} {} {} tokens{}", largest_.rows, largest_.rows == 1 ? "" : "s",
+                     largest_.packed ? "together" : "of", largest_.tokens,
                      media ? fmt::format(" ({})", largest_.modalities.names()) : "");
 }
 
@@ -49,6 +54,7 @@ void Trainer::log(const Figures& figures) {
   }
   done.loss_scale = loss_scale_.dynamic() ? loss_scale_.value() : 0;
   done.tokens_seen = state_.tokens_seen;
+  done.tokens_computed = state_.tokens_computed;
   done.samples_seen = state_.samples_seen;
   done.skipped_rows = state_.skipped_rows;
   MemoryMeasured memory;

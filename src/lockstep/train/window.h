@@ -21,7 +21,8 @@ namespace lockstep {
 struct MicroBatch {
   Flow flow;
   Modalities here, anywhere;
-  std::vector<int64_t> rows = {};  // of the data set
+  std::vector<int64_t> rows = {};      // of the data set
+  std::vector<int64_t> row_ends = {};  // of rows behind one another
 };
 
 struct Window {

@@ -87,6 +87,7 @@ static void describe(StepDone& s, JsonFields& f) {
   f.optional("peak_bytes", s.peak_bytes, has_peaks);
   f.optional("predicted_bytes", s.predicted_bytes, !s.predicted_bytes.empty());
   f("tokens_seen", s.tokens_seen);
+  f.optional("tokens_computed", s.tokens_computed, s.tokens_computed > 0);
   f("samples_seen", s.samples_seen);
   f.optional("skipped_rows", s.skipped_rows, s.skipped_rows > 0);
   f.optional("loss_scale", s.loss_scale, s.loss_scale > 0);
