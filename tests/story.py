@@ -62,9 +62,9 @@ def training_all(words):
     return words if says or file or len(words) < 2 or words[0] not in ("sft", "train", "plan") else [*words, "--tuner_type", "full"]
 
 
-def start(*words, env=None, cwd=None, stdin=None):
+def start(*words, env=None, cwd=None, stdin=None, as_they_are=False):
     """The binary in a process group of its own, with pipes; end it with `finish`."""
-    return subprocess.Popen([str(BINARY), *training_all(words)], env=environment(env), cwd=cwd, stdin=stdin,
+    return subprocess.Popen([str(BINARY), *(map(str, words) if as_they_are else training_all(words))], env=environment(env), cwd=cwd, stdin=stdin,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -92,10 +92,10 @@ def kill_when_rows_are_kept(process, journal):
     finish(process)
 
 
-def run(*words, env=None, cwd=None, timeout=120, input=None):
+def run(*words, env=None, cwd=None, timeout=120, input=None, as_they_are=False):
     """Runs the binary to its end and returns Done."""
     stdin = subprocess.PIPE if input is not None else subprocess.DEVNULL
-    return finish(start(*words, env=env, cwd=cwd, stdin=stdin), timeout, input)
+    return finish(start(*words, env=env, cwd=cwd, stdin=stdin, as_they_are=as_they_are), timeout, input)
 
 
 class Story(unittest.TestCase):

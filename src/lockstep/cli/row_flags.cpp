@@ -26,6 +26,10 @@ void add_naming_flags(CLI::App& app, RowFlags& flags) {
   app.add_option("--media_dir,--image_folder", flags.media_dir,
                  "where relative media are looked for behind the data file's folder (default: ROOT_IMAGE_DIR)")
       ->group("Data");
+  app.add_option("--max_samples", flags.given.max_samples, "rows of each data set, the first; 0: all")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group("Data");
   app.add_option("--norm_bbox", flags.norm_bbox,
                  "boxes of \"objects\" in thousandths of the picture (norm1000) or its pixels (none); default: the family's")
       ->check(CLI::IsMember({"norm1000", "none"}))

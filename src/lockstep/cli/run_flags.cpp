@@ -187,6 +187,7 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
   PlacementOptions out = given.placement;
   out.offload_optimizer = offloads("optimizer") || choice.offload_optimizer;
   out.offload_params = offloads("params") || choice.offload_params;
+  out.offload_if_apart = !offloads("optimizer") && !offloads("params");
   out.device_log = device_log;
   if (!memory_limit.empty()) out.memory_limit = parse_bytes(memory_limit, "--memory_limit");
   if (out.memory_limit <= 0) {

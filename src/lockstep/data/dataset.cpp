@@ -174,6 +174,7 @@ struct Dataset::Impl {
                 .folders = folders_of(file, {data.media_dir, options.root_image_dir})},
                options, own);
     }
+    if (data.count < 0 && options.max_samples > 0) own.resize(std::min(own.size(), static_cast<size_t>(options.max_samples)));
     const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
     if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
       notices.push_back(fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "

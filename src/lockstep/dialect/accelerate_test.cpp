@@ -35,13 +35,16 @@ TEST(Accelerate, StagesDtypeAndRanksAreThoseOfTheFile) {
       words_of("distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\nnum_machines: 1\n"
                "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n  offload_param_device: none\n"
                "  gradient_accumulation_steps: 2\n"),
-      "--deepspeed zero3 --offload optimizer --gradient_accumulation_steps 2 --torch_dtype bfloat16 --nproc 4");
+      "--deepspeed {\"zero_optimization\":{\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"}}} "
+      "--gradient_accumulation_steps 2 --torch_dtype bfloat16 --nproc 4");
   EXPECT_EQ(words_of("distributed_type: FSDP\nmixed_precision: 'no'\nfsdp_config:\n  fsdp_version: 2\n"
                      "  fsdp_reshard_after_forward: false\n  fsdp_activation_checkpointing: true\n"),
             "--deepspeed zero2 --gradient_checkpointing true");
   EXPECT_EQ(words_of("distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: FULL_SHARD\n  "
                      "fsdp_offload_params: true\n"),
-            "--deepspeed zero3 --offload optimizer,params");
+            "--deepspeed "
+            "{\"zero_optimization\":{\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"},\"offload_param\":{"
+            "\"device\":\"cpu\"}}}");
   EXPECT_EQ(words_of("distributed_type: MULTI_GPU\nnum_processes: 2\n", {"--torch_dtype", "float32"}),
             "--torch_dtype float32 --deepspeed zero0 --nproc 2");
   EXPECT_EQ(words_of("distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"),
@@ -60,10 +63,10 @@ TEST(Accelerate, WhatIsNotBuiltIsRefusedAndFlagsMayNotContradict) {
 
 TEST(Accelerate, ItsLauncherSaysTheSameByVariables) {
   EXPECT_EQ(accelerate_launch_settings(Env(Variables{{"RANK", "0"}})), "");
-  EXPECT_EQ(accelerate_launch_settings(Env(Variables{{"ACCELERATE_MIXED_PRECISION", "bf16"}})), R"({"mixed_precision":"bf16"})");
-  const std::string fsdp = accelerate_launch_settings(Env(Variables{{"ACCELERATE_MIXED_PRECISION", "no"},
-                                                           {"ACCELERATE_USE_FSDP", "true"},
-                                                           {"FSDP_RESHARD_AFTER_FORWARD", "false"}}));
+  EXPECT_EQ(accelerate_launch_settings(Env(Variables{{"ACCELERATE_MIXED_PRECISION", "bf16"}})),
+            R"({"mixed_precision":"bf16"})");
+  const std::string fsdp = accelerate_launch_settings(Env(Variables{
+      {"ACCELERATE_MIXED_PRECISION", "no"}, {"ACCELERATE_USE_FSDP", "true"}, {"FSDP_RESHARD_AFTER_FORWARD", "false"}}));
   EXPECT_EQ(join(translate("sft", {"--accelerate_config", fsdp}, [](const std::string&) { return true; }).words, " "),
             "--deepspeed zero2");
 }

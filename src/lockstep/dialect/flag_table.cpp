@@ -60,10 +60,10 @@ FlagRow row_of(const std::string& kind, const std::string& does, std::string why
   check(!words.empty(), "flag_table.txt: a line says nothing of what a flag does: " + line);
   FlagRow row{.kind = kind_of(kind, line), .effect = one_of(kEffects, words[0], line), .why = std::move(why)};
   words.erase(words.begin());
-  if (row.effect == kOnly) {
+  if (row.effect == kOnly || row.effect == kOwn) {
     for (auto& word : words) row.harmless.push_back(lower(word));
   } else {
-    const size_t expected = row.effect == kOwn || row.effect == kNone ? 0 : 1;
+    const size_t expected = row.effect == kNone ? 0 : 1;
     check(words.size() == expected, "flag_table.txt: too many or too few words: " + line);
     if (expected == 1) row.target = words[0];
   }

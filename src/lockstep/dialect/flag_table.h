@@ -17,7 +17,7 @@ struct FlagRow {
   FlagKind kind = FlagKind::kWord;
   FlagEffect effect = FlagEffect::kOwn;
   std::string target;                 // of kAs and kNot a flag, of kRule the rule's name
-  std::vector<std::string> harmless;  // of kOnly, in small letters
+  std::vector<std::string> harmless;  // of kOnly, and of kOwn where a verb has it not; in small letters
   std::string why;
 };
 

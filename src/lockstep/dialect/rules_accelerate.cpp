@@ -69,13 +69,17 @@ class Config {
       if (word_at(config, key, "none") == "nvme")
         at_.refuse(fmt::format("{} nvme: nothing is offloaded to files here", key), "cpu");
     }
-    at_.mean("deepspeed", {"zero" + stage}, where_);
-    std::vector<std::string> offloaded;
-    if (offloads("offload_optimizer_device")) offloaded.emplace_back("optimizer");
-    if (offloads("offload_param_device")) offloaded.emplace_back("params");
-    if (!offloaded.empty()) at_.mean("offload", {join(offloaded, ",")}, where_);
+    mean_stage(stage, offloads("offload_optimizer_device"), offloads("offload_param_device"));
     take_number(config, "gradient_accumulation_steps", "gradient_accumulation_steps");
     take_number(config, "gradient_clipping", "max_grad_norm");
+  }
+
+  void mean_stage(const std::string& stage, bool optimizer, bool params) {
+    if (!optimizer && !params) return at_.mean("deepspeed", {"zero" + stage}, where_);
+    Json zero = {{"stage", literal_from(stage)}};
+    if (optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
+    if (params) zero["offload_param"] = {{"device", "cpu"}};
+    at_.mean("deepspeed", {Json{{"zero_optimization", std::move(zero)}}.dump()}, where_);
   }
 
   void take_number(const Json& config, const char* key, const char* flag) {
@@ -90,8 +94,8 @@ class Config {
     if (strategy.find("HYBRID") != std::string::npos) at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
     const bool whole = strategy == "NO_SHARD" || strategy == "3",
                keeps = strategy == "SHARD_GRAD_OP" || strategy == "2" || is_false(strategy);
-    at_.mean("deepspeed", {whole ? "zero0" : keeps ? "zero2" : "zero3"}, where_);
-    if (is_true(word_at(config, "fsdp_offload_params", "false"))) at_.mean("offload", {"optimizer,params"}, where_);
+    const bool offloads = is_true(word_at(config, "fsdp_offload_params", "false"));
+    mean_stage(whole ? "0" : keeps ? "2" : "3", offloads, offloads);
     if (is_true(word_at(config, "fsdp_activation_checkpointing", "false")) &&
         !any_given(at_, {"gradient_checkpointing"})) {
       at_.mean("gradient_checkpointing", {"true"}, where_);

@@ -67,7 +67,9 @@ void packing(Translator& at) {
   at.mean("packing", at.values());
 }
 
-void packing_strategy(Translator& at) { at.mean("packing_strategy", {at.value() == "binpack" ? "best_fit" : at.value()}); }
+void packing_strategy(Translator& at) {
+  at.mean("packing_strategy", {at.value() == "binpack" ? "best_fit" : at.value()});
+}
 
 void sampling_strategy(Translator& at) {
   const std::string word = at.value();

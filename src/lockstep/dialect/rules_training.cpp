@@ -27,9 +27,11 @@ void stage(Translator& at) {
   at.refuse("rewards and preferences are not trained here", "--stage sft");
 }
 
+/// Source: LLaVA's train.py: adapters on the language model, the projector whole.
 void lora_enable(Translator& at) {
+  if (at.stack() != Stack::kMiniCpm) return at.mean("tuner_type", {at.truth() ? "lora_llm" : "full"});
   at.mean("tuner_type", {at.truth() ? "lora" : "full"});
-  if (!at.truth() || at.stack() != Stack::kMiniCpm) return;
+  if (!at.truth()) return;
   // Source: MiniCPM-V's finetune.py: beside its adapters these are trained whole.
   std::vector<std::string> whole = {"embed_tokens", "resampler"};
   if (at.given_truth("tune_vision", true)) whole.emplace_back("vpm");
@@ -60,6 +62,11 @@ void target_list(Translator& at) {
 }
 
 void save_list(Translator& at) { at.mean("modules_to_save", comma_list(at.values())); }
+
+void init_weights(Translator& at) {
+  const std::string word = at.value();
+  at.mean("init_weights", {is_true(word) ? "true" : is_false(word) ? "false" : word});
+}
 
 void pissa_init(Translator& at) {
   if (!at.truth()) return at.note("adapters begin as they always do");
@@ -128,6 +135,7 @@ const std::map<std::string, Rule>& training_rules() {
                                                     {"target_names", target_names},
                                                     {"target_list", target_list},
                                                     {"save_list", save_list},
+                                                    {"init_weights", init_weights},
                                                     {"pissa_init", pissa_init},
                                                     {"freeze", freeze},
                                                     {"tune_projector", tune_projector},

@@ -104,10 +104,9 @@ Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
   } else if (stack == Stack::kLlava) {
     say("max_length", "512");
     say("freeze_vit", "true");
-    say("freeze_aligner", adapts ? "true" : "false");
+    say("freeze_aligner", "false");
     say("lora_rank", "64");
     say("lora_alpha", "16");
-    if (adapts) say("modules_to_save", "mm_projector");
   } else if (stack == Stack::kMiniCpm) {
     say("max_length", "2048");
     say("freeze_vit", adapts ? "true" : "false");

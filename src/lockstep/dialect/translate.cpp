@@ -104,10 +104,15 @@ void Translator::refuse(const std::string& why, const std::string& instead) cons
   throw usage_error(fmt::format("{}: {}", cut_text(flag_->text()), why), instead);
 }
 
+bool Translator::all_harmless(const FlagRow& row) const {
+  return std::ranges::all_of(values_, [&](const auto& one) { return is_harmless(row, one); });
+}
+
 void Translator::take_row(const FlagRow& row) {
   using enum FlagEffect;
   switch (row.effect) {
     case kOwn:
+      if (!has_(flag_->name) && !row.harmless.empty() && all_harmless(row)) return note("it is what is done");
       return mean(flag_->name, values_);
     case kAs:
       return mean(has_(row.target) || !has_(flag_->name) ? row.target : flag_->name, values_);
@@ -116,7 +121,7 @@ void Translator::take_row(const FlagRow& row) {
     case kNone:
       return note(row.why);
     case kOnly:
-      if (std::ranges::all_of(values_, [&](const auto& one) { return is_harmless(row, one); })) return note(row.why);
+      if (all_harmless(row)) return note(row.why);
       refuse(row.why);
     case kRule:
       break;

@@ -48,6 +48,7 @@ class Translator {
   };
 
   void take(const GivenFlag& flag);
+  bool all_harmless(const FlagRow& row) const;
   void take_row(const FlagRow& row);
   void pass_on(const GivenFlag& flag);
   const FlagRow* row_of(const std::string& name) const;

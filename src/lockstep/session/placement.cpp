@@ -164,12 +164,17 @@ ChosenPlacement choose_placement(const RehearsalOptions& devices, const Placemen
   PlanOptions with = options;
   with.placement.offload_optimizer = wanted.offload_optimizer && options.training;
   with.placement.offload_params = wanted.offload_params;
-  if (devices.host_is_device() && (with.placement.offload_optimizer || with.placement.offload_params)) {
+  std::vector<std::string> notices;
+  const bool in_vain = devices.host_is_device() && (with.placement.offload_optimizer || with.placement.offload_params);
+  if (in_vain && wanted.offload_if_apart) {
+    with.placement.offload_optimizer = with.placement.offload_params = false;
+    notices.emplace_back("nothing is offloaded: the device is the CPU, and host memory is its own");
+  } else if (in_vain) {
     throw usage_error("offloading to host memory (--offload, --deepspeed): the device is the CPU, whose memory that is",
                       "it is for GPUs; --virtual_devices 1 tries it without one");
   }
   if (is_map_word(wanted.device_map)) return made_map(devices, wanted, model, with, rows);
-  ChosenPlacement chosen{.placement = with.placement, .notices = {}, .forecast = {}};
+  ChosenPlacement chosen{.placement = with.placement, .notices = std::move(notices), .forecast = {}};
   if (wanted.device_map.empty()) {
     if (count > 1) {
       throw usage_error(
@@ -179,7 +184,7 @@ ChosenPlacement choose_placement(const RehearsalOptions& devices, const Placemen
   } else {
     DeviceMap map = read_device_map(model, wanted.device_map, count);
     chosen.placement.device_of_block = std::move(map.devices);
-    chosen.notices = std::move(map.notices);
+    std::ranges::move(map.notices, std::back_inserter(chosen.notices));
   }
   place_on_host(chosen.placement, devices);
   return chosen;

@@ -24,6 +24,7 @@ DatasetOptions RowOptions::dataset() const {
           .root_image_dir = root_image_dir,
           .draws = draws_rows,
           .seed = data_seed,
+          .max_samples = max_samples,
           .infos = infos,
           .dataset_dir = dataset_dir,
           .columns = columns};

@@ -29,6 +29,7 @@ struct PlacementOptions {
   std::string max_memory;  // what blocks may take of each device, of a map that is made: "0:10GiB,1:20GiB"
   int64_t memory_limit = DeviceMemory::kNoLimit;  // bytes that one rank may take of each device
   bool offload_optimizer = false, offload_params = false;
+  bool offload_if_apart = false;     // where the device is the CPU a notice says that there is nothing to offload to
   int virtual_devices = 0;           // parts of the host's memory as devices; 0: none
   bool debug_sync = false;           // wait for the device after every block
   std::filesystem::path device_log;  // of every tensor that crosses between devices; empty: none

@@ -1,0 +1,153 @@
+"""Command lines, configurations and files that people have: each runs under Lockstep's name, or is refused by name with what is missing.
+
+In CI each is planned, and some of them are run: two steps of a tiny model on two ranks. LOCKSTEP_ALL_COMMANDS=1 runs them all.
+"""
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "commands"))
+import other_lines as other
+import swift_lines as swift
+from small_job import make_model, make_rows, original_llava
+from story import Story, main, run
+
+RUN_ALL = os.environ.get("LOCKSTEP_ALL_COMMANDS") == "1"
+RUN_IN_CI = {"ocr", "packing", "LLaVA finetune_lora", "MiniCPM finetune_ds", "qwen3vl_lora_sft", "fsdp2 kept"}
+
+
+class Commands(Story):
+    def setUp(self):
+        super().setUp()
+        self.rows = make_rows(self.folder, count=24)
+        self.models = {}
+
+    def model(self, family):
+        if family == "llava_original":
+            family, make = "llava_original", lambda: original_llava(self.folder)
+        elif family == "gptq":
+            return self.gptq()
+        else:
+            def make():
+                return make_model(self.folder, family)
+        if family not in self.models:
+            self.models[family] = make()
+        return self.models[family]
+
+    def gptq(self):
+        folder = make_model(self.folder / "quantised", "qwen2")
+        config = json.loads((folder / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def put(self, word, family):
+        word = str(word)
+        if word.startswith("rows.jsonl"):
+            return word.replace("rows.jsonl", str(self.rows))
+        places = {"MODEL": lambda: self.model(family), "DATA": lambda: self.rows, "OUT": lambda: self.folder / "out", "FOLDER": lambda: self.folder,
+                  "ZERO2": lambda: other.deepspeed_file(self.folder, "zero2", {**other.AUTO, "zero_optimization": other.TWO}),
+                  "ZERO3": lambda: other.deepspeed_file(self.folder, "zero3", {**other.AUTO, **other.BLOCKS, "zero_optimization": other.THREE}),
+                  "ADAPTER": self.adapter}
+        return str(places[word]()) if word in places else word
+
+    def adapter(self):
+        """A checkpoint as `sft` leaves it, which remembers its model and the rows that were evaluated."""
+        out = self.folder / "adapter"
+        if not out.exists():
+            self.lockstep("sft", "--model", self.model("qwen2_5_vl"), "--dataset", self.rows, "--val_dataset", self.rows, "--output_dir", out, "--max_steps", 1,
+                          "--tuner_type", "lora", "--add_version", "false", "--gradient_accumulation_steps", 1, expect=0)
+        return out / "checkpoint-1"
+
+    def tried(self, name, words, runs, says="", env=None):
+        """Planned, or run for two steps on two ranks; what does not run names the flag or what is there instead."""
+        for_real = RUN_ALL or name in RUN_IN_CI
+        if words[0] == "sft" and runs and not for_real:
+            words = ["plan", *words[1:]]
+        elif words[0] == "sft" and runs:
+            words = [*words, "--max_steps", "2", "--nproc", "2", "--gradient_accumulation_steps", "1", "--save_strategy", "no"]
+        done = run(*words, as_they_are=True, env=env, input="exit\n" if words[0] == "infer" else None)
+        self.assertNotIn("unknown flag", done.text, f"{name}: {words}")
+        self.assertEqual(done.returncode, 0 if runs else 2 if done.returncode != 4 else 4, f"{name}: {words}\n{done.text}")
+        if says:
+            self.assertIn(says, done.stderr, name)
+        return done
+
+    def test_command_lines_of_swift(self):
+        for line in swift.LINES:
+            with self.subTest(line["name"]):
+                flags = dict(line["flags"])
+                if line["verb"] in ("sft", "rlhf"):
+                    flags = {"model": "MODEL", **({} if "cached_dataset" in flags else {"dataset": line["data"]}), **flags, "output_dir": str(self.folder / line["name"])}
+                words = [line["verb"], *(word for key, value in flags.items() for word in (f"--{key}", self.put(value, line["family"])))]
+                self.tried(line["name"], words, line["runs"], line["says"], line["env"])
+
+    def test_older_generations_of_swift(self):
+        for number, words in enumerate(swift.OLDER):
+            with self.subTest(number):
+                self.tried(f"older {number}", [self.put(word, "qwen2_5_vl") for word in words], True)
+
+    def test_scripts_of_llava_and_minicpm(self):
+        for name, family, words in other.SCRIPTS:
+            with self.subTest(name):
+                self.tried(name, ["sft", *(self.put(word, family) for word in words)], True)
+
+    def test_files_of_llama_factory(self):
+        for name, family, content, runs in other.FACTORY_FILES:
+            with self.subTest(name):
+                file = self.folder / f"{name}.json"  # YAML is read likewise: tests of the file of flags
+                file.write_text(json.dumps({key: self.put(value, family) if isinstance(value, str) else value for key, value in content.items()}))
+                self.tried(name, ["sft", str(file)], runs)
+
+    def test_files_of_deepspeed_and_accelerate(self):
+        base = ["sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--tuner_type", "full", "--torch_dtype", "float32", "--output_dir", self.folder / "out"]
+        for name, content, runs in other.DEEPSPEED_FILES:
+            with self.subTest(name):
+                self.tried(name, [*base, "--deepspeed", other.deepspeed_file(self.folder, name, content)], runs)
+        for name, content, stage in other.ACCELERATE_FILES:
+            with self.subTest(name):
+                file = other.deepspeed_file(self.folder, "accelerate " + name, content).rename(self.folder / "accelerate.yaml")
+                done = self.lockstep("plan", *base[1:], "--accelerate_config", file, expect=0)
+                self.assertIn(f"2 ranks · {stage} ·", done.stdout)
+        # What `accelerate launch --no_python` leaves in the environment.
+        done = self.lockstep("plan", *base[1:], env={"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_FSDP": "true", "FSDP_RESHARD_AFTER_FORWARD": "false"}, expect=0)
+        self.assertIn("zero2", done.stdout)
+
+    def test_what_was_understood_is_told_and_written(self):
+        done = self.lockstep("sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--output_dir", self.folder / "out", "--add_version", "False", "--max_steps", "1e0",
+                             "--lr-scheduler-type=constant", "--attn_impl", "flash_attn", "--seed", "1", "--seed", "2", "--num_train_epochs", "3", as_they_are=True, expect=0)
+        for told in ("--attn_impl flash_attn makes no difference: there is one way here", "--seed 1 makes no difference: --seed 2 stands after it",
+                     "--tuner_type is not given: lora, as ms-swift has it"):
+            self.assertIn(told, done.stdout)
+        args = json.loads((self.folder / "out" / "args.json").read_text())
+        self.assertEqual((args["seed"], args["tuner_type"], args["max_steps"], args["lr_scheduler_type"]), (2, "lora", 1, "constant"))
+
+    def test_a_number_out_of_range_names_flag_value_and_bounds(self):
+        for words, expected in ((("--save_total_limit", "x"), "--save_total_limit: expected a whole number, found \"x\""),
+                                (("--eval_steps", "1.5"), "--eval_steps: expected a number of steps, or a part of all steps between 0 and 1"),
+                                (("--warmup_ratio", "2"), "--warmup_ratio: expected a number from 0 to 1, found \"2\""),
+                                (("--batch_size", "0"), "--batch_size is --per_device_train_batch_size: expected a whole number from 1")):
+            done = self.lockstep("sft", "--model", "m", "--dataset", self.rows, *words, expect=2)
+            self.assertIn(expected, done.stderr)
+            self.assertIsNone(re.search(r"\d{20}", done.stderr))
+
+    def test_a_script_is_migrated_to_one_file_that_runs(self):
+        (self.folder / "sft.sh").write_text(f"NPROC_PER_NODE=2 \\\nMAX_PIXELS=1003520 swift sft --model {self.model('qwen2_5_vl')} --dataset {self.rows} --train_type lora "
+                                            f"--output_dir {self.folder / 'out'} --max_steps 1 --gradient_accumulation_steps 1 --dataset_num_proc 4 # one\n")
+        done = self.lockstep("migrate", self.folder / "sft.sh", expect=0)
+        self.assertIn("# --dataset_num_proc 4 makes no difference", done.stdout)
+        self.assertIn("tuner_type: lora  # --train_type lora", done.stdout)
+        (self.folder / "sft.yaml").write_text(done.stdout)
+        self.lockstep("sft", self.folder / "sft.yaml", expect=0)
+
+    def test_verbs_that_are_not_built_say_what_there_is_instead(self):
+        for verb in ("rlhf", "deploy", "app", "rollout", "sample", "web-ui", "megatron"):
+            done = self.lockstep(verb, "--model", "m", expect=2)
+            self.assertIn("hint: ", done.stderr)
+            self.assertIn("lockstep", done.stderr.split("hint: ")[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""tools/flag_pages.py [--check]     writes docs/from_ms_swift.md and docs/from_llama_factory.md from the table of flags
+
+With --check it writes nothing and fails where a page is not what the table makes of it.
+"""
+import collections
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE = ROOT / "src" / "lockstep" / "dialect" / "flag_table.txt"
+RULES = {  # what rules do, in a word
+    "torch_dtype": "`--torch_dtype`, with bf16, fp16, fp32, AUTO too", "half": "`--torch_dtype` where no other flag says it", "model": "`--model`, or `--adapters` where it is one",
+    "adapter_list": "`--adapters`; several, one over the other, are refused", "quantization_bit": "`--quant_method bnb --quant_bits`", "model_kwargs": "variables of the environment",
+    "dataset": "`--dataset`; LLaMA-Factory's names are separated by commas", "val_names": "`--val_dataset`", "val_size": "`--split_dataset_ratio`; a number of rows is refused",
+    "cutoff_len": "`--max_length`: a longer row is left out, or cut by `--truncation_strategy`, and told", "media_size": "`--max_pixels`, and FPS, FPS_MAX_FRAMES, VIDEO_MAX_PIXELS",
+    "finetuning_type": "`--tuner_type`: lora, full", "stage": "sft and pt; rm, ppo, dpo, kto are refused", "target_names": "`--target_modules`, with ALL, DEFAULT, EMBEDDING", "target_list": "`--target_modules`, all is all-linear",
+    "save_list": "`--modules_to_save`", "freeze": "`--freeze_vit`, `--freeze_aligner`, `--freeze_llm`", "pissa_init": "`--init_weights pissa`", "deepspeed": "`--deepspeed`, with ms-swift 2's names", "fsdp": "zero3, zero2 or zero0 by its words",
+    "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_round`", "packing": "`--packing`; rows never see each other",
+    "truncation": "`--truncation_strategy`; split is refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json",
+    "do_sample": "`--temperature 0`, or 1", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
+}
+HEADS = {
+    "from_ms_swift": ("ms-swift", ["swift", "*", "hf"], """# From ms-swift
+
+`swift sft …` becomes `lockstep sft …`: the flags keep their names, defaults and spellings (bare booleans, `True`, `2e8`, `None`, `--no_x`, hyphens,
+`--a=b`, lists and dicts of Python), and so do those of ms-swift 2 and 3. A file of flags may come first, with `ENV` in it. What was understood is told at
+the head of a run, and `lockstep plan` with the same words tells it without one. `lockstep migrate sft.sh` writes a script as one commented YAML.
+
+Without `--tuner_type` adapters are trained, at a rate of 1e-4, as ms-swift does. Models and data sets are local folders and files. `rlhf`, `deploy`,
+`app`, `rollout`, `sample`, `web-ui` and `megatron` are refused by name.
+"""),
+    "from_llama_factory": ("LLaMA-Factory", ["lf", "*", "hf"], """# From LLaMA-Factory
+
+`llamafactory-cli train FILE.yaml` becomes `lockstep train FILE.yaml`, with `key=value` or `--key value` behind it; `export` and `chat` (here `infer`)
+likewise. Where a file names its model by `model_name_or_path`, the defaults are LLaMA-Factory's: AdamW of the HF Trainer (5e-5, linear, no decay), 8 rows
+a rank, LoRA with alpha twice the rank, 2048 tokens, pictures of at most 768 × 768 pixels. They are told at the head of a run. Data sets are names in
+`dataset_dir`/dataset_info.json, or files.
+
+A row that is longer than `cutoff_len` is left out and counted, where LLaMA-Factory shortens its turns.
+"""),
+}
+
+
+def rows():
+    for line in TABLE.read_text().splitlines():
+        if line and not line.startswith("#"):
+            parts = [part.strip() for part in line.split("|", 4)]
+            yield parts + [""] * (5 - len(parts))
+
+
+def page(stack):
+    _, tags, head = HEADS[stack]
+    seen, groups = set(), collections.OrderedDict((name, []) for name in ("taken", "none", "only"))
+    table = list(rows())
+    for tag in tags:
+        for stacks, _, names, does, why in table:
+            if tag not in stacks.split():
+                continue
+            effect, *target = does.split()
+            for name in names.split():
+                if name in seen:
+                    continue
+                seen.add(name)
+                if effect == "none":
+                    groups["none"].append((name, why))
+                elif effect == "only":
+                    groups["only"].append((name, f"{why} (no difference: {', '.join(target)})" if target else why))
+                else:
+                    meaning = {"own": "", "as": f"`--{target[0]}`" if target else "", "not": f"`--{target[0]}` the other way round" if target else ""}
+                    groups["taken"].append((name, meaning[effect] if effect in meaning else RULES.get(target[0], "")))
+    out = [head, "Made from [the table](../src/lockstep/dialect/flag_table.txt) by `tools/flag_pages.py`.", ""]
+    own = sorted(name for name, meaning in groups["taken"] if not meaning)
+    out += ["## Taken under their names", "", ", ".join(f"`{name}`" for name in own), "", "## Taken as", "", "| flag | here |", "| --- | --- |"]
+    out += [f"| `{name}` | {meaning} |" for name, meaning in sorted(groups["taken"]) if meaning]
+    for kind, title in (("none", "Make no difference"), ("only", "Refused, but for the values that ask for nothing")):
+        by_why = collections.OrderedDict()
+        for name, why in groups[kind]:
+            by_why.setdefault(why, []).append(name)
+        out += ["", f"## {title}", "", "| flags | because |" if kind == "none" else "| flags | what there is instead |", "| --- | --- |"]
+        out += [f"| {' '.join(f'`{name}`' for name in names)} | {why} |" for why, names in by_why.items()]
+    return "\n".join(out) + "\n"
+
+
+def main():
+    wrong = []
+    for stack in HEADS:
+        file, text = ROOT / "docs" / f"{stack}.md", page(stack)
+        if sys.argv[1:] == ["--check"]:
+            if not file.exists() or file.read_text() != text:
+                wrong.append(file.name)
+        else:
+            file.write_text(text)
+    if wrong:
+        sys.exit(f"docs/{', docs/'.join(wrong)}: not what flag_table.txt makes: python3 tools/flag_pages.py")
+
+
+if __name__ == "__main__":
+    main()
