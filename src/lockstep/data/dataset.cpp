@@ -91,8 +91,8 @@ Verdict judge_file(const Source& source) {
   const DataFile& file = source.file;
   if (!file.is_text()) return judge_table(source);
   constexpr size_t kBytesPerThread = 4 << 20, kMaxThreads = 4;
-  const size_t wanted = std::min({kMaxThreads, size_t{std::max(1U, std::thread::hardware_concurrency())},
-                                  1 + file.bytes() / kBytesPerThread});
+  const size_t wanted = std::min(
+      {kMaxThreads, size_t{std::max(1U, std::thread::hardware_concurrency())}, 1 + file.bytes() / kBytesPerThread});
   std::vector<Verdict> parts(wanted);
   std::vector<std::unique_ptr<Worker>> workers;
   const size_t share = (file.size() + wanted - 1) / wanted;
@@ -171,9 +171,10 @@ struct Dataset::Impl {
     for (const auto& file : data.files) add_file(file, data, options, own);
     const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
     if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
-      notices.push_back(fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
-                                    "are taken with --dataset_shuffle false",
-                                    data.name, chosen.size(), own.size(), options.seed));
+      notices.push_back(
+          fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
+                      "are taken with --dataset_shuffle false",
+                      data.name, chosen.size(), own.size(), options.seed));
     }
     for (const size_t row : chosen) rows.push_back(own[row]);
     mix_in(hash, fmt::format("{} {}", own.size(), chosen.size()));
@@ -199,10 +200,10 @@ struct Dataset::Impl {
     if (verdict.whole.empty() && !options.may_be_empty)
       throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));
     for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size() + own.size());
-    for (const int64_t row : verdict.whole) own.emplace_back(static_cast<uint32_t>(files.size()), static_cast<uint32_t>(row));
+    for (const int64_t row : verdict.whole)
+      own.emplace_back(static_cast<uint32_t>(files.size()), static_cast<uint32_t>(row));
     if (!verdict.unread.empty()) {
-      notices.push_back(fmt::format("{}: not read: {}", name,
-                                    fmt::join(verdict.unread, ", ")));
+      notices.push_back(fmt::format("{}: not read: {}", name, fmt::join(verdict.unread, ", ")));
     }
     mix_in(hash, std::filesystem::path(name).filename().string());
     mix_in(hash, fmt::format("{} {}", content, verdict.whole.size()));
@@ -270,7 +271,8 @@ std::string Dataset::fingerprint() const {
 std::string Dataset::media_fingerprint() const {
   constexpr int64_t kRowsLookedAt = 256;
   std::string all;
-  for (const auto& file : impl_->files) for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
+  for (const auto& file : impl_->files)
+    for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
   const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
   for (int64_t row = 0; row < size(); row += stride) {
     for (const auto& name : media_references(this->sample(row))) {
