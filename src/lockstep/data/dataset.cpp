@@ -239,6 +239,17 @@ Sample Dataset::sample(int64_t index) const {
   return sample;
 }
 
+Sample Dataset::sample_or_name(int64_t index) const {
+  try {
+    return sample(index);
+  } catch (const UserError&) {
+    Sample named;
+    named.where = where(index);
+    named.row = index;
+    return named;
+  }
+}
+
 int64_t Dataset::text_bytes(int64_t index) const {
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
   return static_cast<int64_t>(impl_->files[file].file.text_bytes(row));
@@ -275,7 +286,7 @@ std::string Dataset::media_fingerprint() const {
     for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
   const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
   for (int64_t row = 0; row < size(); row += stride) {
-    for (const auto& name : media_references(this->sample(row))) {
+    for (const auto& name : media_references(sample_or_name(row))) {
       if (name.starts_with("data:")) continue;  // its bytes are the row's
       std::error_code missing;
       const auto bytes = std::filesystem::file_size(name, missing);
