@@ -20,12 +20,17 @@ if(TARGET lockstep_cuda)
   get_target_property(cuda_rpath lockstep_cuda BUILD_RPATH)
   set_target_properties(lockstep_cuda PROPERTIES INSTALL_RPATH "${cuda_rpath}")
 endif()
+if(TARGET lockstep_arrow)
+  install(TARGETS lockstep_arrow LIBRARY DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program OPTIONAL)
+  get_target_property(arrow_rpath lockstep_arrow BUILD_RPATH)
+  set_target_properties(lockstep_arrow PROPERTIES INSTALL_RPATH "${arrow_rpath}")
+endif()
 install(TARGETS lockstep_lockstep ${lockstep_rooms} EXPORT lockstepTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep" COMPONENT library)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT library
   FILES_MATCHING PATTERN "*.h" PATTERN "test_*.h" EXCLUDE
-  PATTERN cli EXCLUDE PATTERN cuda EXCLUDE PATTERN testing EXCLUDE PATTERN verify EXCLUDE)
+  PATTERN cli EXCLUDE PATTERN cuda EXCLUDE PATTERN arrow EXCLUDE PATTERN testing EXCLUDE PATTERN verify EXCLUDE)
 install(DIRECTORY "${CMAKE_BINARY_DIR}/system_fmt" DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep" COMPONENT library)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in" "${CMAKE_BINARY_DIR}/lockstepConfig.cmake"
   INSTALL_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")

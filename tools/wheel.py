@@ -52,6 +52,7 @@ def main():
         sys.exit(__doc__.splitlines()[0])
     build, output = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
     version = re.search(r"project\(lockstep VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    arrow = re.search(r"^arrow_wheels=\(pyarrow==(\S+)\)", (ROOT / "tools/setup.sh").read_text(), re.M)[1]
     torch = re.search(r"^torch_version=(\S+)", (ROOT / "tools/setup.sh").read_text(), re.M)[1]
     stage = build / "wheel"
     shutil.rmtree(stage, ignore_errors=True)
@@ -71,8 +72,9 @@ def main():
     wheels = sorted({f"$ORIGIN/../../nvidia/{path.parent.name}/lib" for path in site_packages().glob("nvidia/*/lib")})
     look_for_libraries(package / "bin" / "lockstep", "$ORIGIN/../lib", "$ORIGIN/../../torch/lib")
     look_for_libraries(package / module.name, "$ORIGIN/lib", "$ORIGIN/../torch/lib")
-    for cuda in (package / "lib").glob("liblockstep_*.so"):
-        look_for_libraries(cuda, "$ORIGIN", "$ORIGIN/../../torch/lib", *wheels)
+    for library in (package / "lib").glob("liblockstep_*.so"):
+        places = ["$ORIGIN/../../pyarrow"] if library.name == "liblockstep_arrow.so" else ["$ORIGIN/../../torch/lib", *wheels]  # Arrow's part, or CUDA's
+        look_for_libraries(library, "$ORIGIN", *places)
     for pattern in ("*.py", "*.pyi", "py.typed"):
         for file in (ROOT / "python" / "lockstep").glob(pattern):
             shutil.copy(file, package)
@@ -82,7 +84,8 @@ def main():
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: false\nTag: {tag}\n")
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nLicense: Apache-2.0\nRequires-Python: >=3.10\n"
-        f"Summary: Fine-tunes, evaluates and runs multimodal language models over one or many GPUs\nRequires-Dist: torch=={torch}\n")
+        f"Summary: Fine-tunes, evaluates and runs multimodal language models over one or many GPUs\nRequires-Dist: torch=={torch}\n"
+        f"Provides-Extra: tables\nRequires-Dist: pyarrow=={arrow}; extra == 'tables'\n")
     shutil.copy(ROOT / "LICENSE", info)
     output.mkdir(parents=True, exist_ok=True)
     run(sys.executable, "-m", "wheel", "pack", stage, "--dest-dir", output, stdout=subprocess.DEVNULL)

@@ -14,10 +14,14 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/python_literal.h"
 #include "lockstep/data/audio.h"
 #include "lockstep/data/clip_image.h"
+#include "lockstep/data/data_file.h"
+#include "lockstep/data/dataset_info.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/patch_image.h"
+#include "lockstep/data/row_mapping.h"
 #include "lockstep/data/sample.h"
 #include "lockstep/data/slice_image.h"
 #include "lockstep/guard/frames.h"
@@ -48,6 +52,40 @@ void row(std::string_view bytes) {
   if (!try_parse_json(bytes, json, fault)) return;
   const Sample sample = sample_from_row(json, "rows.jsonl:1", "/nowhere");
   if (!sample.metadata.empty()) (void)parse_json(sample.metadata, "metadata");
+}
+
+/// A file as --dataset names it: all its rows, as far as a run would go.
+void rows_of(const std::string& name, std::string_view bytes) {
+  const fs::path file = fs::path(fresh_folder()) / name;
+  write(file, bytes);
+  const DataFile rows(file.string());
+  constexpr size_t kLooked = 200;
+  for (size_t i = 0; i < std::min(rows.size(), kLooked); ++i) {
+    try {
+      (void)sample_from_row(rows.row(i), rows.where(i), MediaFolders({"/nowhere"}, false));
+    } catch (const UserError&) {  // a broken row is skipped
+    }
+  }
+}
+
+void csv(std::string_view bytes) { rows_of("rows.csv", bytes); }
+void parquet(std::string_view bytes) { rows_of("rows.parquet", bytes); }
+void arrow_file(std::string_view bytes) { rows_of("rows.arrow", bytes); }
+
+void dataset_info(std::string_view bytes) {
+  const fs::path file = fs::path(fresh_folder()) / "dataset_info.json";
+  write(file, bytes);
+  std::vector<std::string> known;
+  for (const char* name : {"one", "two", "me/mine"}) {
+    const auto entry = find_entry(file, name, known);
+    if (entry) (void)mapped_row({{"q", "a"}, {"talk", Json::array({{{"who", "person"}}})}}, entry->mapping, "row 1");
+  }
+}
+
+void python_literal(std::string_view bytes) {
+  Json out;
+  JsonFault fault;
+  if (try_parse_python(bytes, out, fault)) (void)out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void safetensors(std::string_view bytes) {
@@ -236,6 +274,11 @@ std::string fresh_folder() {
 
 std::vector<Target> reading_targets() {
   return {{"row", row},
+          {"csv", csv},
+          {"parquet", parquet},
+          {"arrow_file", arrow_file},
+          {"dataset_info", dataset_info},
+          {"python_literal", python_literal},
           {"safetensors", safetensors},
           {"torch_file", torch_file},
           {"torch_pickle", torch_pickle},

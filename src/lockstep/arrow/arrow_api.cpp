@@ -4,7 +4,9 @@
 #include <memory>
 #include <stdexcept>
 #include <string_view>
-#include <variant>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "lockstep/arrow/ipc_rows.h"
 #include "lockstep/arrow/parquet_rows.h"
@@ -18,13 +20,13 @@ struct ArrowTable {
 
 namespace {
 
-ArrowTable* open_table(std::span<const std::byte> bytes) {
+ArrowTable* open_table(std::span<const std::byte> bytes, std::function<void()> forget) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   auto table = std::make_unique<ArrowTable>();
   if (text.starts_with("PAR1")) {
-    table->parquet = std::make_unique<arrow_rows::ParquetRows>(bytes);
+    table->parquet = std::make_unique<arrow_rows::ParquetRows>(bytes, std::move(forget));
   } else {
-    table->ipc = std::make_unique<arrow_rows::IpcRows>(bytes);
+    table->ipc = std::make_unique<arrow_rows::IpcRows>(bytes, std::move(forget));
   }
   return table.release();
 }
@@ -32,8 +34,8 @@ ArrowTable* open_table(std::span<const std::byte> bytes) {
 int64_t rows_of(const ArrowTable* table) { return table->parquet ? table->parquet->rows() : table->ipc->rows(); }
 
 std::string row_of(ArrowTable* table, int64_t index) {
-  const arrow_rows::Json row = table->parquet ? table->parquet->row(index) : table->ipc->row(index);
-  return row.dump(-1, ' ', false, arrow_rows::Json::error_handler_t::replace);
+  const Json row = table->parquet ? table->parquet->row(index) : table->ipc->row(index);
+  return row.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void close_table(ArrowTable* table) { delete table; }

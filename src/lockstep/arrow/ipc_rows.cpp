@@ -12,6 +12,7 @@
 #include <arrow/extension_type.h>
 #include <arrow/io/memory.h>
 #include <arrow/type.h>
+#include <nlohmann/json.hpp>
 
 namespace lockstep::arrow_rows {
 namespace {
@@ -130,7 +131,8 @@ Json value_at(const ::arrow::Array& array, int64_t i, int depth) {
 
 }  // namespace
 
-IpcRows::IpcRows(std::span<const std::byte> bytes) : pool_(::arrow::default_memory_pool(), kMostMemory) {
+IpcRows::IpcRows(std::span<const std::byte> bytes, std::function<void()> forget)
+    : pool_(::arrow::default_memory_pool(), kMostMemory), forget_(std::move(forget)) {
   const auto buffer = std::make_shared<::arrow::Buffer>(reinterpret_cast<const uint8_t*>(bytes.data()),
                                                         static_cast<int64_t>(bytes.size()));
   const auto source = std::make_shared<::arrow::io::BufferReader>(buffer);
@@ -151,7 +153,8 @@ void IpcRows::add(std::shared_ptr<::arrow::RecordBatch> batch) {
   const auto status = batch->Validate();
   if (!status.ok()) throw std::runtime_error(status.ToString());
   const int64_t before = rows();
-  if (batch->num_rows() < 0 || batch->num_rows() > INT64_MAX - before) throw std::runtime_error("an impossible number of rows");
+  if (batch->num_rows() < 0 || batch->num_rows() > INT64_MAX - before)
+    throw std::runtime_error("an impossible number of rows");
   ends_.push_back(before + batch->num_rows());
   batches_.push_back(std::move(batch));
 }
@@ -160,6 +163,8 @@ Json IpcRows::row(int64_t index) {
   if (index < 0 || index >= rows()) throw std::out_of_range("a row that is not in the file");
   const auto at = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
   const auto& batch = *batches_[at];
+  constexpr uint32_t kRowsBetween = 64;
+  if (++taken_ % kRowsBetween == 0) forget_();
   // The one row is looked at whole: its offsets and texts may be any, and reading what they name must stay inside the file.
   const auto one = batch.Slice(index - (at == 0 ? 0 : ends_[at - 1]), 1);
   const auto status = one->ValidateFull();

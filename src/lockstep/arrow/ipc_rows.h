@@ -2,8 +2,10 @@
 // batches are views of.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,7 +22,7 @@ namespace lockstep::arrow_rows {
 class IpcRows {
  public:
   /// Finds the batches. Throws std::exception.
-  explicit IpcRows(std::span<const std::byte> bytes);
+  IpcRows(std::span<const std::byte> bytes, std::function<void()> forget);
 
   int64_t rows() const { return ends_.empty() ? 0 : ends_.back(); }
   /// Throws std::exception. Thread-safe.
@@ -30,6 +32,8 @@ class IpcRows {
   void add(std::shared_ptr<::arrow::RecordBatch> batch);
 
   ::arrow::CappedMemoryPool pool_;
+  std::function<void()> forget_;
+  std::atomic<uint32_t> taken_{0};
   std::vector<std::shared_ptr<::arrow::RecordBatch>> batches_;
   std::vector<int64_t> ends_;  // rows up to the end of each batch
 };

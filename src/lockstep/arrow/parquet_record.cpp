@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <nlohmann/json.hpp>
 #include <parquet/types.h>
 
 namespace lockstep::arrow_rows {
@@ -91,7 +92,7 @@ Json RecordShape::build(const Field& field, const Slices& slices) {
 }
 
 Json RecordShape::build_one(const Field& field, const Slices& slices) {
-  if (field.kind == Kind::kLeaf) return slices[0].begin->value;
+  if (field.kind == Kind::kLeaf) return slices[0].begin->value ? *slices[0].begin->value : Json();
   if (field.kind == Kind::kStruct) {
     Json object = Json::object();
     for (const auto& child : field.children) put(object, child.name, build(child, of_child(field, child, slices)));

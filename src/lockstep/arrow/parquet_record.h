@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,10 @@
 
 namespace lockstep::arrow_rows {
 
-/// A value of a column with its levels; null where `definition` is below the column's greatest.
+/// A value of a column with its levels; none where `definition` is below the column's greatest, or null.
 struct Triple {
   int16_t definition = 0, repetition = 0;
-  Json value = {};
+  std::unique_ptr<Json> value = nullptr;
 };
 using Triples = std::vector<Triple>;
 
@@ -42,7 +43,8 @@ class RecordShape {
   };
   using Slices = std::vector<Slice>;  // by leaf of the field
 
-  static Field field_of(const parquet::schema::Node& node, int16_t definition, int16_t repetition, size_t& leaves, int depth);
+  static Field field_of(const parquet::schema::Node& node, int16_t definition, int16_t repetition, size_t& leaves,
+                        int depth);
   static Json build(const Field& field, const Slices& slices);
   static Json build_one(const Field& field, const Slices& slices);
   static std::vector<Slices> split(const Field& field, const Slices& slices);

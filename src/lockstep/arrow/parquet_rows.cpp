@@ -4,9 +4,11 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <arrow/buffer.h>
 #include <arrow/io/memory.h>
+#include <nlohmann/json.hpp>
 #include <parquet/column_page.h>
 #include <parquet/column_reader.h>
 #include <parquet/metadata.h>
@@ -24,7 +26,8 @@ bool is_text(const parquet::ColumnDescriptor& column) {
   const auto& type = column.logical_type();
   const auto old = column.converted_type();
   return (type != nullptr && (type->is_string() || type->is_JSON() || type->is_enum())) ||
-         old == parquet::ConvertedType::UTF8 || old == parquet::ConvertedType::JSON || old == parquet::ConvertedType::ENUM;
+         old == parquet::ConvertedType::UTF8 || old == parquet::ConvertedType::JSON ||
+         old == parquet::ConvertedType::ENUM;
 }
 
 bool is_unsigned(const parquet::ColumnDescriptor& column) {
@@ -36,7 +39,8 @@ bool is_unsigned(const parquet::ColumnDescriptor& column) {
 /// Why its values cannot stand in a row; empty: they can.
 std::string unread(const parquet::ColumnDescriptor& column) {
   const auto& type = column.logical_type();
-  const bool decimal = column.converted_type() == parquet::ConvertedType::DECIMAL || (type != nullptr && type->is_decimal());
+  const bool decimal =
+      column.converted_type() == parquet::ConvertedType::DECIMAL || (type != nullptr && type->is_decimal());
   if (decimal) return "decimal numbers";
   if (type != nullptr && (type->is_interval() || type->is_float16())) return type->ToString();
   return column.physical_type() == parquet::Type::INT96 ? "time stamps of 96 bits" : "";
@@ -89,8 +93,10 @@ Triples record_of(parquet::ColumnReader& any, int64_t started, int64_t wanted) {
       const auto slot = static_cast<size_t>(next);
       next += has_value ? 1 : 0;
       if (current < wanted) continue;
-      triples.push_back({definition, repetition, has_value ? value_of(values[slot], column) : Json()});
-      if (static_cast<int64_t>(triples.size()) > kMostLevels) throw std::runtime_error("a row of more than 10,000,000 values");
+      triples.push_back(
+          {definition, repetition, has_value ? std::make_unique<Json>(value_of(values[slot], column)) : nullptr});
+      if (static_cast<int64_t>(triples.size()) > kMostLevels)
+        throw std::runtime_error("a row of more than 10,000,000 values");
     }
     if (column.max_repetition_level() == 0) break;
   }
@@ -137,8 +143,8 @@ int64_t rows_starting(const parquet::DataPage& page, int16_t max_repetition) {
 
 }  // namespace
 
-ParquetRows::ParquetRows(std::span<const std::byte> bytes)
-    : pool_(::arrow::default_memory_pool(), kMostMemory) {
+ParquetRows::ParquetRows(std::span<const std::byte> bytes, std::function<void()> forget)
+    : pool_(::arrow::default_memory_pool(), kMostMemory), forget_(std::move(forget)) {
   const auto buffer = std::make_shared<::arrow::Buffer>(reinterpret_cast<const uint8_t*>(bytes.data()),
                                                         static_cast<int64_t>(bytes.size()));
   file_ = parquet::ParquetFileReader::Open(std::make_shared<::arrow::io::BufferReader>(buffer),
@@ -156,10 +162,17 @@ ParquetRows::ParquetRows(std::span<const std::byte> bytes)
   for (int group = 0; group < std::min(1, meta.num_row_groups()); ++group) {
     for (int leaf = 0; leaf < meta.num_columns(); ++leaf) {
       const std::string why = unread(*meta.schema()->Column(leaf));
-      if (!why.empty()) throw std::runtime_error("column " + meta.schema()->Column(leaf)->path()->ToDotString() + " holds " + why);
+      if (!why.empty())
+        throw std::runtime_error("column " + meta.schema()->Column(leaf)->path()->ToDotString() + " holds " + why);
       (void)file_->RowGroup(group)->GetColumnPageReader(leaf);
     }
   }
+}
+
+/// The file may be many times larger than memory, and rows come in any order.
+void ParquetRows::count_page() {
+  constexpr uint32_t kPagesBetween = 8;  // a megabyte each where nobody chose otherwise
+  if (++pages_ % kPagesBetween == 0) forget_();
 }
 
 const ParquetRows::Starts& ParquetRows::starts_of(int group, int leaf) {
@@ -179,20 +192,24 @@ ParquetRows::Starts ParquetRows::find_starts(int group, int leaf) {
     return says;
   });
   while (const auto page = pages->NextPage()) {
+    count_page();
     if (page->type() == parquet::PageType::DICTIONARY_PAGE) continue;
-    starts.push_back(starts.back() + rows_starting(static_cast<const parquet::DataPage&>(*page), column.max_repetition_level()));
+    starts.push_back(starts.back() +
+                     rows_starting(static_cast<const parquet::DataPage&>(*page), column.max_repetition_level()));
   }
   if (starts.back() == meta.RowGroup(group)->num_rows()) return starts;
-  throw std::runtime_error("row group " + std::to_string(group) + ", column " + column.path()->ToDotString() + ": expected " +
-                           std::to_string(meta.RowGroup(group)->num_rows()) + " rows, found " +
+  throw std::runtime_error("row group " + std::to_string(group) + ", column " + column.path()->ToDotString() +
+                           ": expected " + std::to_string(meta.RowGroup(group)->num_rows()) + " rows, found " +
                            std::to_string(starts.back()) + " in its pages");
 }
 
 Triples ParquetRows::triples_of(int group, int leaf, int64_t row) {
   const Starts& starts = starts_of(group, leaf);
+  count_page();
   const auto page = std::upper_bound(starts.begin(), starts.end(), row) - starts.begin() - 1;
   auto pages = file_->RowGroup(group)->GetColumnPageReader(leaf);
-  pages->set_data_page_filter([page, seen = std::ptrdiff_t{0}](const parquet::DataPageStats&) mutable { return seen++ < page; });
+  pages->set_data_page_filter(
+      [page, seen = std::ptrdiff_t{0}](const parquet::DataPageStats&) mutable { return seen++ < page; });
   const auto reader = parquet::ColumnReader::Make(file_->metadata()->schema()->Column(leaf), std::move(pages), &pool_);
   return record_of(*reader, starts[static_cast<size_t>(page)], row);
 }

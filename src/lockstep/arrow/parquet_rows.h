@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,7 +25,7 @@ namespace lockstep::arrow_rows {
 class ParquetRows {
  public:
   /// Reads the footer. Throws std::exception.
-  explicit ParquetRows(std::span<const std::byte> bytes);
+  ParquetRows(std::span<const std::byte> bytes, std::function<void()> forget);
 
   int64_t rows() const { return rows_; }
   /// Throws std::exception. Thread-safe.
@@ -36,13 +37,17 @@ class ParquetRows {
   Starts find_starts(int group, int leaf);
   Triples triples_of(int group, int leaf, int64_t row);
 
+  void count_page();
+
   ::arrow::CappedMemoryPool pool_;
+  std::function<void()> forget_;
   std::unique_ptr<parquet::ParquetFileReader> file_;
   std::vector<int64_t> group_ends_;  // rows up to the end of each group
   int64_t rows_ = 0;
   RecordShape shape_;
   std::mutex mutex_;  // guards what follows
   std::map<std::pair<int, int>, Starts> starts_;
+  uint32_t pages_ = 0;  // read so far
 };
 
 }  // namespace lockstep::arrow_rows

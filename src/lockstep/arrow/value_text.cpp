@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 namespace lockstep::arrow_rows {
 
 std::string base64_of(std::string_view bytes) {

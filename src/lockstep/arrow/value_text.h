@@ -4,11 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include "lockstep/base/json.h"
 
 namespace lockstep::arrow_rows {
-
-using Json = nlohmann::ordered_json;
 
 std::string base64_of(std::string_view bytes);
 

@@ -197,8 +197,8 @@ class Reader {
   bool number(Json& out) {
     const size_t begin = at_;
     if (here() == '-' || here() == '+') ++at_;
-    while (at_ < text_.size() && (is_word(here()) || here() == '.' ||
-                                  ((here() == '-' || here() == '+') && (text_[at_ - 1] | 0x20) == 'e')))
+    while (at_ < text_.size() &&
+           (is_word(here()) || here() == '.' || ((here() == '-' || here() == '+') && (text_[at_ - 1] | 0x20) == 'e')))
       ++at_;
     std::string digits(text_.substr(begin, at_ - begin));
     std::erase(digits, '_');

@@ -22,7 +22,8 @@ void add_naming_flags(CLI::App& app, RowFlags& flags) {
       ->group("Data");
   app.add_option("--custom_dataset_info", flags.given.infos, "files that give data sets names, in ms-swift's form")
       ->group("Data");
-  app.add_option("--dataset_dir", flags.given.dataset_dir, "folder of LLaMA-Factory's dataset_info.json")->group("Data");
+  app.add_option("--dataset_dir", flags.given.dataset_dir, "folder of LLaMA-Factory's dataset_info.json")
+      ->group("Data");
   app.add_option("--media_dir,--image_folder", flags.media_dir,
                  "where relative media are looked for behind the data file's folder (default: ROOT_IMAGE_DIR)")
       ->group("Data");
@@ -30,8 +31,9 @@ void add_naming_flags(CLI::App& app, RowFlags& flags) {
       ->check(whole_number(0))
       ->capture_default_str()
       ->group("Data");
-  app.add_option("--norm_bbox", flags.norm_bbox,
-                 "boxes of \"objects\" in thousandths of the picture (norm1000) or its pixels (none); default: the family's")
+  app.add_option(
+         "--norm_bbox", flags.norm_bbox,
+         "boxes of \"objects\" in thousandths of the picture (norm1000) or its pixels (none); default: the family's")
       ->check(CLI::IsMember({"norm1000", "none"}))
       ->group("Data");
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -13,10 +14,11 @@ struct ArrowTable;
 
 /// Functions throw std::exception where they can fail; its words say what is wrong with the file.
 struct ArrowApi {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
   int version = kVersion;
-  /// Of Parquet or Arrow bytes, which are borrowed. Reads no row.
-  ArrowTable* (*open)(std::span<const std::byte> bytes) = nullptr;
+  /// Of Parquet or Arrow bytes, which are borrowed. Reads no row. `forget`, called now and then, lets pages of the bytes leave
+  /// memory that have been read.
+  ArrowTable* (*open)(std::span<const std::byte> bytes, std::function<void()> forget) = nullptr;
   int64_t (*rows)(const ArrowTable* table) = nullptr;
   /// A row as JSON text: bytes as base64, what is null left out. Any number of threads.
   std::string (*row)(ArrowTable* table, int64_t index) = nullptr;

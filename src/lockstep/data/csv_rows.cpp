@@ -110,7 +110,8 @@ CsvFile index_csv(std::string_view bytes, char delimiter, const std::string& nam
     }
     const std::string_view record = bytes.substr(at, end.at - at);
     if (record.size() > kLongestRecord)
-      throw data_error(fmt::format("{}:{}: expected a record of 512 MiB at most, found {} bytes", name, line, record.size()));
+      throw data_error(
+          fmt::format("{}:{}: expected a record of 512 MiB at most, found {} bytes", name, line, record.size()));
     if (!record.empty() && !named) {
       named = true;
       std::string problem;
@@ -118,14 +119,13 @@ CsvFile index_csv(std::string_view bytes, char delimiter, const std::string& nam
         throw data_error(fmt::format("{}:{}: {}", name, line, problem));
       for (size_t i = 0; i < file.columns.size(); ++i) {
         const auto& column = file.columns[i];
-        const bool twice = std::find(file.columns.begin(), file.columns.begin() + static_cast<std::ptrdiff_t>(i), column) !=
-                           file.columns.begin() + static_cast<std::ptrdiff_t>(i);
+        const bool twice = std::find(file.columns.begin(), file.columns.begin() + static_cast<std::ptrdiff_t>(i),
+                                     column) != file.columns.begin() + static_cast<std::ptrdiff_t>(i);
         if (!column.empty() && !twice && file.columns.size() <= kMostColumns) continue;
         throw data_error(fmt::format("{}:{}: expected a first line with the names of the columns, found {}", name, line,
-                                     file.columns.size() > kMostColumns
-                                         ? fmt::format("{} of them", file.columns.size())
-                                         : column.empty() ? fmt::format("no name for column {}", i + 1)
-                                                          : fmt::format("\"{}\" twice", cut_text(column))),
+                                     file.columns.size() > kMostColumns ? fmt::format("{} of them", file.columns.size())
+                                     : column.empty()                   ? fmt::format("no name for column {}", i + 1)
+                                                      : fmt::format("\"{}\" twice", cut_text(column))),
                          "the first line of a csv file is its header");
       }
     } else if (!record.empty()) {
@@ -149,8 +149,8 @@ Json csv_row(const CsvFile& file, std::string_view record, const std::string& wh
                      "a quote inside a field is written twice, and the field stands in quotes");
   }
   if (fields.size() != file.columns.size()) {
-    throw data_error(fmt::format("{}: expected {} fields, as the first line names, found {}", where, file.columns.size(),
-                                 fields.size()),
+    throw data_error(fmt::format("{}: expected {} fields, as the first line names, found {}", where,
+                                 file.columns.size(), fields.size()),
                      "a field that holds the delimiter stands in quotes");
   }
   Json row = Json::object();

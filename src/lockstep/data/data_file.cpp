@@ -72,7 +72,8 @@ void refuse_other_formats(const std::string& name, std::string_view bytes) {
   };
   for (const Format& format : kFormats) {
     if (!bytes.starts_with(format.begin)) continue;
-    throw data_error(fmt::format("--dataset {}: expected JSON lines, JSON, csv, text, Parquet or Arrow, found {}", name, format.kind),
+    throw data_error(fmt::format("--dataset {}: expected JSON lines, JSON, csv, text, Parquet or Arrow, found {}", name,
+                                 format.kind),
                      format.cure);
   }
 }
@@ -103,7 +104,8 @@ std::string hash_of_table(std::string_view bytes) {
   constexpr size_t kBegin = 64 << 10, kEnd = 1 << 20, kPage = 4 << 10, kPages = 64;
   std::string all = fmt::format("{} ", bytes.size());
   all += bytes.substr(0, kBegin);
-  for (size_t i = 1; i < kPages && bytes.size() > kBegin + kEnd; ++i) all += bytes.substr(bytes.size() / kPages * i, kPage);
+  for (size_t i = 1; i < kPages && bytes.size() > kBegin + kEnd; ++i)
+    all += bytes.substr(bytes.size() / kPages * i, kPage);
   all += bytes.substr(bytes.size() - std::min(bytes.size(), kEnd));
   return hash_of_text(all);
 }
@@ -139,7 +141,8 @@ Json DataFile::row(size_t index) const {
   const std::string_view bytes = text(index);
   if (kind_ == Kind::kCsv || kind_ == Kind::kText) {
     if (!is_valid_utf8(bytes))
-      throw data_error(fmt::format("{}: expected UTF-8 text, found other bytes", where(index)), "save the file as UTF-8");
+      throw data_error(fmt::format("{}: expected UTF-8 text, found other bytes", where(index)),
+                       "save the file as UTF-8");
     return kind_ == Kind::kCsv ? csv_row(csv_, bytes, where(index)) : Json{{"text", bytes}};
   }
   Json json;

@@ -1,8 +1,6 @@
 // Tables against the JSON lines of the same rows (tests/fixtures/tables, written by pyarrow), in every order.
 #include "lockstep/data/data_file.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/process_memory.h"
@@ -74,14 +73,17 @@ TEST_P(Tables, HoldTheRowsOfTheJsonLines) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Tables,
                          testing::Values("plain.parquet", "snappy.parquet", "groups.parquet", "pages.parquet",
-                                         "pages2.parquet", "brotli.parquet", "file.arrow", "stream.arrow", "lz4.arrow"));
+                                         "pages2.parquet", "brotli.parquet", "file.arrow", "stream.arrow",
+                                         "lz4.arrow"));
 
 TEST(TableFiles, CutShortTheyAreRefused) {
   if (!has_library()) GTEST_SKIP() << "liblockstep_arrow.so is not built";
   const std::string parquet = bytes_of(table("groups.parquet")), arrow = bytes_of(table("file.arrow"));
   for (const size_t part : {1, 3, 10}) {
-    EXPECT_NE(read_all(parquet.substr(0, parquet.size() * part / 11)).find("expected a Parquet or Arrow file"), std::string::npos);
-    EXPECT_NE(read_all(arrow.substr(0, arrow.size() * part / 11)).find("expected a Parquet or Arrow file"), std::string::npos);
+    EXPECT_NE(read_all(parquet.substr(0, parquet.size() * part / 11)).find("expected a Parquet or Arrow file"),
+              std::string::npos);
+    EXPECT_NE(read_all(arrow.substr(0, arrow.size() * part / 11)).find("expected a Parquet or Arrow file"),
+              std::string::npos);
   }
   EXPECT_NE(read_all("PAR1").find("expected a Parquet or Arrow file"), std::string::npos);
 }
@@ -93,7 +95,9 @@ TEST(TableFiles, ChangedBytesAreErrorsOrValues) {
     const std::string whole = bytes_of(table(name));
     for (int i = 0; i < 200; ++i) {
       std::string changed = whole;
-      for (int k = 0; k < 3; ++k) changed[static_cast<size_t>(random.below(static_cast<int64_t>(changed.size())))] = static_cast<char>(random.below(256));
+      for (int k = 0; k < 3; ++k)
+        changed[static_cast<size_t>(random.below(static_cast<int64_t>(changed.size())))] =
+            static_cast<char>(random.below(256));
       read_all(changed);
     }
   }
@@ -104,7 +108,9 @@ TEST(TableFiles, AreOpenedAtOnceHoweverLarge) {
   const char *name = std::getenv("LOCKSTEP_LARGE_TABLE"), *lines = std::getenv("LOCKSTEP_LARGE_LINES");
   if (name == nullptr || lines == nullptr) GTEST_SKIP() << "LOCKSTEP_LARGE_TABLE and LOCKSTEP_LARGE_LINES name none";
   using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  const auto seconds = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
   const DataFile expected(lines);
   expected.forget();
   auto begin = Clock::now();

@@ -65,7 +65,8 @@ std::vector<std::string> files_of_split(const fs::path& folder, const std::strin
       const std::string stem = file.path().stem().string();
       all.push_back(file.path().string());
       const bool in_split = place == folder / split && place != folder;
-      for (const char* word : {"train", "test", "validation", "valid", "val", "dev", "eval"}) any = any || has_word(stem, word);
+      for (const char* word : {"train", "test", "validation", "valid", "val", "dev", "eval"})
+        any = any || has_word(stem, word);
       any = any || in_split;
       if (in_split || has_word(stem, split)) chosen.push_back(all.back());
     }
@@ -91,9 +92,9 @@ std::vector<std::string> files_of_folder(const std::string& name, const fs::path
   }
   std::vector<std::string> files = files_of_split(place, split);
   if (files.empty()) {
-    throw data_error(fmt::format("--dataset {}: expected files of the split \"{}\" in {}, found none", name, split,
-                                 place.string()),
-                     fmt::format("rows are read from {}", fmt::join(kEndings, ", ")));
+    throw data_error(
+        fmt::format("--dataset {}: expected files of the split \"{}\" in {}, found none", name, split, place.string()),
+        fmt::format("rows are read from {}", fmt::join(kEndings, ", ")));
   }
   return files;
 }
@@ -137,8 +138,9 @@ bool add_entry(NamedData& data, const std::string& name, const std::vector<std::
     if (wanted.empty() && !entry->subset.empty()) wanted = {entry->subset};
     if (wanted.empty()) wanted = entry->subsets;
     if (!fs::exists(entry->path)) {
-      throw data_error(fmt::format("{}: \"{}\": expected the file or folder {}, found none", file.string(), name, entry->path),
-                       "paths are taken from the folder of that file");
+      throw data_error(
+          fmt::format("{}: \"{}\": expected the file or folder {}, found none", file.string(), name, entry->path),
+          "paths are taken from the folder of that file");
     }
     if (wanted.empty()) wanted.emplace_back();
     for (const auto& subset : wanted) add_files(data, entry->path, subset, entry->split);
@@ -159,14 +161,16 @@ NamedData find_data(const std::string& argument, const DatasetOptions& options) 
   }
   const size_t colon = data.name.rfind(':');
   const std::string path = data.name.substr(0, colon);
-  const auto subsets = colon == std::string::npos ? std::vector<std::string>() : subsets_in(data.name.substr(colon + 1));
+  const auto subsets =
+      colon == std::string::npos ? std::vector<std::string>() : subsets_in(data.name.substr(colon + 1));
   if (colon != std::string::npos && fs::is_directory(path)) {
     for (const auto& subset : subsets) add_files(data, path, subset, "");
     if (!subsets.empty()) return data;
   }
   std::vector<std::string> known;
   RowMapping given = data.mapping;
-  const bool found = add_entry(data, data.name, {}, options, known) || (colon != std::string::npos && add_entry(data, path, subsets, options, known));
+  const bool found = add_entry(data, data.name, {}, options, known) ||
+                     (colon != std::string::npos && add_entry(data, path, subsets, options, known));
   if (found) {
     data.mapping.columns.insert(data.mapping.columns.end(), given.columns.begin(), given.columns.end());
     return data;

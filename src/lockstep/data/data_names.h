@@ -17,8 +17,8 @@ struct NamedData {
   std::vector<std::string> files;  // at least one
   int64_t count = -1;              // rows wanted of all; -1: each once
   RowMapping mapping;
-  std::string media_dir;           // where its relative media are looked for too; empty: nowhere
-  std::vector<std::string> told;   // for a person: which files a folder gave
+  std::string media_dir;          // where its relative media are looked for too; empty: nowhere
+  std::vector<std::string> told;  // for a person: which files a folder gave
 };
 
 /// Throws UserError(kData) for what is no file, folder or name, and for entries that nothing here can read.

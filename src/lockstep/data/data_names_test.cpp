@@ -41,7 +41,10 @@ class NamedDataTest : public testing::Test {
         const Sample sample = data.sample(i);
         std::string row;
         for (const auto& message : sample.messages)
-          row += (row.empty() ? "" : ">") + message.content + (message.role == "system" ? "!" : message.role == "tool" ? "?" : "");
+          row += (row.empty() ? "" : ">") + message.content +
+                 (message.role == "system" ? "!"
+                  : message.role == "tool" ? "?"
+                                           : "");
         for (const auto& image : sample.images) row += " " + fs::path(image).filename().string();
         out += (out.empty() ? "" : " ") + row;
       }
@@ -58,32 +61,37 @@ class NamedDataTest : public testing::Test {
   fs::path dir_;
 };
 
-std::string row(const std::string& query) { return fmt::format("{{\"query\": \"{0}\", \"response\": \"{0}\"}}\n", query); }
+std::string row(const std::string& query) {
+  return fmt::format("{{\"query\": \"{0}\", \"response\": \"{0}\"}}\n", query);
+}
 
 TEST_F(NamedDataTest, CsvIsReadAsPythonReadsIt) {
   EXPECT_EQ(read({write("a.csv", "\xEF\xBB\xBFquery,response\r\nq,a\r\n\r\n\"two\nlines, \"\"quoted\"\"\",b\r\n")}),
             "q>a two\nlines, \"quoted\">b");
   EXPECT_EQ(read({write("a.tsv", "query\tresponse\nq,r\ta")}), "q,r>a");
-  EXPECT_EQ(read({write("b.csv", "query,response,images,history\n<image><image>q,a,\"['x.png', 'y.png']\",\"[('h', 'i')]\"\nq,a,,\n")}),
+  EXPECT_EQ(read({write(
+                "b.csv",
+                "query,response,images,history\n<image><image>q,a,\"['x.png', 'y.png']\",\"[('h', 'i')]\"\nq,a,,\n")}),
             "h>i><image><image>q>a x.png y.png q>a");
-  EXPECT_EQ(read({write("c.csv", "query,response\nq\nq,a\n\"q\"x,a\n\xff,a\n")}),
-            "q>a broken DIR/c.csv:2: expected 2 fields, as the first line names, found 1 broken DIR/c.csv:4: expected ',' "
-            "or the record's end behind the closing quote of field 1, found \"x,a\" broken DIR/c.csv:5: expected UTF-8 text, "
-            "found other bytes");
+  EXPECT_EQ(
+      read({write("c.csv", "query,response\nq\nq,a\n\"q\"x,a\n\xff,a\n")}),
+      "q>a broken DIR/c.csv:2: expected 2 fields, as the first line names, found 1 broken DIR/c.csv:4: expected ',' "
+      "or the record's end behind the closing quote of field 1, found \"x,a\" broken DIR/c.csv:5: expected UTF-8 text, "
+      "found other bytes");
 }
 
 TEST_F(NamedDataTest, ACsvWithAQuoteThatIsNeverClosedIsAnError) {
   EXPECT_EQ(read({write("a.csv", "query,response\nq,a\n\"q,a\nq,a\n")}),
-            "DIR/a.csv:3: expected a closing quote for the field that opens one, found the file's end; hint: a quote inside a "
+            "DIR/a.csv:3: expected a closing quote for the field that opens one, found the file's end; hint: a quote "
+            "inside a "
             "field is written twice, and the field stands in quotes");
   EXPECT_EQ(read({write("b.csv", "query,query\nq,a\n")}),
-            "DIR/b.csv:1: expected a first line with the names of the columns, found \"query\" twice; hint: the first line of "
+            "DIR/b.csv:1: expected a first line with the names of the columns, found \"query\" twice; hint: the first "
+            "line of "
             "a csv file is its header");
 }
 
-TEST_F(NamedDataTest, LinesOfTextAreRowsOfText) {
-  EXPECT_EQ(read({write("a.txt", "one\n\ntwo\r\n")}), "one two");
-}
+TEST_F(NamedDataTest, LinesOfTextAreRowsOfText) { EXPECT_EQ(read({write("a.txt", "one\n\ntwo\r\n")}), "one two"); }
 
 TEST_F(NamedDataTest, AFolderGivesTheFilesOfItsTrainSplit) {
   write("all/b.jsonl", row("b"));
@@ -96,12 +104,16 @@ TEST_F(NamedDataTest, AFolderGivesTheFilesOfItsTrainSplit) {
   EXPECT_EQ(read({(dir_ / "split").string()}), "t>t");
   EXPECT_EQ(read({(dir_ / "split").string() + ":sub"}), "s>s");
   EXPECT_EQ(read({(dir_ / "split").string() + ":none"}),
-            "--dataset DIR/split:none: expected a subset that is a folder in DIR/split, found no \"none\"; hint: there are sub");
+            "--dataset DIR/split:none: expected a subset that is a folder in DIR/split, found no \"none\"; hint: there "
+            "are sub");
 }
 
 TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
   write("data/a.json", R"([{"q": "q", "in": "i", "out": "a", "pics": ["x.png"], "sys": "s"}])");
-  write("data/b.jsonl", R"({"talk": [{"who": "person", "says": "q"}, {"who": "call", "says": "{\"name\": \"f\", \"arguments\": {}}"}, {"who": "seen", "says": "r"}, {"who": "machine", "says": "a"}]})" "\n");
+  write(
+      "data/b.jsonl",
+      R"({"talk": [{"who": "person", "says": "q"}, {"who": "call", "says": "{\"name\": \"f\", \"arguments\": {}}"}, {"who": "seen", "says": "r"}, {"who": "machine", "says": "a"}]})"
+      "\n");
   write("data/dataset_info.json", R"({
     "one": {"file_name": "a.json", "columns": {"prompt": "q", "query": "in", "response": "out", "images": "pics", "system": "sys"}},
     "two": {"file_name": "b.jsonl", "formatting": "sharegpt", "columns": {"messages": "talk"},
@@ -111,20 +123,24 @@ TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
     "slip": {"file_name": "a.json", "column": {}}})");
   const DatasetOptions options{.dataset_dir = (dir_ / "data").string()};
   EXPECT_EQ(read({"one", "two"}, options), "s!><image>q\ni>a x.png q>>r?>a");
-  EXPECT_EQ(read({"hub"}, options).substr(0, 75), "DIR/data/dataset_info.json: \"hub\": expected \"file_name\" with a file or fold");
+  EXPECT_EQ(read({"hub"}, options).substr(0, 75),
+            "DIR/data/dataset_info.json: \"hub\": expected \"file_name\" with a file or fold");
   EXPECT_NE(read({"pairs"}, options).find("training by preferences is not built"), std::string::npos);
-  EXPECT_NE(read({"gone"}, options).find("\"gone\": expected the file or folder DIR/data/no.json, found none"), std::string::npos);
+  EXPECT_NE(read({"gone"}, options).find("\"gone\": expected the file or folder DIR/data/no.json, found none"),
+            std::string::npos);
   EXPECT_NE(read({"slip"}, options).find("did you mean \"columns\"?"), std::string::npos);
   EXPECT_EQ(read({"onne"}, options), "--dataset onne: no such file; hint: did you mean \"one\"?");
 }
 
 TEST_F(NamedDataTest, NamesOfMsSwiftAreFilesWithColumns) {
-  write("x/rows.jsonl", R"({"my_q": "q", "my_a": "a"})" "\n");
+  write("x/rows.jsonl", R"({"my_q": "q", "my_a": "a"})"
+                        "\n");
   const std::string info = write("info.json", R"([{"ms_dataset_id": "me/mine", "dataset_path": "x/rows.jsonl",
       "columns": {"my_q": "query", "my_a": "response"}}])");
   EXPECT_EQ(read({"me/mine#1"}, {.infos = {info}}), "q>a");
   EXPECT_EQ(read({(dir_ / "x/rows.jsonl").string()}, {.columns = {{"MY_Q", "query"}, {"my_a", "response"}}}), "q>a");
-  const std::string twice = write("y.jsonl", R"({"my_q": "q", "query": "r"})" "\n");
+  const std::string twice = write("y.jsonl", R"({"my_q": "q", "query": "r"})"
+                                             "\n");
   EXPECT_NE(read({twice}, {.columns = {{"my_q", "query"}}}).find("expected one column to be \"query\", found two"),
             std::string::npos);
 }
@@ -146,7 +162,10 @@ TEST_F(NamedDataTest, RowsAreDrawnByTheSeedWhereAPersonAsksForSome) {
 }
 
 TEST_F(NamedDataTest, AColumnThatNoFormReadsIsNamedOnceAFile) {
-  const std::string path = write("a.jsonl", R"({"query": "q", "imagez": ["a"]})" "\n" R"({"query": "q", "imagez": ["a"], "b": 1})" "\n");
+  const std::string path = write("a.jsonl", R"({"query": "q", "imagez": ["a"]})"
+                                            "\n"
+                                            R"({"query": "q", "imagez": ["a"], "b": 1})"
+                                            "\n");
   const Dataset data({path}, {});
   ASSERT_EQ(data.notices().size(), 1U);
   EXPECT_EQ(data.notices()[0], path + ": not read: b, imagez");
@@ -154,11 +173,19 @@ TEST_F(NamedDataTest, AColumnThatNoFormReadsIsNamedOnceAFile) {
 
 TEST_F(NamedDataTest, RowsWhoseTypesDifferAreEachReadByThemselves) {
   // What a table of one type for each column cannot hold: LlamaFactory#6298, #7266, #8805.
-  EXPECT_EQ(read({write("a.jsonl", R"({"query": "q", "response": "a", "images": [], "id": 1})" "\n"
-                                   R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}], "images": null, "id": "x"})" "\n"
-                                   R"({"query": "<image>s", "response": ["c", "d"], "images": "x.png", "id": 2.5})" "\n"),
-                  write("b.jsonl", R"({"query": "t", "response": "e", "images": [{"path": "y.png"}], "extra": {"a": 1}})" "\n")}),
-            "q>a r>b <image>s>c x.png <image>t>e y.png");
+  EXPECT_EQ(
+      read(
+          {write(
+               "a.jsonl",
+               R"({"query": "q", "response": "a", "images": [], "id": 1})"
+               "\n"
+               R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}], "images": null, "id": "x"})"
+               "\n"
+               R"({"query": "<image>s", "response": ["c", "d"], "images": "x.png", "id": 2.5})"
+               "\n"),
+           write("b.jsonl", R"({"query": "t", "response": "e", "images": [{"path": "y.png"}], "extra": {"a": 1}})"
+                            "\n")}),
+      "q>a r>b <image>s>c x.png <image>t>e y.png");
 }
 
 }  // namespace

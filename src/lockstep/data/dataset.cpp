@@ -91,8 +91,8 @@ Verdict judge_file(const Source& source) {
   const DataFile& file = source.file;
   if (!file.is_text()) return judge_table(source);
   constexpr size_t kBytesPerThread = 4 << 20, kMaxThreads = 4;
-  const size_t wanted = std::min({kMaxThreads, size_t{std::max(1U, std::thread::hardware_concurrency())},
-                                  1 + file.bytes() / kBytesPerThread});
+  const size_t wanted = std::min(
+      {kMaxThreads, size_t{std::max(1U, std::thread::hardware_concurrency())}, 1 + file.bytes() / kBytesPerThread});
   std::vector<Verdict> parts(wanted);
   std::vector<std::unique_ptr<Worker>> workers;
   const size_t share = (file.size() + wanted - 1) / wanted;
@@ -177,9 +177,10 @@ struct Dataset::Impl {
     if (data.count < 0 && options.max_samples > 0) own.resize(std::min(own.size(), static_cast<size_t>(options.max_samples)));
     const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
     if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
-      notices.push_back(fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
-                                    "are taken with --dataset_shuffle false",
-                                    data.name, chosen.size(), own.size(), options.seed));
+      notices.push_back(
+          fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
+                      "are taken with --dataset_shuffle false",
+                      data.name, chosen.size(), own.size(), options.seed));
     }
     for (const size_t row : chosen) rows.push_back(own[row]);
     mix_in(hash, fmt::format("{} {}", own.size(), chosen.size()));
@@ -202,10 +203,10 @@ struct Dataset::Impl {
     if (verdict.whole.empty() && !options.may_be_empty)
       throw data_error(fmt::format("--dataset {}: expected rows, found an empty file", name));
     for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size() + own.size());
-    for (const int64_t row : verdict.whole) own.emplace_back(static_cast<uint32_t>(files.size()), static_cast<uint32_t>(row));
+    for (const int64_t row : verdict.whole)
+      own.emplace_back(static_cast<uint32_t>(files.size()), static_cast<uint32_t>(row));
     if (!verdict.unread.empty()) {
-      notices.push_back(fmt::format("{}: not read: {}", name,
-                                    fmt::join(verdict.unread, ", ")));
+      notices.push_back(fmt::format("{}: not read: {}", name, fmt::join(verdict.unread, ", ")));
     }
     mix_in(hash, std::filesystem::path(name).filename().string());
     mix_in(hash, fmt::format("{} {}", content, verdict.whole.size()));
@@ -255,6 +256,17 @@ Sample Dataset::sample(int64_t index) const {
   return sample;
 }
 
+Sample Dataset::sample_or_name(int64_t index) const {
+  try {
+    return sample(index);
+  } catch (const UserError&) {
+    Sample named;
+    named.where = where(index);
+    named.row = index;
+    return named;
+  }
+}
+
 int64_t Dataset::text_bytes(int64_t index) const {
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
   return static_cast<int64_t>(impl_->files[file].file.text_bytes(row));
@@ -287,10 +299,11 @@ std::string Dataset::fingerprint() const {
 std::string Dataset::media_fingerprint() const {
   constexpr int64_t kRowsLookedAt = 256;
   std::string all;
-  for (const auto& file : impl_->files) for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
+  for (const auto& file : impl_->files)
+    for (const auto& folder : file.folders.folders) all += folder.string() + "\n";
   const int64_t stride = std::max<int64_t>(1, size() / kRowsLookedAt);
   for (int64_t row = 0; row < size(); row += stride) {
-    for (const auto& name : media_references(this->sample(row))) {
+    for (const auto& name : media_references(sample_or_name(row))) {
       if (name.starts_with("data:")) continue;  // its bytes are the row's
       std::error_code missing;
       const auto bytes = std::filesystem::file_size(name, missing);

@@ -54,10 +54,11 @@ class Dataset {
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
 
-  int64_t size() const;                     // whole rows only
-  Sample sample(int64_t index) const;       // throws std::out_of_range, UserError(kData)
-  int64_t text_bytes(int64_t index) const;  // of the row's JSON: about how long it is, without parsing it
-  std::string where(int64_t index) const;   // "rows.jsonl:17"
+  int64_t size() const;                        // whole rows only
+  Sample sample(int64_t index) const;          // throws std::out_of_range, UserError(kData)
+  Sample sample_or_name(int64_t index) const;  // the same; of a row that cannot be read its place alone
+  int64_t text_bytes(int64_t index) const;     // of the row's JSON: about how long it is, without parsing it
+  std::string where(int64_t index) const;      // "rows.jsonl:17"
   const std::vector<BrokenRow>& broken() const;
   /// What a person should know of how the files were read: columns that nothing reads, rows that were drawn.
   const std::vector<std::string>& notices() const;

@@ -27,7 +27,8 @@ class Entry {
   std::string text(const char* key, const std::string& usual = "") const {
     const Json* found = find(key);
     if (found == nullptr) return usual;
-    if (!found->is_string()) throw data_error(fmt::format("{}: {}: expected text, found {}", where_, key, shown(*found)));
+    if (!found->is_string())
+      throw data_error(fmt::format("{}: {}: expected text, found {}", where_, key, shown(*found)));
     return found->get<std::string>();
   }
   bool flag(const char* key) const {
@@ -67,9 +68,9 @@ void refuse_ranking(const Entry& entry, const Entry& columns) {
   bool ranks = entry.flag("ranking");
   for (const char* key : {"chosen", "rejected", "kto_tag"}) ranks = ranks || !columns.text(key).empty();
   if (!ranks) return;
-  throw data_error(fmt::format("{}: expected rows to learn from as they are, found rows of preferences (ranking)",
-                               entry.where()),
-                   "training by preferences is not built: name a data set of answers");
+  throw data_error(
+      fmt::format("{}: expected rows to learn from as they are, found rows of preferences (ranking)", entry.where()),
+      "training by preferences is not built: name a data set of answers");
 }
 
 /// Columns of both formats, by the usual names.
@@ -93,8 +94,8 @@ void map_columns(RowMapping& mapping, const Entry& columns, bool sharegpt) {
 
 /// Source: LLaMA-Factory 0.9.6 data/parser.py.
 InfoEntry factory_entry(const Entry& entry, const fs::path& folder) {
-  entry.expect_only({"file_name", "formatting", "ranking", "subset", "split", "folder", "num_samples", "columns", "tags",
-                     "script_url", "hf_hub_url", "ms_hub_url", "om_hub_url", "cloud_file_name", "file_sha1"});
+  entry.expect_only({"file_name", "formatting", "ranking", "subset", "split", "folder", "num_samples", "columns",
+                     "tags", "script_url", "hf_hub_url", "ms_hub_url", "om_hub_url", "cloud_file_name", "file_sha1"});
   InfoEntry made;
   const std::string file = entry.text("file_name");
   if (file.empty()) {
@@ -111,7 +112,8 @@ InfoEntry factory_entry(const Entry& entry, const fs::path& folder) {
   const Entry columns = entry.part("columns"), tags = entry.part("tags");
   refuse_ranking(entry, columns);
   map_columns(made.mapping, columns, sharegpt);
-  tags.expect_only({"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag"});
+  tags.expect_only(
+      {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag"});
   if (sharegpt) {
     made.mapping.role_key = tags.text("role_tag", "from");
     made.mapping.content_key = tags.text("content_tag", "value");
@@ -128,7 +130,8 @@ InfoEntry factory_entry(const Entry& entry, const fs::path& folder) {
   made.split = entry.text("split");
   if (const Json* samples = entry.find("num_samples")) {
     if (!samples->is_number_integer() || samples->get<int64_t>() < 1)
-      throw data_error(fmt::format("{}: num_samples: expected a number from 1, found {}", entry.where(), Entry::shown(*samples)));
+      throw data_error(
+          fmt::format("{}: num_samples: expected a number from 1, found {}", entry.where(), Entry::shown(*samples)));
     made.count = samples->get<int64_t>();
   }
   return made;
@@ -152,7 +155,8 @@ InfoEntry swift_entry(const Entry& entry, const fs::path& folder) {
   messages.expect_only({"role_key", "content_key", "user_role", "assistant_role", "system_role"});
   made.mapping.role_key = messages.text("role_key");
   made.mapping.content_key = messages.text("content_key");
-  for (const auto& [key, role] : {std::pair("user_role", "user"), {"assistant_role", "assistant"}, {"system_role", "system"}}) {
+  for (const auto& [key, role] :
+       {std::pair("user_role", "user"), {"assistant_role", "assistant"}, {"system_role", "system"}}) {
     if (const std::string own = messages.text(key); !own.empty()) made.mapping.roles[own] = role;
   }
   if (const Json* subsets = entry.find("subsets")) {
@@ -181,8 +185,9 @@ std::optional<InfoEntry> find_entry(const fs::path& file, const std::string& nam
   JsonFault fault;
   const std::string text = read_text(file);
   if (!try_parse_json(text, json, fault) || !json.is_structured()) {
-    throw data_error(fmt::format("{}: expected JSON, an object or a list of data sets, found {}", file.string(),
-                                 fault.why.empty() ? Entry::shown(json) : fmt::format("byte {}: {}", fault.byte, cut_text(fault.why))));
+    throw data_error(fmt::format(
+        "{}: expected JSON, an object or a list of data sets, found {}", file.string(),
+        fault.why.empty() ? Entry::shown(json) : fmt::format("byte {}: {}", fault.byte, cut_text(fault.why))));
   }
   const fs::path folder = fs::absolute(file).parent_path();
   if (json.is_object()) {

@@ -16,7 +16,8 @@ std::string check_media_file(const std::string& path, const std::string& kind, c
   std::string name = fmt::format("{}: {} {}", where, kind, path);
   if (!std::filesystem::exists(status)) {
     throw data_error(fmt::format("{}: no such file", name),
-                     "relative paths are looked for in the data file's folder, in --media_dir (ROOT_IMAGE_DIR), and in the working directory");
+                     "relative paths are looked for in the data file's folder, in --media_dir (ROOT_IMAGE_DIR), and in "
+                     "the working directory");
   }
   if (!std::filesystem::is_regular_file(status))
     throw data_error(fmt::format("{}: expected a file, found a folder", name));

@@ -37,9 +37,10 @@ std::string find_medium(const MediaFolders& folders, const fs::path& path, const
     if (found.empty()) {
       found = here;
     } else if (!are_alike(found, here)) {
-      throw data_error(fmt::format("{}: medium \"{}\": expected one file of that name, found two that differ: {} and {}",
-                                   where, path.string(), found.string(), here.string()),
-                       "write the path from the root, or run in another folder");
+      throw data_error(
+          fmt::format("{}: medium \"{}\": expected one file of that name, found two that differ: {} and {}", where,
+                      path.string(), found.string(), here.string()),
+          "write the path from the root, or run in another folder");
     }
   }
   return (found.empty() ? first : found).string();

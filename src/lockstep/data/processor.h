@@ -38,8 +38,8 @@ struct MediaOptions {
   int64_t num_frames = 0;                          // whatever its length; 0: so many a second
   int64_t video_segments = 0;                      // the middle frame of each is taken; 0: 8
   std::string program_path = kUsualSearchPath;     // where ffmpeg and ffprobe are looked for: PATH
-  bool plain_boxes = false;                // boxes of grounding as plain lists: QWENVL_BBOX_FORMAT=new
-  BoxUnit box_unit = BoxUnit::kOfFamily;   // what they are counted in: --norm_bbox
+  bool plain_boxes = false;                        // boxes of grounding as plain lists: QWENVL_BBOX_FORMAT=new
+  BoxUnit box_unit = BoxUnit::kOfFamily;           // what they are counted in: --norm_bbox
   int64_t sampling_rate = 0;    // samples a second that sound is brought to; 0: as the checkpoint has it
   bool audio_in_video = false;  // a clip beside a list of frames is its sound, and a film's file has its own
 };

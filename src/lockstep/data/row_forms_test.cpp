@@ -98,7 +98,8 @@ TEST(RowForms, Media) {
       {R"({"conversations": [{"role": "user", "content": "<image_01> and <image_00>"}], "image": {"<image_00>": "a.png", "<image_01>": "b.png"}})",
        "user: <image> and <image>; images /data/b.png,/data/a.png"},
       {R"({"query": "<img>a.png</img>q", "response": "a"})", "user: <image>q | assistant: a; images /data/a.png"},
-      {R"({"query": "<image>see <img>x</img>", "images": ["a.png"]})", "user: <image>see <img>x</img>; images /data/a.png"},
+      {R"({"query": "<image>see <img>x</img>", "images": ["a.png"]})",
+       "user: <image>see <img>x</img>; images /data/a.png"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<image>a"}], "images": ["a.png"]})",
        "user: q | assistant: <image>a; images /data/a.png"},
       {R"({"query": "<image>q", "images": ["a.png"], "chat_template_kwargs": {"min_pixels": 1000, "max_pixels": 50176, "enable_thinking": false}})",
@@ -164,9 +165,10 @@ TEST(RowForms, WhatAFormDoesNotReadIsNamed) {
   const auto unread = [](const char* row) { return unread_columns(Json::parse(row)); };
   using Names = std::vector<std::string>;
   EXPECT_EQ(unread(R"({"query": "q", "response": "a", "imagez": ["a.png"], "old": null})"), Names{"imagez"});
-  EXPECT_EQ(unread(R"({"messages": [{"role": "user", "content": "q", "mood": 1}, {"role": "user", "content": "q", "mood": 2}],
+  EXPECT_EQ(
+      unread(R"({"messages": [{"role": "user", "content": "q", "mood": 1}, {"role": "user", "content": "q", "mood": 2}],
                        "rejected_response": "b"})"),
-            (Names{"rejected_response", "messages[].mood"}));
+      (Names{"rejected_response", "messages[].mood"}));
   EXPECT_EQ(unread(R"({"instruction": "q", "input": "i", "output": "a", "id": 1, "system_prompt": "s"})"), Names{});
   EXPECT_EQ(unread(R"({"query": "q", "prompt": "p", "response": "a"})"), Names{"prompt"});
 }

@@ -13,7 +13,8 @@ namespace lockstep {
 namespace {
 
 std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(text, text.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return text;
 }
 
@@ -21,8 +22,8 @@ Json mapped_turn(const Json& turn, const RowMapping& mapping) {
   if (!turn.is_object()) return turn;
   Json out = Json::object();
   for (const auto& [key, value] : turn.items()) {
-    const bool is_role = key == (mapping.role_key.empty() ? "role" : mapping.role_key) ||
-                         (mapping.role_key.empty() && key == "from");
+    const bool is_role =
+        key == (mapping.role_key.empty() ? "role" : mapping.role_key) || (mapping.role_key.empty() && key == "from");
     if (is_role) {
       const auto known = value.is_string() ? mapping.roles.find(value.get<std::string>()) : mapping.roles.end();
       out["role"] = known == mapping.roles.end() ? value : Json(known->second);
@@ -52,9 +53,10 @@ Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
     const std::string& to = found == mapping.columns.end() ? name : found->second;
     if (out.contains(to) && !out.at(to).is_null()) {
       if (value.is_null()) continue;
-      throw data_error(fmt::format("{}: expected one column to be \"{}\", found two: \"{}\" is called so by --columns or "
-                                   "dataset_info.json, and another is",
-                                   where, to, name));
+      throw data_error(
+          fmt::format("{}: expected one column to be \"{}\", found two: \"{}\" is called so by --columns or "
+                      "dataset_info.json, and another is",
+                      where, to, name));
     }
     out[to] = value;
   }

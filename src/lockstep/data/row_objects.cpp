@@ -44,8 +44,8 @@ RowObjects read_objects(const Json& value, const std::string& where) {
   if (!value.is_object()) throw field_error(where, "objects", "an object with ref and bbox", value);
   for (const auto& [key, found] : value.items()) {
     // Sizes of pictures are measured, whatever a row says of them.
-    const bool known = key == "ref" || key == "bbox" || key == "bbox_type" || key == "image_id" || key == "width" ||
-                       key == "height";
+    const bool known =
+        key == "ref" || key == "bbox" || key == "bbox_type" || key == "image_id" || key == "width" || key == "height";
     if (!known) throw field_error(where, "objects." + key, "ref, bbox, bbox_type or image_id", found);
   }
   if (const Json* refs = list_of(value, "ref", where)) {

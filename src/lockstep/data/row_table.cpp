@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* kLibrary = "liblockstep_arrow.so";
 constexpr const char* kCure =
-    "it is built where the pyarrow wheel is (`make setup && make build`); or write the rows as JSON lines";
+    "`make setup && make build` fetch and build it; beside a wheel of lockstep, pip install pyarrow==26.0.1; or write the rows "
+    "as JSON lines";
 constexpr int64_t kMostRows = 200'000'000;
 
 /// The file that holds this code: our program, or a shared object that another has loaded, as Python does.
@@ -34,8 +35,8 @@ std::filesystem::path own_folder() {
 
 const ArrowApi& open_library(const std::string& file) {
   const auto refused = [&](const std::string& why) {
-    return data_error(fmt::format("--dataset {}: Parquet and Arrow files are read by {}, which {}", file, kLibrary, why),
-                      kCure);
+    return data_error(
+        fmt::format("--dataset {}: Parquet and Arrow files are read by {}, which {}", file, kLibrary, why), kCure);
   };
   const auto folder = own_folder();
   for (const auto& place : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary}) {
@@ -60,9 +61,10 @@ bool RowTable::is_table(std::string_view bytes) {
   return bytes.starts_with("PAR1") || bytes.starts_with("ARROW1") || bytes.starts_with("\xff\xff\xff\xff");
 }
 
-RowTable::RowTable(const std::string& name, std::span<const std::byte> bytes) : api_(&open_library(name)), bytes_(bytes) {
+RowTable::RowTable(const std::string& name, std::span<const std::byte> bytes) : api_(&open_library(name)) {
   try {
-    table_ = api_->open(bytes);
+    table_ =
+        api_->open(bytes, [bytes] { ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_DONTNEED); });
     rows_ = api_->rows(table_);
     if (rows_ < 0 || rows_ > kMostRows) {
       api_->close(table_);
@@ -82,10 +84,6 @@ RowTable::~RowTable() { api_->close(table_); }
 Json RowTable::row(int64_t index, const std::string& where) const {
   try {
     const std::string text = api_->row(table_, index);
-    // The file may be many times larger than memory, and rows come in any order: pages that were read leave it again.
-    constexpr uint32_t kRowsBetween = 64;
-    if (++taken_ % kRowsBetween == 0)
-      ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
     Json row;
     JsonFault fault;
     if (try_parse_json(text, row, fault)) return row;

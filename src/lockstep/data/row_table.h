@@ -1,7 +1,6 @@
 // Rows of a Parquet or Arrow file, read by Apache Arrow: a library of its own, opened when such a file is named.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +19,7 @@ class RowTable {
   /// Whether the bytes are those of such a file.
   static bool is_table(std::string_view bytes);
 
-  /// Borrows the bytes. Throws UserError(kData) naming the file for what Arrow cannot read, and where the library is not there,
+  /// Borrows the bytes, which are a map of a file. Throws UserError(kData) naming the file for what Arrow cannot read, and where the library is not there,
   /// with how to get it.
   RowTable(const std::string& name, std::span<const std::byte> bytes);
   ~RowTable();
@@ -35,8 +34,6 @@ class RowTable {
  private:
   const ArrowApi* api_;
   ArrowTable* table_ = nullptr;
-  std::span<const std::byte> bytes_;
-  mutable std::atomic<uint32_t> taken_{0};
   int64_t rows_ = 0;
 };
 

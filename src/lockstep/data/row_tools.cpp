@@ -92,9 +92,8 @@ Json read_tool_calls(const Json& value, const std::string& where, const std::str
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", field, i);
     const bool typed = list[i].is_object() && list[i].contains("function");
-    calls.push_back(typed_call(typed ? call_of(list[i].at("function"), where, at + ".function")
-                                     : call_of(list[i], where, at),
-                               list[i]));
+    calls.push_back(typed_call(
+        typed ? call_of(list[i].at("function"), where, at + ".function") : call_of(list[i], where, at), list[i]));
   }
   return calls;
 }

@@ -76,11 +76,12 @@ void TurnReader::read(const Json& turns, const std::string& name) {
 
 std::string TurnReader::role_of(const Json& turn, const std::string& field) const {
   static const std::map<std::string, std::string> kRoles = {
-      {"system", "system"},        {"developer", "system"},    {"user", "user"},         {"human", "user"},
-      {"assistant", "assistant"},  {"gpt", "assistant"},       {"bot", "assistant"},     {"model", "assistant"},
-      {"chatgpt", "assistant"},    {"tool", "tool"},           {"tool_response", "tool"}, {"observation", "tool"},
-      {"observations", "tool"},    {"function_response", "tool"}, {"function", "tool"},  {"tool_call", "call"},
-      {"function_call", "call"},
+      {"system", "system"},     {"developer", "system"},       {"user", "user"},
+      {"human", "user"},        {"assistant", "assistant"},    {"gpt", "assistant"},
+      {"bot", "assistant"},     {"model", "assistant"},        {"chatgpt", "assistant"},
+      {"tool", "tool"},         {"tool_response", "tool"},     {"observation", "tool"},
+      {"observations", "tool"}, {"function_response", "tool"}, {"function", "tool"},
+      {"tool_call", "call"},    {"function_call", "call"},
   };
   const char* key = turn.contains("role") ? "role" : "from";
   const Json* role = find_value(turn, key);
@@ -135,8 +136,9 @@ void TurnReader::read_tool(const Json& turn, const std::string& field) {
 
 /// Text, or parts of text and media; what is neither stands as JSON, as ms-swift has it.
 std::string TurnReader::tool_text(const Json& content, const std::string& field) {
-  const bool parts = content.is_array() && !content.empty() &&
-                     std::all_of(content.begin(), content.end(), [](const Json& part) { return !type_of(part).empty(); });
+  const bool parts =
+      content.is_array() && !content.empty() &&
+      std::all_of(content.begin(), content.end(), [](const Json& part) { return !type_of(part).empty(); });
   return content.is_string() || parts ? media_.content_text(content, field) : python_dumps(content);
 }
 
@@ -151,7 +153,7 @@ void TurnReader::add_calls(Json calls, const Json& turn, const std::string& fiel
                      messages_.back().trained == call.trained && messages_.back().weight == call.weight;
   if (!joins) messages_.push_back(std::move(call));
   std::string& fields = messages_.back().fields;
-  Json all = fields.empty() ? Json::object() : Json::parse(fields);
+  Json all = fields.empty() ? Json::object() : parse_json_or_discard(fields);
   for (auto& one : calls) all["tool_calls"].push_back(std::move(one));
   fields = all.dump();
 }

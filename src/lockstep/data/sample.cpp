@@ -23,8 +23,8 @@ constexpr std::array kResponseNames = {"response", "answer",   "output", "target
                                        "answers",  "solution", "text",   "completion", "content"};
 constexpr std::array kTurnNames = {"messages", "conversations", "conversation"};
 // What every form reads beside its turns.
-constexpr std::array kCommonNames = {"images", "image",         "videos", "video",   "audios",  "audio",
-                                     "system", "system_prompt", "tools",  "objects", "speech",  "chat_template_kwargs",
+constexpr std::array kCommonNames = {"images", "image",         "videos", "video",   "audios", "audio",
+                                     "system", "system_prompt", "tools",  "objects", "speech", "chat_template_kwargs",
                                      "id",     "metadata",      "group",  "channel", "adapter"};
 
 const Json* find_value(const Json& row, const char* name) {
@@ -150,8 +150,9 @@ class RowReader {
           ++marks;
       }
       if (marks == found) return;
-      throw data_error(fmt::format("{}: field \"objects.{}\": expected one for each {} in the texts, found {} and {} mark(s)",
-                                   where_, field, mark, found, marks));
+      throw data_error(
+          fmt::format("{}: field \"objects.{}\": expected one for each {} in the texts, found {} and {} mark(s)",
+                      where_, field, mark, found, marks));
     };
     // A row whose texts have no mark of either kind carries its boxes for other programs.
     const bool any = std::ranges::any_of(sample_.messages, [](const Message& message) {
@@ -166,9 +167,10 @@ class RowReader {
     if (sample_.objects.of_one) return;
     for (const size_t image : sample_.objects.images) {
       if (image < sample_.images.size()) continue;
-      throw data_error(fmt::format("{}: field \"objects.image_id\": expected a picture of the row, {} of them, found number {}",
-                                   where_, sample_.images.size(), image),
-                       "pictures are counted from 0; boxes of parts of 1 are \"bbox_type\": \"norm1\"");
+      throw data_error(
+          fmt::format("{}: field \"objects.image_id\": expected a picture of the row, {} of them, found number {}",
+                      where_, sample_.images.size(), image),
+          "pictures are counted from 0; boxes of parts of 1 are \"bbox_type\": \"norm1\"");
     }
   }
 

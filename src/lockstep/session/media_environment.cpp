@@ -69,12 +69,12 @@ void read_media_environment(const Env& env, MediaOptions& media) {
 
 std::vector<std::string> media_variables(const Env& env) {
   std::vector<std::string> set;
-  for (const char* name : {"MIN_PIXELS",          "MAX_PIXELS",          "VIDEO_MIN_PIXELS",
-                           "VIDEO_MAX_PIXELS",    "VIDEO_TOTAL_PIXELS",  "MAX_NUM",
-                           "VIDEO_MAX_NUM",       "INPUT_SIZE",          "VIDEO_SEGMENTS",
-                           "MAX_SLICE_NUMS",      "MAX_NUM_FRAMES",      "FPS",
-                           "FPS_MIN_FRAMES",      "FPS_MAX_FRAMES",      "NFRAMES",
-                           "SAMPLING_RATE",       "USE_AUDIO_IN_VIDEO",  "IMAGE_MAX_TOKEN_NUM",
+  for (const char* name : {"MIN_PIXELS",          "MAX_PIXELS",           "VIDEO_MIN_PIXELS",
+                           "VIDEO_MAX_PIXELS",    "VIDEO_TOTAL_PIXELS",   "MAX_NUM",
+                           "VIDEO_MAX_NUM",       "INPUT_SIZE",           "VIDEO_SEGMENTS",
+                           "MAX_SLICE_NUMS",      "MAX_NUM_FRAMES",       "FPS",
+                           "FPS_MIN_FRAMES",      "FPS_MAX_FRAMES",       "NFRAMES",
+                           "SAMPLING_RATE",       "USE_AUDIO_IN_VIDEO",   "IMAGE_MAX_TOKEN_NUM",
                            "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT"}) {
     if (env.text(name)) set.emplace_back(name);
   }

@@ -103,7 +103,7 @@ class RowWalk {
       each(std::move(line), record);
     };
     rows_.in_file_order(
-        [&](int64_t row) { add(rows_.where(row), rows_.sample(row).id, unpacked(journal_.read(row))); },
+        [&](int64_t row) { add(rows_.where(row), rows_.sample_or_name(row).id, unpacked(journal_.read(row))); },
         [&](const BrokenRow& row) { add(row.where, "", {.tokens = kFailed, .why = row.where + ": " + row.why}); });
     return counts;
   }

@@ -55,7 +55,7 @@ void Predictions::add_all(const std::vector<Generated>& answers, const std::map<
   const auto whole = [&](int64_t row) {
     if (answer != answers.end() && answer->row == row) return add_answer(*answer++);
     const auto why = skipped.find(row);
-    Json line = prediction_row(dataset_.sample(row), "");
+    Json line = prediction_row(dataset_.sample_or_name(row), "");
     line.erase("response");
     line.erase("label");
     add_unusable(std::move(line), why == skipped.end() ? "no answer" : why->second);

@@ -72,7 +72,8 @@ class SpanFinder {
     set_text(changed_too[i], "Yprobe1Y");
     const auto a = try_render(changed, false), b = try_render(changed_too, false);
     if (!a || !b || *a == *b) return {};
-    const auto content = static_cast<size_t>(std::mismatch(a->begin(), a->end(), b->begin(), b->end()).first - a->begin());
+    const auto content =
+        static_cast<size_t>(std::mismatch(a->begin(), a->end(), b->begin(), b->end()).first - a->begin());
     return whole_.compare(0, content, *a, 0, content) == 0 ? std::optional(content) : std::nullopt;
   }
 

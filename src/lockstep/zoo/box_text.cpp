@@ -23,9 +23,10 @@ class PictureEdges {
     const auto found = known_.find(image);
     if (found != known_.end()) return found->second;
     if (image >= sample_.images.size()) {
-      throw data_error(fmt::format("{}: field \"objects.image_id\": expected a picture of the row, {} of them, found "
-                                   "number {}",
-                                   sample_.where, sample_.images.size(), image));
+      throw data_error(
+          fmt::format("{}: field \"objects.image_id\": expected a picture of the row, {} of them, found "
+                      "number {}",
+                      sample_.where, sample_.images.size(), image));
     }
     const Image picture = load_image(sample_.images[image], sample_.where);
     return known_[image] = {picture.width, picture.height};
@@ -49,13 +50,12 @@ std::string list_text(const std::vector<int64_t>& numbers) { return fmt::format(
 }  // namespace
 
 BoxRules qwen_boxes(BoxUnit unit) {
-  return {.unit = unit,
-          .ref = [](const std::string& ref,
-                    bool plain) { return plain ? ref : "<|object_ref_start|>" + ref + "<|object_ref_end|>"; },
-          .box =
-              [](const std::vector<int64_t>& numbers, bool plain) {
-                return plain ? list_text(numbers) : "<|box_start|>" + points(numbers) + "<|box_end|>";
-              }};
+  return {
+      .unit = unit,
+      .ref = [](const std::string& ref,
+                bool plain) { return plain ? ref : "<|object_ref_start|>" + ref + "<|object_ref_end|>"; },
+      .box = [](const std::vector<int64_t>& numbers,
+                bool plain) { return plain ? list_text(numbers) : "<|box_start|>" + points(numbers) + "<|box_end|>"; }};
 }
 
 void fill_boxes(Sample& sample, const BoxRules& rules, const MediaOptions& options) {

@@ -11,6 +11,7 @@
 #include "lockstep/zoo/box_text.h"
 #include "lockstep/zoo/film_sounds.h"
 #include "lockstep/zoo/fit_length.h"
+#include "lockstep/zoo/mark_parts.h"
 #include "lockstep/zoo/row_rendering.h"
 #include "lockstep/zoo/tool_text.h"
 
@@ -24,62 +25,10 @@ std::optional<int32_t> special_id(const Tokenizer& tokenizer, std::string_view r
   return token ? tokenizer.id_of(*token) : std::nullopt;
 }
 
-/// How marks become parts.
-struct MarkRules {
-  std::vector<Modality> kinds;  // which marks there are
-  bool take_break = true;       // one line break beside a mark is part of it
-};
-
-/// The next mark from `begin`, and of what; npos when there is none.
-std::pair<size_t, Modality> next_mark(std::string_view content, size_t begin, const MarkRules& rules) {
-  std::pair<size_t, Modality> next{std::string_view::npos, Modality::kImage};
-  for (const Modality kind : rules.kinds) {
-    const size_t at = content.find(media_mark(kind), begin);
-    if (at < next.first) next = {at, kind};
-  }
-  return next;
-}
-
-/// A mark usually stands on its own line. Where the template writes a line break of its own beside media, that of the
-/// text belongs to the mark.
-std::string_view without_line_break(std::string_view text, bool after_mark, bool before_mark) {
-  if (after_mark && text.starts_with('\n')) text.remove_prefix(1);
-  if (before_mark && text.ends_with('\n')) text.remove_suffix(1);
-  return text;
-}
-
-/// "a <image> b" -> [{text}, {image}, {text}].
-Json typed_parts(std::string_view content, const MarkRules& rules) {
-  Json parts = Json::array();
-  for (size_t begin = 0;;) {
-    const auto [at, kind] = next_mark(content, begin, rules);
-    const bool found = at != std::string_view::npos;
-    auto text = content.substr(begin, found ? at - begin : std::string_view::npos);
-    if (rules.take_break) text = without_line_break(text, begin > 0, found);
-    if (!text.empty() || (!found && parts.empty())) parts.push_back({{"type", "text"}, {"text", text}});
-    if (!found) return parts;
-    parts.push_back({{"type", modality_name(kind)}});
-    begin = at + media_mark(kind).size();
-  }
-}
-
 size_t count_of(std::string_view content, std::string_view mark) {
   size_t count = 0;
   for (size_t at = content.find(mark); at != std::string_view::npos; at = content.find(mark, at + mark.size())) ++count;
   return count;
-}
-
-/// The same text with other marks, and line breaks behind those that end their lines and have none.
-std::string replaced(std::string text, std::string_view mark, const MediumRules& rules) {
-  for (size_t at = text.find(mark); at != std::string::npos;) {
-    const size_t next = at + mark.size();
-    const bool breaks =
-        rules.ends_line && next < text.size() && std::string_view(" \t\r\n").find(text[next]) == std::string_view::npos;
-    const std::string made = rules.placeholder + (breaks ? "\n" : "");
-    text.replace(at, mark.size(), made);
-    at = text.find(mark, at + made.size());
-  }
-  return text;
 }
 
 }  // namespace
@@ -146,7 +95,8 @@ MediumFrame ChatProcessor::frame_of(Modality kind, const std::string& placeholde
     return {};
   }
   const size_t begin = text.find(before), at = text.find(placeholder), end = text.find(after);
-  if (begin == std::string::npos || end == std::string::npos || at == std::string::npos || at < begin || at > end) return {};
+  if (begin == std::string::npos || end == std::string::npos || at == std::string::npos || at < begin || at > end)
+    return {};
   const size_t from = begin + before.size(), behind = at + placeholder.size();
   return {.before = text.substr(from, at - from), .after = text.substr(behind, end - behind)};
 }
@@ -185,7 +135,7 @@ Json ChatProcessor::template_messages(const Sample& sample, size_t count) const 
   for (size_t i = 0; i < count; ++i) {
     const auto& message = sample.messages[i];
     messages.push_back({{"role", message.role}, {"content", template_content(message.content)}});
-    if (!message.fields.empty()) messages.back().update(Json::parse(message.fields));
+    if (!message.fields.empty()) messages.back().update(parse_json_or_discard(message.fields));
   }
   return messages;
 }
@@ -290,7 +240,8 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& spell
 
 Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
-  if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; })) tokens.weights = std::move(row.weights);
+  if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; }))
+    tokens.weights = std::move(row.weights);
   for (size_t i = 0; i < row.filled.size(); ++i) {
     if (row.filled[i] >= 0) tokens.media[static_cast<size_t>(row.filled[i])].places.push_back(static_cast<int32_t>(i));
   }

@@ -63,9 +63,9 @@ class ChatProcessor final : public Processor {
   bool breaks_line_after_image() const;
 
   ChatParts parts_;
-  bool parts_as_lists_ = false;   // the template reads message content as a list of typed parts
+  bool parts_as_lists_ = false;             // the template reads message content as a list of typed parts
   std::map<Modality, MediumFrame> frames_;  // what the template writes around placeholders
-  bool mark_takes_break_ = true;  // the template itself writes the line break that stands beside a mark
+  bool mark_takes_break_ = true;            // the template itself writes the line break that stands beside a mark
   std::set<int32_t> stops_;
   int32_t end_ = -1, pad_ = 0;
 };

@@ -81,7 +81,7 @@ struct BoxRules {
   std::function<std::array<int64_t, 2>(std::array<int64_t, 2> edges, const MediaOptions& options,
                                        const std::string& where)>
       resized = {};
-  std::function<std::string(const std::string& ref, bool plain)> ref = {};                // empty: the text itself
+  std::function<std::string(const std::string& ref, bool plain)> ref = {};               // empty: the text itself
   std::function<std::string(const std::vector<int64_t>& numbers, bool plain)> box = {};  // empty: [(x1,y1),(x2,y2)]
 };
 

@@ -20,7 +20,7 @@ bool mentions(const std::string& source, std::string_view word) { return source.
 bool knows_results(const std::string& source) { return mentions(source, "\"tool\"") || mentions(source, "'tool'"); }
 
 Json fields_of(const Message& message) {
-  return message.fields.empty() ? Json::object() : Json::parse(message.fields);
+  return message.fields.empty() ? Json::object() : parse_json_or_discard(message.fields);
 }
 
 /// What the template says as system where a conversation has no such message; "" where it says nothing.
@@ -94,18 +94,20 @@ void write_tools(Sample& sample, const ChatTemplate& chat) {
   if (tools && calls) return;
   if (!mentions(source, kStart)) {
     // A template that writes whatever role it is given may still have a place for results.
-    const bool results_alone = sample.tools.empty() && std::ranges::none_of(sample.messages, [](const Message& message) {
-      return message.fields.find("\"tool_calls\"") != std::string::npos;
-    });
+    const bool results_alone =
+        sample.tools.empty() && std::ranges::none_of(sample.messages, [](const Message& message) {
+          return message.fields.find("\"tool_calls\"") != std::string::npos;
+        });
     if (results_alone) return;
-    throw data_error(fmt::format("{}: expected a row without tools, as the checkpoint's chat template writes none, found "
-                                 "tools or calls of them",
-                                 sample.where),
-                     "take a checkpoint whose chat template has tools, or leave such rows out");
+    throw data_error(
+        fmt::format("{}: expected a row without tools, as the checkpoint's chat template writes none, found "
+                    "tools or calls of them",
+                    sample.where),
+        "take a checkpoint whose chat template has tools, or leave such rows out");
   }
   if (!tools && !sample.tools.empty()) {
     auto& messages = sample.messages;
-    const std::string text = tools_text(Json::parse(sample.tools));
+    const std::string text = tools_text(parse_json_or_discard(sample.tools));
     if (messages.empty() || messages.front().role != "system")
       messages.insert(messages.begin(), {.role = "system", .content = usual_system(chat)});
     std::string& system = messages.front().content;
