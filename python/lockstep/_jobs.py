@@ -27,34 +27,34 @@ def sft(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]
     "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without. Rows of a data set may be given as
     dicts: they go to a file for as long as the run lasts.
     """
-    return _run("sft", flags, on_event)
+    return run_verb("sft", flags, on_event)
 
 
 def evaluate(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
     """Loss and metrics of a model on rows: `lockstep eval`. Returns what it prints with --json."""
-    return _run("eval", flags, on_event)
+    return run_verb("eval", flags, on_event)
 
 
 def infer(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
     """Answers to a file of prompts, on any number of ranks: `lockstep infer --val_dataset … --result_path …`."""
     if not flags.get("val_dataset") and not flags.get("dataset") and not flags.get("input"):
         raise TypeError("infer: expected val_dataset and result_path; a model that stays open is lockstep.Model(dir).generate(rows)")
-    return _run("infer", flags, on_event)
+    return run_verb("infer", flags, on_event)
 
 
 def embed(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
     """Vectors of a file of rows, on any number of ranks: `lockstep embed`."""
-    return _run("embed", flags, on_event)
+    return run_verb("embed", flags, on_event)
 
 
 def plan(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
     """What each rank of a job would hold and do: `lockstep plan --json`."""
-    return _run("plan", flags, on_event)
+    return run_verb("plan", flags, on_event)
 
 
 def inspect(folder: "str | os.PathLike[str]", *, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
     """What a checkpoint's folder holds; what is wrong with it stands in "problems": `lockstep inspect --json`."""
-    return _run("inspect", flags, on_event, os.fspath(folder))
+    return run_verb("inspect", flags, on_event, os.fspath(folder))
 
 
 def _print(event: Event) -> None:
@@ -81,7 +81,7 @@ class _Heard:
         return False
 
 
-def _run(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
+def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
     heard = _Heard(on_event)
     libraries = _torch.library_path()
     variables = {} if libraries is None else {"LD_LIBRARY_PATH": libraries}

@@ -57,9 +57,9 @@ class Embeddings:
         return _numpy().asarray(self._whole())
 
     def torch(self) -> Any:
-        import torch
+        from torch.utils.dlpack import from_dlpack
 
-        return torch.from_dlpack(self._whole())
+        return from_dlpack(self._whole())
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         values = self.numpy()
@@ -118,7 +118,7 @@ class Model:
         """What its folder holds: lockstep.inspect. Its weights' hashes were compared when it was opened; verify=True does it again."""
         if self.folder is None:
             raise Error("the model was opened by its adapters, and has no folder of its own to inspect", 2, "lockstep.inspect(folder)")
-        return _jobs.inspect(self.folder, **{"verify": False, **flags})
+        return _jobs.run_verb("inspect", {"verify": False, **flags}, None, self.folder)
 
     def close(self) -> None:
         self._core.close()

@@ -1,7 +1,6 @@
 #include "lockstep/cli/model_words.h"
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/embed_flags.h"
@@ -11,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-/// --help is no word of a program.
+/// --help, which would be printed, is no word of a program.
 void parse(CLI::App& app, const std::vector<std::string>& words) {
-  if (parse_flags(app, words)) return;
-  throw usage_error(fmt::format("{}: unknown flag --help", app.get_name()), "the documents list what there is");
+  app.set_help_flag();
+  (void)parse_flags(app, words);
 }
 
 }  // namespace
