@@ -22,6 +22,9 @@ struct DatasetOptions {
   bool strict = false;         // a broken row is an error, instead of skipped and counted
   std::string root_image_dir;  // prefix of relative media paths; empty: the data file's folder
   bool may_be_empty = false;   // files without a whole row are no error
+  /// Rows are found and not read: a broken one shows when it is its turn. The fingerprint is of sizes and of both ends of a
+  /// file, in place of every byte.
+  bool streaming = false;
 };
 
 /// A row that could not be read: file, line, column or field, and why; and how many whole rows stand before it.
