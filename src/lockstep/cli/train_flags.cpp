@@ -58,6 +58,12 @@ void add_grouping_flags(CLI::App& app, RowGrouping& grouping) {
       ->check(CLI::IsMember({"best_fit", "sequential"}))
       ->capture_default_str()
       ->group(group);
+  truth("--streaming", grouping.streaming,
+        "files are read from one end to the other and rows not looked at before; needs --max_steps");
+  app.add_option("--shuffle_buffer_size", grouping.shuffle_buffer_size, "rows among which a streamed one is drawn")
+      ->check(whole_number(1))
+      ->capture_default_str()
+      ->group(group);
   truth("--group_by_length", grouping.group_by_length, "rows of about one length come together");
   truth("--group_by_modality_length", grouping.group_by_modality_length,
         "the same, rows with media and rows without in separate batches");
@@ -71,6 +77,10 @@ void add_data_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group("Data");
   add_row_flags(app, f.rows);
+  app.add_option("--dataloader_drop_last", f.given.dataloader_drop_last,
+                 "rows that fill no micro-batch of all ranks are left out of an epoch")
+      ->capture_default_str()
+      ->group("Data");
   add_grouping_flags(app, f.given.grouping);
   app.add_option("--data_seed", f.given.data_seed, "of the data order (default: --seed)")
       ->check(seed_number())
@@ -100,6 +110,9 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
       ->check(whole_number(-1))
       ->capture_default_str()
       ->group("Training");
+  number("--max_epochs", f.given.train.max_epochs,
+         "the run ends behind so many, also before --max_steps; 0: no such end",
+         real_number({.least = 0, .most = kMostEpochs}));
   number("--loss_chunk", f.given.train.loss_chunk, "positions whose logits exist at once", whole_number(1));
   app.add_option("--reduce_dtype", f.reduce_dtype,
                  "float32 | bfloat16 | float16: of gradients on their way between ranks (default: as --torch_dtype)")
@@ -116,6 +129,9 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--lr_scheduler_type", f.lr_scheduler_type, join(schedule_names(), " | "))
       ->capture_default_str()
       ->group("Training");
+  app.add_option("--lr_scheduler_kwargs", f.lr_scheduler_kwargs,
+                 "what the schedule takes besides: \"{'num_cycles': 2}\", \"{'min_lr': 1e-6}\"")
+      ->group("Training");
   number("--warmup_ratio", f.given.train.warmup_ratio, "part of the steps", part);
   number("--warmup_steps", f.given.train.warmup_steps, "steps, over --warmup_ratio", whole_number(0));
   number("--min_lr_rate", f.given.train.min_lr_rate, "of cosine_with_min_lr: last rate over first", part);
@@ -126,6 +142,32 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--talker_loss_weight", f.given.train.talker_loss_weight,
          "of the loss of speech beside that of text, where a talker is trained", real_number({.above = 0}));
   number("--max_grad_norm", f.given.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
+}
+
+void add_following_flags(CLI::App& app, SftFlags& f) {
+  const char* group = "Run folder";
+  app.add_option("--logging_strategy", f.given.logging_strategy, "steps | epoch | no")
+      ->check(strategies())
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--eval_on_start", f.given.train.eval_on_start, "evaluate before the first step")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--metric_for_best_model", f.given.metric_for_best_model,
+                 "loss | token_acc | whatever an evaluation measures (rouge_l, exact_match, a program's)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--greater_is_better", f.given.greater_is_better, "of that metric (default: unless it is a loss)")
+      ->group(group);
+  app.add_option("--load_best_model_at_end", f.given.load_best_model_at_end,
+                 "what goes on from this run (the next stage, the command at its end) takes its best checkpoint")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--early_stop_interval", f.given.train.early_stop_interval,
+                 "end when so many checkpoints in a row saw no better evaluation; 0: never")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_run_folder_flags(CLI::App& app, SftFlags& f) {
@@ -206,6 +248,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
     if (!out.components.freeze_aligner) out.components.freeze_aligner = false;
   }
   out.train.schedule = schedule_from_flag(lr_scheduler_type);
+  out.train.schedule_shape = ScheduleShape::from_flag(lr_scheduler_kwargs, out.train.schedule);
   out.tensorboard = std::ranges::any_of(report_to, [](const auto& name) { return name != "none"; });
   out.metric.search_path = env.text("PATH").value_or("");
   return out;
@@ -218,6 +261,7 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
   add_tuner_flags(app, flags_.tuner);
   add_component_flags(app, flags_.given.components, /*rates=*/true);
   add_run_folder_flags(app, flags_);
+  add_following_flags(app, flags_);
   if (verb == Verb::kSft) return;
   const std::set<std::string> no_matter{"Run folder"};  // to memory: taken, and not listed
   for (auto* option : app.get_options([&](const CLI::Option* o) { return no_matter.contains(o->get_group()); })) {

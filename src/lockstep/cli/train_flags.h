@@ -19,7 +19,7 @@ struct SftFlags {
   RowFlags rows;
   std::vector<std::string> report_to{"tensorboard"};
   TunerFlags tuner;
-  std::string reduce_dtype, lr_scheduler_type = "cosine";
+  std::string reduce_dtype, lr_scheduler_type = "cosine", lr_scheduler_kwargs;
   std::optional<double> learning_rate;
   std::vector<std::string> notices;  // what a person should know about the flags
 

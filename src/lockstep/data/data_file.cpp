@@ -162,8 +162,8 @@ size_t DataFile::text_bytes(size_t index) const {
   return kind_ == Kind::kTable ? bytes() / std::max<size_t>(1, size()) : rows()[index].length;
 }
 
-std::string DataFile::content_hash() const {
-  return kind_ == Kind::kTable ? hash_of_table(text()) : hash_of_text(text());
+std::string DataFile::content_hash(bool whole) const {
+  return kind_ == Kind::kTable || !whole ? hash_of_table(text()) : hash_of_text(text());
 }
 
 }  // namespace lockstep

@@ -35,7 +35,8 @@ class DataFile {
   /// Whether all rows can be looked at when the file is opened: not of a table, which may be many times larger than memory.
   bool is_text() const { return table_ == nullptr; }
   const std::string& problem() const { return problem_; }  // of the file beside its rows; empty: none
-  std::string content_hash() const;
+  /// `whole`: of every byte of a text; else of its size and both ends, as of a table.
+  std::string content_hash(bool whole = true) const;
   void forget() const {
     if (map_) map_->forget(0, map_->bytes().size());
   }

@@ -141,6 +141,14 @@ std::vector<size_t> chosen_of(size_t rows, int64_t count, const DatasetOptions& 
 
 std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
 
+/// All rows, unread.
+Verdict take_rows(const Source& source) {
+  Verdict verdict;
+  verdict.whole.resize(source.file.size());
+  std::iota(verdict.whole.begin(), verdict.whole.end(), int64_t{0});
+  return verdict;
+}
+
 /// FNV-1a, 64 bits.
 void mix_in(uint64_t& hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3;
@@ -189,8 +197,8 @@ struct Dataset::Impl {
 
   void add_file(Source source, const DatasetOptions& options, std::vector<std::pair<uint32_t, uint32_t>>& own) {
     const std::string name = source.file.name();
-    Verdict verdict = judge_file(source);
-    const std::string content = source.file.content_hash();
+    Verdict verdict = options.streaming ? take_rows(source) : judge_file(source);
+    const std::string content = source.file.content_hash(/*whole=*/!options.streaming);
     if (const std::string& problem = source.file.problem(); !problem.empty())
       verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
     source.file.forget();

@@ -29,6 +29,9 @@ struct DatasetOptions {
   std::vector<std::string> infos = {};                            // ms-swift's --custom_dataset_info: files of names
   std::string dataset_dir = {};                                   // has LLaMA-Factory's dataset_info.json
   std::vector<std::pair<std::string, std::string>> columns = {};  // a file's name of a column, and what it is
+  /// Rows are found and not read: a broken one shows when it is its turn. The fingerprint is of sizes and of both ends of a
+  /// file, in place of every byte.
+  bool streaming = false;
 };
 
 /// A row that could not be read: file, line, column or field, and why; and how many whole rows stand before it.

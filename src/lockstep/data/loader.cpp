@@ -50,14 +50,18 @@ struct Loader::Impl {
   std::vector<std::unique_ptr<Worker>> workers;  // last: joined before the rest goes
 
   int64_t rows_per_batch() const { return options.batch_size * options.world; }
-  int64_t rows_per_epoch() const {
+  int64_t rows_there_are() const {
     if (options.order) return static_cast<int64_t>(options.order->size());
     return options.bins ? static_cast<int64_t>(options.bins->size()) : dataset.size();
+  }
+  int64_t rows_per_epoch() const {
+    const int64_t rows = rows_there_are();
+    return options.drop_last ? rows - rows % rows_per_batch() : rows;
   }
   std::vector<int64_t> order_of(int64_t epoch) const {
     if (options.order) return *options.order;
     if (options.arranged) return options.arranged(epoch);
-    return epoch_order(rows_per_epoch(), options.seed, epoch, options.shuffle);
+    return epoch_order(rows_there_are(), options.seed, epoch, options.shuffle);
   }
   int64_t batches_from(int64_t rows) const {
     return (rows_per_epoch() - rows + rows_per_batch() - 1) / rows_per_batch();
@@ -218,6 +222,7 @@ std::string Loader::next_places() const {
 }
 
 int64_t Loader::batches_per_epoch() const { return impl_->batches_from(0); }
+int64_t Loader::rows_per_epoch() const { return impl_->rows_per_epoch(); }
 int64_t Loader::skipped_rows() const { return impl_->skipped; }
 std::vector<std::string> Loader::skipped_reasons() const { return impl_->reasons; }
 

@@ -39,6 +39,7 @@ struct LoaderOptions {
   std::optional<std::vector<int64_t>> order = {};
   /// Of rows that are trained together: batch_size then counts bins, as does a cursor, and an epoch shuffles them.
   std::shared_ptr<const Bins> bins = {};
+  bool drop_last = false;  // rows that fill no micro-batch of all ranks at an epoch's end are left out of it
   /// What comes in which order in an epoch, in place of epoch_order().
   std::function<std::vector<int64_t>(int64_t epoch)> arranged = {};
 };
@@ -80,6 +81,7 @@ class Loader {
   void seek(const LoaderCursor& cursor);
   LoaderCursor cursor() const;        // where the next micro-batch begins
   int64_t batches_per_epoch() const;  // from the epoch's start
+  int64_t rows_per_epoch() const;     // or bins, as a cursor counts them
   /// The rows that next() will give, for people who wait for them: "a.jsonl:17, a.jsonl:3"; the first few.
   std::string next_places() const;
   int64_t skipped_rows() const;                      // so far, on this rank
@@ -92,5 +94,8 @@ class Loader {
 
 /// The shuffled order of an epoch: a permutation of [0, size), the same on every machine.
 std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);
+/// The same by a buffer of so many rows, of which one at random goes and the next of the file comes: files are read from
+/// their beginning to their end. Source: datasets 4 BufferShuffledExamplesIterable.
+std::vector<int64_t> buffered_order(int64_t size, int64_t buffer, uint64_t seed, int64_t epoch);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/data/loader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -347,6 +348,18 @@ TEST_F(LoaderTest, RandomShardingsGiveEveryRowOnceAndAgreeOnTheCursor) {
     std::vector<int> all(static_cast<size_t>(count));
     std::iota(all.begin(), all.end(), 0);
     EXPECT_EQ(seen, all) << "seed " << kSeed << " round " << round;
+  }
+}
+
+TEST(BufferedOrder, DrawsEveryRowOnceAndNoneFarFromItsPlace) {
+  for (const int64_t buffer : {1, 7, 100, 1000}) {
+    const auto order = buffered_order(300, buffer, 5, 0);
+    auto sorted = order;
+    std::ranges::sort(sorted);
+    EXPECT_EQ(sorted, epoch_order(300, 0, 0, false));
+    for (int64_t i = 0; i < 300; ++i) EXPECT_LT(order[static_cast<size_t>(i)], i + buffer);
+    EXPECT_EQ(order, buffered_order(300, buffer, 5, 0));
+    EXPECT_EQ(order == buffered_order(300, buffer, 5, 1), buffer == 1);
   }
 }
 

@@ -55,6 +55,8 @@ void describe(LockstepPart& part, JsonFields& f) {
   f("since_log", s.since_log);
   f.optional("rows_per_step", s.rows_per_step, true);
   f.optional("order", s.order, s.order.has_value());
+  f.optional("saves_without_better", s.saves_without_better, s.best_step_at_save >= 0);
+  f.optional("best_step_at_save", s.best_step_at_save, s.best_step_at_save >= 0);
   f("seed", s.seed);
   f("world", s.world);
   f("zero_stage", s.zero_stage);

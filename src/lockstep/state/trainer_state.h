@@ -58,6 +58,7 @@ struct TrainerState {
   std::optional<double> best_metric;
   int64_t best_global_step = 0;
   std::string best_model_checkpoint;
+  int64_t saves_without_better = 0, best_step_at_save = -1;  // of a run that may end early
 };
 
 Json to_json(const TrainerState& state);

@@ -189,8 +189,15 @@ void FineTuneRun::make_trainer() {
     predict();
   }
   LoaderOptions training = loader_options(options_.batch.rows, options_.dataset_shuffle);
-  grouped_.apply(training, rows_at_once());
+  grouped_.apply(training, train_rows_->size(), rows_at_once());
+  training.drop_last = options_.dataloader_drop_last;
   train_loader_ = std::make_unique<Loader>(*train_rows_, s.processor(), training);
+  if (train_loader_->batches_per_epoch() == 0) {
+    throw usage_error(
+        fmt::format("--dataloader_drop_last true: the {} rows fill no micro-batch of {} ranks, so none is left",
+                    train_rows_->size(), job_.world.size),
+        "a smaller --per_device_train_batch_size, or leave the flag out");
+  }
   if (val_rows_) {
     val_loader_ =
         std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(options_.per_device_eval_batch_size, false));
@@ -203,11 +210,15 @@ void FineTuneRun::make_trainer() {
                      .fits = admission(),
                      .measure_memory = [this](const std::string& batch) { return meter_->measure(batch); }};
   if (val_rows_) hooks.evaluate = [this](int64_t step) { return evaluate(step); };
+  hooks.judge = [this](const EvalDone& done) { return judge(done); };
   trainer_ = std::make_unique<Trainer>(
       TrainerParts{s.plan(), s.store(), s.executor(), *adamw_, job_.data(), job_.control(), *train_loader_, events_},
-      train_options_, std::move(hooks), collate(), grouped_.units(train_rows_->size()), fresh_state());
+      train_options_, std::move(hooks), collate(), train_loader_->rows_per_epoch(), fresh_state());
   if (folder_.checkpoint.empty()) return;
-  const TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
+  TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
+  if (options_.dataloader_drop_last && state.cursor.rows >= train_loader_->rows_per_epoch()) {
+    state.cursor = {.epoch = state.cursor.epoch + 1, .rows = 0};  // other batches leave out more
+  }
   require_same_groups(folder_.checkpoint, state, row_order());
   trainer_->restore(state);
   const std::string changes = resume_changes(state, trainer_->state());
@@ -286,8 +297,12 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
     }
   } else if (!outcome.last_checkpoint.empty()) {
     const char* const flag = session_->adapters() ? "--adapters" : "--model";
-    ended.next_command = shell_command({"lockstep", "infer", flag, outcome.last_checkpoint});
+    const bool best = options_.load_best_model_at_end && !state.best_model_checkpoint.empty();
+    ended.next_command =
+        shell_command({"lockstep", "infer", flag, best ? state.best_model_checkpoint : outcome.last_checkpoint});
   }
+  ended.best_checkpoint = state.best_model_checkpoint;
+  ended.best_metric = state.best_metric;
   MemoryMeasured memory = meter_->measure(trainer_->largest_batch());
   memory.step = ended.step;
   memory.max_steps = state.max_steps;
@@ -304,6 +319,7 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
   return {.interrupted = outcome.interrupted,
           .dir = folder_.dir,
           .last_checkpoint = outcome.last_checkpoint,
+          .best_checkpoint = state.best_model_checkpoint,
           .steps = state.global_step,
           .train_loss = outcome.train_loss,
           .seconds = outcome.seconds};

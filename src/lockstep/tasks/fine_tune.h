@@ -20,6 +20,7 @@ struct FineTuned {
   bool interrupted = false;            // stopped as wished, with a checkpoint saved if a step was made
   std::filesystem::path dir;           // the run folder
   std::string last_checkpoint;         // empty: none was saved
+  std::string best_checkpoint;         // of the best evaluation; empty: none was saved there
   int64_t steps = 0;                   // of the whole run, those before a resume too
   double train_loss = 0, seconds = 0;  // mean over steps; of this process
 };

@@ -1,9 +1,14 @@
 // A fine-tuning run's evaluation: its loss, and with predict_with_generate its answers.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
 #include "lockstep/train/evaluator.h"
@@ -32,6 +37,41 @@ EvalDone FineTuneRun::evaluate(int64_t step) {
   if (options_.predict_with_generate) evaluate_answers(done);
   done.seconds = seconds_since(begun);
   return done;
+}
+
+namespace {
+
+/// By the names that logs have, without "eval_".
+std::vector<std::pair<std::string, double>> measured(const EvalDone& done) {
+  std::vector<std::pair<std::string, double>> out{{"loss", done.loss}};
+  if (done.token_accuracy >= 0) out.emplace_back("token_acc", done.token_accuracy);
+  if (done.talker_loss >= 0) out.emplace_back("talker_loss", done.talker_loss);
+  if (done.exact_match >= 0) out.emplace_back("exact_match", done.exact_match);
+  out.insert(out.end(), done.metrics.begin(), done.metrics.end());
+  return out;
+}
+
+}  // namespace
+
+/// What --metric_for_best_model names. Answers are scored on one rank, which tells the others.
+double FineTuneRun::judge(const EvalDone& done) {
+  const std::string name = options_.judged_by();
+  if (name == "loss") return done.loss;
+  std::string value;
+  together(job_.control(), "judging an evaluation", [&] {
+    if (!job_.reports()) return;
+    std::vector<std::string> names;
+    for (auto [one, number] : measured(done)) {
+      std::ranges::replace(one, '-', '_');
+      if (one == name) value = fmt::format("{:.17g}", number);
+      names.push_back(one);
+    }
+    if (!value.empty()) return;
+    throw usage_error(fmt::format("--metric_for_best_model {}: the evaluation measured {}",
+                                  options_.metric_for_best_model, join(names, ", ")),
+                      "name one of these");
+  });
+  return std::stod(from_rank_0(job_.control(), value, "what an evaluation is judged by"));
 }
 
 void FineTuneRun::evaluate_answers(EvalDone& done) {

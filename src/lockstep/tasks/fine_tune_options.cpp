@@ -31,10 +31,10 @@ void FineTuneOptions::check() const {
   if (train.max_steps == 0 || train.max_steps < -1) {
     throw usage_error(fmt::format("--max_steps: expected -1 or at least 1, found {}", train.max_steps));
   }
-  for (const auto& strategy : {save_strategy, eval_strategy}) {
+  for (const auto& strategy : {save_strategy, eval_strategy, logging_strategy}) {
     if (strategy.empty() || strategy == "steps" || strategy == "epoch" || strategy == "no") continue;
-    throw usage_error(
-        fmt::format("a strategy of saving or evaluating: expected steps, epoch or no, found \"{}\"", strategy));
+    throw usage_error(fmt::format(
+        "a strategy of saving, evaluating or logging: expected steps, epoch or no, found \"{}\"", strategy));
   }
   run.placement.check();
   components.check_unbuilt(run.without);
@@ -42,6 +42,53 @@ void FineTuneOptions::check() const {
   grouping.check();
   (void)components.rate_ratios(train.learning_rate);
   (void)metric.chosen(predict_with_generate);
+  if (grouping.streaming && train.max_steps <= 0) {
+    throw usage_error(
+        "--streaming true: expected --max_steps beside it, as a run of streamed rows is as long as it is said to be",
+        "--max_steps 1000, and --max_epochs to end sooner");
+  }
+  check_following();
+}
+
+std::string FineTuneOptions::judged_by() const {
+  std::string name = metric_for_best_model;
+  if (name.starts_with("eval_")) name = name.substr(5);
+  std::ranges::replace(name, '-', '_');
+  return name == "token_accuracy" ? "token_acc" : name;
+}
+
+/// What follows evaluations needs some.
+void FineTuneOptions::check_following() const {
+  const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
+  const bool evaluates = evaluation != "no" && (!val_dataset.empty() || split_dataset_ratio > 0);
+  const auto require = [](bool good, const char* flag, const std::string& what, const char* cure) {
+    if (!good) throw usage_error(fmt::format("{}: {}", flag, what), cure);
+  };
+  const char* const some = "--val_dataset FILE, or --split_dataset_ratio 0.01";
+  if (load_best_model_at_end) {
+    require(evaluates, "--load_best_model_at_end true", "nothing is evaluated, so no checkpoint is the best", some);
+    require(save_strategy == evaluation, "--load_best_model_at_end true",
+            fmt::format("--save_strategy {} and --eval_strategy {}: what is evaluated is not what is saved",
+                        save_strategy, evaluation),
+            "the same word for both");
+    const int64_t every = eval_steps.value_or(train.save_steps);
+    require(save_strategy != "steps" || train.save_steps % every == 0, "--load_best_model_at_end true",
+            fmt::format("--save_steps {} is no multiple of --eval_steps {}", train.save_steps, every), "make it one");
+  }
+  if (train.early_stop_interval > 0) {
+    require(evaluates, "--early_stop_interval", "nothing is evaluated, so nothing can become better", some);
+    require(save_strategy != "no", "--early_stop_interval", "it counts checkpoints, and none are saved",
+            "--save_strategy steps");
+  }
+  if (train.eval_on_start) {
+    require(!val_dataset.empty() || split_dataset_ratio > 0, "--eval_on_start true", "there are no rows to evaluate",
+            some);
+  }
+  const std::string name = judged_by();
+  const bool of_answers = name != "loss" && name != "token_acc" && name != "talker_loss" && name != "perplexity";
+  require(!of_answers || predict_with_generate, "--metric_for_best_model",
+          fmt::format("{} is measured on answers, and none are generated", metric_for_best_model),
+          "--predict_with_generate true, or loss or token_acc");
 }
 
 void FineTuneOptions::require_dataset() const {
@@ -68,6 +115,10 @@ std::string FineTuneOptions::fingerprint() const {
        {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
         eval_steps.value_or(0), train.save_at_end, train.eval_at_end, step_parts.save, step_parts.eval,
         step_parts.logging}},
+      {"following",
+       {logging_strategy, judged_by(), greater_is_better.value_or(false), greater_is_better.has_value(),
+        train.early_stop_interval, train.eval_on_start, dataloader_drop_last, train.max_epochs,
+        train.schedule_shape.as_json()}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},
       {"answers", {predict_with_generate, max_new_tokens}}};
@@ -102,9 +153,13 @@ TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch
   const int64_t all = total_steps(out, batches_per_epoch);
   const int64_t save_each = steps_of_part(step_parts.save, all, train.save_steps);
   const int64_t eval_each = eval_steps ? steps_of_part(step_parts.eval, all, *eval_steps) : save_each;
-  out.logging_steps = steps_of_part(step_parts.logging, all, train.logging_steps);
+  const int64_t log_each = steps_of_part(step_parts.logging, all, train.logging_steps);
   out.save_steps = steps_of(save_strategy, save_each, per_epoch);
   out.eval_steps = evaluates ? steps_of(evaluation, eval_each, per_epoch) : 0;
+  out.logging_steps = steps_of(logging_strategy, log_each, per_epoch);
+  out.logs = logging_strategy != "no";
+  const std::string judged = judged_by();
+  out.greater_is_better = greater_is_better.value_or(!judged.ends_with("loss") && judged != "perplexity");
   out.save_at_end = save_strategy != "no";
   out.eval_at_end = evaluates && evaluation != "no";
   return out;

@@ -58,6 +58,12 @@ struct FineTuneOptions {
   bool create_checkpoint_symlink = false;  // "last" and "best" in output_dir, at the end
   bool tensorboard = true;
 
+  std::string logging_strategy = "steps";      // steps | epoch | no
+  std::string metric_for_best_model = "loss";  // or token_acc, or whatever an evaluation measures
+  std::optional<bool> greater_is_better;       // of it; nullopt: unless it is a loss
+  bool load_best_model_at_end = false;         // what goes on from this run takes its best checkpoint
+  bool dataloader_drop_last = false;           // rows that fill no micro-batch of all ranks are left out of an epoch
+
   int64_t per_device_eval_batch_size = 1, max_new_tokens = 64;
   bool predict_with_generate = false;  // evaluation also generates answers and measures them
   MetricOptions metric;
@@ -70,6 +76,8 @@ struct FineTuneOptions {
   /// Throws UserError(kUsage): what contradicts each other or can only be a slip.
   void check() const;
   void require_dataset() const;
+  /// The metric without "eval_", as evaluations call it.
+  std::string judged_by() const;
   PlanOptions plan_options(int world, Dtype compute) const;
   /// Equal where all that must be the same on every rank is the same, the model, the plan and the data set apart.
   std::string fingerprint() const;
@@ -77,6 +85,9 @@ struct FineTuneOptions {
   int64_t accumulation(int world) const;
   /// With strategies turned into steps (0: never). `batch` is a number by then.
   TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
+
+ private:
+  void check_following() const;
 };
 
 }  // namespace lockstep

@@ -16,7 +16,8 @@
 namespace lockstep {
 
 void FineTuneRun::open_rows() {
-  const DatasetOptions options = options_.rows.dataset();
+  DatasetOptions options = options_.rows.dataset();
+  options.streaming = options_.grouping.streaming;
   std::string fingerprint;
   together(job_.control(), "opening data sets", [&] {
     train_rows_.emplace(options_.dataset, options);
@@ -60,6 +61,7 @@ void FineTuneRun::tell_rows() {
 /// Bins and orders by length stand on the size of every row, which all ranks find out together.
 void FineTuneRun::bring_together() {
   const RowGrouping& grouping = options_.grouping;
+  grouped_ = {.grouping = grouping, .seed = data_seed(), .shuffle = options_.dataset_shuffle};
   if (!grouping.measures()) return;
   const Session& s = *session_;
   bin_tokens_ = grouping.packing ? grouping.bin_tokens(options_.rows.max_length, s.model().dims.max_positions) : 0;

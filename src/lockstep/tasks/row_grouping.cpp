@@ -29,6 +29,12 @@ void RowGrouping::check() const {
     throw usage_error("--group_by_length and --group_by_modality_length are two orders of the same rows",
                       "give one of them");
   }
+  if (streaming && by_size()) {
+    throw usage_error(
+        fmt::format("--streaming looks at no row before it is its turn, and {} orders all by their length",
+                    group_by_length ? "--group_by_length" : "--group_by_modality_length"),
+        "give one of them");
+  }
   if (packing && by_size()) {
     throw usage_error(fmt::format("--packing fills every bin alike: {} has nothing to order",
                                   group_by_length ? "--group_by_length" : "--group_by_modality_length"),
@@ -45,7 +51,10 @@ int64_t RowGrouping::bin_tokens(int64_t max_length, int64_t max_positions) const
 }
 
 Json RowGrouping::as_json() const {
-  return {padding_free, packing, packing_length, packing_strategy, group_by_length, group_by_modality_length};
+  return {padding_free,    packing,
+          packing_length,  packing_strategy,
+          group_by_length, group_by_modality_length,
+          streaming,       shuffle_buffer_size};
 }
 
 void require_layout(const RowGrouping& grouping, const Model& model) {
@@ -60,11 +69,21 @@ void require_layout(const RowGrouping& grouping, const Model& model) {
                     "leave the flag out");
 }
 
+std::vector<int64_t> GroupedRows::order(int64_t count, int64_t epoch) const {
+  return grouping.streaming && shuffle ? buffered_order(count, grouping.shuffle_buffer_size, seed, epoch)
+                                       : epoch_order(count, seed, epoch, shuffle);
+}
+
 std::string GroupedRows::describe() const {
+  const std::string drawn = grouping.streaming && shuffle
+                                ? fmt::format("drawn from a buffer of {}", grouping.shuffle_buffer_size)
+                                : std::string();
   if (bins) {
-    return fmt::format("in {} bins filled {} ({})", bins->size(), grouping.sequential() ? "in order" : "best fit first",
-                       fingerprint_of(*bins));
+    return fmt::format("in {} bins filled {} ({}){}", bins->size(),
+                       grouping.sequential() ? "in order" : "best fit first", fingerprint_of(*bins),
+                       drawn.empty() ? "" : ", " + drawn);
   }
+  if (!drawn.empty()) return drawn;
   if (!grouping.by_size()) return "";
   return fmt::format("by {}length ({})", grouping.group_by_length ? "" : "modality and ",
                      fingerprint_of(measured->sizes));
@@ -91,13 +110,17 @@ std::vector<std::string> GroupedRows::notices(int64_t limit) const {
   return out;
 }
 
-void GroupedRows::apply(LoaderOptions& loader, int64_t chunk) const {
+void GroupedRows::apply(LoaderOptions& loader, int64_t rows, int64_t chunk) const {
   loader.bins = bins;
+  if (grouping.streaming && shuffle) {
+    loader.arranged = [own = *this, count = units(rows)](int64_t epoch) { return own.order(count, epoch); };
+  }
   if (!grouping.by_size()) return;
-  loader.arranged = [rows = measured, chunk, own = *this](int64_t epoch) {
-    std::vector<int64_t> order = epoch_order(std::ssize(rows->sizes), own.seed, epoch, own.shuffle);
-    return own.grouping.group_by_length ? by_length(rows->sizes, chunk, std::move(order))
-                                        : by_modality_and_length(rows->sizes, chunk, order, own.seed, epoch);
+  loader.arranged = [chunk, own = *this](int64_t epoch) {
+    const std::vector<RowSize>& sizes = own.measured->sizes;
+    std::vector<int64_t> order = own.order(std::ssize(sizes), epoch);
+    return own.grouping.group_by_length ? by_length(sizes, chunk, std::move(order))
+                                        : by_modality_and_length(sizes, chunk, order, own.seed, epoch);
   };
 }
 
@@ -140,7 +163,7 @@ GroupedRows group_rows(const RowGrouping& grouping, MeasuredRows measured, int64
   }
   out.measured = std::make_shared<const MeasuredRows>(std::move(measured));
   if (!grouping.packing) return out;
-  const auto order = epoch_order(std::ssize(out.measured->sizes), seed, /*epoch=*/0, shuffle);
+  const auto order = out.order(std::ssize(out.measured->sizes), /*epoch=*/0);
   out.bins = std::make_shared<const Bins>(
       fill_bins(out.measured->sizes, {.capacity = limit, .sequential = grouping.sequential()}, order));
   return out;

@@ -2,8 +2,8 @@
 // so many tokens, or beside rows of about their length.
 //
 // Example:
-//   const GroupedRows grouped = group_rows(grouping, measured, {.seed = 42, .shuffle = true, .chunk = 8});
-//   grouped.apply(loader_options);
+//   const GroupedRows grouped = group_rows(grouping, measured, bin_tokens, seed, /*shuffle=*/true);
+//   grouped.apply(loader_options, data.size(), rows_at_once);
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,9 @@ struct RowGrouping {
   int64_t packing_length = 0;  // tokens; 0: as max_length
   std::string packing_strategy = "best_fit";
   bool group_by_length = false, group_by_modality_length = false;
+
+  bool streaming = false;              // files are read from one end to the other, and rows not looked at before
+  int64_t shuffle_buffer_size = 1000;  // rows among which a streamed one is drawn
 
   /// Throws UserError(kUsage): what contradicts each other.
   void check() const;
@@ -55,8 +58,10 @@ struct GroupedRows {
   std::string describe() const;
   /// What people should know. `limit`: tokens of a bin.
   std::vector<std::string> notices(int64_t limit) const;
-  /// `chunk`: rows of a micro-batch over all ranks.
-  void apply(LoaderOptions& loader, int64_t chunk) const;
+  /// Of an epoch, where sizes play no part.
+  std::vector<int64_t> order(int64_t count, int64_t epoch) const;
+  /// For a data set of so many rows. `chunk`: rows of a micro-batch over all ranks.
+  void apply(LoaderOptions& loader, int64_t rows, int64_t chunk) const;
   /// By what may need most memory, the heaviest first: tokens; values of media; both. Up to `most` bins of each, one after
   /// the other, each once.
   std::vector<std::vector<int64_t>> heaviest_bins(size_t most) const;

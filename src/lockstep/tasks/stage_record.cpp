@@ -101,9 +101,13 @@ void StageRecord::take_over(const std::vector<StageEntry>& before) {
   }
 }
 
-void StageRecord::finish(size_t stage) {
+void StageRecord::finish(size_t stage, bool by_best) {
   std::vector<std::string> notices;
-  const auto last = latest_whole(folder(stage), notices);
+  auto last = latest_whole(folder(stage), notices);
+  if (last && by_best) {
+    const fs::path best = read_trainer_state(*last).best_model_checkpoint;
+    if (!best.empty() && fs::is_directory(folder(stage) / best.filename())) last = folder(stage) / best.filename();
+  }
   if (!last) {
     throw checkpoint_error(
         fmt::format("{}: expected the last checkpoint of the stage, found none", folder(stage).string()),

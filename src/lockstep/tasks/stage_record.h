@@ -30,8 +30,8 @@ class StageRecord {
   bool resumes() const { return resumes_; }
   const std::vector<std::string>& notices() const { return notices_; }
 
-  /// Records where the stage has ended. Throws UserError(kCheckpoint) when it has left no whole checkpoint.
-  void finish(size_t stage);
+  /// Records where the stage has ended: at its last checkpoint, or at the best of its evaluations. Throws UserError(kCheckpoint) when it has left no whole checkpoint.
+  void finish(size_t stage, bool by_best);
 
  private:
   void take_over(const std::vector<StageEntry>& before);

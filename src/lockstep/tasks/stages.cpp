@@ -126,7 +126,7 @@ class StagedRun {
                       stage + 1, options_.stages.size(), options_.stages[stage].name, done.code, options_.next_command);
       return done.code;
     }
-    record_.finish(stage);
+    record_.finish(stage, options_.stages[stage].options.load_best_model_at_end);
     if (!done.interrupted || stage + 1 == options_.stages.size()) return 0;
     say(stage, "was finished when the signal came; next: " + options_.next_command);
     return kInterrupted;

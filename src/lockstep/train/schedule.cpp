@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
@@ -12,10 +13,39 @@
 namespace lockstep {
 namespace {
 
+double progress_of(const Schedule& schedule, int64_t updates) {
+  return static_cast<double>(updates - schedule.warmup_steps) /
+         static_cast<double>(std::max<int64_t>(1, schedule.total_steps - schedule.warmup_steps));
+}
+
 double cosine(const Schedule& schedule, int64_t updates) {
-  const double progress = static_cast<double>(updates - schedule.warmup_steps) /
-                          static_cast<double>(std::max<int64_t>(1, schedule.total_steps - schedule.warmup_steps));
-  return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  const double cycles = schedule.shape.num_cycles.value_or(0.5);
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * cycles * 2.0 * progress_of(schedule, updates)));
+}
+
+double restarting_cosine(const Schedule& schedule, int64_t updates) {
+  const double progress = progress_of(schedule, updates);
+  if (progress >= 1.0) return 0.0;
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * std::fmod(schedule.shape.num_cycles.value_or(1.0) * progress, 1.0)));
+}
+
+double polynomial(const Schedule& schedule, int64_t updates) {
+  const double end = schedule.shape.lr_end.value_or(1e-7) / schedule.learning_rate;
+  if (updates > schedule.total_steps) return end;
+  const double left = std::max(0.0, 1.0 - progress_of(schedule, updates));
+  return (1.0 - end) * std::pow(left, schedule.shape.power.value_or(1.0)) + end;
+}
+
+double inverse_sqrt(const Schedule& schedule, int64_t updates) {
+  constexpr double kTimescale = 10'000;
+  const auto warmup = static_cast<double>(schedule.warmup_steps);
+  const double scale = schedule.shape.timescale.value_or(warmup > 0 ? warmup : kTimescale);
+  return 1.0 / std::sqrt((static_cast<double>(updates) + scale - warmup) / scale);
+}
+
+double least_rate(const Schedule& schedule) {
+  if (schedule.shape.min_lr && schedule.learning_rate > 0) return *schedule.shape.min_lr / schedule.learning_rate;
+  return schedule.shape.min_lr_rate.value_or(schedule.min_lr_rate);
 }
 
 /// The part of the learning rate after the warm-up.
@@ -27,7 +57,13 @@ double factor(const Schedule& schedule, int64_t updates) {
     case ScheduleKind::kCosine:
       return cosine(schedule, updates);
     case ScheduleKind::kCosineWithMinLr:
-      return cosine(schedule, updates) * (1.0 - schedule.min_lr_rate) + schedule.min_lr_rate;
+      return cosine(schedule, updates) * (1.0 - least_rate(schedule)) + least_rate(schedule);
+    case ScheduleKind::kCosineWithRestarts:
+      return restarting_cosine(schedule, updates);
+    case ScheduleKind::kPolynomial:
+      return polynomial(schedule, updates);
+    case ScheduleKind::kInverseSqrt:
+      return inverse_sqrt(schedule, updates);
     case ScheduleKind::kConstant:
     case ScheduleKind::kConstantWithWarmup:
       return 1.0;
@@ -38,8 +74,9 @@ double factor(const Schedule& schedule, int64_t updates) {
 }  // namespace
 
 const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names = {"linear", "cosine", "constant", "constant_with_warmup",
-                                                 "cosine_with_min_lr"};
+  static const std::vector<std::string> names = {
+      "linear",     "cosine",      "constant", "constant_with_warmup", "cosine_with_min_lr", "cosine_with_restarts",
+      "polynomial", "inverse_sqrt"};
   return names;
 }
 
@@ -50,6 +87,68 @@ ScheduleKind schedule_from_flag(const std::string& name) {
   const auto near = nearest_name(name, names);
   throw usage_error(fmt::format("--lr_scheduler_type: expected one of {}, found \"{}\"", join(names, ", "), name),
                     near.empty() ? "" : "did you mean " + near + "?");
+}
+
+namespace {
+
+struct ShapeName {
+  const char* name;
+  std::optional<double> ScheduleShape::*value;
+  std::vector<ScheduleKind> kinds;
+};
+
+const std::vector<ShapeName>& shape_names() {
+  using enum ScheduleKind;
+  static const std::vector<ShapeName> names = {
+      {"num_cycles", &ScheduleShape::num_cycles, {kCosine, kCosineWithMinLr, kCosineWithRestarts}},
+      {"power", &ScheduleShape::power, {kPolynomial}},
+      {"lr_end", &ScheduleShape::lr_end, {kPolynomial}},
+      {"timescale", &ScheduleShape::timescale, {kInverseSqrt}},
+      {"min_lr", &ScheduleShape::min_lr, {kCosineWithMinLr}},
+      {"min_lr_rate", &ScheduleShape::min_lr_rate, {kCosineWithMinLr}}};
+  return names;
+}
+
+}  // namespace
+
+ScheduleShape ScheduleShape::from_flag(const std::string& value, ScheduleKind kind) {
+  ScheduleShape shape;
+  if (value.empty()) return shape;
+  std::string text = value;
+  std::ranges::replace(text, '\'', '"');  // as Python writes it
+  const Json given = parse_json_or_discard(text);
+  const std::string& called = schedule_names().at(static_cast<size_t>(kind));
+  std::vector<std::string> taken;
+  for (const auto& one : shape_names()) {
+    if (std::ranges::find(one.kinds, kind) != one.kinds.end()) taken.emplace_back(one.name);
+  }
+  const std::string hint =
+      taken.empty() ? fmt::format("{} takes none", called) : fmt::format("{} takes {}", called, join(taken, ", "));
+  if (!given.is_object()) {
+    throw usage_error(fmt::format("--lr_scheduler_kwargs: expected an object of numbers, found {}", value), hint);
+  }
+  for (const auto& [name, number] : given.items()) {
+    const auto known = std::ranges::find(shape_names(), name, &ShapeName::name);
+    if (std::ranges::find(taken, name) == taken.end()) {
+      throw usage_error(fmt::format("--lr_scheduler_kwargs: \"{}\" is nothing that {} takes", name, called), hint);
+    }
+    if (!number.is_number() || !std::isfinite(number.get<double>()) || number.get<double>() < 0 ||
+        (name == std::string("timescale") && number.get<double>() == 0)) {
+      throw usage_error(fmt::format("--lr_scheduler_kwargs: \"{}\": expected a number that is not negative, found {}",
+                                    name, number.dump()),
+                        hint);
+    }
+    shape.*(known->value) = number.get<double>();
+  }
+  return shape;
+}
+
+Json ScheduleShape::as_json() const {
+  Json out = Json::object();
+  for (const auto& one : shape_names()) {
+    if (this->*(one.value)) out[one.name] = *(this->*(one.value));
+  }
+  return out;
 }
 
 double Schedule::at(int64_t updates) const {

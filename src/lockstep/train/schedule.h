@@ -7,22 +7,52 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/json.h"
+
 namespace lockstep {
 
-enum class ScheduleKind : uint8_t { kLinear, kCosine, kConstant, kConstantWithWarmup, kCosineWithMinLr };
+enum class ScheduleKind : uint8_t {
+  kLinear,
+  kCosine,
+  kConstant,
+  kConstantWithWarmup,
+  kCosineWithMinLr,
+  kCosineWithRestarts,
+  kPolynomial,
+  kInverseSqrt,
+};
 
-/// "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr". Throws UserError(kUsage).
+/// "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "cosine_with_restarts", "polynomial",
+/// "inverse_sqrt". Throws UserError(kUsage).
 ScheduleKind schedule_from_flag(const std::string& name);
 const std::vector<std::string>& schedule_names();
+
+/// What a schedule takes besides; nullopt: as transformers has it.
+struct ScheduleShape {
+  std::optional<double>
+      num_cycles;                // of cosine and cosine_with_min_lr: waves (0.5); of cosine_with_restarts: restarts (1)
+  std::optional<double> power;   // of polynomial: 1
+  std::optional<double> lr_end;  // of polynomial: 1e-7
+  std::optional<double> timescale;    // of inverse_sqrt: the steps of warm-up, or 10000
+  std::optional<double> min_lr;       // of cosine_with_min_lr, in place of min_lr_rate
+  std::optional<double> min_lr_rate;  // the same over the first rate
+
+  /// --lr_scheduler_kwargs: an object of these names, as JSON or Python has it. Throws UserError(kUsage) naming what this
+  /// schedule does not take.
+  static ScheduleShape from_flag(const std::string& value, ScheduleKind kind);
+  Json as_json() const;
+};
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::kCosine;
   double learning_rate = 1e-5;
   int64_t warmup_steps = 0, total_steps = 0;
   double min_lr_rate = 0;  // of cosine_with_min_lr: the last rate over the first
+  ScheduleShape shape = {};
 
   /// The rate of the update that follows `updates` earlier ones. Source: transformers 5.23 optimization.py,
   /// get_*_schedule_with_warmup.

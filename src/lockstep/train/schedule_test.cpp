@@ -32,6 +32,48 @@ TEST(Schedule, EndsAsTransformersDoes) {
   EXPECT_DOUBLE_EQ(schedule(ScheduleKind::kConstantWithWarmup).at(19), 1.0);
 }
 
+TEST(Schedule, TakesTheShapesThatTransformersTakes) {
+  const std::vector<int64_t> updates{0, 2, 4, 8, 13, 20, 25};
+  const auto expect = [&](ScheduleKind kind, int64_t warmup, const std::string& shape,
+                          const std::vector<double>& rates) {
+    Schedule one = schedule(kind);
+    one.warmup_steps = warmup;
+    one.shape = ScheduleShape::from_flag(shape, kind);
+    for (size_t i = 0; i < updates.size(); ++i) EXPECT_NEAR(one.at(updates[i]), rates[i], 1e-14) << shape << " " << i;
+  };
+  expect(ScheduleKind::kCosineWithRestarts, 4, R"({"num_cycles": 2})", {0, 0.5, 1, 0.5, 0.9619397662556434, 0, 0});
+  expect(ScheduleKind::kPolynomial, 4, R"({'power': 2.0, 'lr_end': 0.01})",
+         {0, 0.5, 1, 0.566875, 0.1994921875, 0.01, 0.01});
+  expect(ScheduleKind::kInverseSqrt, 4, "",
+         {0, 0.5, 1, 0.7071067811865475, 0.5547001962252291, 0.4472135954999579, 0.4});
+  expect(ScheduleKind::kInverseSqrt, 4, R"({"timescale": 7})",
+         {0, 0.5, 1, 0.7977240352174657, 0.6614378277661477, 0.5516772843673704, 0.5});
+  expect(ScheduleKind::kInverseSqrt, 0, "",
+         {1, 0.9999000149975006, 0.9998000599800071, 0.9996002398401119, 0.9993506330642176, 0.9990014975043671,
+          0.9987523388778446});
+  expect(ScheduleKind::kCosine, 4, R"({"num_cycles": 1.5})",
+         {0, 0.5, 1, 0.14644660940672627, 0.7777851165098009, 0, 0.9903926402016152});
+  expect(ScheduleKind::kCosineWithMinLr, 4, R"({"min_lr": 0.2})",
+         {0, 0.5, 1, 0.882842712474619, 0.5219638711935488, 0.2, 0.37777190679215916});
+}
+
+TEST(Schedule, RefusesWhatItDoesNotTakeByName) {
+  for (const auto& [shape, said] :
+       std::vector<std::pair<std::string, std::string>>{{R"({"power": 2})", "\"power\" is nothing that cosine takes"},
+                                                        {R"({"num_cycles": "two"})", "expected a number"},
+                                                        {R"({"num_cycles": -1})", "not negative"},
+                                                        {"[1]", "expected an object"},
+                                                        {"num_cycles=2", "expected an object"}}) {
+    try {
+      (void)ScheduleShape::from_flag(shape, ScheduleKind::kCosine);
+      FAIL() << shape;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Schedule, RatioIsRoundedUpAndStepsWin) {
   EXPECT_EQ(warmup_steps_of(20, 0.06, 0), 2);
   EXPECT_EQ(warmup_steps_of(20, 0.0, 0), 0);

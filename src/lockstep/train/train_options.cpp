@@ -23,9 +23,10 @@ int64_t steps_left(const TrainOptions& options, const LoaderCursor& cursor, int6
 }
 
 int64_t total_steps(const TrainOptions& options, int64_t batches_per_epoch) {
-  if (options.max_steps > 0) return options.max_steps;
   const auto each = static_cast<double>(steps_per_epoch(batches_per_epoch, options.gradient_accumulation_steps));
-  return static_cast<int64_t>(std::ceil(options.num_train_epochs * each));
+  const auto of_epochs = [&](double epochs) { return static_cast<int64_t>(std::ceil(epochs * each)); };
+  const int64_t total = options.max_steps > 0 ? options.max_steps : of_epochs(options.num_train_epochs);
+  return options.max_epochs > 0 ? std::min(total, of_epochs(options.max_epochs)) : total;
 }
 
 }  // namespace lockstep

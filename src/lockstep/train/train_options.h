@@ -15,9 +15,11 @@ struct TrainOptions {
   int64_t gradient_accumulation_steps = 1;
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // over num_train_epochs when positive
+  double max_epochs = 0;   // the run ends behind so many whatever else is asked for; 0: no such end
   double learning_rate = 1e-5, warmup_ratio = 0, min_lr_rate = 0;
   std::map<Component, double> rate_ratios;  // of components with a rate of their own: as the optimizer has them
   ScheduleKind schedule = ScheduleKind::kCosine;
+  ScheduleShape schedule_shape;
   int64_t warmup_steps = 0;
   double max_grad_norm = 1.0;  // 0: no clipping
   int64_t loss_chunk = 512;
@@ -25,6 +27,10 @@ struct TrainOptions {
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;
+  bool logs = true;                 // false: no step is told
+  bool eval_on_start = false;       // before the first step
+  bool greater_is_better = false;   // of what TrainerHooks::judge measures
+  int64_t early_stop_interval = 0;  // the run ends when so many saves in a row saw no better evaluation; 0: never
   int64_t per_device_train_batch_size = 1;
   uint64_t seed = 42;
   bool strict = false;  // a row that does not fit in memory is an error, instead of skipped and counted

@@ -81,14 +81,19 @@ void Trainer::set_schedule() {
                .learning_rate = options_.learning_rate,
                .warmup_steps = warmup_steps_of(state_.max_steps, options_.warmup_ratio, options_.warmup_steps),
                .total_steps = state_.max_steps,
-               .min_lr_rate = options_.min_lr_rate};
+               .min_lr_rate = options_.min_lr_rate,
+               .shape = options_.schedule_shape};
 }
 
 void Trainer::restore(const TrainerState& state) {
   const TrainerState fresh = std::exchange(state_, state);
-  state_.max_steps = options_.max_steps > 0
-                         ? fresh.max_steps
-                         : state.global_step + steps_left(options_, state.cursor, rows_per_epoch_, rows_per_batch());
+  const auto end_of = [&](double epochs) {
+    TrainOptions by_epochs = options_;
+    by_epochs.num_train_epochs = epochs;
+    return state.global_step + steps_left(by_epochs, state.cursor, rows_per_epoch_, rows_per_batch());
+  };
+  state_.max_steps = options_.max_steps > 0 ? options_.max_steps : end_of(options_.num_train_epochs);
+  if (options_.max_epochs > 0) state_.max_steps = std::min(state_.max_steps, end_of(options_.max_epochs));
   state_.num_train_epochs = fresh.num_train_epochs;
   state_.logging_steps = fresh.logging_steps;
   state_.save_steps = fresh.save_steps;
@@ -112,7 +117,8 @@ TrainOutcome Trainer::run() {
   reported_skipped_ = state_.skipped_rows;
   const int64_t first_sample = state_.samples_seen;
   counters_at_log_ = parts_.data.counters();
-  while (state_.global_step < state_.max_steps && !outcome.interrupted) {
+  if (options_.eval_on_start) recorder_.confessing([&] { evaluate(/*may_be_best=*/false); });
+  while (state_.global_step < state_.max_steps && !outcome.interrupted && !outcome.stopped_early) {
     recorder_.confessing([&] { advance(outcome); });
   }
   outcome.steps = state_.global_step - first_step_;
@@ -134,9 +140,25 @@ void Trainer::advance(TrainOutcome& outcome) {
   busy_cpu_seconds_ += process_cpu_seconds() - cpu_begun;
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
-  if (first || last || is_due(options_.logging_steps)) log(figures);
-  if (is_due(options_.eval_steps) || (last && options_.eval_at_end)) evaluate();
-  if (is_due(options_.save_steps) || (last && options_.save_at_end)) save(outcome);
+  if (options_.logs && (first || last || is_due(options_.logging_steps))) log(figures);
+  if (is_due(options_.eval_steps) || (last && options_.eval_at_end)) evaluate(/*may_be_best=*/true);
+  const bool saves = is_due(options_.save_steps) || (last && options_.save_at_end);
+  if (saves) count_save();
+  if (saves) save(outcome);
+  if (!saves || last || options_.early_stop_interval == 0) return;
+  if (state_.saves_without_better < options_.early_stop_interval) return;
+  outcome.stopped_early = true;
+  parts_.events.emit(Notice{
+      fmt::format("step {}: the run ends here, as the last {} checkpoints saw no better evaluation than {} of step {}",
+                  state_.global_step, state_.saves_without_better, *state_.best_metric, state_.best_global_step)});
+}
+
+/// Counted before a checkpoint is written, which keeps it. Source: ms-swift 4.6 EarlyStopCallback.
+void Trainer::count_save() {
+  if (options_.early_stop_interval == 0 || !state_.best_metric) return;
+  const bool better = state_.best_global_step > state_.best_step_at_save;
+  state_.saves_without_better = better ? 0 : state_.saves_without_better + 1;
+  state_.best_step_at_save = state_.best_global_step;
 }
 
 /// A wish to stop is agreed on with the rows of a step: those are not trained, and come first when the run goes on.
@@ -269,7 +291,7 @@ void Trainer::count(const Window& window, const Figures& figures) {
 
 bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_step % every == 0; }
 
-void Trainer::evaluate() {
+void Trainer::evaluate(bool may_be_best) {
   if (!hooks_.evaluate) return;
   const PhaseScope scope(recorder_, Phase::kEvaluate);
   const EvalDone done = hooks_.evaluate(state_.global_step);
@@ -277,8 +299,13 @@ void Trainer::evaluate() {
   if (!std::isfinite(done.loss)) return;  // nothing could be evaluated: it is no best, and no JSON either
   state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
                                            state_.epoch, done.loss, done.token_accuracy, done.step));
-  if (!state_.best_metric || done.loss < *state_.best_metric) {
-    state_.best_metric = done.loss;
+  if (!may_be_best) return;
+  const double judged = hooks_.judge ? hooks_.judge(done) : done.loss;
+  if (!std::isfinite(judged)) return;
+  const bool better =
+      !state_.best_metric || (options_.greater_is_better ? judged > *state_.best_metric : judged < *state_.best_metric);
+  if (better) {
+    state_.best_metric = judged;
     state_.best_global_step = state_.global_step;
     state_.best_model_checkpoint.clear();  // until a checkpoint of this step is saved
   }

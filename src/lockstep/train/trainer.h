@@ -39,12 +39,14 @@ struct TrainerHooks {
   std::function<bool()> stop_wanted;  // a signal came
   std::function<CheckpointSaved(const TrainerState&)> save;
   std::function<EvalDone(int64_t step)> evaluate;
-  Admission::Fits fits;  // whether rows fit in memory together; empty: all do
+  std::function<double(const EvalDone&)> judge;  // by what evaluations are compared; empty: by their loss. Collective
+  Admission::Fits fits;                          // whether rows fit in memory together; empty: all do
   std::function<MemoryMeasured(const std::string& largest_batch)> measure_memory;  // collective
 };
 
 struct TrainOutcome {
   bool interrupted = false;
+  bool stopped_early = false;          // no evaluation was better for long enough
   double train_loss = 0, seconds = 0;  // mean over steps; of this run
   int64_t steps = 0, samples = 0;      // of this run
   std::string last_checkpoint;
@@ -95,7 +97,8 @@ class Trainer {
   void log(const Figures& figures);
   void note_size(const MicroBatch& micro);
   void report_skipped_rows();
-  void evaluate();
+  void evaluate(bool may_be_best);
+  void count_save();
   void save(TrainOutcome& outcome);
   bool is_due(int64_t every) const;
 

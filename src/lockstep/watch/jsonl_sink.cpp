@@ -91,8 +91,9 @@ void JsonlSink::end(const RunEnded& run) {
   final["model_parameter_info"] = fmt::format("{}: {} Params ({} Trainable)", run_.model_family,
                                               format_count(run_.num_params), format_count(run_.num_trainable_params));
   final["last_model_checkpoint"] = text_or_null(run.last_checkpoint.empty() ? last_checkpoint_ : run.last_checkpoint);
-  final["best_model_checkpoint"] = text_or_null(best_checkpoint_);
-  final["best_metric"] = std::isfinite(best_loss_) ? Json(nine_digits(best_loss_)) : Json();
+  const double best = run.best_metric.value_or(best_loss_);
+  final["best_model_checkpoint"] = text_or_null(run.best_metric ? run.best_checkpoint : best_checkpoint_);
+  final["best_metric"] = std::isfinite(best) ? Json(nine_digits(best)) : Json();
   final["global_step"] = run.step;
   final["log_history"] = history_;
   final["memory"] = nine_digits(static_cast<double>(peak_bytes_) / (1 << 30));

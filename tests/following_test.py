@@ -1,0 +1,115 @@
+"""What decides when a run evaluates, logs, ends, and which checkpoint is its best; and rows that are streamed."""
+import json
+import shutil
+
+from small_job import losses, make_model, make_rows, records, sft_words
+from story import Story, main
+
+
+class Following(Story):
+    def setUp(self):
+        super().setUp()
+        self.model = make_model(self.folder, "qwen2")
+        self.rows = make_rows(self.folder, images=False)
+
+    def train(self, name, expect=0, **flags):
+        out = self.folder / name
+        done = self.lockstep(*sft_words(self.model, self.rows, out, **{"nproc": 2, "device": "cpu", "save_total_limit": 30, **flags}), expect=expect)
+        return out, done
+
+    def lines(self, out, key):
+        return [record for record in map(json.loads, (out / "logging.jsonl").read_text().splitlines()) if key in record]
+
+    def state(self, out, step):
+        return json.loads((out / f"checkpoint-{step}" / "trainer_state.json").read_text())
+
+    def test_the_best_checkpoint_is_that_of_the_metric_that_was_named(self):
+        flags = {"val_dataset": self.rows, "steps": 8, "eval_steps": 2, "save_steps": 2, "learning_rate": "1e-2"}
+        for metric, better in (("eval_token_acc", max), ("loss", min)):
+            out, done = self.train(metric, metric_for_best_model=metric, load_best_model_at_end="true", **flags)
+            evals = {int(e["global_step/max_steps"].split("/")[0]): e["eval_token_acc" if "acc" in metric else "eval_loss"]
+                     for e in self.lines(out, "eval_loss")}
+            state, best = self.state(out, 8), better(evals.values())
+            self.assertAlmostEqual(state["best_metric"], best, delta=1e-6)
+            first = min(step for step, value in evals.items() if value == best)
+            self.assertEqual(state["best_global_step"], first)
+            self.assertTrue(state["best_model_checkpoint"].endswith(f"checkpoint-{first}"))
+            final = self.lines(out, "best_model_checkpoint")[-1]
+            self.assertEqual((final["best_model_checkpoint"], round(final["best_metric"], 5)), (state["best_model_checkpoint"], round(best, 5)))
+            self.assertIn(f"lockstep infer --model {state['best_model_checkpoint']}", done.stdout)
+        out, _ = self.train("rouge", metric_for_best_model="rouge-l", predict_with_generate="true", max_new_tokens=4, **{**flags, "steps": 2})
+        self.assertIn("best_metric", self.state(out, 2))
+        out, done = self.train("none", metric_for_best_model="bleu", predict_with_generate="true", max_new_tokens=4, expect=2, **{**flags, "steps": 2})
+        self.assertIn("--metric_for_best_model bleu: the evaluation measured loss, token_acc, exact_match", done.stderr)
+
+    def test_a_run_ends_early_when_nothing_becomes_better(self):
+        flags = {"val_dataset": self.rows, "steps": 40, "eval_steps": 2, "save_steps": 2, "learning_rate": 0, "early_stop_interval": 3}
+        out, done = self.train("early", **flags)  # a rate of 0: every evaluation is the first's equal
+        self.assertIn("the last 3 checkpoints saw no better evaluation than", done.stdout)
+        self.assertEqual(max(records(out)), 8)
+        self.assertEqual(self.state(out, 8)["lockstep"]["saves_without_better"], 3)
+        for checkpoint in ("checkpoint-6", "checkpoint-8"):
+            shutil.rmtree(out / checkpoint)
+        self.train("early", resume_from_checkpoint="true", **flags)
+        self.assertTrue((out / "checkpoint-8").is_dir())
+        self.assertFalse((out / "checkpoint-10").exists(), "what was counted before the resume counts")
+
+    def test_evaluation_and_logging_come_when_they_are_wished(self):
+        out, _ = self.train("start", val_dataset=self.rows, steps=2, eval_strategy="no", eval_on_start="true", save_strategy="no")
+        self.assertEqual([e["global_step/max_steps"] for e in self.lines(out, "eval_loss")], ["0/2"])
+        out, _ = self.train("silent", steps=3, logging_strategy="no", save_strategy="no")
+        self.assertEqual(records(out), {})
+        out, _ = self.train("epochs", steps=8, logging_strategy="epoch", save_strategy="no", logging_first_step="false")
+        self.assertEqual(list(records(out)), [4, 8])  # 24 rows, 6 a step
+
+    def test_rows_that_fill_no_batch_are_dropped_when_wished(self):
+        self.rows = make_rows(self.folder, count=23, images=False)
+        for drop, seen, steps in (("true", 40, 4), ("false", 46, 6)):
+            out, _ = self.train("drop " + drop, steps=-1, num_train_epochs=2, dataloader_drop_last=drop, per_device_train_batch_size=5, save_steps=1)
+            last = max(records(out))
+            self.assertEqual((records(out)[last]["samples_seen"], last), (seen, steps))
+        again = self.folder / "drop true"  # goes on with batches that leave out more
+        for step in (2, 3, 4):
+            shutil.rmtree(again / f"checkpoint-{step}")
+        self.train("drop true", steps=-1, num_train_epochs=2, dataloader_drop_last="true", per_device_train_batch_size=8, resume_from_checkpoint="true")
+        self.assertEqual(records(again)[max(records(again))]["samples_seen"], 10 + 6 + 16)
+        _, done = self.train("none", dataloader_drop_last="true", per_device_train_batch_size=50, expect=2)
+        self.assertIn("--dataloader_drop_last true: the 23 rows fill no micro-batch", done.stderr)
+
+    def test_streamed_rows_are_read_when_it_is_their_turn(self):
+        text = self.rows.read_text().splitlines()
+        text.insert(20, '{"query": ')
+        self.rows.write_text("\n".join(text) + "\n")
+        flags = {"streaming": "true", "shuffle_buffer_size": 4, "steps": 8, "save_steps": 2}
+        out, done = self.train("streamed", **flags)
+        self.assertIn("1 rows could not be used so far and were skipped", done.stdout)
+        self.assertIn("rows.jsonl:21", done.stdout)
+        for ranks in (2, 1):
+            again = self.folder / f"again{ranks}"
+            shutil.copytree(out, again)
+            for step in (4, 6, 8):
+                shutil.rmtree(again / f"checkpoint-{step}")
+            self.train(again.name, resume_from_checkpoint="true", **{**flags, "nproc": ranks, "per_device_train_batch_size": 6 // ranks})
+            for step, loss in losses(out).items():
+                self.assertAlmostEqual(losses(again)[step], loss, delta=0 if ranks == 2 else 1e-5)
+        _, done = self.train("again1", resume_from_checkpoint="true", expect=2, **{**flags, "shuffle_buffer_size": 5})
+        self.assertIn("drawn from a buffer of 4, now they would be drawn from a buffer of 5", done.stderr)
+        _, done = self.train("strict", expect=3, strict="true", **flags)
+        self.assertIn("rows.jsonl:21", done.stderr)
+        _, done = self.train("endless", expect=2, **{**flags, "steps": -1})
+        self.assertIn("--streaming true: expected --max_steps", done.stderr)
+        out, _ = self.train("epochs", max_epochs=2, **{**flags, "steps": 100, "packing": "true", "max_length": 64, "save_strategy": "no"})
+        self.assertEqual(records(out)[max(records(out))]["epoch"], 2)
+
+    def test_what_follows_nothing_is_refused(self):
+        for flags, said in (({"load_best_model_at_end": "true"}, "nothing is evaluated, so no checkpoint is the best"),
+                            ({"early_stop_interval": 2}, "nothing is evaluated, so nothing can become better"),
+                            ({"eval_on_start": "true"}, "there are no rows to evaluate"),
+                            ({"val_dataset": self.rows, "load_best_model_at_end": "true", "save_steps": 4, "eval_steps": 3}, "no multiple of --eval_steps 3"),
+                            ({"val_dataset": self.rows, "metric_for_best_model": "rouge-l"}, "measured on answers, and none are generated"),
+                            ({"lr_scheduler_type": "linear", "lr_scheduler_kwargs": "{'num_cycles': 2}"}, "nothing that linear takes")):
+            self.assertIn(said, self.train("no", expect=2, **flags)[1].stderr)
+
+
+if __name__ == "__main__":
+    main()
