@@ -10,5 +10,7 @@ say "include arrows, sizes"
 python3 tools/check_includes.py
 say "Dockerfile and README"
 python3 tools/check_dockerfile.py
+say "pages made from the table of flags"
+python3 -B tools/flag_pages.py --check
 say "formatting"
 git ls-files '*.h' '*.cpp' | xargs -r "$(tools/llvm_tool.sh clang-format)" --dry-run -Werror
