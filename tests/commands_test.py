@@ -67,8 +67,9 @@ class Commands(Story):
         if words[0] == "sft" and runs and not for_real:
             words = ["plan", *words[1:]]
         elif words[0] == "sft" and runs:
-            words = [*words, "--max_steps", "2", "--nproc", "2", "--gradient_accumulation_steps", "1", "--save_strategy", "no"]
-        done = run(*words, as_they_are=True, env=env, input="exit\n" if words[0] == "infer" else None)
+            steps = [] if "--acc_steps" in words else ["--gradient_accumulation_steps", "1"]
+            words = [*words, "--max_steps", "2", "--nproc", "2", *steps, "--save_strategy", "no"]
+        done = run(*words, as_they_are=True, cwd=self.folder, env=env, input="exit\n" if words[0] == "infer" else None)
         self.assertNotIn("unknown flag", done.text, f"{name}: {words}")
         self.assertEqual(done.returncode, 0 if runs else 2 if done.returncode != 4 else 4, f"{name}: {words}\n{done.text}")
         if says:
