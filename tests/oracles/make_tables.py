@@ -49,8 +49,27 @@ def as_json(value):
     return value
 
 
+def write_talk():
+    """Rows that a model can be trained on, with pictures that are pictures: one pixel each."""
+    png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
+    made = []
+    for i in range(40):
+        mark = "<image>" if i % 3 == 0 else ""
+        row = {"messages": [{"role": "user", "content": f"{mark}say {i}" + "!" * (i % 5)}, {"role": "assistant", "content": f"number {i}"}],
+               "images": [{"bytes": png, "path": None}] if mark else []}
+        made.append(row)
+    table = pa.Table.from_pylist(made)
+    with open(FOLDER / "talk.jsonl", "w", encoding="utf-8") as out:
+        for row in table.to_pylist():
+            out.write(json.dumps(as_json(row)) + "\n")
+    pq.write_table(table, FOLDER / "talk.parquet", row_group_size=7)
+    with pa.ipc.new_stream(str(FOLDER / "talk.arrow"), table.schema) as out:
+        out.write_table(table, max_chunksize=9)
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
+    write_talk()
     all_rows = rows()
     picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     turn = pa.struct([("role", pa.string()), ("content", pa.string()), ("loss", pa.bool_())])

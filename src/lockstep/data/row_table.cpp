@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kLibrary = "liblockstep_arrow.so";
 constexpr const char* kCure =
-    "`make setup && make build` fetch and build it; beside a wheel of lockstep, pip install pyarrow==26.0.1; or write the rows "
-    "as JSON lines";
+    "`make setup && make build` fetch and build it; beside a wheel of lockstep, pip install pyarrow==26.0.1; or write "
+    "the rows as JSON lines";
 constexpr int64_t kMostRows = 200'000'000;
 
 /// The file that holds this code: our program, or a shared object that another has loaded, as Python does.
