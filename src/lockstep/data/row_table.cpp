@@ -73,9 +73,10 @@ RowTable::RowTable(const std::string& name, std::span<const std::byte> bytes) : 
   } catch (const UserError&) {
     throw;
   } catch (const std::exception& error) {
-    throw data_error(fmt::format("{}: expected a Parquet or Arrow file, found one that cannot be read: {}", name,
-                                 cut_text(error.what(), 400)),
-                     "is the file complete? compare its size with that of its source");
+    throw data_error(
+        fmt::format("{}: expected a Parquet or Arrow file, found one that cannot be read: {}", name,
+                    cut_text(error.what(), 400)),
+        "is the file complete? compare its size with its source's; a compression that is not read: write it with zstd");
   }
 }
 
