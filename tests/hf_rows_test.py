@@ -2,10 +2,12 @@
 import copy
 import importlib.util
 import json
+import random
+import re
 import shutil
 import sys
 
-from small_job import make_model, sft_words
+from small_job import make_model, png, sft_words
 from story import FIXTURES, Story, main
 
 QWEN2 = FIXTURES / "oracle" / "seed1" / "qwen2" / "checkpoint"
@@ -94,6 +96,31 @@ class Tools(Story):
         done = self.lockstep(*sft_words(model, rows, self.folder / "run", steps=1), "--strict", "true")
         self.assertEqual(done.returncode, 3, done.text)
         self.assertIn("the checkpoint's chat template writes none", done.text)
+
+
+class Boxes(Story):
+    def test_boxes_stand_in_the_picture_that_transformers_makes(self):
+        # ms-swift#3659 #4898 #5008, Qwen3-VL#721: what is trained must be where the thing is in the picture that the model sees.
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+        model = make_model(self.folder, "qwen2_5_vl")
+        draw = random.Random(3)
+        for number, (width, height, limits) in enumerate([(100, 60, {}), (333, 41, {}), (64, 500, {"MAX_PIXELS": 20000}),
+                                                          (30, 30, {"MIN_PIXELS": 30000})]):
+            (self.folder / "a.png").write_bytes(png(width, height, (9, 9, 9)))
+            boxes = [sorted(draw.sample(range(width), 2)) + sorted(draw.sample(range(height), 2)) for _ in range(4)]
+            boxes = [[x1, y1, x2, y2] for x1, x2, y1, y2 in boxes]
+            row = {"query": "<image>" + "<bbox>;" * 4, "response": "a", "images": ["a.png"], "objects": {"bbox": boxes}}
+            config = json.loads((model / "preprocessor_config.json").read_text())
+            size = config.get("size", {})
+            high, wide = smart_resize(height, width, factor=config["patch_size"] * config["merge_size"],
+                                      min_pixels=limits.get("MIN_PIXELS", config.get("min_pixels", size.get("shortest_edge"))),
+                                      max_pixels=limits.get("MAX_PIXELS", config.get("max_pixels", size.get("longest_edge"))))
+            expected = [[round(v / (width, height)[i % 2] * (wide, high)[i % 2]) for i, v in enumerate(box)] for box in boxes]
+            rows = self.folder / "rows.jsonl"
+            rows.write_text(json.dumps(row) + "\n")
+            done = self.lockstep(*sft_words(model, rows, self.folder / f"run{number}", steps=1, save_strategy="no"), env=limits, expect=0)
+            found = re.findall(r"<\|box_start\|>\((\d+),(\d+)\),\((\d+),(\d+)\)<\|box_end\|>", done.text)[:4]
+            self.assertEqual([[int(v) for v in box] for box in found], expected, done.text)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Rows and files that people already have, through the command that they use: what is trained is shown in double brackets with the first row."""
+import csv
 import json
+import random
 import re
 import unittest
 
 from small_job import make_model, make_rows, png, records, sft_words
-from story import Story, main
+from story import FIXTURES, Story, main
 
 
 
@@ -78,6 +80,18 @@ class Rows(Story):
         done = self.train(self.write({**row, "objects": {"ref": ["the cat"], "bbox": [[1, 2, 3, 4]]}}), expect=3)
         self.assertIn('field "objects.bbox": expected one for each <bbox> in the texts, found 1 and 2 mark(s)', done.text)
 
+    def test_internvl_writes_boxes_and_names_its_own_way(self):
+        self.model = make_model(self.folder, "internvl")
+        row = {"query": "<image>find <ref-object>", "response": "<bbox>", "images": ["a.png"],
+               "objects": {"ref": ["the cat"], "bbox": [[10, 20, 50, 30]]}}
+        shown = self.shown(row)
+        self.assertIn("<ref>the cat</ref>", shown)
+        self.assertIn("[[<box>[[100, 333, 500, 500]]</box>", shown)
+        shown = self.shown({"messages": [{"role": "user", "content": "draw"}, {"role": "assistant", "content": "here <image> it is"}],
+                            "images": ["a.png"]})
+        self.assertIn("[[here ]]<img><image ×", shown)
+        self.assertIn("></img>\n[[ it is<|im_end|>]]", shown)  # the line break is the template's
+
     def test_turns_count_as_their_loss_scale_says(self):
         def loss(first, second):
             turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "red red", **first},
@@ -121,21 +135,33 @@ class Rows(Story):
                 losses[name] = records(self.folder / f"run{self.count}")[1]["loss"]
                 self.assertEqual(losses[name], losses["jsonl"])
 
-    def test_tables_give_the_rows_of_their_json_lines(self):
-        fixtures = self.folder / "tables"
-        fixtures.mkdir()
-        from story import FIXTURES
-        done = self.train(FIXTURES / "tables" / "groups.parquet", expect=None)
-        if "is neither beside the program" in done.text:
-            raise unittest.SkipTest("liblockstep_arrow.so is not built")
-        # Their pictures are no pictures, so that every row with one is left out, by name.
-        lines = self.train(FIXTURES / "tables" / "rows.jsonl", expect=None)
-        for name in ("groups.parquet", "stream.arrow"):
-            table = self.train(FIXTURES / "tables" / name, expect=None)
-            self.assertEqual(table.returncode, lines.returncode, table.text + lines.text)
-            if not lines.returncode:
-                last = [records(self.folder / f"run{count}")[1]["loss"] for count in (self.count - 1, self.count)]
-                self.assertEqual(last[0], last[-1])
+    def test_tables_give_the_rows_of_their_json_lines_in_the_same_order(self):
+        losses = {}
+        for kind in ("jsonl", "parquet", "arrow"):
+            run = self.folder / kind
+            done = self.lockstep(*sft_words(self.model, FIXTURES / "tables" / f"talk.{kind}", run, steps=6, save_strategy="no", nproc=2))
+            if "is neither beside the program" in done.text:
+                raise unittest.SkipTest("liblockstep_arrow.so is not built")
+            self.assertEqual(done.returncode, 0, done.text)
+            losses[kind] = {step: record["loss"] for step, record in records(run).items()}
+        self.assertEqual(len(losses["jsonl"]), 6)
+        self.assertEqual(losses["parquet"], losses["jsonl"])
+        self.assertEqual(losses["arrow"], losses["jsonl"])
+
+    def test_csv_is_read_as_the_csv_module_reads_it(self):
+        draw = random.Random(5)
+        words = ["a", "é", ",", '"', '""', "\n", "\r\n", " ", "'", ";", "\t", "x y", "日本"]
+        rows = [["query", "response"]] + [["q" + "".join(draw.choices(words, k=draw.randrange(8))) + "q",
+                                           "".join(draw.choices(words, k=draw.randrange(1, 8))) + "a"] for _ in range(60)]
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+            path, answers = self.folder / "rows.csv", self.folder / f"answers{quoting}.jsonl"
+            with open(path, "w", newline="", encoding="utf-8") as out:
+                csv.writer(out, quoting=quoting).writerows(rows)
+            with open(path, newline="", encoding="utf-8") as again:
+                self.assertEqual(list(csv.reader(again)), rows)
+            self.lockstep("infer", "--model", self.model, "--val_dataset", path, "--result_path", answers, "--max_new_tokens", 1, expect=0)
+            read = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+            self.assertEqual([[row["messages"][0]["content"], row["labels"]] for row in read], rows[1:])
 
     def test_rows_are_drawn_as_ms_swift_draws_and_it_is_said(self):
         rows = make_rows(self.folder, 12, images=False, name="many.jsonl")

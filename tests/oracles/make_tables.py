@@ -6,7 +6,9 @@ Needs pyarrow, which `make setup` puts into .venv.
 """
 
 import base64
+import io
 import json
+import os
 import pathlib
 
 import pyarrow as pa
@@ -49,8 +51,50 @@ def as_json(value):
     return value
 
 
+def write_talk():
+    """Rows that a model can be trained on, with pictures that are pictures: one pixel each."""
+    png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
+    made = []
+    for i in range(40):
+        mark = "<image>" if i % 3 == 0 else ""
+        row = {"messages": [{"role": "user", "content": f"{mark}say {i}" + "!" * (i % 5)}, {"role": "assistant", "content": f"number {i}"}],
+               "images": [{"bytes": png, "path": None}] if mark else []}
+        made.append(row)
+    table = pa.Table.from_pylist(made)
+    with open(FOLDER / "talk.jsonl", "w", encoding="utf-8") as out:
+        for row in table.to_pylist():
+            out.write(json.dumps(as_json(row)) + "\n")
+    pq.write_table(table, FOLDER / "talk.parquet", row_group_size=7)
+    with pa.ipc.new_stream(str(FOLDER / "talk.arrow"), table.schema) as out:
+        out.write_table(table, max_chunksize=9)
+
+
+def write_lzo():
+    """A file that says of a column that it is compressed with LZO, which Arrow does not read: one byte of the footer, found by trying."""
+    whole = (FOLDER / "talk.parquet").read_bytes()
+    footer = int.from_bytes(whole[-8:-4], "little")
+    for at in range(len(whole) - 8 - footer, len(whole) - 8):
+        if whole[at] != 2:  # snappy, as thrift writes it
+            continue
+        changed = whole[:at] + b"\6" + whole[at + 1:]
+        child = os.fork()  # pyarrow ends the process for some changes
+        if child == 0:
+            os.close(2)
+            try:
+                meta = pq.ParquetFile(io.BytesIO(changed)).metadata
+                os._exit(7 if meta.num_rows == 40 and meta.row_group(0).column(0).compression == "LZO" else 0)
+            except BaseException:
+                os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7:
+            (FOLDER / "lzo.parquet").write_bytes(changed)
+            return
+    raise SystemExit("no byte of the footer makes it LZO")
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
+    write_talk()
+    write_lzo()
     all_rows = rows()
     picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     turn = pa.struct([("role", pa.string()), ("content", pa.string()), ("loss", pa.bool_())])

@@ -88,6 +88,13 @@ TEST(TableFiles, CutShortTheyAreRefused) {
   EXPECT_NE(read_all("PAR1").find("expected a Parquet or Arrow file"), std::string::npos);
 }
 
+TEST(TableFiles, ACompressionThatIsNotReadIsToldWhenTheFileIsOpened) {
+  if (!has_library()) GTEST_SKIP() << "liblockstep_arrow.so is not built";
+  const std::string what = read_all(bytes_of(table("lzo.parquet")));
+  EXPECT_NE(what.find("LZO compression"), std::string::npos) << what;
+  EXPECT_NE(what.find("write it with zstd"), std::string::npos) << what;
+}
+
 TEST(TableFiles, ChangedBytesAreErrorsOrValues) {
   if (!has_library()) GTEST_SKIP() << "liblockstep_arrow.so is not built";
   SplitMix64 random(7);

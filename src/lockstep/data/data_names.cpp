@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -155,6 +156,10 @@ NamedData find_data(const std::string& argument, const DatasetOptions& options) 
   NamedData data;
   std::tie(data.name, data.count) = split_count(argument);
   data.mapping.columns = options.columns;
+  // ms-swift's "HF::" and "MS::" say from which hub a name comes: here it is a file's or an entry's.
+  for (const char* hub : {"HF::", "MS::", "hf::", "ms::"}) {
+    if (data.name.starts_with(hub) && !fs::exists(data.name)) data.name.erase(0, std::string_view(hub).size());
+  }
   if (fs::exists(data.name)) {
     add_files(data, data.name, "", "");
     return data;

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kLibrary = "liblockstep_arrow.so";
 constexpr const char* kCure =
-    "`make setup && make build` fetch and build it; beside a wheel of lockstep, pip install pyarrow==26.0.1; or write the rows "
-    "as JSON lines";
+    "`make setup && make build` fetch and build it; beside a wheel of lockstep, pip install pyarrow==26.0.1; or write "
+    "the rows as JSON lines";
 constexpr int64_t kMostRows = 200'000'000;
 
 /// The file that holds this code: our program, or a shared object that another has loaded, as Python does.
@@ -73,9 +73,10 @@ RowTable::RowTable(const std::string& name, std::span<const std::byte> bytes) : 
   } catch (const UserError&) {
     throw;
   } catch (const std::exception& error) {
-    throw data_error(fmt::format("{}: expected a Parquet or Arrow file, found one that cannot be read: {}", name,
-                                 cut_text(error.what(), 400)),
-                     "is the file complete? compare its size with that of its source");
+    throw data_error(
+        fmt::format("{}: expected a Parquet or Arrow file, found one that cannot be read: {}", name,
+                    cut_text(error.what(), 400)),
+        "is the file complete? compare its size with its source's; a compression that is not read: write it with zstd");
   }
 }
 

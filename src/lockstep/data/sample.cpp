@@ -240,7 +240,7 @@ class RowReader {
   UserError unknown_form() const {
     std::vector<std::string> names;
     for (const auto& [name, value] : row_.items()) names.push_back(name);
-    std::string hint = "see docs/errors.md for the row forms";
+    std::string hint = "see docs/rows.md for the row forms";
     for (const auto& name : names) {
       const std::string meant = nearest_name(name, {"messages", "conversations", "query", "instruction"});
       if (!meant.empty()) hint = fmt::format("did you mean \"{}\" where the row has \"{}\"?", meant, name);

@@ -57,6 +57,7 @@ DataFacts data_facts(const std::string& file, const DataOptions& options) {
                   .max_positions = options.max_positions,
                   .strict = options.dataset.strict};
   if (facts.broken > 0) facts.first_broken = rows.broken()[0].where + ": " + rows.broken()[0].why;
+  for (const auto& text : rows.notices()) facts.notices += "; " + text;
   const auto places = spread(rows.size(), kRowsLookedAt);
   for (const int64_t row : places) {
     try {
@@ -87,6 +88,7 @@ CheckResult judge_data(const DataFacts& facts) {
   if (facts.media > 0) text += fmt::format("; {}", counted(facts.media, "picture or video", "pictures and videos"));
   if (facts.longest_tokens > 0)
     text += fmt::format("; longest {} tokens ({})", facts.longest_tokens, facts.longest_where);
+  text += facts.notices;
   const bool none = facts.unusable == facts.looked;
   if (none || (facts.strict && facts.broken + facts.unusable > 0)) {
     return failure(facts.file, text, none ? "mend what is named: no row that was looked at can be used" : repair,

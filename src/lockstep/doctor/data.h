@@ -24,6 +24,7 @@ struct DataFacts {
   std::string longest_where;
   int64_t max_positions = 0;  // of the model; 0: not known
   bool strict = false;        // --strict true: a run would stop there
+  std::string notices;        // of how the files were read
 };
 CheckResult judge_data(const DataFacts& facts);
 

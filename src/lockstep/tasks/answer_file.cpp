@@ -144,6 +144,9 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
     events.emit(Notice{fmt::format("rows without \"adapter\" are answered with {}; \"{}\" is the model alone",
                                    options.run.adapters.front().name, kBaseAlone)});
   }
+  for (const auto& text : rows->notices()) {
+    if (job.reports()) events.emit(Notice{text});
+  }
   if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/true, events);
   session.load();
   if (batch == kAutoBatch) batch = find_answer_slots(session, options, *rows, events);

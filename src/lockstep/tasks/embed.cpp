@@ -196,6 +196,9 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   if (out.was_finished) return out;
   session.decide(session.inference(), planned, {.layout = RowLayout::kPacked});
   session.tell_notices(events);
+  for (const auto& text : rows->notices()) {
+    if (job.reports()) events.emit(Notice{text});
+  }
   session.load();
   if (batch == kAutoBatch) batch = find_embedding_batch(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);

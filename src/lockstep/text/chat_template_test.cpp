@@ -89,6 +89,30 @@ TEST(ChatTemplate, SpansAreProbedWhereEarlierTurnsAreStripped) {
   EXPECT_EQ(join_spans(spans, true), "[b<end>][(think)d<end>]");
 }
 
+TEST(ChatTemplate, CallsAreTrainedWithTheWordsBeforeThem) {
+  // Written otherwise when others follow, as where thinking is stripped: the whole is probed by the last call's name.
+  const std::string calls =
+      "{{ m.content }}{% for c in m.tool_calls %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]{% endfor "
+      "%}<end>";
+  const std::string prompt = "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const ChatTemplate plain("{% for m in messages %}<{{ m.role }}>" + calls + prompt);
+  const ChatTemplate stripping(
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}(think){% endif %}" + calls +
+      prompt);
+  const auto call = [](const char* name) {
+    return Json{{"type", "function"}, {"function", {{"name", name}, {"arguments", {{"x", 1}}}}}};
+  };
+  const Json talk = {{{"role", "user"}, {"content", "a"}},
+                     {{"role", "assistant"}, {"content", "b"}, {"tool_calls", {call("f"), call("g")}}},
+                     {{"role", "tool"}, {"content", "c"}},
+                     {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call("h")})}},
+                     {{"role", "tool"}, {"content", "d"}},
+                     {{"role", "assistant"}, {"content", "e"}}};
+  const std::string first = "[b[f {\"x\": 1}][g {\"x\": 1}]<end>][[h {\"x\": 1}]<end>]";
+  EXPECT_EQ(join_spans(plain.render_spans(talk), true), first + "[e<end>]");
+  EXPECT_EQ(join_spans(stripping.render_spans(talk), true), first + "[(think)e<end>]");
+}
+
 TEST(ChatTemplate, WhatTheTemplateRaisesReachesTheUser) {
   const ChatTemplate chat("\n  {{ raise_exception('no ' ~ messages[0].role) }}", "t.jinja");
   try {
