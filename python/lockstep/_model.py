@@ -157,4 +157,4 @@ def _numpy() -> Any:
 def _close_all() -> None:
     """While there is still a Python to end a thread in."""
     for model in list(_open):
-        model.close()
+        model._core.close_now()
