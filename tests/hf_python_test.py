@@ -358,6 +358,24 @@ class Python(Story):
             lockstep.sft(model=model, dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, on_event=kill)
         self.assertEqual((error.exception.code, "SIGKILL" in str(error.exception)), (137, True), error.exception)
 
+    def test_a_rank_that_dies_is_named(self):
+        import lockstep
+        model, file = make_model(self.folder, "qwen2"), make_rows(self.folder, count=40, images=False)
+
+        def kill(event):
+            if event["event"] != "step":
+                return
+            launcher = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()[0]
+            for rank in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+                if "RANK=1" in Path(f"/proc/{rank}/environ").read_text().split("\0"):
+                    os.kill(int(rank), signal.SIGKILL)
+
+        with self.assertRaises(lockstep.Error) as error:
+            lockstep.sft(model=model, dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, nproc=2, device="cpu",
+                         on_event=kill)
+        self.assertEqual(error.exception.code, 6)
+        self.assertRegex(str(error.exception), r"the job was ended: rank 1 .*SIGKILL")
+
     def test_the_page_shows_what_runs(self):
         model = make_model(self.folder)
         model.rename("my-model")
