@@ -51,6 +51,8 @@ def rows_of(file):
 
 
 class Python(Story):
+    maxDiff = None
+
     def setUp(self):
         super().setUp()
         before = os.getcwd()
@@ -209,6 +211,19 @@ class Python(Story):
             lockstep.Model(model, load_in_4bit=None, vision_tower=None, quant_bits=4)
         self.assertTrue(any(issubclass(one.category, lockstep.Notice) for one in told), told)
 
+    def test_keywords_become_the_words_of_the_command_line(self):
+        import numpy
+        import torch
+        from lockstep._flags import words_of
+        self.assertEqual(words_of({"model": Path("m"), "dtype": torch.bfloat16, "strict": True, "top_p": 0.1, "seed": numpy.int64(3), "learning_rate": 1e-5,
+                                   "dataset": ["a.jsonl", Path("b.jsonl")], "device_map": {"a": 0}, "adapters": {"x": "dir"}, "stop": None,
+                                   "max_memory": {0: "10GiB", "cpu": "1GiB"}, "prompt": "-1"}),
+                         ["--model=m", "--torch_dtype=bfloat16", "--strict=true", "--top_p=0.1", "--seed=3", "--learning_rate=1e-05", "--dataset=a.jsonl",
+                          "--dataset=b.jsonl", '--device_map={"a": 0}', "--adapters=x=dir", "--max_memory=0:10GiB,cpu:1GiB", "--prompt=-1"])
+        for wrong in ({"seed": object()}, {"dataset": []}, {"model": b"m"}):
+            with self.assertRaisesRegex(TypeError, next(iter(wrong))):
+                words_of(wrong)
+
     def test_other_threads_run_while_it_works_and_may_use_the_same_model(self):
         import lockstep
         opened = lockstep.Model(make_model(self.folder, "qwen2"))
@@ -238,6 +253,26 @@ class Python(Story):
         process = program(self.folder, TORCH_BESIDE)
         code, out, err = self.ended(process)
         self.assertEqual((code, out.split()[-1:], err), (0, ["done"], ""))
+
+    def test_a_program_ends_though_a_thread_still_asks(self):
+        make_model(self.folder, "qwen2")
+        process = program(self.folder, "import lockstep, threading, time\nm = lockstep.Model('qwen2')\n"
+                          "ask = lambda: m.generate([{'query': 'a'}] * 1000, max_new_tokens=4000)\n"
+                          "threading.excepthook = lambda told: None\n"
+                          "threading.Thread(target=ask, daemon=True).start()\ntime.sleep(0.5)\nprint('over')\n")
+        self.assertEqual(self.ended(process, timeout=30), (0, "over\n", ""))
+
+    def test_ranks_of_torchrun_are_one_run(self):
+        make_model(self.folder, "qwen2")
+        make_rows(self.folder, count=8, images=False)
+        file = self.folder / "ranks.py"
+        file.write_text("import lockstep, os\ndone = lockstep.sft(model='qwen2', dataset='rows.jsonl', output_dir='out', max_steps=2, device='cpu',\n"
+                        "                     gradient_accumulation_steps=1, on_event=lambda event: None)\n"
+                        "print(os.environ['RANK'], done.get('steps'), flush=True)\n")
+        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(file)], cwd=self.folder, text=True,
+                              capture_output=True, check=False, timeout=120, env=environment({"PYTHONPATH": SITE}))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["0 2", "1 None"])
 
     def test_it_loads_before_torch_and_without_it(self):
         make_model(self.folder, "qwen2")
@@ -322,6 +357,24 @@ class Python(Story):
         with self.assertRaises(lockstep.Error) as error:
             lockstep.sft(model=model, dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, on_event=kill)
         self.assertEqual((error.exception.code, "SIGKILL" in str(error.exception)), (137, True), error.exception)
+
+    def test_a_rank_that_dies_is_named(self):
+        import lockstep
+        model, file = make_model(self.folder, "qwen2"), make_rows(self.folder, count=40, images=False)
+
+        def kill(event):
+            if event["event"] != "step":
+                return
+            launcher = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()[0]
+            for rank in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+                if "RANK=1" in Path(f"/proc/{rank}/environ").read_text().split("\0"):
+                    os.kill(int(rank), signal.SIGKILL)
+
+        with self.assertRaises(lockstep.Error) as error:
+            lockstep.sft(model=model, dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, nproc=2, device="cpu",
+                         on_event=kill)
+        self.assertEqual(error.exception.code, 6)
+        self.assertRegex(str(error.exception), r"the job was ended: rank 1 .*SIGKILL")
 
     def test_the_page_shows_what_runs(self):
         model = make_model(self.folder)

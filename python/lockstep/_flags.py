@@ -12,7 +12,7 @@ _OTHER_NAMES = {"dtype": "torch_dtype"}
 
 
 def words_of(flags: "Mapping[str, Flag]") -> "list[str]":
-    """None leaves a flag out; lists are several words; dicts are JSON, or NAME=DIR of adapters."""
+    """None leaves a flag out; lists are several values; dicts are JSON, or NAME=DIR of adapters."""
     words: "list[str]" = []
     for name, value in flags.items():
         flag = "--" + _OTHER_NAMES.get(name, name)
@@ -21,8 +21,7 @@ def words_of(flags: "Mapping[str, Flag]") -> "list[str]":
         values = _words_of_value(name, value)
         if not values:
             raise TypeError(f"{name}: expected at least one value, found an empty {type(value).__name__}")
-        # One word is joined to its flag, so that it may begin with a dash.
-        words += [f"{flag}={values[0]}"] if len(values) == 1 else [flag, *values]
+        words += [f"{flag}={value}" for value in values]  # joined, so that it may begin with a dash
     return words
 
 

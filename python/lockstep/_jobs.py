@@ -25,7 +25,7 @@ def sft(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]
     on_event is called with each event as a dict; where it returns True the run ends after the step that it is in, with a checkpoint.
     Without it the lines of the terminal are printed. Returns {"output_dir", "last_checkpoint", "steps", "train_loss", "seconds",
     "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without. Rows of a data set may be given as
-    dicts: they go to a file for as long as the run lasts.
+    dicts: they go to a file for as long as the run lasts. Called by every rank of torchrun, it is one run; the first has its result.
     """
     return run_verb("sft", flags, on_event)
 
@@ -91,11 +91,13 @@ def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent]
             words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
         sys.stdout.flush()  # what the job still says of itself stands behind what was printed before
         code = _core.run_job(words, heard.line)
-    if heard.error is not None:
+    if heard.error is not None and code != 0:
         raise Error(heard.error["message"], heard.error["code"], heard.error["hint"], heard.error["frames"])
-    if heard.result is None:
-        raise _ended(verb, code)
-    return heard.result
+    if heard.result is not None:
+        return heard.result
+    if code == 0 and os.environ.get("RANK", "0") != "0":  # one of many ranks, which somebody else has started: the first has it
+        return {}
+    raise _ended(verb, code)
 
 
 def _ended(verb: str, code: int) -> Error:

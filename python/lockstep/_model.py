@@ -29,11 +29,11 @@ class Embeddings:
     def __init__(self, found: "tuple[Any, int, list[int], list[int], dict[int, str]]", count: int, per_token: bool) -> None:
         self.array, self.width, self.rows, self.tokens, self.errors = found
         self._count, self._per_token = count, per_token
-        self._begins: "dict[int, int]" = {}
+        self._places: "dict[int, slice]" = {}
         at = 0
         for row, tokens in zip(self.rows, self.tokens):
-            self._begins[row] = at
-            at += tokens if per_token else 1
+            self._places[row] = slice(at, at + (tokens if per_token else 1))
+            at = self._places[row].stop
         self._vectors = at
 
     def __len__(self) -> int:
@@ -49,9 +49,8 @@ class Embeddings:
         row = range(self._count)[row]
         if row in self.errors:
             raise Error(self.errors[row], 3)
-        begin = self._begins[row]
-        values = _numpy().asarray(self.array)
-        return values[begin : begin + self.tokens[self.rows.index(row)]] if self._per_token else values[begin]
+        values = _numpy().asarray(self.array)[self._places[row]]
+        return values if self._per_token else values[0]
 
     def numpy(self) -> Any:
         return _numpy().asarray(self._whole())
@@ -157,4 +156,4 @@ def _numpy() -> Any:
 def _close_all() -> None:
     """While there is still a Python to end a thread in."""
     for model in list(_open):
-        model.close()
+        model._core.close_now()

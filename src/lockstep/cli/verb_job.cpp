@@ -38,7 +38,8 @@ LaunchRequest launch_request(const std::string& verb, const std::vector<std::str
     lines ? lines->on(Notice{text}) : static_cast<void>(std::cout << text << "\n");
   };
   if (host.lines) {
-    request.conclude = [lines = host.lines](int code, const std::string& text) {
+    request.conclude = [lines = host.lines](int code, const std::string& text, bool again) {
+      if (again) return lines->on(Notice{text});
       constexpr size_t kWholeDiagnosis = size_t{1} << 16;  // the ranks are gone: nobody else writes
       lines->error({static_cast<ExitCode>(code), text, "", true}, {}, kWholeDiagnosis);
     };

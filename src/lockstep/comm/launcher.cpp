@@ -295,11 +295,13 @@ int launch_ranks(const std::vector<std::string>& argv, const Env& env, const Lau
   std::vector<std::string> words = argv;
   for (int attempt = 0;; ++attempt) {
     const Attempt done = run_attempt(words, env, options, attempt);
+    const bool again = !done.interrupted && attempt < options.max_restarts && worth_a_restart(done.code);
     if (!done.last_words.empty()) {
-      options.conclude ? options.conclude(done.code, done.last_words) : fmt::print(stderr, "{}\n", done.last_words);
+      options.conclude ? options.conclude(done.code, done.last_words, again)
+                       : fmt::print(stderr, "{}\n", done.last_words);
     }
     if (options.interrupted != nullptr) *options.interrupted = done.interrupted;
-    if (done.interrupted || attempt >= options.max_restarts || !worth_a_restart(done.code)) return done.code;
+    if (!again) return done.code;
     if (options.restart_argv) words = options.restart_argv(argv);
     fmt::print(stderr, "{}: restart {} of {}\n", options.program, attempt + 1, options.max_restarts);
   }

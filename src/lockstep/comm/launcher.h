@@ -25,8 +25,8 @@ struct LaunchOptions {
   int max_restarts = 0;
   /// The command line of the next attempt; asked after a failure that may not come again.
   std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
-  std::function<void(int code, const std::string& text)>
-      conclude{};               // told why the job was ended; empty: it is printed
+  /// Told why the ranks were ended, and whether they are started again; empty: it is printed.
+  std::function<void(int code, const std::string& text, bool again)> conclude{};
   bool* interrupted = nullptr;  // set to whether a signal asked the ranks to stop, however they have ended
 };
 

@@ -56,15 +56,21 @@ Model::Model(const Words& words, nb::object on_event) : told_(std::make_unique<T
 }
 
 Model::~Model() {
+  if (!thread_.is_here()) (void)model_.release();  // what another process holds
   try {
     close();
-  } catch (...) {  // of a process that was forked, or Ctrl-C once more: what is not given back goes with the process
+  } catch (...) {  // Ctrl-C once more: what is not given back goes with the process
     (void)model_.release();
   }
 }
 
 void Model::close() {
-  if (model_) thread_.run([&] { model_.reset(); });
+  if (thread_.is_here()) thread_.run([&] { model_.reset(); });
+}
+
+void Model::close_now() {
+  thread_.call_off();
+  close();
 }
 
 OpenModel& Model::open() {

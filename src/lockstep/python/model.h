@@ -33,6 +33,8 @@ class Model {
   /// `rows`: a JSON array. Returns one.
   std::string answer(const std::string& rows, const Words& words);
   VectorsOfRows embed(const std::string& rows, const Words& words);
+  /// Other threads' calls end, with Interrupted. Then close().
+  void close_now();
   /// Gives back what it holds; it cannot be used any more. Again: nothing.
   void close();
 

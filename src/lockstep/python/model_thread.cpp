@@ -26,8 +26,10 @@ ModelThread::ModelThread()
     : process_(::getpid()),
       worker_(std::make_unique<Worker>("lockstep-model", [this](const std::stop_token& stop) { work(stop); })) {}
 
+bool ModelThread::is_here() const { return process_ == ::getpid(); }
+
 ModelThread::~ModelThread() {
-  if (process_ != ::getpid()) {
+  if (!is_here()) {
     (void)worker_.release();  // it is not in this process: nobody to wait for
     return;
   }
@@ -59,7 +61,7 @@ void ModelThread::work(const std::stop_token& stop) {
 }
 
 void ModelThread::run(const std::function<void()>& body) {
-  if (process_ != ::getpid()) {
+  if (!is_here()) {
     throw usage_error(
         "this process was forked from the one that has opened the model, and a model's thread stays there",
         "open the model in the new process, or start processes with multiprocessing.get_context(\"spawn\")");
@@ -83,6 +85,13 @@ void ModelThread::run(const std::function<void()>& body) {
   }
   task->asked.raise();
   if (task->error) std::rethrow_exception(task->error);
+}
+
+void ModelThread::call_off() {
+  if (!is_here()) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& task : tasks_) task->called_off = true;
+  if (current_) current_->called_off = true;
 }
 
 void ModelThread::call(const std::function<void()>& python) {

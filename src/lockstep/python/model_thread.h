@@ -26,6 +26,10 @@ class ModelThread {
   /// exception of a signal handler (KeyboardInterrupt) ends it at its next interruption_point(). Throws UserError in a process that
   /// was forked: threads stay behind.
   void run(const std::function<void()>& body);
+  /// Not in a process that was forked from the one that has made it.
+  bool is_here() const;
+  /// All that has been asked for ends as soon as it can: who waits for it gets Interrupted.
+  void call_off();
   /// Of the thread itself, from within `body`: calls Python, whose exceptions end the work and are thrown by run().
   void call(const std::function<void()>& python);
 

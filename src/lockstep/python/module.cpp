@@ -60,6 +60,7 @@ NB_MODULE(_core, module) {
             return nb::make_tuple(found.array, found.width, found.rows, found.tokens, found.errors);
           },
           nb::arg("rows"), nb::arg("words"))
-      .def("close", &Model::close);
+      .def("close", &Model::close)
+      .def("close_now", &Model::close_now);
   module.def("run_job", &run_job, nb::arg("argv"), nb::arg("on_line"));
 }

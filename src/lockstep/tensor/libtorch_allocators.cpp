@@ -15,7 +15,10 @@
 namespace lockstep {
 namespace {
 
-std::atomic<bool> shared_process{false};
+std::atomic<bool>& is_shared() {
+  static std::atomic<bool> shared{false};
+  return shared;
+}
 
 /// Where the blocks begin that were given in a process that is shared. Of two allocators one must know its own.
 class GivenBlocks {
@@ -33,42 +36,45 @@ class GivenBlocks {
     const std::lock_guard lock(mutex_);
     return blocks_.contains(block);
   }
-  /// From here on; a process that is forked while another thread holds the mutex must not find it locked for ever.
-  void use() {
-    used_ = true;
-    ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                     [] { instance().mutex_.unlock(); });
-  }
-  static GivenBlocks& instance() {
-    static auto* const all = new GivenBlocks;  // tensors of static life are freed after everything
-    return *all;
-  }
+  void use() { used_ = true; }  // from here on
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;  // guards blocks_
   std::unordered_set<const void*> blocks_;
   std::atomic<bool> used_{false};
 };
-GivenBlocks& given_blocks() { return GivenBlocks::instance(); }
+GivenBlocks& given_blocks() {
+  // Tensors of static life are freed after everything.
+  static auto* const all = new GivenBlocks;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): never freed
+  return *all;
+}
+
+/// A process that is forked while another thread holds the mutex must not find it locked for ever.
+void use_given_blocks() {
+  given_blocks().use();
+  ::pthread_atfork([] { given_blocks().lock(); }, [] { given_blocks().unlock(); }, [] { given_blocks().unlock(); });
+}
 
 /// Whether this thread's tensors are the other program's, in a process that is shared with one.
-bool is_guests_thread() { return shared_process && !DeviceMemory::stands_somewhere(); }
+bool is_guests_thread() { return is_shared() && !DeviceMemory::stands_somewhere(); }
 
 /// LibTorch asks this one for every tensor on the host (also those of a rehearsal, which count with the device's).
 class HostAllocator final : public c10::Allocator {
  public:
   explicit HostAllocator(c10::Allocator* before) : before_(before) {
-    if (shared_process) before_deleter() = before->raw_deleter();
+    if (is_shared()) before_deleter() = before->raw_deleter();
   }
   c10::DataPtr allocate(size_t bytes) override {
     if (is_guests_thread()) return before_->allocate(bytes);
     const auto& here = DeviceMemory::current();
     const bool counts = here->torch_device() == "cpu" || here->rehearsed();
     c10::DataPtr made = (counts ? here : DeviceMemory::host())->allocate(bytes, /*hollow=*/false);
-    if (shared_process) given_blocks().add(made.get());
+    if (is_shared()) given_blocks().add(made.get());
     return made;
   }
-  c10::DeleterFnPtr raw_deleter() const override { return shared_process ? &free_by_address : DeviceMemory::deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return is_shared() ? &free_by_address : DeviceMemory::deleter(); }
   void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }
 
  private:
@@ -112,13 +118,13 @@ void settle_in_process() {
 
 }  // namespace
 
-void share_process() { shared_process = true; }
-bool shares_process() { return shared_process; }
+void share_process() { is_shared() = true; }
+bool shares_process() { return is_shared(); }
 
 void forget_given_block(const void* block) { given_blocks().remove(block); }
 
 void install_allocators() {
-  shared_process ? given_blocks().use() : settle_in_process();
+  is_shared() ? use_given_blocks() : settle_in_process();
   constexpr uint8_t kAboveDefault = 1;
   c10::SetAllocator(c10::DeviceType::CPU, new HostAllocator(c10::GetAllocator(c10::DeviceType::CPU)), kAboveDefault);
   c10::SetAllocator(c10::DeviceType::Meta, new HollowAllocator(c10::GetAllocator(c10::DeviceType::Meta)),

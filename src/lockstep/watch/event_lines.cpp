@@ -1,6 +1,7 @@
 #include "lockstep/watch/event_lines.h"
 
 #include <cerrno>
+#include <cstdlib>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -130,7 +131,10 @@ Json event_json(const Event& event) {
 
 EventLines::EventLines(int fd) : fd_(fd), console_(text_, {}) {}
 
-void EventLines::keep_to_self() const { ::fcntl(fd_, F_SETFD, FD_CLOEXEC); }
+void EventLines::keep_to_self() const {
+  ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
+  ::unsetenv("LOCKSTEP_EVENTS");
+}
 
 void EventLines::on(const Event& event) {
   text_.str({});

@@ -34,7 +34,8 @@ class EventLines final : public EventSink {
   void result(const Json& value);
   /// Texts are cut in the middle at `most` bytes: ranks write to one pipe, which takes some 4000 as a whole.
   void error(const Failure& failure, const std::vector<std::string>& frames = {}, size_t most = 3000);
-  /// Programs that this one starts do not get it.
+  /// Programs that this one starts get neither the descriptor nor the word of it. Before there are other threads that read the
+  /// environment.
   void keep_to_self() const;
 
  private:

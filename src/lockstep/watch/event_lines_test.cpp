@@ -1,6 +1,7 @@
 #include "lockstep/watch/event_lines.h"
 
 #include <csignal>
+#include <cstdlib>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -52,7 +53,9 @@ TEST(EventLines, EndNothingWhenTheirReaderHasGone) {
 TEST(EventLines, StayWithTheirProgramWhenItIsToldSo) {
   Pipe pipe;
   ASSERT_EQ(::fcntl(pipe.write.get(), F_SETFD, 0), 0);
+  ::setenv("LOCKSTEP_EVENTS", "9", /*overwrite=*/1);
   EventLines(pipe.write.get()).keep_to_self();
+  EXPECT_EQ(std::getenv("LOCKSTEP_EVENTS"), nullptr);
   EXPECT_EQ(::fcntl(pipe.write.get(), F_GETFD), FD_CLOEXEC);
 }
 
