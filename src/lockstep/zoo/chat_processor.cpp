@@ -268,9 +268,10 @@ ProcessOptions ChatProcessor::options_of(const Sample& sample, ProcessOptions op
 
 /// The row with its films' sounds, where the person asks for it and the family takes both as one, its boxes, and its tools
 /// where the template has no words for them.
-Sample ChatProcessor::prepared(const Sample& given, const MediaOptions& options) const {
+std::optional<Sample> ChatProcessor::prepared(const Sample& given, const MediaOptions& options) const {
   const auto films = parts_.media.kinds.find(Modality::kVideo);
   const bool weaves = options.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound;
+  if (!weaves && given.objects.empty() && !has_tools(given)) return std::nullopt;  // most rows: nothing is copied
   Sample sample = weaves ? with_film_sounds(given) : given;
   fill_boxes(sample, parts_.media.boxes, options);
   write_tools(sample, parts_.chat);
@@ -280,7 +281,8 @@ Sample ChatProcessor::prepared(const Sample& given, const MediaOptions& options)
 Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& asked) const {
   if (!given.input_ids.empty()) return token_row_features(given, asked);
   const ProcessOptions options = options_of(given, asked);
-  const Sample sample = prepared(given, options.media);
+  const std::optional<Sample> changed = prepared(given, options.media);
+  const Sample& sample = changed ? *changed : given;
   check_media(sample);
   check_speech(sample);
   std::vector<bool> trained;
@@ -323,7 +325,8 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& asked) const {
   Row row;
   const ProcessOptions options = options_of(given, asked);
-  const Sample sample = prepared(given, options.media);
+  const std::optional<Sample> changed = prepared(given, options.media);
+  const Sample& sample = changed ? *changed : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target
     const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnored; });
     const auto length =

@@ -51,7 +51,7 @@ class ChatProcessor final : public Processor {
   RenderOptions render_options(bool generation_prompt) const;
   MediumFrame frame_of(Modality kind, const std::string& placeholder) const;
   ProcessOptions options_of(const Sample& sample, ProcessOptions options) const;
-  Sample prepared(const Sample& given, const MediaOptions& options) const;
+  std::optional<Sample> prepared(const Sample& given, const MediaOptions& options) const;
   void put_begin_token(Row& row) const;
   void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
   void check_media(const Sample& sample) const;
