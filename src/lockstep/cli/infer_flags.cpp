@@ -76,7 +76,6 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       ->group("Prompts");
   app.add_option("--prompt", f.prompt, "one question instead of a chat")->group("Prompts");
   app.add_option("--image,--images", f.images, "pictures for the first question")->group("Prompts");
-  app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
   add_row_flags(app, f.rows);
   add_generation_flags(app, f);
   add_speech_flags(app, f);

@@ -79,6 +79,26 @@ std::string replaced(std::string text, std::string_view mark, const MediumRules&
   return text;
 }
 
+constexpr std::string_view kEmptyThinking = "<think>\n\n</think>\n\n";
+
+/// By message. Throws UserError(kData) where none is, or where a row says of a message what a run that learns all cannot keep.
+std::vector<bool> learnt_messages(const Sample& sample, Taught::Of of) {
+  size_t begin = 0;
+  for (size_t i = 0; i < sample.messages.size() && of == Taught::Of::kLastRound; ++i) {
+    if (sample.messages[i].role == "user") begin = i;
+  }
+  std::vector<bool> trained;
+  for (const auto& message : sample.messages) {
+    trained.push_back(message.role == "assistant" && message.trained && trained.size() >= begin);
+    if (of != Taught::Of::kAll || message.trained) continue;
+    throw data_error(fmt::format("{}: messages[{}]: expected no \"loss\": false beside --loss_scale all, found it",
+                                 sample.where, trained.size() - 1));
+  }
+  if (of == Taught::Of::kAll || std::ranges::find(trained, true) != trained.end()) return trained;
+  throw data_error(fmt::format("{}: expected an assistant message to learn from, found none of {} messages",
+                               sample.where, sample.messages.size()));
+}
+
 }  // namespace
 
 /// Ids and labels in the making.
@@ -91,6 +111,9 @@ struct ChatProcessor::Row {
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
     filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
     labels.resize(ids.size(), kIgnored);
+  }
+  void learn_all() {
+    for (size_t i = 0; i < ids.size(); ++i) labels[i] = filled[i] < 0 ? ids[i] : kIgnored;
   }
 };
 
@@ -256,6 +279,15 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& spell
   }
 }
 
+/// An answer that begins with thoughts that are none: of those nothing is learnt.
+void ChatProcessor::forget_empty_thinking(Row& row, size_t begin, std::string_view text, bool continues) const {
+  if (!text.starts_with(kEmptyThinking)) return;
+  const auto ids = parts_.tokenizer.encode(std::string(kEmptyThinking), {.continues = continues});
+  for (size_t i = 0; i < ids.size() && begin + i < row.ids.size() && row.ids[begin + i] == ids[i]; ++i) {
+    row.labels[begin + i] = kIgnored;
+  }
+}
+
 Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
   for (size_t i = 0; i < row.filled.size(); ++i) {
@@ -272,25 +304,28 @@ Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptio
   return features;
 }
 
-/// The row with its films' sounds, where the person asks for it and the family takes both as one.
-std::optional<Sample> ChatProcessor::woven(const Sample& sample, const MediaOptions& options) const {
+/// The row with its films' sounds, where the person asks for it and the family takes both as one, and with the system message
+/// of rows that have none; nullopt: as it is.
+std::optional<Sample> ChatProcessor::made_ready(const Sample& sample, const ProcessOptions& options) const {
   const auto films = parts_.media.kinds.find(Modality::kVideo);
-  if (!options.audio_in_video || films == parts_.media.kinds.end() || !films->second.takes_sound) return std::nullopt;
-  return with_film_sounds(sample);
+  std::optional<Sample> ready;
+  if (options.media.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound) {
+    ready = with_film_sounds(sample);
+  }
+  const bool has_system = !sample.messages.empty() && sample.messages.front().role == "system";
+  if (options.system.empty() || has_system) return ready;
+  if (!ready) ready = sample;
+  ready->messages.insert(ready->messages.begin(), {.role = "system", .content = options.system});
+  return ready;
 }
 
 Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& options) const {
   if (!given.input_ids.empty()) return token_row_features(given, options);
-  const std::optional<Sample> films = woven(given, options.media);
-  const Sample& sample = films ? *films : given;
+  const std::optional<Sample> ready = made_ready(given, options);
+  const Sample& sample = ready ? *ready : given;
   check_media(sample);
   check_speech(sample);
-  std::vector<bool> trained;
-  for (const auto& message : sample.messages) trained.push_back(message.role == "assistant" && message.trained);
-  if (std::ranges::find(trained, true) == trained.end()) {
-    throw data_error(fmt::format("{}: expected an assistant message to learn from, found none of {} messages",
-                                 sample.where, sample.messages.size()));
-  }
+  const std::vector<bool> trained = learnt_messages(sample, options.taught.of);
   const Json messages = template_messages(sample, sample.messages.size());
   std::vector<TextSpan> spans;
   try {
@@ -301,7 +336,12 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   }
   Row row;
   MediaSpeller speller(parts_.media, sample, options.media);
-  for (size_t i = 0; i < spans.size(); ++i) add_span(row, spans[i], speller, i + 1 == spans.size());
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const size_t begin = row.ids.size();
+    add_span(row, spans[i], speller, i + 1 == spans.size());
+    if (spans[i].trained && !options.taught.empty_thinking) forget_empty_thinking(row, begin, spans[i].text, begin > 0);
+  }
+  if (options.taught.of == Taught::Of::kAll) row.learn_all();
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
   put_begin_token(row);
@@ -319,8 +359,8 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
 
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& options) const {
   Row row;
-  const std::optional<Sample> films = woven(given, options.media);
-  const Sample& sample = films ? *films : given;
+  const std::optional<Sample> ready = made_ready(given, options);
+  const Sample& sample = ready ? *ready : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target
     const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnored; });
     const auto length =

@@ -51,7 +51,8 @@ class ChatProcessor final : public Processor {
   RenderOptions render_options(bool generation_prompt) const;
   void put_begin_token(Row& row) const;
   void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn) const;
-  std::optional<Sample> woven(const Sample& sample, const MediaOptions& options) const;
+  void forget_empty_thinking(Row& row, size_t begin, std::string_view text, bool continues) const;
+  std::optional<Sample> made_ready(const Sample& sample, const ProcessOptions& options) const;
   void check_media(const Sample& sample) const;
   std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
   void check_speech(const Sample& sample) const;
