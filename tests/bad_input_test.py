@@ -101,7 +101,7 @@ class BadInput(Story):
                 (2, ("zero3",), ["--deepspeed", "zero4"]),
                 (2, ("full, lora", "adalora"), ["--tuner_type", "adalora"]),
                 (2, ("--target_modules", "q_proj"), ["--tuner_type", "lora", "--target_modules", "q_porj"]),
-                (2, ("--packing", "not built"), ["--packing", "true"]),
+                (2, ("--sequence_parallel_size", "not built"), ["--sequence_parallel_size", "2"]),
                 (2, ("int8", "bfloat16"), ["--torch_dtype", "int8"]),
                 (2, ("--max_steps",), ["--max_steps", "0"]),
                 (2, ("--train", "projector"), ["--train", "projektor"]),
@@ -112,9 +112,9 @@ class BadInput(Story):
                 self.refused(code, *parts, words=[*base, *words])
 
     def test_flags_without_use_are_said(self):
-        done = self.lockstep(*sft_words(self.model, self.rows, self.out, steps=1, attn_impl="flash_attn", packing="false"), expect=0)
+        done = self.lockstep(*sft_words(self.model, self.rows, self.out, steps=1, attn_impl="flash_attn", sequence_parallel_size=1), expect=0)
         self.assertIn("--attn_impl flash_attn makes no difference", done.stdout)
-        self.assertIn("--packing false makes no difference", done.stdout)
+        self.assertIn("--sequence_parallel_size 1 makes no difference", done.stdout)
 
     def test_a_wrong_world(self):
         words = sft_words(self.model, self.rows, self.out)

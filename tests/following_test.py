@@ -6,6 +6,14 @@ from small_job import losses, make_model, make_rows, records, sft_words
 from story import Story, main
 
 
+def tensors(path):
+    """The bytes of each tensor of a file."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    names = json.loads(data[8:8 + size])
+    return {name: data[8 + size + one["data_offsets"][0]:8 + size + one["data_offsets"][1]] for name, one in names.items() if name != "__metadata__"}
+
+
 class Following(Story):
     def setUp(self):
         super().setUp()
@@ -100,6 +108,24 @@ class Following(Story):
         self.assertIn("--streaming true: expected --max_steps", done.stderr)
         out, _ = self.train("epochs", max_epochs=2, **{**flags, "steps": 100, "packing": "true", "max_length": 64, "save_strategy": "no"})
         self.assertEqual(records(out)[max(records(out))]["epoch"], 2)
+
+    def test_parts_by_name_and_noise_train_alike_in_every_stage(self):
+        flags = {"steps": 4, "freeze_parameters_ratio": 0.3, "freeze_parameters_regex": "layers.1.*mlp", "trainable_parameters": "model.embed_tokens",
+                 "trainable_parameters_regex": "norm", "neftune_noise_alpha": 5, "system": "Be brief."}
+        found = {}
+        for stage, ranks in (("zero0", 2), ("zero2", 2), ("zero3", 2), ("zero3", 1)):
+            out, done = self.train(f"{stage} {ranks}", deepspeed=stage, nproc=ranks, **{**flags, "per_device_train_batch_size": 6 // ranks})
+            found[stage, ranks] = losses(out)
+            for step, loss in found["zero0", 2].items():
+                self.assertAlmostEqual(found[stage, ranks][step], loss, delta=0 if ranks == 2 else 1e-5)
+            peak = json.loads((out / "memory.json").read_text())["peaks"][0]
+            self.assertLessEqual(peak["measured"], 1.02 * peak["predicted"])
+        self.assertIn("Be brief.", done.stdout)
+        before, after = (folder / "model.safetensors" for folder in (self.model, out / "checkpoint-4"))
+        changed = {name for name, value in tensors(after).items() if value != tensors(before)[name]}
+        self.assertIn("model.embed_tokens.weight", changed)
+        self.assertTrue(any(name.endswith("layers.1.input_layernorm.weight") for name in changed), changed)
+        self.assertFalse(any("layers.1.mlp" in name or "layers.0.self_attn" in name for name in changed), changed)
 
     def test_what_follows_nothing_is_refused(self):
         for flags, said in (({"load_best_model_at_end": "true"}, "nothing is evaluated, so no checkpoint is the best"),

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "lockstep/cli/number_bounds.h"
 #include "lockstep/model/leave_out.h"
 
 namespace lockstep {
@@ -15,7 +16,19 @@ void add_component_flags(CLI::App& app, ComponentChoice& f, bool rates) {
   app.add_option("--freeze_llm", f.freeze_llm, "the language model (default: false)")->group(group);
   app.add_option("--freeze_vit", f.freeze_vit, "the towers, for pictures and for sound (default: true)")->group(group);
   app.add_option("--freeze_aligner", f.freeze_aligner, "the projectors (default: true)")->group(group);
-  app.add_option("--freeze_parameters", f.freeze_parameters, "prefixes of blocks to freeze")->group(group);
+  FreezeChoice& by_name = f.by_name;
+  app.add_option("--freeze_parameters", by_name.prefixes, "what begins so is frozen")->group(group);
+  app.add_option("--freeze_parameters_regex", by_name.regex, "what has this pattern in its name is frozen")
+      ->group(group);
+  app.add_option("--freeze_parameters_ratio", by_name.ratio, "part of all numbers that is frozen, from the inputs on")
+      ->check(real_number({.least = 0, .most = 1}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--trainable_parameters", by_name.trainable_prefixes, "what begins so is trained, whatever froze it")
+      ->group(group);
+  app.add_option("--trainable_parameters_regex", by_name.trainable_regex,
+                 "what has this pattern in its name is trained, whatever froze it")
+      ->group(group);
   if (!rates) return;
   app.add_option("--vit_lr", f.vit_lr, "learning rate of the towers (default: --learning_rate)")->group(group);
   app.add_option("--aligner_lr", f.aligner_lr, "learning rate of the projectors (default: --learning_rate)")

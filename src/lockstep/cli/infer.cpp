@@ -47,7 +47,7 @@ class Terminal {
       : job_(session.job()),
         streams_(flags.stream),
         images_(flags.images),
-        talk_(session, {.system = flags.system,
+        talk_(session, {.system = flags.rows.given.system,
                         .max_new_tokens = options.max_new_tokens,
                         .sampling = options.sampling,
                         .process = options.rows.process()}) {

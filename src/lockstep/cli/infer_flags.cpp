@@ -84,7 +84,6 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       ->group("Prompts");
   app.add_option("--prompt", f.prompt, "one question instead of a chat")->group("Prompts");
   app.add_option("--image,--images", f.images, "pictures for the first question")->group("Prompts");
-  app.add_option("--system", f.system, "system message of a chat")->group("Prompts");
   add_answering_flags(app, f);
   app.add_option("--stream", f.stream, "show an answer while it grows")->capture_default_str()->group("Generation");
   const UsualFlags usual = {"model",          "prompt",      "image",          "system", "val_dataset", "result_path",

@@ -19,7 +19,7 @@ struct InferFlags {
   RunFlags run;
   RowFlags rows;
   AnswerFileOptions given;  // what a flag says as it is
-  std::string prompt, system;
+  std::string prompt;
   std::vector<std::string> images;
   bool stream = true;
   bool speech = false;

@@ -67,6 +67,12 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->check(CLI::IsMember({"delete", "right", "left"}))
       ->capture_default_str()
       ->group("Data");
+  app.add_option("--system", flags.given.system, "system message of a chat, and of rows that have none")->group("Data");
+  app.add_option(
+         "--loss_scale", flags.loss_scale,
+         "which tokens are learnt: default (answers) | last_round | all; ignore_empty_think, also behind a plus")
+      ->capture_default_str()
+      ->group("Data");
   app.add_option("--max_pixels", flags.given.media.shrink_to_pixels,
                  "scale larger images down to so many pixels before the model's own processor sees them; 0: never")
       ->check(whole_number(0))
@@ -91,6 +97,7 @@ RowOptions RowFlags::options(const Env& env) const {
   out.columns = read_columns(columns);
   if (norm_bbox == "norm1000") out.media.box_unit = BoxUnit::kThousandths;
   if (norm_bbox == "none") out.media.box_unit = BoxUnit::kPixels;
+  out.taught = Taught::from_flag(loss_scale);
   if (truncation_strategy == "right") out.truncation = Truncation::kRight;
   if (truncation_strategy == "left") out.truncation = Truncation::kLeft;
   out.root_image_dir = media_dir.empty() ? env.text("ROOT_IMAGE_DIR").value_or("") : media_dir;

@@ -14,7 +14,7 @@ namespace lockstep {
 
 struct RowFlags {
   RowOptions given;  // what a flag says as it is
-  std::string truncation_strategy = "delete";
+  std::string truncation_strategy = "delete", loss_scale = "default";
   std::string columns, norm_bbox, media_dir;
 
   /// With ROOT_IMAGE_DIR and what read_media_environment reads. Throws UserError(kUsage).

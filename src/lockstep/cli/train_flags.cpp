@@ -141,6 +141,8 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--adam_epsilon", f.given.adamw.epsilon, "", real_number({.above = 0}));
   number("--talker_loss_weight", f.given.train.talker_loss_weight,
          "of the loss of speech beside that of text, where a talker is trained", real_number({.above = 0}));
+  number("--neftune_noise_alpha", f.given.train.neftune_noise_alpha, "of noise on embeddings in training; 0: none",
+         not_negative);
   number("--max_grad_norm", f.given.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
 }
 

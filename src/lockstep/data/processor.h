@@ -44,10 +44,22 @@ struct MediaOptions {
   bool audio_in_video = false;  // a clip beside a list of frames is its sound, and a film's file has its own
 };
 
+/// Which tokens of a conversation are learnt: ms-swift's --loss_scale, as far as it is a choice of tokens.
+struct Taught {
+  enum class Of : uint8_t { kAnswers, kLastRound, kAll };  // kLastRound: behind the last question; kAll: all but media
+  Of of = Of::kAnswers;
+  bool empty_thinking = true;  // "<think>\n\n</think>\n\n" at the beginning of an answer
+
+  /// "default", "last_round", "all", "ignore_empty_think", or two of them with a plus. Throws UserError(kUsage).
+  static Taught from_flag(const std::string& words);
+};
+
 struct ProcessOptions {
   int64_t max_length = 0;  // tokens; 0: as many as max_positions
   Truncation truncation = Truncation::kDelete;
   MediaOptions media = {};
+  Taught taught = {};
+  std::string system = {};    // of rows that have no system message; empty: none is put there
   bool speaks = false;        // what rows are to say is learnt; else it is not looked at
   int64_t max_positions = 0;  // that the model was made for; 0: no limit
 

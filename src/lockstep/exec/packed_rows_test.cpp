@@ -77,6 +77,20 @@ TEST(PackedRows, DropForAdaptersWhatARowDropsWithPadding) {
   }
 }
 
+TEST(PackedRows, TakeTheNoiseThatTheyTakeWithPadding) {
+  std::mt19937_64 random(9);
+  const Towers towers = random_towers(random, /*tied=*/false);
+  const Model model = towers.model();
+  JobOptions options{.noise_alpha = 5};
+  const Rows rows = random_rows(random, towers, 5);
+  const Trained padded = trained(model, options, {{rows}});
+  options.layout = RowLayout::kPacked;
+  const Trained packed = trained(model, options, {{rows}});
+  expect_same(packed, padded, "with noise");
+  options.noise_alpha = 0;
+  EXPECT_GT(std::abs(trained(model, options, {{rows}}).loss - packed.loss), 1e-3);
+}
+
 TEST(PackedRows, GiveTheSameBitsInEveryStage) {
   std::mt19937_64 random(3);
   const Towers towers = random_towers(random, /*tied=*/true);

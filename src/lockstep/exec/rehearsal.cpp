@@ -167,6 +167,7 @@ class Rehearsal {
       input.context.dropout_keys.assign(rows.size(), 0);
       input.context.row_ends = batch.row_ends;
     }
+    if (plan_.options.training && options_.work.noise) input.context.noise = {1.0, {}, batch.lengths};
     input.here = input.anywhere = batch.modalities;
     return input;
   }

@@ -25,6 +25,7 @@ using RowsOfStep = std::vector<std::vector<Features>>;
 /// What a run does with its rows.
 struct RowWork {
   RowLayout layout = RowLayout::kRightPadded;  // of a batch; a prompt of an answer stands alone
+  bool noise = false;                          // on embeddings, in training
   // Where nothing is trained:
   int64_t answer_tokens = 0;  // of each answer that is generated; 0: none are
   int64_t codes = 0;          // of each that is said as well; 0: none is

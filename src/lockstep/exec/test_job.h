@@ -171,6 +171,7 @@ struct JobOptions {
   AdamWOptions adamw;
   uint64_t seed = 1;
   RowLayout layout = RowLayout::kRightPadded;
+  double noise_alpha = 0;  // on embeddings
 };
 
 /// One rank's stores and executor over a model, filled from the seed.
@@ -212,6 +213,8 @@ class Job {
           context.dropout_keys.push_back((number * 64 + row + options_.seed) * 0x9E3779B97F4A7C15ULL);
         }
         if (plan_.drops()) context.row_ends = batch.row_ends;
+        context.noise = {.alpha = options_.noise_alpha, .keys = {}, .lengths = batch.lengths};
+        for (size_t row = 0; row < micro[r].size(); ++row) context.noise.keys.push_back(number * 64 + row);
         const Modalities served = mine.size() > 1 ? here : anywhere;
         const auto out = executor_.train(batch.flow, context, here, served);
         if (ran) ran(here, served);

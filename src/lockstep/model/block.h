@@ -40,6 +40,13 @@ struct AdapterRows {
   std::vector<Tensor> rows;      // of each: [rows of the batch] bool; empty: there is one at most, and all take it
 };
 
+/// NEFTune: numbers that are added to embeddings in training, a row's own. Source: arXiv 2310.05914, section 2.
+struct EmbeddingNoise {
+  double alpha = 0;                   // over the root of a row's numbers; 0: none
+  std::vector<uint64_t> keys = {};    // one a row of the batch
+  std::vector<int64_t> lengths = {};  // tokens of each row
+};
+
 /// What forward may know beyond its inputs. One a micro-batch.
 struct Context {
   bool training = false;            // labels are there, the head writes "loss"
@@ -51,6 +58,7 @@ struct Context {
   KvCache* speech_cache = nullptr;          // the same of a talker's codes
   std::vector<uint64_t> dropout_keys;       // of adapters: one a row of the batch; empty: nothing is dropped
   std::vector<int64_t> row_ends;            // of rows behind one another, where something is dropped; empty: padded
+  EmbeddingNoise noise;                     // of the token embedding
   std::optional<AdapterRows> adapter_rows;  // rows choose among several; nullopt: all take what there is
   int64_t slot = -1;                        // of the cache: the row whose prompt this is; -1: one token for every slot
   std::function<void(const std::string& name, const Tensor& value)>

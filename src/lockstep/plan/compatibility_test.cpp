@@ -79,7 +79,7 @@ TEST(Compatibility, WhatLeftAComponentOutIsNamed) {
 TEST(Compatibility, NotesWhatPeopleWouldWonderAt) {
   const Model model = small_model(true);
   const Compatibility table = compatibility(
-      model, make_plan(model, {.world = 2, .frozen = {Component::kVision}, .freeze_prefixes = {"embed."}}));
+      model, make_plan(model, {.world = 2, .frozen = {Component::kVision}, .freeze = {.prefixes = {"embed."}}}));
   EXPECT_EQ(row_of(table, Component::kLlm).role, ComponentRole::kPartlyTrained);
   EXPECT_EQ(row_of(table, Component::kVision).findings.at(0).reason,
             "frozen and sharded: gathered for each use, like what is trained");

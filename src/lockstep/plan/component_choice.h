@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/model/model.h"
+#include "lockstep/plan/freezing.h"
 
 namespace lockstep {
 
@@ -26,7 +27,7 @@ std::set<Component> components_from(const std::string& flag, const std::vector<s
 struct ComponentChoice {
   std::vector<std::string> train, freeze;
   std::optional<bool> freeze_llm, freeze_vit, freeze_aligner;  // without a list: false, true, true
-  std::vector<std::string> freeze_parameters;
+  FreezeChoice by_name;  // --freeze_parameters and --trainable_parameters, and their like
   std::string vit_lr, aligner_lr;
   std::vector<std::string> component_lr;
 

@@ -15,43 +15,6 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t quantum) { return (value + quantum - 1) / quantum * quantum; }
 
-bool matches_prefix(const ParamSpec& spec, const std::vector<std::string>& prefixes) {
-  return std::all_of(spec.sources.begin(), spec.sources.end(), [&](const ParamSource& source) {
-    return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& p) { return source.key.starts_with(p); });
-  });
-}
-
-/// Whether a block is frozen by prefix; part of a block cannot be, because it is gathered and reduced as one.
-bool frozen_by_prefix(const Block& block, const std::vector<std::string>& prefixes) {
-  int64_t matched = 0, owned = 0;
-  for (const auto& spec : block.params()) {
-    if (spec.tied) continue;
-    ++owned;
-    matched += matches_prefix(spec, prefixes) ? 1 : 0;
-  }
-  if (matched == 0 || matched == owned) return matched > 0;
-  throw usage_error(
-      fmt::format("--freeze_parameters: {} of {} parameters of block {} match; a block is frozen or trained whole",
-                  matched, owned, block.name()),
-      "give a prefix of the whole block: " + block.name());
-}
-
-void check_prefixes(const Model& model, const std::vector<std::string>& prefixes) {
-  std::vector<std::string> names;
-  for (const auto& block : model.blocks) names.push_back(block->name());
-  for (const auto& prefix : prefixes) {
-    const bool found = std::any_of(model.blocks.begin(), model.blocks.end(), [&](const auto& block) {
-      return std::any_of(block->params().begin(), block->params().end(),
-                         [&](const ParamSpec& spec) { return matches_prefix(spec, {prefix}); });
-    });
-    if (found) continue;
-    const auto near = nearest_name(prefix, names);
-    throw usage_error(
-        fmt::format("--freeze_parameters {}: no parameter of this {} model begins so", prefix, model.family),
-        near.empty() ? "see `lockstep plan --model DIR` for the names" : "did you mean " + near + "?");
-  }
-}
-
 /// Whether weight decay is for it, as the HF Trainer has it: for all but LayerNorms and what is called a bias or a norm. Of
 /// Qwen2.5-VL's tower "norm1" is thus decayed. Source: transformers 5.23 Trainer.get_decay_parameter_names.
 bool decays(const ParamSpec& spec, const std::vector<ParamSpec>& beside) {
@@ -94,7 +57,11 @@ void place_params(Unit& unit, int world) {
 class Placer {
  public:
   Placer(const Model& model, const PlanOptions& options, Plan& plan)
-      : model_(model), options_(options), adapters_(options.adapters.get()), plan_(plan) {}
+      : model_(model),
+        options_(options),
+        freezing_(model, options.freeze, options.frozen),
+        adapters_(options.adapters.get()),
+        plan_(plan) {}
 
   void run() {
     for (size_t i = 0; i < model_.blocks.size(); ++i) add_units(i, *model_.blocks[i]);
@@ -119,14 +86,16 @@ class Placer {
   void add_units(size_t index, const Block& block) {
     std::vector<ParamSpec> owned = owned_by(block);
     if (adapters_ == nullptr) {
-      const bool trains = options_.training && !options_.frozen.contains(block.component()) &&
-                          !frozen_by_prefix(block, options_.freeze_prefixes);
-      if (trains) {
-        for (const auto& spec : owned) require_unquantised(spec, "trained");
-        return add_unit(index, {.name = block.name(), .dtype = options_.compute, .trainable = trains},
-                        std::move(owned));
-      }
-      return add_frozen(index, block, std::move(owned));
+      std::vector<ParamSpec> trained;
+      std::erase_if(owned, [&](ParamSpec& spec) {
+        if (!options_.training || !freezing_.trains(block, spec)) return false;
+        require_unquantised(spec, "trained");
+        trained.push_back(std::move(spec));
+        return true;
+      });
+      const std::string name = owned.empty() ? block.name() : block.name() + " trained";
+      add_frozen(index, block, std::move(owned));
+      return add_unit(index, {.name = name, .dtype = options_.compute, .trainable = true}, std::move(trained));
     }
     std::vector<ParamSpec> whole;
     std::erase_if(owned, [&](ParamSpec& spec) {
@@ -269,6 +238,7 @@ class Placer {
 
   const Model& model_;
   const PlanOptions& options_;
+  Freezing freezing_;
   const AdapterLayout* adapters_;
   Plan& plan_;
   std::map<std::string, ParamPlace> places_;
@@ -334,7 +304,6 @@ int64_t Unit::used_numel() const {
 
 Plan make_plan(const Model& model, const PlanOptions& options) {
   check(options.world > 0, "a plan needs a world of at least one rank");
-  check_prefixes(model, options.freeze_prefixes);
   Plan plan;
   plan.options = options;
   plan.options.frozen.clear();  // what the model has of it

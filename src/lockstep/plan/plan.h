@@ -15,6 +15,7 @@
 
 #include "lockstep/model/adapter.h"
 #include "lockstep/model/model.h"
+#include "lockstep/plan/freezing.h"
 #include "lockstep/plan/zero.h"
 #include "lockstep/tensor/quantise.h"
 
@@ -47,7 +48,7 @@ struct PlanOptions {
   bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing
   bool recompute_vision = true;  // vit_gradient_checkpointing
   std::set<Component> frozen;
-  std::vector<std::string> freeze_prefixes;       // freeze_parameters: whole blocks whose keys all begin so
+  FreezeChoice freeze;                            // by name, on top of that
   std::shared_ptr<const AdapterLayout> adapters;  // where there are: of the model itself only what they name is trained
   std::vector<std::shared_ptr<const AdapterLayout>> further_adapters;  // rows choose one of all; nothing is trained
   std::shared_ptr<const Quantisation> quantised;  // where there is: matrices that are kept as codes, and frozen

@@ -20,7 +20,11 @@ Json options_json(const PlanOptions& options) {
           {"recompute", options.recompute},
           {"recompute_vision", options.recompute_vision},
           {"frozen", frozen},
-          {"freeze_parameters", options.freeze_prefixes},
+          {"freeze_parameters", options.freeze.prefixes},
+          {"freeze_parameters_regex", options.freeze.regex},
+          {"freeze_parameters_ratio", options.freeze.ratio},
+          {"trainable_parameters", options.freeze.trainable_prefixes},
+          {"trainable_parameters_regex", options.freeze.trainable_regex},
           {"devices", options.placement.num_devices},
           {"offload_params", options.placement.offload_params},
           {"offload_optimizer", options.placement.offload_optimizer}};

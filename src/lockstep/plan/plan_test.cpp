@@ -85,16 +85,18 @@ TEST(Plan, ATrainedProjectorBelowAFrozenLlmStillNeedsGradientsThroughIt) {
   EXPECT_EQ(plan.steps[3].grad_inputs, (std::vector<std::string>{"media"}));
 }
 
-TEST(Plan, AFrozenPrefixFreezesWholeBlocksOnly) {
-  const Plan plan = make_plan(small_model(), {.freeze_prefixes = {"layer."}});
+TEST(Plan, AFrozenPrefixFreezesBlocksAndPartsOfThem) {
+  const Plan plan = make_plan(small_model(), {.freeze = {.prefixes = {"layer."}}});
   EXPECT_FALSE(unit_named(plan, "layer").trainable);
   EXPECT_TRUE(plan.steps[4].backward);
-  EXPECT_THROW(make_plan(small_model(), {.freeze_prefixes = {"layer.norm"}}), UserError);
+  const Plan part = make_plan(small_model(), {.freeze = {.prefixes = {"layer.norm"}}});
+  EXPECT_FALSE(unit_named(part, "layer").trainable);
+  EXPECT_TRUE(unit_named(part, "layer trained").trainable);
 }
 
 TEST(Plan, AFreezePrefixThatMatchesNothingOffersTheNearestName) {
   try {
-    make_plan(small_model(), {.freeze_prefixes = {"projectr"}});
+    make_plan(small_model(), {.freeze = {.prefixes = {"projectr"}}});
     FAIL() << "expected an error";
   } catch (const UserError& e) {
     EXPECT_EQ(e.code(), ExitCode::kUsage);

@@ -31,7 +31,12 @@ DatasetOptions RowOptions::dataset() const {
 }
 
 ProcessOptions RowOptions::process() const {
-  return {.max_length = max_length, .truncation = truncation, .media = media, .speaks = speaks};
+  return {.max_length = max_length,
+          .truncation = truncation,
+          .media = media,
+          .taught = taught,
+          .system = system,
+          .speaks = speaks};
 }
 
 LoaderOptions RowOptions::loader(const Job& job, const RunOptions& run, int64_t batch_size) const {
@@ -54,6 +59,8 @@ Json RowOptions::as_json() const {
           {"pixels",
            {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
             media.video_total_pixels}},
+          {"taught", {static_cast<int>(taught.of), taught.empty_thinking}},
+          {"system", system},
           {"tile_size", media.tile_size},
           {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
           {"slices", {media.max_slices, media.video_max_slices}},

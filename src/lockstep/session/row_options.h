@@ -22,6 +22,8 @@ struct RowOptions {
   uint64_t seed = 42;   // of the order of rows and of sampling
   int num_workers = 1;  // threads that prepare rows; 0: none
   MediaOptions media;
+  Taught taught;               // which tokens are learnt
+  std::string system;          // message of rows that have none; empty: none is put there
   bool speaks = false;         // a talker learns what rows are to say
   std::string root_image_dir;  // where relative media are looked for behind the data file's folder; empty: nowhere
   bool draws_rows = false;     // of "path#N" by data_seed; else the first N

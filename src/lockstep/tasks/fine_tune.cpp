@@ -93,7 +93,8 @@ void FineTuneRun::decide() {
       if (job_.reports()) rows = planned_step();
     });
   }
-  session_->decide(wanted, rows, {.layout = options_.grouping.layout()});
+  session_->decide(wanted, rows,
+                   {.layout = options_.grouping.layout(), .noise = options_.train.neftune_noise_alpha > 0});
 }
 
 /// Those of a folder, or fresh ones; null: every weight is trained.

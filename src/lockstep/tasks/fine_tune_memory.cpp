@@ -38,6 +38,7 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
   RehearsalOptions devices = devices_for_rehearsal(job_, session_->options().placement, options_.train.loss_chunk);
   devices.evaluation = longest_evaluated_;
   devices.work.layout = options_.grouping.layout();
+  devices.work.noise = options_.train.neftune_noise_alpha > 0;
   return devices;
 }
 

@@ -117,8 +117,8 @@ std::string FineTuneOptions::fingerprint() const {
         step_parts.logging}},
       {"following",
        {logging_strategy, judged_by(), greater_is_better.value_or(false), greater_is_better.has_value(),
-        train.early_stop_interval, train.eval_on_start, dataloader_drop_last, train.max_epochs,
-        train.schedule_shape.as_json()}},
+        train.neftune_noise_alpha, train.early_stop_interval, train.eval_on_start, dataloader_drop_last,
+        train.max_epochs, train.schedule_shape.as_json()}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},
       {"answers", {predict_with_generate, max_new_tokens}}};
@@ -134,7 +134,7 @@ PlanOptions FineTuneOptions::plan_options(int world, Dtype compute) const {
           .recompute = gradient_checkpointing,
           .recompute_vision = vit_gradient_checkpointing.value_or(gradient_checkpointing),
           .frozen = components.frozen(),
-          .freeze_prefixes = components.freeze_parameters};
+          .freeze = components.by_name};
 }
 
 int64_t FineTuneOptions::accumulation(int world) const {

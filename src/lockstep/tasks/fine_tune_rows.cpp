@@ -45,6 +45,10 @@ void FineTuneRun::tell_rows() {
         "change of that may change how answers sound: --train llm,talker learns both, ENABLE_AUDIO_OUTPUT=0 leaves it "
         "out");
   }
+  if (session_->adapters() && !options_.components.by_name.empty()) {
+    notice(
+        "--freeze_parameters, --trainable_parameters and their like have no effect: adapters leave the model as it is");
+  }
   if (session_->adapters()) notice(describe_adapters(session_->model(), *session_->adapters()));
   for (const auto* rows : {&*train_rows_, val_rows_ ? &*val_rows_ : nullptr}) {
     if (rows == nullptr) continue;

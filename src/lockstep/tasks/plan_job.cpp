@@ -53,7 +53,10 @@ Job first_rank(const JobPlanOptions& options, const Env& env) {
 RehearsalOptions devices_of(const JobPlanOptions& options, const Job& job) {
   RehearsalOptions devices = devices_for_rehearsal(job, options.job.run.placement, options.job.train.loss_chunk);
   const Transport transport = options.job.run.transport;
-  if (!options.inference) devices.work.layout = options.job.grouping.layout();
+  if (!options.inference) {
+    devices.work.layout = options.job.grouping.layout();
+    devices.work.noise = options.job.train.neftune_noise_alpha > 0;
+  }
   if (transport != Transport::kAuto) devices.transport = transport_name(transport);
   if (transport == Transport::kAuto && !devices.on_cpu) devices.transport = transport_name(Transport::kNccl);
   if (options.device_bytes == 0) return devices;

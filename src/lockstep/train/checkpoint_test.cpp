@@ -192,7 +192,8 @@ TEST(Checkpoint, OtherTrainedPartsAreRefused) {
   run_ranks(1, [&](Rank& rank) {
     Held held(rank, 3);
     save(rank, held, folder.path());
-    held.plan = make_plan(held.model, {.world = 1, .compute = Dtype::kBF16, .freeze_prefixes = {"model.layers.0."}});
+    held.plan =
+        make_plan(held.model, {.world = 1, .compute = Dtype::kBF16, .freeze = {.prefixes = {"model.layers.0."}}});
     ParamStore other(held.plan, 0, Devices::one("cpu"));
     EXPECT_THROW(resume_state(folder.path() / "checkpoint-3", other, rank.data(), rank.control()), UserError);
   });

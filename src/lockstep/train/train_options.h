@@ -23,6 +23,7 @@ struct TrainOptions {
   int64_t warmup_steps = 0;
   double max_grad_norm = 1.0;  // 0: no clipping
   int64_t loss_chunk = 512;
+  double neftune_noise_alpha = 0;   // of noise on embeddings; 0: none
   double talker_loss_weight = 1.0;  // of the mean loss of codes of speech, beside that of text
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
   bool logging_first_step = true;

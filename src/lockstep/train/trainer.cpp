@@ -19,6 +19,8 @@
 namespace lockstep {
 namespace {
 
+constexpr uint64_t kNoise = 0x9E3779B97F4A7C15ULL;  // keys of noise are others than those of what is dropped
+
 /// The sum over ranks of a few numbers, in one call.
 template <size_t N>
 std::array<double, N> sum_over_ranks(Communicator& control, std::array<double, N> values, const char* label) {
@@ -193,7 +195,10 @@ Trainer::Sums Trainer::accumulate(Window& window) {
     note_size(micro);
     if (const Tensor* ids = micro.flow.find("input_ids")) computed += static_cast<double>(ids->numel());
     inputs.push_back({std::move(micro.flow), context, micro.here, micro.anywhere});
-    inputs.back().context.dropout_keys = dropout_keys(micro);
+    if (parts_.plan.drops()) inputs.back().context.dropout_keys = row_keys(micro, 0);
+    if (options_.neftune_noise_alpha > 0) {
+      inputs.back().context.noise = {options_.neftune_noise_alpha, row_keys(micro, kNoise), micro.lengths};
+    }
     if (parts_.plan.drops()) inputs.back().context.row_ends = micro.row_ends;
   }
   const TrainOutput out = parts_.executor.train(inputs);
@@ -209,11 +214,10 @@ Trainer::Sums Trainer::accumulate(Window& window) {
 }
 
 /// A row's own in each step, whichever rank has it and beside whatever rows.
-std::vector<uint64_t> Trainer::dropout_keys(const MicroBatch& micro) const {
+std::vector<uint64_t> Trainer::row_keys(const MicroBatch& micro, uint64_t use) const {
   std::vector<uint64_t> keys;
-  if (!parts_.plan.drops()) return keys;
   for (const int64_t row : micro.rows) {
-    uint64_t key = 14695981039346656037ULL;
+    uint64_t key = 14695981039346656037ULL ^ use;
     for (const uint64_t part : {static_cast<uint64_t>(options_.seed), static_cast<uint64_t>(state_.global_step),
                                 static_cast<uint64_t>(row)}) {
       key = (key ^ part) * 1099511628211ULL;

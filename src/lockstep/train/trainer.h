@@ -90,7 +90,7 @@ class Trainer {
   void end_here(TrainOutcome& outcome);
   Figures step(Window& window);
   Sums accumulate(Window& window);
-  std::vector<uint64_t> dropout_keys(const MicroBatch& micro) const;
+  std::vector<uint64_t> row_keys(const MicroBatch& micro, uint64_t use) const;
   Figures update(const Sums& sums);
   [[noreturn]] void report_not_finite(const Sums& sums) const;
   void count(const Window& window, const Figures& figures);

@@ -89,8 +89,8 @@ bool WindowReader::add_part(Window& window, Parts& parts, std::optional<Failure>
   window.rows += agreed.rows;
   window.speech_targets += agreed.speech_targets;
   window.skipped += agreed.skipped;
-  window.micro_batches.push_back(
-      {std::move(batch.flow), batch.modalities, agreed.modalities, std::move(rows), std::move(batch.row_ends)});
+  window.micro_batches.push_back({std::move(batch.flow), batch.modalities, agreed.modalities, std::move(rows),
+                                  std::move(batch.row_ends), std::move(batch.lengths)});
   return agreed.more;
 }
 

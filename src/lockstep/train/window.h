@@ -23,6 +23,7 @@ struct MicroBatch {
   Modalities here, anywhere;
   std::vector<int64_t> rows = {};      // of the data set
   std::vector<int64_t> row_ends = {};  // of rows behind one another
+  std::vector<int64_t> lengths = {};   // of each row, tokens
 };
 
 struct Window {

@@ -31,6 +31,26 @@ size_t count_of(std::string_view content, std::string_view mark) {
   return count;
 }
 
+constexpr std::string_view kEmptyThinking = "<think>\n\n</think>\n\n";
+
+/// By message. Throws UserError(kData) where none is, or where a row says of a message what a run that learns all cannot keep.
+std::vector<bool> learnt_messages(const Sample& sample, Taught::Of of) {
+  size_t begin = 0;
+  for (size_t i = 0; i < sample.messages.size() && of == Taught::Of::kLastRound; ++i) {
+    if (sample.messages[i].role == "user") begin = i;
+  }
+  std::vector<bool> trained;
+  for (const auto& message : sample.messages) {
+    trained.push_back(message.role == "assistant" && message.trained && trained.size() >= begin);
+    if (of != Taught::Of::kAll || message.trained) continue;
+    throw data_error(fmt::format("{}: messages[{}]: expected no \"loss\": false beside --loss_scale all, found it",
+                                 sample.where, trained.size() - 1));
+  }
+  if (of == Taught::Of::kAll || std::ranges::find(trained, true) != trained.end()) return trained;
+  throw data_error(fmt::format("{}: expected an assistant message to learn from, found none of {} messages",
+                               sample.where, sample.messages.size()));
+}
+
 }  // namespace
 
 /// Ids and labels in the making.
@@ -45,6 +65,9 @@ struct ChatProcessor::Row {
     filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
     labels.resize(ids.size(), kIgnored);
     weights.resize(ids.size(), 1);
+  }
+  void learn_all() {
+    for (size_t i = 0; i < ids.size(); ++i) labels[i] = filled[i] < 0 ? ids[i] : kIgnored;
   }
 };
 
@@ -238,6 +261,15 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& spell
   }
 }
 
+/// An answer that begins with thoughts that are none: of those nothing is learnt.
+void ChatProcessor::forget_empty_thinking(Row& row, size_t begin, std::string_view text, bool continues) const {
+  if (!text.starts_with(kEmptyThinking)) return;
+  const auto ids = parts_.tokenizer.encode(std::string(kEmptyThinking), {.continues = continues});
+  for (size_t i = 0; i < ids.size() && begin + i < row.ids.size() && row.ids[begin + i] == ids[i]; ++i) {
+    row.labels[begin + i] = kIgnored;
+  }
+}
+
 Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
   if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; }))
@@ -266,14 +298,17 @@ ProcessOptions ChatProcessor::options_of(const Sample& sample, ProcessOptions op
   return options;
 }
 
-/// The row with its films' sounds, where the person asks for it and the family takes both as one, its boxes, and its tools
-/// where the template has no words for them.
-std::optional<Sample> ChatProcessor::prepared(const Sample& given, const MediaOptions& options) const {
+/// The row with its films' sounds, where the person asks for it and the family takes both as one, the system message of rows
+/// that have none, its boxes, and its tools where the template has no words for them.
+std::optional<Sample> ChatProcessor::prepared(const Sample& given, const ProcessOptions& options) const {
   const auto films = parts_.media.kinds.find(Modality::kVideo);
-  const bool weaves = options.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound;
-  if (!weaves && given.objects.empty() && !has_tools(given)) return std::nullopt;  // most rows: nothing is copied
+  const bool weaves = options.media.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound;
+  const bool has_system = !given.messages.empty() && given.messages.front().role == "system";
+  const bool instructs = !options.system.empty() && !has_system;
+  if (!weaves && !instructs && given.objects.empty() && !has_tools(given)) return std::nullopt;  // most rows: nothing is copied
   Sample sample = weaves ? with_film_sounds(given) : given;
-  fill_boxes(sample, parts_.media.boxes, options);
+  if (instructs) sample.messages.insert(sample.messages.begin(), {.role = "system", .content = options.system});
+  fill_boxes(sample, parts_.media.boxes, options.media);
   write_tools(sample, parts_.chat);
   return sample;
 }
@@ -281,16 +316,11 @@ std::optional<Sample> ChatProcessor::prepared(const Sample& given, const MediaOp
 Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& asked) const {
   if (!given.input_ids.empty()) return token_row_features(given, asked);
   const ProcessOptions options = options_of(given, asked);
-  const std::optional<Sample> changed = prepared(given, options.media);
+  const std::optional<Sample> changed = prepared(given, options);
   const Sample& sample = changed ? *changed : given;
   check_media(sample);
   check_speech(sample);
-  std::vector<bool> trained;
-  for (const auto& message : sample.messages) trained.push_back(message.role == "assistant" && message.trained);
-  if (std::ranges::find(trained, true) == trained.end()) {
-    throw data_error(fmt::format("{}: expected an assistant message to learn from, found none of {} messages",
-                                 sample.where, sample.messages.size()));
-  }
+  const std::vector<bool> trained = learnt_messages(sample, options.taught.of);
   const Json messages = template_messages(sample, sample.messages.size());
   std::vector<TextSpan> spans;
   const RowRendering rendering(sample, parts_.chat);
@@ -303,10 +333,13 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   Row row;
   MediaSpeller speller(parts_.media, sample, options.media, &frames_);
   for (size_t i = 0; i < spans.size(); ++i) {
+    const size_t begin = row.ids.size();
     const int message = spans[i].message;
     const double weight = message < 0 ? 1 : sample.messages[static_cast<size_t>(message)].weight;
     add_span(row, spans[i], speller, i + 1 == spans.size(), weight);
+    if (spans[i].trained && !options.taught.empty_thinking) forget_empty_thinking(row, begin, spans[i].text, begin > 0);
   }
+  if (options.taught.of == Taught::Of::kAll) row.learn_all();
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
   put_begin_token(row);
@@ -325,7 +358,7 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& asked) const {
   Row row;
   const ProcessOptions options = options_of(given, asked);
-  const std::optional<Sample> changed = prepared(given, options.media);
+  const std::optional<Sample> changed = prepared(given, options);
   const Sample& sample = changed ? *changed : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target
     const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnored; });

@@ -51,9 +51,10 @@ class ChatProcessor final : public Processor {
   RenderOptions render_options(bool generation_prompt) const;
   MediumFrame frame_of(Modality kind, const std::string& placeholder) const;
   ProcessOptions options_of(const Sample& sample, ProcessOptions options) const;
-  std::optional<Sample> prepared(const Sample& given, const MediaOptions& options) const;
+  std::optional<Sample> prepared(const Sample& given, const ProcessOptions& options) const;
   void put_begin_token(Row& row) const;
   void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
+  void forget_empty_thinking(Row& row, size_t begin, std::string_view text, bool continues) const;
   void check_media(const Sample& sample) const;
   std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
   void check_speech(const Sample& sample) const;

@@ -76,6 +76,56 @@ TEST(TextProcessor, LeavesAMessageOutOfTheLabelsWhenItsLossIsOff) {
   EXPECT_EQ(text_of_labels(*processor, features), "d<|im_end|>");
 }
 
+TEST(TextProcessor, LearnsTheTokensThatLossScaleNames) {
+  const auto processor = processor_of("seed1/qwen2");
+  const Sample talk = conversation({{"user", "a"},
+                                    {"assistant", "b"},
+                                    {"user", "c"},
+                                    {"assistant", "<think>\n\n</think>\n\nd"},
+                                    {"assistant", "e"}});
+  const auto learnt = [&](const std::string& words) {
+    const Features features = processor->train_features(talk, {.taught = Taught::from_flag(words)});
+    EXPECT_EQ(features.input_ids, processor->train_features(talk, {}).input_ids) << words;
+    return text_of_labels(*processor, features);
+  };
+  EXPECT_EQ(learnt("default"), "b<|im_end|><think>\n\n</think>\n\nd<|im_end|>e<|im_end|>");
+  EXPECT_EQ(learnt("last_round"), "<think>\n\n</think>\n\nd<|im_end|>e<|im_end|>");
+  EXPECT_EQ(learnt("ignore_empty_think"), "b<|im_end|>d<|im_end|>e<|im_end|>");
+  EXPECT_EQ(learnt("last_round+ignore_empty_think"), "d<|im_end|>e<|im_end|>");
+  EXPECT_EQ(learnt("all"), processor->tokenizer().decode(processor->train_features(talk, {}).input_ids));
+  for (const char* wrong : {"react", "all+last_round", ""}) EXPECT_THROW((void)Taught::from_flag(wrong), UserError);
+  Sample off = talk;
+  off.messages[1].trained = false;
+  EXPECT_NE(message_of([&] {
+              processor->train_features(off, {.taught = Taught::from_flag("all")});
+            }).find("train.jsonl:17: messages[1]: expected no \"loss\": false beside --loss_scale all"),
+            std::string::npos);
+}
+
+TEST(ImageProcessor, LearnsAllButPictures) {
+  const auto processor = processor_of("seed1/llava");
+  const Sample seen = conversation({{"user", "<image>What?"}, {"assistant", "red"}}, {image_path()});
+  const Features features = processor->train_features(seen, {.taught = Taught::from_flag("all")});
+  const int32_t picture = image_token("seed1/llava");
+  for (size_t i = 1; i < features.labels.size(); ++i) {  // nothing stands before the first, to predict it
+    EXPECT_EQ(features.labels[i], features.input_ids[i] == picture ? -100 : features.input_ids[i]);
+  }
+}
+
+TEST(TextProcessor, GivesTheRunsSystemMessageToRowsThatHaveNone) {
+  const auto processor = processor_of("seed1/qwen2");
+  const Message system{"system", "Be brief."}, own{"system", "Be long."}, question{"user", "a"},
+      answer{"assistant", "b"};
+  const ProcessOptions options{.system = "Be brief."};
+  const auto ids = [&](const std::vector<Message>& messages, const ProcessOptions& how) {
+    const Sample row = conversation(messages);
+    return std::pair(processor->train_features(row, how).input_ids, processor->prompt_features(row, how).input_ids);
+  };
+  EXPECT_EQ(ids({question, answer}, options), ids({system, question, answer}, {}));
+  EXPECT_EQ(ids({own, question, answer}, options), ids({own, question, answer}, {}));
+  EXPECT_NE(ids({question, answer}, options), ids({question, answer}, {}));
+}
+
 TEST(TextProcessor, APromptEndsWhereTheAnswerBegins) {
   for (const char* name : {"seed1/qwen2", "odd/llama"}) {
     const auto processor = processor_of(name);

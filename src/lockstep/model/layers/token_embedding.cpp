@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 
 #include "lockstep/model/layers/axis_rope.h"
+#include "lockstep/model/layers/embedding_noise.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
@@ -28,8 +29,8 @@ TokenEmbedding::TokenEmbedding(std::string name, const TextConfig& config)
   never_recompute();
 }
 
-Flow TokenEmbedding::forward(const Params& params, const Flow& in, const Context&) const {
-  Flow out{{"hidden", params.rows("", in["input_ids"])}};
+Flow TokenEmbedding::forward(const Params& params, const Flow& in, const Context& context) const {
+  Flow out{{"hidden", with_noise(params.rows("", in["input_ids"]), context.noise)}};
   if (const Tensor* spoken_L = in.find("speech_text_ids")) {
     out.set("speech_text", embed_some(params, "", *spoken_L));
   }
