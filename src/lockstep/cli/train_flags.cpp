@@ -291,7 +291,8 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
   CLI::App app("fine-tune a model; flags are ms-swift's, and a YAML or JSON file of them may come first",
                "lockstep sft");
   app.footer(
-      "Example:\n  lockstep sft --model my-model --dataset train.jsonl --tuner_type full --deepspeed zero3 --nproc 2 --output_dir "
+      "Example:\n  lockstep sft --model my-model --dataset train.jsonl --tuner_type full --deepspeed zero3 --nproc 2 "
+      "--output_dir "
       "output\n"
       "  lockstep sft args.json --max_steps 20\n"
       "  lockstep sft stages.yaml --nproc 2      \"stages:\" in the file: one run after the other, each from the last "

@@ -182,7 +182,8 @@ struct Dataset::Impl {
                 .folders = folders_of(file, {data.media_dir, options.root_image_dir})},
                options, own);
     }
-    if (data.count < 0 && options.max_samples > 0) own.resize(std::min(own.size(), static_cast<size_t>(options.max_samples)));
+    if (data.count < 0 && options.max_samples > 0)
+      own.resize(std::min(own.size(), static_cast<size_t>(options.max_samples)));
     const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
     if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
       notices.push_back(
@@ -234,10 +235,9 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetOptions& op
 Dataset Dataset::of_text(const std::string& name, std::string array, const DatasetOptions& options) {
   const auto impl = std::make_shared<Impl>();
   const std::filesystem::path folder = options.root_image_dir.empty() ? "." : options.root_image_dir;
-  impl->add_file({.file = DataFile(name, std::move(array)),
-                  .mapping = {},
-                  .folders = {{std::filesystem::absolute(folder)}, true}},
-                 options, impl->rows);
+  impl->add_file(
+      {.file = DataFile(name, std::move(array)), .mapping = {}, .folders = {{std::filesystem::absolute(folder)}, true}},
+      options, impl->rows);
   return all_of(impl);
 }
 

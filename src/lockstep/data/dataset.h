@@ -25,9 +25,9 @@ struct DatasetOptions {
   bool may_be_empty = false;   // files without a whole row are no error
   bool draws = false;          // of "path#N" N rows are chosen by `seed`; else the first N
   uint64_t seed = 42;
-  int64_t max_samples = 0;     // of each data set that no count is given for, the first; 0: all
-  std::vector<std::string> infos = {};                            // ms-swift's --custom_dataset_info: files of names
-  std::string dataset_dir = {};                                   // has LLaMA-Factory's dataset_info.json
+  int64_t max_samples = 0;              // of each data set that no count is given for, the first; 0: all
+  std::vector<std::string> infos = {};  // ms-swift's --custom_dataset_info: files of names
+  std::string dataset_dir = {};         // has LLaMA-Factory's dataset_info.json
   std::vector<std::pair<std::string, std::string>> columns = {};  // a file's name of a column, and what it is
   /// Rows are found and not read: a broken one shows when it is its turn. The fingerprint is of sizes and of both ends of a
   /// file, in place of every byte.

@@ -33,11 +33,11 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
   EXPECT_FALSE(found.offload_params);
   Keys said;
   for (const auto& one : found.says) said.push_back(one.key + " " + one.flag + " " + one.value);
-  EXPECT_EQ(said, (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
-                        "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
-                        "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
-                        "optimizer.params.betas[1] --adam_beta2 0.95",
-                        "scheduler.params.total_num_steps --max_steps 100"}));
+  EXPECT_EQ(said,
+            (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
+                  "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
+                  "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
+                  "optimizer.params.betas[1] --adam_beta2 0.95", "scheduler.params.total_num_steps --max_steps 100"}));
   EXPECT_EQ(found.ignored, (Keys{"zero_optimization.overlap_comm", "zero_optimization.reduce_bucket_size",
                                  "zero_optimization.zero_hpz_partition_size", "steps_per_print", "monitor_config",
                                  "scheduler.type (--lr_scheduler_type says it)"}));

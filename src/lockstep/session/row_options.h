@@ -28,7 +28,7 @@ struct RowOptions {
   std::string root_image_dir;  // where relative media are looked for behind the data file's folder; empty: nowhere
   bool draws_rows = false;     // of "path#N" by data_seed; else the first N
   uint64_t data_seed = 42;
-  int64_t max_samples = 0;     // rows of each data set, the first; 0: all
+  int64_t max_samples = 0;                                   // rows of each data set, the first; 0: all
   std::vector<std::string> infos;                            // files that give data sets names
   std::string dataset_dir;                                   // has LLaMA-Factory's dataset_info.json
   std::vector<std::pair<std::string, std::string>> columns;  // a file's name of a column, and what it is

@@ -53,7 +53,7 @@ struct FineTuneOptions {
   std::string save_strategy = "steps", eval_strategy = "";  // steps | epoch | no; empty: as save_strategy
   std::optional<int64_t> eval_steps;                        // nullopt: train.save_steps
   StepParts step_parts;
-  int64_t save_total_limit = 0;                             // checkpoints kept; 0: all
+  int64_t save_total_limit = 0;  // checkpoints kept; 0: all
   bool save_only_model = false;
   bool create_checkpoint_symlink = false;  // "last" and "best" in output_dir, at the end
   bool tensorboard = true;

@@ -305,7 +305,8 @@ std::optional<Sample> ChatProcessor::prepared(const Sample& given, const Process
   const bool weaves = options.media.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound;
   const bool has_system = !given.messages.empty() && given.messages.front().role == "system";
   const bool instructs = !options.system.empty() && !has_system;
-  if (!weaves && !instructs && given.objects.empty() && !has_tools(given)) return std::nullopt;  // most rows: nothing is copied
+  if (!weaves && !instructs && given.objects.empty() && !has_tools(given))
+    return std::nullopt;  // most rows: nothing is copied
   Sample sample = weaves ? with_film_sounds(given) : given;
   if (instructs) sample.messages.insert(sample.messages.begin(), {.role = "system", .content = options.system});
   fill_boxes(sample, parts_.media.boxes, options.media);
