@@ -72,6 +72,8 @@ std::string meant_verb(std::string word, const std::vector<std::string>& names) 
 /// Verbs of other stacks that have none of ours; "": it is none of them.
 std::string instead_of(const std::string& verb) {
   static const std::map<std::string, std::string> others = {
+      {"pt",
+       "rows are always rendered by the chat template; `lockstep sft --loss_scale all` learns every token of them"},
       {"rlhf", "rewards and preferences are not trained here; `lockstep sft` trains on the answers that are wanted"},
       {"deploy",
        "there is no server here; `lockstep infer` answers files and chats, `lockstep export` merges for a server"},

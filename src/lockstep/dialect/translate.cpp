@@ -1,6 +1,7 @@
 #include "lockstep/dialect/translate.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
@@ -165,6 +166,9 @@ bool Translator::adapts() const {
 
 void Translator::add_defaults() {
   Defaults defaults = stack_defaults(stack_, verb_, adapts());
+  if (stack_ == Stack::kLlamaFactory && std::filesystem::exists("data/dataset_info.json")) {
+    defaults.emplace_back("dataset_dir", "data");
+  }
   if (stack_ == Stack::kLlamaFactory && adapts()) {  // twice the rank
     const auto rank = meanings_.find("lora_rank");
     defaults.emplace_back("lora_alpha",
