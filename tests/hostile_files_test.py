@@ -8,7 +8,7 @@ import subprocess
 import zipfile
 
 from small_job import make_model, make_rows, png
-from story import BINARY, SANITIZED, Story, environment, finish, main
+from story import BINARY, SANITIZED, Story, environment, finish, main, training_all
 
 MEMORY_KIB = "unlimited" if SANITIZED else 6 << 20  # of addresses; LibTorch alone takes a third
 CPU_SECONDS = 300 if SANITIZED else 30  # the whole of a case; each takes less than one, but for the few that reach a budget of steps
@@ -79,7 +79,7 @@ class HostileFiles(Story):
 
     def limited(self, *words):
         command = f'ulimit -v {MEMORY_KIB} -t {CPU_SECONDS}; exec "$0" "$@"'
-        process = subprocess.Popen(["bash", "-c", command, str(BINARY), *map(str, words)], env=environment(),
+        process = subprocess.Popen(["bash", "-c", command, str(BINARY), *training_all(words)], env=environment(),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    errors="replace", start_new_session=True)
         return finish(process)

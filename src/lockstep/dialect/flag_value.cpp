@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/python_literal.h"
 #include "lockstep/base/text_format.h"
 
 namespace lockstep {
@@ -58,45 +59,6 @@ Values items_of(const Values& values) {
   if (!json.is_array()) return values;
   Values out;
   for (const auto& item : json) out.push_back(item.is_string() ? item.get<std::string>() : item.dump());
-  return out;
-}
-
-/// Python's words and quotes as JSON has them, and names of numbers as texts. What it makes is read as JSON is.
-std::string json_spelling(const std::string& text) {
-  std::string out;
-  bool is_key = false;
-  for (size_t i = 0; i < text.size();) {
-    const char c = text[i];
-    if (c == '"' || c == '\'') {
-      std::string inside;
-      size_t end = i + 1;
-      for (; end < text.size() && text[end] != c; ++end) {
-        if (text[end] == '\\' && end + 1 < text.size()) inside += text[end++];
-        if (c == '\'' && text[end] == '"') inside += '\\';
-        inside += text[end];
-      }
-      out += '"' + inside + '"';
-      i = end + 1;
-      continue;
-    }
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_' || c == '+') {
-      size_t end = i;
-      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '-' ||
-                                   text[end] == '.' || text[end] == '_' || text[end] == '+')) {
-        ++end;
-      }
-      std::string word = text.substr(i, end - i);
-      const size_t next = text.find_first_not_of(" \t\n", end);
-      is_key = next != std::string::npos && text[next] == ':';
-      if (word == "True" || word == "False") word = lower(word);
-      if (word == "None") word = "null";
-      out += is_key ? '"' + word + '"' : word;
-      i = end;
-      continue;
-    }
-    out += c == '(' ? '[' : c == ')' ? ']' : c;
-    ++i;
-  }
   return out;
 }
 
@@ -155,8 +117,9 @@ bool is_false(const std::string& word) {
 }
 
 Json literal_from(const std::string& text) {
-  Json json = parse_json_or_discard(text);
-  return json.is_discarded() ? parse_json_or_discard(json_spelling(text)) : json;
+  Json json;
+  JsonFault fault;
+  return try_parse_literal(text, json, fault) ? json : Json(Json::value_t::discarded);
 }
 
 std::optional<Values> read_flag_values(FlagKind kind, const GivenFlag& flag) {

@@ -84,6 +84,7 @@ Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
                   {"gradient_accumulation_steps", "1"},
                   {"gradient_checkpointing", "false"},
                   {"logging_steps", "500"},
+                  {"logging_first_step", "false"},
                   {"save_steps", "500"},
                   {"eval_strategy", "no"},
                   {"add_version", "false"},
