@@ -238,6 +238,7 @@ Dataset Dataset::of_text(const std::string& name, std::string array, const Datas
   impl->add_file(
       {.file = DataFile(name, std::move(array)), .mapping = {}, .folders = {{std::filesystem::absolute(folder)}, true}},
       options, impl->rows);
+  mix_in(impl->hash, fmt::format("{} {}", impl->rows.size(), impl->rows.size()));  // as of a file without a count
   return all_of(impl);
 }
 

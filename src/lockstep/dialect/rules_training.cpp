@@ -102,10 +102,6 @@ void zero_only_ratio(Translator& at) {
 
 void preference(Translator& at) { at.note("it belongs to --stage rm, dpo, kto and ppo, which are not built"); }
 
-void max_steps(Translator& at) {
-  if (at.value() != "0") at.mean("max_steps", at.values());
-}
-
 void scheduler(Translator& at) {
   const std::string word = at.value().starts_with("SchedulerType.") ? at.value().substr(14) : at.value();
   at.mean("lr_scheduler_type", {word});
@@ -141,7 +137,6 @@ const std::map<std::string, Rule>& training_rules() {
                                                     {"tune_projector", tune_projector},
                                                     {"zero_only_ratio", zero_only_ratio},
                                                     {"preference", preference},
-                                                    {"max_steps", max_steps},
                                                     {"scheduler", scheduler},
                                                     {"warmup", warmup},
                                                     {"find_batch", find_batch}};
