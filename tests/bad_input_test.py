@@ -101,7 +101,7 @@ class BadInput(Story):
                 (2, ("zero3",), ["--deepspeed", "zero4"]),
                 (2, ("full, lora", "adalora"), ["--tuner_type", "adalora"]),
                 (2, ("--target_modules", "q_proj"), ["--tuner_type", "lora", "--target_modules", "q_porj"]),
-                (2, ("--sequence_parallel_size", "not built"), ["--sequence_parallel_size", "2"]),
+                (2, ("--sequence_parallel_size", "one rank"), ["--sequence_parallel_size", "2"]),
                 (2, ("int8", "bfloat16"), ["--torch_dtype", "int8"]),
                 (2, ("--max_steps",), ["--max_steps", "0"]),
                 (2, ("--train", "projector"), ["--train", "projektor"]),
