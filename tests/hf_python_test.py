@@ -148,7 +148,7 @@ class Python(Story):
                           *words, expect=0)
             expected = [row["loss"] for row in rows_of(Path(f"theirs{ranks}", "logging.jsonl")) if "loss" in row]
             events = []
-            done = lockstep.sft(model=model, dataset=rows_of(file), output_dir=Path(f"ours{ranks}"), add_version=False, nproc=ranks,
+            done = lockstep.sft(model=model, tuner_type="full", dataset=rows_of(file), output_dir=Path(f"ours{ranks}"), add_version=False, nproc=ranks,
                                 on_event=events.append, **flags)
             losses = [event["loss"] for event in events if event["event"] == "step"]
             self.assertEqual([float(f"{loss:.9g}") for loss in losses], expected)
@@ -156,7 +156,7 @@ class Python(Story):
             self.assertEqual(json.loads(Path(done["last_checkpoint"], "trainer_state.json").read_text())["global_step"], 4)
             self.assertIn("ended", [event["event"] for event in events])
         # Stopped by who listens: after the step that it is in, with a checkpoint.
-        done = lockstep.sft(model=model, dataset=[str(file)], output_dir="stopped", on_event=lambda event: event["event"] == "step",
+        done = lockstep.sft(model=model, tuner_type="full", dataset=[str(file)], output_dir="stopped", on_event=lambda event: event["event"] == "step",
                             **{**flags, "max_steps": 10_000})
         self.assertTrue(done["interrupted"])
         self.assertTrue(Path(done["last_checkpoint"]).is_dir())
@@ -170,7 +170,7 @@ class Python(Story):
         self.assertEqual({**found, "seconds": 0}, {**expected, "seconds": 0})
         self.assertIn("note: first row, ", printed.getvalue())
         expected = json.loads(self.lockstep("plan", "--model", model, "--nproc", 2, "--json", expect=0).stdout)
-        self.assertEqual(lockstep.plan(model=model, nproc=2, on_event=lambda event: None), expected)
+        self.assertEqual(lockstep.plan(model=model, tuner_type="full", nproc=2, on_event=lambda event: None), expected)
         expected = json.loads(self.lockstep("inspect", model, "--json", expect=0).stdout)
         self.assertEqual(lockstep.inspect(model), expected)
         self.assertEqual(lockstep.Model(model).inspect(verify=True), expected)
@@ -191,8 +191,8 @@ class Python(Story):
         wrong = [(lambda: opened.generate([{"query": "a"}], temprature=1), 2, "--temperature"),
                  (lambda: opened.generate([{"query": "a"}], torch_dtype="float32"), 2, "--torch_dtype"),
                  (lambda: lockstep.Model(model, nproc=2), 2, "lockstep infer and lockstep embed"),
-                 (lambda: lockstep.sft(model=model, dataset="gone.jsonl", on_event=print), 3, "gone.jsonl"),
-                 (lambda: lockstep.sft(model=model, dataset="gone.jsonl", nproc=2, on_event=lambda event: None), 3, "gone.jsonl"),
+                 (lambda: lockstep.sft(model=model, tuner_type="full", dataset="gone.jsonl", on_event=print), 3, "gone.jsonl"),
+                 (lambda: lockstep.sft(model=model, tuner_type="full", dataset="gone.jsonl", nproc=2, on_event=lambda event: None), 3, "gone.jsonl"),
                  (lambda: lockstep.plan(model=model, dataste="x"), 2, "--dataset")]
         for call, code, text in wrong:
             with self.assertRaises(lockstep.Error) as error:
@@ -205,7 +205,7 @@ class Python(Story):
                 opened.generate(rows)
         # Of a callback: what it raises ends the job, and is raised.
         with self.assertRaises(ZeroDivisionError):
-            lockstep.sft(model=model, dataset=[{"query": "a", "response": "b"}] * 4, output_dir="out", on_event=lambda event: 1 / 0)
+            lockstep.sft(model=model, tuner_type="full", dataset=[{"query": "a", "response": "b"}] * 4, output_dir="out", on_event=lambda event: 1 / 0)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             lockstep.Model(model, load_in_4bit=None, vision_tower=None, quant_bits=4)
@@ -266,7 +266,7 @@ class Python(Story):
         make_model(self.folder, "qwen2")
         make_rows(self.folder, count=8, images=False)
         file = self.folder / "ranks.py"
-        file.write_text("import lockstep, os\ndone = lockstep.sft(model='qwen2', dataset='rows.jsonl', output_dir='out', max_steps=2, device='cpu',\n"
+        file.write_text("import lockstep, os\ndone = lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=2, device='cpu',\n"
                         "                     gradient_accumulation_steps=1, on_event=lambda event: None)\n"
                         "print(os.environ['RANK'], done.get('steps'), flush=True)\n")
         done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(file)], cwd=self.folder, text=True,
@@ -310,7 +310,7 @@ class Python(Story):
         make_rows(self.folder, count=40, images=False)
         run = ("import lockstep, sys\ndef told(event):\n  if event['event'] == 'step': print('step', flush=True)\n"
                "  if event['event'] == 'saved': print('saved', event['path'], flush=True)\n"
-               "lockstep.sft(model='qwen2', dataset='rows.jsonl', output_dir='out', max_steps=100000, save_steps=100000, logging_steps=1, nproc=2,\n"
+               "lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=100000, save_steps=100000, logging_steps=1, nproc=2,\n"
                "             gradient_accumulation_steps=1, device='cpu', on_event=told)\n")
         # As a terminal sends it, to the whole group; and to the Python alone.
         for send in (lambda process: os.killpg(process.pid, signal.SIGINT), lambda process: process.send_signal(signal.SIGINT)):
@@ -355,7 +355,7 @@ class Python(Story):
                     os.kill(int(entry), signal.SIGKILL)
 
         with self.assertRaises(lockstep.Error) as error:
-            lockstep.sft(model=model, dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, on_event=kill)
+            lockstep.sft(model=model, tuner_type="full", dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, on_event=kill)
         self.assertEqual((error.exception.code, "SIGKILL" in str(error.exception)), (137, True), error.exception)
 
     def test_a_rank_that_dies_is_named(self):
@@ -371,7 +371,7 @@ class Python(Story):
                     os.kill(int(rank), signal.SIGKILL)
 
         with self.assertRaises(lockstep.Error) as error:
-            lockstep.sft(model=model, dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, nproc=2, device="cpu",
+            lockstep.sft(model=model, tuner_type="full", dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, nproc=2, device="cpu",
                          on_event=kill)
         self.assertEqual(error.exception.code, 6)
         self.assertRegex(str(error.exception), r"the job was ended: rank 1 .*SIGKILL")

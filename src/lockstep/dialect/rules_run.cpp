@@ -118,10 +118,6 @@ void load_data_args(Translator& at) {
             "--val_dataset FILE");
 }
 
-void metric(Translator& at) {
-  at.refuse("answers are measured by another verb", "lockstep eval, which tells exact match, ROUGE-L and more");
-}
-
 void exist_ok(Translator& at) {
   at.note(at.truth() ? "a folder that holds something is left alone: give a new one as --output_dir"
                      : "it says what is so");
@@ -130,19 +126,12 @@ void exist_ok(Translator& at) {
 }  // namespace
 
 const std::map<std::string, Rule>& run_rules() {
-  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},
-                                                    {"fsdp", fsdp},
-                                                    {"fsdp_config", fsdp_config},
-                                                    {"backend", backend},
-                                                    {"timeout", timeout},
-                                                    {"use_cpu", use_cpu},
-                                                    {"do_what", do_what},
-                                                    {"run_name", run_name},
-                                                    {"do_sample", do_sample},
-                                                    {"result_dir", result_dir},
-                                                    {"eval_human", eval_human},
-                                                    {"metric", metric},
-                                                    {"load_data_args", load_data_args},
+  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},     {"fsdp", fsdp},
+                                                    {"fsdp_config", fsdp_config}, {"backend", backend},
+                                                    {"timeout", timeout},         {"use_cpu", use_cpu},
+                                                    {"do_what", do_what},         {"run_name", run_name},
+                                                    {"do_sample", do_sample},     {"result_dir", result_dir},
+                                                    {"eval_human", eval_human},   {"load_data_args", load_data_args},
                                                     {"exist_ok", exist_ok}};
   return rules;
 }

@@ -134,15 +134,17 @@ void Translator::take_row(const FlagRow& row) {
 
 /// Lockstep's own, or nobody's: the verb's parser knows, which is shown a name with a slip as it was written.
 void Translator::pass_on(const GivenFlag& flag) {
-  const std::string name = has_(flag.name) ? flag.name : flag.spelled.substr(2);
-  meanings_[name] = {flag.values, flag.text()};
-  order_.push_back(name);
+  passed_.push_back("--" + (has_(flag.name) ? flag.name : flag.spelled.substr(2)));
+  passed_.insert(passed_.end(), flag.values.begin(), flag.values.end());
 }
 
-/// nullptr: no stack has it, or it is Lockstep's alone. One that the stack at hand has not is read as another has it.
+/// nullptr: no stack has it, or it is Lockstep's own and another thing elsewhere. One that the stack at hand has not is read as another has it.
 const FlagRow* Translator::row_of(const std::string& name) const {
   const FlagTable& table = FlagTable::own();
-  if (const FlagRow* row = table.find(stack_, verb_, name)) return row;
+  if (const FlagRow* row = table.find(stack_, verb_, name)) {
+    const bool is_other = row->effect == FlagEffect::kNone || row->effect == FlagEffect::kOnly;
+    return is_other && has_(name) ? nullptr : row;
+  }
   if (has_(name)) return nullptr;
   const std::vector<Stack> stacks = table.stacks_of(name);
   return stacks.empty() ? nullptr : table.find(stacks[0], verb_, name);
@@ -189,7 +191,7 @@ Translation Translator::run(const std::vector<std::string>& before) {
   for (auto& flag : flags_) {
     if (auto positive = without_no(flag, stack_, verb_)) flag = std::move(*positive);
     const auto at = std::ranges::find(last, flag.name, &GivenFlag::name);
-    if (at == last.end()) {
+    if (at == last.end() || row_of(flag.name) == nullptr) {
       last.push_back(flag);
       continue;
     }
@@ -207,6 +209,7 @@ Translation Translator::run(const std::vector<std::string>& before) {
     const Values& values = meanings_[own].values;
     out_.words.insert(out_.words.end(), values.begin(), values.end());
   }
+  out_.words.insert(out_.words.end(), passed_.begin(), passed_.end());
   for (const auto& variable : variables_) out_.words.insert(out_.words.end(), {"--media_variable", variable});
   return std::move(out_);
 }

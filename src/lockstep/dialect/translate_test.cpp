@@ -19,7 +19,10 @@ namespace {
 using Words = std::vector<std::string>;
 
 /// A verb that has whatever anything is translated to.
-bool has_all(const std::string& name) { return name != "mdoel"; }
+bool has_all(const std::string& name) {
+  const FlagRow* row = FlagTable::own().find(Stack::kSwift, "sft", name);
+  return name != "mdoel" && (row == nullptr || (row->effect != FlagEffect::kNone && row->effect != FlagEffect::kOnly));
+}
 
 std::string words_of(const Words& args, const std::string& verb = "sft") {
   return join(translate(verb, args, has_all).words, " ");
@@ -64,6 +67,13 @@ TEST(Translate, TheLastOfTwoCountsAndIsTold) {
   const Translation found = translate("sft", {"--seed", "1", "--lora_rank", "4", "--seed", "2"}, has_all);
   EXPECT_EQ(join(found.words, " "), "--seed 2 --lora_rank 4");
   EXPECT_EQ(found.notices(), Words{"--seed 1 makes no difference: --seed 2 stands after it, and the last counts"});
+}
+
+TEST(Translate, FlagsOfLockstepKeepTheirMeaning) {
+  const auto has = [](const std::string& name) { return name == "metric" || name == "model"; };
+  const Words words = {"--model", "m", "--metric", "./a.py", "--metric", "./b.py"};
+  EXPECT_EQ(translate("eval", words, has).words, words);
+  EXPECT_TRUE(translate("eval", words, has).understood.empty());
 }
 
 TEST(Translate, OlderNamesOfSwiftAreItsNewOnes) {

@@ -62,7 +62,7 @@ class Translator {
   Translation out_;
   std::map<std::string, Meaning> meanings_;  // by own flag
   std::vector<std::string> order_;           // of meanings_
-  Values variables_, values_;
+  Values passed_, variables_, values_;
   const GivenFlag* flag_ = nullptr;
 };
 

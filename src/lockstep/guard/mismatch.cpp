@@ -15,7 +15,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxListed = 4;
-constexpr int64_t kOthersComeNs = 300'000'000;  // for others, or for a side's next call, to tip the scales
+constexpr int64_t kNextComesNs = 300'000'000;     // for a side's next call to tip the scales
+constexpr int64_t kOthersComeNs = 1'000'000'000;  // and for others, who may be slow to start
 
 struct Track {
   const RankClass* ranks;
@@ -112,8 +113,10 @@ bool undecided(const Census& census, const std::string& group, const std::vector
   if (std::min(made(camps[0]), made(camps[1])) >= kOthersComeNs) return false;
   return std::any_of(census.classes.begin(), census.classes.end(), [&](const RankClass& one) {
     if (!one.sample.joined || one.sample.over() || one.sample.life == Life::kFinishing) return false;
-    return std::any_of(one.sample.groups.begin(), one.sample.groups.end(),
-                       [&](const GroupReport& report) { return report.name == group && report.entered < seq; });
+    if (camps[0].track.group->of(one.ranks).empty()) return false;
+    const auto& groups = one.sample.groups;
+    const auto own = std::ranges::find(groups, group, &GroupReport::name);
+    return own == groups.end() || own->entered < seq;  // before its first call there it has not even the group
   });
 }
 
@@ -126,7 +129,7 @@ bool next_is_coming(const Census& census, const std::vector<Camp>& camps, uint64
     const RankReport& sample = camp.track.ranks->sample;
     return camp.call->state == CallState::kDone && camp.track.group->find(seq + 1) == nullptr &&
            other.track.group->find(seq + 1) != nullptr && !sample.over() &&
-           sample.read_ns - camp.call->entered_ns < kOthersComeNs;
+           sample.read_ns - camp.call->entered_ns < kNextComesNs;
   };
   return comes(camps.front(), camps.back()) || comes(camps.back(), camps.front());
 }

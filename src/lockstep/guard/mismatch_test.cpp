@@ -143,6 +143,24 @@ TEST(Mismatch, ShowsBothSidesOfTwo) {
       "  fix     give the tensor one dtype on all ranks before clip.cpp:30; for a whole model: the same --torch_dtype");
 }
 
+// Two of three ranks part in their first call, and the third comes a moment later: which of both is odd, it tells.
+TEST(Mismatch, WaitsForTheRankThatTipsTheScales) {
+  const TestCalls usual = {test_call(Op::kAllGather, "i64", {3}, "parameters")},
+                  odd = {test_call(Op::kAllGather, "i64", {3}, "others")};
+  std::vector<RankReport> ranks = {running_rank(0, 3), running_rank(1, 3), running_rank(2, 3)};
+  add_calls(ranks[1], odd);
+  add_calls(ranks[2], usual);
+  for (auto& rank : ranks) rank.read_ns = 500'000'000;
+  EXPECT_EQ(judge(census_of(ranks)).verdict, Verdict::kFine);
+  for (auto& rank : ranks) rank.read_ns = 1'500'000'000;
+  EXPECT_EQ(judge(census_of(ranks)).verdict, Verdict::kEnd) << "it does not come";
+  for (auto& rank : ranks) rank.read_ns = 500'000'000;
+  add_calls(ranks[0], usual);
+  const Judgement found = judge(census_of(ranks));
+  EXPECT_EQ(found.verdict, Verdict::kEnd);
+  EXPECT_EQ(found.diagnosis.culprits.phrase(), "rank 1");
+}
+
 // The silent kind: nobody is blocked, and the calls that differ are long past.
 TEST(Mismatch, IsFoundInThePast) {
   for (const size_t tail : {8, 64, 1024}) {
@@ -198,7 +216,7 @@ TEST(Mismatch, WaitsAMomentForAMajority) {
     return reports;
   };
   EXPECT_EQ(judge_mismatch(census_of(reports_at(100'000'000))).verdict, Verdict::kFine);
-  const Judgement late = judge_mismatch(census_of(reports_at(400'000'000)));
+  const Judgement late = judge_mismatch(census_of(reports_at(1'100'000'000)));
   EXPECT_EQ(late.verdict, Verdict::kEnd);
   EXPECT_TRUE(late.diagnosis.between_two);
   EXPECT_EQ(late.diagnosis.culprits, RankSet({0}));  // by habit
