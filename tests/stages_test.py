@@ -16,7 +16,6 @@ dataset: [{rows}]
 output_dir: {out}
 torch_dtype: float32
 deepspeed: zero3
-tuner_type: full
 per_device_train_batch_size: 3
 gradient_accumulation_steps: 1
 logging_steps: 1

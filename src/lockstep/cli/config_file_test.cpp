@@ -80,10 +80,10 @@ TEST_F(ConfigFile, StagesHaveTheFlagsOfAllAndTheirOwn) {
   EXPECT_EQ(out.staged->resume_from_checkpoint, "auto");
   ASSERT_EQ(out.staged->stages.size(), 2u);
   EXPECT_EQ(out.staged->stages[0].name, "projector");
-  EXPECT_EQ(out.staged->stages[0].args,
-            (Words{"--learning_rate", "0.001", "--train", "projector", "--save_steps", "2", "--nproc", "2"}));
-  EXPECT_EQ(out.staged->stages[1].args,
-            (Words{"--learning_rate", "0.0001", "--train", "llm", "projector", "--save_steps", "2", "--nproc", "2"}));
+  EXPECT_EQ(out.staged->stages[0].args, (Words{"--learning_rate", "0.001", "--train", "projector", "--tuner_type",
+                                               "full", "--save_steps", "2", "--nproc", "2"}));
+  EXPECT_EQ(out.staged->stages[1].args, (Words{"--learning_rate", "0.0001", "--train", "llm", "projector",
+                                               "--tuner_type", "full", "--save_steps", "2", "--nproc", "2"}));
 }
 
 TEST_F(ConfigFile, TheCommandLineNamesTheModelOfAllStages) {
@@ -91,7 +91,7 @@ TEST_F(ConfigFile, TheCommandLineNamesTheModelOfAllStages) {
   const Expanded out = expand_config_file({path, "--model", "other", "--output_dir", "out"});
   EXPECT_EQ(out.staged->model, "other");
   EXPECT_EQ(out.staged->output_dir, "out");
-  EXPECT_TRUE(out.staged->stages[0].args.empty());
+  EXPECT_EQ(out.staged->stages[0].args, (Words{"--tuner_type", "full"}));
 }
 
 TEST_F(ConfigFile, StagesThatCannotBeAreRefused) {

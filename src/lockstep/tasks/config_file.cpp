@@ -92,6 +92,15 @@ void spell_overrides(Words& rest) {
   }
 }
 
+/// A stage begins from the weights of the one before, and names the parts that it trains: these are trained whole where
+/// nothing else is said.
+void train_whole_parts(Json& flags, const Words& rest) {
+  for (const char* name : {"tuner_type", "train_type", "sft_type"}) {
+    if (flags.contains(name) || is_given(rest, std::string("--") + name)) return;
+  }
+  flags["tuner_type"] = "full";
+}
+
 StagedFile staged_file(const std::string& file, Json json, Words rest) {
   StagedFile out{.file = file};
   const Json stages = json["stages"];
@@ -125,6 +134,7 @@ StagedFile staged_file(const std::string& file, Json json, Words rest) {
       }
       if (key != "name") flags[key] = value;
     }
+    train_whole_parts(flags, rest);
     out.stages.push_back({name, flags_of(flags, rest)});
   }
   return out;
