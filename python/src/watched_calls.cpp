@@ -21,6 +21,7 @@
 
 #include "lockstep/base/error_file.h"
 #include "lockstep/base/json.h"
+#include "lockstep/guard/asked_to_end.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/structure.h"
 
@@ -64,7 +65,9 @@ void on_abort(int signal) {
 void on_terminate(int signal) {
   if (is_rank()) {
     wait_a_moment(1000);
-    board_of_signals.load()->life.store(Life::kFinished, std::memory_order_release);  // somebody wanted it
+    Board& board = *board_of_signals.load();
+    board.exit_code.store(kAskedToEnd, std::memory_order_release);
+    board.life.store(Life::kFinished, std::memory_order_release);
   }
   end_as_it_would(signal);
 }

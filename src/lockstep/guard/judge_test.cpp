@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/guard/asked_to_end.h"
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/guard/test_reports.h"
 
@@ -261,6 +262,16 @@ TEST(Judge, OfASilentSubtreeTheUppermostNodeIsNamed) {
   const Diagnosis found = judge(census).diagnosis;
   EXPECT_EQ(found.fault, Fault::kLostNode);
   EXPECT_TRUE(says(found.headline, "node 1 (host1)")) << found.headline;
+}
+
+// torchrun tells all of them, and they do not leave at one moment.
+TEST(Judge, AnEndThatALauncherAsksForIsNoFault) {
+  auto reports = std::vector<RankReport>{running_rank(0, 3), running_rank(1, 3), running_rank(2, 3)};
+  for (const size_t rank : {0, 2}) wait_in_last(add_calls(reports[rank], training_calls(1)), 1.2);
+  reports[1].life = Life::kFinished;
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.fault, Fault::kEarlyEnd);
+  reports[1].exit_code = kAskedToEnd;
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
 }
 
 TEST(Judge, AnEarlyEndIsNamedOnceItHasStood) {

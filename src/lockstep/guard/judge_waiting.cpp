@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/text_format.h"
+#include "lockstep/guard/asked_to_end.h"
 #include "lockstep/guard/judge_rules.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/strayed.h"
@@ -55,7 +56,7 @@ std::optional<Diagnosis> early_end(const Census& census) {
     if (call == nullptr || call->waiting_seconds < kEndHolds) continue;
     for (const auto& [one, ranks] : missing_for(census, waiter)) {
       const bool ended = one->sample.life == Life::kFinished || one->sample.life == Life::kFinishing;
-      if (!ended) continue;
+      if (!ended || one->sample.exit_code == kAskedToEnd) continue;  // somebody wanted it, of the others too
       Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
       out.headline = fmt::format("{} finished (exit code {}) while {} still {} in a call", ranks.phrase(),
                                  one->sample.exit_code, waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "is" : "are");
