@@ -108,6 +108,17 @@ struct FactHolders {
 
 }  // namespace
 
+/// Two sides are equally strong, one of them has just joined, and a rank that comes may tip the scales.
+static bool others_may_tell(const Census& census) {
+  constexpr double kOthersJoin = 2.0;  // seconds
+  bool comes = false, is_new = false;
+  for (const auto& one : census.classes) {
+    comes = comes || (!one.sample.joined && !one.sample.over() && one.sample.facts.empty());
+    is_new = is_new || (one.sample.joined && one.sample.phase_seconds > 0 && one.sample.phase_seconds < kOthersJoin);
+  }
+  return comes && is_new;
+}
+
 std::optional<Diagnosis> differing_facts(const Census& census) {
   std::map<std::pair<std::string, std::string>, FactHolders> facts;  // by run of the process and name
   for (const auto& one : census.classes) {
@@ -130,6 +141,7 @@ std::optional<Diagnosis> differing_facts(const Census& census) {
     Diagnosis out{.fault = Fault::kFacts, .exit_code = static_cast<int>(ExitCode::kUsage)};
     for (size_t i = 1; i < sides.size(); ++i) out.culprits.add(sides[i].second);
     out.between_two = sides[0].second.size() == sides[1].second.size();
+    if (out.between_two && others_may_tell(census)) continue;
     out.label = name;
     out.headline = fmt::format("the ranks do not agree on the {}: {} has {}, {} {} {}", name, sides[1].second.phrase(),
                                sides[1].first, sides[0].second.phrase(), sides[0].second.size() == 1 ? "has" : "have",

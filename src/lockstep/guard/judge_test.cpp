@@ -264,6 +264,23 @@ TEST(Judge, OfASilentSubtreeTheUppermostNodeIsNamed) {
   EXPECT_TRUE(says(found.headline, "node 1 (host1)")) << found.headline;
 }
 
+// Two of three have come and do not agree: the third tells which of them is odd, if it comes soon.
+TEST(Judge, TwoSidesOfAFactWaitForTheRankThatJoins) {
+  auto reports = std::vector<RankReport>{running_rank(0, 3), running_rank(1, 3), running_rank(2, 3)};
+  reports[0].facts = R"({"world size": "3"})";
+  reports[2].facts = R"({"world size": "4"})";
+  reports[1].joined = false;
+  reports[1].life = Life::kStarting;
+  for (auto& report : reports) report.phase_seconds = 0.5;
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+  for (auto& report : reports) report.phase_seconds = 2.5;
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.fault, Fault::kFacts);
+  for (auto& report : reports) report.phase_seconds = 0.5;
+  reports[1].joined = true;
+  reports[1].facts = reports[0].facts;
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.culprits, RankSet({2}));
+}
+
 // torchrun tells all of them, and they do not leave at one moment.
 TEST(Judge, AnEndThatALauncherAsksForIsNoFault) {
   auto reports = std::vector<RankReport>{running_rank(0, 3), running_rank(1, 3), running_rank(2, 3)};
