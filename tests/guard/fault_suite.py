@@ -98,6 +98,7 @@ def rest_of(kept, results):
 
 def main():
     args = parse()
+    args.package = args.package.resolve()  # jobs run elsewhere
     if "guard" in args.peers and not (args.package / "lockstep_guard").is_dir():
         sys.exit(f"fault_suite.py: there is no lockstep_guard in {args.package}: pip install --no-build-isolation --target {args.package} ./python")
     truths = [truth for truth in TRUTHS if re.search(args.only, truth.title)]
