@@ -111,8 +111,9 @@ void expect_near(const Named& found, const Named& wanted, double tolerance, cons
   }
   for (const auto& [key, value] : wanted) {
     ASSERT_TRUE(found.contains(key)) << where << " " << key;
-    // Twice: key projections get what a softmax nearly cancels, which float32 sums in another order by 1.4 of the tolerance.
-    EXPECT_LE(found.at(key).sub(value).abs().max().item<double>(), 2 * tolerance * largest[is_towers(key)])
+    // Key projections get what a softmax nearly cancels: float32 sums in another order differ by 1.4 of the tolerance there.
+    const double room = key.find("k_proj") != std::string::npos ? 2 : 1;
+    EXPECT_LE(found.at(key).sub(value).abs().max().item<double>(), room * tolerance * largest[is_towers(key)])
         << where << " " << key;
   }
 }
