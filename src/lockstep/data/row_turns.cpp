@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/row_fields.h"
 #include "lockstep/data/row_tools.h"
 
 namespace lockstep {
@@ -20,19 +21,6 @@ constexpr std::array kAnswers = {"assistant", "gpt", "bot"};
 // What templates read of a message beside its content.
 constexpr std::array kFields = {"reasoning_content", "reasoning", "thinking", "name", "tool_call_id"};
 constexpr std::array kLosses = {"loss", "loss_scale", "weight"};
-
-const Json* find_value(const Json& row, const char* name) {
-  const auto it = row.find(name);
-  return it == row.end() || it->is_null() ? nullptr : &*it;
-}
-
-template <size_t N>
-const char* first_name(const Json& row, const std::array<const char*, N>& names) {
-  for (const char* name : names) {
-    if (find_value(row, name) != nullptr) return name;
-  }
-  return nullptr;
-}
 
 std::string type_of(const Json& part) {
   if (!part.is_object()) return {};

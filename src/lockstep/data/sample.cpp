@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/data/row_fields.h"
 #include "lockstep/data/row_media.h"
 #include "lockstep/data/row_tokens.h"
 #include "lockstep/data/row_tools.h"
@@ -26,19 +27,6 @@ constexpr std::array kTurnNames = {"messages", "conversations", "conversation"};
 constexpr std::array kCommonNames = {"images", "image",         "videos", "video",   "audios", "audio",
                                      "system", "system_prompt", "tools",  "objects", "speech", "chat_template_kwargs",
                                      "id",     "metadata",      "group",  "channel", "adapter"};
-
-const Json* find_value(const Json& row, const char* name) {
-  const auto it = row.find(name);
-  return it == row.end() || it->is_null() ? nullptr : &*it;
-}
-
-template <size_t N>
-const char* first_name(const Json& row, const std::array<const char*, N>& names) {
-  for (const char* name : names) {
-    if (find_value(row, name) != nullptr) return name;
-  }
-  return nullptr;
-}
 
 /// One row on its way to a Sample: all forms end in the same messages.
 class RowReader {
