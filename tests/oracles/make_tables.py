@@ -119,6 +119,9 @@ def main():
         out.write_table(table, max_chunksize=9)
     with pa.ipc.new_stream(str(FOLDER / "stream.arrow"), schema) as out:
         out.write_table(table, max_chunksize=9)
+    thousand = pa.concat_tables([table] * 17).slice(0, 1000).combine_chunks()  # as many as the datasets library has in a batch
+    with pa.ipc.new_stream(str(FOLDER / "thousand.arrow"), schema) as out:
+        out.write_table(thousand)
     pa.feather.write_feather(table, str(FOLDER / "lz4.arrow"), compression="lz4", chunksize=9)
 
 
