@@ -150,6 +150,7 @@ double least_by_exhaustion(const std::vector<BlockCost>& costs, int count, int m
   return least;
 }
 
+/// Or an even one, in the place of one that is best and is not even.
 TEST(AutoMap, BalancedIsTheBestOfAllContiguousMaps) {
   const auto seed = std::random_device()();
   std::mt19937_64 random(seed);
@@ -160,9 +161,16 @@ TEST(AutoMap, BalancedIsTheBestOfAllContiguousMaps) {
     SCOPED_TRACE(fmt::format("seed {} round {}", seed, round));
     const auto costs = random_costs(random, blocks, true);
     const AutoMap map = make_auto_map(costs, equal(count), {.micro_batches = micro_batches, .level = false});
-    double largest = 0;
-    for (const auto& load : map.loads) largest = std::max(largest, static_cast<double>(load.peak()));
-    ASSERT_EQ(largest, least_by_exhaustion(costs, count, micro_batches));
+    double largest = 0, smallest = 1e300;
+    for (const auto& load : map.loads) {
+      largest = std::max(largest, static_cast<double>(load.peak()));
+      smallest = std::min(smallest, static_cast<double>(load.peak()));
+    }
+    const double best = least_by_exhaustion(costs, count, micro_batches);
+    ASSERT_GE(largest, best);
+    if (largest > best) {
+      ASSERT_LE(largest, smallest * kEven);
+    }
     const AutoMap levelled = make_auto_map(costs, equal(count), {.micro_batches = micro_batches});
     for (const auto& load : levelled.loads) ASSERT_LE(static_cast<double>(load.peak()), largest);
   }
