@@ -57,16 +57,10 @@ std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
       }
       continue;
     }
-    const auto own = numbers.find(said.flag);
-    if (own == numbers.end()) {
-      notices.push_back(
-          fmt::format("{}: {} {} ({}): --per_device_train_batch_size, --gradient_accumulation_steps and the "
-                      "ranks say it",
-                      where, said.key, said.value, said.flag));
-    } else if (own->second != std::stod(said.value)) {
-      differences.push_back(difference(said, own->second));
-    }
+    const auto& own = numbers.at(said.flag);
+    if (own != std::stod(said.value)) differences.push_back(difference(said, own));
   }
+  f.given.rows_of_step = choice.rows_of_step;
   if (!differences.empty()) {
     throw usage_error(fmt::format("{} and the flags differ: {}", where, join(differences, "; ")),
                       "say the same in both, or \"auto\" in the file");

@@ -78,6 +78,26 @@ TEST(PlanFlags, ADeepSpeedFileAndTheFlagsMustAgree) {
       {"--deepspeed", file(R"("gradient_clipping": 0.5, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}})"),
        "--learning_rate", "1e-5"},
       "gradient_clipping is 0.5, and --max_grad_norm 1; optimizer.params.lr is 2e-05, and --learning_rate 1e-05");
+  // Rows of a step: they say how many micro-batches there are, and must be what is asked for beside them.
+  const std::string step = file(R"("train_batch_size": 24)");
+  const auto options = [&](Words more) {
+    more.insert(more.end(), {"--model", "m", "--deepspeed", step, "--per_device_train_batch_size", "3"});
+    return parse_plan_flags(more)->sft.options(Env());
+  };
+  EXPECT_EQ(options({}).accumulation(2), 4);
+  EXPECT_NO_THROW(options({}).check_rows_of_step(2));
+  EXPECT_NO_THROW(options({"--gradient_accumulation_steps", "2"}).check_rows_of_step(4));
+  for (const auto& [more, ranks, found] : std::vector<std::tuple<Words, int, std::string>>{
+           {{}, 5, "found 30: --per_device_train_batch_size 3 × 2 micro-batches × 5 ranks"},
+           {{"--gradient_accumulation_steps", "3"}, 2, "found 18: --per_device_train_batch_size 3 × 3"}}) {
+    try {
+      options(more).check_rows_of_step(ranks);
+      ADD_FAILURE() << found;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("expected 24 rows a step, " + found), std::string::npos) << error.what();
+    }
+  }
+  expect_refused({"--deepspeed", file(R"("train_batch_size": 2.5)")}, "train_batch_size: expected a whole number");
   std::filesystem::remove(path);
 }
 

@@ -221,7 +221,10 @@ class Reader {
     if (key == "bf16" || key == "bfloat16" || key == "fp16") return say_dtype(key, value);
     if (key == "optimizer" || key == "scheduler") return say_block(key, value);
     if (key == "train_batch_size") {
-      if (asks_for_something(value)) out_.says.push_back({name, "rows of a step over all ranks", value.dump()});
+      if (!asks_for_something(value)) return;
+      if (!value.is_number_integer() || value.get<int64_t>() < 1)
+        throw wrong(name, "a whole number or \"auto\"", value);
+      out_.rows_of_step = value.get<int64_t>();
       return;
     }
     if (std::ranges::find(kUsed, key) != kUsed.end() || !asks_for_something(value)) return;

@@ -34,6 +34,7 @@ struct DeepSpeedChoice {
   ZeroStage zero;
   bool offload_optimizer = false, offload_params = false;  // to host memory
   std::optional<Dtype> reduce;                             // communication_data_type: of gradients between ranks
+  std::optional<int64_t> rows_of_step;                     // train_batch_size: over all ranks and micro-batches
   /// What the JSON says that a flag says too, which must agree with it.
   std::vector<SaidTwice> says = {};
   std::vector<std::string> ignored = {};  // keys that ask for what makes no difference here

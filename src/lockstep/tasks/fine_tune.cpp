@@ -34,6 +34,7 @@ FineTuneRun::~FineTuneRun() = default;
 FineTuned FineTuneRun::run() {
   try {
     options_.check();
+    options_.check_rows_of_step(job_.world.size);
     options_.require_dataset();
     find_programs();
     choose_folder();
@@ -185,6 +186,7 @@ void FineTuneRun::make_trainer() {
   adamw_ = std::make_unique<ShardedAdamW>(s.store(), job_.data(), adamw);
   if (options_.batch.is_auto()) {
     options_.batch.rows = find_batch_size();
+    options_.check_rows_of_step(job_.world.size);
     planned_.batch = options_.batch.rows;
     planned_.accumulation = options_.accumulation(job_.world.size);
     predict();

@@ -110,7 +110,8 @@ std::string FineTuneOptions::fingerprint() const {
        {train.learning_rate, train.warmup_ratio, train.warmup_steps, train.min_lr_rate,
         static_cast<int>(train.schedule), train.max_grad_norm, train.talker_loss_weight, rates(train.rate_ratios)}},
       {"update", {adamw.beta1, adamw.beta2, adamw.epsilon, adamw.weight_decay, rates(adamw.rate_ratios)}},
-      {"batch", {batch.rows, gradient_accumulation_steps.value_or(0), per_device_eval_batch_size}},
+      {"batch",
+       {batch.rows, gradient_accumulation_steps.value_or(0), rows_of_step.value_or(0), per_device_eval_batch_size}},
       {"when",
        {train.logging_steps, train.logging_first_step, save_strategy, train.save_steps, eval_strategy,
         eval_steps.value_or(0), train.save_at_end, train.eval_at_end, step_parts.save, step_parts.eval,
@@ -139,7 +140,20 @@ PlanOptions FineTuneOptions::plan_options(int world, Dtype compute) const {
 
 int64_t FineTuneOptions::accumulation(int world) const {
   const int64_t rows_at_once = std::max<int64_t>(1, batch.rows) * world;
-  return gradient_accumulation_steps.value_or(std::max<int64_t>(1, (16 + rows_at_once - 1) / rows_at_once));
+  const int64_t wanted = rows_of_step.value_or(16);
+  return gradient_accumulation_steps.value_or((wanted - 1) / rows_at_once + 1);
+}
+
+void FineTuneOptions::check_rows_of_step(int world) const {
+  if (!rows_of_step || batch.is_auto()) return;
+  const int64_t micro_batches = accumulation(world), found = batch.rows * micro_batches * world;
+  if (found == *rows_of_step) return;
+  throw usage_error(
+      fmt::format(
+          "--deepspeed: train_batch_size: expected {} rows a step, found {}: --per_device_train_batch_size {} × "
+          "{} micro-batches × {} ranks",
+          *rows_of_step, found, batch.rows, micro_batches, world),
+      "say the same in both, or \"auto\" in the file");
 }
 
 TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch, bool evaluates) const {

@@ -41,7 +41,8 @@ struct FineTuneOptions {
   TrainOptions train;  // rates, epochs, logging; steps of strategies and of batches are worked out below
   AdamWOptions adamw;  // rates of components are worked out from `components`
   BatchSize batch{.rows = 1};
-  std::optional<int64_t> gradient_accumulation_steps;  // nullopt: so that a step has 16 rows
+  std::optional<int64_t> gradient_accumulation_steps;  // nullopt: so that a step has rows_of_step
+  std::optional<int64_t> rows_of_step;                 // over all ranks, which must be so many; nullopt: about 16
   std::optional<Dtype> reduce_dtype;                   // of gradients between ranks; nullopt: as they are computed
   bool gradient_checkpointing = true;
   std::optional<bool> vit_gradient_checkpointing;  // nullopt: as above
@@ -81,8 +82,10 @@ struct FineTuneOptions {
   PlanOptions plan_options(int world, Dtype compute) const;
   /// Equal where all that must be the same on every rank is the same, the model, the plan and the data set apart.
   std::string fingerprint() const;
-  /// Micro-batches of a step: as asked, else enough for 16 rows.
+  /// Micro-batches of a step: as asked, else enough for its rows.
   int64_t accumulation(int world) const;
+  /// Throws UserError(kUsage) where micro-batches and ranks do not make `rows_of_step`. A `batch` of auto passes.
+  void check_rows_of_step(int world) const;
   /// With strategies turned into steps (0: never). `batch` is a number by then.
   TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
 

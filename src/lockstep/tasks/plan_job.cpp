@@ -87,9 +87,11 @@ RehearsedRows rows_of(const FineTuneOptions& job, const ModelFolder& folder, int
 }
 
 int64_t accumulation_of(const JobPlanOptions& options, int64_t batch, int world) {
+  if (options.inference) return 1;
   FineTuneOptions job = options.job;
   job.batch.rows = batch;
-  return options.inference ? 1 : job.accumulation(world);
+  job.check_rows_of_step(world);
+  return job.accumulation(world);
 }
 
 /// A batch size of auto: what is predicted to fit, where a run would try.
