@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <set>
 #include <sstream>
 
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text_format.h"
 #include "lockstep/dialect/flag_table_text.h"
+#include "lockstep/dialect/flag_value.h"
 
 namespace lockstep {
 namespace {
@@ -42,16 +41,6 @@ std::vector<std::string> words_in(const std::string& text) {
   return out;
 }
 
-std::string without_spaces(const std::string& text) {
-  const size_t from = text.find_first_not_of(' '), to = text.find_last_not_of(' ');
-  return from == std::string::npos ? "" : text.substr(from, to - from + 1);
-}
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 FlagRow row_of(const std::string& kind, const std::string& does, std::string why, const std::string& line) {
   using enum FlagEffect;
   static constexpr std::array<std::pair<const char*, FlagEffect>, 6> kEffects{
@@ -61,7 +50,7 @@ FlagRow row_of(const std::string& kind, const std::string& does, std::string why
   FlagRow row{.kind = kind_of(kind, line), .effect = one_of(kEffects, words[0], line), .why = std::move(why)};
   words.erase(words.begin());
   if (row.effect == kOnly || row.effect == kOwn) {
-    for (auto& word : words) row.harmless.push_back(lower(word));
+    for (auto& word : words) row.harmless.push_back(lowered(word));
   } else {
     const size_t expected = row.effect == kNone ? 0 : 1;
     check(words.size() == expected, "flag_table.txt: too many or too few words: " + line);
@@ -83,10 +72,9 @@ FlagTable::FlagTable(std::string_view text) {
   std::istringstream in{std::string(text)};
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] == '#') continue;
-    std::vector<std::string> parts = split(line, '|');
+    std::vector<std::string> parts = trimmed_parts(line, '|');
     check(parts.size() == 4 || parts.size() == 5, "flag_table.txt: expected four or five parts: " + line);
     parts.resize(5);
-    for (auto& part : parts) part = without_spaces(part);
     const FlagRow row = row_of(parts[1], parts[3], parts[4], line);
     for (const auto& name : words_in(parts[2])) {
       for (const auto& stack : words_in(parts[0])) {

@@ -18,11 +18,6 @@ namespace {
 
 using Values = std::vector<std::string>;
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 UserError unexpected(const GivenFlag& flag, const std::string& expected) {
   const std::string found = flag.values.empty() ? "nothing" : fmt::format("\"{}\"", cut_text(join(flag.values, " ")));
   return usage_error(fmt::format("{}: expected {}, found {}", flag.spelled, expected, found));
@@ -106,14 +101,28 @@ std::string json_of(const GivenFlag& flag) {
 
 }  // namespace
 
+std::string lowered(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::vector<std::string> trimmed_parts(const std::string& text, char separator) {
+  std::vector<std::string> out = split(text, separator);
+  for (auto& part : out) {
+    const size_t from = part.find_first_not_of(" \t\r\n"), to = part.find_last_not_of(" \t\r\n");
+    part = from == std::string::npos ? "" : part.substr(from, to - from + 1);
+  }
+  return out;
+}
+
 bool is_true(const std::string& word) {
   static constexpr std::array kWords = {"true", "1", "yes", "y", "t", "on"};
-  return std::ranges::find(kWords, lower(word)) != kWords.end();
+  return std::ranges::find(kWords, lowered(word)) != kWords.end();
 }
 
 bool is_false(const std::string& word) {
   static constexpr std::array kWords = {"false", "0", "no", "n", "f", "off"};
-  return std::ranges::find(kWords, lower(word)) != kWords.end();
+  return std::ranges::find(kWords, lowered(word)) != kWords.end();
 }
 
 Json literal_from(const std::string& text) {
@@ -128,12 +137,12 @@ std::optional<Values> read_flag_values(FlagKind kind, const GivenFlag& flag) {
   if (one && is_none(flag.values[0]) && kind != kWord && kind != kWords) return std::nullopt;
   if (one && (flag.values[0] == "None" || flag.values[0] == "null")) return std::nullopt;
   if (one && flag.values[0].empty() && kind != kWord && kind != kWords && kind != kJson) return std::nullopt;
-  if (one && lower(flag.values[0]) == "auto" && (kind == kLimit || kind == kTruth)) return std::nullopt;
+  if (one && lowered(flag.values[0]) == "auto" && (kind == kLimit || kind == kTruth)) return std::nullopt;
   switch (kind) {
     case kTruth:
       return Values{truth_of(flag)};
     case kWhole:
-      return one && lower(flag.values[0]) == "auto" ? flag.values : Values{whole_of(flag)};
+      return one && lowered(flag.values[0]) == "auto" ? flag.values : Values{whole_of(flag)};
     case kNumber:
       return Values{number_of(flag, "a number")};
     case kSteps:

@@ -21,6 +21,11 @@ std::optional<std::vector<std::string>> read_flag_values(FlagKind kind, const Gi
 /// JSON, or a literal of Python: {0: "20GB", 'cpu': None}. Discarded (`is_discarded()`): it is neither.
 Json literal_from(const std::string& text);
 
+/// In small letters.
+std::string lowered(std::string text);
+/// Parts between separators, without blanks around them; empty ones too.
+std::vector<std::string> trimmed_parts(const std::string& text, char separator);
+
 bool is_true(const std::string& word);
 bool is_false(const std::string& word);
 

@@ -20,7 +20,7 @@ std::string upper(std::string text) {
 
 /// "" for what a stack works out by itself.
 std::string dtype_word(std::string word) {
-  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  word = lowered(std::move(word));
   if (word.starts_with("torch.")) word = word.substr(6);
   if (word == "auto" || word.empty()) return "";
   return word == "bf16" ? "bfloat16" : word == "fp16" || word == "half" ? "float16" : word == "fp32" ? "float32" : word;
@@ -56,8 +56,6 @@ void half(Translator& at) {
   at.note("the dtype is that of config.json, or of another flag");
 }
 
-void full_eval(Translator& at) { at.note(at.truth() ? "evaluation computes as training does" : "it says what is so"); }
-
 void device_max_memory(Translator& at) {
   std::string all;
   for (size_t i = 0; i < at.values().size(); ++i) {
@@ -86,18 +84,6 @@ void compute_dtype(Translator& at) {
   if (!word.empty()) at.mean("bnb_4bit_compute_dtype", {word});
 }
 
-void thinking(Translator& at) {
-  if (at.has(at.flag().name)) return at.mean(at.flag().name, at.values());
-  at.note("the chat template decides; a row may say it in \"chat_template_kwargs\"");
-}
-
-void projector_file(Translator& at) {
-  if (at.has("projector_weights")) return at.mean("projector_weights", at.values());
-  at.refuse(
-      "a projector in a file of its own is not read",
-      "train the projector and the language model one after the other, as stages of one file (docs/components.md)");
-}
-
 void unfreeze_tower(Translator& at) { at.mean("freeze_vit", {is_true(at.value()) ? "false" : "true"}); }
 
 void llava_truth(Translator& at) {
@@ -112,13 +98,10 @@ const std::map<std::string, Rule>& model_rules() {
                                                     {"adapter_list", adapter_list},
                                                     {"torch_dtype", torch_dtype},
                                                     {"half", half},
-                                                    {"full_eval", full_eval},
                                                     {"device_max_memory", device_max_memory},
                                                     {"model_kwargs", model_kwargs},
                                                     {"quantization_bit", quantization_bit},
                                                     {"compute_dtype", compute_dtype},
-                                                    {"thinking", thinking},
-                                                    {"projector_file", projector_file},
                                                     {"unfreeze_tower", unfreeze_tower},
                                                     {"llava_truth", llava_truth}};
   return rules;

@@ -33,8 +33,6 @@ void cutoff_len(Translator& at) {
           "cuts it");
 }
 
-void max_model_len(Translator& at) { at.note("positions are those of config.json; --max_length bounds rows"); }
-
 void truncation(Translator& at) {
   if (at.value() == "split") {
     at.refuse("rows are not cut into several", "--truncation_strategy right keeps their beginning, left their end");
@@ -94,8 +92,6 @@ void mask_history(Translator& at) {
   at.mean("loss_scale", {"last_round"});
 }
 
-void workers(Translator& at) { at.mean("dataloader_num_workers", at.values()); }
-
 }  // namespace
 
 const std::map<std::string, Rule>& row_rules() {
@@ -105,7 +101,6 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"val_size", val_size},
                                                     {"sample_count", sample_count},
                                                     {"cutoff_len", cutoff_len},
-                                                    {"max_model_len", max_model_len},
                                                     {"truncation", truncation},
                                                     {"rescale_image", rescale_image},
                                                     {"media_size", media_size},
@@ -114,8 +109,7 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"sampling_strategy", sampling_strategy},
                                                     {"use_loss_scale", use_loss_scale},
                                                     {"train_on_prompt", train_on_prompt},
-                                                    {"mask_history", mask_history},
-                                                    {"workers", workers}};
+                                                    {"mask_history", mask_history}};
   return rules;
 }
 

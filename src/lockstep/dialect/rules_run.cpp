@@ -45,7 +45,7 @@ bool reshards(const Json& config) {
 void fsdp(Translator& at) {
   std::string words = at.value();
   for (const auto& value : at.values()) words += " " + value;
-  std::ranges::transform(words, words.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  words = lowered(std::move(words));
   if (words.find_first_not_of(' ') == std::string::npos || is_false(at.value()))
     return at.note("it says that FSDP is not used");
   if (!at.value().ends_with(".json")) return at.mean("deepspeed", {stage_of_fsdp(at, words)});
@@ -63,37 +63,28 @@ void fsdp_config(Translator& at) {
   at.note("what it says of wrapping, prefetching and saving is done in one way here");
 }
 
-void backend(Translator& at) { at.note("--transport chooses"); }
-
-void timeout(Translator& at) { at.note("--patience says how long a call may take"); }
-
 void use_cpu(Translator& at) {
   if (at.truth()) return at.mean("device", {"cpu"});
   at.note("GPUs are used where there are some");
 }
 
+/// What asks for measures or answers alone must not train. LLaMA-Factory trains only where do_train says so; the others'
+/// scripts train whatever it says, unless it is false.
 void do_what(Translator& at) {
-  const std::string& name = at.flag().name;
-  if (name == "do_train" && !at.truth() && at.verb() == "sft") {
-    at.refuse("nothing is to be trained", "lockstep eval measures, lockstep infer answers");
-  }
-  if (name == "do_predict" && at.truth() && at.verb() == "sft") {
-    return at.note("answers to rows: lockstep infer --val_dataset FILE, with their metrics: lockstep eval");
+  const bool is_training = at.verb() == "sft" || at.verb() == "plan";
+  const bool trains = at.given_truth("do_train", at.stack() != Stack::kLlamaFactory);
+  if (is_training && !trains) {
+    at.refuse("nothing is to be trained where do_train is not true",
+              "lockstep eval with the same words measures and writes answers, lockstep infer answers");
   }
   at.note("the verb says what is done");
 }
-
-void run_name(Translator& at) { at.note("--output_dir names the run"); }
 
 void do_sample(Translator& at) {
   if (!at.truth()) return at.mean("temperature", {"0"});
   if (at.given("temperature") == nullptr) return at.mean("temperature", {"1"});
   at.note("--temperature says it");
 }
-
-void result_dir(Translator& at) { at.refuse("a file is named", "--result_path FILE"); }
-
-void eval_human(Translator& at) { at.note("a chat is what there is without --val_dataset"); }
 
 /// What was evaluated in training: the files that args.json names, or the rows that were kept apart.
 void load_data_args(Translator& at) {
@@ -118,21 +109,12 @@ void load_data_args(Translator& at) {
             "--val_dataset FILE");
 }
 
-void exist_ok(Translator& at) {
-  at.note(at.truth() ? "a folder that holds something is left alone: give a new one as --output_dir"
-                     : "it says what is so");
-}
-
 }  // namespace
 
 const std::map<std::string, Rule>& run_rules() {
-  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},     {"fsdp", fsdp},
-                                                    {"fsdp_config", fsdp_config}, {"backend", backend},
-                                                    {"timeout", timeout},         {"use_cpu", use_cpu},
-                                                    {"do_what", do_what},         {"run_name", run_name},
-                                                    {"do_sample", do_sample},     {"result_dir", result_dir},
-                                                    {"eval_human", eval_human},   {"load_data_args", load_data_args},
-                                                    {"exist_ok", exist_ok}};
+  static const std::map<std::string, Rule> rules = {
+      {"deepspeed", deepspeed}, {"fsdp", fsdp},           {"fsdp_config", fsdp_config},      {"use_cpu", use_cpu},
+      {"do_what", do_what},     {"do_sample", do_sample}, {"load_data_args", load_data_args}};
   return rules;
 }
 

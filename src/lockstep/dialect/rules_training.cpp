@@ -19,10 +19,6 @@ void finetuning_type(Translator& at) {
 void stage(Translator& at) {
   const std::string word = at.value();
   if (word == "sft") return at.note("it is what `lockstep sft` does");
-  if (word == "pt" && at.has("use_chat_template")) {
-    at.mean("use_chat_template", {"false"});
-    return at.mean("loss_scale", {"all"});
-  }
   if (word == "pt") at.refuse("rows without a chat template are not built");
   at.refuse("rewards and preferences are not trained here", "--stage sft");
 }
@@ -94,14 +90,6 @@ void tune_projector(Translator& at) {
   at.mean("freeze_aligner", {"false"});
 }
 
-void zero_only_ratio(Translator& at) {
-  if (at.has("freeze_parameters_ratio")) return at.mean("freeze_parameters_ratio", at.values());
-  if (std::stod(at.value()) == 0) return at.note("no part is frozen by counting");
-  at.refuse("parts are not frozen by counting", "--freeze_parameters PREFIX …, or --freeze_llm true");
-}
-
-void preference(Translator& at) { at.note("it belongs to --stage rm, dpo, kto and ppo, which are not built"); }
-
 void scheduler(Translator& at) {
   const std::string word = at.value().starts_with("SchedulerType.") ? at.value().substr(14) : at.value();
   at.mean("lr_scheduler_type", {word});
@@ -135,8 +123,6 @@ const std::map<std::string, Rule>& training_rules() {
                                                     {"pissa_init", pissa_init},
                                                     {"freeze", freeze},
                                                     {"tune_projector", tune_projector},
-                                                    {"zero_only_ratio", zero_only_ratio},
-                                                    {"preference", preference},
                                                     {"scheduler", scheduler},
                                                     {"warmup", warmup},
                                                     {"find_batch", find_batch}};

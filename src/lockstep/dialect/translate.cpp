@@ -15,11 +15,6 @@
 namespace lockstep {
 namespace {
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 std::string inverted(const std::string& truth) { return truth == "true" ? "false" : "true"; }
 
 std::string shown(const std::string& own, const std::vector<std::string>& values) {
@@ -29,7 +24,7 @@ std::string shown(const std::string& own, const std::vector<std::string>& values
 /// Numbers in other spellings are one value.
 bool is_harmless(const FlagRow& row, const std::string& value) {
   return std::ranges::any_of(row.harmless, [&](const std::string& one) {
-    if (one == lower(value)) return true;
+    if (one == lowered(value)) return true;
     if (row.kind == FlagKind::kTruth) return (is_true(one) && is_true(value)) || (is_false(one) && is_false(value));
     try {
       return std::stod(one) == std::stod(value);
@@ -231,9 +226,8 @@ Rule rule_named(const std::string& name) {
 std::vector<std::string> comma_list(const std::vector<std::string>& values) {
   std::vector<std::string> out;
   for (const auto& value : values) {
-    for (const auto& part : split(value, ',')) {
-      const size_t from = part.find_first_not_of(" \t\n"), to = part.find_last_not_of(" \t\n");
-      if (from != std::string::npos) out.push_back(part.substr(from, to - from + 1));
+    for (auto& part : trimmed_parts(value, ',')) {
+      if (!part.empty()) out.push_back(std::move(part));
     }
   }
   return out;

@@ -125,6 +125,27 @@ TEST(Translate, LlamaFactoryIsRecognisedWithItsDefaults) {
   }
 }
 
+/// LLaMA-Factory trains only where do_train says so.
+TEST(Translate, WhatAsksForAnswersAloneDoesNotTrain) {
+  const Words factory = {"--model_name_or_path", "m", "--stage", "sft", "--finetuning_type", "lora"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const std::string refused = "nothing is to be trained where do_train is not true";
+  EXPECT_NE(refusal_of(with(factory, {"--do_predict", "true"})).find(refused), std::string::npos);
+  EXPECT_NE(refusal_of({"--do_train", "false"}).find(refused), std::string::npos);
+  EXPECT_EQ(refusal_of(with(factory, {"--do_predict", "true", "--do_train", "true"})).find(refused), std::string::npos);
+  EXPECT_EQ(words_of({"--do_eval", "true"}), "") << "scripts of the others train whatever it says";
+  EXPECT_EQ(words_of({"--do_train", "false", "--do_eval", "true"}, "eval"), "");
+}
+
+TEST(Translate, WhatARowSaysIsRefusedWithItsCure) {
+  EXPECT_NE(refusal_of({"--enable_thinking", "false"}).find("\"chat_template_kwargs\": {\"enable_thinking\": false}"),
+            std::string::npos);
+  EXPECT_EQ(words_of({"--enable_thinking", "true"}), "");
+}
+
 TEST(Translate, LlavaAndMiniCpmSayWhatIsTrainedInTheirWords) {
   const std::string llava =
       words_of({"--model_name_or_path", "m", "--tune_mm_mlp_adapter", "True", "--data_path", "d.json", "--image_folder",
