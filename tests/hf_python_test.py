@@ -266,9 +266,9 @@ class Python(Story):
         make_model(self.folder, "qwen2")
         make_rows(self.folder, count=8, images=False)
         file = self.folder / "ranks.py"
-        file.write_text("import lockstep, os\ndone = lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=2, device='cpu',\n"
+        file.write_text("import lockstep, os, sys\ndone = lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=2, device='cpu',\n"
                         "                     gradient_accumulation_steps=1, on_event=lambda event: None)\n"
-                        "print(os.environ['RANK'], done.get('steps'), flush=True)\n")
+                        "sys.stdout.write(f\"{os.environ['RANK']} {done.get('steps')}\\n\")\n")  # in one piece: both write into one pipe
         done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(file)], cwd=self.folder, text=True,
                               capture_output=True, check=False, timeout=120, env=environment({"PYTHONPATH": SITE}))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

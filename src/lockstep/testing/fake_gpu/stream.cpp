@@ -54,7 +54,12 @@ uint64_t Event::newest() const {
   return begun_;
 }
 
-Stream::Stream(int device, int64_t id) : device_(device), is_default_(id == 0), thread_([this] { run(); }) {}
+/// Streams begin one behind another, each alone: how many threads LibTorch uses, and the environment that its allocators
+/// set, belong to the process, and whoever made the stream goes on to read them.
+Stream::Stream(int device, int64_t id) : device_(device), is_default_(id == 0), thread_([this] { run(); }) {
+  std::unique_lock lock(mutex_);
+  wakes_.wait(lock, [&] { return !busy_; });
+}
 
 Stream::~Stream() {
   {
@@ -92,6 +97,7 @@ bool Stream::idle() const {
 void Stream::run() {
   at::set_num_threads(1);
   const OnDevice kernels_memory(scratch());
+  become_idle();
   while (true) {
     Call call;
     {
@@ -112,11 +118,15 @@ void Stream::run() {
       broken = std::current_exception();
     }
     call = nullptr;  // what it holds is freed before others see it done
-    const std::lock_guard lock(mutex_);
-    if (broken && !broken_) broken_ = broken;
-    busy_ = false;
-    wakes_.notify_all();
+    become_idle(broken);
   }
+}
+
+void Stream::become_idle(const std::exception_ptr& broken) {
+  const std::lock_guard lock(mutex_);
+  if (broken && !broken_) broken_ = broken;
+  busy_ = false;
+  wakes_.notify_all();
 }
 
 void make_streams(int devices) {

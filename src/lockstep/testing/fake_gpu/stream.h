@@ -46,13 +46,14 @@ class Stream {
 
  private:
   void run();
+  void become_idle(const std::exception_ptr& broken = nullptr);
 
   const int device_;
   const bool is_default_;
   mutable std::mutex mutex_;
   std::condition_variable wakes_;
   std::deque<Call> calls_;
-  bool busy_ = false, ends_ = false;
+  bool busy_ = true, ends_ = false;  // busy with its beginning
   std::exception_ptr broken_;
   std::thread thread_;
 };
