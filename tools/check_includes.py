@@ -27,7 +27,7 @@ BANNED = [
 BORDER = [
     (r"std::c(out|err|in)\b|<iostream>|<CLI/", r"cli/|main\.cpp|session/rank_main\.cpp|testing/|\w+/\w+_test\.cpp",
      "printing and flags are for cli/: return a value, or emit an event"),
-    (r"\bgetenv\(|\benviron\b", r"base/(env|process)\.cpp|metric/program_run\.cpp|\w+/(test_\w+\.h|\w+_test\.cpp)",
+    (r"\bgetenv\(|\benviron\b", r"base/(env|process|program)\.cpp|\w+/(test_\w+\.h|\w+_test\.cpp)",
      "the environment is read once, in main: take an Env or a value"),
     (r"(?<![\w.])_?exit\(", r"main\.cpp|base/process\.cpp|guard/member\.cpp|cli/stop_signals\.cpp|\w+/\w+_test\.cpp|cuda/",
      "a process ends in main: throw an Error"),

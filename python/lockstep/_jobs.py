@@ -84,11 +84,13 @@ class _Heard:
 def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
     heard = _Heard(on_event)
     libraries = _torch.library_path()
-    variables = {} if libraries is None else {"LD_LIBRARY_PATH": libraries}
+    # Programs in Python that a run starts (metrics, trackers) have this Python's packages, whether or not its environment is active.
+    variables = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])}
+    if libraries is not None:
+        variables["LD_LIBRARY_PATH"] = libraries
     with _rows_in_files(flags, variables) as with_files:
         words = [str(PROGRAM), verb, *first, *words_of(with_files)]
-        if variables:
-            words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
+        words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
         sys.stdout.flush()  # what the job still says of itself stands behind what was printed before
         code = _core.run_job(words, heard.line)
     if heard.error is not None and code != 0:

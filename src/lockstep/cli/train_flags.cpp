@@ -146,6 +146,19 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--max_grad_norm", f.given.train.max_grad_norm, "gradients are clipped to this norm; 0: not", not_negative);
 }
 
+void add_logger_flags(CLI::App& app, SftFlags& f, const std::string& group) {
+  app.add_option("--report_to", f.given.report_to,
+                 "tensorboard, wandb, swanlab, mlflow, a program of your own (./my_logger.py), none; several at once")
+      ->group(group);
+  app.add_option("--run_name", f.given.logger.name, "of the run at a tracker; not given: as its folder")->group(group);
+  app.add_option("--project", f.given.logger.project, "at a tracker; WANDB_PROJECT and its like count more")
+      ->capture_default_str()
+      ->group(group);
+  for (const char* const name : {"swanlab_mode", "swanlab_workspace", "swanlab_logdir"}) {
+    app.add_option(std::string("--") + name, f.given.logger.settings[name], "as swanlab.init has it")->group(group);
+  }
+}
+
 void add_following_flags(CLI::App& app, SftFlags& f) {
   const char* group = "Run folder";
   app.add_option("--logging_strategy", f.given.logging_strategy, "steps | epoch | no")
@@ -226,7 +239,7 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--logging_first_step", f.given.train.logging_first_step, "")->capture_default_str()->group(group);
-  app.add_option("--report_to", f.report_to, "tensorboard, none")->group(group);
+  add_logger_flags(app, f, group);
 }
 
 }  // namespace
@@ -251,7 +264,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   }
   out.train.schedule = schedule_from_flag(lr_scheduler_type);
   out.train.schedule_shape = ScheduleShape::from_flag(lr_scheduler_kwargs, out.train.schedule);
-  out.tensorboard = std::ranges::any_of(report_to, [](const auto& name) { return name != "none"; });
+  std::erase_if(out.logger.settings, [](const auto& setting) { return setting.second.empty(); });
   out.metric.search_path = env.text("PATH").value_or("");
   return out;
 }
@@ -273,10 +286,6 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
 
 void SftParser::check() {
   SftFlags& f = flags_;
-  for (const auto& name : f.report_to) {
-    if (name == "tensorboard" || name == "none" || name == "all") continue;
-    throw usage_error(fmt::format("--report_to {}: expected tensorboard or none", name));
-  }
   const auto of_deepspeed = agree_with_deepspeed(f);
   f.options(Env()).check();
   if (!f.tuner.type_given) {

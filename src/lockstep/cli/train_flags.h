@@ -17,7 +17,6 @@ struct SftFlags {
   FineTuneOptions given;  // what a flag says as it is
   RunFlags run;
   RowFlags rows;
-  std::vector<std::string> report_to{"tensorboard"};
   TunerFlags tuner;
   std::string reduce_dtype, lr_scheduler_type = "cosine", lr_scheduler_kwargs;
   std::optional<double> learning_rate;

@@ -109,12 +109,34 @@ void load_data_args(Translator& at) {
             "--val_dataset FILE");
 }
 
+/// LLaMA-Factory feeds SwanLab beside whatever report_to says.
+void report_to(Translator& at) {
+  auto names = at.values();
+  if (at.given_truth("use_swanlab", false)) {
+    std::erase(names, "none");
+    if (std::ranges::find(names, "swanlab") == names.end()) names.emplace_back("swanlab");
+  }
+  at.mean("report_to", names);
+}
+
+void use_swanlab(Translator& at) {
+  if (!at.truth()) return at.note("it is not fed as it is");
+  if (at.given("report_to") != nullptr) return at.note("it stands beside what --report_to says");
+  at.mean("report_to", {"swanlab"});
+}
+
 }  // namespace
 
 const std::map<std::string, Rule>& run_rules() {
-  static const std::map<std::string, Rule> rules = {
-      {"deepspeed", deepspeed}, {"fsdp", fsdp},           {"fsdp_config", fsdp_config},      {"use_cpu", use_cpu},
-      {"do_what", do_what},     {"do_sample", do_sample}, {"load_data_args", load_data_args}};
+  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},
+                                                    {"fsdp", fsdp},
+                                                    {"fsdp_config", fsdp_config},
+                                                    {"use_cpu", use_cpu},
+                                                    {"do_what", do_what},
+                                                    {"do_sample", do_sample},
+                                                    {"load_data_args", load_data_args},
+                                                    {"report_to", report_to},
+                                                    {"use_swanlab", use_swanlab}};
   return rules;
 }
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,53 +21,6 @@ constexpr size_t kLongestOutput = size_t{64} << 20, kErrorsKept = size_t{64} << 
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ExitCode::kInternal, fmt::format("{}: {}", what, std::strerror(errno)));
-}
-
-/// What tells a library that it is one of several ranks would make a metric wait for the others.
-std::vector<std::string> own_environment() {
-  constexpr std::array kLaunchers = {"RANK",           "LOCAL_RANK",         "WORLD_SIZE",  "LOCAL_WORLD_SIZE",
-                                     "GROUP_RANK",     "MASTER_ADDR",        "MASTER_PORT", "NPROC_PER_NODE",
-                                     "LOCKSTEP_AGENT", "LOCKSTEP_JOB_SECRET"};
-  constexpr std::array kPrefixes = {"SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_"};
-  std::vector<std::string> kept;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry), name = text.substr(0, text.find('='));
-    const bool left_out =
-        std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end() ||
-        std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](const char* prefix) { return name.starts_with(prefix); });
-    if (!left_out) kept.emplace_back(text);
-  }
-  return kept;
-}
-
-UserError cannot_execute(const Program& program, int error) {
-  const std::string why = error == ENOEXEC  ? "it begins with no #! line and is no binary"
-                          : error == ENOENT ? "the interpreter that its first line names is not there"
-                                            : std::strerror(error);
-  return usage_error(fmt::format("--metric {}: {} cannot be executed: {}", program.text, program.path, why),
-                     "begin it with a line such as #!/usr/bin/env python3, without a carriage return at its end");
-}
-
-/// A process group of its own, for what it may start itself.
-Child start(const Program& program, int in, int out, int err) {
-  sigset_t none;
-  ::sigemptyset(&none);
-  try {
-    return spawn({.argv = program.argv,
-                  .program = program.path,
-                  .what = "starting " + program.path,
-                  .environment = own_environment(),
-                  .in = in,
-                  .out = out,
-                  .err = err,
-                  .group = ProcessGroup::kOwn,
-                  .ends_with_thread = true,
-                  .close_others = true,  // sockets of other ranks must not live on in the program
-                  .default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD},
-                  .signal_mask = none});
-  } catch (const ExecError& error) {
-    throw cannot_execute(program, error.number());
-  }
 }
 
 }  // namespace
@@ -92,7 +44,8 @@ Descriptor InputFile::reopened() const {
 }
 
 ProgramRun::ProgramRun(const Program& program, const InputFile& input, Clock::duration patience)
-    : deadline_(patience), child_(start(program, input.reopened().get(), out_.write.get(), err_.write.get())) {
+    : deadline_(patience),
+      child_(start_program(program, input.reopened().get(), out_.write.get(), err_.write.get(), true)) {
   for (Pipe* pipe : {&out_, &err_}) {
     pipe->write.close();
     ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);

@@ -14,7 +14,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/process.h"
-#include "lockstep/metric/program.h"
+#include "lockstep/base/program.h"
 
 namespace lockstep {
 

@@ -27,20 +27,6 @@ std::string with_words(const std::string& message, const ProgramResult& result) 
 
 }  // namespace
 
-std::string last_lines(const std::string& text) {
-  constexpr size_t kLines = 12, kLongest = 400;
-  std::vector<std::string> lines;
-  for (auto& line : split(text, '\n')) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    line.erase(0, line.rfind('\r') + 1);  // a progress bar as it was left
-    if (line.size() > kLongest) line = "..." + line.substr(line.size() - kLongest);
-    if (!line.empty()) lines.push_back(std::move(line));
-  }
-  std::string out;
-  for (size_t i = lines.size() > kLines ? lines.size() - kLines : 0; i < lines.size(); ++i) out += "\n    " + lines[i];
-  return out;
-}
-
 Json printed_values(const Program& program, const ProgramResult& result) {
   const std::string who = "--metric " + program.text;
   if (result.endless) {

@@ -10,9 +10,6 @@
 
 namespace lockstep {
 
-/// The last lines of what a program wrote, each behind a line end and blanks; "" when there are none.
-std::string last_lines(const std::string& text);
-
 /// The object that a run has printed. Throws UserError(kData): ended by a signal or with another code than 0 (with its
 /// last words), too late, or not an object (with its first bytes).
 Json printed_values(const Program& program, const ProgramResult& result);

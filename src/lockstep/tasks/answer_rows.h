@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/event.h"
-#include "lockstep/metric/program.h"
+#include "lockstep/base/program.h"
 #include "lockstep/session/row_options.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/predictions.h"

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include "lockstep/tasks/resume_check.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/jsonl_sink.h"
+#include "lockstep/watch/logger_sink.h"
 #include "lockstep/watch/memory_sink.h"
 #include "lockstep/watch/report_sink.h"
 #include "lockstep/watch/tensorboard_sink.h"
@@ -114,10 +116,17 @@ std::shared_ptr<const AdapterLayout> FineTuneRun::adapters() {
   return s.adapters();
 }
 
-/// A slip in a program's name must not show at the first evaluation.
+/// A slip in a program's name must not show at the first evaluation, nor a package that is missing at the first step.
 void FineTuneRun::find_programs() {
-  together(job_.control(), "finding metric programs", [&] {
-    if (job_.reports()) programs_ = options_.metric.found();
+  together(job_.control(), "finding programs", [&] {
+    if (!job_.reports()) return;
+    programs_ = options_.metric.found();
+    LoggerOptions options = options_.logger;
+    if (options.name.empty()) options.name = options_.output_dir.filename().string();
+    for (const auto& name : options_.loggers()) {
+      Program program = logger_program(name, options_.metric.search_path);
+      loggers_.push_back(std::make_unique<LoggerSink>(std::move(program), options, events_));
+    }
   });
 }
 
@@ -251,7 +260,8 @@ void FineTuneRun::announce() {
     files.push_back(std::make_unique<ReportSink>(ReportOptions{.page = folder_.dir / "report.html", .log = log}));
     files.push_back(std::make_unique<JsonlSink>(log));
     files.push_back(std::make_unique<MemorySink>(folder_.dir / "memory.json", events_));
-    if (options_.tensorboard) files.push_back(std::make_unique<TensorBoardSink>(folder_.dir / "runs"));
+    if (options_.reports_to("tensorboard")) files.push_back(std::make_unique<TensorBoardSink>(folder_.dir / "runs"));
+    std::ranges::move(loggers_, std::back_inserter(files));
     for (auto& sink : files) {
       events_.add(*sink);
       files_.add(*sink);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,34 @@ void FineTuneOptions::check() const {
         "--max_steps 1000, and --max_epochs to end sooner");
   }
   check_following();
+  check_loggers();
+}
+
+/// A word of the Trainer's for all that is installed: what needs nothing.
+bool FineTuneOptions::reports_to(std::string_view name) const {
+  const auto stands = [&](std::string_view word) { return std::ranges::find(report_to, word) != report_to.end(); };
+  return stands(name) || (name == "tensorboard" && stands("all"));
+}
+
+std::vector<std::string> FineTuneOptions::loggers() const {
+  std::vector<std::string> out;
+  std::ranges::copy_if(report_to, std::back_inserter(out),
+                       [](const std::string& name) { return is_tracker(name) || name.find('/') != std::string::npos; });
+  return out;
+}
+
+void FineTuneOptions::check_loggers() const {
+  const std::string expected = "tensorboard, wandb, swanlab, mlflow, a program of yours (./my_logger.py), or none";
+  for (const auto& name : report_to) {
+    const bool known = name == "tensorboard" || name == "all" || name == "none" || name == "None" || name.empty();
+    if (known || is_tracker(name) || name.find('/') != std::string::npos) continue;
+    throw usage_error(fmt::format("--report_to {}: expected {}", name, expected),
+                      "logging.jsonl of the run folder holds all curves, for whatever reads them");
+  }
+  if (report_to.size() > 1 && reports_to("none")) {
+    throw usage_error(fmt::format("--report_to {}: none stands beside others", fmt::join(report_to, " ")),
+                      "--report_to none alone, or without it");
+  }
 }
 
 std::string FineTuneOptions::judged_by() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/metric/answer_metrics.h"
@@ -19,6 +20,7 @@
 #include "lockstep/tasks/row_grouping.h"
 #include "lockstep/tasks/tuner.h"
 #include "lockstep/train/train_options.h"
+#include "lockstep/watch/logger_sink.h"
 
 namespace lockstep {
 
@@ -56,8 +58,9 @@ struct FineTuneOptions {
   StepParts step_parts;
   int64_t save_total_limit = 0;  // checkpoints kept; 0: all
   bool save_only_model = false;
-  bool create_checkpoint_symlink = false;  // "last" and "best" in output_dir, at the end
-  bool tensorboard = true;
+  bool create_checkpoint_symlink = false;             // "last" and "best" in output_dir, at the end
+  std::vector<std::string> report_to{"tensorboard"};  // also wandb, swanlab, mlflow, programs; "none"
+  LoggerOptions logger;                               // of those that are programs
 
   std::string logging_strategy = "steps";      // steps | epoch | no
   std::string metric_for_best_model = "loss";  // or token_acc, or whatever an evaluation measures
@@ -77,6 +80,9 @@ struct FineTuneOptions {
   /// Throws UserError(kUsage): what contradicts each other or can only be a slip.
   void check() const;
   void require_dataset() const;
+  bool reports_to(std::string_view name) const;
+  /// Those of `report_to` that a program feeds.
+  std::vector<std::string> loggers() const;
   /// The metric without "eval_", as evaluations call it.
   std::string judged_by() const;
   PlanOptions plan_options(int world, Dtype compute) const;
@@ -91,6 +97,7 @@ struct FineTuneOptions {
 
  private:
   void check_following() const;
+  void check_loggers() const;
 };
 
 }  // namespace lockstep

@@ -95,10 +95,11 @@ class FineTuneRun {
   SideFiles side_files_;
   std::string args_kept_;  // args.json, with how rows are rendered; on the rank that reports
   std::optional<Dataset> train_rows_, val_rows_;
-  GroupedRows grouped_;            // of the training rows
-  int64_t bin_tokens_ = 0;         // of a bin
-  int64_t resumed_chunk_ = 0;      // rows by which an order by length was cut where the run began
-  std::vector<Program> programs_;  // rank 0
+  GroupedRows grouped_;                              // of the training rows
+  int64_t bin_tokens_ = 0;                           // of a bin
+  int64_t resumed_chunk_ = 0;                        // rows by which an order by length was cut where the run began
+  std::vector<Program> programs_;                    // rank 0
+  std::vector<std::unique_ptr<EventSink>> loggers_;  // rank 0; they move to sinks_ when there is something to tell
   std::unique_ptr<Loader> train_loader_, val_loader_;
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;

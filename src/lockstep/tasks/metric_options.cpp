@@ -17,7 +17,7 @@ std::vector<AnswerMetric> MetricOptions::chosen(bool generates) const {
 std::vector<Program> MetricOptions::found() const {
   std::vector<Program> out;
   out.reserve(programs.size());
-  for (const auto& text : programs) out.push_back(find_program(text, search_path));
+  for (const auto& text : programs) out.push_back(find_program("--metric", text, search_path));
   return out;
 }
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/program.h"
 #include "lockstep/metric/answer_metrics.h"
-#include "lockstep/metric/program.h"
 
 namespace lockstep {
 

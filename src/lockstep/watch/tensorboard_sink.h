@@ -1,4 +1,4 @@
-// Scalars of a run as a TensorBoard events file, under the tags that ms-swift and the Hugging Face Trainer use.
+// The curves of a run as a TensorBoard events file.
 //
 // Example:
 //   TensorBoardSink board(output_dir / "runs");   // opens events.out.tfevents.<time>.<host>.<pid>.0 at RunStarted
@@ -24,9 +24,6 @@ class TensorBoardSink final : public EventSink {
 
  private:
   void start(const RunStarted& run);
-  void step(const StepDone& step);
-  void memory(const MemoryMeasured& memory);
-  void eval(const EvalDone& eval);
   void scalar(int64_t step, std::string_view tag, double value);
   void write(std::string_view event);
 

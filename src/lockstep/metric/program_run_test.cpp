@@ -1,4 +1,4 @@
-#include "lockstep/metric/program.h"
+#include "lockstep/metric/program_run.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/metric/program_run.h"
 #include "lockstep/metric/program_values.h"
 
 namespace lockstep {
@@ -37,7 +36,7 @@ class Programs : public testing::Test {
                     Clock::duration patience = std::chrono::seconds(60)) const {
     InputFile rows;
     rows.write(input);
-    ProgramRun running(find_program(text, kSearchPath), rows, patience);
+    ProgramRun running(find_program("--metric", text, kSearchPath), rows, patience);
     while (!running.advance(std::chrono::seconds(1))) {
     }
     return running.result();
@@ -45,7 +44,7 @@ class Programs : public testing::Test {
   /// The error's message and hint when this program measures.
   std::string complaint(const std::string& text, Clock::duration patience = std::chrono::seconds(60)) const {
     try {
-      const Program program = find_program(text, kSearchPath);
+      const Program program = find_program("--metric", text, kSearchPath);
       printed_values(program, run(text, "rows\n", patience));
     } catch (const UserError& error) {
       return error.message() + " | " + error.hint();
@@ -66,21 +65,21 @@ testing::AssertionResult has(const std::string& text, const std::vector<std::str
 
 TEST_F(Programs, AreFoundWithTheirArguments) {
   const std::string path = shell("true");
-  const Program program = find_program(path + " --lang 'zh CN' \"a b\" c\\ d ''", "");
+  const Program program = find_program("--metric", path + " --lang 'zh CN' \"a b\" c\\ d ''", "");
   EXPECT_EQ(program.argv, (std::vector<std::string>{path, "--lang", "zh CN", "a b", "c d", ""}));
   EXPECT_EQ(program.stem(), "metric");
-  EXPECT_EQ(find_program("cat", kSearchPath).argv, std::vector<std::string>{"cat"});
-  EXPECT_TRUE(find_program("cat", kSearchPath).path.ends_with("/cat"));
-  EXPECT_EQ(find_program(script("with blank.sh", "#!/bin/sh\n"), "").stem(), "with blank");
+  EXPECT_EQ(find_program("--metric", "cat", kSearchPath).argv, std::vector<std::string>{"cat"});
+  EXPECT_TRUE(find_program("--metric", "cat", kSearchPath).path.ends_with("/cat"));
+  EXPECT_EQ(find_program("--metric", script("with blank.sh", "#!/bin/sh\n"), "").stem(), "with blank");
 }
 
 TEST_F(Programs, AreLookedForAlongTheSearchPathAlone) {
   script("plain", "print(1)\n", /*executable=*/false);
   const std::string path = shell("true");
-  EXPECT_EQ(find_program("metric.sh", "/nowhere::" + folder_.string()).path, path);
-  EXPECT_THROW(find_program("metric.sh", "/nowhere"), UserError);
-  EXPECT_THROW(find_program("metric.sh", ""), UserError);
-  EXPECT_THROW(find_program("plain", folder_.string()), UserError) << "no program stands there";
+  EXPECT_EQ(find_program("--metric", "metric.sh", "/nowhere::" + folder_.string()).path, path);
+  EXPECT_THROW(find_program("--metric", "metric.sh", "/nowhere"), UserError);
+  EXPECT_THROW(find_program("--metric", "metric.sh", ""), UserError);
+  EXPECT_THROW(find_program("--metric", "plain", folder_.string()), UserError) << "no program stands there";
 }
 
 TEST_F(Programs, ThatCannotBeStartedAreNamedWithTheCure) {
@@ -115,7 +114,7 @@ TEST_F(Programs, EachReadItsInputFromTheStart) {
   InputFile rows;
   rows.write("one\n");
   for (int i = 0; i < 2; ++i) {
-    ProgramRun running(find_program("cat", kSearchPath), rows, std::chrono::seconds(60));
+    ProgramRun running(find_program("--metric", "cat", kSearchPath), rows, std::chrono::seconds(60));
     while (!running.advance(std::chrono::seconds(1))) {
     }
     EXPECT_EQ(running.result().output, "one\n");
@@ -146,7 +145,7 @@ TEST_F(Programs, MustPrintOneObject) {
   EXPECT_TRUE(has(complaint(shell("echo '{\"a\": NaN}'")), {"NaN is not JSON"}));
   EXPECT_TRUE(has(complaint(shell("echo word >&2")), {"found nothing", "word"}));
   EXPECT_TRUE(has(complaint(shell("head -c 500 /dev/zero")), {R"(\u0000)", "..."}));
-  const Program program = find_program(shell(R"(echo '{"b": 1, "a": {"x": [1, null]}}')"), "");
+  const Program program = find_program("--metric", shell(R"(echo '{"b": 1, "a": {"x": [1, null]}}')"), "");
   EXPECT_EQ(printed_values(program, run(program.text)).dump(), R"({"b":1,"a":{"x":[1,null]}})");
 }
 
