@@ -1,4 +1,5 @@
-"""Calls that modules make by themselves: DDP's, whose parameters all ranks have in common, and FSDP2's, module by module."""
+"""Calls that modules make by themselves: DDP's, whose parameters all ranks have in common, FSDP2's, module by module, and DeepSpeed's, module by
+module and bucket by bucket."""
 import functools
 import weakref
 
@@ -11,44 +12,95 @@ _models = weakref.WeakSet()  # of DistributedDataParallel
 def tell(native):
     when_imported("torch.nn.parallel.distributed", lambda module: _label_ddp(native, module.DistributedDataParallel))
     when_imported("torch.distributed.fsdp._fully_shard._fsdp_param_group", lambda module: _label_fsdp(native, module.FSDPParamGroup))
+    zero = "deepspeed.runtime.zero"
+    when_imported("deepspeed.runtime.engine", lambda module: _label_engine(native, module.DeepSpeedEngine))
+    when_imported(f"{zero}.partitioned_param_coordinator", lambda module: _label_fetches(native, module.PartitionedParameterCoordinator))
+    when_imported(f"{zero}.stage_1_and_2", lambda module: _label_buckets(native, module.DeepSpeedZeroOptimizer, "reduce_ipg_grads", _of_ids))
+    when_imported(f"{zero}.stage3", lambda module: _label_buckets(
+        native, module.DeepSpeedZeroOptimizer_Stage3, "_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads", _of_tensors))
 
 
 def names_of_parameters():
     """Of the parameters that DDP counts, in its order; of the last model."""
     names = []
     for model in _models:
-        names = [name for name, value in model.module.named_parameters() if value.requires_grad]
+        inner = getattr(model, "module", None)  # none yet: it is being made
+        names = [name for name, value in inner.named_parameters() if value.requires_grad] if inner is not None else names
     return names
 
 
-def _label_ddp(native, kind):
-    made = kind.__init__
+def _nodes(named):
+    return [(f".{name}", f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}") for name, value in named]
 
-    @functools.wraps(made)
-    def told(self, module, *args, **kwargs):
-        left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
-        nodes = [(f".{name}", f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}")
-                 for name, value in module.named_parameters() if value.requires_grad and name not in left_out]
-        before = native.label(show(native, "parameters", f"parameters of {type(module).__name__}", nodes))
+
+def _labelled(native, kind, method, label_of_call):
+    """The class's method, whose calls carry what label_of_call(self, …) says; where it says nothing or fails, they are as they were."""
+    function = getattr(kind, method)
+
+    @functools.wraps(function)
+    def told(self, *args, **kwargs):
         try:
-            made(self, module, *args, **kwargs)
+            label = label_of_call(self, *args, **kwargs)
+        except Exception:  # another version of the package: a job is never worse off
+            label = ""
+        if not label:
+            return function(self, *args, **kwargs)
+        before = native.label(label)
+        try:
+            return function(self, *args, **kwargs)
         finally:
             native.label(before)
-        _models.add(self)
 
-    kind.__init__ = told
+    setattr(kind, method, told)
+
+
+def _label_ddp(native, kind):
+    def label(self, module, *args, **kwargs):
+        left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        nodes = _nodes((name, value) for name, value in module.named_parameters() if value.requires_grad and name not in left_out)
+        _models.add(self)
+        return show(native, "parameters", f"parameters of {type(module).__name__}", nodes)
+
+    _labelled(native, kind, "__init__", label)
 
 
 def _label_fsdp(native, kind):
-    def labelled(function, what):
-        @functools.wraps(function)
-        def told(self, *args, **kwargs):
-            before = native.label(f"{self._module_fqn or 'root module'} {what}"[-79:])
-            try:
-                return function(self, *args, **kwargs)
-            finally:
-                native.label(before)
-        return told
+    def labelled(what):
+        return lambda self, *args, **kwargs: f"{self._module_fqn or 'root module'} {what}"[-79:]
 
-    kind.unshard = labelled(kind.unshard, "gather")
-    kind.post_backward = labelled(kind.post_backward, "gradient")
+    _labelled(native, kind, "unshard", labelled("gather"))
+    _labelled(native, kind, "post_backward", labelled("gradient"))
+
+
+def _label_engine(native, kind):
+    """Which sends the first rank's parameters to the others, one by one, when it is made."""
+    _labelled(native, kind, "_broadcast_model", lambda self, *args, **kwargs: show(
+        native, "parameters", f"parameters of {type(self.module).__name__}", _nodes(self.module.named_parameters())))
+
+
+def _label_fetches(native, kind):
+    """ZeRO-3 gathers what a module needs when it comes to it."""
+    def label(self, current_submodule, *args, **kwargs):
+        from deepspeed.utils.debug import module_names
+        return f"{module_names[current_submodule] or 'root module'} gather"[-79:] if current_submodule in module_names else ""
+
+    _labelled(native, kind, "fetch_sub_module", label)
+
+
+def _label_buckets(native, kind, method, parameters_of):
+    """Gradients are reduced when a bucket of them is full: which are in it."""
+    def label(self, comm_dtype=None, *args, **kwargs):
+        from deepspeed.utils.debug import param_names
+        buckets = self.ipg_buckets.values() if comm_dtype is None else [self.ipg_buckets[comm_dtype]]
+        named = [(param_names[one], one) for bucket in buckets for one in parameters_of(self, bucket) if one in param_names]
+        return show(native, "gradients", "gradients of a bucket", [(f".{name}", f"{list(getattr(one, 'ds_shape', one.shape))}") for name, one in named]) if named else ""
+
+    _labelled(native, kind, method, label)
+
+
+def _of_tensors(_, bucket):
+    return bucket.params
+
+
+def _of_ids(self, bucket):
+    return [self.bit16_groups[group][index] for group, index, _ in bucket.params]

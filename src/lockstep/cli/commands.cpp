@@ -29,6 +29,7 @@ struct Verb {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
       {"sft", sft_summary, run_sft},
+      {"pt", pt_summary, run_pt},
       {"eval", eval_summary, run_eval},
       {"infer", infer_summary, run_infer},
       {"plan", plan_summary, run_plan},
@@ -72,8 +73,6 @@ std::string meant_verb(std::string word, const std::vector<std::string>& names) 
 /// Verbs of other stacks that have none of ours; "": it is none of them.
 std::string instead_of(const std::string& verb) {
   static const std::map<std::string, std::string> others = {
-      {"pt",
-       "rows are always rendered by the chat template; `lockstep sft --loss_scale all` learns every token of them"},
       {"rlhf", "rewards and preferences are not trained here; `lockstep sft` trains on the answers that are wanted"},
       {"deploy",
        "there is no server here; `lockstep infer` answers files and chats, `lockstep export` merges for a server"},
@@ -133,7 +132,7 @@ void tell_command(const std::string& verb, const Words& args, Recorder& recorder
 }
 
 bool takes_other_stacks(const std::string& verb) {
-  return verb == "sft" || verb == "eval" || verb == "infer" || verb == "plan";
+  return verb == "sft" || verb == "pt" || verb == "eval" || verb == "infer" || verb == "plan";
 }
 
 bool is_given(const Words& args, const std::string& flag) {

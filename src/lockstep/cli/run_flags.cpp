@@ -82,6 +82,12 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
                  "bfloat16 | float16 | float32 (default: as config.json says)")
       ->group("Model");
   app.add_option(
+         "--use_chat_template", flags.given.use_chat_template,
+         "false: rows are texts, or a question and its answer, as they stand, with the end-of-sequence token behind "
+         "them; `lockstep pt` is sft with it and --loss_scale all")
+      ->capture_default_str()
+      ->group("Model");
+  app.add_option(
          "--verify", flags.given.verify,
          "compare the weights with the hashes that stand beside them in a checkpoint of lockstep: one rank reads "
          "them once more for that, 0.2 s a GiB where memory holds the files, else as long as the disk takes")

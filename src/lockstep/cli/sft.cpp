@@ -1,4 +1,7 @@
 // lockstep sft: fine-tune a model on one or many ranks.
+#include <algorithm>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -12,6 +15,18 @@
 namespace lockstep {
 
 const char* const sft_summary = "fine-tune a model on your rows";
+const char* const pt_summary = "go on with pre-training: sft on whole texts, without a chat template";
+
+int run_pt(const Words& args, const Host& host) {
+  Words words;
+  for (const auto& [flag, value] : {std::pair("--use_chat_template", "false"), std::pair("--loss_scale", "all")}) {
+    const bool given = std::ranges::any_of(
+        args, [&](const std::string& word) { return word == flag || word.starts_with(std::string(flag) + "="); });
+    if (!given) words.insert(words.end(), {flag, value});
+  }
+  words.insert(words.end(), args.begin(), args.end());
+  return run_sft(words, host);
+}
 
 int run_sft(const Words& args, const Host& host) {
   const auto flags = parse_sft_flags(args);

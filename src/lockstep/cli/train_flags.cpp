@@ -72,8 +72,9 @@ void add_grouping_flags(CLI::App& app, RowGrouping& grouping) {
 void add_data_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--dataset", f.given.dataset, "JSONL or JSON files; file#N takes N rows")->group("Data");
   app.add_option("--val_dataset", f.given.val_dataset, "files to evaluate on")->group("Data");
-  app.add_option("--split_dataset_ratio", f.given.split_dataset_ratio, "part of --dataset kept for evaluation")
-      ->check(real_number({.least = 0, .most = 0.99}))
+  app.add_option("--split_dataset_ratio", f.given.split_dataset_ratio,
+                 "part of --dataset kept for evaluation; from 1 on a number of rows")
+      ->check(real_number({.least = 0}))
       ->capture_default_str()
       ->group("Data");
   add_row_flags(app, f.rows);

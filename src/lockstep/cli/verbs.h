@@ -12,6 +12,7 @@ namespace lockstep {
 using Words = std::vector<std::string>;
 
 /// `args`: the command line without program and verb. Each returns the exit code and throws Error.
+int run_pt(const Words& args, const Host& host);   // sft on texts as they are
 int run_sft(const Words& args, const Host& host);  // 130: interrupted; says whether a checkpoint was saved
 int run_eval(const Words& args, const Host& host);
 int run_infer(const Words& args, const Host& host);
@@ -31,6 +32,7 @@ int run_staged_sft(const StagedFile& file, const Words& args, const Host& host);
 /// The watcher of a node's ranks. Nobody types it: the first rank of a node starts it, and it ends with the last one.
 int run_agent(const Words& args, const Host& host);
 
+extern const char* const pt_summary;
 extern const char* const sft_summary;
 extern const char* const eval_summary;
 extern const char* const infer_summary;

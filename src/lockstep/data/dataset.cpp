@@ -323,12 +323,14 @@ std::string Dataset::media_fingerprint() const {
   return hash_of(all);
 }
 
-std::pair<Dataset, Dataset> Dataset::split(Dataset whole, double ratio, uint64_t seed) {
-  if (!(ratio > 0.0 && ratio < 1.0) || whole.size() < 2) {
-    throw data_error(fmt::format("expected a split ratio between 0 and 1 and at least 2 rows, found {} and {} rows",
-                                 ratio, whole.size()));
+std::pair<Dataset, Dataset> Dataset::split(Dataset whole, double part, uint64_t seed) {
+  const auto rows = static_cast<double>(whole.size());
+  if (!(part > 0.0 && part < rows) || whole.size() < 2) {
+    throw data_error(fmt::format("expected rows to be left beside those of evaluation, found {:g} {} of {} rows for it",
+                                 part, part < 1 ? "(a part)" : "rows", whole.size()),
+                     "a smaller --split_dataset_ratio, or rows of their own: --val_dataset");
   }
-  const auto wanted = std::llround(ratio * static_cast<double>(whole.size()));
+  const auto wanted = std::llround(part < 1 ? part * rows : part);
   const auto second_size = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(wanted, 1, whole.size() - 1));
   std::vector<int64_t> order = epoch_order(whole.size(), seed, 0, true);
   for (auto& row : order) row = whole.rows_[static_cast<size_t>(row)];

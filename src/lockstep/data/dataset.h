@@ -73,8 +73,9 @@ class Dataset {
   /// Of where relative media are looked for, and of sizes and times of change of some hundred of them: what work that
   /// was cut short depends on besides. Reads these rows; media that are not there count as such.
   std::string media_fingerprint() const;
-  /// Moves the last `ratio` of rows, chosen by `seed`, to the second.
-  static std::pair<Dataset, Dataset> split(Dataset whole, double ratio, uint64_t seed);
+  /// Moves a part of the rows, chosen by `seed`, to the second: below 1 it is a ratio, from 1 on a number of rows. Throws
+  /// UserError(kData) where no row would stay.
+  static std::pair<Dataset, Dataset> split(Dataset whole, double part, uint64_t seed);
 
  private:
   struct Impl;

@@ -223,7 +223,11 @@ TEST_F(DatasetTest, SplitSharesOutEveryRowOnce) {
   EXPECT_EQ(seen.size(), 50U);
   EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()).size(), 50U);
   EXPECT_NE(queries(Dataset::split(Dataset({path}, {}), 0.1, 43).second), queries(second));
-  EXPECT_THROW(Dataset::split(Dataset({path}, {}), 1.0, 42), UserError);
+  const auto counted = Dataset::split(Dataset({path}, {}), 3, 42);
+  EXPECT_EQ(counted.second.size(), 3);
+  EXPECT_EQ(counted.first.size() + 3, first.size() + second.size());
+  const auto all = static_cast<double>(first.size() + second.size());
+  EXPECT_THROW(Dataset::split(Dataset({path}, {}), all, 42), UserError) << "no row would stay";
   EXPECT_THROW(first.sample(45), std::out_of_range);
 }
 

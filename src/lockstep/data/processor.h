@@ -59,9 +59,10 @@ struct ProcessOptions {
   Truncation truncation = Truncation::kDelete;
   MediaOptions media = {};
   Taught taught = {};
-  std::string system = {};    // of rows that have no system message; empty: none is put there
-  bool speaks = false;        // what rows are to say is learnt; else it is not looked at
-  int64_t max_positions = 0;  // that the model was made for; 0: no limit
+  std::string system = {};        // of rows that have no system message; empty: none is put there
+  bool use_chat_template = true;  // false: texts stand one behind the other, and an end-of-sequence token behind them
+  bool speaks = false;            // what rows are to say is learnt; else it is not looked at
+  int64_t max_positions = 0;      // that the model was made for; 0: no limit
 
   int64_t most_tokens() const { return max_length > 0 ? max_length : max_positions; }  // 0: no limit
   std::string limit_text() const {                                                     // "--max_length is 512"
@@ -80,6 +81,9 @@ class Processor {
 
   /// Everything up to the last assistant message (or all, when the last turn is the user's) + generation prompt.
   virtual Features prompt_features(const Sample& sample, const ProcessOptions& options) const = 0;
+
+  /// Throws UserError(kCheckpoint) where there is no chat template.
+  virtual void require_chat_template() const {}
 
   virtual const Tokenizer& tokenizer() const = 0;
   virtual std::vector<int32_t> stop_tokens() const = 0;

@@ -12,6 +12,7 @@ class WrappedProcessor : public Processor {
  public:
   explicit WrappedProcessor(std::unique_ptr<Processor> inner) : inner_(std::move(inner)) {}
 
+  void require_chat_template() const final { inner_->require_chat_template(); }
   const Tokenizer& tokenizer() const final { return inner_->tokenizer(); }
   std::vector<int32_t> stop_tokens() const final { return inner_->stop_tokens(); }
   int32_t pad_token() const final { return inner_->pad_token(); }

@@ -13,15 +13,6 @@ void dataset(Translator& at) {
 
 void val_names(Translator& at) { at.mean("val_dataset", comma_list(at.values())); }
 
-void val_size(Translator& at) {
-  const double size = std::stod(at.value());
-  if (size >= 1) {
-    at.refuse("a number of rows is not built",
-              "a part of them, as --val_size 0.1, or rows of their own: --eval_dataset");
-  }
-  at.mean("split_dataset_ratio", at.values());
-}
-
 void sample_count(Translator& at) {
   if (at.value().starts_with('-')) return at.note("all rows are taken");
   at.refuse("rows are counted by file", fmt::format("--dataset FILE#{}", at.value()));
@@ -98,7 +89,7 @@ const std::map<std::string, Rule>& row_rules() {
   static const std::map<std::string, Rule> rules = {{"dataset", dataset},
                                                     {"val_names", val_names},
                                                     {"packing_strategy", packing_strategy},
-                                                    {"val_size", val_size},
+
                                                     {"sample_count", sample_count},
                                                     {"cutoff_len", cutoff_len},
                                                     {"truncation", truncation},

@@ -19,7 +19,14 @@ void finetuning_type(Translator& at) {
 void stage(Translator& at) {
   const std::string word = at.value();
   if (word == "sft") return at.note("it is what `lockstep sft` does");
-  if (word == "pt") at.refuse("rows without a chat template are not built");
+  if (word == "pt") {
+    at.mean("use_chat_template", {"false"}, "texts are learnt as they are");
+    at.mean("loss_scale", {"all"}, "all of each");
+    // Source: LLaMA-Factory's parser.py; there texts lie behind one another in blocks, here bins hold whole ones.
+    if (at.given("packing") == nullptr)
+      at.mean("packing", {"true"}, "texts share rows of --max_length and never see each other");
+    return;
+  }
   at.refuse("rewards and preferences are not trained here", "--stage sft");
 }
 

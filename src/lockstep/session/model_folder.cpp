@@ -5,6 +5,7 @@
 
 #include "lockstep/data/position_limit.h"
 #include "lockstep/data/unbuilt_media.h"
+#include "lockstep/data/without_template.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/quantising.h"
@@ -22,9 +23,14 @@ bool ModelFolder::sees() const {
   return std::ranges::any_of(model.blocks, [](const auto& b) { return !b->always_runs(); });
 }
 
-std::unique_ptr<Processor> ModelFolder::processor() const {
+std::unique_ptr<Processor> ModelFolder::processor(bool use_chat_template) const {
   auto whole = limited_to_positions(family.processor(config.place()),
                                     {.positions = model.dims.max_positions, .ends = model.dims.positions_end});
+  if (use_chat_template) {
+    whole->require_chat_template();
+  } else {
+    whole = without_chat_template(std::move(whole));
+  }
   const Modalities unread = unread_media(model);
   if (unread.empty()) return whole;
   const std::string expected = sees() ? "a row without " + unread.names() : "a row of text alone";

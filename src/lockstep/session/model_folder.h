@@ -23,8 +23,9 @@ struct ModelFolder {
   const Family& family;
   Model model;
   Dtype dtype_of_config() const;
-  bool sees() const;                             // a tower is built
-  std::unique_ptr<Processor> processor() const;  // refuses rows that need what is not built
+  bool sees() const;  // a tower is built
+  /// Refuses rows that need what is not built. Throws UserError(kCheckpoint): without a chat template, where it is used.
+  std::unique_ptr<Processor> processor(bool use_chat_template = true) const;
   /// What a checkpoint of it has beside the weights; `whole`: they hold what is borrowed of another folder as well.
   SideFiles side_files(bool whole) const;
 };

@@ -75,6 +75,7 @@ struct RunOptions {
   QuantOptions quant;
   std::set<Component> without;              // components that are not built
   std::vector<std::string> variables = {};  // that are set in the environment and speak of media: MAX_NUM, …
+  bool use_chat_template = true;            // false: rows are texts, as pre-training has them
   bool audio_output = true;  // ENABLE_AUDIO_OUTPUT: what speaks must be in the files where config.json says so
   bool verify = true;        // weights are compared with the hashes that a checkpoint of lockstep has of them
   PlacementOptions placement;

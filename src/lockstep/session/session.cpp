@@ -60,8 +60,8 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     open_adapters();
-    processor_ = folder_->processor();
-    if (job_.reports()) {
+    processor_ = folder_->processor(options_.use_chat_template);
+    if (job_.reports() && options_.use_chat_template) {  // texts are spelled as the tokenizer has it
       rendering_ = rendering_of(*processor_);
       require_same_rendering(options_.model, rendering_, unread_media(folder_->model));
       for (const auto& one : options_.adapters) {

@@ -179,7 +179,7 @@ void Examiner::look_at_data() {
   std::unique_ptr<Processor> processor;
   if (folder_ && folder_->family.processor) {
     try {
-      processor = folder_->processor();
+      processor = folder_->processor(options_.job.run.use_chat_template);
     } catch (const Error&) {  // told above, under checkpoint; rows are read without it
     }
   }

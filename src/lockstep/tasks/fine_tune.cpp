@@ -250,7 +250,8 @@ void FineTuneRun::announce() {
     }
     own_folder();
     for (const auto& path : folder_.overwritten) fs::remove_all(path);
-    args_kept_ = with_rendering(options_.args_json, session_->rendering());
+    args_kept_ = options_.args_json;
+    if (!session_->rendering().rows.empty()) args_kept_ = with_rendering(args_kept_, session_->rendering());
     if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.model);
     write_text(folder_.dir / "args.json", args_kept_);
     const std::string plan_json = whole_plan().dump(1);

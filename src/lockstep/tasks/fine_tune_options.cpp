@@ -48,6 +48,13 @@ void FineTuneOptions::check() const {
         "--streaming true: expected --max_steps beside it, as a run of streamed rows is as long as it is said to be",
         "--max_steps 1000, and --max_epochs to end sooner");
   }
+  const double part = split_dataset_ratio;
+  if ((part > 0.99 && part < 1) || (part > 1 && part != std::floor(part))) {
+    throw usage_error(
+        fmt::format("--split_dataset_ratio: expected a part from 0 to 0.99, or a whole number of rows, found {:g}",
+                    part),
+        "--split_dataset_ratio 0.01");
+  }
   check_following();
   check_loggers();
 }

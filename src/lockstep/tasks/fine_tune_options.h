@@ -35,7 +35,7 @@ struct FineTuneOptions {
   ComponentChoice components;
   TunerOptions tuner;
   std::vector<std::string> dataset, val_dataset;  // JSONL or JSON files; file#N takes N rows
-  double split_dataset_ratio = 0;                 // part of `dataset` kept for evaluation
+  double split_dataset_ratio = 0;                 // part of `dataset` kept for evaluation; from 1 on so many rows
   std::optional<uint64_t> data_seed;              // of the order of rows; nullopt: rows.seed
   bool dataset_shuffle = true;
   RowGrouping grouping;

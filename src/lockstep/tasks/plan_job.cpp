@@ -72,16 +72,16 @@ void use_threads(const Job& job, const Env& env) {
   at::set_num_threads(job.on_cpu() ? static_cast<int>(env.integer("OMP_NUM_THREADS").value_or(share)) : 1);
 }
 
-RehearsedRows longest_of(const std::vector<std::string>& dataset, const RowOptions& rows, const ModelFolder& folder,
+RehearsedRows longest_of(const std::vector<std::string>& dataset, const FineTuneOptions& job, const ModelFolder& folder,
                          int world) {
-  const Dataset data(dataset, rows.dataset());
-  return RehearsedRows::of(data, *folder.processor(), rows.process(), world);
+  const Dataset data(dataset, job.rows.dataset());
+  return RehearsedRows::of(data, *folder.processor(job.run.use_chat_template), job.rows.process(), world);
 }
 
 /// A plan measures no whole data set: its bins are made of the rows that are looked at.
 RehearsedRows rows_of(const FineTuneOptions& job, const ModelFolder& folder, int world) {
   RehearsedRows rows = job.dataset.empty() ? RehearsedRows::typical(folder, job.rows.max_length)
-                                           : longest_of(job.dataset, job.rows, folder, world);
+                                           : longest_of(job.dataset, job, folder, world);
   if (!job.grouping.packing) return rows;
   return rows.in_bins(job.grouping.bin_tokens(job.rows.max_length, folder.model.dims.max_positions));
 }
@@ -183,7 +183,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   PlannedJob planned{model, devices_of(options, job), rows, {.options = wanted}, job.world.local_size};
   if (!sft.val_dataset.empty()) {
     planned.devices.evaluation =
-        longest_of(sft.val_dataset, sft.rows, out.folder, out.world).batches(sft.per_device_eval_batch_size);
+        longest_of(sft.val_dataset, sft, out.folder, out.world).batches(sft.per_device_eval_batch_size);
   }
   JobShape& shape = planned.shape;
   shape.batch = batch_of(options, planned);

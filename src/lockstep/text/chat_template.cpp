@@ -92,7 +92,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
   throw checkpoint_error(fmt::format("{}: expected a chat template in chat_template.jinja, chat_template.json or "
                                      "tokenizer_config.json, found none",
                                      dir.string()),
-                         "base models have none; take the one of the model's chat version, or train on plain text");
+                         "base models have none: take the one of the model's chat version, or learn texts as they are, by `lockstep pt`");
 }
 
 bool ChatTemplate::stands_in(const std::filesystem::path& dir) {

@@ -11,14 +11,15 @@
 #include "lockstep/zoo/box_text.h"
 #include "lockstep/zoo/film_sounds.h"
 #include "lockstep/zoo/fit_length.h"
+#include "lockstep/zoo/learnt_messages.h"
 #include "lockstep/zoo/mark_parts.h"
+#include "lockstep/zoo/plain_text.h"
 #include "lockstep/zoo/row_rendering.h"
+#include "lockstep/zoo/spelled_row.h"
 #include "lockstep/zoo/tool_text.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int32_t kIgnored = -100;
 
 std::optional<int32_t> special_id(const Tokenizer& tokenizer, std::string_view role) {
   const auto token = tokenizer.special(role);
@@ -33,43 +34,7 @@ size_t count_of(std::string_view content, std::string_view mark) {
 
 constexpr std::string_view kEmptyThinking = "<think>\n\n</think>\n\n";
 
-/// By message. Throws UserError(kData) where none is, or where a row says of a message what a run that learns all cannot keep.
-std::vector<bool> learnt_messages(const Sample& sample, Taught::Of of) {
-  size_t begin = 0;
-  for (size_t i = 0; i < sample.messages.size() && of == Taught::Of::kLastRound; ++i) {
-    if (sample.messages[i].role == "user") begin = i;
-  }
-  std::vector<bool> trained;
-  for (const auto& message : sample.messages) {
-    trained.push_back(message.role == "assistant" && message.trained && trained.size() >= begin);
-    if (of != Taught::Of::kAll || message.trained) continue;
-    throw data_error(fmt::format("{}: messages[{}]: expected no \"loss\": false beside --loss_scale all, found it",
-                                 sample.where, trained.size() - 1));
-  }
-  if (of == Taught::Of::kAll || std::ranges::find(trained, true) != trained.end()) return trained;
-  throw data_error(fmt::format("{}: expected an assistant message to learn from, found none of {} messages",
-                               sample.where, sample.messages.size()));
-}
-
 }  // namespace
-
-/// Ids and labels in the making.
-struct ChatProcessor::Row {
-  std::vector<int32_t> ids, labels;
-  std::vector<float> weights;  // of labels
-  std::vector<int> filled;     // by token: the block that fills it, -1 for text
-  std::vector<MediaBlock> media;
-
-  void add(const SpelledTokens& tokens) {
-    ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
-    filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
-    labels.resize(ids.size(), kIgnored);
-    weights.resize(ids.size(), 1);
-  }
-  void learn_all() {
-    for (size_t i = 0; i < ids.size(); ++i) labels[i] = filled[i] < 0 ? ids[i] : kIgnored;
-  }
-};
 
 ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
   const std::string& source = parts_.chat.source();
@@ -77,7 +42,11 @@ ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
                     (source.find("'type'") != std::string::npos || source.find("\"type\"") != std::string::npos ||
                      source.find(".type") != std::string::npos);
   mark_takes_break_ = !parts_as_lists_ || breaks_line_after_image();
-  for (const auto& [kind, rules] : parts_.media.kinds) frames_[kind] = frame_of(kind, rules.placeholder);
+  for (const auto& [kind, rules] : parts_.media.kinds) {
+    frames_[kind] = frame_of(kind, rules.placeholder);
+    MediumRules& plain = plain_media_[kind] = rules;
+    if (parts_as_lists_) plain.placeholder = frames_[kind].before + plain.placeholder + frames_[kind].after;
+  }
   stops_.insert(parts_.stop_tokens.begin(), parts_.stop_tokens.end());
   const auto end = special_id(parts_.tokenizer, "eos_token");
   if (end) stops_.insert(*end);
@@ -163,12 +132,40 @@ Json ChatProcessor::template_messages(const Sample& sample, size_t count) const 
   return messages;
 }
 
+std::vector<TextSpan> ChatProcessor::rendered_spans(const Sample& sample, const std::vector<bool>& trained) const {
+  require_chat_template();
+  const RowRendering rendering(sample, parts_.chat);
+  try {
+    return parts_.chat.render_spans(template_messages(sample, sample.messages.size()),
+                                    rendering.options(render_options(false)), trained);
+  } catch (Error& e) {
+    e.add_frame(sample.where);
+    throw;
+  }
+}
+
+std::string ChatProcessor::rendered_prompt(const Sample& sample, size_t count) const {
+  require_chat_template();
+  const RowRendering rendering(sample, parts_.chat);
+  try {
+    return parts_.chat.render(template_messages(sample, count), rendering.options(render_options(true)));
+  } catch (Error& e) {
+    e.add_frame(sample.where);
+    throw;
+  }
+}
+
 std::map<Modality, size_t> ChatProcessor::marks_in(const Sample& sample, size_t messages) const {
   std::map<Modality, size_t> marks;
   for (const auto& [kind, rules] : parts_.media.kinds) {
     for (size_t i = 0; i < messages; ++i) marks[kind] += count_of(sample.messages[i].content, media_mark(kind));
   }
   return marks;
+}
+
+void ChatProcessor::require_chat_template() const {
+  if (!parts_.without_template.empty())
+    (void)ChatTemplate::load(parts_.without_template);  // which says what it looked for
 }
 
 /// As many marks as media of each kind, and only those kinds that the model takes.
@@ -212,24 +209,24 @@ void ChatProcessor::check_speech(const Sample& sample) const {
 AnswerSpan ChatProcessor::last_answer(const Features& features) const {
   const auto& labels = features.labels;
   size_t end = labels.size();
-  while (end > 0 && labels[end - 1] == kIgnored) --end;
+  while (end > 0 && labels[end - 1] == kNotLearnt) --end;
   AnswerSpan answer{.begin = end, .end = end};
-  while (answer.begin > 0 && labels[answer.begin - 1] != kIgnored) --answer.begin;
+  while (answer.begin > 0 && labels[answer.begin - 1] != kNotLearnt) --answer.begin;
   if (answer.begin < end && stops_.contains(features.input_ids[end - 1])) --answer.end;
   return answer;
 }
 
 /// The token that the tokenizer puts in front of every text, unless the template wrote it.
-void ChatProcessor::put_begin_token(Row& row) const {
+void ChatProcessor::put_begin_token(SpelledRow& row) const {
   const auto begin = parts_.tokenizer.encode("", {.add_special_tokens = true});
   if (begin.empty() || stops_.contains(begin.front()) || (!row.ids.empty() && row.ids.front() == begin.front())) return;
   row.ids.insert(row.ids.begin(), begin.front());
-  row.labels.insert(row.labels.begin(), kIgnored);
+  row.labels.insert(row.labels.begin(), kNotLearnt);
   row.weights.insert(row.weights.begin(), 1);
   row.filled.insert(row.filled.begin(), -1);
 }
 
-void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
+void ChatProcessor::add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
                              double weight) const {
   const bool continues = !row.ids.empty();
   auto pieces = speller.spell(span.text);
@@ -262,15 +259,16 @@ void ChatProcessor::add_span(Row& row, const TextSpan& span, MediaSpeller& spell
 }
 
 /// An answer that begins with thoughts that are none: of those nothing is learnt.
-void ChatProcessor::forget_empty_thinking(Row& row, size_t begin, std::string_view text, bool continues) const {
+void ChatProcessor::forget_empty_thinking(SpelledRow& row, size_t begin, std::string_view text, bool continues) const {
   if (!text.starts_with(kEmptyThinking)) return;
   const auto ids = parts_.tokenizer.encode(std::string(kEmptyThinking), {.continues = continues});
   for (size_t i = 0; i < ids.size() && begin + i < row.ids.size() && row.ids[begin + i] == ids[i]; ++i) {
-    row.labels[begin + i] = kIgnored;
+    row.labels[begin + i] = kNotLearnt;
   }
 }
 
-Features ChatProcessor::finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const {
+Features ChatProcessor::finish(SpelledRow row, const Sample& sample, const ProcessOptions& options,
+                               bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
   if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; }))
     tokens.weights = std::move(row.weights);
@@ -322,24 +320,19 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   check_media(sample);
   check_speech(sample);
   const std::vector<bool> trained = learnt_messages(sample, options.taught.of);
-  const Json messages = template_messages(sample, sample.messages.size());
-  std::vector<TextSpan> spans;
-  const RowRendering rendering(sample, parts_.chat);
-  try {
-    spans = parts_.chat.render_spans(messages, rendering.options(render_options(false)), trained);
-  } catch (Error& e) {
-    e.add_frame(sample.where);
-    throw;
-  }
-  Row row;
+  const bool plain = !options.use_chat_template;
+  const std::vector<TextSpan> spans =
+      plain ? plain_spans(sample, sample.messages.size(), plain_media_, trained) : rendered_spans(sample, trained);
+  SpelledRow row;
   MediaSpeller speller(parts_.media, sample, options.media, &frames_);
   for (size_t i = 0; i < spans.size(); ++i) {
     const size_t begin = row.ids.size();
     const int message = spans[i].message;
     const double weight = message < 0 ? 1 : sample.messages[static_cast<size_t>(message)].weight;
-    add_span(row, spans[i], speller, i + 1 == spans.size(), weight);
+    add_span(row, spans[i], speller, !plain && i + 1 == spans.size(), weight);
     if (spans[i].trained && !options.taught.empty_thinking) forget_empty_thinking(row, begin, spans[i].text, begin > 0);
   }
+  if (plain && end_ >= 0) row.add_end(end_, spans.back().trained);
   if (options.taught.of == Taught::Of::kAll) row.learn_all();
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
@@ -357,16 +350,16 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
 }
 
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& asked) const {
-  Row row;
+  SpelledRow row;
   const ProcessOptions options = options_of(given, asked);
   const std::optional<Sample> changed = prepared(given, options);
   const Sample& sample = changed ? *changed : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target
-    const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnored; });
+    const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kNotLearnt; });
     const auto length =
         target == sample.labels.end() ? sample.input_ids.size() : static_cast<size_t>(target - sample.labels.begin());
     row.ids.assign(sample.input_ids.begin(), sample.input_ids.begin() + static_cast<int64_t>(length));
-    row.labels.assign(row.ids.size(), kIgnored);
+    row.labels.assign(row.ids.size(), kNotLearnt);
     row.weights.assign(row.ids.size(), 1);
     row.filled.assign(row.ids.size(), -1);
     return finish(std::move(row), sample, options, false);
@@ -375,13 +368,11 @@ Features ChatProcessor::prompt_features(const Sample& given, const ProcessOption
   const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
   const size_t count = sample.messages.size() - (answered ? 1 : 0);
   MediaSpeller speller(parts_.media, sample, options.media, &frames_);
-  const RowRendering rendering(sample, parts_.chat);
   std::string text;
-  try {
-    text = parts_.chat.render(template_messages(sample, count), rendering.options(render_options(true)));
-  } catch (Error& e) {
-    e.add_frame(sample.where);
-    throw;
+  if (options.use_chat_template) {
+    text = rendered_prompt(sample, count);
+  } else {
+    for (const auto& span : plain_spans(sample, count, plain_media_)) text += span.text;
   }
   row.add(encode(parts_.tokenizer, speller.spell(text), /*continues=*/false));
   speller.check_all_stand(marks_in(sample, count));

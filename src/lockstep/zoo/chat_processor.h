@@ -22,12 +22,15 @@
 
 namespace lockstep {
 
+struct SpelledRow;
+
 struct ChatParts {
   Tokenizer tokenizer;
   ChatTemplate chat;
   std::vector<int32_t> stop_tokens;        // of generation_config.json; the tokenizer's and the template's are found
   MediaRules media;                        // no kinds: a text family
   std::optional<SpeechRules> speech = {};  // of one that talks
+  std::string without_template = {};       // the folder, where it has no chat template; else empty
 };
 
 class ChatProcessor final : public Processor {
@@ -38,6 +41,7 @@ class ChatProcessor final : public Processor {
   /// last turn with none, the end-of-sequence token is put behind it.
   Features train_features(const Sample& sample, const ProcessOptions& options) const override;
   Features prompt_features(const Sample& sample, const ProcessOptions& options) const override;
+  void require_chat_template() const override;
 
   const Tokenizer& tokenizer() const override { return parts_.tokenizer; }
   std::vector<int32_t> stop_tokens() const override { return {stops_.begin(), stops_.end()}; }
@@ -45,28 +49,30 @@ class ChatProcessor final : public Processor {
   const SpeechRules* speech() const override { return parts_.speech ? &*parts_.speech : nullptr; }
 
  private:
-  struct Row;
+  std::vector<TextSpan> rendered_spans(const Sample& sample, const std::vector<bool>& trained) const;
+  std::string rendered_prompt(const Sample& sample, size_t count) const;
   Json template_content(const std::string& content) const;
   Json template_messages(const Sample& sample, size_t count) const;
   RenderOptions render_options(bool generation_prompt) const;
   MediumFrame frame_of(Modality kind, const std::string& placeholder) const;
   ProcessOptions options_of(const Sample& sample, ProcessOptions options) const;
   std::optional<Sample> prepared(const Sample& given, const ProcessOptions& options) const;
-  void put_begin_token(Row& row) const;
-  void add_span(Row& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
-  void forget_empty_thinking(Row& row, size_t begin, std::string_view text, bool continues) const;
+  void put_begin_token(SpelledRow& row) const;
+  void add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
+  void forget_empty_thinking(SpelledRow& row, size_t begin, std::string_view text, bool continues) const;
   void check_media(const Sample& sample) const;
   std::map<Modality, size_t> marks_in(const Sample& sample, size_t messages) const;
   void check_speech(const Sample& sample) const;
   AnswerSpan last_answer(const Features& features) const;
-  Features finish(Row row, const Sample& sample, const ProcessOptions& options, bool labelled) const;
+  Features finish(SpelledRow row, const Sample& sample, const ProcessOptions& options, bool labelled) const;
   std::vector<int32_t> turn_ends() const;
   bool breaks_line_after_image() const;
 
   ChatParts parts_;
-  bool parts_as_lists_ = false;             // the template reads message content as a list of typed parts
-  std::map<Modality, MediumFrame> frames_;  // what the template writes around placeholders
-  bool mark_takes_break_ = true;            // the template itself writes the line break that stands beside a mark
+  bool parts_as_lists_ = false;                  // the template reads message content as a list of typed parts
+  std::map<Modality, MediumFrame> frames_;       // what the template writes around placeholders
+  std::map<Modality, MediumRules> plain_media_;  // where no template writes: placeholders in their frames
+  bool mark_takes_break_ = true;                 // the template itself writes the line break that stands beside a mark
   std::set<int32_t> stops_;
   int32_t end_ = -1, pad_ = 0;
 };

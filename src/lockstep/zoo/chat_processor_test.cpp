@@ -69,6 +69,55 @@ TEST(TextProcessor, TrainsOnAnswersUpToTheTurnsEndAndNotOnTheLineBreakBehind) {
             "<|im_start|>assistant\nA fox.<|im_end|>\n");
 }
 
+TEST(TextProcessor, LeavesTextsAsTheyAreWithoutAChatTemplate) {
+  const auto processor = processor_of("seed1/qwen2");
+  const ProcessOptions all{.taught = Taught::from_flag("all"), .use_chat_template = false};
+  const auto text = [&](const Features& features) { return processor->tokenizer().decode(features.input_ids); };
+  const auto whole = processor->train_features(conversation({{"assistant", " Once upon a time \n"}}), all);
+  EXPECT_EQ(text(whole), " Once upon a time \n<|im_end|>") << "blanks too";
+  EXPECT_EQ(whole.labels, whole.input_ids);
+  EXPECT_EQ(text(processor->train_features(conversation({{"user", "Only a prompt."}}), all)),
+            "Only a prompt.<|im_end|>");
+  const auto pair =
+      processor->train_features(conversation({{"user", "2+2="}, {"assistant", "4"}}), {.use_chat_template = false});
+  EXPECT_EQ(text(pair), "2+2=4<|im_end|>");
+  EXPECT_EQ(text_of_labels(*processor, pair), "4<|im_end|>");
+  EXPECT_EQ(text(processor->prompt_features(conversation({{"user", "2+2="}, {"assistant", "4"}}),
+                                            {.use_chat_template = false})),
+            "2+2=");
+  EXPECT_NE(
+      message_of([&] {
+        (void)processor->train_features(conversation({{"system", "s"}, {"user", "q"}, {"assistant", "a"}}), all);
+      })
+          .find("train.jsonl:17: expected a text, or a question and its answer (without a chat template nothing parts "
+                "turns), found messages of system, user, assistant"),
+      std::string::npos);
+}
+
+TEST(ImageProcessor, PutsPicturesIntoTextsAsTheirTemplateWould) {
+  for (const char* const family : {"seed1/llava", "odd/qwen2_5_vl", "odd/internvl"}) {
+    SCOPED_TRACE(family);
+    const auto processor = processor_of(family);
+    const auto row = conversation({{"assistant", "A <image> in a text."}}, {image_path()});
+    const ProcessOptions all{.taught = Taught::from_flag("all"), .use_chat_template = false};
+    const auto plain = processor->train_features(row, all);
+    const auto chat =
+        processor->train_features(conversation({{"user", "A <image> in a text."}, {"assistant", "a"}}, {image_path()}),
+                                  {.taught = Taught::from_flag("all")});
+    ASSERT_EQ(plain.media.size(), chat.media.size());
+    EXPECT_EQ(plain.media[0].shape, chat.media[0].shape);
+    EXPECT_EQ(plain.media[0].places.size(), chat.media[0].places.size());
+    for (const int32_t place : plain.media[0].places) EXPECT_EQ(plain.labels[static_cast<size_t>(place)], -100);
+    const std::string text = processor->tokenizer().decode(plain.input_ids);
+    EXPECT_NE(text.find("in a text."), std::string::npos) << text;
+    EXPECT_EQ(text.find("assistant"), std::string::npos) << text;
+    if (std::string_view(family).ends_with("qwen2_5_vl")) {
+      EXPECT_TRUE(text.starts_with("A <|vision_start|><|image_pad|>")) << text;
+      EXPECT_NE(text.find("<|image_pad|><|vision_end|> in a text."), std::string::npos) << text;
+    }
+  }
+}
+
 TEST(TextProcessor, LeavesAMessageOutOfTheLabelsWhenItsLossIsOff) {
   const auto processor = processor_of("seed1/qwen2");
   const auto features = processor->train_features(

@@ -42,11 +42,14 @@ bool is_read_as(const Tokenizer& tokenizer, const std::string& text, int32_t tok
 }  // namespace
 
 ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family) {
-  const bool own = template_of_family.empty() || ChatTemplate::stands_in(dir);
+  const bool own = ChatTemplate::stands_in(dir);
+  const std::string missing = own || !template_of_family.empty() ? "" : dir.string();
   return {.tokenizer = Tokenizer::load(dir),
           .chat = own ? ChatTemplate::load(dir) : ChatTemplate(template_of_family, "the family's chat template"),
           .stop_tokens = stop_tokens_of(dir),
-          .media = {}};
+          .media = {},
+          .speech = {},
+          .without_template = missing};
 }
 
 std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where) {

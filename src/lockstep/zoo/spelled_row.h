@@ -1,0 +1,35 @@
+// A row in the making: ids, labels, and where media stand.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/data/features.h"
+#include "lockstep/zoo/spelled_text.h"
+
+namespace lockstep {
+
+inline constexpr int32_t kNotLearnt = -100;  // the label of what is not learnt
+
+struct SpelledRow {
+  std::vector<int32_t> ids, labels;
+  std::vector<float> weights;  // of labels
+  std::vector<int> filled;     // by token: the block that fills it, -1 for text
+  std::vector<MediaBlock> media;
+
+  void add(const SpelledTokens& tokens) {
+    ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
+    filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
+    labels.resize(ids.size(), kNotLearnt);
+    weights.resize(ids.size(), 1);
+  }
+  void add_end(int32_t id, bool learnt) {
+    add({.ids = {id}, .filled = {-1}, .marks = {false}});
+    if (learnt) labels.back() = id;
+  }
+  void learn_all() {
+    for (size_t i = 0; i < ids.size(); ++i) labels[i] = filled[i] < 0 ? ids[i] : kNotLearnt;
+  }
+};
+
+}  // namespace lockstep
