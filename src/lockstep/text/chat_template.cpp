@@ -89,10 +89,11 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
     if (const auto source = template_in(dir / name))
       return ChatTemplate(*source, (dir / name).string() + ": chat_template");
   }
-  throw checkpoint_error(fmt::format("{}: expected a chat template in chat_template.jinja, chat_template.json or "
-                                     "tokenizer_config.json, found none",
-                                     dir.string()),
-                         "base models have none: take the one of the model's chat version, or learn texts as they are, by `lockstep pt`");
+  throw checkpoint_error(
+      fmt::format("{}: expected a chat template in chat_template.jinja, chat_template.json or "
+                  "tokenizer_config.json, found none",
+                  dir.string()),
+      "base models have none: take the one of the model's chat version, or learn texts as they are, by `lockstep pt`");
 }
 
 bool ChatTemplate::stands_in(const std::filesystem::path& dir) {
