@@ -79,10 +79,10 @@ class Stop(Story):
         self.assertEqual(done.returncode, 130, done.text)
 
     def test_a_second_signal_ends_it_at_once(self):
-        model, rows = make_model(self.folder), make_rows(self.folder, count=600)
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, count=40000, images=False)
         out = self.folder / "out"
-        process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, per_device_train_batch_size=300,
-                                   gradient_accumulation_steps=400))  # a step that no machine ends in a few seconds
+        process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, per_device_train_batch_size=50,
+                                   gradient_accumulation_steps=400))  # one step an epoch, which no machine ends in a few seconds
         self.wait_for_line(process, "sft ")
         time.sleep(1)
         os.kill(process.pid, signal.SIGINT)
