@@ -17,6 +17,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/env.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/base/worker.h"
 #include "lockstep/testing/part.h"
 
@@ -31,15 +32,9 @@ int launch(const std::string& script, int processes, int grace = 5, const Env& e
   return launch_ranks(shell(script), env, {.num_processes = processes, .grace_seconds = grace});
 }
 
-/// A fresh folder for what the scripts write.
-class LauncherTest : public testing::Test {
+class LauncherTest : public InTestFolder {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/lockstep-launcher-XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string read(const std::string& name) const {
     std::ifstream file(path(name));
     std::stringstream text;
@@ -56,7 +51,6 @@ class LauncherTest : public testing::Test {
   pid_t start_launcher(const std::string& script, int grace = 5, const std::string& how = "code") const {
     return start_part("Part.Launcher", {{"SCRIPT", script}, {"GRACE", std::to_string(grace)}, {"HOW", how}});
   }
-  std::string folder_;
 };
 
 /// Not a test: what start_launcher starts.
@@ -73,7 +67,7 @@ TEST(Part, Launcher) {
 TEST_F(LauncherTest, GivesEachRankItsPlace) {
   EXPECT_EQ(launch("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $LOCKSTEP_LAUNCHED "
                    "$OMP_NUM_THREADS > " +
-                       folder_ + "/$RANK; echo $MASTER_PORT > " + folder_ + "/port$RANK",
+                       folder_.string() + "/$RANK; echo $MASTER_PORT > " + folder_.string() + "/port$RANK",
                    3, 5, Env({{"PATH", "/usr/bin:/bin"}, {"OMP_NUM_THREADS", "7"}})),
             0);
   EXPECT_EQ(read("0"), "0 0 3 3 127.0.0.1 1 7\n");
@@ -90,7 +84,8 @@ TEST_F(LauncherTest, CountsRanksOverNodes) {
                  {"MASTER_ADDR", "pod-0"},
                  {"MASTER_PORT", "4000"}});
   EXPECT_EQ(
-      launch("echo $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT > " + folder_ + "/$LOCAL_RANK", 2, 5, env),
+      launch("echo $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT > " + folder_.string() + "/$LOCAL_RANK", 2,
+             5, env),
       0);
   EXPECT_EQ(read("0"), "2 4 1 pod-0 4000\n");
   EXPECT_EQ(read("1"), "3 4 1 pod-0 4000\n");
@@ -152,7 +147,7 @@ TEST_F(LauncherTest, AProcessLeftBehindDoesNotHoldTheLauncher) {
 
 TEST_F(LauncherTest, ASignalIsForwardedAndTheRanksEndInTheirOwnWay) {
   const pid_t launcher =
-      start_launcher("trap 'exit 130' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done");
+      start_launcher("trap 'exit 130' INT; touch " + folder_.string() + "/ready$RANK; while :; do sleep 0.05; done");
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
   int status = 0;
@@ -163,7 +158,7 @@ TEST_F(LauncherTest, ASignalIsForwardedAndTheRanksEndInTheirOwnWay) {
 
 TEST_F(LauncherTest, TellsASignalThatRanksWhichEndWellHaveHadToo) {
   const pid_t launcher = start_launcher(
-      "trap 'exit 0' INT; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 5, "interrupted");
+      "trap 'exit 0' INT; touch " + folder_.string() + "/ready$RANK; while :; do sleep 0.05; done", 5, "interrupted");
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
   int status = 0;
@@ -173,7 +168,7 @@ TEST_F(LauncherTest, TellsASignalThatRanksWhichEndWellHaveHadToo) {
 
 TEST_F(LauncherTest, ASecondSignalEndsRanksThatDoNotListen) {
   const pid_t launcher =
-      start_launcher("trap '' INT TERM; touch " + folder_ + "/ready$RANK; while :; do sleep 0.05; done", 1);
+      start_launcher("trap '' INT TERM; touch " + folder_.string() + "/ready$RANK; while :; do sleep 0.05; done", 1);
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
   std::this_thread::sleep_for(milliseconds(200));
@@ -199,8 +194,8 @@ TEST_F(LauncherTest, SeesTheEndOfRanksThoughTheProgramHasOtherThreads) {
 }
 
 TEST_F(LauncherTest, RanksDieWithTheLauncher) {
-  const pid_t launcher = start_launcher("echo $$ > " + folder_ + "/new$RANK; mv " + folder_ + "/new$RANK " + folder_ +
-                                        "/pid$RANK; exec sleep 60");
+  const pid_t launcher = start_launcher("echo $$ > " + folder_.string() + "/new$RANK; mv " + folder_.string() +
+                                        "/new$RANK " + folder_.string() + "/pid$RANK; exec sleep 60");
   ASSERT_TRUE(wait_for("pid0") && wait_for("pid1"));
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);

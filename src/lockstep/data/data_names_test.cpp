@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/data/dataset.h"
 
 namespace lockstep {
@@ -19,18 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class NamedDataTest : public testing::Test {
+class NamedDataTest : public InTestFolder {
  protected:
-  NamedDataTest() {
-    std::string name = (fs::temp_directory_path() / "lockstep_names_XXXXXX").string();
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~NamedDataTest() override { fs::remove_all(dir_); }
-
   std::string write(const std::string& name, const std::string& text) const {
-    fs::create_directories((dir_ / name).parent_path());
-    std::ofstream(dir_ / name, std::ios::binary) << text;
-    return (dir_ / name).string();
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).string();
   }
   /// "q>a q>a", or what is wrong, without the folder's own name.
   std::string read(const std::vector<std::string>& paths, const DatasetOptions& options = {}) const {
@@ -53,12 +48,10 @@ class NamedDataTest : public testing::Test {
       EXPECT_EQ(error.code(), ExitCode::kData);
       out = error.what();
     }
-    for (size_t at = out.find(dir_.string()); at != std::string::npos; at = out.find(dir_.string()))
-      out.replace(at, dir_.string().size(), "DIR");
+    for (size_t at = out.find(folder_.string()); at != std::string::npos; at = out.find(folder_.string()))
+      out.replace(at, folder_.string().size(), "DIR");
     return out;
   }
-
-  fs::path dir_;
 };
 
 std::string row(const std::string& query) {
@@ -97,13 +90,13 @@ TEST_F(NamedDataTest, AFolderGivesTheFilesOfItsTrainSplit) {
   write("all/b.jsonl", row("b"));
   write("all/a.csv", "query,response\na,a\n");
   write("all/README.md", "no rows");
-  EXPECT_EQ(read({(dir_ / "all").string()}), "a>a b>b");
+  EXPECT_EQ(read({(folder_ / "all").string()}), "a>a b>b");
   write("split/train-00000.jsonl", row("t"));
   write("split/test.jsonl", row("x"));
   write("split/sub/data/train.jsonl", row("s"));
-  EXPECT_EQ(read({(dir_ / "split").string()}), "t>t");
-  EXPECT_EQ(read({(dir_ / "split").string() + ":sub"}), "s>s");
-  EXPECT_EQ(read({(dir_ / "split").string() + ":none"}),
+  EXPECT_EQ(read({(folder_ / "split").string()}), "t>t");
+  EXPECT_EQ(read({(folder_ / "split").string() + ":sub"}), "s>s");
+  EXPECT_EQ(read({(folder_ / "split").string() + ":none"}),
             "--dataset DIR/split:none: expected a subset that is a folder in DIR/split, found no \"none\"; hint: there "
             "are sub");
 }
@@ -121,7 +114,7 @@ TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
                      "observation_tag": "seen", "function_tag": "call"}},
     "hub": {"hf_hub_url": "a/b"}, "pairs": {"file_name": "a.json", "ranking": true}, "gone": {"file_name": "no.json"},
     "slip": {"file_name": "a.json", "column": {}}})");
-  const DatasetOptions options{.dataset_dir = (dir_ / "data").string()};
+  const DatasetOptions options{.dataset_dir = (folder_ / "data").string()};
   EXPECT_EQ(read({"one", "two"}, options), "s!><image>q\ni>a x.png q>>r?>a");
   EXPECT_EQ(read({"hub"}, options).substr(0, 75),
             "DIR/data/dataset_info.json: \"hub\": expected \"file_name\" with a file or fold");
@@ -138,7 +131,7 @@ TEST_F(NamedDataTest, NamesOfMsSwiftAreFilesWithColumns) {
   const std::string info = write("info.json", R"([{"ms_dataset_id": "me/mine", "dataset_path": "x/rows.jsonl",
       "columns": {"my_q": "query", "my_a": "response"}}])");
   EXPECT_EQ(read({"me/mine#1"}, {.infos = {info}}), "q>a");
-  EXPECT_EQ(read({(dir_ / "x/rows.jsonl").string()}, {.columns = {{"MY_Q", "query"}, {"my_a", "response"}}}), "q>a");
+  EXPECT_EQ(read({(folder_ / "x/rows.jsonl").string()}, {.columns = {{"MY_Q", "query"}, {"my_a", "response"}}}), "q>a");
   const std::string twice = write("y.jsonl", R"({"my_q": "q", "query": "r"})"
                                              "\n");
   EXPECT_NE(read({twice}, {.columns = {{"my_q", "query"}}}).find("expected one column to be \"query\", found two"),

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/random.h"
 #include "lockstep/data/row_index.h"
@@ -15,17 +16,11 @@ namespace lockstep {
 namespace {
 
 /// A folder of its own for each test, gone afterwards.
-class DatasetTest : public testing::Test {
+class DatasetTest : public InTestFolder {
  protected:
-  DatasetTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_dataset_XXXXXX").string();
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~DatasetTest() override { std::filesystem::remove_all(dir_); }
-
   std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(dir_ / name, std::ios::binary) << text;
-    return (dir_ / name).string();
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).string();
   }
   static std::string message(const std::vector<std::string>& paths, const DatasetOptions& options = {}) {
     try {
@@ -41,8 +36,6 @@ class DatasetTest : public testing::Test {
     for (int64_t i = 0; i < data.size(); ++i) out += data.sample(i).messages.at(0).content;
     return out;
   }
-
-  std::filesystem::path dir_;
 };
 
 std::string row(const std::string& query) { return fmt::format(R"({{"query": "{}", "response": "r"}})", query); }
@@ -151,22 +144,22 @@ TEST_F(DatasetTest, ACutArrayKeepsItsWholeElements) {
 }
 
 TEST_F(DatasetTest, FilesThatCannotBeReadAreNamed) {
-  EXPECT_TRUE(holds(message({(dir_ / "no.jsonl").string()}), "no.jsonl: no such file"));
-  EXPECT_TRUE(holds(message({dir_.string()}), "expected files of the split \"train\" in "));
+  EXPECT_TRUE(holds(message({(folder_ / "no.jsonl").string()}), "no.jsonl: no such file"));
+  EXPECT_TRUE(holds(message({folder_.string()}), "expected files of the split \"train\" in "));
   EXPECT_TRUE(holds(message({write("a.jsonl", "query,response\na,b\n")}), "none of its 2 rows can be read"));
   EXPECT_TRUE(holds(message({}), "expected at least one data file"));
 }
 
 TEST_F(DatasetTest, ImagesAreSoughtBesideTheFileThenUnderTheGivenRoot) {
   const std::string path = write("a.jsonl", R"({"query": "q", "images": ["x.png"]})");
-  const std::string root = (dir_ / "root").string();
+  const std::string root = (folder_ / "root").string();
   std::filesystem::create_directory(root);
   const auto found = [&] { return Dataset({path}, {.root_image_dir = root}).sample(0).images.at(0); };
-  EXPECT_EQ(found(), (dir_ / "x.png").string());  // nowhere: what the message names
+  EXPECT_EQ(found(), (folder_ / "x.png").string());  // nowhere: what the message names
   write("root/x.png", "one");
   EXPECT_EQ(found(), root + "/x.png");
   write("x.png", "one");
-  EXPECT_EQ(found(), (dir_ / "x.png").string());
+  EXPECT_EQ(found(), (folder_ / "x.png").string());
   write("x.png", "two");
   EXPECT_THROW(found(), UserError);
   try {
@@ -243,7 +236,7 @@ TEST(RowIndex, FindsNestedElementsAndJunkAfterTheEnd) {
 TEST_F(DatasetTest, RowsThatAProgramHoldsAreThoseOfAFile) {
   const std::string text = R"([{"query": "a", "images": ["x.png"]}, {"nonsense": 1}, {"query": "b"}])";
   const Dataset file({write("rows", text)}, {}),
-      held = Dataset::of_text("rows", text, {.root_image_dir = dir_.string()});
+      held = Dataset::of_text("rows", text, {.root_image_dir = folder_.string()});
   EXPECT_EQ(queries(held), queries(file));
   EXPECT_EQ(held.fingerprint(), file.fingerprint());
   EXPECT_EQ(held.sample(0).images, file.sample(0).images);

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/data/random.h"
 
 namespace lockstep {
@@ -68,25 +69,18 @@ class FakeProcessor final : public Processor {
   mutable int most_busy_ = 0, started_ = 0;
 };
 
-class LoaderTest : public testing::Test {
+class LoaderTest : public InTestFolder {
  protected:
-  LoaderTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_loader_XXXXXX").string();
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~LoaderTest() override { std::filesystem::remove_all(dir_); }
-
   /// Rows "0", "1", …, with `words` added to some.
   Dataset data(int count, const std::map<int, std::string>& words = {}) const {
-    std::ofstream out(dir_ / "rows.jsonl");
+    std::ofstream out(folder_ / "rows.jsonl");
     for (int i = 0; i < count; ++i) {
       out << fmt::format("{{\"query\": \"{} {}\"}}\n", i, words.contains(i) ? words.at(i) : "");
     }
     out.close();
-    return Dataset({(dir_ / "rows.jsonl").string()}, {});
+    return Dataset({(folder_ / "rows.jsonl").string()}, {});
   }
 
-  std::filesystem::path dir_;
   FakeProcessor processor_;
 };
 

@@ -7,22 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
 
 namespace lockstep {
 namespace {
 
-class ShapesTest : public testing::Test {
+class ShapesTest : public InTestFolder {
  protected:
-  ShapesTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_shapes_XXXXXX").string();
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~ShapesTest() override { std::filesystem::remove_all(dir_); }
-  std::string path(const std::string& name) const { return (dir_ / name).string(); }
-
-  std::filesystem::path dir_;
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
 };
 
 std::array<int, 3> pixel(const Image& image, int64_t x, int64_t y) {
@@ -49,7 +43,7 @@ TEST(DrawShapes, TheFourKindsCoverDifferentPixels) {
 }
 
 TEST_F(ShapesTest, EveryRowIsWholeAndEveryImageOpens) {
-  write_shapes(dir_, {.train_rows = 300, .eval_rows = 60, .seed = 5});
+  write_shapes(folder_, {.train_rows = 300, .eval_rows = 60, .seed = 5});
   const Dataset train({path("train.jsonl")}, {.strict = true}), eval({path("eval.jsonl")}, {.strict = true});
   EXPECT_EQ(train.size(), 300);
   EXPECT_EQ(eval.size(), 60);
@@ -82,7 +76,7 @@ TEST_F(ShapesTest, EveryRowIsWholeAndEveryImageOpens) {
 }
 
 TEST_F(ShapesTest, TrainingRowsComeInAllThreeForms) {
-  write_shapes(dir_, {.train_rows = 200, .eval_rows = 20});
+  write_shapes(folder_, {.train_rows = 200, .eval_rows = 20});
   std::map<std::string, int> forms;
   const std::string text = read_text(path("train.jsonl"));
   for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
@@ -97,7 +91,7 @@ TEST_F(ShapesTest, TrainingRowsComeInAllThreeForms) {
 
 TEST_F(ShapesTest, NoSceneOfTheEvaluationIsTrained) {
   for (const uint64_t seed : {5, 42}) {
-    write_shapes(dir_, {.train_rows = 4000, .eval_rows = 300, .seed = seed});
+    write_shapes(folder_, {.train_rows = 4000, .eval_rows = 300, .seed = seed});
     std::set<std::string> scenes;
     const Dataset train({path("train.jsonl")}, {.strict = true}), eval({path("eval.jsonl")}, {.strict = true});
     for (int64_t i = 0; i < train.size(); ++i) scenes.insert(train.sample(i).metadata);
@@ -113,14 +107,14 @@ TEST_F(ShapesTest, NoSceneOfTheEvaluationIsTrained) {
 }
 
 TEST_F(ShapesTest, TheSameSeedGivesTheSameBytes) {
-  write_shapes(dir_ / "a", {.train_rows = 40, .eval_rows = 10, .seed = 1});
-  write_shapes(dir_ / "b", {.train_rows = 40, .eval_rows = 10, .seed = 1});
-  write_shapes(dir_ / "c", {.train_rows = 40, .eval_rows = 10, .seed = 2});
+  write_shapes(folder_ / "a", {.train_rows = 40, .eval_rows = 10, .seed = 1});
+  write_shapes(folder_ / "b", {.train_rows = 40, .eval_rows = 10, .seed = 1});
+  write_shapes(folder_ / "c", {.train_rows = 40, .eval_rows = 10, .seed = 2});
   int images = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_ / "a")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "a")) {
     if (!entry.is_regular_file()) continue;
-    const auto relative = std::filesystem::relative(entry.path(), dir_ / "a");
-    EXPECT_EQ(read_text(entry.path()), read_text(dir_ / "b" / relative)) << relative;
+    const auto relative = std::filesystem::relative(entry.path(), folder_ / "a");
+    EXPECT_EQ(read_text(entry.path()), read_text(folder_ / "b" / relative)) << relative;
     ++images;
   }
   EXPECT_GT(images, 30);
@@ -128,7 +122,7 @@ TEST_F(ShapesTest, TheSameSeedGivesTheSameBytes) {
 }
 
 TEST_F(ShapesTest, FiguresSayWhatAGuesserReaches) {
-  const ShapesFigures figures = write_shapes(dir_, {.train_rows = 3000, .eval_rows = 1000});
+  const ShapesFigures figures = write_shapes(folder_, {.train_rows = 3000, .eval_rows = 1000});
   // 10 % text (1/16), the rest evenly colour (1/6), kind (1/4), count (1/3), position (1/9).
   EXPECT_NEAR(figures.uniform, 0.1 / 16 + 0.225 * (1.0 / 6 + 1.0 / 4 + 1.0 / 3 + 1.0 / 9), 0.02);
   EXPECT_GT(figures.majority, 0.12);

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/foreground.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/data/base64.h"
 #include "lockstep/data/random.h"
 #include "lockstep/data/test_images.h"
@@ -26,17 +27,12 @@ using Words = std::vector<std::string>;
 
 std::string search_path() { return Env::process().text("PATH").value_or(kUsualSearchPath); }
 
-class Films : public testing::Test {
+class Films : public InTestFolder {
  protected:
   void SetUp() override {
     program_ = program_on(search_path(), "ffmpeg");
     ASSERT_FALSE(program_.empty() || program_on(search_path(), "ffprobe").empty())
         << "FFmpeg is not installed: tools/setup.sh tests";
-    std::string name = (fs::temp_directory_path() / "lockstep_films_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
   }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
@@ -99,7 +95,6 @@ class Films : public testing::Test {
   }
 
   std::string program_;
-  fs::path folder_;
 };
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/metric/program_values.h"
 
 namespace lockstep {
@@ -16,14 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSearchPath = "/usr/bin:/bin";
 
-class Programs : public testing::Test {
+class Programs : public InTestFolder {
  protected:
-  Programs() {
-    std::string name = (fs::temp_directory_path() / "lockstep_program_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~Programs() override { fs::remove_all(folder_); }
-
   std::string script(const std::string& name, const std::string& body, bool executable = true) const {
     const fs::path path = folder_ / name;
     std::ofstream(path) << body;
@@ -51,8 +46,6 @@ class Programs : public testing::Test {
     }
     return "no error";
   }
-
-  fs::path folder_;
 };
 
 testing::AssertionResult has(const std::string& text, const std::vector<std::string>& parts) {
@@ -61,25 +54,6 @@ testing::AssertionResult has(const std::string& text, const std::vector<std::str
       return testing::AssertionFailure() << "no \"" << part << "\" in\n" << text;
   }
   return testing::AssertionSuccess();
-}
-
-TEST_F(Programs, AreFoundWithTheirArguments) {
-  const std::string path = shell("true");
-  const Program program = find_program("--metric", path + " --lang 'zh CN' \"a b\" c\\ d ''", "");
-  EXPECT_EQ(program.argv, (std::vector<std::string>{path, "--lang", "zh CN", "a b", "c d", ""}));
-  EXPECT_EQ(program.stem(), "metric");
-  EXPECT_EQ(find_program("--metric", "cat", kSearchPath).argv, std::vector<std::string>{"cat"});
-  EXPECT_TRUE(find_program("--metric", "cat", kSearchPath).path.ends_with("/cat"));
-  EXPECT_EQ(find_program("--metric", script("with blank.sh", "#!/bin/sh\n"), "").stem(), "with blank");
-}
-
-TEST_F(Programs, AreLookedForAlongTheSearchPathAlone) {
-  script("plain", "print(1)\n", /*executable=*/false);
-  const std::string path = shell("true");
-  EXPECT_EQ(find_program("--metric", "metric.sh", "/nowhere::" + folder_.string()).path, path);
-  EXPECT_THROW(find_program("--metric", "metric.sh", "/nowhere"), UserError);
-  EXPECT_THROW(find_program("--metric", "metric.sh", ""), UserError);
-  EXPECT_THROW(find_program("--metric", "plain", folder_.string()), UserError) << "no program stands there";
 }
 
 TEST_F(Programs, ThatCannotBeStartedAreNamedWithTheCure) {
@@ -147,11 +121,6 @@ TEST_F(Programs, MustPrintOneObject) {
   EXPECT_TRUE(has(complaint(shell("head -c 500 /dev/zero")), {R"(\u0000)", "..."}));
   const Program program = find_program("--metric", shell(R"(echo '{"b": 1, "a": {"x": [1, null]}}')"), "");
   EXPECT_EQ(printed_values(program, run(program.text)).dump(), R"({"b":1,"a":{"x":[1,null]}})");
-}
-
-TEST(ProgramValues, LastLinesLeaveOutWhatABarHasOverwritten) {
-  EXPECT_EQ(last_lines("one\n\n 10%\r 50%\r100%\r\ntwo\n"), "\n    one\n    100%\n    two");
-  EXPECT_EQ(last_lines("\n"), "");
 }
 
 TEST(ProgramValues, NamesThatMeetGetTheProgramInFront) {

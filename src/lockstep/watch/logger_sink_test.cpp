@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep {
 namespace {
@@ -26,14 +27,9 @@ class Notices final : public EventSink {
   std::string text;
 };
 
-class Loggers : public testing::Test {
+class Loggers : public InTestFolder {
  protected:
-  Loggers() {
-    std::string name = (fs::temp_directory_path() / "lockstep_logger_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-    bus_.add(notices_);
-  }
-  ~Loggers() override { fs::remove_all(folder_); }
+  Loggers() { bus_.add(notices_); }
 
   Program shell(const std::string& body) const {
     const fs::path path = folder_ / "logger.sh";
@@ -76,7 +72,6 @@ class Loggers : public testing::Test {
     return run;
   }
 
-  fs::path folder_;
   Notices notices_;
   EventBus bus_;
 };
