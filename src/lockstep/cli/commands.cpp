@@ -13,6 +13,7 @@
 #include "lockstep/base/version.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/dialect/accelerate.h"
+#include "lockstep/dialect/given_words.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/session/rank_main.h"
 #include "lockstep/tasks/config_file.h"
@@ -135,11 +136,6 @@ bool takes_other_stacks(const std::string& verb) {
   return verb == "sft" || verb == "pt" || verb == "eval" || verb == "infer" || verb == "plan";
 }
 
-bool is_given(const Words& args, const std::string& flag) {
-  return std::ranges::any_of(args,
-                             [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
-}
-
 int run_verb(const Verb& verb, const Words& args, const Host& host) {
   if (verb.name == std::string_view("migrate")) return verb.run(args, host);  // its file is what it is about
   Expanded expanded = expand_config_file(args);
@@ -148,7 +144,7 @@ int run_verb(const Verb& verb, const Words& args, const Host& host) {
                        .recorder = host.recorder,
                        .lines = host.lines};
   const std::string accelerate = accelerate_launch_settings(host.env);
-  if (!accelerate.empty() && takes_other_stacks(verb.name) && !is_given(expanded.args, "--accelerate_config")) {
+  if (!accelerate.empty() && takes_other_stacks(verb.name) && !is_given(expanded.args, "accelerate_config")) {
     expanded.args.insert(expanded.args.end(), {"--accelerate_config", accelerate});
   }
   tell_command(verb.name, expanded.args, *host.recorder);

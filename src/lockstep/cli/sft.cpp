@@ -1,7 +1,4 @@
 // lockstep sft: fine-tune a model on one or many ranks.
-#include <algorithm>
-#include <utility>
-
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -9,6 +6,7 @@
 #include "lockstep/cli/train_flags.h"
 #include "lockstep/cli/verb_job.h"
 #include "lockstep/cli/verbs.h"
+#include "lockstep/dialect/given_words.h"
 #include "lockstep/tasks/fine_tune.h"
 #include "lockstep/tasks/run_folder.h"
 
@@ -19,11 +17,8 @@ const char* const pt_summary = "go on with pre-training: sft on whole texts, wit
 
 int run_pt(const Words& args, const Host& host) {
   Words words;
-  for (const auto& [flag, value] : {std::pair("--use_chat_template", "false"), std::pair("--loss_scale", "all")}) {
-    const bool given = std::ranges::any_of(
-        args, [&](const std::string& word) { return word == flag || word.starts_with(std::string(flag) + "="); });
-    if (!given) words.insert(words.end(), {flag, value});
-  }
+  if (!is_given(args, "use_chat_template")) words.insert(words.end(), {"--use_chat_template", "false"});
+  if (!is_given(args, "loss_scale")) words.insert(words.end(), {"--loss_scale", "all"});
   words.insert(words.end(), args.begin(), args.end());
   return run_sft(words, host);
 }

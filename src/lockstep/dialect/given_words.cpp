@@ -35,4 +35,8 @@ GivenWords given_words(const std::vector<std::string>& args) {
   return out;
 }
 
+bool is_given(const std::vector<std::string>& args, const std::string& name) {
+  return std::ranges::any_of(given_words(args).flags, [&](const GivenFlag& flag) { return flag.name == name; });
+}
+
 }  // namespace lockstep

@@ -24,4 +24,7 @@ struct GivenWords {
 
 GivenWords given_words(const std::vector<std::string>& args);
 
+/// Whether the flag of this name ("loss_scale") stands there, however it is spelled.
+bool is_given(const std::vector<std::string>& args, const std::string& name);
+
 }  // namespace lockstep
