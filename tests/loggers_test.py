@@ -15,13 +15,17 @@ def tell(*what):
         file.write(json.dumps(what) + "\\n")
 print("a package that prints")
 class Run:
-    url = "http://tracker/run"
+    def __init__(self, words=None): self.words = words or {}
+    @property
+    def url(self):
+        if self.words.get("mode") == "offline": raise ValueError("this run is not online")
+        return "http://tracker/run"
     def log(self, values): tell("log", values["train/global_step"], values)
     def finish(self, exit_code): tell("finish", exit_code)
     class info: run_id = "r1"
 def init(**words):
     tell("init", words)
-    return Run()
+    return Run(words)
 def define_metric(*words, **more): pass
 def get_run(): return None
 def log(values, step): tell("log", step, values)
@@ -74,6 +78,7 @@ class Loggers(Story):
                 self.assertEqual((words["project"], words["config"]["seed"]), ("mine", 42))
                 self.assertEqual(words.get("name", words.get("experiment_name")), "first")
                 self.assertEqual(words.get("mode"), "offline" if tracker == "swanlab" else None)
+                self.assertEqual("note: wandb: http://tracker/run" in done.stdout, tracker == "wandb")
             expected = records(out)
             found = {what[1]: what[2]["train/loss"] for what in told if what[0] == "log" and "train/loss" in what[2]}
             self.assertEqual(list(found), list(expected))
@@ -103,6 +108,15 @@ class Loggers(Story):
         self.assertEqual(max(records(out)), 20)
         self.assertEqual(done.stdout.count("logging.jsonl holds all"), 1)
         self.assertIn("OSError: disk full", done.stdout)
+
+    def test_ranks_end_well_while_a_tracker_still_sends(self):
+        program = self.folder / "slow.sh"
+        program.write_text("#!/bin/sh\necho ready\ncat > /dev/null\nsleep 4\necho sent\n")
+        program.chmod(0o755)
+        _, done = self.train("out", "./slow.sh")
+        self.assertIn("note: --report_to ./slow.sh is sending what it has; it has a minute for it\n", done.stdout)
+        self.assertIn("note: sent\n", done.stdout)
+        self.assertEqual(done.stderr, "")
 
     def test_a_program_of_ones_own_hears_of_a_run_that_fails(self):
         program = self.folder / "my_logger.sh"

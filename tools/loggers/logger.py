@@ -18,11 +18,11 @@ class Wandb:
         self.wandb = wandb
 
     def begin(self, run):
-        self.run = self.wandb.init(project=os.environ.get("WANDB_PROJECT") or run["project"], name=run["name"] or None, dir=run["dir"],
+        self.run = self.wandb.init(project=os.environ.get("WANDB_PROJECT") or run["project"], name=run["name"], dir=run["dir"],
                                    config=run["args"])
         self.wandb.define_metric("train/global_step")
         self.wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
-        return getattr(self.run, "url", None)
+        return self.run.url
 
     def points(self, step, values):
         self.run.log({**values, "train/global_step": step})
@@ -37,9 +37,12 @@ class SwanLab:
 
     def begin(self, run):
         settings = {word: run["settings"].get(f"swanlab_{word}") for word in ("mode", "workspace", "logdir")}
-        self.swanlab.init(project=os.environ.get("SWANLAB_PROJECT") or run["project"], experiment_name=run["name"] or None, config=run["args"],
-                          **{word: value for word, value in settings.items() if value})
-        return getattr(getattr(self.swanlab.get_run(), "public", None), "cloud", None) and self.swanlab.get_run().public.cloud.experiment_url
+        self.run = self.swanlab.init(project=os.environ.get("SWANLAB_PROJECT") or run["project"], experiment_name=run["name"], config=run["args"],
+                                     **{word: value for word, value in settings.items() if value})
+        try:
+            return self.run.url
+        except (AttributeError, ValueError):  # of older versions, and of runs that are not sent anywhere
+            return None
 
     def points(self, step, values):
         self.swanlab.log(values, step=step)
@@ -54,7 +57,7 @@ class MLflow:
 
     def begin(self, run):
         self.mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or run["project"])
-        started = self.mlflow.start_run(run_name=run["name"] or None)
+        started = self.mlflow.start_run(run_name=run["name"])
         words = [(name, str(value)[:500]) for name, value in run["args"].items()]
         for begin in range(0, len(words), 100):  # as many as it takes at once
             self.mlflow.log_params(dict(words[begin:begin + 100]))

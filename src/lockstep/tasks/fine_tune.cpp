@@ -121,11 +121,9 @@ void FineTuneRun::find_programs() {
   together(job_.control(), "finding programs", [&] {
     if (!job_.reports()) return;
     programs_ = options_.metric.found();
-    LoggerOptions options = options_.logger;
-    if (options.name.empty()) options.name = options_.output_dir.filename().string();
     for (const auto& name : options_.loggers()) {
       Program program = logger_program(name, options_.metric.search_path);
-      loggers_.push_back(std::make_unique<LoggerSink>(std::move(program), options, events_));
+      loggers_.push_back(std::make_unique<LoggerSink>(std::move(program), options_.logger, events_));
     }
   });
 }

@@ -15,6 +15,9 @@
 namespace lockstep {
 namespace {
 
+/// By a program: one that is carried along, or a person's own, which is named with its path.
+bool is_fed(const std::string& name) { return is_tracker(name) || name.find('/') != std::string::npos; }
+
 /// Steps of a strategy; the end of an epoch may be "each N steps" because epochs have equally many.
 int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
   if (strategy == "no") return 0;
@@ -55,6 +58,10 @@ void FineTuneOptions::check() const {
                     part),
         "--split_dataset_ratio 0.01");
   }
+  if (!run.use_chat_template && !rows.system.empty()) {
+    throw usage_error("--system beside --use_chat_template false: only a chat template writes a system message",
+                      "leave one of them out");
+  }
   check_following();
   check_loggers();
 }
@@ -67,8 +74,7 @@ bool FineTuneOptions::reports_to(std::string_view name) const {
 
 std::vector<std::string> FineTuneOptions::loggers() const {
   std::vector<std::string> out;
-  std::ranges::copy_if(report_to, std::back_inserter(out),
-                       [](const std::string& name) { return is_tracker(name) || name.find('/') != std::string::npos; });
+  std::ranges::copy_if(report_to, std::back_inserter(out), is_fed);
   return out;
 }
 
@@ -76,7 +82,7 @@ void FineTuneOptions::check_loggers() const {
   const std::string expected = "tensorboard, wandb, swanlab, mlflow, a program of yours (./my_logger.py), or none";
   for (const auto& name : report_to) {
     const bool known = name == "tensorboard" || name == "all" || name == "none" || name == "None" || name.empty();
-    if (known || is_tracker(name) || name.find('/') != std::string::npos) continue;
+    if (known || is_fed(name)) continue;
     throw usage_error(fmt::format("--report_to {}: expected {}", name, expected),
                       "logging.jsonl of the run folder holds all curves, for whatever reads them");
   }

@@ -20,7 +20,7 @@
 #include "lockstep/tasks/row_grouping.h"
 #include "lockstep/tasks/tuner.h"
 #include "lockstep/train/train_options.h"
-#include "lockstep/watch/logger_sink.h"
+#include "lockstep/watch/logger_options.h"
 
 namespace lockstep {
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <fcntl.h>
@@ -125,7 +126,7 @@ void LoggerSink::begin(const RunStarted& run) {
   Json settings = Json::object();
   for (const auto& [name, value] : options_.settings) settings[name] = value;
   say({{"event", "begin"},
-       {"name", options_.name},
+       {"name", options_.name.empty() ? std::filesystem::path(run.output_dir).filename().string() : options_.name},
        {"project", options_.project},
        {"dir", run.output_dir},
        {"start_step", run.start_step},

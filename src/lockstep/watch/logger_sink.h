@@ -13,7 +13,6 @@
 //   bus.add(logger);
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
@@ -21,20 +20,12 @@
 #include "lockstep/base/event.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/program.h"
+#include "lockstep/watch/logger_options.h"
 
 namespace lockstep {
 
-/// Whether it is one of those that the program carries.
-bool is_tracker(const std::string& name);
-
 /// What --report_to names: a tracker, or a program of one's own. Throws UserError(kUsage): see find_program; no Python.
 Program logger_program(const std::string& name, const std::string& search_path);
-
-struct LoggerOptions {
-  std::string name;                             // of the run; empty: the tracker finds one
-  std::string project = "huggingface";          // as the Hugging Face Trainer calls it
-  std::map<std::string, std::string> settings;  // of one tracker: swanlab_mode
-};
 
 class LoggerSink final : public EventSink {
  public:
