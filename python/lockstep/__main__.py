@@ -1,14 +1,13 @@
 """Starts the program that this package holds."""
 import os
 import sys
-from pathlib import Path
+
+from ._jobs import PROGRAM, search_path
 
 
 def main() -> None:
-    program = str(Path(__file__).parent / "bin" / "lockstep")
-    # Programs in Python that a run starts (metrics, trackers) have this Python's packages, whether or not its environment is active.
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])
-    os.execv(program, [program, *sys.argv[1:]])
+    os.environ["PATH"] = search_path()
+    os.execv(PROGRAM, [str(PROGRAM), *sys.argv[1:]])
 
 
 if __name__ == "__main__":

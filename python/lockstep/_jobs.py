@@ -81,11 +81,16 @@ class _Heard:
         return False
 
 
+def search_path() -> str:
+    """PATH with this Python in front: programs in Python that a run starts (metrics, trackers) have its packages, whether or not its environment is
+    active."""
+    return os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])
+
+
 def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
     heard = _Heard(on_event)
     libraries = _torch.library_path()
-    # Programs in Python that a run starts (metrics, trackers) have this Python's packages, whether or not its environment is active.
-    variables = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), *filter(None, [os.environ.get("PATH")])])}
+    variables = {"PATH": search_path()}
     if libraries is not None:
         variables["LD_LIBRARY_PATH"] = libraries
     with _rows_in_files(flags, variables) as with_files:
