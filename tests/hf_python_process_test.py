@@ -168,7 +168,7 @@ class PythonProcess(PythonStory):
             lockstep.sft(model=model, tuner_type="full", dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, nproc=2, device="cpu",
                          on_event=kill)
         self.assertEqual(error.exception.code, 6)
-        self.assertRegex(str(error.exception), r"the job was ended: rank 1 .*SIGKILL")
+        self.assertRegex(str(error.exception), r"the job was ended: rank 1 (is gone|.*SIGKILL)")  # as its agent or its launcher saw it first
 
 
 # Tensors from before, of meanwhile and of after; gradients, tensors without bytes, packed weights, workers that are forked.
