@@ -9,6 +9,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/quant_flags.h"
+#include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/session/adapter_base.h"
 #include "lockstep/tasks/merge_adapter.h"
@@ -35,15 +36,12 @@ std::string next_command(const std::filesystem::path& folder) {
 }
 
 int export_codes(const MergeOptions& given, const QuantOptions& quant, const std::string& compute) {
-  if (given.model.empty() || given.output.empty()) {
+  if (given.model.folder.empty() || given.output.empty()) {
     throw usage_error("--model and --output_dir are required where codes are exported",
                       "lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir OUT");
   }
-  QuantiseOptions options{.model = given.model,
-                          .vision_tower = given.vision_tower,
-                          .output = given.output,
-                          .quant = quant,
-                          .progress = told_each_two_seconds("written")};
+  QuantiseOptions options{
+      .model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
   const QuantisedModel made = quantise_model(options);
   std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,
@@ -62,10 +60,10 @@ int run_export(const Words& args, const Host& /*host*/) {
       "Examples:\n  lockstep export --adapters output/v0-1/checkpoint-20 --merge_lora true\n"
       "  lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir DIR-int4");
   app.add_option("--adapters", options.adapter, "folder of the adapter")->group("Model");
-  app.add_option("--model,--model_id_or_path", options.model, "folder of its base (default: what the adapter says)")
+  app.add_option("--model,--model_id_or_path", options.model.folder,
+                 "folder of its base (default: what the adapter says)")
       ->group("Model");
-  app.add_option("--vision_tower", options.vision_tower, "folder of the vision tower, where the model keeps none")
-      ->group("Model");
+  add_joint_flags(app, options.model.vision_tower, options.model.joint);
   app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
   add_quant_flags(app, quant);
@@ -82,7 +80,12 @@ int run_export(const Words& args, const Host& /*host*/) {
                       "merge first, then export the merged folder with --quant_bits");
   }
   if (!merge) throw usage_error("--merge_lora false: nothing is left to export", "--merge_lora true");
-  if (options.model.empty()) options.model = base_of_adapter(options.adapter).model;
+  if (options.model.folder.empty()) {
+    const ModelPlace said = base_of_adapter(options.adapter).place;
+    options.model.folder = said.folder;
+    if (options.model.vision_tower.empty()) options.model.vision_tower = said.vision_tower;
+    if (!options.model.joint.any_said()) options.model.joint = said.joint;
+  }
   if (options.output.empty()) {
     options.output = (options.adapter / "").parent_path().string() + "-merged";
   }

@@ -18,7 +18,8 @@ namespace lockstep {
 const char* const inspect_summary = "say what a checkpoint folder holds and whether all of it can be used";
 
 int run_inspect(const Words& args, const Host& host) {
-  std::string dir, vision_tower, model;
+  ModelPlace place;
+  std::string dir, model;
   std::vector<std::string> no_build;
   bool as_json = false, verify = true;
   CLI::App app(inspect_summary, "lockstep inspect");
@@ -27,8 +28,7 @@ int run_inspect(const Words& args, const Host& host) {
       "weights that have hashes beside them, as lockstep saves them (--verify false leaves that out).");
   app.add_option("DIR", dir, "folder with config.json and weights, or of an adapter")->required();
   app.add_option("--model", model, "of an adapter: the folder of its base (default: as the adapter says)");
-  app.add_option("--vision_tower", vision_tower,
-                 "folder of the tower, where the model keeps none (LLaVA's own folders)");
+  add_joint_flags(app, place.vision_tower, place.joint);
   app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
   app.add_option("--verify", verify, "compare weights with the hashes of lockstep_manifest.json, where there is one")
       ->capture_default_str();
@@ -44,7 +44,7 @@ int run_inspect(const Words& args, const Host& host) {
     std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
   }
-  Json report = inspect_checkpoint({dir, vision_tower}, components_from("--no_build", no_build),
+  Json report = inspect_checkpoint({dir, place.vision_tower, place.joint}, components_from("--no_build", no_build),
                                    host.env.flag("ENABLE_AUDIO_OUTPUT").value_or(true));
   if (verify && report.contains("files")) {
     std::vector<std::string> names;

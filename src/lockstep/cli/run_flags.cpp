@@ -74,9 +74,11 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
          "--adapters", flags.adapters,
          "folder of an adapter over it, as peft, ms-swift or lockstep wrote it; infer takes several as NAME=DIR")
       ->group("Model");
+  add_joint_flags(app, flags.given.vision_tower, flags.given.joint);
   app.add_option(
-         "--vision_tower", flags.given.vision_tower,
-         "folder of the vision tower, where the model keeps none (LLaVA's own folders; default: mm_vision_tower)")
+         "--conversation", flags.given.joint.conversation,
+         "plain: rows are a picture and its caption, as LLaVA's first stage has them (default: the chat template)")
+      ->check(CLI::IsMember({"plain"}))
       ->group("Model");
   app.add_option("--torch_dtype,--dtype", flags.torch_dtype,
                  "bfloat16 | float16 | float32 (default: as config.json says)")
@@ -100,6 +102,27 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
 }
 
 }  // namespace
+
+void add_joint_flags(CLI::App& app, std::filesystem::path& vision_tower, Joint& joint) {
+  const std::string group = "Model";
+  app.add_option(
+         "--vision_tower", vision_tower,
+         "folder of the CLIP tower, where the model keeps none: LLaVA's own folders (default: mm_vision_tower), or "
+         "a Llama or Mistral that becomes a LLaVA with it")
+      ->group(group);
+  app.add_option("--pretrain_mm_mlp_adapter", joint.projector,
+                 "file with the projector's tensors, mm_projector.bin of LLaVA's first stage (default: made anew)")
+      ->group(group);
+  app.add_option("--mm_projector_type", joint.projector_type, "linear | mlp1x_gelu | mlp2x_gelu (default: linear)")
+      ->group(group);
+  app.add_option("--mm_vision_select_layer", joint.select_layer,
+                 "which of the tower's states is projected: -2, the last but one (default: -1)")
+      ->check(whole_number(-4096, 4096))
+      ->group(group);
+  app.add_option("--mm_vision_select_feature", joint.select_feature, "patch | cls_patch (default: patch)")
+      ->group(group);
+  app.add_option("--image_aspect_ratio", joint.aspect_ratio, "square | pad (default: square)")->group(group);
+}
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   add_model_flags(app, flags);

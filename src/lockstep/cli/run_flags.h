@@ -37,5 +37,7 @@ struct RunFlags {
   PlacementOptions placement(const DeepSpeedChoice& choice) const;
 };
 void add_run_flags(CLI::App& app, RunFlags& flags);
+/// Of a model whose tower, or projector too, stands elsewhere.
+void add_joint_flags(CLI::App& app, std::filesystem::path& vision_tower, Joint& joint);
 
 }  // namespace lockstep

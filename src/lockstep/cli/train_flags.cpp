@@ -250,6 +250,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   FineTuneOptions out = given;
   out.run = run.options(env);
   out.rows = rows.options(env);
+  out.run.joint.seed = out.rows.seed;
   out.rows.draws_rows = out.dataset_shuffle;
   out.rows.data_seed = out.data_seed.value_or(out.rows.seed);
   if (!reduce_dtype.empty()) {

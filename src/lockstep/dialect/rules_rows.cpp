@@ -1,4 +1,6 @@
 // Rows: where they come from, how long they are, how their media are scaled, how batches are made of them.
+#include <set>
+
 #include <fmt/format.h>
 
 #include "lockstep/dialect/translator.h"
@@ -68,6 +70,17 @@ void sampling_strategy(Translator& at) {
   at.refuse("expected random, sequential or group_by_length");
 }
 
+/// LLaVA's conversations: one is of its first stage, the usual ones are what rows are spelled by anyway.
+void conversation(Translator& at) {
+  const std::string& name = at.value();
+  if (name == "plain" || name == "v0_plain") return at.mean("conversation", {"plain"});
+  const std::set<std::string> usual = {"v1", "vicuna_v1", "llava_v1", "mistral_instruct"};
+  if (usual.contains(name))
+    return at.note("rows are spelled by the model's own chat template, else by that of its kind");
+  at.refuse("this conversation is not built",
+            "--version v1, or plain; or give the model's folder a chat_template.jinja");
+}
+
 void use_loss_scale(Translator& at) {
   if (!at.truth()) return at.note("every trained token counts alike");
   at.refuse("weights by rules are not built", "a turn of a row may hold \"loss_scale\"");
@@ -98,6 +111,7 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"variable", variable},
                                                     {"packing", packing},
                                                     {"sampling_strategy", sampling_strategy},
+                                                    {"conversation", conversation},
                                                     {"use_loss_scale", use_loss_scale},
                                                     {"train_on_prompt", train_on_prompt},
                                                     {"mask_history", mask_history}};

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kCheck = "checkpoint";
 
 CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& without, bool audio_output) {
-  parts.config.emplace(HfConfig::load(parts.place));
+  parts.config.emplace(load_config(parts.place));
   parts.family = &family_of(*parts.config);
   Model model = parts.family->build(*parts.config);
   leave_out(model, without);

@@ -137,7 +137,7 @@ Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& with
   std::optional<Weights> weights;
   const Family* family = nullptr;
   look(report, "config", [&] {
-    config.emplace(HfConfig::load(place));
+    config.emplace(load_config(place));
     report["architectures"] = config->texts("architectures");
     name_unsupported(*config, report);
     family = &family_of(*config);

@@ -48,6 +48,7 @@ uint64_t hash_of_file(const fs::path& path) {
 
 std::string model_fingerprint(const fs::path& folder) {
   std::vector<fs::path> files;
+  if (fs::is_regular_file(folder)) return fmt::format("{:016x}", hash_of_file(folder));
   const bool of_torch = reads_torch_files(folder);
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();

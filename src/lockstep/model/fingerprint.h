@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// Of config.json and the weights: small files whole, of large ones the size, the beginning and pages spread evenly.
+/// Of config.json and the weights, or of one file of them: small files whole, of large ones the size, the beginning and pages spread evenly.
 /// 16 hex digits. Throws Error when a file cannot be read.
 std::string model_fingerprint(const std::filesystem::path& folder);
 

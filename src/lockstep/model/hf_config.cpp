@@ -54,6 +54,15 @@ HfConfig::HfConfig(Json value, std::string where)
   }
 }
 
+HfConfig HfConfig::with(const Json& keys) const {
+  Json changed = *value_;
+  changed.update(keys);
+  HfConfig out(std::move(changed), where_);
+  out.place_ = place_;
+  out.differs_ = differs_ || out.json() != json();
+  return out;
+}
+
 HfConfig::~HfConfig() = default;
 HfConfig::HfConfig(const HfConfig&) = default;
 HfConfig& HfConfig::operator=(const HfConfig&) = default;

@@ -30,6 +30,8 @@ class HfConfig {
  public:
   static HfConfig load(const ModelPlace& place);  // config.json of its folder; throws UserError(kCheckpoint)
   HfConfig(Json value, std::string where);
+  /// The same with these keys in place of the file's own, or beside them.
+  HfConfig with(const Json& keys) const;
   ~HfConfig();
   HfConfig(const HfConfig&);
   HfConfig& operator=(const HfConfig&);
@@ -50,11 +52,13 @@ class HfConfig {
   const std::string& where() const { return where_; }                    // "config.json text_config"
   const std::filesystem::path& folder() const { return place_.folder; }  // that load() read it from; else empty
   const ModelPlace& place() const { return place_; }
+  bool differs_from_file() const { return differs_; }
 
  private:
   std::shared_ptr<const Json> value_;
   std::string where_;
   ModelPlace place_;
+  bool differs_ = false;
 };
 
 }  // namespace lockstep

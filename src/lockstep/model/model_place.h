@@ -4,21 +4,40 @@
 //   const HfConfig config = HfConfig::load({"llava-v1.5-7b", "clip-vit-large-patch14-336"});
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace lockstep {
 
+/// What joins a language model and a tower that stand in folders of their own to one model, in the words of LLaVA's scripts.
+struct Joint {
+  std::filesystem::path projector;  // a file with its tensors alone; empty: they stand in the folder, or are made anew
+  std::string projector_type, select_feature, aspect_ratio;  // empty: not said
+  std::optional<int64_t> select_layer;
+  std::string conversation;  // how rows are spelled, of the ways that are not the folder's own
+  uint64_t seed = 42;        // of a projector that is made anew
+
+  bool any_said() const {
+    return !projector.empty() || !projector_type.empty() || !select_feature.empty() || !aspect_ratio.empty() ||
+           !conversation.empty() || select_layer.has_value();
+  }
+};
+
 struct ModelPlace {
   ModelPlace() = default;
   /// A path is the place of a model that stands in one folder.
-  ModelPlace(std::filesystem::path dir, std::filesystem::path tower = {})  // NOLINT(google-explicit-constructor)
-      : folder(std::move(dir)), vision_tower(std::move(tower)) {}
+  ModelPlace(std::filesystem::path dir, std::filesystem::path tower = {},  // NOLINT(google-explicit-constructor)
+             Joint how = {})
+      : folder(std::move(dir)), vision_tower(std::move(tower)), joint(std::move(how)) {}
   /// What reads one folder alone is given the model's.
   operator const std::filesystem::path&() const { return folder; }  // NOLINT(google-explicit-constructor)
 
   std::filesystem::path folder;
   std::filesystem::path vision_tower;  // as a person named it; empty: where config.json says, if it says so
+  Joint joint;
 };
 
 }  // namespace lockstep

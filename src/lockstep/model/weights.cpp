@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -26,15 +27,16 @@ struct Weights::Impl {
   struct File {
     MappedFile map;
     std::vector<StoredTensor> tensors;
+    enum class Of { kFolder, kKept, kBorrowed } of = Of::kFolder;
   };
   struct Place {
     size_t file, tensor;
   };
   fs::path dir;
-  std::vector<File> files;  // borrowed ones last
-  size_t own_files = 0;
+  std::vector<File> files;
   std::vector<fs::path> borrowed_from;
   std::unordered_map<std::string, Place> places;
+  std::map<std::string, MadeTensor> made;
   QuantisedTensors quantised;
 
   void add(const fs::path& path) {
@@ -50,11 +52,11 @@ struct Weights::Impl {
                              "remove the copy that is not meant");
     }
     files.push_back({std::move(map), std::move(tensors)});
-    ++own_files;
   }
 
   /// Of another folder's file those tensors whose names begin with `from`.
-  void lend(File file, const std::string& from, const std::string& to) {
+  void lend(File file, const std::string& from, const std::string& to, File::Of of) {
+    file.of = of;
     std::erase_if(file.tensors, [&](const StoredTensor& one) { return !one.spec.name.starts_with(from); });
     if (file.tensors.empty()) return;
     for (size_t i = 0; i < file.tensors.size(); ++i) {
@@ -138,7 +140,13 @@ void Weights::borrow(const BorrowedTensors& part) {
   const auto begins = [](const std::string& beginning) {
     return [&beginning](const auto& place) { return place.first.starts_with(beginning); };
   };
-  if (std::ranges::any_of(impl_->places, begins(part.to))) return;
+  const auto own = std::ranges::find_if(impl_->places, begins(part.to));
+  if (own != impl_->places.end() && part.kept) {
+    throw usage_error(fmt::format("{}: expected a model without {}…, found {} in {}", part.dir.string(), part.to,
+                                  own->first, dir().string()),
+                      "leave that file out: the model's folder has these tensors itself");
+  }
+  if (own != impl_->places.end()) return;
   Weights other = open(part.dir);
   const auto from = std::ranges::find_if(part.from, [&](const std::string& beginning) {
     return std::ranges::any_of(other.impl_->places, begins(beginning));
@@ -148,14 +156,19 @@ void Weights::borrow(const BorrowedTensors& part) {
                                        part.dir.string(), join(part.from, " or "), other.impl_->places.size()),
                            fmt::format("{}… of the model are read from this folder: is it another model's?", part.to));
   }
-  for (auto& file : other.impl_->files) impl_->lend(std::move(file), *from, part.to);
-  impl_->borrowed_from.push_back(part.dir);
+  const auto of = part.kept ? Impl::File::Of::kKept : Impl::File::Of::kBorrowed;
+  for (auto& file : other.impl_->files) impl_->lend(std::move(file), *from, part.to, of);
+  if (!part.kept) impl_->borrowed_from.push_back(part.dir);
   impl_->find_all_quantised();
+}
+
+void Weights::make(MadeTensor tensor) {
+  if (!impl_->places.contains(tensor.spec.name)) impl_->made.emplace(tensor.spec.name, std::move(tensor));
 }
 
 bool Weights::is_borrowed(const std::string& key) const {
   const auto at = impl_->places.find(key);
-  return at != impl_->places.end() && at->second.file >= impl_->own_files;
+  return at != impl_->places.end() && impl_->files[at->second.file].of == Impl::File::Of::kBorrowed;
 }
 
 bool Weights::borrows() const { return !impl_->borrowed_from.empty(); }
@@ -165,6 +178,7 @@ const std::vector<fs::path>& Weights::borrowed_from() const { return impl_->borr
 const TensorSpec* Weights::find(const std::string& key) const {
   if (const auto* one = quantised(key)) return &one->spec;
   if (impl_->quantised.parts.contains(key)) return nullptr;
+  if (const auto made = impl_->made.find(key); made != impl_->made.end()) return &made->second.spec;
   const auto at = impl_->places.find(key);
   return at == impl_->places.end() ? nullptr : &impl_->stored(at->second).spec;
 }
@@ -176,17 +190,22 @@ std::vector<TensorSpec> Weights::specs() const {
       if (const TensorSpec* spec = find(stored.spec.name)) out.push_back(*spec);
     }
   }
+  for (const auto& [name, made] : impl_->made) out.push_back(made.spec);
   return out;
 }
 
 std::string Weights::file_of(const std::string& key) const {
-  const fs::path& path = impl_->files[impl_->place(key).file].map.path();
-  return is_borrowed(key) ? path.string() : path.filename().string();
+  if (impl_->made.contains(key)) return "no file (made by the seed)";
+  const Impl::File& file = impl_->files[impl_->place(key).file];
+  const fs::path& path = file.map.path();
+  return file.of == Impl::File::Of::kFolder ? path.filename().string() : path.string();
 }
 
 std::vector<std::string> Weights::files() const {
   std::vector<std::string> out;
-  for (size_t i = 0; i < impl_->own_files; ++i) out.push_back(impl_->files[i].map.path().filename().string());
+  for (const auto& file : impl_->files) {
+    if (file.of == Impl::File::Of::kFolder) out.push_back(file.map.path().filename().string());
+  }
   return out;
 }
 
@@ -195,13 +214,14 @@ const fs::path& Weights::dir() const { return impl_->dir; }
 int64_t Weights::total_bytes() const {
   int64_t total = 0;
   for (const auto& [key, place] : impl_->places) total += impl_->stored(place).spec.bytes();
+  for (const auto& [key, made] : impl_->made) total += made.spec.bytes();
   return total;
 }
 
 int64_t Weights::borrowed_bytes() const {
   int64_t total = 0;
   for (const auto& [key, place] : impl_->places) {
-    if (place.file >= impl_->own_files) total += impl_->stored(place).spec.bytes();
+    if (is_borrowed(key)) total += impl_->stored(place).spec.bytes();
   }
   return total;
 }
@@ -222,6 +242,11 @@ void Weights::read_scales(const std::string& key, int64_t first, std::span<float
 }
 
 void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out) const {
+  if (const auto found = impl_->made.find(key); found != impl_->made.end()) {
+    const MadeTensor& made = found->second;
+    check(begin >= 0 && out.numel() <= numel_of(made.spec.shape) - begin, key + ": elements that it has");
+    return fill_uniform(out, made.bound, made.seed, key, begin);
+  }
   const auto& place = impl_->place(key);
   const StoredTensor& stored = impl_->stored(place);
   const auto* codes = quantised(key);

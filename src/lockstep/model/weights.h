@@ -25,6 +25,14 @@ struct BorrowedTensors {
   std::filesystem::path dir;
   std::vector<std::string> from;  // beginnings of their names there: the first with which any begins
   std::string to;                 // what stands in its place here
+  bool kept = false;              // they count as the folder's own: it must have none, and is saved with them
+};
+
+/// A tensor that stands in no file: uniform within +-bound, the same for (seed, name) on every rank.
+struct MadeTensor {
+  TensorSpec spec;
+  double bound = 0;
+  uint64_t seed = 0;
 };
 
 class Weights {
@@ -34,10 +42,11 @@ class Weights {
   /// naming a tensor or file that is not there, a pickle that speaks of more than tensors.
   static Weights open(const std::filesystem::path& dir);
   /// Takes tensors of another folder in, mapped and read as our own, unless names of our own begin with `to` already.
-  /// Throws as open() does, and where no name there begins as asked.
+  /// Throws as open() does, and where no name there begins as asked; UserError(kUsage): kept ones stand in both.
   void borrow(const BorrowedTensors& part);
-  bool is_borrowed(const std::string& key) const;
-  bool borrows() const;  // anything
+  void make(MadeTensor tensor);                    // unless the files have one of its name
+  bool is_borrowed(const std::string& key) const;  // and not kept
+  bool borrows() const;                            // anything that is not kept
   ~Weights();
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;

@@ -24,6 +24,17 @@ std::string text_of(const Json& json, const char* key) {
   return json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : "";
 }
 
+/// What was said of a model whose parts stand apart. How its rows were spelled is no part of it.
+Joint joint_of(const Json& args) {
+  Joint joint{.projector = text_of(args, "pretrain_mm_mlp_adapter"),
+              .projector_type = text_of(args, "mm_projector_type"),
+              .select_feature = text_of(args, "mm_vision_select_feature"),
+              .aspect_ratio = text_of(args, "image_aspect_ratio")};
+  if (const Json layer = args.value("mm_vision_select_layer", Json()); layer.is_number_integer())
+    joint.select_layer = layer.get<int64_t>();
+  return joint;
+}
+
 }  // namespace
 
 AdapterBase base_of_adapter(const fs::path& adapter) {
@@ -37,7 +48,7 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
     if (named.empty()) continue;
     for (const fs::path& place : {fs::path(named), adapter / named}) {
       if (fs::exists(place / "config.json")) {
-        base.model = place;
+        base.place = {place, text_of(args, "vision_tower"), joint_of(args)};
         return base;
       }
     }
@@ -61,14 +72,16 @@ void take_from_adapters(RunOptions& run) {
   const bool asks_base = run.model.empty(), asks_codes = !run.quant.asked();
   if (asks_base) {
     const AdapterBase base = base_of_adapter(first);
-    run.model = base.model;
+    run.model = base.place.folder;
+    if (run.vision_tower.empty()) run.vision_tower = base.place.vision_tower;
+    if (!run.joint.any_said()) run.joint = base.place.joint;
     if (!run.dtype) run.dtype = base.dtype;
   }
   if (asks_codes) run.quant = quant_of_adapter(first);
   for (const auto& other : std::span(run.adapters).subspan(1)) {
     if (asks_base) {
       agree(other.dir, fs::weakly_canonical(run.model).string(),
-            fs::weakly_canonical(base_of_adapter(other.dir).model).string(), "--model DIR");
+            fs::weakly_canonical(base_of_adapter(other.dir).place.folder).string(), "--model DIR");
     }
     if (asks_codes) {
       agree(other.dir, run.quant.describe(), quant_of_adapter(other.dir).describe(), "--quant_bits");

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct AdapterBase {
-  std::filesystem::path model;
+  ModelPlace place;
   std::optional<Dtype> dtype;  // that it was trained in
 };
 

@@ -15,8 +15,10 @@ std::string first_row_text(const Session& session, const Dataset& rows, const Ro
   const Features features = prompt ? processor.prompt_features(sample, options.process())
                                    : processor.train_features(sample, options.process());
   const auto trained = std::ranges::count_if(features.labels, [](int32_t id) { return id >= 0; });
-  const std::string rendering =
-      session.rendering().rows.empty() ? "no chat template" : "rendering " + session.rendering().hash();
+  const std::string rendering = !session.options().joint.conversation.empty()
+                                    ? "--conversation " + session.options().joint.conversation
+                                : session.rendering().rows.empty() ? "no chat template"
+                                                                   : "rendering " + session.rendering().hash();
   return fmt::format("first row, {} tokens{}, {}: {}", features.input_ids.size(),
                      prompt ? "" : fmt::format(", {} trained in [[ ]]", trained), rendering,
                      view_sample(features, processor.tokenizer()));

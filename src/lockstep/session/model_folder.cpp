@@ -13,7 +13,7 @@
 namespace lockstep {
 
 ModelFolder::ModelFolder(const ModelPlace& place, const std::set<Component>& without, bool audio_output)
-    : path(place.folder), config(HfConfig::load(place)), family(family_of(config)), model(family.build(config)) {
+    : path(place.folder), config(load_config(place)), family(family_of(config)), model(family.build(config)) {
   (void)quantised_as(config);  // codes that are not read are refused before any weight is looked at
   leave_out(model, without);
   if (!audio_output) leave_out_speech(model);

@@ -67,6 +67,7 @@ struct NamedAdapter {
 struct RunOptions {
   std::filesystem::path model;
   std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
+  Joint joint = {};                         // of a model whose parts stand apart
   std::vector<NamedAdapter> adapters = {};  // over it; several have names, one of which a row chooses
   bool merge_adapter = false;               // put into the weights while they are loaded: of a run that trains nothing
   bool rows_choose_adapter = false;         // what runs rows knows how; else several are refused
@@ -90,7 +91,7 @@ struct RunOptions {
   bool deterministic = false;  // the same bits from the same work on GPUs, at some speed; the CPU gives them anyway
   bool force = false;          // begin even where memory or disk are predicted not to suffice
 
-  ModelPlace place() const { return {model, vision_tower}; }
+  ModelPlace place() const { return {model, vision_tower, joint}; }
   void require_one_adapter() const;  // at most; throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;

@@ -61,7 +61,8 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     open_adapters();
     processor_ = folder_->processor(options_.use_chat_template);
-    if (job_.reports() && options_.use_chat_template) {  // texts are spelled as the tokenizer has it
+    // Texts are spelled as the tokenizer has it, and a conversation that was asked for is for this run.
+    if (job_.reports() && options_.use_chat_template && options_.joint.conversation.empty()) {
       rendering_ = rendering_of(*processor_);
       require_same_rendering(options_.model, rendering_, unread_media(folder_->model));
       for (const auto& one : options_.adapters) {
@@ -72,6 +73,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     choose_codes();
     fingerprint_ = model_fingerprint(options_.model);
     for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);
+    if (!options_.joint.projector.empty()) fingerprint_ += "+" + model_fingerprint(options_.joint.projector);
     for (const auto& one : opened_) fingerprint_ += "+" + one.layout->name + one.folder->fingerprint();
   });
 }

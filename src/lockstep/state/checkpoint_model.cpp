@@ -127,6 +127,15 @@ bool saves_borrowed(const ModelSource& source, const Plan& plan) {
   return any;
 }
 
+bool trains_only(const ModelSource& source, const Plan& plan, const std::string& names) {
+  bool any = false, others = false;
+  for_each_tensor(plan, [&](const ParamSource& part, bool trained) {
+    any = any || trained;
+    others = others || (trained && !source.keys.on_disk(part.key).name.starts_with(names));
+  });
+  return any && !others;
+}
+
 void write_weights(const ModelSource& source, ParamStore& store, Communicator& comm, Dtype dtype,
                    int64_t max_shard_bytes, const fs::path& dir) {
   constexpr int kRoot = 0;

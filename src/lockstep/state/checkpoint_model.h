@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
@@ -18,6 +19,8 @@ struct ModelSource {
 
 /// Whether tensors that the source borrows of another folder are saved with the others: where any of them is trained.
 bool saves_borrowed(const ModelSource& source, const Plan& plan);
+/// Whether something is trained, and all of it has names on disk that begin so.
+bool trains_only(const ModelSource& source, const Plan& plan, const std::string& names);
 
 /// Writes every tensor of the source: those of the model from the store as `dtype`, a stored tied head from the
 /// tensor that it is tied to, all others as they are; what is borrowed as saves_borrowed() says. Files on rank 0 only; collective. Errors of writing come back as

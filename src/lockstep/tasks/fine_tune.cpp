@@ -15,6 +15,7 @@
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
 #include "lockstep/tasks/output_place.h"
+#include "lockstep/tasks/part_alone.h"
 #include "lockstep/tasks/resume_check.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/jsonl_sink.h"
@@ -71,6 +72,7 @@ void FineTuneRun::resume_from(RunOptions& run) const {
     run.adapters = {{"", folder_.checkpoint}};
   } else {
     run.model = folder_.checkpoint;
+    run.joint = {.conversation = run.joint.conversation};  // it is one model by now
   }
 }
 
@@ -159,7 +161,7 @@ void FineTuneRun::check_resumed() {
   together(job_.control(), "looking at the checkpoint to resume", [&] {
     if (!job_.reports()) return;
     const TrainerState before = check_resume({.checkpoint = folder_.checkpoint,
-                                              .model = options_.run.model,
+                                              .model = options_.run.place(),
                                               .order = row_order(),
                                               .rows = train_rows_->fingerprint(),
                                               .codes = options_.run.quant.describe()});
@@ -284,11 +286,20 @@ void FineTuneRun::announce() {
 CheckpointSaved FineTuneRun::save(const TrainerState& state) {
   std::optional<AdapterFiles> adapters;
   if (session_->adapters()) adapters.emplace(session_->adapter_files());
-  return save_checkpoint({*source_, side_files_, args_kept_, session_->store(), state, adapters ? &*adapters : nullptr},
-                         {.output_dir = folder_.dir,
-                          .save_only_model = options_.save_only_model,
-                          .save_total_limit = options_.save_total_limit},
-                         job_.data(), job_.control());
+  CheckpointSaved saved =
+      save_checkpoint({*source_, side_files_, args_kept_, session_->store(), state, adapters ? &*adapters : nullptr},
+                      {.output_dir = folder_.dir,
+                       .save_only_model = options_.save_only_model,
+                       .save_total_limit = options_.save_total_limit},
+                      job_.data(), job_.control());
+  const Family& family = session_->folder().family;
+  const std::string& names = family.elsewhere.alone.names;
+  if (!names.empty() && !adapters && trains_only(*source_, session_->plan(), names)) {
+    together(job_.control(), "saving " + family.elsewhere.alone.file, [&] {
+      if (job_.reports()) write_alone(family, saved.path, folder_.dir);
+    });
+  }
+  return saved;
 }
 
 FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {

@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-void add_match(Json& report, const AdapterFolder& folder, const std::filesystem::path& base) {
-  const ModelFolder model(ModelPlace{base, {}});
+void add_match(Json& report, const AdapterFolder& folder, const ModelPlace& base) {
+  const ModelFolder model(base);
   const KeyMap keys = KeyMap::match(model.model, open_weights(model.family, model.config));
   const AdapterMatch match = folder.match(model.model, naming_of_adapters(model.model, keys.dialect()));
   report["shape"] = match.shape;
@@ -46,8 +46,8 @@ Json inspect_adapter(const std::filesystem::path& dir, const std::filesystem::pa
     report["scale"] = config.scale_of("", config.r);
     report["tensors"] = folder.tensors().size();
     attempt("base", [&] {
-      const auto base = model.empty() ? base_of_adapter(dir).model : model;
-      report["base"] = base.string();
+      const ModelPlace base = model.empty() ? base_of_adapter(dir).place : ModelPlace(model);
+      report["base"] = base.folder.string();
       add_match(report, folder, base);
     });
   });

@@ -32,7 +32,7 @@ class Merger {
  public:
   explicit Merger(const MergeOptions& options)
       : options_(options),
-        folder_({options.model, options.vision_tower}),
+        folder_(options.model),
         weights_(open_weights(folder_.family, folder_.config)),
         keys_(KeyMap::match(folder_.model, weights_)),
         adapter_(AdapterFolder::open(options.adapter)),

@@ -9,10 +9,13 @@
 #include <functional>
 #include <string>
 
+#include "lockstep/model/model_place.h"
+
 namespace lockstep {
 
 struct MergeOptions {
-  std::filesystem::path model, vision_tower, adapter;
+  ModelPlace model;
+  std::filesystem::path adapter;
   std::filesystem::path output;  // must not be there, or be empty
   int64_t max_shard_bytes = 5'000'000'000;
   std::function<void(int64_t done, int64_t all)> progress{};  // bytes

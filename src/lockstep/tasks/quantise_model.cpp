@@ -34,7 +34,7 @@ class Quantiser {
  public:
   explicit Quantiser(const QuantiseOptions& options)
       : options_(options),
-        folder_({options.model, options.vision_tower}),
+        folder_(options.model),
         weights_(open_weights(folder_.family, folder_.config)),
         keys_(KeyMap::match(folder_.model, weights_)),
         naming_(naming_of_adapters(folder_.model, keys_.dialect())),

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct QuantiseOptions {
-  std::filesystem::path model, vision_tower;
+  ModelPlace model;
   std::filesystem::path output;  // must not be there, or be empty
   QuantOptions quant;
   std::optional<Dtype> compute = {};  // what others shall compute in; nullopt: what config.json says

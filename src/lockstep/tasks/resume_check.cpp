@@ -38,36 +38,37 @@ void check_same_base(const ResumeRequest& request) {
                                   request.checkpoint.string(), codes, request.codes),
                       "give the --quant_bits, and what belongs to it, that the run began with");
   }
-  const std::string now = model_fingerprint(request.model);
+  const std::string now = model_fingerprint(request.model.folder);
   if (args.at(kBase) == now) return;
   throw usage_error(
       fmt::format("{} is of another base than --model {}: {} there, {} here", request.checkpoint.string(),
-                  request.model.string(), args.at(kBase).dump(), now),
+                  request.model.folder.string(), args.at(kBase).dump(), now),
       "give the --model that the run began with, or take the adapter with --adapters to begin afresh on this one");
 }
 
 void check_same_model(const ResumeRequest& request) {
   if (is_adapter_folder(request.checkpoint)) return check_same_base(request);
-  const fs::path theirs = request.model / "config.json", ours = request.checkpoint / "config.json";
+  const fs::path &folder = request.model.folder, ours = request.checkpoint / "config.json";
   std::error_code ignored;
-  if (!fs::exists(theirs) || fs::equivalent(request.model, request.checkpoint, ignored)) return;
-  Json given = comparable(read_json(theirs)), saved = comparable(read_json(ours));
-  const Family::Elsewhere& elsewhere = family_of(HfConfig(given, theirs.string())).elsewhere;
+  if (!fs::exists(folder / "config.json") || fs::equivalent(folder, request.checkpoint, ignored)) return;
+  const HfConfig config = load_config(request.model);
+  Json given = comparable(config.json()), saved = comparable(read_json(ours));
+  const Family::Elsewhere& elsewhere = family_of(config).elsewhere;
   if (given.contains(
           elsewhere.named_by)) {  // the checkpoint says anew where that part stands: in itself, once it was trained
-    for (Json* config : {&given, &saved}) {
-      config->erase(elsewhere.named_by);
-      config->erase(elsewhere.sizes_in);
+    for (Json* side : {&given, &saved}) {
+      side->erase(elsewhere.named_by);
+      side->erase(elsewhere.sizes_in);
     }
   }
   for (const auto* side : {&saved, &given}) {
     for (const auto& [key, value] : side->items()) {
       const Json in_given = given.value(key, Json()), in_saved = saved.value(key, Json());
       if (in_given == in_saved) continue;
-      throw usage_error(
-          fmt::format("{} is of another model than --model {}: \"{}\" is {:.60} there and {:.60} here",
-                      request.checkpoint.string(), request.model.string(), key, in_saved.dump(), in_given.dump()),
-          "give the --model that the run began with, or no --resume_from_checkpoint");
+      throw usage_error(fmt::format("{} is of another model than --model {}: \"{}\" is {:.60} there and {:.60} here",
+                                    request.checkpoint.string(), request.model.folder.string(), key, in_saved.dump(),
+                                    in_given.dump()),
+                        "give the --model that the run began with, or no --resume_from_checkpoint");
     }
   }
 }

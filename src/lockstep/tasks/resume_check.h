@@ -15,7 +15,8 @@
 namespace lockstep {
 
 struct ResumeRequest {
-  std::filesystem::path checkpoint, model;  // model: as given beside the checkpoint, whose own weights are read
+  std::filesystem::path checkpoint;
+  ModelPlace model;  // as given beside the checkpoint, whose own weights are read
   RowOrder order;
   std::string rows;        // fingerprint of the training rows
   std::string codes = {};  // of adapters: as which codes their base is kept, in words

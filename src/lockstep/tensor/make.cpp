@@ -107,8 +107,8 @@ void fill_normal(const Tensor& tensor, double std, uint64_t seed, const std::str
   tensor.copy_(values.view(tensor.sizes()));
 }
 
-void fill_uniform(const Tensor& tensor, double bound, uint64_t seed, const std::string& name) {
-  const uint64_t stream = stream_of(seed, name);
+void fill_uniform(const Tensor& tensor, double bound, uint64_t seed, const std::string& name, int64_t begin) {
+  const uint64_t stream = stream_of(seed, name) + static_cast<uint64_t>(begin);
   Tensor values = empty({tensor.numel()}, Dtype::kF32);
   auto* out = values.mutable_data_ptr<float>();
   for (int64_t i = 0; i < tensor.numel(); ++i) {

@@ -28,7 +28,7 @@ Shape shape_of(const Tensor& tensor);
 
 /// Normal(0, std) from a counter-based generator: the same values for (seed, name) on every machine and world size.
 void fill_normal(const Tensor& tensor, double std, uint64_t seed, const std::string& name);
-/// Uniform(-bound, bound), likewise.
-void fill_uniform(const Tensor& tensor, double bound, uint64_t seed, const std::string& name);
+/// Uniform(-bound, bound), likewise; `tensor` holds the elements of the named one from `begin` on.
+void fill_uniform(const Tensor& tensor, double bound, uint64_t seed, const std::string& name, int64_t begin = 0);
 
 }  // namespace lockstep

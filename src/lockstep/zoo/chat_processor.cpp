@@ -228,13 +228,13 @@ void ChatProcessor::put_begin_token(SpelledRow& row) const {
 
 void ChatProcessor::add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
                              double weight) const {
-  const bool continues = !row.ids.empty();
+  const bool continues = !row.ids.empty() && !row.ends_apart;
   auto pieces = speller.spell(span.text);
   SpelledTokens tokens = encode(parts_.tokenizer, pieces, continues);
   if (!span.trained) return row.add(tokens);
   const auto is_stop = [&](int32_t id) { return stops_.contains(id); };
   auto stop = std::ranges::find_if(tokens.ids, is_stop);
-  if (stop == tokens.ids.end() && last_turn && end_ >= 0) {
+  if (stop == tokens.ids.end() && last_turn && parts_.adds_end && end_ >= 0) {
     if (!pieces.empty()) {
       std::string& text = pieces.back().text;
       text.resize(text.find_last_not_of(" \t\r\n") + 1);

@@ -31,6 +31,7 @@ struct ChatParts {
   MediaRules media;                        // no kinds: a text family
   std::optional<SpeechRules> speech = {};  // of one that talks
   std::string without_template = {};       // the folder, where it has no chat template; else empty
+  bool adds_end = true;                    // the end-of-sequence token behind a last answer that ends with none
 };
 
 class ChatProcessor final : public Processor {

@@ -118,7 +118,7 @@ Features typical_row(const HfConfig& file, int64_t tokens) {
 }
 
 std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
-  const HfConfig file = HfConfig::load(place);
+  const HfConfig file = load_config(place);
   if (is_published(file)) return load_published_processor(place);
   const Config config = read_config(file);
   return load_image_processor(place, {.token = media_token(file, config),
@@ -142,8 +142,11 @@ Family llava_family() {
           .fresh_spread = llava::fresh_spread,
           .elsewhere = {.named_by = llava::kTowerName,
                         .sizes_in = llava::kTowerSizes,
+                        .join = llava::join,
                         .tensors = llava::borrowed_tensors,
-                        .files = llava::saved_files}};
+                        .made = llava::made_projector,
+                        .files = llava::saved_files,
+                        .alone = {"mm_projector.bin", llava::kProjector}}};
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +20,10 @@ namespace lockstep::llava {
 inline constexpr const char* kTower = "vision_tower.vision_model";
 inline constexpr const char* kAuthorsTower = "model.vision_tower.vision_tower.vision_model";
 
-inline constexpr const char* kTowerName = "mm_vision_tower";  // key of config.json: a folder, or a repository
-inline constexpr const char* kTowerSizes = "vision_config";   // key of ours, where a folder holds its tower
+inline constexpr const char* kProjector = "model.mm_projector.";  // how the authors' names of it begin
+inline constexpr const char* kTowerName = "mm_vision_tower";      // key of config.json: a folder, or a repository
+inline constexpr const char* kPlain = "plain";  // conversation of the first stage: a picture and its caption
+inline constexpr const char* kTowerSizes = "vision_config";  // key of ours, where a folder holds its tower
 
 struct Config {
   bool published = false;  // under its authors' keys, else transformers'
@@ -55,6 +58,16 @@ struct Tower {
 /// UserError(kCheckpoint): there is none, or it is no CLIP tower.
 Tower find_tower(const HfConfig& config);
 std::vector<BorrowedTensors> borrowed_tensors(const HfConfig& config);
+
+/// config.json as that of the LLaVA that its place describes: of a language model beside which a tower is named, or a published
+/// one of which something else is said. nullopt: it is another model. Throws UserError(kCheckpoint) as find_tower() does.
+std::optional<HfConfig> join(const HfConfig& config);
+/// Whether its language model, tower and projector stand apart.
+bool is_joined(const HfConfig& config);
+/// Of the file that a person named; throws UserError(kUsage): it is not there.
+std::vector<BorrowedTensors> projector_tensors(const HfConfig& config);
+/// Of a joined model whose projector stands in no file; unless its folder has it.
+std::vector<MadeTensor> made_projector(const HfConfig& config);
 std::vector<std::pair<std::string, std::string>> saved_files(const HfConfig& config, bool whole);
 
 /// Rows of a published folder. Throws UserError(kCheckpoint).

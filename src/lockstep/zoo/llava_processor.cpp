@@ -11,6 +11,7 @@
 #include "lockstep/data/wrapped_processor.h"
 #include "lockstep/zoo/chat_processor.h"
 #include "lockstep/zoo/llava.h"
+#include "lockstep/zoo/registry.h"
 
 namespace lockstep::llava {
 namespace {
@@ -36,28 +37,61 @@ std::string placed(std::string content) {
   return content;
 }
 
+Sample with_pictures_placed(const Sample& sample) {
+  Sample out = sample;
+  for (auto& message : out.messages) message.content = placed(std::move(message.content));
+  return out;
+}
+
+/// conv_llava_plain: a picture and what stands in it. The question's words are not read.
+/// Source: haotian-liu/LLaVA train/train.py preprocess_plain.
+Sample picture_and_caption(const Sample& sample) {
+  const std::string mark(media_mark(Modality::kImage));
+  const auto& turns = sample.messages;
+  const bool fits = !turns.empty() && turns.size() <= 2 && turns[0].role == "user" &&
+                    turns[0].content.find(mark) != std::string::npos && sample.images.size() == 1 &&
+                    (turns.size() == 1 || turns[1].role == "assistant");
+  if (!fits) {
+    throw data_error(
+        fmt::format("{}: expected a question with one {} and its answer (--conversation plain), found {} message(s) "
+                    "and {} picture(s)",
+                    sample.where, mark, turns.size(), sample.images.size()),
+        "LLaVA's first stage learns captions alone; conversations are learnt without --conversation plain");
+  }
+  Sample out = sample;
+  out.messages[0].content = mark;
+  return out;
+}
+
 class PublishedProcessor final : public WrappedProcessor {
  public:
-  using WrappedProcessor::WrappedProcessor;
+  using Prepare = Sample (*)(const Sample&);
+  PublishedProcessor(std::unique_ptr<Processor> whole, Prepare prepare)
+      : WrappedProcessor(std::move(whole)), prepare_(prepare) {}
 
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
-    Features row = inner().train_features(prepared(sample), options);
+    Features row = inner().train_features(prepare_(sample), options);
     row.sample = sample;
     return row;
   }
   Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    Features row = inner().prompt_features(prepared(sample), options);
+    Features row = inner().prompt_features(prepare_(sample), options);
     row.sample = sample;
     return row;
   }
 
  private:
-  static Sample prepared(const Sample& sample) {
-    Sample out = sample;
-    for (auto& message : out.messages) message.content = placed(std::move(message.content));
-    return out;
-  }
+  Prepare prepare_;
 };
+
+/// conv_llava_plain.
+std::string_view plain_template() {
+  return R"({%- for message in messages -%}
+{{- message['content'] -}}
+{%- if message['role'] == 'assistant' -%}{{- '\n' -}}{%- endif -%}
+{%- endfor -%}
+)";
+}
 
 /// conv_vicuna_v1: two separators, a space and the end-of-sequence token.
 std::string_view vicuna_v1_template() {
@@ -108,9 +142,14 @@ ClipImageConfig picture_rules(const HfConfig& file, const ClipConfig& vision) {
 }  // namespace
 
 std::unique_ptr<Processor> load_published_processor(const ModelPlace& place) {
-  const HfConfig file = HfConfig::load(place);
+  const HfConfig file = load_config(place);
   const Config config = read_config(file);
+  const bool plain = place.joint.conversation == kPlain;
   ChatParts parts = load_chat_parts(place.folder, config.mistral ? mistral_instruct_template() : vicuna_v1_template());
+  if (plain) {
+    parts.chat = ChatTemplate(plain_template(), "LLaVA's plain conversation");
+    parts.adds_end = false;
+  }
   parts.media.kinds[Modality::kImage] = {
       .placeholder = std::string(media_mark(Modality::kImage)),
       .prepare = [rules = picture_rules(file, config.vision)](
@@ -120,7 +159,8 @@ std::unique_ptr<Processor> load_published_processor(const ModelPlace& place) {
           [count = config.tokens_of_picture()](const std::vector<MediaBlock>&, int64_t) {
             return std::vector<MediaRun>{{.token = kFiller, .count = count, .block = 0, .apart = true}};
           }};
-  return std::make_unique<PublishedProcessor>(std::make_unique<ChatProcessor>(std::move(parts)));
+  return std::make_unique<PublishedProcessor>(std::make_unique<ChatProcessor>(std::move(parts)),
+                                              plain ? picture_and_caption : with_pictures_placed);
 }
 
 }  // namespace lockstep::llava

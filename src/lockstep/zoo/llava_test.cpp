@@ -10,6 +10,7 @@
 
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/safetensors_writer.h"
+#include "lockstep/tensor/make.h"
 #include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/registry.h"
 #include "lockstep/zoo/test_family.h"
@@ -83,6 +84,74 @@ TEST_F(OriginalLlava, OpensWithItsTowerBesideIt) {
   const Weights theirs = Weights::open(oracle() / "checkpoint");
   EXPECT_TRUE(weights.read(patch).equal(theirs.read("vision_tower.vision_model.embeddings.patch_embedding.weight")));
   EXPECT_TRUE(weights.read("model.mm_projector.2.bias").equal(theirs.read("multi_modal_projector.linear_2.bias")));
+}
+
+TEST_F(OriginalLlava, PlainRowsAreAPictureAndItsCaption) {
+  const ModelPlace place(model(), tower(), {.conversation = "plain"});
+  Sample sample{.messages = {{.role = "user", .content = "Say what it is.\n<image>"},
+                             {.role = "assistant", .content = "A field."}}};
+  sample.images = {(oracle() / "media" / "square.png").string()};
+  const auto processor = llava::load_published_processor(place);
+  const Features row = processor->train_features(sample, {});
+  // A begin token, the picture, and the caption with a line's end, read by itself as the authors' tokenizer_image_token does.
+  const auto caption = Tokenizer::load(model()).encode("A field.\n");
+  ASSERT_EQ(row.input_ids.size(), 1 + 26 + caption.size());
+  EXPECT_EQ(row.input_ids[0], 1);
+  EXPECT_TRUE(std::equal(caption.begin(), caption.end(), row.input_ids.begin() + 27));
+  EXPECT_TRUE(std::equal(caption.begin(), caption.end(), row.labels.begin() + 27));
+  EXPECT_TRUE(std::all_of(row.labels.begin(), row.labels.begin() + 27, [](int32_t label) { return label == -100; }));
+  sample.messages.push_back({.role = "user", .content = "And?"});
+  const std::string said = refusal_of([&] { (void)processor->train_features(sample, {}); }, ExitCode::kData);
+  EXPECT_NE(said.find("expected a question with one <image> and its answer"), std::string::npos) << said;
+}
+
+TEST_F(OriginalLlava, AProjectorThatStandsNowhereIsMadeAlikeOnEveryRank) {
+  // Of a language model: the folder without what joins it to a tower.
+  const fs::path language = root_ / "language";
+  fs::create_directories(language);
+  Json config = read_json(model() / "config.json");
+  config["architectures"] = {"LlamaForCausalLM"};
+  config["model_type"] = "llama";
+  config.erase("mm_vision_tower");
+  write_json(language / "config.json", config);
+  {
+    const Weights whole = Weights::open(model());
+    std::vector<TensorSpec> specs;
+    for (const auto& spec : whole.specs()) {
+      if (!spec.name.starts_with("model.mm_projector.")) specs.push_back(spec);
+    }
+    SafetensorsWriter out(language, specs, {});
+    for (const auto& spec : specs) out.write(spec.name, whole.read(spec.name));
+    out.finish();
+  }
+  const ModelPlace place(language, tower(), {.projector_type = "mlp2x_gelu", .select_feature = "cls_patch", .seed = 3});
+  const HfConfig joined = load_config(place);
+  const Family& family = family_of(joined);
+  EXPECT_EQ(family.name, "llava");
+  const Weights weights = open_weights(family, joined);
+  (void)KeyMap::match(family.build(joined), weights);
+  const std::string name = "model.mm_projector.0.weight";
+  const Tensor all = weights.read(name);
+  EXPECT_LE(all.abs().max().item<float>(), 1.0F / 6);
+  EXPECT_GT(all.abs().max().item<float>(), 0.9F / 6);
+  EXPECT_FALSE(weights.is_borrowed(name));
+  const Tensor some = empty({100}, Dtype::kF32);
+  weights.read_flat(name, 50, some);
+  EXPECT_TRUE(some.equal(all.flatten().narrow(0, 50, 100)));
+  // Without a tower it is the language model that its config names, and words about a tower are refused.
+  EXPECT_EQ(family_of(load_config({language})).name, "llama");
+  const std::string said = refusal_of(
+      [&] {
+        (void)load_config({language, {}, {.projector_type = "linear"}});
+      },
+      ExitCode::kUsage);
+  EXPECT_NE(said.find("or name a --vision_tower"), std::string::npos) << said;
+  // A published folder that lacks its projector is damaged: none is made for it.
+  config["architectures"] = {"LlavaLlamaForCausalLM"};
+  config["mm_vision_tower"] = tower().string();
+  write_json(language / "config.json", config);
+  const HfConfig damaged = load_config({language, tower(), {.aspect_ratio = "square"}});
+  EXPECT_EQ(open_weights(family_of(damaged), damaged).find(name), nullptr);
 }
 
 TEST_F(OriginalLlava, ItsTowerIsFoundByEveryWayOfNamingIt) {

@@ -73,10 +73,12 @@ Tower find_tower(const HfConfig& config) {
 
 std::vector<BorrowedTensors> borrowed_tensors(const HfConfig& config) {
   if (!is_published(config)) return {};
+  auto borrowed = projector_tensors(config);
   const Tower tower = find_tower(config);
-  if (tower.dir.empty()) return {};
+  if (tower.dir.empty()) return borrowed;
   // A tower saved alone may be without the name of the part that it is of a whole CLIP.
-  return {{.dir = tower.dir, .from = {"vision_model.", ""}, .to = std::string(kAuthorsTower) + "."}};
+  borrowed.push_back({.dir = tower.dir, .from = {"vision_model.", ""}, .to = std::string(kAuthorsTower) + "."});
+  return borrowed;
 }
 
 std::vector<std::pair<std::string, std::string>> saved_files(const HfConfig& config, bool whole) {
@@ -90,7 +92,7 @@ std::vector<std::pair<std::string, std::string>> saved_files(const HfConfig& con
     const fs::path pictures = tower.pictures / "preprocessor_config.json";
     if (fs::exists(pictures)) files.emplace_back("preprocessor_config.json", read_text(pictures));
   }
-  if (saved != config.json()) files.emplace_back("config.json", saved.dump(2) + "\n");
+  if (config.differs_from_file() || saved != config.json()) files.emplace_back("config.json", saved.dump(2) + "\n");
   return files;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
@@ -76,6 +77,22 @@ const std::vector<Family>& families() {
   return table;
 }
 
+HfConfig load_config(const ModelPlace& place) {
+  HfConfig config = HfConfig::load(place);
+  for (const auto& family : families()) {
+    if (!family.elsewhere.join) continue;
+    if (auto joined = family.elsewhere.join(config)) return std::move(*joined);
+  }
+  if (!place.joint.any_said()) return config;
+  throw usage_error(
+      fmt::format("{}: expected a Llama or Mistral with --vision_tower, or a LLaVA as its authors write it, for "
+                  "--pretrain_mm_mlp_adapter, --mm_projector_type, --mm_vision_select_layer, "
+                  "--mm_vision_select_feature, --image_aspect_ratio and --conversation; found {}",
+                  config.where(), cut_text(config.json().value("architectures", Json()).dump())),
+      place.vision_tower.empty() ? "leave them out: config.json says what this model is; or name a --vision_tower"
+                                 : "leave them out: config.json says what this model is");
+}
+
 bool is_of(const Family& family, const HfConfig& config) {
   return !family.unlike.of || family.unlike.of(config).empty();
 }
@@ -94,6 +111,9 @@ Weights open_weights(const Family& family, const HfConfig& config) {
   Weights weights = Weights::open(config.folder());
   if (!family.elsewhere.tensors) return weights;
   for (const auto& part : family.elsewhere.tensors(config)) weights.borrow(part);
+  if (family.elsewhere.made) {
+    for (auto& tensor : family.elsewhere.made(config)) weights.make(std::move(tensor));
+  }
   return weights;
 }
 

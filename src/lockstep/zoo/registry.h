@@ -1,7 +1,7 @@
 // The one table of families. A new family = one file + one line in registry.cpp.
 //
 // Example:
-//   const Family& family = family_of(HfConfig::load(dir));
+//   const Family& family = family_of(load_config(dir));
 //   Model model = family.build(config);
 //   std::unique_ptr<Processor> processor = family.processor(dir);
 #pragma once
@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,14 +47,25 @@ struct Family {
   struct Elsewhere {
     std::string named_by = {};  // the key of config.json that names the folder
     std::string sizes_in = {};  // and the one under which a folder that was saved with the part has its sizes
+    /// The config of the model that its place describes, where that is one of the family; throws as `build` does.
+    std::function<std::optional<HfConfig>(const HfConfig&)> join = {};
     /// Which tensors are borrowed of which folder; throws as `build` does.
     std::function<std::vector<BorrowedTensors>(const HfConfig&)> tensors = {};
+    /// And which stand nowhere, unless the folder has them.
+    std::function<std::vector<MadeTensor>(const HfConfig&)> made = {};
     /// Files that a saved folder has beside or in place of the model's own, by name: `whole`, where it holds those tensors.
     std::function<std::vector<std::pair<std::string, std::string>>(const HfConfig&, bool whole)> files = {};
+    /// A part that stands in a file of its own as well, in the run's folder, where nothing else is trained.
+    struct Alone {
+      std::string file = {}, names = {};  // "mm_projector.bin", and how its tensors' names begin
+    } alone = {};
   } elsewhere = {};
 };
 
 const std::vector<Family>& families();
+/// config.json of the place's folder, and what the place says of a model whose parts stand apart. Throws UserError(kCheckpoint);
+/// kUsage: it says so of another model.
+HfConfig load_config(const ModelPlace& place);
 /// By architectures, then model_type. Throws UserError(kCheckpoint) with the list of families; so for a config that a family's
 /// names belong to and that is another model. kUsage: its place names a tower, and all of the model stands in its folder.
 const Family& family_of(const HfConfig& config);

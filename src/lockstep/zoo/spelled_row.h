@@ -16,12 +16,14 @@ struct SpelledRow {
   std::vector<float> weights;  // of labels
   std::vector<int> filled;     // by token: the block that fills it, -1 for text
   std::vector<MediaBlock> media;
+  bool ends_apart = false;  // as in SpelledTokens
 
   void add(const SpelledTokens& tokens) {
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
     filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
     labels.resize(ids.size(), kNotLearnt);
     weights.resize(ids.size(), 1);
+    if (!tokens.ids.empty()) ends_apart = tokens.ends_apart;
   }
   void add_end(int32_t id, bool learnt) {
     add({.ids = {id}, .filled = {-1}, .marks = {false}});

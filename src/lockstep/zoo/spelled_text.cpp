@@ -196,6 +196,7 @@ SpelledTokens encode(const Tokenizer& tokenizer, const std::vector<TextPiece>& p
     out.marks.insert(out.marks.end(), marks.begin(), marks.end());
     out.filled.resize(out.ids.size(), -1);
   }
+  out.ends_apart = !pieces.empty() && pieces.back().apart;
   return out;
 }
 

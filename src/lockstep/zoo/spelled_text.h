@@ -35,6 +35,7 @@ struct SpelledTokens {
   std::vector<int32_t> ids;
   std::vector<int> filled;  // by token: the block that fills it, -1 for text
   std::vector<bool> marks;  // by token: text that stands for media, which no assistant writes
+  bool ends_apart = false;  // with a medium whose neighbours are read by themselves: what follows is a text of its own
 };
 
 /// What a chat template writes before and behind a placeholder.
