@@ -107,6 +107,16 @@ class Commands(Story):
             with self.subTest(number):
                 self.tried(f"older {number}", [self.put(word, "qwen2_5_vl") for word in words], True)
 
+    def test_files_of_swift(self):
+        for name, text, runs, says in (("sft.yaml", swift.FILE, True, ""), ("ray.yaml", swift.RAY, False, "--use_ray true: ")):
+            with self.subTest(name):
+                for word, place in (("MODEL", self.model("qwen2_5_vl")), ("DATA", self.rows), ("OUT", self.folder / "out")):
+                    text = text.replace(word, str(place))
+                (self.folder / name).write_text(text)
+                done = self.tried(name, ["sft", self.folder / name, "--lora_rank", "4"], runs, says, {"NPROC_PER_NODE": "2", **swift.PIXELS})
+                if runs and not self.is_run(name):
+                    self.assertIn("5376 trained · 2 ranks · zero2 · compute bfloat16", done.stdout)
+
     def test_scripts_of_llava_and_minicpm(self):
         for name, family, words in other.SCRIPTS:
             with self.subTest(name):
