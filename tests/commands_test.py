@@ -173,6 +173,14 @@ class Commands(Story):
                     self.assertIn(f" · {stage} ·", done.stdout)
         fsdp2 = self.written("fsdp2", deepspeed.FSDP2)
         self.tried("fsdp2", ["sft", *base, "--deepspeed", fsdp2], False, f"{fsdp2}: it is a file for FSDP")
+        for words, resharded, stage in deepspeed.FSDP_STAGES:
+            with self.subTest(words, resharded=resharded):
+                config = {**deepspeed.FSDP2["fsdp_config"], "reshard_after_forward": resharded}
+                if resharded is None:
+                    del config["reshard_after_forward"]
+                file = self.written("fsdp", {**deepspeed.FSDP2, "fsdp": words, "fsdp_config": config})
+                done = self.lockstep("plan", *base, "--fsdp", file, expect=0)
+                self.assertIn(f"--fsdp {file} is --deepspeed {stage}\n", done.stderr)
         for name, content, stage in other.ACCELERATE_FILES:
             with self.subTest(name):
                 file = self.written("accelerate", content).rename(self.folder / "accelerate.yaml")

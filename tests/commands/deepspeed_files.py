@@ -59,8 +59,10 @@ FILES = [
     ("M zero3", of(M, {**THREE, "overlap_comm": True, **BOTH_NONE}), "zero3"),
 ]
 
-# ms-swift's fsdp2, for --fsdp, and refused where it is given to --deepspeed.
+# ms-swift's fsdp2, for --fsdp, and refused where it is given to --deepspeed; the words and the key in it that say what is sharded.
 FSDP2 = {"_description": "what it is for", "_requires": "torch>=2.4.0", "_note": "how it is used",
          "_param_docs": {"fsdp": "full_shard or shard_grad_op"}, "fsdp": "full_shard auto_wrap",
          "fsdp_config": {"fsdp_version": 2, "reshard_after_forward": True, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
                          "cpu_ram_efficient_loading": True, "state_dict_type": "SHARDED_STATE_DICT", "activation_checkpointing": True}}
+FSDP_STAGES = [("full_shard auto_wrap", True, "zero3"), ("full_shard auto_wrap", False, "zero2"),
+               ("full_shard auto_wrap offload", True, "zero3_offload"), ("shard_grad_op auto_wrap", None, "zero2")]  # None: it does not say
