@@ -122,6 +122,7 @@ OLDER = [
      "tensorboard"],
     ["sft", "--model_type", "qwen2-vl-7b-instruct", "--model_id_or_path", "MODEL", "--sft_type", "full", "--freeze_vit", "true", "--deepspeed",
      "default-zero2", "--dataset", "rows.jsonl#20"],
+    ["infer", "--ckpt_dir", "ADAPTER", "--load_dataset_config", "true", "--merge_lora", "true", "--max_new_tokens", "16"],
     ["export", "--ckpt_dir", "ADAPTER", "--merge_lora", "true"],
     ["infer", "--model", "MODEL", "--infer_backend", "pt", "--val_dataset", "rows.jsonl#2", "--max_batch_size", "16", "--max_new_tokens", "16"],
 ]

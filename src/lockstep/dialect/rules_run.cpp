@@ -95,7 +95,10 @@ void load_data_args(Translator& at) {
   namespace fs = std::filesystem;
   if (!at.truth()) return at.note("rows are those of --val_dataset");
   if (at.given("val_dataset") != nullptr) return at.note("--val_dataset says which rows");
-  const GivenFlag* folder = at.given("adapters") != nullptr ? at.given("adapters") : at.given("model");
+  const GivenFlag* folder = nullptr;
+  for (const char* name : {"adapters", "lora_modules", "ckpt_dir", "model", "model_id_or_path"}) {
+    if (folder == nullptr) folder = at.given(name);
+  }
   if (folder == nullptr || folder->values.empty()) at.refuse("expected a checkpoint, found none", "--adapters DIR");
   const fs::path checkpoint = folder->values.front();
   for (const auto& dir : {checkpoint, checkpoint.parent_path()}) {
