@@ -99,6 +99,7 @@ LINES = [
          vllm_limit_mm_per_prompt='{"image": 5, "video": 2}'),
     line("infer lmdeploy", "internvl", verb="infer", base={}, model="MODEL", infer_backend="lmdeploy", val_dataset="rows.jsonl#4", lmdeploy_tp="2",
          lmdeploy_vision_batch_size="8", max_new_tokens="16"),
+    line("infer two files", verb="infer", base={}, model="MODEL", val_dataset=["rows.jsonl#2", "rows.jsonl#3"], max_new_tokens="16"),
     line("infer with a plugin", verb="infer", base={}, model="MODEL", external_plugins="plugin.py", runs=False,
          says="--external_plugins plugin.py: "),
     line("eval of a benchmark", verb="eval", base={}, model="MODEL", infer_backend="vllm", eval_limit="100", eval_dataset="realWorldQA",
