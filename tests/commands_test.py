@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "commands"))
+import deepspeed_files as deepspeed
+import factory_files as factory
 import other_lines as other
 import swift_lines as swift
 from small_job import make_model, make_rows, original_llava
 from story import Story, main, run
 
 RUN_ALL = os.environ.get("LOCKSTEP_ALL_COMMANDS") == "1"
-RUN_IN_CI = {"ocr", "packing", "LLaVA finetune_lora", "MiniCPM finetune_ds", "qwen3vl_lora_sft", "fsdp2 kept"}
+RUN_IN_CI = {"ocr", "packing", "LLaVA finetune_lora", "MiniCPM finetune_ds", "qwen3vl_lora_sft", "qwen3_lora_pretrain"}
 
 
 class Commands(Story):
@@ -25,21 +27,18 @@ class Commands(Story):
         self.models = {}
 
     def model(self, family):
-        if family == "llava_original":
-            family, make = "llava_original", lambda: original_llava(self.folder)
-        elif family == "gptq":
-            return self.gptq()
-        else:
-            def make():
-                return make_model(self.folder, family)
         if family not in self.models:
-            self.models[family] = make()
+            self.models[family] = self.made(family)
         return self.models[family]
 
-    def gptq(self):
-        folder = make_model(self.folder / "quantised", "qwen2")
+    def made(self, family):
+        if family == "llava_original":
+            return original_llava(self.folder)
+        if family not in ("gptq", "awq", "aqlm"):
+            return make_model(self.folder, family)
+        folder = make_model(self.folder / family, "qwen2")
         config = json.loads((folder / "config.json").read_text())
-        config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+        config["quantization_config"] = {"quant_method": family, "bits": 4}
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
@@ -47,30 +46,45 @@ class Commands(Story):
         word = str(word)
         if word.startswith("rows.jsonl"):
             return word.replace("rows.jsonl", str(self.rows))
+        if word.startswith("DS "):
+            name = word.removeprefix("DS ")
+            return str(self.written(name, next(content for one, content, _ in deepspeed.FILES if one == name)))
+        if word.startswith("ADAPTER"):
+            return str(self.adapter(family, *word.split()[1:]))
         places = {"MODEL": lambda: self.model(family), "DATA": lambda: self.rows, "OUT": lambda: self.folder / "out", "FOLDER": lambda: self.folder,
-                  "ZERO2": lambda: other.deepspeed_file(self.folder, "zero2", {**other.AUTO, "zero_optimization": other.TWO}),
-                  "ZERO3": lambda: other.deepspeed_file(self.folder, "zero3", {**other.AUTO, **other.BLOCKS, "zero_optimization": other.THREE}),
-                  "ADAPTER": self.adapter}
+                  "MERGED": lambda: self.folder / f"merged {len(list(self.folder.iterdir()))}"}
         return str(places[word]()) if word in places else word
 
-    def adapter(self):
+    def written(self, name, content, ending="json"):
+        """A file of that name; YAML by our own hand, as the Python that runs this may have none."""
+        path = self.folder / f"{name.replace(' ', '_')}.{ending}"
+        path.write_text(json.dumps(content) if ending == "json" else factory.yaml_text(content))
+        return path
+
+    def adapter(self, family, tuner="lora"):
         """A checkpoint as `sft` leaves it, which remembers its model and the rows that were evaluated."""
-        out = self.folder / "adapter"
+        out = self.folder / f"adapter_{family}_{tuner}"
         if not out.exists():
-            self.lockstep("sft", "--model", self.model("qwen2_5_vl"), "--dataset", self.rows, "--val_dataset", self.rows, "--output_dir", out, "--max_steps", 1,
-                          "--tuner_type", "lora", "--add_version", "false", "--gradient_accumulation_steps", 1, expect=0)
+            self.lockstep("sft", "--model", self.model(family), "--dataset", self.rows, "--val_dataset", f"{self.rows}#4", "--output_dir", out,
+                          "--max_steps", 1, "--tuner_type", tuner, "--add_version", "false", "--gradient_accumulation_steps", 1, expect=0)
         return out / "checkpoint-1"
+
+    @staticmethod
+    def is_run(name):
+        return RUN_ALL or name in RUN_IN_CI
 
     def tried(self, name, words, runs, says="", env=None):
         """Planned, or run for two steps on two ranks; what does not run names the flag or what is there instead."""
-        for_real = RUN_ALL or name in RUN_IN_CI
-        if words[0] == "sft" and runs and not for_real:
+        trains = runs and words[0] in ("sft", "train")
+        if trains and not self.is_run(name):
             words = ["plan", *words[1:]]
-        elif words[0] == "sft" and runs:
+        elif trains:
             steps = [] if "--acc_steps" in words else ["--gradient_accumulation_steps", "1"]
-            words = [*words, "--max_steps", "2", "--nproc", "2", *steps, "--save_strategy", "no"]
+            saves = [] if "--early_stop_interval" in words else ["--save_strategy", "no"]
+            words = [*words, "--max_steps", "2", "--nproc", "2", *steps, *saves]
         done = run(*words, as_they_are=True, cwd=self.folder, env=env, input="exit\n" if words[0] == "infer" else None)
         self.assertNotIn("unknown flag", done.text, f"{name}: {words}")
+        self.assertNotIn("is not expected here", done.text, f"{name}: {words}")
         self.assertEqual(done.returncode, 0 if runs else 2 if done.returncode != 4 else 4, f"{name}: {words}\n{done.text}")
         if says:
             self.assertIn(says, done.stderr, name)
@@ -81,8 +95,11 @@ class Commands(Story):
             with self.subTest(line["name"]):
                 flags = dict(line["flags"])
                 if line["verb"] in ("sft", "rlhf"):
-                    flags = {"model": "MODEL", **({} if "cached_dataset" in flags else {"dataset": line["data"]}), **flags, "output_dir": str(self.folder / line["name"])}
-                words = [line["verb"], *(word for key, value in flags.items() for word in (f"--{key}", self.put(value, line["family"])))]
+                    flags = {"model": "MODEL", **({} if "cached_dataset" in flags else {"dataset": line["data"]}), **flags,
+                             "output_dir": str(self.folder / line["name"])}
+                words = [line["verb"]]
+                for key, value in flags.items():
+                    words += [f"--{key}", *(self.put(one, line["family"]) for one in (value if isinstance(value, list) else [value]))]
                 self.tried(line["name"], words, line["runs"], line["says"], line["env"])
 
     def test_older_generations_of_swift(self):
@@ -90,35 +107,95 @@ class Commands(Story):
             with self.subTest(number):
                 self.tried(f"older {number}", [self.put(word, "qwen2_5_vl") for word in words], True)
 
+    def test_files_of_swift(self):
+        for name, text, runs, says in (("sft.yaml", swift.FILE, True, ""), ("ray.yaml", swift.RAY, False, "--use_ray true: ")):
+            with self.subTest(name):
+                for word, place in (("MODEL", self.model("qwen2_5_vl")), ("DATA", self.rows), ("OUT", self.folder / "out")):
+                    text = text.replace(word, str(place))
+                (self.folder / name).write_text(text)
+                done = self.tried(name, ["sft", self.folder / name, "--lora_rank", "4"], runs, says, {"NPROC_PER_NODE": "2", **swift.PIXELS})
+                if runs and not self.is_run(name):
+                    self.assertIn("5376 trained · 2 ranks · zero2 · compute bfloat16", done.stdout)
+
     def test_scripts_of_llava_and_minicpm(self):
         for name, family, words in other.SCRIPTS:
             with self.subTest(name):
                 self.tried(name, ["sft", *(self.put(word, family) for word in words)], True)
 
     def test_files_of_llama_factory(self):
-        for name, family, content, runs in other.FACTORY_FILES:
-            with self.subTest(name):
-                file = self.folder / f"{name}.json"  # YAML is read likewise: tests of the file of flags
-                file.write_text(json.dumps({key: self.put(value, family) if isinstance(value, str) else value for key, value in content.items()}))
-                self.tried(name, ["sft", str(file)], runs)
+        pictured = [row for row in map(json.loads, self.rows.read_text().splitlines()) if "images" in row]
+        factory.write_data(self.folder / "data", [{**row, "images": [str(self.folder / row["images"][0])]} for row in pictured])
+        for one in factory.FILES:
+            with self.subTest(one["name"]):
+                done = self.tried(one["name"], [one["verb"], self.factory_file(one)], one["runs"], one["says"])
+                if one["runs"] and one["verb"] == "train" and not self.is_run(one["name"]):
+                    self.assertIn(one["plan"], done.stdout)
+
+    def factory_file(self, one):
+        content = {key: self.put(value, one["family"]) if isinstance(value, str) else value for key, value in one["content"].items()}
+        return self.written(one["name"], content, one["ending"])
+
+    def test_a_file_of_llama_factory_with_words_behind_it_and_its_environment(self):
+        factory.write_data(self.folder / "data", [])
+        lora = self.factory_file(factory.file("lora", "qwen3", factory.TRAIN))
+        done = self.lockstep("train", lora, "max_steps=1", "lora_rank=4", "dataset=identity", "--gradient-accumulation-steps", "1", "--output_dir",
+                             self.folder / "o", env={"FORCE_TORCHRUN": 1, "NPROC_PER_NODE": 2}, cwd=self.folder, expect=0)
+        for told in ("rank 4, 43.5K parameters", "--lora_alpha 8: what LLaMA-Factory does", "2 ranks  1 steps", f"-> {self.folder / 'o'}"):
+            self.assertIn(told, done.stdout)
+
+    def test_answers_to_rows_as_llama_factory_asks_for_them(self):
+        factory.write_data(self.folder / "data", [])
+        predict, answers = self.factory_file(factory.file("predict", "qwen3", factory.PREDICT)), self.folder / "answers.jsonl"
+        done = self.lockstep("eval", predict, "max_samples=2", "max_new_tokens=4", "--output", answers, cwd=self.folder, expect=0)
+        self.assertRegex(done.stdout, r"rouge_l +[0-9.]+ \(4 rows\)")
+        self.assertEqual(len(answers.read_text().splitlines()), 4)
+
+    def test_flags_of_llama_factory(self):
+        factory.write_data(self.folder / "data", [])
+        words = []
+        for key, value in factory.FLAGS.items():
+            words += [f"--{key}"] if value is None else [f"--{key}", self.put(value, "qwen2_5_vl")]
+        done = self.tried("qwen3_lora_sft.sh", ["train", *words], True)
+        self.assertIn("53.8K trained", done.stdout)
+        done = self.tried("qwen3_lora_sft.sh", ["train", *(word.replace("_", "-") if word.startswith("--") else word for word in words),
+                                                "--no_freeze_vision_tower"], True)
+        self.assertIn("70.7K trained", done.stdout)
 
     def test_files_of_deepspeed_and_accelerate(self):
-        base = ["sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--tuner_type", "full", "--torch_dtype", "float32", "--output_dir", self.folder / "out"]
-        for name, content, runs in other.DEEPSPEED_FILES:
+        base = ["--model", self.model("qwen2"), "--dataset", self.rows, "--tuner_type", "full", "--torch_dtype", "float32", "--output_dir",
+                self.folder / "out"]
+        for name, content, stage in deepspeed.FILES:
             with self.subTest(name):
-                self.tried(name, [*base, "--deepspeed", other.deepspeed_file(self.folder, name, content)], runs)
+                file = self.written(name, content)
+                done = self.tried(name, ["sft", *base, "--deepspeed", file], stage != "",
+                                  "" if stage else f"{file}: tensor_parallel: is not built, found {{\"autotp_size\":2}}")
+                if stage and not self.is_run(name):
+                    self.assertIn(f" · {stage} ·", done.stdout)
+        fsdp2 = self.written("fsdp2", deepspeed.FSDP2)
+        self.tried("fsdp2", ["sft", *base, "--deepspeed", fsdp2], False, f"{fsdp2}: it is a file for FSDP")
+        for words, resharded, stage in deepspeed.FSDP_STAGES:
+            with self.subTest(words, resharded=resharded):
+                config = {**deepspeed.FSDP2["fsdp_config"], "reshard_after_forward": resharded}
+                if resharded is None:
+                    del config["reshard_after_forward"]
+                file = self.written("fsdp", {**deepspeed.FSDP2, "fsdp": words, "fsdp_config": config})
+                done = self.lockstep("plan", *base, "--fsdp", file, expect=0)
+                self.assertIn(f"--fsdp {file} is --deepspeed {stage}\n", done.stderr)
         for name, content, stage in other.ACCELERATE_FILES:
             with self.subTest(name):
-                file = other.deepspeed_file(self.folder, "accelerate " + name, content).rename(self.folder / "accelerate.yaml")
-                done = self.lockstep("plan", *base[1:], "--accelerate_config", file, expect=0)
+                file = self.written("accelerate", content).rename(self.folder / "accelerate.yaml")
+                done = self.lockstep("plan", *base, "--accelerate_config", file, expect=0)
                 self.assertIn(f"2 ranks · {stage} ·", done.stdout)
         # What `accelerate launch --no_python` leaves in the environment.
-        done = self.lockstep("plan", *base[1:], env={"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_FSDP": "true", "FSDP_RESHARD_AFTER_FORWARD": "false"}, expect=0)
+        done = self.lockstep("plan", *base, env={"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_FSDP": "true",
+                                                 "FSDP_RESHARD_AFTER_FORWARD": "false"}, expect=0)
         self.assertIn("zero2", done.stdout)
 
     def test_what_was_understood_is_told_and_written(self):
-        done = self.lockstep("sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--output_dir", self.folder / "out", "--add_version", "False", "--max_steps", "1e0",
-                             "--lr-scheduler-type=constant", "--attn_impl", "flash_attn", "--seed", "1", "--seed", "2", "--num_train_epochs", "3", as_they_are=True, expect=0)
+        done = self.lockstep("sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--output_dir", self.folder / "out", "--add_version",
+                             "False", "--max_steps", "1e0",
+                             "--lr-scheduler-type=constant", "--attn_impl", "flash_attn", "--seed", "1", "--seed", "2", "--num_train_epochs", "3",
+                             as_they_are=True, expect=0)
         for told in ("--attn_impl flash_attn makes no difference: there is one way here", "--seed 1 makes no difference: --seed 2 stands after it",
                      "--tuner_type is not given: lora, as ms-swift has it"):
             self.assertIn(told, done.stdout)

@@ -12,7 +12,7 @@ TABLE = ROOT / "src" / "lockstep" / "dialect" / "flag_table.txt"
 RULES = {  # what rules do, in a word
     "torch_dtype": "`--torch_dtype`, with bf16, fp16, fp32, AUTO too", "half": "`--torch_dtype` where no other flag says it", "model": "`--model`, or `--adapters` where it is one",
     "adapter_list": "`--adapters`; several, one over the other, are refused", "quantization_bit": "`--quant_method bnb --quant_bits`", "model_kwargs": "variables of the environment",
-    "dataset": "`--dataset`; LLaMA-Factory's names are separated by commas", "val_names": "`--val_dataset`", "val_size": "`--split_dataset_ratio`; a number of rows is refused",
+    "dataset": "`--dataset`; LLaMA-Factory's names are separated by commas", "val_names": "`--val_dataset`", "dataset_dir": "`--dataset_dir`; ONLINE and REMOTE: are refused", "val_size": "`--split_dataset_ratio`; a number of rows is refused",
     "cutoff_len": "`--max_length`: a longer row is left out, or cut by `--truncation_strategy`, and told", "media_size": "`--max_pixels`, and FPS, FPS_MAX_FRAMES, VIDEO_MAX_PIXELS",
     "finetuning_type": "`--tuner_type`: lora, full", "stage": "sft and pt; rm, ppo, dpo, kto are refused", "target_names": "`--target_modules`, with ALL, DEFAULT, EMBEDDING", "target_list": "`--target_modules`, all is all-linear",
     "save_list": "`--modules_to_save`", "freeze": "`--freeze_vit`, `--freeze_aligner`, `--freeze_llm`", "pissa_init": "`--init_weights pissa`", "deepspeed": "`--deepspeed`, with ms-swift 2's names", "fsdp": "zero3, zero2 or zero0 by its words",

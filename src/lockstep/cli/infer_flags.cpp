@@ -74,7 +74,8 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   add_run_flags(app, f.run);
   app.add_option("--merge_lora", f.given.run.merge_adapter, "put the adapter into the weights while they are loaded")
       ->group("Model");
-  app.add_option("--val_dataset,--input,--dataset", f.given.input, "rows to answer, JSONL or JSON")->group("Prompts");
+  app.add_option("--val_dataset,--input,--dataset", f.given.input, "rows to answer, JSONL or JSON files")
+      ->group("Prompts");
   app.add_option(
          "--result_path,--output", f.given.output,
          "answers, JSONL, in the order of the rows (default: a file of this time in infer_result/ of the checkpoint)")

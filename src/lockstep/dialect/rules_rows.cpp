@@ -15,6 +15,14 @@ void dataset(Translator& at) {
 
 void val_names(Translator& at) { at.mean("val_dataset", comma_list(at.values())); }
 
+/// LLaMA-Factory fetches them where the folder is one of these words.
+void dataset_dir(Translator& at) {
+  if (at.value() == "ONLINE" || at.value().starts_with("REMOTE:")) {
+    at.refuse("data sets are local files", "--dataset_dir DIR, a folder with dataset_info.json");
+  }
+  at.mean("dataset_dir", at.values());
+}
+
 void sample_count(Translator& at) {
   if (at.value().starts_with('-')) return at.note("all rows are taken");
   at.refuse("rows are counted by file", fmt::format("--dataset FILE#{}", at.value()));
@@ -101,6 +109,7 @@ void mask_history(Translator& at) {
 const std::map<std::string, Rule>& row_rules() {
   static const std::map<std::string, Rule> rules = {{"dataset", dataset},
                                                     {"val_names", val_names},
+                                                    {"dataset_dir", dataset_dir},
                                                     {"packing_strategy", packing_strategy},
 
                                                     {"sample_count", sample_count},

@@ -1,6 +1,7 @@
 // Ranks, sharding, and what a run or an answer is made with.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -31,15 +32,16 @@ std::string stage_of_fsdp(const Translator& at, const std::string& words) {
   return contains(words, "offload") ? stage + "_offload" : stage;
 }
 
-bool reshards(const Json& config) {
-  if (!config.is_object()) return true;
+/// nullopt: it does not say.
+std::optional<bool> reshards(const Json& config) {
+  if (!config.is_object()) return std::nullopt;
   for (const char* name : {"reshard_after_forward", "fsdp_reshard_after_forward"}) {
     const auto at = config.find(name);
     if (at == config.end()) continue;
     const std::string word = at->is_string() ? at->get<std::string>() : at->dump();
     return !is_false(word) && word != "SHARD_GRAD_OP" && word != "NO_SHARD";
   }
-  return true;
+  return std::nullopt;
 }
 
 void fsdp(Translator& at) {
@@ -51,13 +53,15 @@ void fsdp(Translator& at) {
   if (!at.value().ends_with(".json")) return at.mean("deepspeed", {stage_of_fsdp(at, words)});
   const Json file = read_json(at.value());
   const Json config = file.value("fsdp_config", Json::object());
-  at.mean("deepspeed", {reshards(config) ? "zero3" : "zero2"});
+  std::string stage = stage_of_fsdp(at, lowered(file.value("fsdp", Json("full_shard")).dump()));
+  if (const auto all = reshards(config)) stage[4] = *all ? '3' : '2';
+  at.mean("deepspeed", {stage});
 }
 
 void fsdp_config(Translator& at) {
   if (at.given("fsdp") == nullptr) return at.note("it belongs to --fsdp");
   const Json config = at.value().starts_with('{') ? literal_from(at.value()) : read_json(at.value());
-  if (!reshards(config) && !contains(at.given("fsdp")->text(), "shard_grad_op")) {
+  if (!reshards(config).value_or(true) && !contains(at.given("fsdp")->text(), "shard_grad_op")) {
     at.refuse("reshard_after_forward false is --fsdp shard_grad_op", "--deepspeed zero2");
   }
   at.note("what it says of wrapping, prefetching and saving is done in one way here");
@@ -91,7 +95,10 @@ void load_data_args(Translator& at) {
   namespace fs = std::filesystem;
   if (!at.truth()) return at.note("rows are those of --val_dataset");
   if (at.given("val_dataset") != nullptr) return at.note("--val_dataset says which rows");
-  const GivenFlag* folder = at.given("adapters") != nullptr ? at.given("adapters") : at.given("model");
+  const GivenFlag* folder = nullptr;
+  for (const char* name : {"adapters", "lora_modules", "ckpt_dir", "model", "model_id_or_path"}) {
+    if (folder == nullptr) folder = at.given(name);
+  }
   if (folder == nullptr || folder->values.empty()) at.refuse("expected a checkpoint, found none", "--adapters DIR");
   const fs::path checkpoint = folder->values.front();
   for (const auto& dir : {checkpoint, checkpoint.parent_path()}) {

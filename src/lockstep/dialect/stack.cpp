@@ -72,7 +72,11 @@ Stack recognise_stack(const std::vector<GivenFlag>& flags) {
 Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
   if (stack == Stack::kSwift) return {};
   if (verb == "infer" && stack == Stack::kLlamaFactory) {
-    return {{"max_new_tokens", "1024"}, {"temperature", "0.95"}, {"top_p", "0.7"}, {"top_k", "50"}};
+    return {{"max_new_tokens", "1024"},
+            {"temperature", "0.95"},
+            {"top_p", "0.7"},
+            {"top_k", "50"},
+            {"max_pixels", "589824"}};
   }
   // Source: transformers 5.23.0, TrainingArguments, and what each stack's own arguments say otherwise.
   Defaults out = {{"learning_rate", "5e-5"},
@@ -98,6 +102,7 @@ Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
     say("tuner_type", "lora");
     say("max_length", "2048");
     say("max_pixels", "589824");
+    say("max_new_tokens", "1024");
     say("gradient_checkpointing", "true");
     say("lora_dropout", "0");
     say("freeze_vit", "true");

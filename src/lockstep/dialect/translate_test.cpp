@@ -120,7 +120,7 @@ TEST(Translate, LlamaFactoryIsRecognisedWithItsDefaults) {
       << words;
   for (const char* word :
        {"--learning_rate 5e-5", "--weight_decay 0 ", "--lora_dropout 0", "--lora_alpha 16", "--max_pixels 589824",
-        "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
+        "--max_new_tokens 1024", "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
     EXPECT_NE((words + " ").find(word), std::string::npos) << word;
   }
 }

@@ -127,7 +127,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
     if (options.speech) (void)speaker_of(session, *options.speech);
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;
-    rows.emplace(std::vector<std::string>{options.input}, reading);
+    rows.emplace(options.input, reading);
     if (batch == kAutoBatch) batch = slots_before(options);
     if (!job.reports() || !session.makes_map()) return;
     planned = longest_batch(

@@ -2,12 +2,13 @@
 // on where it stopped.
 //
 // Example:
-//   const Answered done = answer_file(job, {.run = {.model = "m"}, .input = "rows.jsonl", .output = "out.jsonl"}, events);
+//   const Answered done = answer_file(job, {.run = {.model = "m"}, .input = {"rows.jsonl"}, .output = "o.jsonl"}, events);
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/event.h"
 #include "lockstep/infer/decode_slots.h"
@@ -20,8 +21,8 @@ namespace lockstep {
 struct AnswerFileOptions {
   RunOptions run;
   RowOptions rows;
-  std::string input;             // JSONL or JSON
-  std::filesystem::path output;  // JSONL
+  std::vector<std::string> input;  // JSONL or JSON files
+  std::filesystem::path output;    // JSONL
   int64_t max_new_tokens = 256;
   SamplingOptions sampling;
   BatchSize batch;                    // rows that one rank answers side by side
