@@ -68,9 +68,10 @@ def sft_words(model, rows, output, steps=8, **flags):
 
 
 def records(run_folder):
-    """The logged steps of logging.jsonl, by step."""
+    """The logged steps of logging.jsonl, by step; a line that is being written is none yet."""
     steps = {}
-    for line in (run_folder / "logging.jsonl").read_text().splitlines():
+    text = (run_folder / "logging.jsonl").read_text()
+    for line in text[:text.rfind("\n") + 1].splitlines():
         record = json.loads(line)
         if "loss" in record and "global_step/max_steps" in record:
             steps[int(record["global_step/max_steps"].split("/")[0])] = record
