@@ -78,5 +78,10 @@ def records(run_folder):
     return steps
 
 
+def but_for_pace(stderr):
+    """Without what is rightly told of a rank that the machine has kept waiting."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if "slower than the others" not in line)
+
+
 def losses(run_folder):
     return {step: record["loss"] for step, record in records(run_folder).items()}
