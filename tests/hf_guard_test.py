@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 from story import ROOT, Story, main
@@ -164,12 +165,17 @@ class Jobs(Story):
                     self.assertEqual(said in output, kind == "shape", output)
 
     def test_an_end_that_somebody_wants_is_no_fault_and_leaves_nothing(self):
-        for way in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            with self.subTest(way.name):
-                job = self.started(["--standalone", "--nproc_per_node", RANKS], [JOBS / "calls.py", "for ever"], "1", {})
-                up = 0
-                while up < RANKS:
-                    up += job.stdout.readline().count("up")
+        # Asleep: the others are in a call, where they hear of a signal only when this rank has gone.
+        for kind, line, way in (("for ever", "up", signal.SIGINT), ("asleep", "asleep", signal.SIGINT), ("for ever", "up", signal.SIGTERM),
+                                ("for ever", "up", signal.SIGKILL)):
+            with self.subTest(way.name, kind=kind):
+                job = self.started(["--standalone", "--nproc_per_node", RANKS], [JOBS / "calls.py", kind], "1", {})
+                awaited = 1 if kind == "asleep" else RANKS
+                while awaited > 0:
+                    heard = job.stdout.readline()
+                    self.assertNotEqual(heard, "", "it ended by itself")
+                    awaited -= heard.count(line)
+                time.sleep(1 if kind == "asleep" else 0)
                 (os.killpg if way == signal.SIGINT else os.kill)(job.pid, way)
                 _, output = self.ended(job, way.name)
                 self.assertNotIn("lockstep guard", output)

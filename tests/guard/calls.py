@@ -1,4 +1,4 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|os._exit|shape|"for ever". What rank 1 does at step 8 is right but for "shape"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|os._exit|shape|"for ever". What rank 1 does at step 8 is right but for "shape"."""
 import os
 import sys
 import time
@@ -21,6 +21,9 @@ print("up", flush=True)
 for i in range(1 << 30 if kind == "for ever" else 20):
     if rank == 1 and i == 8 and kind == "slow":
         time.sleep(5)
+    if rank == 1 and i == 8 and kind == "asleep":
+        print("asleep", flush=True)
+        time.sleep(600)
     if rank == 1 and i == 8 and kind == "shape":
         dist.all_reduce(torch.zeros(5))  # another call
     step()
