@@ -67,10 +67,10 @@ class Jobs(Story):
 
     def ended(self, process, words):
         try:
-            output = process.communicate(timeout=120)[0]  # until the last who holds the pipe is gone
+            output = process.communicate(timeout=600)[0]  # until the last who holds the pipe is gone
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            self.fail(f"{words}: still there after 120 s\n{process.communicate()[0][-4000:]}")
+            self.fail(f"{words}: still there after 600 s\n{process.communicate()[0][-4000:]}")
         return process.returncode, output
 
     def test_faults_are_named_with_their_place(self):

@@ -70,7 +70,7 @@ def start(*words, env=None, cwd=None, stdin=None, as_they_are=False):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def finish(process, timeout=120, input=None):
+def finish(process, timeout=600, input=None):
     """Waits; when the time is up the whole group is killed, so that no rank outlives a failed test."""
     try:
         stdout, stderr = process.communicate(input=input, timeout=timeout)
@@ -97,7 +97,7 @@ def kill_when_rows_are_kept(process, journal):
     finish(process)
 
 
-def run(*words, env=None, cwd=None, timeout=120, input=None, as_they_are=False):
+def run(*words, env=None, cwd=None, timeout=600, input=None, as_they_are=False):
     """Runs the binary to its end and returns Done."""
     stdin = subprocess.PIPE if input is not None else subprocess.DEVNULL
     return finish(start(*words, env=env, cwd=cwd, stdin=stdin, as_they_are=as_they_are), timeout, input)
