@@ -33,7 +33,7 @@ class LoraOracles(Story):
         print(f"seed {SEED} {family} {' '.join(flags)}", flush=True)
         generate("--out", self.folder, "--seed", SEED, "--vocab", 288, "--family", f"lora_{family}", *flags)
         folder = self.folder / f"lora_{family}"
-        self.lockstep("verify", folder, expect=0, timeout=300)
+        self.lockstep("verify", folder, expect=0)
         meta = json.loads((folder / "reference.json").read_text())
         base = folder / "checkpoint"
         for kind in sorted(set(meta["adapters"]) - NOT_BUILT):

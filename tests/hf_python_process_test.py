@@ -21,7 +21,7 @@ class PythonProcess(PythonStory):
     def test_other_threads_run_while_it_works_and_may_use_the_same_model(self):
         import lockstep
         opened = lockstep.Model(make_model(self.folder, "qwen2"))
-        alone = opened.generate([{"query": "Count."}], max_new_tokens=200)
+        alone = opened.generate([{"query": "Count."}], max_new_tokens=2000)
         answers, beats, over = [], [], threading.Event()
 
         def beat():
@@ -29,18 +29,20 @@ class PythonProcess(PythonStory):
                 beats.append(time.monotonic())
                 time.sleep(0.002)
 
-        threads = [threading.Thread(target=lambda: answers.append(opened.generate([{"query": "Count."}], max_new_tokens=200))) for _ in range(3)]
+        threads = [threading.Thread(target=lambda: answers.append(opened.generate([{"query": "Count."}], max_new_tokens=2000))) for _ in range(3)]
         clock = threading.Thread(target=beat)
         clock.start()
+        began = time.monotonic()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        took = time.monotonic() - began
         over.set()
         clock.join()
         self.assertEqual(answers, [alone] * 3)
         longest = max(later - earlier for earlier, later in zip(beats, beats[1:]))
-        self.assertLess(longest, 1, "a thread of Python stood still")
+        self.assertLess(longest, took / 4, "a thread of Python stood still")  # as for one of three answers
 
     def test_torch_goes_on_beside_it(self):
         make_model(self.folder, "qwen2")
@@ -54,7 +56,7 @@ class PythonProcess(PythonStory):
                           "ask = lambda: m.generate([{'query': 'a'}] * 1000, max_new_tokens=4000)\n"
                           "threading.excepthook = lambda told: None\n"
                           "threading.Thread(target=ask, daemon=True).start()\ntime.sleep(0.5)\nprint('over')\n")
-        self.assertEqual(self.ended(process, timeout=30), (0, "over\n", ""))
+        self.assertEqual(self.ended(process), (0, "over\n", ""))
 
     def test_ranks_of_torchrun_are_one_run(self):
         make_model(self.folder, "qwen2")
@@ -64,7 +66,7 @@ class PythonProcess(PythonStory):
                         "                     gradient_accumulation_steps=1, on_event=lambda event: None)\n"
                         "sys.stdout.write(f\"{os.environ['RANK']} {done.get('steps')}\\n\")\n")  # in one piece: both write into one pipe
         done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(file)], cwd=self.folder, text=True,
-                              capture_output=True, check=False, timeout=120, env=environment({"PYTHONPATH": SITE}))
+                              capture_output=True, check=False, timeout=600, env=environment({"PYTHONPATH": SITE}))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), ["0 2", "1 None"])
 
@@ -159,10 +161,13 @@ class PythonProcess(PythonStory):
         def kill(event):
             if event["event"] != "step":
                 return
-            launcher = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()[0]
-            for rank in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-                if "RANK=1" in Path(f"/proc/{rank}/environ").read_text().split("\0"):
-                    os.kill(int(rank), signal.SIGKILL)
+            for launcher in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split():
+                try:
+                    for rank in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+                        if "RANK=1" in Path(f"/proc/{rank}/environ").read_text().split("\0"):
+                            os.kill(int(rank), signal.SIGKILL)
+                except OSError:
+                    continue  # an event of before they went
 
         with self.assertRaises(lockstep.Error) as error:
             lockstep.sft(model=model, tuner_type="full", dataset=file, output_dir="out", max_steps=100_000, logging_steps=1, gradient_accumulation_steps=1, nproc=2, device="cpu",

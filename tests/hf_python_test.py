@@ -187,7 +187,7 @@ class Python(PythonStory):
         page = (ROOT / "docs" / "python.md").read_text()
         blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
         self.assertGreaterEqual(len(blocks), 2)
-        code, out, err = self.ended(program(self.folder, "\n".join(blocks)), timeout=120)
+        code, out, err = self.ended(program(self.folder, "\n".join(blocks)))
         self.assertEqual(code, 0, out + err)
 
     def test_types_are_shipped_and_hold(self):

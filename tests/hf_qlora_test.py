@@ -219,7 +219,7 @@ class Quantised(Story):
             with self.subTest(family):
                 print(f"seed {SEED} {family}", flush=True)
                 generate("--out", self.folder, "--seed", SEED, "--family", f"qlora_{family}", *flags)
-                self.lockstep("verify", self.folder / f"qlora_{family}", expect=0, timeout=300)
+                self.lockstep("verify", self.folder / f"qlora_{family}", expect=0)
 
 
 if __name__ == "__main__":

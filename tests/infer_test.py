@@ -78,7 +78,7 @@ class Infer(Story):
         out = self.folder / "answers.jsonl"
         done = self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", out, "--batch_size", 1,
                              "--max_new_tokens", 600, "--nproc", 2, "--deepspeed", "zero0", "--patience", 2,
-                             "--soft_patience", 1, expect=0)
+                             "--soft_patience", 0.2, expect=0)
         self.assertIn("rank 0 waits", done.stderr)
         self.assertEqual(len([line for line in out.read_text().splitlines() if '"error"' in line]), 12)
 

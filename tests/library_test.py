@@ -22,7 +22,7 @@ class Library(Story):
 
     def example(self, name, *words):
         return subprocess.run([str(self.examples / name), *map(str, words)], env=environment(), capture_output=True, text=True,
-                              timeout=120)
+                              timeout=600)
 
     def test_it_embeds_as_the_binary_does_on_one_rank_and_on_two(self):
         model, rows = make_model(self.folder), make_rows(self.folder)

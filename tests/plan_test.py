@@ -61,19 +61,21 @@ class Plan(Story):
         kept = json.loads((self.folder / "out" / "plan.json").read_text())
         said = self.plan(*words[1:])
         self.assertEqual(list(kept), list(said))
-        # Both take off what their process holds besides, and what the limit leaves is for tensors.
+        # Both take off what their process holds besides, pages of its libraries that come and go included, and what the limit leaves is for
+        # tensors.
         run, plan = (one["memory"]["devices"][0].pop("capacity") for one in (kept, said))
         for one in (kept, said):
             one["advice"].pop("capacity")
-        self.assertTrue(2**29 < run < 2**30 - 2**25 and abs(run - plan) < 2**25, (run, plan))
+        self.assertTrue(2**29 < run < 2**30 - 2**25 and abs(run - plan) < 2**27, (run, plan))
         for part in said:
             self.assertEqual(kept[part], said[part], part)
 
     def test_a_limit_means_the_same_to_a_plan_and_to_a_run(self):
-        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, count=12, images=False)
+        # Beside this model the pages of libraries that come and go are little.
+        model, rows = make_model(self.folder, "qwen2", size="small"), make_rows(self.folder, count=12, images=False)
         words = sft_words(model, rows, self.folder / "out", steps=1, device="cpu", nproc=1, save_strategy="no")
-        memory = self.plan(*words[1:], "--memory_limit", "1GiB")["memory"]["devices"][0]
-        own = 2**30 - memory["capacity"]
+        memory = self.plan(*words[1:], "--memory_limit", "2GiB")["memory"]["devices"][0]
+        own = 2**31 - memory["capacity"]
         for limit, code in ((own + memory["peak"] // 4, 5), (own + 2 * memory["peak"] + 2**25, 0)):
             with self.subTest(limit=limit):
                 run = self.lockstep(*words, "--overwrite_output_dir", "true", "--memory_limit", limit)

@@ -51,7 +51,7 @@ class PythonStory(Story):
         self.addCleanup(os.chdir, before)
         os.chdir(self.folder)  # where relative paths of rows begin
 
-    def ended(self, process, timeout=60):
+    def ended(self, process, timeout=600):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

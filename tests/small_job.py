@@ -68,13 +68,19 @@ def sft_words(model, rows, output, steps=8, **flags):
 
 
 def records(run_folder):
-    """The logged steps of logging.jsonl, by step."""
+    """The logged steps of logging.jsonl, by step; a line that is being written is none yet."""
     steps = {}
-    for line in (run_folder / "logging.jsonl").read_text().splitlines():
+    text = (run_folder / "logging.jsonl").read_text()
+    for line in text[:text.rfind("\n") + 1].splitlines():
         record = json.loads(line)
         if "loss" in record and "global_step/max_steps" in record:
             steps[int(record["global_step/max_steps"].split("/")[0])] = record
     return steps
+
+
+def but_for_pace(stderr):
+    """Without what is rightly told of a rank that the machine has kept waiting."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if "slower than the others" not in line)
 
 
 def losses(run_folder):

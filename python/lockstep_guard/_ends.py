@@ -2,6 +2,7 @@
 import atexit
 import os
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +14,7 @@ SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Broken pi
              "Socket closed", "DistNetworkError", "DistBackendError", "Read error", "Application timeout caused pair closure", "recvValue failed")
 
 LONG = 200  # words behind which nobody looks for a place
+ASKED_TO_END = 128 + signal.SIGTERM  # src/lockstep/guard/asked_to_end.h
 
 _told = False
 
@@ -27,7 +29,10 @@ def tell(native):
 
     def excepthook(kind, value, trace):
         before(kind, value, trace)
-        if os.getpid() != pid or issubclass(kind, (SystemExit, KeyboardInterrupt)):
+        if os.getpid() != pid or issubclass(kind, SystemExit):
+            return
+        if issubclass(kind, KeyboardInterrupt):
+            said[0] = ASKED_TO_END  # as the others are, one a moment before another
             return
         text = f"{kind.__name__}: {value}"
         secondary = any(word in text for word in SECONDARY)

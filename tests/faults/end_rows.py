@@ -1,6 +1,7 @@
 """Ranks of a real job that end: by signals, by themselves, for want of memory; in training, saving, evaluating, embedding."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
-from job import LONG, JobRow, Skip, now
+from job import LONG, MORE, JobRow, Skip, now
 from outcome import Expected
 
 GOES_ON = "--resume_from_checkpoint auto"
@@ -21,7 +22,7 @@ def struck(sig, rank=1):
     """With checkpoints to go on from."""
 
     def body(job):
-        job.launch(job.words(save_steps=2, save_total_limit=2))
+        job.launch(job.words(steps=job.until_hurt, save_steps=2, save_total_limit=2))
         job.await_step(3)
         return job.hit(rank, sig)
 
@@ -30,7 +31,7 @@ def struck(sig, rank=1):
 
 def struck_elsewhere(job):
     """Ranks of another launcher: the watcher is a process of its own."""
-    job.by_hand(lambda rank: job.words())
+    job.by_hand(lambda rank: job.words(steps=job.until_hurt))
     job.await_step(3)
     return job.hit(1, signal.SIGKILL)
 
@@ -41,13 +42,12 @@ def struck_while_loading(job):
 
 
 def kill_while_saving(job):
-    job.launch(job.words(save_steps=2, save_total_limit=2))
+    job.launch(job.words(steps=job.until_hurt, save_steps=2, save_total_limit=2))
     job.await_line("checkpoint-4")
     pid = job.pid_of(1)
     seen = {path.name for path in job.out.iterdir()}
     job.run.wait_for(lambda: any(path.name not in seen and ".tmp-" in path.name for path in job.out.iterdir()), 10)
-    os.kill(pid, signal.SIGKILL)
-    return now()
+    return job.send(pid, signal.SIGKILL)
 
 
 def stop_while_evaluating(job):
@@ -123,6 +123,9 @@ def no_more_memory(job):
     held = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     moment = now()
     subprocess.run(["prlimit", "--pid", str(pid), f"--as={held}"], check=True)
+    told = lambda: re.search(": the job was ended: |: error: ", job.run.text) or any(code is not None for code in job.run.codes)
+    if not job.run.wait_for(told, 20):
+        raise Skip("a job that asks for more memory than it has")
     return moment
 
 
@@ -170,10 +173,9 @@ def launcher_killed(job):
 
 
 def agent_killed(job):
-    job.by_hand(lambda rank: job.words())
+    job.by_hand(lambda rank: job.words(steps=MORE))
     job.await_step(3)
-    os.kill(job.agent_pid(), signal.SIGKILL)
-    return now()
+    return job.send(job.agent_pid(), signal.SIGKILL)
 
 
 def program(job, text):
@@ -252,10 +254,10 @@ def end_rows():
         ended(
             "out_of_memory",
             "out of memory (an allocation fails)",
-            "memory",
+            "memory|SIGABRT",  # where a thread asks that nobody can throw to
             no_more_memory,
-            fix="less",
-            kind="error",
+            fix=f"less|{GOES_ON}",
+            kind="error|death",
             op="",
             bar="none",  # nobody knows when it asks for more
         ),

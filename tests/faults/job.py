@@ -17,6 +17,7 @@ from worker_rows import fault_times, outcome_of
 
 LONG = 100000  # steps: the job must be ended by the roll call
 SOME = 40  # steps of a job that is to come to its end once it is mended
+MORE = 200  # of one that is hurt on the way and comes to its end all the same
 NAMES_SOMETHING = re.compile(r"--[a-z]|[A-Z]=|same command")
 PRELOAD = BINARY.parent / "libfault_preload.so"
 
@@ -43,7 +44,7 @@ class JobRow:
         self.files = None  # set by the suite
 
     def run(self, ranks, folder, fixes=True, network=None):
-        job = Job(None, self.files, ranks, folder, network=network)
+        job = Job(None, self.files, ranks, folder, network=network, fixes=fixes)
         try:
             outcome = self.hurt(job)
             if fixes and not outcome.hung:
@@ -87,8 +88,9 @@ class JobRow:
 class Job:
     """One job under way."""
 
-    def __init__(self, run, files, ranks, folder, network=None, binary=BINARY):
+    def __init__(self, run, files, ranks, folder, network=None, binary=BINARY, fixes=True):
         self.run, self.files, self.ranks, self.folder, self.network, self.binary = run, files, ranks, folder, network, binary
+        self.until_hurt = SOME if fixes else LONG  # steps of a job that is hurt on its way
         self.started = []
         self.undo = []  # called when the row is over
         self.mend = lambda: None  # what a person does beside the job, where the fix says so: plugs a cable in
@@ -158,6 +160,9 @@ class Job:
     def await_step(self, step=3):
         self.await_line(rf"^step +{step}/")
 
+    def steps_made(self):
+        return len(re.findall(r"^step +\d+/", self.run.text, re.M))
+
     def await_line(self, pattern):
         assert self.run.wait_for(lambda: re.search(pattern, self.run.text, re.M), LIMIT), self.run.text
 
@@ -187,9 +192,15 @@ class Job:
         raise AssertionError(f"there is no agent\n{self.run.text}")
 
     def hit(self, rank, sig):
-        pid = self.pid_of(rank)
+        return self.send(self.pid_of(rank), sig)
+
+    def send(self, pid, sig):
+        """Returns the moment."""
         moment = now()
-        os.kill(pid, sig)
+        try:
+            os.kill(pid, sig)
+        except ProcessLookupError:
+            raise AssertionError(f"process {pid} has ended meanwhile\n{self.run.text}") from None
         return moment
 
     def with_tmpfs(self, place, size, options=""):

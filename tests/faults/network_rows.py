@@ -8,7 +8,7 @@ import subprocess
 import uuid
 
 from fixes import Started
-from job import SOME, JobRow, Skip, now
+from job import JobRow, Skip, now
 from outcome import Expected, Outcome
 
 PORT = 29511
@@ -87,7 +87,7 @@ def start_nodes(job, steps):
 
 
 def cut(job):
-    start_nodes(job, SOME)
+    start_nodes(job, job.until_hurt)
     job.await_step()
     moment = now()
     job.network.cut(nodes_of(job.ranks) - 1)

@@ -160,7 +160,7 @@ def judge(outcome, expected, slack=1):
             **checks,
             "detected": True,
             "not silently wrong": True,
-            "gone in time": outcome.gone is not None and outcome.gone <= GONE,
+            "gone in time": outcome.gone is not None and outcome.gone <= slack * GONE,
         }
     text = found.get("text", "") + "\n" + found.get("headline", "")
     places = "\n".join(found.get("places", []) + [side["site"] + " " + side["call"] for side in found.get("sides", [])])
@@ -193,5 +193,5 @@ def judge(outcome, expected, slack=1):
             else outcome.ended is not None
             and expected.patience - 0.2 <= outcome.ended <= expected.patience + slack * AFTER_PATIENCE
         )
-    checks["gone in time"] = (since is not None and since <= GONE) if expected.watched else None
+    checks["gone in time"] = (since is not None and since <= slack * GONE) if expected.watched else None
     return checks

@@ -48,7 +48,7 @@ def slow_images(job):
 
 def slow_process(job):
     """Another program takes the processor away from rank 1, again and again."""
-    job.launch(job.words(steps=30))
+    job.launch(job.words(steps=40))
     job.await_step(2)
     pid, moment = job.pid_of(1), now()
 
@@ -57,8 +57,9 @@ def slow_process(job):
             try:
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(0.05 * (job.ranks + 1))
+                made = job.steps_made()
                 os.kill(pid, signal.SIGCONT)
-                time.sleep(0.03)
+                job.run.wait_for(lambda: job.steps_made() > made, 0.03)  # a quick machine makes many steps in that time
             except OSError:
                 return
 

@@ -119,7 +119,7 @@ def summary(results, slack=1):
                     f"{BAR_TEXTS[bar]}: named",
                     f"≤ {seconds:g} s",
                     "never" if missing else f"≤ {worst:.2f} s",
-                    not missing and worst <= seconds,
+                    not missing and worst <= slack * seconds,
                 )
             )
     stalls = [

@@ -1,4 +1,4 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|os._exit|shape|"for ever". What rank 1 does at step 8 is right but for "shape"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|os._exit|shape|"for ever". What rank 1 does on the way is right but for "shape"."""
 import os
 import sys
 import time
@@ -18,16 +18,21 @@ def step():
 
 
 print("up", flush=True)
-for i in range(1 << 30 if kind == "for ever" else 20):
+for i in range(1 << 30 if kind == "for ever" else 60):
     if rank == 1 and i == 8 and kind == "slow":
-        time.sleep(5)
-    if rank == 1 and i == 8 and kind == "shape":
+        time.sleep(10)
+    if rank == 1 and i == 8 and kind == "asleep":
+        print("asleep", flush=True)
+        time.sleep(600)
+    if rank == 1 and i == 40 and kind == "shape":  # by then nodes have met
         dist.all_reduce(torch.zeros(5))  # another call
     step()
     time.sleep(0.02)
 if kind == "slow":
     import lockstep_guard
-    time.sleep(1.5)  # until it is told
+    until = time.monotonic() + 30
+    while lockstep_guard.report()["slowest"] != 1 and time.monotonic() < until:  # it is told once a second
+        time.sleep(0.1)
     print(lockstep_guard.report() if rank == 0 else "", flush=True)
 if kind == "os._exit":
     os._exit(0)

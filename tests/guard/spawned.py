@@ -1,11 +1,14 @@
 """Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape FOLDER meets in one of the ways that torch has."""
 import os
-import socket
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from story import free_port
 
 WORLD = 3
 
@@ -29,6 +32,4 @@ def work(rank, how, kind, where, port):
 
 
 if __name__ == "__main__":
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    multiprocessing.spawn(work, args=(*sys.argv[1:4], port), nprocs=WORLD)
+    multiprocessing.spawn(work, args=(*sys.argv[1:4], free_port()), nprocs=WORLD)

@@ -55,7 +55,7 @@ class MetadataBesideTheLabels(Story):
 
     def evaluate(self, rows, nproc, *more, expect=0, stage="zero3"):
         return self.lockstep("eval", "--model", self.model, "--val_dataset", rows, "--nproc", nproc, "--deepspeed", stage,
-                             "--per_device_eval_batch_size", 2, "--max_new_tokens", 4, *more, expect=expect, timeout=100)
+                             "--per_device_eval_batch_size", 2, "--max_new_tokens", 4, *more, expect=expect)
 
     def fail(self, metric, *more):
         """The evaluation's error on two ranks: told once, with the exit code of bad data."""

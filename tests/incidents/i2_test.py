@@ -18,7 +18,7 @@ class DifferentDevices(Story):
     def train(self, name, nproc=1, **flags):
         done = self.lockstep(*sft_words(self.model, self.rows, self.folder / name, steps=3, save_strategy="no",
                                         gradient_accumulation_steps=4, per_device_train_batch_size=1, **flags),
-                             *(["--nproc", nproc] if nproc > 1 else []), timeout=120)
+                             *(["--nproc", nproc] if nproc > 1 else []))
         self.assertEqual(done.returncode, 0, done.text)
         return losses(self.folder / name)
 

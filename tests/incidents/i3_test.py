@@ -20,7 +20,7 @@ class UnevenMemory(Story):
         return sft_words(self.model, self.rows, self.folder / name, **given)
 
     def train(self, name, *extra, **flags):
-        done = self.lockstep(*self.words(name, **flags), *extra, timeout=120)
+        done = self.lockstep(*self.words(name, **flags), *extra)
         self.assertEqual(done.returncode, 0, done.text)
         return done
 
