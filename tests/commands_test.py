@@ -13,7 +13,7 @@ import deepspeed_files as deepspeed
 import factory_files as factory
 import other_lines as other
 import swift_lines as swift
-from small_job import make_model, make_rows, original_llava
+from small_job import FIXTURES, make_model, make_rows
 from story import Story, main, run
 
 RUN_ALL = os.environ.get("LOCKSTEP_ALL_COMMANDS") == "1"
@@ -32,8 +32,6 @@ class Commands(Story):
         return self.models[family]
 
     def made(self, family):
-        if family == "llava_original":
-            return original_llava(self.folder)
         if family not in ("gptq", "awq", "aqlm"):
             return make_model(self.folder, family)
         folder = make_model(self.folder / family, "qwen2")
@@ -51,9 +49,26 @@ class Commands(Story):
             return str(self.written(name, next(content for one, content, _ in deepspeed.FILES if one == name)))
         if word.startswith("ADAPTER"):
             return str(self.adapter(family, *word.split()[1:]))
-        places = {"MODEL": lambda: self.model(family), "DATA": lambda: self.rows, "OUT": lambda: self.folder / "out", "FOLDER": lambda: self.folder,
+        places = {"MODEL": lambda: self.model(family), "DATA": lambda: self.rows, "CAPTIONS": self.captions, "PROJECTOR": self.projector,
+                  "TOWER": lambda: FIXTURES / "oracle" / "odd" / "llava" / "vision_tower", "OUT": lambda: self.folder / "out", "FOLDER": lambda: self.folder,
                   "MERGED": lambda: self.folder / f"merged {len(list(self.folder.iterdir()))}"}
         return str(places[word]()) if word in places else word
+
+    def captions(self):
+        """The rows with a picture."""
+        path = self.folder / "captions.jsonl"
+        path.write_text("".join(line for line in self.rows.read_text().splitlines(True) if '"images"' in line))
+        return path
+
+    def projector(self):
+        """What LLaVA's first stage leaves for its second."""
+        file = self.folder / "pretrained" / "mm_projector.bin"
+        if not file.exists():
+            name, family, words = other.SCRIPTS[0]
+            words = [self.put(word, family) for word in words]
+            words[words.index("--output_dir") + 1] = str(file.parent)
+            self.lockstep("sft", *words, "--max_steps", 1, as_they_are=True, expect=0)
+        return file
 
     def written(self, name, content, ending="json"):
         """A file of that name; YAML by our own hand, as the Python that runs this may have none."""
