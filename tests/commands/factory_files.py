@@ -61,6 +61,7 @@ FILES = [
     file("merge qwen3vl_lora_sft", "qwen2_5_vl", {**MERGE, "adapter_name_or_path": "ADAPTER", "template": "qwen3_vl_nothink"}, "export",
          ending="json"),
     file("merge mossvl_lora_sft", "qwen2_5_vl", {**MERGE, "adapter_name_or_path": "ADAPTER", "template": "moss_vl"}, "export"),
+    file("merge qwen3_full_sft", "qwen3", MERGE, "export", ending="json"),
     file("infer qwen3", "qwen3", CHAT, "infer"),
     file("infer qwen3vl", "qwen2_5_vl", {**CHAT, "template": "qwen3_vl_nothink"}, "infer"),
     file("infer qwen3_full_sft", "qwen3", CHAT, "infer", ending="json"),

@@ -12,6 +12,7 @@
 #include "lockstep/cli/run_flags.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/session/adapter_base.h"
+#include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/merge_adapter.h"
 #include "lockstep/tasks/quantise_model.h"
 #include "lockstep/tasks/run_folder.h"
@@ -19,7 +20,7 @@
 namespace lockstep {
 
 const char* const export_summary =
-    "put an adapter into its model, or make a model's matrices codes of few bits: a new folder";
+    "put an adapter into its model, make a model's matrices codes of few bits, or write a model alone: a new folder";
 
 namespace {
 
@@ -49,6 +50,19 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
   return 0;
 }
 
+/// LLaMA-Factory's export of what was trained whole: nothing that a run keeps for itself.
+int export_whole(const MergeOptions& given) {
+  if (given.model.folder.empty() || given.output.empty()) {
+    throw usage_error("--adapters, --quant_bits, or --model with --output_dir is required: nothing is to be exported",
+                      "lockstep export --help");
+  }
+  const Copied made =
+      copy_model({.model = given.model, .output = given.output, .progress = told_each_two_seconds("written")});
+  std::cout << fmt::format("{}: {} tensors, {}, as they were\n  next: {}\n", given.output.string(), made.tensors,
+                           format_bytes(made.bytes), next_command(given.output));
+  return 0;
+}
+
 }  // namespace
 
 int run_export(const Words& args, const Host& /*host*/) {
@@ -58,7 +72,8 @@ int run_export(const Words& args, const Host& /*host*/) {
   CLI::App app(export_summary, "lockstep export");
   app.footer(
       "Examples:\n  lockstep export --adapters output/v0-1/checkpoint-20 --merge_lora true\n"
-      "  lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir DIR-int4");
+      "  lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir DIR-int4\n"
+      "  lockstep export --model output/v0-1/checkpoint-20 --output_dir released");
   app.add_option("--adapters", options.adapter, "folder of the adapter")->group("Model");
   app.add_option("--model,--model_id_or_path", options.model.folder,
                  "folder of its base (default: what the adapter says)")
@@ -72,9 +87,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   for (const auto& text : others.notices) std::cerr << "note: " << text << "\n";
   const QuantOptions codes = quant.options(quant.compute_dtype);
   if (options.adapter.empty() && codes.asked()) return export_codes(options, codes, quant.compute_dtype);
-  if (options.adapter.empty()) {
-    throw usage_error("--adapters or --quant_bits is required: nothing is to be exported", "lockstep export --help");
-  }
+  if (options.adapter.empty()) return export_whole(options);
   if (codes.asked()) {
     throw usage_error("--quant_bits beside --adapters: an adapter is put into values, not into codes",
                       "merge first, then export the merged folder with --quant_bits");

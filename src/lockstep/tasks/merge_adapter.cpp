@@ -19,6 +19,7 @@
 #include "lockstep/session/model_folder.h"
 #include "lockstep/state/adapter_folder.h"
 #include "lockstep/state/merged_adapter.h"
+#include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/new_folder.h"
 #include "lockstep/tensor/make.h"
 
@@ -90,13 +91,7 @@ class Merger {
   }
 
   void copy(const TensorSpec& spec) {
-    const int64_t numel = numel_of(spec.shape);
-    for (int64_t begin = 0; begin < numel || begin == 0; begin += kAtOnce) {
-      const Tensor part = empty({std::min(kAtOnce, numel - begin)}, spec.dtype);
-      weights_.read_flat(spec.name, begin, part);
-      writer_->write_flat(spec.name, begin, part);
-      if (numel == 0) break;
-    }
+    copy_tensor(weights_, spec, *writer_);
     tell(spec.bytes());
   }
 

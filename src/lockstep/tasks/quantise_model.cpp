@@ -19,14 +19,13 @@
 #include "lockstep/plan/adapters.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/session/quantising.h"
+#include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/new_folder.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kAtOnce = int64_t{16} << 20;  // elements of a tensor that are copied together
 
 Tensor tensor_of(const std::vector<float>& map) { return from_values(map, {static_cast<int64_t>(map.size())}); }
 
@@ -186,12 +185,7 @@ class Quantiser {
   }
 
   void copy(const TensorSpec& spec, SafetensorsWriter& writer) {
-    const int64_t numel = numel_of(spec.shape);
-    for (int64_t begin = 0; begin < numel; begin += kAtOnce) {
-      const Tensor part = empty({std::min(kAtOnce, numel - begin)}, spec.dtype);
-      weights_.read_flat(spec.name, begin, part);
-      writer.write_flat(spec.name, begin, part);
-    }
+    copy_tensor(weights_, spec, writer);
     tell(spec.bytes());
   }
 
