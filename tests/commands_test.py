@@ -196,6 +196,8 @@ class Commands(Story):
                 file = self.written("fsdp", {**deepspeed.FSDP2, "fsdp": words, "fsdp_config": config})
                 done = self.lockstep("plan", *base, "--fsdp", file, expect=0)
                 self.assertIn(f"--fsdp {file} is --deepspeed {stage}\n", done.stderr)
+        done = self.lockstep("plan", *base, "--fsdp", "fsdp2", "--gradient_checkpointing", "false", expect=0)
+        self.assertIn("activations recomputed", done.stdout)
         for name, content, stage in other.ACCELERATE_FILES:
             with self.subTest(name):
                 file = self.written("accelerate", content).rename(self.folder / "accelerate.yaml")

@@ -128,6 +128,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add_model_flags(app, flags);
   add_quant_flags(app, flags.quant);
   app.add_option("--media_variable", flags.variables, "NAME=VALUE, as in the environment")->group("");
+  app.add_option("--media_default", flags.media_defaults, "NAME=VALUE, where the environment does not say it")
+      ->group("");
   app.add_option("--deepspeed", flags.deepspeed,
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
@@ -230,6 +232,7 @@ PlacementOptions RunFlags::placement(const DeepSpeedChoice& choice) const {
 Env RunFlags::with_variables(const Env& env) const {
   std::map<std::string, std::string> all = env.all();
   for (const auto& one : variables) all[one.substr(0, one.find('='))] = one.substr(one.find('=') + 1);
+  for (const auto& one : media_defaults) all.emplace(one.substr(0, one.find('=')), one.substr(one.find('=') + 1));
   return Env(std::move(all));
 }
 
@@ -247,6 +250,9 @@ RunOptions RunFlags::options(const Env& env) const {
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);
   out.variables = media_variables(env);
+  std::erase_if(out.variables, [&](const std::string& name) {  // nobody asked for these
+    return std::ranges::any_of(media_defaults, [&](const auto& one) { return one.starts_with(name + "="); });
+  });
   out.audio_output = env.flag("ENABLE_AUDIO_OUTPUT").value_or(true);
   out.transport = transport_from_flag(transport);
   out.judge = judge();

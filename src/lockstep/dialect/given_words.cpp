@@ -15,7 +15,12 @@ bool begins_flag(const std::string& word) {
 
 }  // namespace
 
-std::string GivenFlag::text() const { return values.empty() ? spelled : spelled + " " + join(values, " "); }
+std::string GivenFlag::text() const {
+  const std::string bare = spelled.starts_with("--") ? spelled.substr(2) : spelled;
+  const bool said_no = (bare.starts_with("no_") || bare.starts_with("no-")) && !name.starts_with("no_");
+  if (said_no) return spelled;  // which says the value
+  return values.empty() ? spelled : spelled + " " + join(values, " ");
+}
 
 GivenWords given_words(const std::vector<std::string>& args) {
   GivenWords out;

@@ -96,10 +96,10 @@ class Config {
                keeps = strategy == "SHARD_GRAD_OP" || strategy == "2" || is_false(strategy);
     const bool offloads = is_true(word_at(config, "fsdp_offload_params", "false"));
     mean_stage(whole ? "0" : keeps ? "2" : "3", offloads, offloads);
-    if (is_true(word_at(config, "fsdp_activation_checkpointing", "false")) &&
-        !any_given(at_, {"gradient_checkpointing"})) {
-      at_.mean("gradient_checkpointing", {"true"}, where_);
-    }
+    if (!is_true(word_at(config, "fsdp_activation_checkpointing", "false"))) return;
+    if (any_given(at_, {"gradient_checkpointing"}))
+      return at_.note("fsdp_activation_checkpointing: --gradient_checkpointing says it");
+    at_.mean("gradient_checkpointing", {"true"}, where_);
   }
 
   void take_dtype(const std::string& word) {

@@ -56,6 +56,14 @@ void half(Translator& at) {
   at.note("the dtype is that of config.json, or of another flag");
 }
 
+/// Of what is trained it changes no number; a folder of codes is written in one way.
+void quant_storage(Translator& at) {
+  const std::string dtype = dtype_word(at.value());
+  const bool known = dtype == "uint8" || dtype == "bfloat16" || dtype == "float16" || dtype == "float32";
+  if (dtype.empty() || (known && at.verb() != "export")) return at.note("codes are kept and gathered as bytes");
+  at.mean("bnb_4bit_quant_storage", {dtype});
+}
+
 void device_max_memory(Translator& at) {
   std::string all;
   for (size_t i = 0; i < at.values().size(); ++i) {
@@ -98,6 +106,7 @@ const std::map<std::string, Rule>& model_rules() {
                                                     {"adapter_list", adapter_list},
                                                     {"torch_dtype", torch_dtype},
                                                     {"half", half},
+                                                    {"quant_storage", quant_storage},
                                                     {"device_max_memory", device_max_memory},
                                                     {"model_kwargs", model_kwargs},
                                                     {"quantization_bit", quantization_bit},

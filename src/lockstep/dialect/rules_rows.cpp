@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/text_format.h"
 #include "lockstep/dialect/translator.h"
 
 namespace lockstep {
@@ -89,6 +90,13 @@ void conversation(Translator& at) {
             "--version v1, or plain; or give the model's folder a chat_template.jinja");
 }
 
+/// An empty one in infer would take away what a chat template puts in front of answers.
+void response_prefix(Translator& at) {
+  if (lowered(at.value()) == "none" || (at.value().empty() && at.verb() != "infer"))
+    return at.note("it is what is done");
+  at.refuse("it is not built", "put the beginning into the rows");
+}
+
 void use_loss_scale(Translator& at) {
   if (!at.truth()) return at.note("every trained token counts alike");
   at.refuse("weights by rules are not built", "a turn of a row may hold \"loss_scale\"");
@@ -121,6 +129,7 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"packing", packing},
                                                     {"sampling_strategy", sampling_strategy},
                                                     {"conversation", conversation},
+                                                    {"response_prefix", response_prefix},
                                                     {"use_loss_scale", use_loss_scale},
                                                     {"train_on_prompt", train_on_prompt},
                                                     {"mask_history", mask_history}};

@@ -44,18 +44,39 @@ std::optional<bool> reshards(const Json& config) {
   return std::nullopt;
 }
 
+/// What --fsdp names: a file, or ms-swift's preset; an empty object for words alone.
+Json fsdp_file(const Translator& at) {
+  const GivenFlag* flag = at.given("fsdp");
+  if (flag == nullptr || flag->values.empty()) return Json::object();
+  const std::string& word = flag->values.front();
+  if (lowered(word) == "fsdp2") return {{"fsdp_config", {{"activation_checkpointing", true}}}};
+  return word.ends_with(".json") ? read_json(word) : Json::object();
+}
+
+bool recomputes(const Json& fsdp_file) {
+  const Json config = fsdp_file.value("fsdp_config", Json::object());
+  const Json said = config.is_object() ? config.value("activation_checkpointing", Json(false)) : Json(false);
+  return is_true(said.is_string() ? said.get<std::string>() : said.dump());
+}
+
+/// FSDP's files say it in words of their own, beside which --gradient_checkpointing is left false.
+void recompute(Translator& at) {
+  if (at.truth() || !recomputes(fsdp_file(at))) return at.mean("gradient_checkpointing", at.values());
+  at.note("activation_checkpointing of --fsdp says that activations are computed again");
+}
+
 void fsdp(Translator& at) {
   std::string words = at.value();
   for (const auto& value : at.values()) words += " " + value;
   words = lowered(std::move(words));
   if (words.find_first_not_of(' ') == std::string::npos || is_false(at.value()))
     return at.note("it says that FSDP is not used");
-  if (!at.value().ends_with(".json")) return at.mean("deepspeed", {stage_of_fsdp(at, words)});
-  const Json file = read_json(at.value());
-  const Json config = file.value("fsdp_config", Json::object());
-  std::string stage = stage_of_fsdp(at, lowered(file.value("fsdp", Json("full_shard")).dump()));
-  if (const auto all = reshards(config)) stage[4] = *all ? '3' : '2';
+  const Json file = fsdp_file(at);
+  const bool in_file = at.value().ends_with(".json");
+  std::string stage = stage_of_fsdp(at, in_file ? lowered(file.value("fsdp", Json("full_shard")).dump()) : words);
+  if (const auto all = reshards(file.value("fsdp_config", Json::object()))) stage[4] = *all ? '3' : '2';
   at.mean("deepspeed", {stage});
+  if (recomputes(file)) at.mean("gradient_checkpointing", {"true"}, "activation_checkpointing of --fsdp");
 }
 
 void fsdp_config(Translator& at) {
@@ -135,15 +156,11 @@ void use_swanlab(Translator& at) {
 }  // namespace
 
 const std::map<std::string, Rule>& run_rules() {
-  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},
-                                                    {"fsdp", fsdp},
-                                                    {"fsdp_config", fsdp_config},
-                                                    {"use_cpu", use_cpu},
-                                                    {"do_what", do_what},
-                                                    {"do_sample", do_sample},
-                                                    {"load_data_args", load_data_args},
-                                                    {"report_to", report_to},
-                                                    {"use_swanlab", use_swanlab}};
+  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},     {"fsdp", fsdp},
+                                                    {"fsdp_config", fsdp_config}, {"recompute", recompute},
+                                                    {"use_cpu", use_cpu},         {"do_what", do_what},
+                                                    {"do_sample", do_sample},     {"load_data_args", load_data_args},
+                                                    {"report_to", report_to},     {"use_swanlab", use_swanlab}};
   return rules;
 }
 

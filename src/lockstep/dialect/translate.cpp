@@ -117,7 +117,7 @@ void Translator::take_row(const FlagRow& row) {
     case kNone:
       return note(row.why);
     case kOnly:
-      if (all_harmless(row)) return note(row.why);
+      if (all_harmless(row)) return note("it is what is done");
       refuse(row.why);
     case kRule:
       break;
@@ -171,12 +171,27 @@ void Translator::add_defaults() {
     defaults.emplace_back("lora_alpha",
                           std::to_string(2 * (rank == meanings_.end() ? 8 : std::stoll(rank->second.values[0]))));
   }
+  if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_film_defaults();
   for (const auto& [own, value] : defaults) {
     if (!has_(own) || meanings_.contains(own)) continue;
     meanings_[own] = {{value}, ""};
     order_.push_back(own);
     out_.understood.push_back({"", shown(own, {value}), "what " + stack_name(stack_) + " does where nothing is said"});
   }
+}
+
+/// Beside what files and the environment say.
+void Translator::add_film_defaults() {
+  std::string all;
+  for (const auto& [name, value] :
+       {std::pair{"VIDEO_MAX_PIXELS", "65536"}, {"FPS", "2.0"}, {"FPS_MAX_FRAMES", "128"}}) {
+    const bool said = std::ranges::any_of(
+        variables_, [&](const std::string& one) { return one.starts_with(std::string(name) + "="); });
+    if (said) continue;
+    film_defaults_.push_back(fmt::format("{}={}", name, value));
+    all += (all.empty() ? "" : " ") + film_defaults_.back();
+  }
+  if (!all.empty()) out_.understood.push_back({"", all, "what LLaMA-Factory does with films where nothing is said"});
 }
 
 Translation Translator::run(const std::vector<std::string>& before) {
@@ -206,6 +221,7 @@ Translation Translator::run(const std::vector<std::string>& before) {
   }
   out_.words.insert(out_.words.end(), passed_.begin(), passed_.end());
   for (const auto& variable : variables_) out_.words.insert(out_.words.end(), {"--media_variable", variable});
+  for (const auto& variable : film_defaults_) out_.words.insert(out_.words.end(), {"--media_default", variable});
   return std::move(out_);
 }
 

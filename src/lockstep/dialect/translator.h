@@ -53,6 +53,7 @@ class Translator {
   void pass_on(const GivenFlag& flag);
   const FlagRow* row_of(const std::string& name) const;
   void add_defaults();
+  void add_film_defaults();
   bool adapts() const;
 
   std::string verb_;
@@ -62,7 +63,7 @@ class Translator {
   Translation out_;
   std::map<std::string, Meaning> meanings_;  // by own flag
   std::vector<std::string> order_;           // of meanings_
-  Values passed_, variables_, values_;
+  Values passed_, variables_, film_defaults_, values_;
   const GivenFlag* flag_ = nullptr;
 };
 
