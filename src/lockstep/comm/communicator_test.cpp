@@ -156,7 +156,8 @@ TEST_P(Faults, AKilledProcessIsNoticedAtOnce) {
   const auto start = Clock::now();
   const bool shm = GetParam() == Transport::kShm;
   const HeldPort held;
-  const std::string file = fmt::format("/tmp/lockstep-killed-{}", ::getpid()), port = std::to_string(held.number());
+  const std::string file = testing::TempDir() + fmt::format("lockstep-killed-{}", ::getpid());
+  const std::string port = std::to_string(held.number());
   std::vector<pid_t> children;
   for (const char* rank : {"0", "1"}) {
     children.push_back(
