@@ -83,6 +83,10 @@ function(lockstep_room name)
       set(processors 1)
     endif()
     add_test(NAME ${name} COMMAND ${name}_test)
-    set_tests_properties(${name} PROPERTIES LABELS room PROCESSORS ${processors} TIMEOUT 900 ENVIRONMENT "OMP_NUM_THREADS=1")
+    # testing::TempDir(): tests name their folders there, and those of another room or build must not be taken for them.
+    set(folder "${CMAKE_BINARY_DIR}/tmp/${name}")
+    file(MAKE_DIRECTORY "${folder}")
+    set_tests_properties(${name} PROPERTIES LABELS room PROCESSORS ${processors} TIMEOUT 900
+      ENVIRONMENT "OMP_NUM_THREADS=1;TEST_TMPDIR=${folder}")
   endif()
 endfunction()

@@ -51,7 +51,9 @@ def build(*targets):
 def run_test(target, words):
     """How the test ended: "passed", "failed" or "hung"; and what it printed."""
     program = TREE / "build" / "release" / "bin" / target
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    folder = TREE / "build" / "release" / "tmp" / target.removesuffix("_test")  # as ctest has it: another build has its own
+    folder.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TEST_TMPDIR": str(folder)}
     with subprocess.Popen([program, f"--gtest_filter={words}", "--gtest_brief=1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", env=env, start_new_session=True) as process:
         try:

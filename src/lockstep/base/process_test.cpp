@@ -57,7 +57,8 @@ TEST_P(Processes, HaveTheirOwnNameAndEnvironment) {
 
 TEST_P(Processes, GetADescriptorThatTheyAreToHave) {
   Pipe pipe;
-  SpawnOptions writes = options("echo kept >&" + std::to_string(pipe.write.get()));
+  SpawnOptions writes =
+      options("echo kept > /proc/self/fd/" + std::to_string(pipe.write.get()));  // >&: some shells know one digit
   EXPECT_EQ(output_of(writes), "");
   writes.kept = pipe.write.get();
   Child child = spawn(writes);

@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Communicator, Faults, testing::Values(Transport::kShm, 
                          [](const auto& transport) { return transport.param == Transport::kShm ? "shm" : "gloo"; });
 
 TEST_P(Faults, ALateRankEndsInAnErrorThatNamesTheCall) {
-  const RanksOptions options{.transport = GetParam(), .patience = milliseconds(400)};
+  const RanksOptions options{.transport = GetParam(), .patience = seconds(2)};
   std::atomic<bool> failed{false};
   run_ranks(
       2,
@@ -99,10 +99,10 @@ TEST_P(Faults, AbortFromAnotherThreadEndsAWait) {
                 return;
               }
               Worker killer("killer", [&](std::stop_token) {
-                std::this_thread::sleep_for(milliseconds(100));
+                std::this_thread::sleep_for(milliseconds(100));  // the other rank waits
                 rank.data().abort();
               });
-              std::this_thread::sleep_for(milliseconds(300));
+              killer.join();
               failure_of([&] { rank.data().barrier("second"); });
             },
             {.transport = GetParam(), .patience = seconds(2)});
@@ -156,7 +156,8 @@ TEST_P(Faults, AKilledProcessIsNoticedAtOnce) {
   const auto start = Clock::now();
   const bool shm = GetParam() == Transport::kShm;
   const HeldPort held;
-  const std::string file = fmt::format("/tmp/lockstep-killed-{}", ::getpid()), port = std::to_string(held.number());
+  const std::string file = testing::TempDir() + fmt::format("lockstep-killed-{}", ::getpid());
+  const std::string port = std::to_string(held.number());
   std::vector<pid_t> children;
   for (const char* rank : {"0", "1"}) {
     children.push_back(
@@ -191,7 +192,7 @@ TEST(Connect, NamesTheRanksThatDidNotCome) {
   const HeldPort held;
   const int port = held.number();
   const World world{.rank = 0, .size = 3, .local_size = 3, .master_port = port, .source = "test"};
-  const std::string text = failure_of([&] { connect(world, {.rendezvous_patience = milliseconds(500)}); });
+  const std::string text = failure_of([&] { connect(world, {.rendezvous_patience = seconds(2)}); });
   expect_words(text, {"1 of 3 ranks came to 127.0.0.1:" + std::to_string(port), "missing: ranks 1, 2"});
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/worker.h"
 #include "lockstep/comm/run_figures.h"
+#include "lockstep/guard/report.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/testing/ranks.h"
@@ -168,14 +169,17 @@ TEST_P(Counted, ComputeBetweenLaunchAndWaitIsNotExposed) {
 }
 
 TEST_P(Counted, WaitingForALateRankIsExposedAndToldWhereItCanBe) {
-  std::atomic<bool> waits{false};
+  std::atomic<const Board*> first{nullptr};
   run_ranks(2,
             [&](Rank& rank) {
               const Tensor whole = zeros({2000}, Dtype::kF32), shard = zeros({1000}, Dtype::kF32);
               rank.data().barrier("start");
-              if (rank.id() == 0) waits = true;
-              while (!waits) std::this_thread::yield();
-              if (rank.id() == 1) std::this_thread::sleep_for(milliseconds(400));
+              if (rank.id() == 0) {
+                first = &rank.data().recorder().board();
+              } else {  // late by so much from where the other one stands in the call
+                while (first == nullptr || read_board(*first, 1).waiting() == nullptr) std::this_thread::yield();
+                std::this_thread::sleep_for(milliseconds(200));
+              }
               rank.data().all_gather(whole, shard, "layers.0 gather").wait();
               const auto lines = rank.data().figures().lines();
               const auto& line = line_of(lines, "layers.0 gather");

@@ -100,7 +100,8 @@ TEST_F(LauncherTest, TheFirstFailureDecidesAndEndsTheOthers) {
 
 TEST_F(LauncherTest, ARankThatIgnoresRequestsIsKilledWithItsChildren) {
   const auto start = Clock::now();
-  EXPECT_EQ(launch("if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; trap '' TERM; sleep 50 & echo $! > " + path("child") +
+  EXPECT_EQ(launch("if [ $RANK = 1 ]; then while [ ! -s " + path("child") +
+                       " ]; do sleep 0.05; done; exit 3; fi; trap '' TERM; sleep 50 & echo $! > " + path("child") +
                        "; while :; do sleep 0.1; done",
                    2, 1),
             3);

@@ -113,7 +113,12 @@ TEST(Clock, AgreesOrIsNamed) {
   EXPECT_TRUE(contains(old.text, "the year 1970")) << old.text;
 }
 
-TEST(Clock, OfThisMachineIsFine) { EXPECT_EQ(judge_clock(clock_facts()).level, Level::kOk); }
+/// It may be set, or this thread stand still, while it is looked at: not three times.
+TEST(Clock, OfThisMachineIsFine) {
+  CheckResult result = judge_clock(clock_facts());
+  for (int again = 0; again < 2 && result.level != Level::kOk; ++again) result = judge_clock(clock_facts());
+  EXPECT_EQ(result.level, Level::kOk) << result.text;
+}
 
 TEST(ClocksOfRanks, MoreThanASecondApartNamesBoth) {
   EXPECT_EQ(judge_clocks_of_ranks({100.0, 100.2, 99.9}).level, Level::kOk);

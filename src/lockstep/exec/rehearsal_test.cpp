@@ -1,6 +1,7 @@
 // What a rehearsal says a step needs, beside what the step then needs.
 #include "lockstep/exec/rehearsal.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -69,6 +70,7 @@ struct Shapes {
 };
 
 void compare(const Model& model, const PlanOptions& plan_options, const RowsOfStep& window, const std::string& name) {
+  at::set_num_threads(1);  // as run_ranks() does: a tile is held for each
   JobOptions options{.plan = plan_options, .virtual_devices = true};
   const Plan plan = make_plan(model, options.plan);
   const MemoryForecast forecast =

@@ -23,7 +23,7 @@ constexpr auto kStrictTurn = std::chrono::milliseconds(1);
 constexpr auto kCalm = std::chrono::seconds(1);  // between looks when nothing is suspicious
 constexpr auto kAlert = std::chrono::seconds(2);
 constexpr auto kCensusPause = std::chrono::milliseconds(200);
-constexpr auto kFresh = std::chrono::milliseconds(1000);
+constexpr auto kFresh = std::chrono::milliseconds(1000), kLately = std::chrono::milliseconds(10'000);
 constexpr auto kPacePause = std::chrono::seconds(1);
 constexpr auto kStackPatience = std::chrono::milliseconds(500);
 constexpr double kParentSilence = 6;
@@ -97,6 +97,11 @@ bool Agent::any_joined() const {
 bool Agent::all_gone() const {
   const std::lock_guard lock(mutex_);
   return ranks_.all_gone();
+}
+
+bool Agent::hears_children() const {
+  const std::lock_guard lock(mutex_);
+  return tree_ == nullptr || tree_->children_fresh(kLately);
 }
 
 std::optional<Conclusion> Agent::close() {

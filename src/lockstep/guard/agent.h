@@ -69,6 +69,8 @@ class Agent {
   bool any_joined() const;
   /// All ranks that ever joined have left.
   bool all_gone() const;
+  /// Every node right below has told lately how its ranks stand, or is lost; so too where there is none.
+  bool hears_children() const;
   /// Compares the last calls, ends the thread.
   std::optional<Conclusion> close();
 

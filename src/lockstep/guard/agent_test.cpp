@@ -133,7 +133,7 @@ TEST(Agent, LastWordsAreTheHeadline) {
 
 TEST(Agent, AStallIsNoticedAndEndedWhenThePatienceIsOver) {
   JudgeOptions judge{.soft_seconds = 0.2};
-  judge.hard_seconds.fill(1.2);
+  judge.hard_seconds.fill(5);  // a notice waits for a stack, and comes long before
   Node node(3, judge);
   for (const size_t rank : {0, 2}) node.rank(rank).call(kSum, "loss", /*waits=*/true);
   node.rank(1).recorder.enter_phase(Phase::kData, "rows.jsonl:17");
@@ -252,6 +252,9 @@ struct TwoNodes {
     for (auto* node : {&first, &second}) node->member.tell_salt("salt of this attempt");
     second.member.tell_parent("127.0.0.1", first.member.tree_port());
   }
+  bool meet() const {
+    return holds_soon([this] { return first.agent.hears_children(); });
+  }
   JoinedNode first, second;
 };
 
@@ -307,7 +310,7 @@ TEST(TwoAgents, LeaveOneAfterTheOther) {
     JoinedNode& early = root_first ? nodes.first : nodes.second;
     JoinedNode& late = root_first ? nodes.second : nodes.first;
     for (auto* node : {&early, &late}) node->rank.call(kSum, "loss");
-    std::this_thread::sleep_for(milliseconds(300));  // the nodes meet
+    ASSERT_TRUE(nodes.meet());
     early.rank.recorder.finish(0);
     std::optional<Conclusion> end;
     Worker leaving("leaving", [&](std::stop_token) { end = early.agent.close(); });
@@ -328,7 +331,7 @@ TEST(TwoAgents, AnEarlyEndOfTheOtherNodeIsNamed) {
     JoinedNode& early = root_first ? nodes.first : nodes.second;
     JoinedNode& late = root_first ? nodes.second : nodes.first;
     for (auto* node : {&early, &late}) node->rank.call(kSum, "loss");
-    std::this_thread::sleep_for(milliseconds(300));
+    ASSERT_TRUE(nodes.meet());
     early.rank.recorder.finish(0);
     Worker leaving("leaving", [&](std::stop_token) { (void)early.agent.close(); });
     std::this_thread::sleep_for(milliseconds(300));

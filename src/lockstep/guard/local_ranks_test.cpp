@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +149,7 @@ TEST(LocalRanks, OneThatRunsNowAndThenIsNotStopped) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (volatile uint64_t turns = 0;;) turns = turns + 1;
   }
   ranks.expect(0, 0, 1, child);
@@ -174,6 +176,7 @@ TEST(LocalRanks, SeesAProcessStopAndDie) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (true) ::pause();
   }
   ranks.expect(0, 0, 1, child);

@@ -15,7 +15,9 @@ constexpr const char* kBegin = "LOCKSTEP_TEST_PART_";
 pid_t start_part(const std::string& test, const std::map<std::string, std::string>& variables) {
   std::vector<std::string> environment;
   const Env own = Env::process();
-  for (const auto& [name, value] : own.all()) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : own.all()) {
+    if (!name.starts_with("GTEST_")) environment.push_back(name + "=" + value);  // of shards, say: the part is in one
+  }
   for (const auto& [name, value] : variables) environment.push_back(kBegin + name + "=" + value);
   const std::string program = own_executable().string();
   Child child = spawn({.argv = {program, "--gtest_filter=" + test}, .environment = std::move(environment)});

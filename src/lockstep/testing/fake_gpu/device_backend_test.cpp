@@ -11,6 +11,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/device_group.h"
 #include "lockstep/guard/report.h"
@@ -119,8 +120,12 @@ TEST_F(DeviceBackendTest, ACallInWhichTheDeviceStandsIsToldAsWaiting) {
           return waiting() == wanted;
         };
         const Tensor shard = value(rank, 1), full = value(rank, 0, 16);
+        const auto begun = Clock::now();
         rank.data().all_gather(full, shard, "gather").wait();
-        EXPECT_EQ(waiting(), "") << "for a moment that is nothing";
+        const std::string at_once = waiting();
+        if (Clock::now() - begun < 400ms) {  // else the moment may be over
+          EXPECT_EQ(at_once, "") << "for a moment that is nothing";
+        }
         EXPECT_TRUE(becomes("data"));
         rank.control().barrier("both have seen it");
         if (rank.id() == 0) hold.reset();
@@ -138,12 +143,12 @@ TEST_F(DeviceBackendTest, WorkThatIsQueuedBeforeACallIsNoPartOfIt) {
         const Tensor shard = value(rank, 1), full = value(rank, 0, 16);
         shard.add_(1);
         rank.data().all_gather(full, shard, "gather").wait();
-        std::this_thread::sleep_for(1s);
+        std::this_thread::sleep_for(4s);
         rank.control().barrier("longer than the patience");
         if (rank.id() == 0) hold.reset();
         EXPECT_EQ(full.sum().item<float>(), 32);
       },
-      on_gpus(500ms));
+      on_gpus(2s));
 }
 
 TEST_F(DeviceBackendTest, ACallThatTheDeviceDoesNotComeToIsAborted) {
