@@ -148,7 +148,8 @@ void Agent::run(const std::stop_token& stop) {
       try {
         turn();
       } catch (const std::exception& error) {  // a watcher that fails must not fail in silence, nor end the job
-        if (std::exchange(stumbled_, true)) return;
+        watches_ = !std::exchange(stumbled_, true);
+        if (!watches_) return;
         say(fmt::format("{}: notice: the roll call stumbled ({}); at the next time nobody watches any more",
                         options_.program, error.what()));
       }
@@ -369,7 +370,10 @@ void Agent::watch_pace() {
 }
 
 void Agent::say(const std::string& text) const {
-  if (options_.say) options_.say(text);
+  try {
+    if (options_.say) options_.say(text);
+  } catch (const std::exception&) {  // whoever read it is gone: the ranks are told, and watched, all the same
+  }
 }
 
 }  // namespace lockstep

@@ -120,7 +120,7 @@ class Agent {
   long out_of_memory_kills_ = 0;
   std::set<Fault> told_;  // of doubts
   size_t joined_ = 0;
-  bool quiet_ = false, stumbled_ = false, doubtful_ = false;
+  bool quiet_ = false, stumbled_ = false, watches_ = true, doubtful_ = false;
   std::unique_ptr<Worker> thread_;
 };
 

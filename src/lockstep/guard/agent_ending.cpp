@@ -112,6 +112,7 @@ int Agent::watch_to_the_end(const std::function<bool()>& abandoned) {
   while (!all_gone()) {
     std::this_thread::sleep_for(kLook);
     tell(conclusion());
+    if (const std::lock_guard lock(mutex_); !watches_) ranks_.pump();  // it still ends with its ranks
     if (!any_joined() && abandoned()) return 0;
   }
   const auto end = close();

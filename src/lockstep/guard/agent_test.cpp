@@ -1,7 +1,9 @@
 // The agent with ranks as threads of this process, and with a second agent as another node's.
 #include "lockstep/guard/agent.h"
 
+#include <array>
 #include <functional>
+#include <stdexcept>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -118,6 +120,27 @@ TEST(Agent, EndsAMismatchAndTellsEveryRank) {
     EXPECT_TRUE(says(std::string(ending->message.view()), "rank 2 sent another shape"));
   }
   EXPECT_EQ(node.agent().close()->text, end.text);
+}
+
+/// A person's terminal, or the program that read the job's words, may end before the job does.
+TEST(Agent, EndsAJobWhoseWordsNobodyReads) {
+  Agent agent(
+      {.program = "test", .local_ranks = 2, .world_size = 2, .judge = {.soft_seconds = 0.1}, .say = [](const auto&) {
+         throw std::runtime_error("broken pipe");
+       }});
+  std::array<Rank, 2> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    const Identity identity{.rank = rank, .world_size = 2, .local_rank = rank, .pid = ::getpid()};
+    Recorder& recorder = ranks.at(static_cast<size_t>(rank)).recorder;
+    recorder.introduce(identity);
+    recorder.set_watched(/*strict=*/false);
+    agent.adopt(identity, recorder.memory());
+  }
+  ranks[0].call(kSum, "loss", /*waits=*/true);
+  std::this_thread::sleep_for(milliseconds(1500));  // a notice or two of the stall
+  ranks[1].call(kWideSum, "loss", /*waits=*/true);
+  ASSERT_TRUE(holds_soon([&] { return agent.conclusion().has_value(); }));
+  for (auto& rank : ranks) EXPECT_TRUE(rank.recorder.await_ending(seconds(5)));
 }
 
 TEST(Agent, LastWordsAreTheHeadline) {
