@@ -62,9 +62,11 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->check(whole_number(0))
       ->capture_default_str()
       ->group("Data");
-  app.add_option("--truncation_strategy", flags.truncation_strategy,
-                 "of longer rows: delete | right | left; images are never cut")
-      ->check(CLI::IsMember({"delete", "right", "left"}))
+  app.add_option(
+         "--truncation_strategy", flags.truncation_strategy,
+         "of longer rows: delete | right | left | turns (each question and answer in proportion, as LLaMA-Factory); "
+         "images are never cut")
+      ->check(CLI::IsMember({"delete", "right", "left", "turns"}))
       ->capture_default_str()
       ->group("Data");
   app.add_option("--system", flags.given.system, "system message of a chat, and of rows that have none")->group("Data");
@@ -100,6 +102,7 @@ RowOptions RowFlags::options(const Env& env) const {
   out.taught = Taught::from_flag(loss_scale);
   if (truncation_strategy == "right") out.truncation = Truncation::kRight;
   if (truncation_strategy == "left") out.truncation = Truncation::kLeft;
+  if (truncation_strategy == "turns") out.truncation = Truncation::kTurns;
   out.root_image_dir = media_dir.empty() ? env.text("ROOT_IMAGE_DIR").value_or("") : media_dir;
   read_media_environment(env, out.media);
   return out;

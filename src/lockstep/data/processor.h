@@ -13,7 +13,7 @@ namespace lockstep {
 class Tokenizer;
 
 /// What becomes of a row that is longer than max_length. Placeholders of media are never cut.
-enum class Truncation { kDelete, kRight, kLeft };
+enum class Truncation { kDelete, kRight, kLeft, kTurns };  // kTurns: each turn in proportion
 
 /// What boxes of grounding are counted in: thousandths of the picture's edges, or pixels of it as the tower sees it.
 enum class BoxUnit { kOfFamily, kThousandths, kPixels };

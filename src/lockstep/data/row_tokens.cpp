@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/fit_length.h"
 #include "lockstep/data/row_media.h"
 
 namespace lockstep {
@@ -51,24 +53,9 @@ void read_token_row(const Json& row, const std::string& where, Sample& sample) {
 }
 
 Features token_row_features(const Sample& sample, const ProcessOptions& options) {
-  Features features{.input_ids = sample.input_ids, .labels = sample.labels, .sample = sample};
-  const auto length = static_cast<int64_t>(features.input_ids.size());
-  const int64_t most = options.most_tokens();
-  if (most <= 0 || length <= most) return features;
-  const auto extra = static_cast<std::ptrdiff_t>(length - most);
-  switch (options.truncation) {
-    case Truncation::kDelete:
-      throw data_error(fmt::format("{}: {} tokens, {}", sample.where, length, options.limit_text()));
-    case Truncation::kLeft:
-      features.input_ids.erase(features.input_ids.begin(), features.input_ids.begin() + extra);
-      features.labels.erase(features.labels.begin(), features.labels.begin() + extra);
-      break;
-    case Truncation::kRight:
-      features.input_ids.erase(features.input_ids.end() - extra, features.input_ids.end());
-      features.labels.erase(features.labels.end() - extra, features.labels.end());
-      break;
-  }
-  return features;
+  TokenRow row{.ids = sample.input_ids, .labels = sample.labels, .media = {}};
+  fit_length(row, options, sample.where);
+  return {.input_ids = std::move(row.ids), .labels = std::move(row.labels), .sample = sample};
 }
 
 }  // namespace lockstep

@@ -29,12 +29,6 @@ void sample_count(Translator& at) {
   at.refuse("rows are counted by file", fmt::format("--dataset FILE#{}", at.value()));
 }
 
-void cutoff_len(Translator& at) {
-  at.mean("max_length", at.values(),
-          "a longer row is left out and counted, where LLaMA-Factory shortens its turns; --truncation_strategy right "
-          "cuts it");
-}
-
 void truncation(Translator& at) {
   if (at.value() == "split") {
     at.refuse("rows are not cut into several", "--truncation_strategy right keeps their beginning, left their end");
@@ -121,7 +115,6 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"packing_strategy", packing_strategy},
 
                                                     {"sample_count", sample_count},
-                                                    {"cutoff_len", cutoff_len},
                                                     {"truncation", truncation},
                                                     {"rescale_image", rescale_image},
                                                     {"media_size", media_size},

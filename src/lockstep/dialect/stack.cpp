@@ -101,6 +101,7 @@ Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
   if (stack == Stack::kLlamaFactory) {
     say("tuner_type", "lora");
     say("max_length", "2048");
+    say("truncation_strategy", "turns");
     say("max_pixels", "589824");
     say("max_new_tokens", "1024");
     say("gradient_checkpointing", "true");

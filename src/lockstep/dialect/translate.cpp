@@ -5,8 +5,10 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/dialect/flag_table.h"
 #include "lockstep/dialect/flag_value.h"
@@ -180,6 +182,30 @@ void Translator::add_defaults() {
   }
 }
 
+/// What a checkpoint was trained with counts where it is asked, as ms-swift has it, unless it is said otherwise.
+/// Source: ms-swift 4.6, arguments/base_args/base_args.py load_args_from_ckpt.
+void Translator::add_saved_args() {
+  if ((verb_ != "infer" && verb_ != "eval") || stack_ != Stack::kSwift || !given_truth("load_args", true)) return;
+  for (const char* where : {"adapters", "model"}) {
+    const auto at = meanings_.find(where);
+    if (at == meanings_.end() || at->second.values.empty()) continue;
+    const std::filesystem::path file = std::filesystem::path(at->second.values[0]) / "args.json";
+    if (std::error_code failure; !std::filesystem::is_regular_file(file, failure)) continue;
+    const Json args = read_json(file);
+    for (const char* key : {"system", "truncation_strategy", "norm_bbox"}) {
+      const Json value = args.is_object() ? args.value(key, Json()) : Json();
+      const std::string word = value.is_string() ? value.get<std::string>() : "";
+      if (!has_(key) || meanings_.contains(key) || word.empty() || word == "delete") continue;  // which is done anyway
+      const Values said{word};
+      meanings_[key] = {said, ""};
+      order_.emplace_back(key);
+      out_.understood.push_back(
+          {"", shown(key, said), "it was trained so (args.json; --load_args false leaves it out)"});
+    }
+    return;
+  }
+}
+
 /// Beside what files and the environment say.
 void Translator::add_film_defaults() {
   std::string all;
@@ -212,6 +238,7 @@ Translation Translator::run(const std::vector<std::string>& before) {
   }
   flags_ = std::move(last);
   for (const auto& flag : flags_) take(flag);
+  add_saved_args();
   add_defaults();
   out_.words = before;
   for (const auto& own : order_) {

@@ -1,5 +1,6 @@
 #include "lockstep/dialect/translate.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/dialect/flag_table.h"
 #include "lockstep/dialect/flag_value.h"
@@ -120,7 +122,8 @@ TEST(Translate, LlamaFactoryIsRecognisedWithItsDefaults) {
       << words;
   for (const char* word :
        {"--learning_rate 5e-5", "--weight_decay 0 ", "--lora_dropout 0", "--lora_alpha 16", "--max_pixels 589824",
-        "--max_new_tokens 1024", "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
+        "--max_new_tokens 1024", "--truncation_strategy turns", "--media_default FPS=2.0",
+        "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
     EXPECT_NE((words + " ").find(word), std::string::npos) << word;
   }
 }
@@ -204,6 +207,35 @@ TEST(LiteralFrom, ReadsJsonAndPython) {
   EXPECT_EQ(literal_from("{'a': (1, 2), 'b': True, 3: None}").dump(), R"({"a":[1,2],"b":true,"3":null})");
   EXPECT_TRUE(literal_from("it's none").is_discarded());
   EXPECT_EQ(literal_from("{'a': 'say \"x\"'}").dump(), R"({"a":"say \"x\""})");
+}
+
+using SavedArgs = InTestFolder;
+
+TEST_F(SavedArgs, CountWhereACheckpointIsAsked) {
+  std::ofstream(folder_ / "args.json")
+      << R"({"system": "Be brief.", "norm_bbox": null, "truncation_strategy": "right"})";
+  const std::string ckpt = folder_.string();
+  EXPECT_EQ(words_of({"--adapters", ckpt}, "infer"),
+            "--adapters " + ckpt + " --system Be brief. --truncation_strategy right");
+  EXPECT_EQ(words_of({"--model", ckpt, "--system", "Other."}, "eval"),
+            "--model " + ckpt + " --system Other. --truncation_strategy right");
+  EXPECT_EQ(words_of({"--model", ckpt, "--load_args", "false"}, "infer"), "--model " + ckpt);
+  EXPECT_EQ(words_of({"--model", ckpt}, "sft"), "--model " + ckpt) << "what is trained is said anew";
+}
+
+TEST(Translate, WhatFsdpSaysOfActivationsCountsBesideAFlagThatIsFalse) {
+  EXPECT_EQ(words_of({"--model", "m", "--gradient_checkpointing", "false", "--fsdp", "fsdp2"}),
+            "--model m --deepspeed zero3 --gradient_checkpointing true");
+  EXPECT_EQ(words_of({"--model", "m", "--gradient_checkpointing", "false", "--fsdp", "full_shard"}),
+            "--model m --gradient_checkpointing false --deepspeed zero3");
+}
+
+TEST(Translate, SaysNoAsItWasWritten) {
+  const auto notices =
+      translate("sft", {"--model_name_or_path", "m", "--stage", "sft", "--no_freeze_vision_tower"}, has_all).notices();
+  EXPECT_TRUE(std::ranges::any_of(notices, [](const std::string& text) {
+    return text.starts_with("--no_freeze_vision_tower is --freeze_vit false");
+  })) << join(notices, "\n");
 }
 
 }  // namespace

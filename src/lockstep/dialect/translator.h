@@ -54,6 +54,7 @@ class Translator {
   const FlagRow* row_of(const std::string& name) const;
   void add_defaults();
   void add_film_defaults();
+  void add_saved_args();
   bool adapts() const;
 
   std::string verb_;

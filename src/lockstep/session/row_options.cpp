@@ -11,6 +11,8 @@ const char* word_of(Truncation truncation) {
       return "right";
     case Truncation::kLeft:
       return "left";
+    case Truncation::kTurns:
+      return "turns";
     case Truncation::kDelete:
       break;
   }

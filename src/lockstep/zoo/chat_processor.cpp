@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/fit_length.h"
 #include "lockstep/data/row_tokens.h"
 #include "lockstep/zoo/box_text.h"
 #include "lockstep/zoo/film_sounds.h"
-#include "lockstep/zoo/fit_length.h"
 #include "lockstep/zoo/learnt_messages.h"
 #include "lockstep/zoo/mark_parts.h"
 #include "lockstep/zoo/plain_text.h"

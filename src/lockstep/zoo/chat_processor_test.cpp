@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/zoo/fit_length.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
@@ -260,21 +259,6 @@ TEST(ImageProcessor, CountsMarksAgainstImages) {
   const auto sample = conversation({{"user", "<image><image>What?"}, {"assistant", "x"}}, {image_path()});
   const std::string message = message_of([&] { processor->train_features(sample, {}); });
   EXPECT_NE(message.find("2 mark(s) and 1 image(s)"), std::string::npos) << message;
-}
-
-TEST(FitLength, CutsTextAndNeverPlaceholders) {
-  using Ids = std::vector<int32_t>;
-  const auto cut = [](Truncation truncation, int64_t limit) {
-    TokenRow row{{1, 9, 9, 2, 3, 4}, {-100, -100, -100, 2, 3, 4}, {{.places = {1, 2}}}};
-    fit_length(row, {.max_length = limit, .truncation = truncation}, "row");
-    return std::tuple(row.ids, row.labels, row.media[0].places);
-  };
-  EXPECT_EQ(cut(Truncation::kRight, 4), std::tuple(Ids({1, 9, 9, 2}), Ids({-100, -100, -100, 2}), Ids({1, 2})));
-  EXPECT_EQ(cut(Truncation::kLeft, 4), std::tuple(Ids({9, 9, 3, 4}), Ids({-100, -100, 3, 4}), Ids({0, 1})));
-  EXPECT_EQ(cut(Truncation::kRight, 2), std::tuple(Ids({9, 9}), Ids({-100, -100}), Ids({0, 1})));
-  EXPECT_THROW(cut(Truncation::kRight, 1), UserError);
-  EXPECT_THROW(cut(Truncation::kDelete, 5), UserError);
-  EXPECT_EQ(std::get<0>(cut(Truncation::kDelete, 6)).size(), 6U);
 }
 
 TEST(OwnTokens, AreReadAsOneTokenAndNeverAsText) {
