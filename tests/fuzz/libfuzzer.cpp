@@ -10,10 +10,12 @@ namespace {
 const lockstep::fuzz::Target& chosen() {
   static const lockstep::fuzz::Target target = [] {
     const char* const wanted = std::getenv("LOCKSTEP_FUZZ_TARGET");
-    for (auto& one : lockstep::fuzz::reading_targets()) {
-      if (wanted != nullptr && one.name == wanted) return one;
+    for (const auto& targets : {lockstep::fuzz::reading_targets(), lockstep::fuzz::command_targets()}) {
+      for (const auto& one : targets) {
+        if (wanted != nullptr && one.name == wanted) return one;
+      }
     }
-    std::fprintf(stderr, "LOCKSTEP_FUZZ_TARGET: expected a target of tests/fuzz/reading_targets.cpp\n");
+    std::fprintf(stderr, "LOCKSTEP_FUZZ_TARGET: expected a target of tests/fuzz/{reading,command}_targets.cpp\n");
     std::exit(2);
   }();
   return target;

@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
   const char* const given = std::getenv("LOCKSTEP_FUZZ_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
   auto targets = lockstep::fuzz::reading_targets();
+  for (auto& target : lockstep::fuzz::command_targets()) targets.push_back(target);
   for (auto& target : lockstep::fuzz::model_targets()) targets.push_back(target);
   for (const auto& target : targets) {
     if (!wanted.empty() && target.name != wanted) continue;

@@ -16,6 +16,8 @@ struct Target {
 
 /// Files and messages that are read without LibTorch: libFuzzer runs these.
 std::vector<Target> reading_targets();
+/// What people bring as commands; libFuzzer runs these too.
+std::vector<Target> command_targets();
 /// Configs of every family, maps and records of checkpoints: these build models, with all that belongs to it.
 std::vector<Target> model_targets();
 

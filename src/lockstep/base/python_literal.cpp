@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/utf8.h"
+
 namespace lockstep {
 namespace {
 
@@ -245,6 +247,10 @@ class Reader {
 }  // namespace
 
 bool try_parse_python(std::string_view text, Json& out, JsonFault& fault, const JsonLimits& limits) {
+  if (!is_utf8(text)) {
+    fault = {.byte = 0, .why = "expected UTF-8, found bytes that are none", .kind = JsonFault::Kind::kSyntax};
+    return false;
+  }
   return Reader(text, limits).read(out, fault);
 }
 

@@ -38,6 +38,7 @@ TEST(PythonLiteral, WhatIsNoneIsToldWithItsPlace) {
   EXPECT_EQ(read(""), "0: expected a list, a dict, a text, a number, True, False or None");
   EXPECT_EQ(read("1x"), "0: expected a number");
   EXPECT_EQ(read("'\\x4'"), "2: expected 2 hexadecimal digits of a character");
+  EXPECT_EQ(read("{'a': 'b\xff'}"), "0: expected UTF-8, found bytes that are none");
   EXPECT_TRUE(read(std::string(100000, '[')).find("deep") != std::string::npos);
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/base/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -88,6 +89,10 @@ class Walk {
 Json read_yaml(const std::filesystem::path& path) {
   constexpr size_t kMostBytes = size_t{1} << 20;  // the parser keeps hundreds of bytes for each of the file's
   const std::string text = read_text(path, kMostBytes);
+  if (!is_utf8(text)) {
+    throw usage_error(fmt::format("{}: expected YAML in UTF-8, found bytes that are none", path.string()),
+                      "save it in UTF-8");
+  }
   try {
     return Walk(path).value(YAML::Load(text));
   } catch (const YAML::Exception& error) {
