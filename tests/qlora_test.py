@@ -89,7 +89,11 @@ class Qlora(Story):
         says(2, "contradict each other", *base, "--quant_method", "bnb")
         says(2, "expected nf4 or fp4", *base, "--quant_bits", 4, "--bnb_4bit_quant_type", "nf5")
         says(2, "computed in one dtype", *base, "--quant_bits", 4, "--bnb_4bit_compute_dtype", "float16", "--torch_dtype", "float32")
-        says(2, "written as bytes, uint8", *base, "--quant_bits", 4, "--bnb_4bit_quant_storage", "bfloat16")
+        # Of what is trained it changes no number; a folder is written in one way.
+        told = self.lockstep("plan", *base[1:], "--quant_bits", 4, "--bnb_4bit_quant_storage", "bfloat16", expect=0)
+        self.assertIn("--bnb_4bit_quant_storage bfloat16 makes no difference", told.text)
+        says(2, "written as bytes, uint8", "export", "--model", model, "--output_dir", self.folder / "half", "--quant_bits", 4, "--bnb_4bit_quant_storage",
+             "bfloat16")
         says(2, "did you mean vision_tower?", *base, "--quant_bits", 4, "--llm_int8_skip_modules", "vision_towr")
         says(2, "cannot be trained or saved", "sft", "--model", codes, "--dataset", rows, "--output_dir", self.folder / "out")
         says(2, "holds codes of few bits already", "sft", "--model", codes, "--dataset", rows, "--tuner_type", "lora", "--quant_bits", 4)
