@@ -1,8 +1,5 @@
 #include "lockstep/base/program.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -10,19 +7,12 @@
 
 namespace lockstep {
 namespace {
-namespace fs = std::filesystem;
 
 constexpr const char* kSearchPath = "/usr/bin:/bin";
 
 class FindProgram : public InTestFolder {
  protected:
-  std::string script(const std::string& name, const std::string& body, bool executable = true) const {
-    const fs::path path = folder_ / name;
-    std::ofstream(path) << body;
-    if (executable) fs::permissions(path, fs::perms::owner_all);
-    return path.string();
-  }
-  std::string shell(const std::string& body) const { return script("metric.sh", "#!/bin/sh\n" + body + "\n"); }
+  std::string shell(const std::string& body) const { return shell_script("metric.sh", body); }
 };
 
 TEST_F(FindProgram, TakesArguments) {

@@ -1,8 +1,6 @@
 #include "lockstep/metric/program_run.h"
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,19 +11,12 @@
 
 namespace lockstep {
 namespace {
-namespace fs = std::filesystem;
 
 constexpr const char* kSearchPath = "/usr/bin:/bin";
 
 class Programs : public InTestFolder {
  protected:
-  std::string script(const std::string& name, const std::string& body, bool executable = true) const {
-    const fs::path path = folder_ / name;
-    std::ofstream(path) << body;
-    if (executable) fs::permissions(path, fs::perms::owner_all);
-    return path.string();
-  }
-  std::string shell(const std::string& body) const { return script("metric.sh", "#!/bin/sh\n" + body + "\n"); }
+  std::string shell(const std::string& body) const { return shell_script("metric.sh", body); }
 
   ProgramResult run(const std::string& text, const std::string& input = "rows\n",
                     Clock::duration patience = std::chrono::seconds(60)) const {

@@ -46,10 +46,7 @@ class Loggers : public InTestFolder {
   }
 
   Program shell(const std::string& body) const {
-    const fs::path path = folder_ / "logger.sh";
-    std::ofstream(path) << "#!/bin/sh\n" + body + "\n";
-    fs::permissions(path, fs::perms::owner_all);
-    return logger_program(path.string(), "/usr/bin:/bin");
+    return logger_program(shell_script("logger.sh", body), "/usr/bin:/bin");
   }
   std::string complaint(const std::string& body) const {
     try {
