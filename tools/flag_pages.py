@@ -12,12 +12,13 @@ TABLE = ROOT / "src" / "lockstep" / "dialect" / "flag_table.txt"
 RULES = {  # what rules do, in a word
     "torch_dtype": "`--torch_dtype`, with bf16, fp16, fp32, AUTO too", "half": "`--torch_dtype` where no other flag says it", "model": "`--model`, or `--adapters` where it is one",
     "adapter_list": "`--adapters`; several, one over the other, are refused", "quantization_bit": "`--quant_method bnb --quant_bits`", "model_kwargs": "variables of the environment",
-    "dataset": "`--dataset`; LLaMA-Factory's names are separated by commas", "val_names": "`--val_dataset`", "dataset_dir": "`--dataset_dir`; ONLINE and REMOTE: are refused", "val_size": "`--split_dataset_ratio`; a number of rows is refused",
-    "cutoff_len": "`--max_length`: a longer row is left out, or cut by `--truncation_strategy`, and told", "media_size": "`--max_pixels`, and FPS, FPS_MAX_FRAMES, VIDEO_MAX_PIXELS",
+    "dataset": "`--dataset`; LLaMA-Factory's names are separated by commas", "val_names": "`--val_dataset`", "dataset_dir": "`--dataset_dir`; ONLINE and REMOTE: are refused",
+    "media_size": "`--max_pixels`, and FPS, FPS_MAX_FRAMES, VIDEO_MAX_PIXELS",
     "finetuning_type": "`--tuner_type`: lora, full", "stage": "sft and pt; rm, ppo, dpo, kto are refused", "target_names": "`--target_modules`, with ALL, DEFAULT, EMBEDDING", "target_list": "`--target_modules`, all is all-linear",
     "save_list": "`--modules_to_save`", "freeze": "`--freeze_vit`, `--freeze_aligner`, `--freeze_llm`", "pissa_init": "`--init_weights pissa`", "deepspeed": "`--deepspeed`, with ms-swift 2's names", "fsdp": "zero3, zero2 or zero0 by its words",
     "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_round`", "packing": "`--packing`; rows never see each other",
     "truncation": "`--truncation_strategy`; split is refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json",
+    "conversation": "`--conversation plain`; v1 and mistral_instruct are the templates that there are", "recompute": "`--gradient_checkpointing`", "quant_storage": "no number depends on it; `export` writes uint8",
     "do_sample": "`--temperature 0`, or 1", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
 }
 HEADS = {
@@ -37,7 +38,8 @@ likewise. Where a file names its model by `model_name_or_path`, the defaults are
 a rank, LoRA with alpha twice the rank, 2048 tokens, pictures of at most 768 × 768 pixels. They are told at the head of a run. Data sets are names in
 `dataset_dir`/dataset_info.json, or files.
 
-A row that is longer than `cutoff_len` is left out and counted, where LLaMA-Factory shortens its turns.
+A row that is longer than `cutoff_len` loses of each question and answer in proportion (`--truncation_strategy turns`), as there; what stands for media is
+never cut.
 """),
 }
 
@@ -84,6 +86,9 @@ def page(stack):
 
 def main():
     wrong = []
+    used = {target[0] for _, _, _, does, _ in rows() for effect, *target in [does.split()] if effect == "rule"}
+    if stale := sorted(set(RULES) - used):
+        sys.exit(f"tools/flag_pages.py: RULES speaks of what flag_table.txt has no more: {', '.join(stale)}")
     for stack in HEADS:
         file, text = ROOT / "docs" / f"{stack}.md", page(stack)
         if sys.argv[1:] == ["--check"]:
