@@ -237,6 +237,12 @@ class Commands(Story):
         (self.folder / "sft.yaml").write_text(done.stdout)
         self.lockstep("sft", self.folder / "sft.yaml", expect=0)
 
+    def test_nothing_is_merged_where_there_is_no_adapter(self):
+        for words in (("merge-lora",), ("export", "--merge_lora", "true")):
+            done = self.lockstep(*words, "--model", self.model("qwen2"), "--output_dir", self.folder / "merged", expect=2)
+            self.assertIn("there is no adapter to merge", done.stderr)
+            self.assertFalse((self.folder / "merged").exists())
+
     def test_verbs_that_are_not_built_say_what_there_is_instead(self):
         for verb in ("rlhf", "deploy", "app", "rollout", "sample", "web-ui", "megatron"):
             done = self.lockstep(verb, "--model", "m", expect=2)

@@ -130,6 +130,16 @@ class LlavaStages(Story):
         over = self.lockstep("infer", "--adapters", self.folder / "lora" / "checkpoint-3", *question, cwd=self.folder, expect=0).stdout
         self.lockstep("export", "--adapters", self.folder / "lora" / "checkpoint-3", "--output_dir", self.folder / "merged", expect=0)
         self.assertEqual(over, self.lockstep("infer", "--model", self.folder / "merged", *question, expect=0).stdout)
+        self.assertIn("base", self.lockstep("inspect", self.folder / "lora" / "checkpoint-3", expect=0).stdout)
+
+        # A projector that was made anew and not trained stands in no file: it is that of the run's seed.
+        import torch
+        from safetensors.torch import load_file
+        self.stage("made", rows, lora_enable=True, lora_r=4, seed=7, freeze_aligner=True)
+        self.lockstep("export", "--adapters", self.folder / "made" / "checkpoint-3", "--output_dir", self.folder / "merged7", expect=0)
+        self.stage("alone", self.captions(), version="plain", tune_mm_mlp_adapter=True, learning_rate=0, seed=7)
+        alone, merged = torch.load(self.folder / "alone" / "mm_projector.bin", weights_only=True), load_file(self.folder / "merged7" / "model.safetensors")
+        self.assertTrue(all(torch.equal(merged[name].float(), value) for name, value in alone.items()))
 
     def test_a_run_goes_on(self):
         rows = make_rows(self.folder)
@@ -148,6 +158,8 @@ class LlavaStages(Story):
                             ({"model": self.whole, "pretrain_mm_mlp_adapter": self.folder / "mm_projector.bin"},
                              "expected a model without model.mm_projector.…, found model.mm_projector."),
                             ({"mm_projector_type": "linear", "pretrain_mm_mlp_adapter": self.folder / "mm_projector.bin"}, "mm_projector"),
+                            ({"version": "plain", "system": "Be brief."}, "--system beside --conversation plain: only a chat template writes"),
+                            ({"version": "plain", "use_chat_template": False}, "--use_chat_template false beside --conversation plain"),
                             ({"version": "llama_2"}, "--version llama_2: this conversation is not built"),
                             ({"mm_use_im_start_end": True}, "--mm_use_im_start_end True: marks around a picture are not built")):
             done = self.stage("out", rows, expect=None, **words)

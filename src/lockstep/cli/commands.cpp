@@ -164,7 +164,8 @@ int run_words(const Words& words, const Host& host) {
     std::cout << "lockstep " << kVersion << "\n";
     return 0;
   }
-  const Words args(words.begin() + 1, words.end());
+  Words args(words.begin() + 1, words.end());
+  if (words[0] == "merge-lora" && !is_given(args, "merge_lora")) args.insert(args.end(), {"--merge_lora", "true"});
   if (words[0] == "agent") return run_agent(args, host);  // started by ranks
   return run_verb(find_verb(words[0]), args, host);
 }

@@ -86,6 +86,8 @@ int run_export(const Words& args, const Host& /*host*/) {
   if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"}, &others)) return 0;
   for (const auto& text : others.notices) std::cerr << "note: " << text << "\n";
   const QuantOptions codes = quant.options(quant.compute_dtype);
+  if (options.adapter.empty() && merge && app.count("--merge_lora") > 0)
+    throw usage_error("--merge_lora true: there is no adapter to merge", "--adapters DIR");
   if (options.adapter.empty() && codes.asked()) return export_codes(options, codes, quant.compute_dtype);
   if (options.adapter.empty()) return export_whole(options);
   if (codes.asked()) {
@@ -93,12 +95,7 @@ int run_export(const Words& args, const Host& /*host*/) {
                       "merge first, then export the merged folder with --quant_bits");
   }
   if (!merge) throw usage_error("--merge_lora false: nothing is left to export", "--merge_lora true");
-  if (options.model.folder.empty()) {
-    const ModelPlace said = base_of_adapter(options.adapter).place;
-    options.model.folder = said.folder;
-    if (options.model.vision_tower.empty()) options.model.vision_tower = said.vision_tower;
-    if (!options.model.joint.any_said()) options.model.joint = said.joint;
-  }
+  if (options.model.folder.empty()) options.model = completed(options.model, base_of_adapter(options.adapter));
   if (options.output.empty()) {
     options.output = (options.adapter / "").parent_path().string() + "-merged";
   }

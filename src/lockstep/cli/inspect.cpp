@@ -19,7 +19,7 @@ const char* const inspect_summary = "say what a checkpoint folder holds and whet
 
 int run_inspect(const Words& args, const Host& host) {
   ModelPlace place;
-  std::string dir, model;
+  std::string dir;
   std::vector<std::string> no_build;
   bool as_json = false, verify = true;
   CLI::App app(inspect_summary, "lockstep inspect");
@@ -27,7 +27,7 @@ int run_inspect(const Words& args, const Host& host) {
       "Example:\n  lockstep inspect my-model\nReads headers only, and all bytes of "
       "weights that have hashes beside them, as lockstep saves them (--verify false leaves that out).");
   app.add_option("DIR", dir, "folder with config.json and weights, or of an adapter")->required();
-  app.add_option("--model", model, "of an adapter: the folder of its base (default: as the adapter says)");
+  app.add_option("--model", place.folder, "of an adapter: the folder of its base (default: as the adapter says)");
   add_joint_flags(app, place.vision_tower, place.joint);
   app.add_option("--no_build", no_build, "components that would not be built (vision)")->expected(1);
   app.add_option("--verify", verify, "compare weights with the hashes of lockstep_manifest.json, where there is one")
@@ -39,7 +39,7 @@ int run_inspect(const Words& args, const Host& host) {
     return 0;
   };
   if (is_adapter_folder(dir)) {
-    const Json report = inspect_adapter(dir, model);
+    const Json report = inspect_adapter(dir, place);
     if (host.lines) return told(report);
     std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);

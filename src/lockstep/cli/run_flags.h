@@ -22,10 +22,10 @@ struct RunFlags {
   std::string memory_limit, device_log;
   double soft_patience = 3;
   std::vector<std::string> adapters, no_build;
-  std::vector<std::string> variables;  // NAME=VALUE: flags of other stacks that are variables here
-  std::vector<std::string> media_defaults;
-  std::vector<std::string> offload;  // "optimizer", "params", "none"
-  bool model_is_needed = true;       // doctor looks at a machine without one
+  std::vector<std::string> variables;       // NAME=VALUE: flags of other stacks that are variables here
+  std::vector<std::string> media_defaults;  // and what counts where the environment does not say it
+  std::vector<std::string> offload;         // "optimizer", "params", "none"
+  bool model_is_needed = true;              // doctor looks at a machine without one
 
   /// All of it. Throws UserError(kUsage).
   RunOptions options(const Env& env) const;

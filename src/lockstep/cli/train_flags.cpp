@@ -250,7 +250,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   FineTuneOptions out = given;
   out.run = run.options(env);
   out.rows = rows.options(env);
-  out.run.joint.seed = out.rows.seed;
+  if (out.run.adapters.empty()) out.run.joint.seed = out.rows.seed;  // else that of the run that trained them
   out.rows.draws_rows = out.dataset_shuffle;
   out.rows.data_seed = out.data_seed.value_or(out.rows.seed);
   if (!reduce_dtype.empty()) {

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+inline constexpr int32_t kNotLearnt = -100;  // the label of what is not learnt
+
 /// What a tower takes as one, prepared: float32 values, row-major, in `shape`. A batch lays the blocks of a slot behind
 /// one another along the first dimension (LLaVA: [1, 3, H, W]; Qwen2.5-VL: [patches, values of a patch]): "pixel" gives
 /// pixel_values and pixel_index.

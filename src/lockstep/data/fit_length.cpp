@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int32_t kNotLearnt = -100;
-
 /// A question and its answer: tokens that are no placeholder, behind one another.
 struct Turn {
   std::vector<size_t> question, answer;

@@ -175,7 +175,8 @@ void Translator::add_defaults() {
   }
   if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_film_defaults();
   for (const auto& [own, value] : defaults) {
-    if (!has_(own) || meanings_.contains(own)) continue;
+    const bool passed = std::ranges::find(passed_, "--" + own) != passed_.end();  // Lockstep's own word for it
+    if (!has_(own) || meanings_.contains(own) || passed) continue;
     meanings_[own] = {{value}, ""};
     order_.push_back(own);
     out_.understood.push_back({"", shown(own, {value}), "what " + stack_name(stack_) + " does where nothing is said"});
@@ -185,7 +186,8 @@ void Translator::add_defaults() {
 /// What a checkpoint was trained with counts where it is asked, as ms-swift has it, unless it is said otherwise.
 /// Source: ms-swift 4.6, arguments/base_args/base_args.py load_args_from_ckpt.
 void Translator::add_saved_args() {
-  if ((verb_ != "infer" && verb_ != "eval") || stack_ != Stack::kSwift || !given_truth("load_args", true)) return;
+  const bool wanted = given_truth("load_args", given_truth("load_args_from_ckpt_dir", true));
+  if ((verb_ != "infer" && verb_ != "eval") || stack_ != Stack::kSwift || !wanted) return;
   for (const char* where : {"adapters", "model"}) {
     const auto at = meanings_.find(where);
     if (at == meanings_.end() || at->second.values.empty()) continue;

@@ -230,6 +230,13 @@ TEST(Translate, WhatFsdpSaysOfActivationsCountsBesideAFlagThatIsFalse) {
             "--model m --gradient_checkpointing false --deepspeed zero3");
 }
 
+TEST(Translate, ADefaultOfTheStackGivesWayToAWordOfLocksteps) {
+  const std::string words =
+      words_of({"--model_name_or_path", "m", "--mm_projector_type", "linear", "--freeze_aligner", "true"});
+  EXPECT_NE(words.find("--freeze_aligner true"), std::string::npos) << words;
+  EXPECT_EQ(words.find("--freeze_aligner false"), std::string::npos) << words;
+}
+
 TEST(Translate, SaysNoAsItWasWritten) {
   const auto notices =
       translate("sft", {"--model_name_or_path", "m", "--stage", "sft", "--no_freeze_vision_tower"}, has_all).notices();

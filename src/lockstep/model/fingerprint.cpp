@@ -46,9 +46,9 @@ uint64_t hash_of_file(const fs::path& path) {
 
 }  // namespace
 
-std::string model_fingerprint(const fs::path& folder) {
+std::string model_fingerprint(const ModelPlace& place) {
+  const fs::path& folder = place.folder;
   std::vector<fs::path> files;
-  if (fs::is_regular_file(folder)) return fmt::format("{:016x}", hash_of_file(folder));
   const bool of_torch = reads_torch_files(folder);
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,9 +21,16 @@ struct Joint {
   std::string conversation;  // how rows are spelled, of the ways that are not the folder's own
   uint64_t seed = 42;        // of a projector that is made anew
 
-  bool any_said() const {
-    return !projector.empty() || !projector_type.empty() || !select_feature.empty() || !aspect_ratio.empty() ||
-           !conversation.empty() || select_layer.has_value();
+  /// The flags by which a person says any of it.
+  std::vector<std::string> said() const {
+    std::vector<std::string> flags;
+    if (!projector.empty()) flags.emplace_back("--pretrain_mm_mlp_adapter");
+    if (!projector_type.empty()) flags.emplace_back("--mm_projector_type");
+    if (select_layer) flags.emplace_back("--mm_vision_select_layer");
+    if (!select_feature.empty()) flags.emplace_back("--mm_vision_select_feature");
+    if (!aspect_ratio.empty()) flags.emplace_back("--image_aspect_ratio");
+    if (!conversation.empty()) flags.emplace_back("--conversation");
+    return flags;
   }
 };
 

@@ -32,6 +32,8 @@ Joint joint_of(const Json& args) {
               .aspect_ratio = text_of(args, "image_aspect_ratio")};
   if (const Json layer = args.value("mm_vision_select_layer", Json()); layer.is_number_integer())
     joint.select_layer = layer.get<int64_t>();
+  // A projector that was made anew and not trained stands in no file: it is made again.
+  if (const Json seed = args.value("seed", Json()); seed.is_number_unsigned()) joint.seed = seed.get<uint64_t>();
   return joint;
 }
 
@@ -60,6 +62,14 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
                     "--model DIR: the folder of the model that the adapter was trained on");
 }
 
+ModelPlace completed(ModelPlace given, const AdapterBase& said) {
+  if (!given.folder.empty()) return given;
+  given.folder = said.place.folder;
+  if (given.vision_tower.empty()) given.vision_tower = said.place.vision_tower;
+  if (given.joint.said().empty()) given.joint = said.place.joint;
+  return given;
+}
+
 void take_from_adapters(RunOptions& run) {
   if (run.adapters.empty()) return;
   const fs::path& first = run.adapters.front().dir;
@@ -72,9 +82,10 @@ void take_from_adapters(RunOptions& run) {
   const bool asks_base = run.model.empty(), asks_codes = !run.quant.asked();
   if (asks_base) {
     const AdapterBase base = base_of_adapter(first);
-    run.model = base.place.folder;
-    if (run.vision_tower.empty()) run.vision_tower = base.place.vision_tower;
-    if (!run.joint.any_said()) run.joint = base.place.joint;
+    const ModelPlace place = completed(run.place(), base);
+    run.model = place.folder;
+    run.vision_tower = place.vision_tower;
+    run.joint = place.joint;
     if (!run.dtype) run.dtype = base.dtype;
   }
   if (asks_codes) run.quant = quant_of_adapter(first);

@@ -71,9 +71,8 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     }
     dtype_ = options_.dtype.value_or(folder_->dtype_of_config());
     choose_codes();
-    fingerprint_ = model_fingerprint(options_.model);
+    fingerprint_ = model_fingerprint(options_.place());
     for (const auto& dir : weights_->borrowed_from()) fingerprint_ += "+" + model_fingerprint(dir);
-    if (!options_.joint.projector.empty()) fingerprint_ += "+" + model_fingerprint(options_.joint.projector);
     for (const auto& one : opened_) fingerprint_ += "+" + one.layout->name + one.folder->fingerprint();
   });
 }

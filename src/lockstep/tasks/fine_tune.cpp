@@ -252,7 +252,7 @@ void FineTuneRun::announce() {
     for (const auto& path : folder_.overwritten) fs::remove_all(path);
     args_kept_ = options_.args_json;
     if (!session_->rendering().rows.empty()) args_kept_ = with_rendering(args_kept_, session_->rendering());
-    if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.model);
+    if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.place());
     write_text(folder_.dir / "args.json", args_kept_);
     const std::string plan_json = whole_plan().dump(1);
     write_text(folder_.dir / "plan.json", plan_json);

@@ -58,8 +58,17 @@ void FineTuneOptions::check() const {
                     part),
         "--split_dataset_ratio 0.01");
   }
-  if (!run.use_chat_template && !rows.system.empty()) {
-    throw usage_error("--system beside --use_chat_template false: only a chat template writes a system message",
+  const std::string& conversation = run.joint.conversation;
+  const std::string plain = !run.use_chat_template  ? "--use_chat_template false"
+                            : !conversation.empty() ? "--conversation " + conversation
+                                                    : "";
+  if (!plain.empty() && !rows.system.empty()) {
+    throw usage_error(fmt::format("--system beside {}: only a chat template writes a system message", plain),
+                      "leave one of them out");
+  }
+  if (!run.use_chat_template && !conversation.empty()) {
+    throw usage_error(fmt::format("--use_chat_template false beside --conversation {}: each spells rows in its own way",
+                                  conversation),
                       "leave one of them out");
   }
   check_following();

@@ -27,7 +27,7 @@ void add_match(Json& report, const AdapterFolder& folder, const ModelPlace& base
 
 }  // namespace
 
-Json inspect_adapter(const std::filesystem::path& dir, const std::filesystem::path& model) {
+Json inspect_adapter(const std::filesystem::path& dir, const ModelPlace& model) {
   Json report{{"folder", dir.string()}, {"problems", Json::array()}};
   const auto attempt = [&](const char* what, const auto& work) {
     try {
@@ -46,7 +46,7 @@ Json inspect_adapter(const std::filesystem::path& dir, const std::filesystem::pa
     report["scale"] = config.scale_of("", config.r);
     report["tensors"] = folder.tensors().size();
     attempt("base", [&] {
-      const ModelPlace base = model.empty() ? base_of_adapter(dir).place : ModelPlace(model);
+      const ModelPlace base = model.folder.empty() ? completed(model, base_of_adapter(dir)) : model;
       report["base"] = base.folder.string();
       add_match(report, folder, base);
     });

@@ -11,7 +11,7 @@ namespace lockstep {
 /// Keys: folder, kind (LoRA | DoRA), rank, alpha, scale, tensors, base, shape (of the tensors' names), matches (by component),
 /// whole (tensors that were trained whole), idle (of modules that nothing is computed with), problems. `model`: of the base;
 /// empty: as the adapter says.
-Json inspect_adapter(const std::filesystem::path& dir, const std::filesystem::path& model);
+Json inspect_adapter(const std::filesystem::path& dir, const ModelPlace& model);
 /// The same for people.
 std::string adapter_text(const Json& report);
 

@@ -38,7 +38,7 @@ void check_same_base(const ResumeRequest& request) {
                                   request.checkpoint.string(), codes, request.codes),
                       "give the --quant_bits, and what belongs to it, that the run began with");
   }
-  const std::string now = model_fingerprint(request.model.folder);
+  const std::string now = model_fingerprint(request.model);
   if (args.at(kBase) == now) return;
   throw usage_error(
       fmt::format("{} is of another base than --model {}: {} there, {} here", request.checkpoint.string(),
@@ -111,7 +111,7 @@ void require_same_groups(const fs::path& checkpoint, const TrainerState& before,
       "variables; to begin anew with others, take the checkpoint as --model");
 }
 
-std::string with_base(const std::string& args_json, const fs::path& model) {
+std::string with_base(const std::string& args_json, const ModelPlace& model) {
   Json args = parse_json_or_discard(args_json);
   if (!args.is_object()) return args_json;
   args[kBase] = model_fingerprint(model);

@@ -30,7 +30,7 @@ TrainerState check_resume(const ResumeRequest& request);
 void require_same_groups(const std::filesystem::path& checkpoint, const TrainerState& before, const RowOrder& now);
 
 /// args.json as a checkpoint of adapters keeps it: with what tells their base from another. Text that is no JSON object stays.
-std::string with_base(const std::string& args_json, const std::filesystem::path& model);
+std::string with_base(const std::string& args_json, const ModelPlace& model);
 
 /// In words, of a run that goes on with `now` where `before` stood; "": nothing that matters is other.
 std::string resume_changes(const TrainerState& before, const TrainerState& now);

@@ -83,12 +83,12 @@ HfConfig load_config(const ModelPlace& place) {
     if (!family.elsewhere.join) continue;
     if (auto joined = family.elsewhere.join(config)) return std::move(*joined);
   }
-  if (!place.joint.any_said()) return config;
+  const std::string said = join(place.joint.said(), ", ");
+  if (said.empty()) return config;
   throw usage_error(
-      fmt::format("{}: expected a Llama or Mistral with --vision_tower, or a LLaVA as its authors write it, for "
-                  "--pretrain_mm_mlp_adapter, --mm_projector_type, --mm_vision_select_layer, "
-                  "--mm_vision_select_feature, --image_aspect_ratio and --conversation; found {}",
-                  config.where(), cut_text(config.json().value("architectures", Json()).dump())),
+      fmt::format(
+          "{}: expected a Llama or Mistral with --vision_tower, or a LLaVA as its authors write it, found {} in {}",
+          said, cut_text(config.json().value("architectures", Json()).dump()), config.where()),
       place.vision_tower.empty() ? "leave them out: config.json says what this model is; or name a --vision_tower"
                                  : "leave them out: config.json says what this model is");
 }

@@ -9,8 +9,6 @@
 
 namespace lockstep {
 
-inline constexpr int32_t kNotLearnt = -100;  // the label of what is not learnt
-
 struct SpelledRow {
   std::vector<int32_t> ids, labels;
   std::vector<float> weights;  // of labels
