@@ -25,6 +25,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/own_address.h"
+#include "lockstep/comm/peer_names.h"
 #include "lockstep/comm/rank_sum.h"
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
@@ -257,6 +258,7 @@ c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d
 }  // namespace
 
 std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration patience) {
+  print_peers_by_number();
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
   options.isServer = world.rank == 0 && !world.agent_hosts_store;
