@@ -5,6 +5,7 @@ In CI each is planned, and some of them are run: two steps of a tiny model on tw
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -160,10 +161,25 @@ class Commands(Story):
 
     def test_answers_to_rows_as_llama_factory_asks_for_them(self):
         factory.write_data(self.folder / "data", [])
-        predict, answers = self.factory_file(factory.file("predict", "qwen3", factory.PREDICT)), self.folder / "answers.jsonl"
-        done = self.lockstep("eval", predict, "max_samples=2", "max_new_tokens=4", "--output", answers, cwd=self.folder, expect=0)
-        self.assertRegex(done.stdout, r"rouge_l +[0-9.]+ \(4 rows\)")
-        self.assertEqual(len(answers.read_text().splitlines()), 4)
+        predict, out = self.factory_file(factory.file("predict", "qwen3", factory.PREDICT)), self.folder / "answers"
+        for verb in ("train", "eval"):  # LLaMA-Factory has it as a `train` that does not train
+            done = self.lockstep(verb, predict, "max_samples=2", "max_new_tokens=4", f"output_dir={out}", cwd=self.folder, expect=0)
+            self.assertIn("--temperature 0.95: what LLaMA-Factory does", done.stderr)
+            rows = [json.loads(line) for line in (out / "generated_predictions.jsonl").read_text().splitlines()]
+            figures = json.loads((out / "predict_results.json").read_text())
+            self.assertEqual([row["label"] for row in rows], ["number 0", "number 1"] * 2)
+            self.assertLessEqual({"loss", "rouge_1", "rouge_2", "rouge_l", "bleu_4"}, figures.keys())
+            for name in ("rouge_l", "bleu_4"):
+                self.assertRegex(done.stdout, rf"{name} +{figures[name]:.4f} \(4 rows\)")
+            shutil.rmtree(out)
+        # The same seed draws the same answers on any number of ranks, and no answers are drawn where only the loss is asked for.
+        words = ("train", predict, "max_samples=2", "max_new_tokens=4", f"output_dir={out}")
+        self.lockstep(*words, "--nproc", "2", cwd=self.folder, expect=0)
+        self.assertEqual([json.loads(line) for line in (out / "generated_predictions.jsonl").read_text().splitlines()], rows)
+        shutil.rmtree(out)
+        self.lockstep("train", predict, "do_predict=false", "do_eval=true", "predict_with_generate=false", f"output_dir={out}", cwd=self.folder,
+                      expect=0)
+        self.assertEqual([path.name for path in out.iterdir()], ["predict_results.json"])
 
     def test_flags_of_llama_factory(self):
         factory.write_data(self.folder / "data", [])

@@ -14,6 +14,7 @@
 #include "lockstep/cli/verbs.h"
 #include "lockstep/dialect/accelerate.h"
 #include "lockstep/dialect/given_words.h"
+#include "lockstep/dialect/translate.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/session/rank_main.h"
 #include "lockstep/tasks/config_file.h"
@@ -148,7 +149,7 @@ int run_verb(const Verb& verb, const Words& args, const Host& host) {
     expanded.args.insert(expanded.args.end(), {"--accelerate_config", accelerate});
   }
   tell_command(verb.name, expanded.args, *host.recorder);
-  if (!expanded.staged) return verb.run(expanded.args, with_file);
+  if (!expanded.staged) return find_verb(verb_meant(verb.name, expanded.args)).run(expanded.args, with_file);
   if (verb.name == std::string_view("sft")) return run_staged_sft(*expanded.staged, args, with_file);
   throw usage_error(fmt::format("{}: stages are for lockstep sft", expanded.staged->file),
                     std::string("give the flags of one stage to ") + verb.name);

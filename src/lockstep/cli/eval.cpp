@@ -13,6 +13,7 @@
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/row_flags.h"
 #include "lockstep/cli/run_flags.h"
+#include "lockstep/cli/sampling_flags.h"
 #include "lockstep/cli/verb_job.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/tasks/answer_rows.h"
@@ -37,6 +38,7 @@ struct EvalFlags {
     EvaluationOptions out = given;
     out.run = run.options(env);
     out.rows = rows.options(env);
+    out.sampling.seed = out.rows.seed;
     out.metric.search_path = env.text("PATH").value_or("");
     return out;
   }
@@ -60,8 +62,12 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
       ->check(whole_number(1, kMostNewTokens))
       ->capture_default_str()
       ->group("Evaluation");
+  add_sampling_flags(app, "Evaluation", flags.given.sampling);
   add_metric_flags(app, flags.given.metric, "Evaluation");
   app.add_option("--output", flags.given.output, "write all rows with their answers here, as JSON lines")
+      ->group("Output");
+  app.add_option("--output_dir", flags.given.output_dir,
+                 "a folder for both: rows in generated_predictions.jsonl, figures in predict_results.json")
       ->group("Output");
   app.add_option("--show", flags.given.show, "answers to print")
       ->check(whole_number(0))
@@ -70,47 +76,13 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
   app.add_flag("--json", flags.json, "one JSON object instead of a table")->group("Output");
   const UsualFlags usual = {"model",          "val_dataset", "batch_size", "predict_with_generate",
                             "max_new_tokens", "metrics",     "metric",     "output",
-                            "show",           "json",        "nproc",      "deepspeed",
-                            "torch_dtype",    "max_length"};
+                            "output_dir",     "show",        "json",       "nproc",
+                            "deepspeed",      "torch_dtype", "max_length"};
   OtherStacks others{.verb = "eval", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   flags.notices = std::move(others.notices);
   flags.options(Env()).check();
   return flags;
-}
-
-/// A mean over nothing is null.
-Json number_or_null(bool there, double value) { return there ? Json(value) : Json(); }
-
-Json as_json(const Evaluation& found) {
-  const auto& [loss, answers, communication, seconds] = found;
-  const bool targets = loss.target_tokens > 0;
-  Json groups = Json::object(), samples = Json::array();
-  for (const auto& [name, share] : answers.groups) groups[name] = share;
-  for (const auto& sample : answers.samples) {
-    samples.push_back({{"prompt", sample.prompt},
-                       {"expected", sample.expected},
-                       {"predicted", sample.predicted},
-                       {"image", sample.image_path},
-                       {"exact", sample.exact}});
-  }
-  Json json = {{"loss", number_or_null(targets, loss.loss)},
-               {"perplexity", number_or_null(targets, perplexity(loss.loss))},
-               {"token_acc", number_or_null(targets, loss.token_accuracy)},
-               {"target_tokens", loss.target_tokens},
-               {"rows", loss.rows},
-               {"skipped", loss.skipped},
-               {"exact_match", nullptr},
-               {"exact_rows", answers.exact},
-               {"answered_rows", answers.rows}};
-  for (const auto& metric : answers.metrics) json[metric.name] = metric.mean;
-  const Json values = parse_json(answers.values, "evaluation figures");
-  for (const auto& item : values.items()) json[item.key()] = item.value();
-  json["groups"] = groups;
-  json["samples"] = samples;
-  json["seconds"] = seconds;
-  if (!communication.empty()) json["communication"] = communication_json(communication, communication.every_label);
-  return json;
 }
 
 void print_table(const Evaluation& found) {
@@ -152,9 +124,9 @@ int run_eval(const Words& args, const Host& host) {
   Console console(std::cerr, job, host);
   console.tell(flags->notices);
   const Evaluation found = evaluate(job, options, console.events());
-  if (!job.reports() || tell_result(host, job, as_json(found))) return 0;
+  if (!job.reports() || tell_result(host, job, found.json())) return 0;
   if (flags->json) {
-    std::cout << as_json(found).dump(2) << "\n";
+    std::cout << found.json().dump(2) << "\n";
   } else {
     print_table(found);
   }

@@ -9,6 +9,7 @@
 #include "lockstep/cli/batch_flags.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/number_bounds.h"
+#include "lockstep/cli/sampling_flags.h"
 #include "lockstep/cli/verbs.h"
 
 namespace lockstep {
@@ -21,22 +22,7 @@ void add_generation_flags(CLI::App& app, InferFlags& f) {
       ->check(whole_number(1, kMostNewTokens))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--temperature", f.given.sampling.temperature, "0: greedy")
-      ->check(real_number({.least = 0}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top_k", f.given.sampling.top_k, "0: off")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top_p", f.given.sampling.top_p, "")
-      ->check(real_number({.above = 0, .most = 1}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--repetition_penalty", f.given.sampling.repetition_penalty, "1: off")
-      ->check(real_number({.above = 0}))
-      ->capture_default_str()
-      ->group(group);
+  add_sampling_flags(app, group, f.given.sampling);
   add_batch_flags(app, "--max_batch_size,--batch_size", "rows that one rank answers side by side", group,
                   f.given.batch);
 }

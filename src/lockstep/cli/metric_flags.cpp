@@ -7,8 +7,9 @@
 namespace lockstep {
 
 void add_metric_flags(CLI::App& app, MetricOptions& options, const char* group) {
-  app.add_option("--metrics", options.metrics,
-                 "of answers: exact_match,anls,rouge_l,multiple_choice (default: all that rows allow)")
+  app.add_option(
+         "--metrics", options.metrics,
+         "of answers: exact_match,anls,rouge_l,rouge_1,rouge_2,bleu_4,multiple_choice (default: all that rows allow)")
       ->group(group);
   app.add_option("--metric", options.programs,
                  "a program that measures too, \"./my_metric.py --lang en\": it gets all answers as JSON lines on "

@@ -15,6 +15,7 @@
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/number_bounds.h"
+#include "lockstep/cli/sampling_flags.h"
 #include "lockstep/plan/flag_json.h"
 
 namespace lockstep {
@@ -234,6 +235,7 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->check(whole_number(1, kMostNewTokens))
       ->capture_default_str()
       ->group(group);
+  add_sampling_flags(app, group, f.given.sampling);
   add_metric_flags(app, f.given.metric, group);
   app.add_option("--logging_steps", f.given.train.logging_steps, "")
       ->transform(steps_or_part(f.given.step_parts.logging))
@@ -253,6 +255,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   if (out.run.adapters.empty()) out.run.joint.seed = out.rows.seed;  // else that of the run that trained them
   out.rows.draws_rows = out.dataset_shuffle;
   out.rows.data_seed = out.data_seed.value_or(out.rows.seed);
+  out.sampling.seed = out.rows.seed;
   if (!reduce_dtype.empty()) {
     out.reduce_dtype = dtype_from_flag(reduce_dtype);
   } else if (!run.deepspeed.empty()) {

@@ -102,12 +102,18 @@ void do_what(Translator& at) {
     at.refuse("nothing is to be trained where do_train is not true",
               "lockstep eval with the same words measures and writes answers, lockstep infer answers");
   }
-  at.note("the verb says what is done");
+  if (is_training && at.flag().name == "do_predict" && at.truth()) {
+    return at.note(
+        "no rows are answered behind the training: the same words without do_train, or lockstep eval, do that");
+  }
+  const bool measures = at.verb() == "eval" && at.stack() == Stack::kLlamaFactory;
+  at.note(measures ? "without do_train rows are answered and measured: lockstep eval" : "the verb says what is done");
 }
 
 void do_sample(Translator& at) {
   if (!at.truth()) return at.mean("temperature", {"0"});
-  if (at.given("temperature") == nullptr) return at.mean("temperature", {"1"});
+  const bool has_default = at.stack() == Stack::kLlamaFactory;
+  if (at.given("temperature") == nullptr && !has_default) return at.mean("temperature", {"1"});
   at.note("--temperature says it");
 }
 

@@ -69,14 +69,17 @@ Stack recognise_stack(const std::vector<GivenFlag>& flags) {
   return Stack::kTrainer;
 }
 
+Defaults answer_defaults(Stack stack) {
+  if (stack != Stack::kLlamaFactory) return {};
+  return {{"max_new_tokens", "1024"}, {"temperature", "0.95"}, {"top_p", "0.7"}, {"top_k", "50"}};
+}
+
 Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
   if (stack == Stack::kSwift) return {};
   if (verb == "infer" && stack == Stack::kLlamaFactory) {
-    return {{"max_new_tokens", "1024"},
-            {"temperature", "0.95"},
-            {"top_p", "0.7"},
-            {"top_k", "50"},
-            {"max_pixels", "589824"}};
+    Defaults out = answer_defaults(stack);
+    out.emplace_back("max_pixels", "589824");
+    return out;
   }
   // Source: transformers 5.23.0, TrainingArguments, and what each stack's own arguments say otherwise.
   Defaults out = {{"learning_rate", "5e-5"},
@@ -103,11 +106,11 @@ Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {
     say("max_length", "2048");
     say("truncation_strategy", "turns");
     say("max_pixels", "589824");
-    say("max_new_tokens", "1024");
     say("gradient_checkpointing", "true");
     say("lora_dropout", "0");
     say("freeze_vit", "true");
     say("freeze_aligner", "true");
+    if (verb == "eval") say("predict_with_generate", "false");
   } else if (stack == Stack::kLlava) {
     say("max_length", "512");
     say("freeze_vit", "true");

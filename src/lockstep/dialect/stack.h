@@ -23,5 +23,7 @@ Stack recognise_stack(const std::vector<GivenFlag>& flags);
 /// What a stack does where nothing is said, if it is not what Lockstep does then: flags of Lockstep with their values.
 using Defaults = std::vector<std::pair<std::string, std::string>>;
 Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts);
+/// The same of how answers are generated, where any are.
+Defaults answer_defaults(Stack stack);
 
 }  // namespace lockstep

@@ -165,6 +165,9 @@ bool Translator::adapts() const {
 
 void Translator::add_defaults() {
   Defaults defaults = stack_defaults(stack_, verb_, adapts());
+  if (given_truth("predict_with_generate", false)) {
+    for (auto& one : answer_defaults(stack_)) defaults.push_back(std::move(one));
+  }
   if (stack_ == Stack::kLlamaFactory && std::filesystem::exists("data/dataset_info.json")) {
     defaults.emplace_back("dataset_dir", "data");
   }
@@ -258,6 +261,13 @@ Translation translate(const std::string& verb, const std::vector<std::string>& a
                       const std::function<bool(const std::string&)>& has) {
   GivenWords given = given_words(args);
   return Translator(verb, std::move(given.flags), has).run(given.before);
+}
+
+std::string verb_meant(const std::string& verb, const std::vector<std::string>& args) {
+  const Translator words(verb, given_words(args).flags, [](const std::string&) { return false; });
+  const bool trains = words.stack() != Stack::kLlamaFactory || words.given_truth("do_train", false);
+  if (verb != "sft" || trains) return verb;
+  return words.given_truth("do_predict", false) || words.given_truth("do_eval", false) ? "eval" : verb;
 }
 
 Rule rule_named(const std::string& name) {

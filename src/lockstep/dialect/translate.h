@@ -39,4 +39,8 @@ struct Translation {
 Translation translate(const std::string& verb, const std::vector<std::string>& args,
                       const std::function<bool(const std::string&)>& has);
 
+/// What a verb is to do with these words: LLaMA-Factory's `train` answers and measures ("eval") where do_predict or do_eval is
+/// said, and do_train is not.
+std::string verb_meant(const std::string& verb, const std::vector<std::string>& args);
+
 }  // namespace lockstep

@@ -120,10 +120,9 @@ TEST(Translate, LlamaFactoryIsRecognisedWithItsDefaults) {
                         "--torch_dtype bfloat16 --quant_method bnb --quant_bits 4 --lora_rank 8 "
                         "--gradient_accumulation_steps 8 --lr_scheduler_type cosine "))
       << words;
-  for (const char* word :
-       {"--learning_rate 5e-5", "--weight_decay 0 ", "--lora_dropout 0", "--lora_alpha 16", "--max_pixels 589824",
-        "--max_new_tokens 1024", "--truncation_strategy turns", "--media_default FPS=2.0",
-        "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
+  for (const char* word : {"--learning_rate 5e-5", "--weight_decay 0 ", "--lora_dropout 0", "--lora_alpha 16",
+                           "--max_pixels 589824", "--truncation_strategy turns", "--media_default FPS=2.0",
+                           "--per_device_train_batch_size 8", "--adam_beta2 0.999", "--freeze_aligner true"}) {
     EXPECT_NE((words + " ").find(word), std::string::npos) << word;
   }
 }
@@ -141,6 +140,28 @@ TEST(Translate, WhatAsksForAnswersAloneDoesNotTrain) {
   EXPECT_EQ(refusal_of(with(factory, {"--do_predict", "true", "--do_train", "true"})).find(refused), std::string::npos);
   EXPECT_EQ(words_of({"--do_eval", "true"}), "") << "scripts of the others train whatever it says";
   EXPECT_EQ(words_of({"--do_train", "false", "--do_eval", "true"}, "eval"), "");
+
+  EXPECT_EQ(verb_meant("sft", with(factory, {"--do_predict", "true"})), "eval");
+  EXPECT_EQ(verb_meant("sft", with(factory, {"--do_eval"})), "eval");
+  EXPECT_EQ(verb_meant("sft", with(factory, {"--do_predict", "true", "--do_train", "true"})), "sft");
+  EXPECT_EQ(verb_meant("sft", with(factory, {"--do_eval", "false"})), "sft");
+  EXPECT_EQ(verb_meant("sft", {"--model", "m", "--do_eval", "true"}), "sft");
+  EXPECT_EQ(verb_meant("infer", with(factory, {"--do_predict", "true"})), "infer");
+}
+
+TEST(Translate, AnswersOfLlamaFactoryAreDrawnWhereTheyAreGenerated) {
+  const Words factory = {"--model_name_or_path", "m",    "--stage",    "sft",
+                         "--finetuning_type",    "lora", "--do_train", "true"};
+  const std::string drawn = "--max_new_tokens 1024 --temperature 0.95 --top_p 0.7 --top_k 50";
+  const auto with = [&](Words words) {
+    words.insert(words.begin(), factory.begin(), factory.end());
+    return join(translate("sft", words, has_all).words, " ");
+  };
+  EXPECT_EQ(with({}).find("--temperature"), std::string::npos);
+  EXPECT_NE(with({"--predict_with_generate", "true"}).find(drawn), std::string::npos);
+  EXPECT_NE(with({"--predict_with_generate", "true", "--do_sample", "true"}).find(drawn), std::string::npos);
+  EXPECT_NE(with({"--predict_with_generate", "true", "--do_sample", "false"}).find("--temperature 0 "),
+            std::string::npos);
 }
 
 TEST(Translate, WhatARowSaysIsRefusedWithItsCure) {

@@ -26,6 +26,9 @@ const std::vector<AnswerMetric>& answer_metrics() {
   static const std::vector<AnswerMetric> table = {{"exact_match", always, exact_match},
                                                   {"anls", always, anls},
                                                   {"rouge_l", always, rouge_l},
+                                                  {"rouge_1", always, rouge_1},
+                                                  {"rouge_2", always, rouge_2},
+                                                  {"bleu_4", always, bleu_4},
                                                   {"multiple_choice", is_choice, multiple_choice}};
   return table;
 }

@@ -21,7 +21,7 @@ struct AnswerMetric {
   double (*score)(std::string_view answer, const References& references);
 };
 
-/// exact_match, anls, rouge_l, multiple_choice.
+/// exact_match, anls, rouge_l, rouge_1, rouge_2, bleu_4, multiple_choice.
 const std::vector<AnswerMetric>& answer_metrics();
 
 /// Those named, "exact_match,rouge_l"; all for an empty text. loss, perplexity and token_acc are measured always and

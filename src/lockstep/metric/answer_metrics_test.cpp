@@ -15,7 +15,8 @@ std::vector<std::string> names_of(const std::vector<AnswerMetric>& metrics) {
 
 TEST(AnswerMetrics, AreChosenByNameInTheOrderOfTheTable) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(names_of(choose_answer_metrics("")), (Names{"exact_match", "anls", "rouge_l", "multiple_choice"}));
+  EXPECT_EQ(names_of(choose_answer_metrics("")),
+            (Names{"exact_match", "anls", "rouge_l", "rouge_1", "rouge_2", "bleu_4", "multiple_choice"}));
   EXPECT_EQ(names_of(choose_answer_metrics("rouge_l, exact_match")), (Names{"exact_match", "rouge_l"}));
   EXPECT_EQ(names_of(choose_answer_metrics("loss")), Names{});
 }
@@ -44,13 +45,13 @@ TEST(AnswerMeans, CountOnlyTheRowsThatAMetricIsDefinedFor) {
   means.add("blue", {"red"});
   means.add("anything", {});
   const auto results = means.results();
-  ASSERT_EQ(results.size(), 4U);
+  ASSERT_EQ(results.size(), 7U);
   EXPECT_EQ(results[0].name, "exact_match");
   EXPECT_EQ(results[0].rows, 3);
   EXPECT_DOUBLE_EQ(results[0].mean, 1.0 / 3);
-  EXPECT_EQ(results[3].name, "multiple_choice");
-  EXPECT_EQ(results[3].rows, 2);
-  EXPECT_DOUBLE_EQ(results[3].mean, 0.5);
+  EXPECT_EQ(results[6].name, "multiple_choice");
+  EXPECT_EQ(results[6].rows, 2);
+  EXPECT_DOUBLE_EQ(results[6].mean, 0.5);
 }
 
 TEST(AnswerMeans, LeaveOutWhatNoRowHas) {

@@ -26,4 +26,15 @@ double anls(std::string_view answer, const References& references);
 /// evaluation of summaries", section 3.
 double rouge_l(std::string_view answer, const References& references);
 
+/// F-measure (beta 1) of the runs of one word, or of two, that both have, each as often as the rarer side has it; words as
+/// for rouge_l. Source: Lin 2004, section 2.
+double rouge_1(std::string_view answer, const References& references);
+double rouge_2(std::string_view answer, const References& references);
+
+/// BLEU of runs of 1 to 4 code points, as ms-swift and LLaMA-Factory count it: the geometric mean of their clipped
+/// precisions, times exp(1 - reference / answer) where the answer is shorter; a run length that never fits counts as half
+/// an occurrence, the next such as a quarter; no single code point in common: 0. Case and white space count. Source: Papineni
+/// et al. 2002, "BLEU", section 2; smoothing: Chen and Cherry 2014, method 3.
+double bleu_4(std::string_view answer, const References& references);
+
 }  // namespace lockstep

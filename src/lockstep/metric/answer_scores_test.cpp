@@ -59,6 +59,32 @@ TEST(RougeL, IsTheFMeasureOfTheLongestCommonSubsequence) {
   EXPECT_DOUBLE_EQ(rouge_l("!", {"?"}), 0.0);
 }
 
+// As rouge_score 0.1.2 counts them; Han, which it leaves out, by hand.
+TEST(RougeN, IsTheFMeasureOfRunsOfWords) {
+  EXPECT_DOUBLE_EQ(rouge_1("police kill the gunman", {"police killed the gunman"}), 0.75);
+  EXPECT_DOUBLE_EQ(rouge_2("police kill the gunman", {"police killed the gunman"}), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(rouge_1("the the the", {"the cat the"}), 2.0 / 3) << "as often as the rarer side";
+  EXPECT_DOUBLE_EQ(rouge_2("the the the", {"the cat the"}), 0.0);
+  EXPECT_DOUBLE_EQ(rouge_1("abc abc abc", {"abc abc"}), 0.8);
+  EXPECT_DOUBLE_EQ(rouge_2("abc abc abc", {"abc abc"}), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(rouge_2("我爱北京", {"我爱北京天安门"}), 2.0 * 3 / (3 + 6));
+  EXPECT_DOUBLE_EQ(rouge_1("", {"cat"}), 0.0);
+  EXPECT_DOUBLE_EQ(rouge_2("cat", {"cat"}), 0.0) << "no run of two";
+}
+
+// As sentence_bleu of nltk 3.9 with method3 counts lists of characters.
+TEST(Bleu4, IsTheSmoothedMeanOfPrecisionsOfCharacters) {
+  EXPECT_NEAR(bleu_4("police kill the gunman", {"police killed the gunman"}), 0.8416346004872248, 1e-12);
+  EXPECT_NEAR(bleu_4("the cat", {"The cat sat on the mat."}), 0.10170139230422684, 1e-12);
+  EXPECT_NEAR(bleu_4("the the the", {"the cat the"}), 0.4832697830906221, 1e-12);
+  EXPECT_NEAR(bleu_4("a", {"abcd"}), 0.017602386829157428, 1e-12);
+  EXPECT_NEAR(bleu_4("我爱北京", {"我爱北京天安门"}), 0.4723665527410147, 1e-12);
+  EXPECT_NEAR(bleu_4("xbcdy", {"abcde"}), 0.3976353643835253, 1e-12);
+  EXPECT_NEAR(bleu_4("abc abc abc", {"abc abc", "x"}), 0.5706745777055999, 1e-12);
+  EXPECT_EQ(bleu_4("", {"cat"}), 0.0);
+  EXPECT_EQ(bleu_4("dog", {"cat"}), 0.0);
+}
+
 /// The textbook's table, to hold against the bits.
 size_t common_by_table(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));

@@ -44,8 +44,7 @@ int64_t answer_slots(int64_t batch, const Dataset& rows) { return std::min(batch
 void answer_prompts(Session& session, const AnswerFileOptions& options, int64_t slots, const Dataset& rows,
                     const std::vector<int64_t>& order, const KeepAnswer& keep) {
   Job& job = session.job();
-  GenerateOptions generate = generate_options(session, slots, options.max_new_tokens);
-  generate.sampling = options.sampling;
+  GenerateOptions generate = generate_options(session, slots, options.max_new_tokens, options.sampling);
   std::optional<SpokenAnswers> spoken;
   if (options.speech) spoken.emplace(session, *options.speech, slots);
   const Tokenizer& tokenizer = session.processor().tokenizer();

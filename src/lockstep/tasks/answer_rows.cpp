@@ -102,8 +102,10 @@ void share(Communicator& control, AnswerFigures& figures) {
 
 }  // namespace
 
-GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens) {
+GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens,
+                                 const SamplingOptions& sampling) {
   GenerateOptions options{.max_new_tokens = max_new_tokens, .batch_size = batch_size};
+  options.sampling = sampling;
   options.stop_tokens = session.processor().stop_tokens();
   options.collate = session.collate();
   options.adapters = session.num_choices();

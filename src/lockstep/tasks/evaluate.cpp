@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -16,6 +17,7 @@
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/output_place.h"
+#include "lockstep/watch/communication_table.h"
 
 namespace lockstep {
 namespace {
@@ -62,7 +64,53 @@ void tell_unusable(const Evaluation& found, bool generated, const std::string& f
   }
 }
 
+/// A mean over nothing is null.
+Json number_or_null(bool there, double value) { return there ? Json(value) : Json(); }
+
+/// Rank 0 writes; a folder that cannot be written is the same error on all ranks.
+void write_figures(Job& job, const std::filesystem::path& folder, const Evaluation& found) {
+  if (folder.empty()) return;
+  together(job.control(), "writing the figures", [&] {
+    if (job.control().rank() == 0) write_json(folder / "predict_results.json", found.json());
+  });
+}
+
 }  // namespace
+
+std::filesystem::path EvaluationOptions::answers_file() const {
+  if (!output.empty() || output_dir.empty() || !generate) return output;
+  return output_dir / "generated_predictions.jsonl";
+}
+
+Json Evaluation::json() const {
+  const bool targets = loss.target_tokens > 0;
+  Json groups = Json::object(), samples = Json::array();
+  for (const auto& [name, share] : answers.groups) groups[name] = share;
+  for (const auto& sample : answers.samples) {
+    samples.push_back({{"prompt", sample.prompt},
+                       {"expected", sample.expected},
+                       {"predicted", sample.predicted},
+                       {"image", sample.image_path},
+                       {"exact", sample.exact}});
+  }
+  Json json = {{"loss", number_or_null(targets, loss.loss)},
+               {"perplexity", number_or_null(targets, perplexity(loss.loss))},
+               {"token_acc", number_or_null(targets, loss.token_accuracy)},
+               {"target_tokens", loss.target_tokens},
+               {"rows", loss.rows},
+               {"skipped", loss.skipped},
+               {"exact_match", nullptr},
+               {"exact_rows", answers.exact},
+               {"answered_rows", answers.rows}};
+  for (const auto& metric : answers.metrics) json[metric.name] = metric.mean;
+  const Json values = parse_json(answers.values, "evaluation figures");
+  for (const auto& item : values.items()) json[item.key()] = item.value();
+  json["groups"] = groups;
+  json["samples"] = samples;
+  json["seconds"] = seconds;
+  if (!communication.empty()) json["communication"] = communication_json(communication, communication.every_label);
+  return json;
+}
 
 void EvaluationOptions::check() const {
   (void)metric.chosen(generate);
@@ -78,6 +126,9 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
     if (!job.reports()) return;
     programs = options.metric.found();
     if (!options.output.empty()) require_file_place("--output", options.output);
+    if (options.output_dir.empty()) return;
+    require_folder_place("--output_dir", options.output_dir);
+    std::filesystem::create_directories(options.output_dir);
   });
   Session session(job, options.run);
   std::optional<Dataset> rows;
@@ -107,13 +158,13 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   found.loss.skipped += static_cast<int64_t>(rows->broken().size());
   if (options.generate) {
     found.answers = answer_rows(session, *rows,
-                                {.generate = generate_options(session, batch, options.max_new_tokens),
+                                {.generate = generate_options(session, batch, options.max_new_tokens, options.sampling),
                                  .rows = options.rows,
                                  .show = options.show,
                                  .metrics = options.metric.chosen(true),
                                  .programs = std::move(programs),
                                  .metric_timeout_s = options.metric.timeout_s,
-                                 .output = options.output},
+                                 .output = options.answers_file()},
                                 events);
   }
   std::string first_skipped = found.answers.first_skipped;
@@ -123,6 +174,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   found.communication = communication_of(job, options.run.comm_figures);
   if (job.reports()) tell_unusable(found, options.generate, first_skipped, events);
   found.seconds = seconds_since(begun);
+  write_figures(job, options.output_dir, found);
   return found;
 }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "lockstep/base/event.h"
+#include "lockstep/base/json.h"
+#include "lockstep/infer/sampler.h"
 #include "lockstep/session/batch_search.h"
 #include "lockstep/session/row_options.h"
 #include "lockstep/tasks/metric_options.h"
@@ -25,8 +27,13 @@ struct EvaluationOptions {
   BatchSize batch;                   // on one rank at a time
   bool generate = true;              // answers too, and their metrics
   int64_t max_new_tokens = 64, show = 8;
+  SamplingOptions sampling;
   MetricOptions metric;
-  std::filesystem::path output;  // a file for all rows with their answers; empty: none
+  std::filesystem::path output;      // a file for all rows with their answers; empty: none
+  std::filesystem::path output_dir;  // a folder for both, answers and figures; empty: none
+
+  /// Where the rows go: `output`, or generated_predictions.jsonl of the folder; empty: nowhere.
+  std::filesystem::path answers_file() const;
 
   /// Throws UserError(kUsage): answers are asked of, and none are generated.
   void check() const;
@@ -37,6 +44,9 @@ struct Evaluation {
   AnswerFigures answers;
   CommunicationFigures communication;
   double seconds = 0;
+
+  /// All of it as one JSON object, named as docs/evaluate.md has it. A mean over nothing is null.
+  Json json() const;
 };
 
 /// `events` has sinks on the reporting rank only. Throws UserError, also when no row could be used. Collective.

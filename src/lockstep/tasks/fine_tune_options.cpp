@@ -173,7 +173,9 @@ std::string FineTuneOptions::fingerprint() const {
         train.max_epochs, train.schedule_shape.as_json()}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},
-      {"answers", {predict_with_generate, max_new_tokens}}};
+      {"answers",
+       {predict_with_generate, max_new_tokens, sampling.temperature, sampling.top_k, sampling.top_p,
+        sampling.repetition_penalty}}};
   return fmt::format("{:016x}", std::hash<std::string>()(all.dump()));
 }
 

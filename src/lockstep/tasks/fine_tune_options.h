@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/infer/sampler.h"
 #include "lockstep/metric/answer_metrics.h"
 #include "lockstep/plan/component_choice.h"
 #include "lockstep/plan/plan.h"
@@ -70,6 +71,7 @@ struct FineTuneOptions {
 
   int64_t per_device_eval_batch_size = 1, max_new_tokens = 64;
   bool predict_with_generate = false;  // evaluation also generates answers and measures them
+  SamplingOptions sampling;            // of these
   MetricOptions metric;
 
   std::string args_json = "{}\n";       // what args.json keeps: for people, and to run again

@@ -1,0 +1,25 @@
+#include "lockstep/cli/sampling_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/cli/number_bounds.h"
+
+namespace lockstep {
+
+void add_sampling_flags(CLI::App& app, const std::string& group, SamplingOptions& out) {
+  app.add_option("--temperature", out.temperature, "0: greedy")
+      ->check(real_number({.least = 0}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top_k", out.top_k, "0: off")->check(whole_number(0))->capture_default_str()->group(group);
+  app.add_option("--top_p", out.top_p, "")
+      ->check(real_number({.above = 0, .most = 1}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--repetition_penalty", out.repetition_penalty, "1: off")
+      ->check(real_number({.above = 0}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace lockstep
