@@ -25,6 +25,7 @@ class Commands(Story):
     def setUp(self):
         super().setUp()
         self.rows = make_rows(self.folder, count=24)
+        (self.folder / "tokens.txt").write_text("<one> <two>\n")
         self.models = {}
 
     def model(self, family):

@@ -58,8 +58,11 @@ int export_whole(const MergeOptions& given) {
   }
   const Copied made =
       copy_model({.model = given.model, .output = given.output, .progress = told_each_two_seconds("written")});
-  std::cout << fmt::format("{}: {} tensors, {}, as they were\n  next: {}\n", given.output.string(), made.tensors,
-                           format_bytes(made.bytes), next_command(given.output));
+  const size_t tokens = given.model.new_tokens.size();
+  std::cout << fmt::format("{}: {} tensors, {}, {}\n  next: {}\n", given.output.string(), made.tensors,
+                           format_bytes(made.bytes),
+                           tokens == 0 ? "as they were" : fmt::format("with rows for {} special tokens", tokens),
+                           next_command(given.output));
   return 0;
 }
 
@@ -79,12 +82,15 @@ int run_export(const Words& args, const Host& /*host*/) {
                  "folder of its base (default: what the adapter says)")
       ->group("Model");
   add_joint_flags(app, options.model.vision_tower, options.model.joint);
+  std::vector<std::string> new_special_tokens;
+  add_new_token_flag(app, new_special_tokens);
   app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
   add_quant_flags(app, quant);
   OtherStacks others{.verb = "export", .notices = {}};
   if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"}, &others)) return 0;
   for (const auto& text : others.notices) std::cerr << "note: " << text << "\n";
+  options.model.new_tokens = new_tokens_from(new_special_tokens);
   const QuantOptions codes = quant.options(quant.compute_dtype);
   if (options.adapter.empty() && merge && app.count("--merge_lora") > 0)
     throw usage_error("--merge_lora true: there is no adapter to merge", "--adapters DIR");

@@ -1,7 +1,9 @@
 #include "lockstep/cli/run_flags.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/component_choice.h"
@@ -18,6 +21,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr size_t kMaxTokenFile = size_t{16} << 20;
 
 CommFigures comm_figures_from(const std::string& word) {
   if (word == "off") return CommFigures::kOff;
@@ -75,6 +80,7 @@ void add_model_flags(CLI::App& app, RunFlags& flags) {
          "folder of an adapter over it, as peft, ms-swift or lockstep wrote it; infer takes several as NAME=DIR")
       ->group("Model");
   add_joint_flags(app, flags.given.vision_tower, flags.given.joint);
+  add_new_token_flag(app, flags.new_special_tokens);
   app.add_option(
          "--conversation", flags.given.joint.conversation,
          "plain: rows are a picture and its caption, as LLaVA's first stage has them (default: the chat template)")
@@ -122,6 +128,31 @@ void add_joint_flags(CLI::App& app, std::filesystem::path& vision_tower, Joint& 
   app.add_option("--mm_vision_select_feature", joint.select_feature, "patch | cls_patch (default: patch)")
       ->group(group);
   app.add_option("--image_aspect_ratio", joint.aspect_ratio, "square | pad (default: square)")->group(group);
+}
+
+void add_new_token_flag(CLI::App& app, std::vector<std::string>& words) {
+  app.add_option("--new_special_tokens", words,
+                 "special tokens that the tokenizer is given, or a .txt file of them; where the tables have no row "
+                 "left, they get "
+                 "some, each the mean of the others (default: of an adapter, what its args.json says)")
+      ->group("Model");
+}
+
+std::vector<std::string> new_tokens_from(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (const auto& word : words) {
+    if (!word.ends_with(".txt")) {
+      out.push_back(word);
+      continue;
+    }
+    if (!std::filesystem::is_regular_file(word)) {
+      throw usage_error(fmt::format("--new_special_tokens {}: expected a file of tokens, found none", cut_text(word)),
+                        "a token that ends in .txt can only stand in such a file");
+    }
+    std::istringstream tokens(read_text(word, kMaxTokenFile));
+    for (std::string token; tokens >> token;) out.push_back(token);
+  }
+  return out;
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
@@ -245,6 +276,7 @@ RunOptions RunFlags::options(const Env& env) const {
   }
   if (!torch_dtype.empty()) out.dtype = dtype_from_flag(torch_dtype);
   out.quant = quant.options(torch_dtype);
+  out.new_tokens = new_tokens_from(new_special_tokens);
   take_from_adapters(out);
   const DeepSpeedChoice choice = deepspeed.empty() ? DeepSpeedChoice{} : DeepSpeedChoice::from_flag(deepspeed);
   out.zero = choice.zero;

@@ -21,7 +21,7 @@ struct RunFlags {
   std::string torch_dtype, deepspeed, transport = "auto", patience = "600", guard = "default", comm_figures = "kind";
   std::string memory_limit, device_log;
   double soft_patience = 3;
-  std::vector<std::string> adapters, no_build;
+  std::vector<std::string> adapters, no_build, new_special_tokens;
   std::vector<std::string> variables;       // NAME=VALUE: flags of other stacks that are variables here
   std::vector<std::string> media_defaults;  // and what counts where the environment does not say it
   std::vector<std::string> offload;         // "optimizer", "params", "none"
@@ -40,5 +40,8 @@ struct RunFlags {
 void add_run_flags(CLI::App& app, RunFlags& flags);
 /// Of a model whose tower, or projector too, stands elsewhere.
 void add_joint_flags(CLI::App& app, std::filesystem::path& vision_tower, Joint& joint);
+void add_new_token_flag(CLI::App& app, std::vector<std::string>& words);
+/// The tokens of such words, of which one may be a file: NAME.txt, with white space between them. Throws UserError(kUsage).
+std::vector<std::string> new_tokens_from(const std::vector<std::string>& words);
 
 }  // namespace lockstep

@@ -26,6 +26,12 @@ std::string dtype_word(std::string word) {
   return word == "bf16" ? "bfloat16" : word == "fp16" || word == "half" ? "float16" : word == "fp32" ? "float32" : word;
 }
 
+/// Source: LLaMA-Factory 0.9.5, model_utils/embedding.py.
+void add_special_tokens(Translator& at) {
+  at.mean("new_special_tokens", comma_list(at.values()),
+          "rows that the tables have not begin as the mean of the others; LLaMA-Factory adds noise");
+}
+
 /// ckpt_dir was a checkpoint of either kind.
 void model(Translator& at) {
   const bool adapter = std::filesystem::exists(std::filesystem::path(at.value()) / "adapter_config.json");
@@ -103,6 +109,7 @@ void llava_truth(Translator& at) {
 
 const std::map<std::string, Rule>& model_rules() {
   static const std::map<std::string, Rule> rules = {{"model", model},
+                                                    {"add_special_tokens", add_special_tokens},
                                                     {"adapter_list", adapter_list},
                                                     {"torch_dtype", torch_dtype},
                                                     {"half", half},

@@ -11,6 +11,7 @@
 #include "lockstep/model/leave_out.h"
 #include "lockstep/text/chat_template.h"
 #include "lockstep/text/tokenizer.h"
+#include "lockstep/zoo/chat_processor.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +56,7 @@ CheckResults look_at_tensors(const CheckpointParts& parts) {
 }
 
 CheckResults look_at_tokenizer(const CheckpointParts& parts) {
-  const int64_t tokens = Tokenizer::load(parts.place.folder).vocab_size();
+  const int64_t tokens = Tokenizer::load(tokenizer_of(parts.place)).vocab_size();
   if (!parts.model) return {fine("tokenizer", fmt::format("{} tokens", tokens))};
   return {judge_vocabulary(tokens, parts.model->dims.vocab)};
 }

@@ -60,6 +60,7 @@ std::string model_fingerprint(const ModelPlace& place) {
   std::sort(files.begin(), files.end());
   uint64_t hash = 0;
   for (const auto& path : files) hash = mixed(mixed(hash, hash_bytes(path.filename().string())), hash_of_file(path));
+  for (const auto& token : place.new_tokens) hash = mixed(hash, hash_bytes(token));
   return fmt::format("{:016x}", hash);
 }
 

@@ -46,6 +46,7 @@ struct ModelPlace {
   std::filesystem::path folder;
   std::filesystem::path vision_tower;  // as a person named it; empty: where config.json says, if it says so
   Joint joint;
+  std::vector<std::string> new_tokens;  // special tokens that its tokenizer has not, or has already
 };
 
 }  // namespace lockstep

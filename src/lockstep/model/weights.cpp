@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -23,6 +24,18 @@
 namespace lockstep {
 namespace fs = std::filesystem;
 
+namespace {
+
+/// One with more rows than its file has.
+struct GrownMatrix {
+  TensorSpec spec;
+  int64_t own = 0;                  // elements of the file
+  mutable std::once_flag measured;  // by whoever first reads beyond them
+  mutable std::vector<float> mean;  // of the file's rows
+};
+
+}  // namespace
+
 struct Weights::Impl {
   struct File {
     MappedFile map;
@@ -37,6 +50,7 @@ struct Weights::Impl {
   std::vector<fs::path> borrowed_from;
   std::unordered_map<std::string, Place> places;
   std::map<std::string, MadeTensor> made;
+  std::map<std::string, GrownMatrix> grown;
   QuantisedTensors quantised;
 
   void add(const fs::path& path) {
@@ -166,6 +180,23 @@ void Weights::make(MadeTensor tensor) {
   if (!impl_->places.contains(tensor.spec.name)) impl_->made.emplace(tensor.spec.name, std::move(tensor));
 }
 
+void Weights::add_rows(const std::string& key, int64_t rows) {
+  if (quantised(key) != nullptr) {
+    throw checkpoint_error(
+        fmt::format("{}: expected a matrix of values, which can get rows, found codes of few bits in {}", key,
+                    file_of(key)),
+        "give the model its tokens before its matrices are quantised");
+  }
+  const TensorSpec* const spec = find(key);
+  check(spec != nullptr && spec->shape.size() == 2 && spec->shape[0] < rows, key + ": a matrix with fewer rows");
+  const int64_t own = numel_of(spec->shape);
+  TensorSpec larger = *spec;
+  larger.shape[0] = rows;
+  auto& one = impl_->grown[key];
+  one.spec = std::move(larger);
+  one.own = own;
+}
+
 bool Weights::is_borrowed(const std::string& key) const {
   const auto at = impl_->places.find(key);
   return at != impl_->places.end() && impl_->files[at->second.file].of == Impl::File::Of::kBorrowed;
@@ -178,6 +209,7 @@ const std::vector<fs::path>& Weights::borrowed_from() const { return impl_->borr
 const TensorSpec* Weights::find(const std::string& key) const {
   if (const auto* one = quantised(key)) return &one->spec;
   if (impl_->quantised.parts.contains(key)) return nullptr;
+  if (const auto grown = impl_->grown.find(key); grown != impl_->grown.end()) return &grown->second.spec;
   if (const auto made = impl_->made.find(key); made != impl_->made.end()) return &made->second.spec;
   const auto at = impl_->places.find(key);
   return at == impl_->places.end() ? nullptr : &impl_->stored(at->second).spec;
@@ -215,6 +247,9 @@ int64_t Weights::total_bytes() const {
   int64_t total = 0;
   for (const auto& [key, place] : impl_->places) total += impl_->stored(place).spec.bytes();
   for (const auto& [key, made] : impl_->made) total += made.spec.bytes();
+  for (const auto& [key, grown] : impl_->grown) {
+    total += grown.spec.bytes() - grown.own * dtype_bytes(grown.spec.dtype);
+  }
   return total;
 }
 
@@ -242,6 +277,44 @@ void Weights::read_scales(const std::string& key, int64_t first, std::span<float
 }
 
 void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out) const {
+  const auto at = impl_->grown.find(key);
+  if (at == impl_->grown.end()) return read_own(key, begin, out);
+  const GrownMatrix& grown = at->second;
+  const int64_t count = out.numel(), width = grown.spec.shape[1];
+  check(begin >= 0 && count <= numel_of(grown.spec.shape) - begin, key + ": elements that it has");
+  const Tensor flat = out.view({count});
+  const int64_t of_file = std::clamp<int64_t>(grown.own - begin, 0, count);
+  if (of_file > 0) read_own(key, begin, flat.narrow(0, 0, of_file));
+  if (of_file == count) return;
+  std::call_once(grown.measured, [&] { grown.mean = mean_row(key, grown.own / width, width); });
+  std::vector<float> values(static_cast<size_t>(count - of_file));
+  for (int64_t i = 0; i < count - of_file; ++i) {
+    values[static_cast<size_t>(i)] = grown.mean[static_cast<size_t>((begin + of_file + i) % width)];
+  }
+  flat.narrow(0, of_file, count - of_file).copy_(view_memory(values.data(), {count - of_file}, Dtype::kF32));
+}
+
+std::vector<float> Weights::mean_row(const std::string& key, int64_t rows, int64_t width) const {
+  constexpr int64_t kElements = 1 << 20;
+  const int64_t at_once = std::clamp<int64_t>(kElements / width, 1, rows);
+  std::vector<double> sums(static_cast<size_t>(width));
+  const Tensor part = empty({at_once, width}, Dtype::kF32);
+  for (int64_t row = 0; row < rows; row += at_once) {
+    const int64_t count = std::min(at_once, rows - row);
+    read_own(key, row * width, part.narrow(0, 0, count));
+    const auto* value = static_cast<const float*>(part.data_ptr());
+    for (int64_t i = 0; i < count; ++i) {
+      for (auto& sum : sums) sum += *value++;
+    }
+  }
+  std::vector<float> mean(sums.size());
+  std::ranges::transform(sums, mean.begin(),
+                         [&](double sum) { return static_cast<float>(sum / static_cast<double>(rows)); });
+  return mean;
+}
+
+/// What the files have, or the seed.
+void Weights::read_own(const std::string& key, int64_t begin, const Tensor& out) const {
   if (const auto found = impl_->made.find(key); found != impl_->made.end()) {
     const MadeTensor& made = found->second;
     check(begin >= 0 && out.numel() <= numel_of(made.spec.shape) - begin, key + ": elements that it has");

@@ -44,7 +44,10 @@ class Weights {
   /// Takes tensors of another folder in, mapped and read as our own, unless names of our own begin with `to` already.
   /// Throws as open() does, and where no name there begins as asked; UserError(kUsage): kept ones stand in both.
   void borrow(const BorrowedTensors& part);
-  void make(MadeTensor tensor);                    // unless the files have one of its name
+  void make(MadeTensor tensor);  // unless the files have one of its name
+  /// A matrix of the files gets rows up to `rows`: each the mean of its own. Source: transformers' resize_token_embeddings, but for
+  /// its noise. Throws UserError(kCheckpoint): it is kept as codes.
+  void add_rows(const std::string& key, int64_t rows);
   bool is_borrowed(const std::string& key) const;  // and not kept
   bool borrows() const;                            // anything that is not kept
   ~Weights();
@@ -73,6 +76,8 @@ class Weights {
   const std::vector<std::filesystem::path>& borrowed_from() const;  // the other folders
 
  private:
+  void read_own(const std::string& key, int64_t begin, const Tensor& out) const;
+  std::vector<float> mean_row(const std::string& key, int64_t rows, int64_t width) const;
   struct Impl;
   explicit Weights(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -51,6 +51,9 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
     for (const fs::path& place : {fs::path(named), adapter / named}) {
       if (fs::exists(place / "config.json")) {
         base.place = {place, text_of(args, "vision_tower"), joint_of(args)};
+        for (const auto& token : args.value("new_special_tokens", Json::array())) {
+          if (token.is_string()) base.place.new_tokens.push_back(token.get<std::string>());
+        }
         return base;
       }
     }
@@ -67,6 +70,7 @@ ModelPlace completed(ModelPlace given, const AdapterBase& said) {
   given.folder = said.place.folder;
   if (given.vision_tower.empty()) given.vision_tower = said.place.vision_tower;
   if (given.joint.said().empty()) given.joint = said.place.joint;
+  if (given.new_tokens.empty()) given.new_tokens = said.place.new_tokens;
   return given;
 }
 
@@ -86,6 +90,7 @@ void take_from_adapters(RunOptions& run) {
     run.model = place.folder;
     run.vision_tower = place.vision_tower;
     run.joint = place.joint;
+    run.new_tokens = place.new_tokens;
     if (!run.dtype) run.dtype = base.dtype;
   }
   if (asks_codes) run.quant = quant_of_adapter(first);

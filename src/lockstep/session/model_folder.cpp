@@ -9,6 +9,7 @@
 #include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/quantising.h"
+#include "lockstep/text/new_tokens.h"
 
 namespace lockstep {
 
@@ -40,11 +41,16 @@ std::unique_ptr<Processor> ModelFolder::processor(bool use_chat_template) const 
 
 SideFiles ModelFolder::side_files(bool whole) const {
   SideFiles files = read_side_files(path);
-  if (!family.elsewhere.files) return files;
-  for (auto& [name, text] : family.elsewhere.files(config, whole)) {
+  const auto put = [&](const std::string& name, std::string text) {
     std::erase_if(files, [&](const SideFile& file) { return file.name == name; });
     files.push_back({name, std::move(text)});
+  };
+  if (!config.place().new_tokens.empty()) {
+    put("config.json", config.json().dump(2) + "\n");
+    for (auto& [name, text] : files_with_tokens(path, config.place().new_tokens)) put(name, std::move(text));
   }
+  if (!family.elsewhere.files) return files;
+  for (auto& [name, text] : family.elsewhere.files(config, whole)) put(name, std::move(text));
   return files;
 }
 

@@ -66,11 +66,12 @@ struct NamedAdapter {
 
 struct RunOptions {
   std::filesystem::path model;
-  std::filesystem::path vision_tower = {};  // of a model whose tower stands elsewhere; empty: as its config.json says
-  Joint joint = {};                         // of a model whose parts stand apart
-  std::vector<NamedAdapter> adapters = {};  // over it; several have names, one of which a row chooses
-  bool merge_adapter = false;               // put into the weights while they are loaded: of a run that trains nothing
-  bool rows_choose_adapter = false;         // what runs rows knows how; else several are refused
+  std::filesystem::path vision_tower = {};   // of a model whose tower stands elsewhere; empty: as its config.json says
+  Joint joint = {};                          // of a model whose parts stand apart
+  std::vector<std::string> new_tokens = {};  // special tokens that its tokenizer is given
+  std::vector<NamedAdapter> adapters = {};   // over it; several have names, one of which a row chooses
+  bool merge_adapter = false;                // put into the weights while they are loaded: of a run that trains nothing
+  bool rows_choose_adapter = false;          // what runs rows knows how; else several are refused
   ZeroStage zero;              // zero3: alone it costs nothing, among several ranks it needs the least memory
   std::optional<Dtype> dtype;  // of the computation; nullopt: what config.json says
   QuantOptions quant;
@@ -91,7 +92,11 @@ struct RunOptions {
   bool deterministic = false;  // the same bits from the same work on GPUs, at some speed; the CPU gives them anyway
   bool force = false;          // begin even where memory or disk are predicted not to suffice
 
-  ModelPlace place() const { return {model, vision_tower, joint}; }
+  ModelPlace place() const {
+    ModelPlace out{model, vision_tower, joint};
+    out.new_tokens = new_tokens;
+    return out;
+  }
   void require_one_adapter() const;  // at most; throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;

@@ -59,24 +59,23 @@ Json added_tokens(const Json& config, const std::string& where) {
 
 }  // namespace
 
-bool is_legacy_qwen2(const std::filesystem::path& dir) {
-  if (!std::filesystem::exists(dir / "vocab.json") || !std::filesystem::exists(dir / "merges.txt")) return false;
-  if (!std::filesystem::exists(dir / "tokenizer_config.json")) return false;
-  const Json config = read_json(dir / "tokenizer_config.json");
+bool is_legacy_qwen2(const TokenizerFolder& folder) {
+  if (!folder.has("vocab.json") || !folder.has("merges.txt") || !folder.has("tokenizer_config.json")) return false;
+  const Json config = folder.json("tokenizer_config.json");
   const auto found = config.is_object() ? config.find("tokenizer_class") : config.end();
   if (found == config.end() || !found->is_string()) return false;
   const std::string name = found->get<std::string>();
   return name.find("Qwen2") != std::string::npos || name.find("MiniCPM") != std::string::npos;
 }
 
-TokenizerFile read_legacy_qwen2(const std::filesystem::path& dir) {
+TokenizerFile read_legacy_qwen2(const TokenizerFolder& folder) {
   TokenizerFile file;
-  file.path = (dir / "vocab.json").string();
-  read_vocab(dir / "vocab.json", file);
-  read_merges(dir / "merges.txt", file);
+  file.path = folder.path("vocab.json").string();
+  read_vocab(folder.path("vocab.json"), file);
+  read_merges(folder.path("merges.txt"), file);
   Json rest;
   rest["added_tokens"] =
-      added_tokens(read_json(dir / "tokenizer_config.json"), (dir / "tokenizer_config.json").string());
+      added_tokens(folder.json("tokenizer_config.json"), folder.path("tokenizer_config.json").string());
   rest["normalizer"] = {{"type", "NFC"}};
   rest["pre_tokenizer"] = {
       {"type", "Sequence"},

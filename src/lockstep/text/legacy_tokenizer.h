@@ -2,15 +2,13 @@
 // facts.
 #pragma once
 
-#include <filesystem>
-
 #include "lockstep/text/tokenizer_file.h"
 
 namespace lockstep {
 
-bool is_legacy_qwen2(const std::filesystem::path& dir);
+bool is_legacy_qwen2(const TokenizerFolder& folder);
 
 /// Throws UserError(kCheckpoint).
-TokenizerFile read_legacy_qwen2(const std::filesystem::path& dir);
+TokenizerFile read_legacy_qwen2(const TokenizerFolder& folder);
 
 }  // namespace lockstep

@@ -15,31 +15,31 @@ using Steps = std::variant<JsonSteps, PieceSteps>;
 using Names = std::map<std::string, std::string, std::less<>>;
 
 // tokenizer_config.json goes before special_tokens_map.json; a token is a string or an object with "content".
-void read_named(const std::filesystem::path& path, Names& named) {
-  if (!std::filesystem::exists(path)) return;
-  const Json config = read_json(path);
+void read_named(const TokenizerFolder& folder, const char* file, Names& named) {
+  if (!folder.has(file)) return;
+  const Json config = folder.json(file);
   for (const std::string name : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
     const auto found = config.find(name);
     if (found == config.end()) continue;
     if (found->is_string()) named.emplace(name, found->get<std::string>());
-    if (found->is_object()) named.emplace(name, text_key(*found, "content", path.string() + ": " + name));
+    if (found->is_object()) named.emplace(name, text_key(*found, "content", folder.path(file).string() + ": " + name));
   }
 }
 
-Steps read_steps(const std::filesystem::path& dir) {
-  if (has_piece_model(dir)) return Steps(std::in_place_type<PieceSteps>, dir);
-  return Steps(std::in_place_type<JsonSteps>, read_tokenizer_file(dir));
+Steps read_steps(const TokenizerFolder& folder) {
+  if (has_piece_model(folder)) return Steps(std::in_place_type<PieceSteps>, folder);
+  return Steps(std::in_place_type<JsonSteps>, read_tokenizer_file(folder));
 }
 
 }  // namespace
 
-Tokenizer::Impl::Impl(const std::filesystem::path& dir) : steps(read_steps(dir)) {
+Tokenizer::Impl::Impl(const TokenizerFolder& folder) : steps(read_steps(folder)) {
   if (const auto* const pieces = std::get_if<PieceSteps>(&steps)) {
     named = pieces->tokens().named;
     return;
   }
-  read_named(dir / "tokenizer_config.json", named);
-  read_named(dir / "special_tokens_map.json", named);
+  read_named(folder, "tokenizer_config.json", named);
+  read_named(folder, "special_tokens_map.json", named);
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -47,7 +47,7 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-Tokenizer Tokenizer::load(const std::filesystem::path& dir) { return Tokenizer(std::make_unique<Impl>(dir)); }
+Tokenizer Tokenizer::load(const TokenizerFolder& folder) { return Tokenizer(std::make_unique<Impl>(folder)); }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;

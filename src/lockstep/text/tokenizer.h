@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/text/tokenizer_folder.h"
+
 namespace lockstep {
 
 class PieceStream;
@@ -29,8 +31,8 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  /// Reads `dir`/tokenizer.json or, where there is none, tokenizer.model. Throws UserError(kCheckpoint) naming file, key and what is supported.
-  static Tokenizer load(const std::filesystem::path& dir);
+  /// Reads tokenizer.json or, where there is none, tokenizer.model. Throws UserError(kCheckpoint) naming file, key and what is supported.
+  static Tokenizer load(const TokenizerFolder& folder);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

@@ -162,19 +162,19 @@ class Reader final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
-  const std::filesystem::path path = dir / "tokenizer.json";
-  if (!std::filesystem::exists(path)) {
-    if (is_legacy_qwen2(dir)) return read_legacy_qwen2(dir);
+TokenizerFile read_tokenizer_file(const TokenizerFolder& folder) {
+  const char* const name = "tokenizer.json";
+  TokenizerFile file;
+  file.path = folder.path(name).string();
+  if (!folder.has(name)) {
+    if (is_legacy_qwen2(folder)) return read_legacy_qwen2(folder);
     throw checkpoint_error(
-        fmt::format("{}: no such file", path.string()),
+        fmt::format("{}: no such file", file.path),
         "supported: tokenizer.json or tokenizer.model of the BPE families, or vocab.json with merges.txt "
         "of Qwen2");
   }
-  TokenizerFile file;
-  file.path = path.string();
   Reader reader(file);
-  if (!Json::sax_parse(read_text(path), &reader)) {
+  if (!Json::sax_parse(folder.text(name), &reader)) {
     throw checkpoint_error(fmt::format("{}: {}", file.path, reader.error()), "is the file complete?");
   }
   file.rest = std::make_unique<Json>(reader.take());

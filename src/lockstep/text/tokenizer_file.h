@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/text/tokenizer_folder.h"
 
 namespace lockstep {
 
@@ -22,8 +22,8 @@ struct TokenizerFile {
   std::unique_ptr<Json> rest;                               // the other keys
 };
 
-/// Reads `dir`/tokenizer.json or, for a Qwen2 checkpoint without one, vocab.json, merges.txt and tokenizer_config.json.
+/// Reads tokenizer.json or, for a Qwen2 checkpoint without one, vocab.json, merges.txt and tokenizer_config.json.
 /// Throws UserError(kCheckpoint).
-TokenizerFile read_tokenizer_file(const std::filesystem::path& dir);
+TokenizerFile read_tokenizer_file(const TokenizerFolder& folder);
 
 }  // namespace lockstep

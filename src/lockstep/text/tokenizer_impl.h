@@ -14,7 +14,7 @@ namespace lockstep {
 
 struct Tokenizer::Impl {
   using Steps = std::variant<JsonSteps, PieceSteps>;
-  explicit Impl(const std::filesystem::path& dir);
+  explicit Impl(const TokenizerFolder& folder);
 
   Steps steps;
   std::map<std::string, std::string, std::less<>> named;  // "bos_token" -> "<s>"

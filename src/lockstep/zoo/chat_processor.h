@@ -78,19 +78,21 @@ class ChatProcessor final : public Processor {
   int32_t end_ = -1, pad_ = 0;
 };
 
-/// Tokenizer, chat template and generation_config.json of `dir`. Throws UserError(kCheckpoint).
-std::unique_ptr<Processor> load_text_processor(const std::filesystem::path& dir);
+/// Tokenizer, chat template and generation_config.json. Throws UserError(kCheckpoint).
+std::unique_ptr<Processor> load_text_processor(const ModelPlace& place);
 
-/// Tokenizer, chat template and stop tokens of `dir`, for a family to put its media rules to. A checkpoint without a
+/// The place's tokenizer: its folder's, with its new tokens.
+TokenizerFolder tokenizer_of(const ModelPlace& place);
+/// Tokenizer, chat template and stop tokens of the place, for a family to put its media rules to. A checkpoint without a
 /// template takes `template_of_family`; empty: it must have one. Throws UserError(kCheckpoint).
-ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family = {});
+ChatParts load_chat_parts(const ModelPlace& place, std::string_view template_of_family = {});
 /// The text of the token that media fill. Throws UserError(kCheckpoint) naming `where`, which gave the id, when the
 /// tokenizer has no such token of its own.
 std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where);
 /// The id of a text that the tokenizer reads as one token. Throws UserError(kCheckpoint) naming `where`, which needs it.
 int32_t own_token(const Tokenizer& tokenizer, const std::string& text, const std::string& where);
-/// The same of the folder's tokenizer, where the model must have a row for it: an id below `vocab`.
-int32_t token_of_folder(const std::filesystem::path& dir, const std::string& text, int64_t vocab);
+/// The same of the place's tokenizer, where the model must have a row for it: an id below `vocab`.
+int32_t token_of_folder(const ModelPlace& place, const std::string& text, int64_t vocab);
 /// The part of processor_config.json, or the file of its own, that says how pictures are prepared; `files`: in the
 /// order in which they are looked for. Throws UserError(kCheckpoint) when there is none.
 HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,
@@ -103,6 +105,6 @@ struct PatchRules {
   int64_t extra_tokens = 0;  // beside patches: a class token
   bool drops_class_token = true;
 };
-std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir, const PatchRules& rules);
+std::unique_ptr<Processor> load_image_processor(const ModelPlace& place, const PatchRules& rules);
 
 }  // namespace lockstep

@@ -36,10 +36,10 @@ struct InternvlConfig {
 InternvlConfig read_internvl_config(const HfConfig& config);
 
 /// The token that tiles fill, of the tokenizer in the folder where config.json gives no id. Throws UserError(kCheckpoint).
-int32_t internvl_image_token(const InternvlConfig& config, const std::filesystem::path& dir);
+int32_t internvl_image_token(const InternvlConfig& config, const ModelPlace& place);
 
 /// Throws UserError(kCheckpoint).
-std::unique_ptr<Processor> load_internvl_processor(const std::filesystem::path& dir);
+std::unique_ptr<Processor> load_internvl_processor(const ModelPlace& place);
 
 /// As transformers writes it. See Family::fresh_files.
 std::vector<std::pair<std::string, Json>> fresh_internvl_files(const std::string& size, int64_t vocab);

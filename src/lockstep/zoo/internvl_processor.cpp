@@ -163,17 +163,18 @@ MediumRules video_rules(const TileImageConfig& videos, int32_t token, int64_t st
 
 }  // namespace
 
-int32_t internvl_image_token(const InternvlConfig& config, const std::filesystem::path& dir) {
-  return config.image_token >= 0 ? config.image_token : token_of_folder(dir, kInternvlContext, config.text.vocab);
+int32_t internvl_image_token(const InternvlConfig& config, const ModelPlace& place) {
+  return config.image_token >= 0 ? config.image_token : token_of_folder(place, kInternvlContext, config.text.vocab);
 }
 
-std::unique_ptr<Processor> load_internvl_processor(const std::filesystem::path& dir) {
-  const HfConfig file = HfConfig::load(dir);
+std::unique_ptr<Processor> load_internvl_processor(const ModelPlace& place) {
+  const std::filesystem::path& dir = place.folder;
+  const HfConfig file = HfConfig::load(place);
   const InternvlConfig config = read_internvl_config(file);
   const int64_t step = config.vision.patch * config.merge;
-  const int32_t token = internvl_image_token(config, dir);
+  const int32_t token = internvl_image_token(config, place);
   const Tiles tiles = read_tiles(dir, file, config);
-  ChatParts parts = load_chat_parts(dir, internvl_template());
+  ChatParts parts = load_chat_parts(place, internvl_template());
   if (config.published) parts.chat = published_template(file);  // what the tokenizer brings is the text model's
   const std::string context = placeholder_of(parts.tokenizer, token, file.where());
   parts.media.boxes.ref = [](const std::string& ref, bool) { return "<ref>" + ref + "</ref>"; };

@@ -57,7 +57,7 @@ std::optional<HfConfig> join(const HfConfig& config) {
 }
 
 bool is_joined(const HfConfig& config) {
-  return config.differs_from_file() && !is_published(HfConfig::load(config.place()));
+  return config.differs_from_file() && is_published(config) && !is_published(HfConfig::load(config.place()));
 }
 
 std::vector<BorrowedTensors> projector_tensors(const HfConfig& config) {

@@ -145,7 +145,7 @@ std::unique_ptr<Processor> load_published_processor(const ModelPlace& place) {
   const HfConfig file = load_config(place);
   const Config config = read_config(file);
   const bool plain = place.joint.conversation == kPlain;
-  ChatParts parts = load_chat_parts(place.folder, config.mistral ? mistral_instruct_template() : vicuna_v1_template());
+  ChatParts parts = load_chat_parts(place, config.mistral ? mistral_instruct_template() : vicuna_v1_template());
   if (plain) {
     parts.chat = ChatTemplate(plain_template(), "LLaVA's plain conversation");
     parts.adds_end = false;

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/clip_image.h"
 #include "lockstep/model/hf_config.h"
+#include "lockstep/text/new_tokens.h"
 #include "lockstep/zoo/chat_processor.h"
 
 namespace lockstep {
@@ -41,10 +42,16 @@ bool is_read_as(const Tokenizer& tokenizer, const std::string& text, int32_t tok
 
 }  // namespace
 
-ChatParts load_chat_parts(const std::filesystem::path& dir, std::string_view template_of_family) {
+TokenizerFolder tokenizer_of(const ModelPlace& place) {
+  if (place.new_tokens.empty()) return place.folder;
+  return {place.folder, files_with_tokens(place.folder, place.new_tokens)};
+}
+
+ChatParts load_chat_parts(const ModelPlace& place, std::string_view template_of_family) {
+  const std::filesystem::path& dir = place.folder;
   const bool own = ChatTemplate::stands_in(dir);
   const std::string missing = own || !template_of_family.empty() ? "" : dir.string();
-  return {.tokenizer = Tokenizer::load(dir),
+  return {.tokenizer = Tokenizer::load(tokenizer_of(place)),
           .chat = own ? ChatTemplate::load(dir) : ChatTemplate(template_of_family, "the family's chat template"),
           .stop_tokens = stop_tokens_of(dir),
           .media = {},
@@ -69,8 +76,9 @@ int32_t own_token(const Tokenizer& tokenizer, const std::string& text, const std
                          kCopyTokenizer);
 }
 
-int32_t token_of_folder(const std::filesystem::path& dir, const std::string& text, int64_t vocab) {
-  const int32_t id = own_token(Tokenizer::load(dir), text, dir.string());
+int32_t token_of_folder(const ModelPlace& place, const std::string& text, int64_t vocab) {
+  const std::filesystem::path& dir = place.folder;
+  const int32_t id = own_token(Tokenizer::load(tokenizer_of(place)), text, dir.string());
   if (id < vocab) return id;
   throw checkpoint_error(
       fmt::format("{}: expected the token \"{}\" below vocab_size {}, found {}", dir.string(), text, vocab, id),
@@ -89,11 +97,12 @@ HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std:
                          fmt::format("copy {} from the released model", files.back()));
 }
 
-std::unique_ptr<Processor> load_text_processor(const std::filesystem::path& dir) {
-  return std::make_unique<ChatProcessor>(load_chat_parts(dir));
+std::unique_ptr<Processor> load_text_processor(const ModelPlace& place) {
+  return std::make_unique<ChatProcessor>(load_chat_parts(place));
 }
 
-std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir, const PatchRules& rules) {
+std::unique_ptr<Processor> load_image_processor(const ModelPlace& place, const PatchRules& rules) {
+  const std::filesystem::path& dir = place.folder;
   const HfConfig picture = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
   const ClipImageConfig config = read_clip_image_config(picture.json(), picture.where());
   const HfConfig processor = optional_file(dir, "processor_config.json");
@@ -118,7 +127,7 @@ std::unique_ptr<Processor> load_image_processor(const std::filesystem::path& dir
                                        pixels.shape[2], patch, patch),
                            "crop_size must be the image_size of config.json's vision_config");
   };
-  ChatParts parts = load_chat_parts(dir);
+  ChatParts parts = load_chat_parts(place);
   parts.media.kinds[Modality::kImage] = {
       .placeholder = placeholder_of(parts.tokenizer, rules.token, (dir / "config.json").string()),
       .prepare = prepare,

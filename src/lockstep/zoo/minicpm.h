@@ -59,7 +59,7 @@ void add_recorded_slices(std::vector<Features>& rows, const HfInputs& inputs);
 /// A row whose first tokens are a picture's, in as many slices as there is room for.
 Features typical_row(const HfConfig& config, int64_t tokens);
 
-std::unique_ptr<Processor> load_vision_processor(const std::filesystem::path& dir);
+std::unique_ptr<Processor> load_vision_processor(const ModelPlace& place);
 std::vector<std::pair<std::string, Json>> fresh_vision_files(const std::string& size, int64_t vocab);
 /// The same with a tower for sound: MiniCPM-o.
 std::vector<std::pair<std::string, Json>> fresh_omni_files(const std::string& size, int64_t vocab);

@@ -40,9 +40,10 @@ Model build(const HfConfig& config) {
   return model;
 }
 
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
-  const HfConfig config = HfConfig::load(dir);
-  ChatParts parts = load_chat_parts(dir, chatml_template());
+std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
+  const std::filesystem::path& dir = place.folder;
+  const HfConfig config = HfConfig::load(place);
+  ChatParts parts = load_chat_parts(place, chatml_template());
   if (sees(config) || hears(config)) {
     const HfConfig file = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
     const int64_t queries =

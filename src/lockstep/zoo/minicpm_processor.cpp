@@ -140,10 +140,11 @@ void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const S
       .film = {.choose = frame_a_second, .each_alone = true}};
 }
 
-std::unique_ptr<Processor> load_vision_processor(const std::filesystem::path& dir) {
-  const HfConfig config = HfConfig::load(dir);
+std::unique_ptr<Processor> load_vision_processor(const ModelPlace& place) {
+  const std::filesystem::path& dir = place.folder;
+  const HfConfig config = HfConfig::load(place);
   const HfConfig file = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
-  ChatParts parts = load_chat_parts(dir, chatml_template());
+  ChatParts parts = load_chat_parts(place, chatml_template());
   add_picture_rules(parts, read_slices(file, read_vision(config)), read_spelling(file, read_resampler(config).queries),
                     file.where());
   return std::make_unique<ChatProcessor>(std::move(parts));

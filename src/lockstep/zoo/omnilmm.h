@@ -37,7 +37,7 @@ Config read_config(const HfConfig& config);
 /// Zephyr's: a line with the role, the words, the end-of-sequence token.
 std::string_view chat_template();
 /// Throws UserError(kCheckpoint); so where the files hold places of queries other than those computed.
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
+std::unique_ptr<Processor> load_processor(const ModelPlace& place);
 std::vector<std::pair<std::string, Json>> fresh_files(const std::string& size, int64_t vocab);
 
 }  // namespace lockstep::omnilmm

@@ -127,12 +127,13 @@ std::string_view chat_template() {
 )";
 }
 
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
-  const Config config = read_config(HfConfig::load(dir));
+std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
+  const std::filesystem::path& dir = place.folder;
+  const Config config = read_config(HfConfig::load(place));
   check_stored_places(dir, config);
-  ChatParts parts = load_chat_parts(dir, chat_template());
+  ChatParts parts = load_chat_parts(place, chat_template());
   for (const char* mark : {kStart, kEnd}) (void)own_token(parts.tokenizer, mark, dir.string());
-  const int32_t token = token_of_folder(dir, kPatch, config.text.vocab);
+  const int32_t token = token_of_folder(place, kPatch, config.text.vocab);
   const int64_t queries = config.resampler.queries;
   parts.media.reserved = {kPatch, kStart, kEnd};
   parts.media.kinds[Modality::kImage] = {

@@ -73,7 +73,7 @@ MediaBlock clip_block(const LogMelMaker& maker, const SoundConfig& sound, const 
 /// Runs of a video's tokens and of its sound's, chunk by chunk of time. `blocks`: the video's and the sound's.
 std::vector<MediaRun> woven_runs(const std::vector<MediaBlock>& blocks, const Thinker& thinker);
 
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
+std::unique_ptr<Processor> load_processor(const ModelPlace& place);
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs);
 /// With a picture of 448 x 448 pixels and ten seconds of sound, where there is room.
 Features typical_row(const HfConfig& config, int64_t tokens);

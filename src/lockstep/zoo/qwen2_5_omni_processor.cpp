@@ -169,13 +169,14 @@ MediaBlock clip_block(const LogMelMaker& maker, const SoundConfig& sound, const 
           .facts = {{kAudioFrames, {mel.frames, mel.frames}}}};
 }
 
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
-  const HfConfig config = HfConfig::load(dir);
+std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
+  const std::filesystem::path& dir = place.folder;
+  const HfConfig config = HfConfig::load(place);
   const Thinker thinker = read_thinker(config);
   const HfConfig file = picture_config(dir, {"preprocessor_config.json"}, "feature_extractor");
   const auto parts = std::make_shared<const Parts>(
       Parts{thinker, read_pictures(dir, thinker.vision), LogMelMaker(read_whisper_mel(file, thinker.sound.tower))});
-  ChatParts chat = load_chat_parts(dir);
+  ChatParts chat = load_chat_parts(place);
   const auto text_of = [&](int32_t token) { return placeholder_of(chat.tokenizer, token, config.where()); };
   const MediaTokens& tokens = thinker.tokens;
   chat.media.boxes = boxes_of(parts);

@@ -19,7 +19,7 @@ struct MediaTokens {
 };
 MediaTokens read_media_tokens(const HfConfig& config);
 
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir);
+std::unique_ptr<Processor> load_processor(const ModelPlace& place);
 std::vector<Features> rows_of(const HfConfig& config, const HfInputs& inputs);
 /// With a picture of 448 x 448 pixels: 1024 patches of 14 x 14.
 Features typical_row(const HfConfig& config, int64_t tokens);

@@ -22,12 +22,13 @@ MropeRules mrope_rules(const HfConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<Processor> load_processor(const std::filesystem::path& dir) {
-  const HfConfig config = HfConfig::load(dir);
+std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
+  const std::filesystem::path& dir = place.folder;
+  const HfConfig config = HfConfig::load(place);
   const WindowVisionConfig vision = read_window_vision(config.at("vision_config"));
   const PatchPictures pictures = read_patch_pictures(dir, vision);
   const MediaTokens tokens = read_media_tokens(config);
-  ChatParts parts = load_chat_parts(dir, qwen2_vl_template());
+  ChatParts parts = load_chat_parts(place, qwen2_vl_template());
   const auto rules_for = [&](int32_t token, auto prepare) {
     return MediumRules{.placeholder = placeholder_of(parts.tokenizer, token, config.where()),
                        .prepare = std::move(prepare),

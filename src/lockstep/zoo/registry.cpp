@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/zoo/families.h"
+#include "lockstep/zoo/token_rows.h"
 
 namespace lockstep {
 namespace {
@@ -81,10 +82,10 @@ HfConfig load_config(const ModelPlace& place) {
   HfConfig config = HfConfig::load(place);
   for (const auto& family : families()) {
     if (!family.elsewhere.join) continue;
-    if (auto joined = family.elsewhere.join(config)) return std::move(*joined);
+    if (auto joined = family.elsewhere.join(config)) return with_token_rows(*joined);
   }
   const std::string said = join(place.joint.said(), ", ");
-  if (said.empty()) return config;
+  if (said.empty()) return with_token_rows(config);
   throw usage_error(
       fmt::format(
           "{}: expected a Llama or Mistral with --vision_tower, or a LLaVA as its authors write it, found {} in {}",
@@ -109,11 +110,13 @@ const Family& family_of(const HfConfig& config) {
 
 Weights open_weights(const Family& family, const HfConfig& config) {
   Weights weights = Weights::open(config.folder());
-  if (!family.elsewhere.tensors) return weights;
-  for (const auto& part : family.elsewhere.tensors(config)) weights.borrow(part);
+  if (family.elsewhere.tensors) {
+    for (const auto& part : family.elsewhere.tensors(config)) weights.borrow(part);
+  }
   if (family.elsewhere.made) {
     for (auto& tensor : family.elsewhere.made(config)) weights.make(std::move(tensor));
   }
+  add_token_rows(weights, family, config);
   return weights;
 }
 

@@ -63,15 +63,15 @@ struct Family {
 };
 
 const std::vector<Family>& families();
-/// config.json of the place's folder, and what the place says of a model whose parts stand apart. Throws UserError(kCheckpoint);
-/// kUsage: it says so of another model.
+/// config.json of the place's folder, what the place says of a model whose parts stand apart, and a vocabulary that has rows for
+/// its new tokens. Throws UserError(kCheckpoint); kUsage: it says so of another model.
 HfConfig load_config(const ModelPlace& place);
 /// By architectures, then model_type. Throws UserError(kCheckpoint) with the list of families; so for a config that a family's
 /// names belong to and that is another model. kUsage: its place names a tower, and all of the model stands in its folder.
 const Family& family_of(const HfConfig& config);
 /// Whether the config, which bears one of the family's names, is its own.
 bool is_of(const Family& family, const HfConfig& config);
-/// The tensors of the config's folder, and those that the family borrows of others.
+/// The tensors of the config's folder, those that the family borrows of others, and rows for new tokens.
 Weights open_weights(const Family& family, const HfConfig& config);
 /// By name. Throws UserError(kUsage) with the list and the nearest.
 const Family& family_named(const std::string& name);

@@ -38,19 +38,19 @@ std::string_view strip_right(std::string_view text) {
   return text;
 }
 
-PieceModelFile model_of(const fs::path& dir, const SlowSettings& settings) {
-  PieceModelFile file = read_piece_model(dir / "tokenizer.model");
+PieceModelFile model_of(const TokenizerFolder& folder, const SlowSettings& settings) {
+  PieceModelFile file = read_piece_model(folder.path("tokenizer.model"));
   if (!settings.legacy) file.normalization.add_dummy_prefix = false;  // the tokenizer puts its own
   return file;
 }
 
 std::vector<int32_t> special_ids(bool wanted, const std::string& name, const SlowTokens& tokens,
-                                 const PieceTable& table, const fs::path& dir) {
+                                 const PieceTable& table, const TokenizerFolder& folder) {
   if (!wanted) return {};
   const auto found = tokens.named.find(name);
   if (found == tokens.named.end()) {
     throw checkpoint_error(fmt::format("{}: {} is null, and add_{} asks for it with every text",
-                                       (dir / "tokenizer_config.json").string(), name, name),
+                                       folder.path("tokenizer_config.json").string(), name, name),
                            fmt::format("set add_{} to false, or name the token", name));
   }
   return {tokens.id_of(found->second, table)};
@@ -58,14 +58,14 @@ std::vector<int32_t> special_ids(bool wanted, const std::string& name, const Slo
 
 }  // namespace
 
-bool has_piece_model(const fs::path& dir) {
-  return !fs::exists(dir / "tokenizer.json") && fs::exists(dir / "tokenizer.model");
+bool has_piece_model(const TokenizerFolder& folder) {
+  return !folder.has("tokenizer.json") && folder.has("tokenizer.model");
 }
 
-PieceSteps::PieceSteps(const fs::path& dir)
-    : settings_(read_slow_settings(dir)),
-      model_(model_of(dir, settings_)),
-      tokens_(read_slow_tokens(dir, settings_, model_.table())) {
+PieceSteps::PieceSteps(const TokenizerFolder& folder)
+    : settings_(read_slow_settings(folder)),
+      model_(model_of(folder, settings_)),
+      tokens_(read_slow_tokens(folder, settings_, model_.table())) {
   const PieceTable& table = model_.table();
   for (const auto& [id, token] : tokens_.by_id) finder_.add(token.content, {.content = token.content, .id = id});
   for (const auto& [content, id] : tokens_.ids) {
@@ -75,13 +75,13 @@ PieceSteps::PieceSteps(const fs::path& dir)
     for (int32_t i = static_cast<int32_t>(ids_of_pieces_.size()); i < table.size(); ++i) ids_of_pieces_.push_back(i);
     ids_of_pieces_[static_cast<size_t>(*piece)] = id;
   }
-  before_ = special_ids(settings_.add_bos, "bos_token", tokens_, table, dir);
-  after_ = special_ids(settings_.add_eos, "eos_token", tokens_, table, dir);
+  before_ = special_ids(settings_.add_bos, "bos_token", tokens_, table, folder);
+  after_ = special_ids(settings_.add_eos, "eos_token", tokens_, table, folder);
   if (settings_.legacy) return;
   const auto unknown = tokens_.named.find("unk_token");
   if (unknown == tokens_.named.end()) {
     throw checkpoint_error(fmt::format("{}: unk_token: expected a token where \"legacy\" is false, found null",
-                                       (dir / "tokenizer_config.json").string()));
+                                       folder.path("tokenizer_config.json").string()));
   }
   PieceIds pieces;
   model_.encode(unknown->second, false, pieces);

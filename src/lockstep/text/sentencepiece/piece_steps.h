@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,12 +17,12 @@
 namespace lockstep {
 
 /// Whether the folder's tokenizer is a `tokenizer.model`; a tokenizer.json goes before it.
-bool has_piece_model(const std::filesystem::path& dir);
+bool has_piece_model(const TokenizerFolder& folder);
 
 class PieceSteps {
  public:
   /// Throws UserError(kCheckpoint).
-  explicit PieceSteps(const std::filesystem::path& dir);
+  explicit PieceSteps(const TokenizerFolder& folder);
 
   /// `text` is valid UTF-8.
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options) const;

@@ -54,12 +54,12 @@ void refuse_library_settings(const Json& config, const std::string& where) {
 
 }  // namespace
 
-SlowSettings read_slow_settings(const std::filesystem::path& dir) {
+SlowSettings read_slow_settings(const TokenizerFolder& folder) {
   SlowSettings out;
-  const std::filesystem::path path = dir / "tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return out;
-  const Json config = read_json(path);
-  const std::string where = path.string();
+  const char* const name = "tokenizer_config.json";
+  if (!folder.has(name)) return out;
+  const Json config = folder.json(name);
+  const std::string where = folder.path(name).string();
   if (!config.is_object()) {
     throw checkpoint_error(fmt::format("{}: expected an object, found {}", where, config.type_name()));
   }

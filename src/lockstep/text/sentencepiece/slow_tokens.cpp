@@ -37,15 +37,15 @@ AddedToken special_token(const std::string& content, const std::string& where) {
 
 class Reader {
  public:
-  Reader(const fs::path& dir, const SlowSettings& settings, const PieceTable& table)
-      : settings_(settings), table_(table), where_((dir / "tokenizer_config.json").string()) {
-    if (fs::exists(dir / "tokenizer_config.json")) config_ = read_json(dir / "tokenizer_config.json");
+  Reader(const TokenizerFolder& folder, const SlowSettings& settings, const PieceTable& table)
+      : folder_(folder), settings_(settings), table_(table), where_(folder.path("tokenizer_config.json").string()) {
+    if (folder.has("tokenizer_config.json")) config_ = folder.json("tokenizer_config.json");
     if (config_.contains("added_tokens_decoder")) {
       read_decoder(config_.at("added_tokens_decoder"));
       return;
     }
-    read_special_map(dir / "special_tokens_map.json");
-    read_added(dir / "added_tokens.json");
+    read_special_map("special_tokens_map.json");
+    read_added("added_tokens.json");
   }
 
   SlowTokens take() {
@@ -108,9 +108,10 @@ class Reader {
     }
   }
 
-  void read_special_map(const fs::path& path) {
-    if (!fs::exists(path)) return;
-    const Json map = read_json(path);
+  void read_special_map(const char* name) {
+    if (!folder_.has(name)) return;
+    const Json map = folder_.json(name);
+    const fs::path path = folder_.path(name);
     if (!map.is_object()) {
       throw checkpoint_error(fmt::format("{}: expected an object, found {}", path.string(), map.type_name()));
     }
@@ -126,9 +127,10 @@ class Reader {
     where_ = path.string();
   }
 
-  void read_added(const fs::path& path) {
-    if (!fs::exists(path)) return;
-    const Json map = read_json(path);
+  void read_added(const char* name) {
+    if (!folder_.has(name)) return;
+    const Json map = folder_.json(name);
+    const fs::path path = folder_.path(name);
     if (!map.is_object()) {
       throw checkpoint_error(
           fmt::format("{}: expected an object of token to id, found {}", path.string(), map.type_name()));
@@ -220,6 +222,7 @@ class Reader {
                            "name its id in added_tokens_decoder");
   }
 
+  const TokenizerFolder& folder_;
   SlowSettings settings_;
   const PieceTable& table_;
   std::string where_;
@@ -235,8 +238,8 @@ int32_t SlowTokens::id_of(const std::string& content, const PieceTable& table) c
   return found != ids.end() ? found->second : table.id_of(content);
 }
 
-SlowTokens read_slow_tokens(const fs::path& dir, const SlowSettings& settings, const PieceTable& table) {
-  return Reader(dir, settings, table).take();
+SlowTokens read_slow_tokens(const TokenizerFolder& folder, const SlowSettings& settings, const PieceTable& table) {
+  return Reader(folder, settings, table).take();
 }
 
 }  // namespace lockstep

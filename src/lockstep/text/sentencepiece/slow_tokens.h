@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 
 #include "lockstep/text/added_tokens.h"
 #include "lockstep/text/sentencepiece/piece_table.h"
+#include "lockstep/text/tokenizer_folder.h"
 
 namespace lockstep {
 
@@ -26,9 +26,9 @@ struct SlowSettings {
   bool clean_up_spaces = false;
 };
 
-/// tokenizer_config.json of `dir`; all as it is by default where there is none. Throws UserError(kCheckpoint) for another
+/// tokenizer_config.json; all as it is by default where there is none. Throws UserError(kCheckpoint) for another
 /// tokenizer's config, and for settings that would change the ids and are not followed.
-SlowSettings read_slow_settings(const std::filesystem::path& dir);
+SlowSettings read_slow_settings(const TokenizerFolder& folder);
 
 struct SlowTokens {
   std::unordered_map<int32_t, AddedToken> by_id;
@@ -43,6 +43,6 @@ struct SlowTokens {
 };
 
 /// Throws UserError(kCheckpoint) naming file and token.
-SlowTokens read_slow_tokens(const std::filesystem::path& dir, const SlowSettings& settings, const PieceTable& table);
+SlowTokens read_slow_tokens(const TokenizerFolder& folder, const SlowSettings& settings, const PieceTable& table);
 
 }  // namespace lockstep
