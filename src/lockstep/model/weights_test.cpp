@@ -395,30 +395,5 @@ TEST(SafetensorsFuzzTest, MutatedHeadersNeverCrashAndNeverPointOutside) {
   EXPECT_GT(accepted, 0) << "some mutations (in names) are harmless; seed " << kSeed;
 }
 
-TEST_F(WeightsTest, RowsThatAreAddedAreTheMeanOfTheOthers) {
-  {
-    SafetensorsWriter writer(dir_, {{"table", Dtype::kBF16, {3, 4}}, {"other", Dtype::kF32, {2}}});
-    Tensor table = zeros({3, 4}, Dtype::kF32);
-    for (int64_t i = 0; i < 12; ++i) table.data_ptr<float>()[i] = static_cast<float>(i);
-    writer.write("table", to_dtype(table, Dtype::kBF16));
-    writer.write("other", zeros({2}, Dtype::kF32));
-    writer.finish();
-  }
-  Weights weights = Weights::open(dir_);
-  const int64_t bytes = weights.total_bytes();
-  weights.add_rows("table", 5);
-  EXPECT_EQ(weights.find("table")->shape, (Shape{5, 4}));
-  EXPECT_EQ(weights.total_bytes(), bytes + 2 * 4 * 2);
-  const std::vector<float> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 4, 5, 6, 7, 4, 5, 6, 7};
-  EXPECT_EQ(floats(weights.read("table")), all);
-  for (int64_t begin = 0; begin <= 20; ++begin) {
-    for (int64_t end = begin; end <= 20; ++end) {
-      const Tensor part = empty({end - begin}, Dtype::kF32);
-      weights.read_flat("table", begin, part);
-      EXPECT_EQ(floats(part), std::vector<float>(all.begin() + begin, all.begin() + end)) << begin << " " << end;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace lockstep
