@@ -78,6 +78,12 @@ std::vector<std::string> media_variables(const Env& env) {
                            "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT"}) {
     if (env.text(name)) set.emplace_back(name);
   }
+  // Of qwen_vl_utils and older ms-swift; what they are where nobody says so is what is done.
+  static constexpr std::pair<const char*, int64_t> kFixed[] = {
+      {"IMAGE_FACTOR", 28}, {"SIZE_FACTOR", 28}, {"FRAME_FACTOR", 2}, {"MAX_RATIO", 200}};
+  for (const auto& [name, usual] : kFixed) {
+    if (const auto text = env.text(name); text && *text != std::to_string(usual)) set.emplace_back(name);
+  }
   return set;
 }
 

@@ -78,6 +78,9 @@ TEST(MediaEnvironment, FramesOfAFilmAndTheProgramsThatReadIt) {
 TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {
   EXPECT_EQ(media_variables(Env({{"MAX_NUM", "4"}, {"VIDEO_SEGMENTS", "8"}, {"HOME", "/"}, {"FPS", ""}})),
             (std::vector<std::string>{"MAX_NUM", "VIDEO_SEGMENTS"}));
+  EXPECT_EQ(media_variables(Env({{"SIZE_FACTOR", "28"}, {"FRAME_FACTOR", "4"}, {"MAX_RATIO", "200"}})),
+            std::vector<std::string>{"FRAME_FACTOR"})
+      << "what is done anyway is not told";
 }
 
 TEST(MediaEnvironment, RefusesWhatIsNoSizeOrSpeed) {
