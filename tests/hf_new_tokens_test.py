@@ -112,6 +112,8 @@ class NewTokens(Story):
         merged = self.folder / "merged"
         self.lockstep("export", "--adapters", adapter, "--merge_lora", "true", "--output_dir", merged, expect=0)
         self.assertAlmostEqual(loss("--adapters", adapter), loss("--model", merged), delta=2e-5)
+        shutil.copytree(base, self.folder / "moved")
+        self.assertEqual(loss("--adapters", adapter, "--model", self.folder / "moved"), loss("--adapters", adapter))
         model, tokenizers = classes(merged)
         self.assertEqual(model.from_pretrained(merged).get_input_embeddings().weight.shape[0], 640)
         self.assertEqual(tokenizers.from_pretrained(merged).convert_tokens_to_ids(TOKENS[:3]), [512, 513, 514])

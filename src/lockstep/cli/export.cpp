@@ -101,7 +101,7 @@ int run_export(const Words& args, const Host& /*host*/) {
                       "merge first, then export the merged folder with --quant_bits");
   }
   if (!merge) throw usage_error("--merge_lora false: nothing is left to export", "--merge_lora true");
-  if (options.model.folder.empty()) options.model = completed(options.model, base_of_adapter(options.adapter));
+  options.model = completed(options.model, options.adapter);
   if (options.output.empty()) {
     options.output = (options.adapter / "").parent_path().string() + "-merged";
   }

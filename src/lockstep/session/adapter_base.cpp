@@ -37,6 +37,19 @@ Joint joint_of(const Json& args) {
   return joint;
 }
 
+std::vector<std::string> tokens_of_adapter(const fs::path& adapter) {
+  std::vector<std::string> tokens;
+  const Json args = read_object(adapter / "args.json"), listed = args.value("new_special_tokens", Json());
+  for (const auto& token : listed.is_array() ? listed : Json::array()) {
+    if (token.is_string()) tokens.push_back(token.get<std::string>());
+  }
+  return tokens;
+}
+
+std::string described(const std::vector<std::string>& tokens) {
+  return tokens.empty() ? "a tokenizer without new tokens" : "the new tokens " + cut_text(join(tokens, " "));
+}
+
 }  // namespace
 
 AdapterBase base_of_adapter(const fs::path& adapter) {
@@ -51,9 +64,6 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
     for (const fs::path& place : {fs::path(named), adapter / named}) {
       if (fs::exists(place / "config.json")) {
         base.place = {place, text_of(args, "vision_tower"), joint_of(args)};
-        for (const auto& token : args.value("new_special_tokens", Json::array())) {
-          if (token.is_string()) base.place.new_tokens.push_back(token.get<std::string>());
-        }
         return base;
       }
     }
@@ -65,12 +75,13 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
                     "--model DIR: the folder of the model that the adapter was trained on");
 }
 
-ModelPlace completed(ModelPlace given, const AdapterBase& said) {
+ModelPlace completed(ModelPlace given, const fs::path& adapter) {
+  if (given.new_tokens.empty()) given.new_tokens = tokens_of_adapter(adapter);
   if (!given.folder.empty()) return given;
+  const AdapterBase said = base_of_adapter(adapter);
   given.folder = said.place.folder;
   if (given.vision_tower.empty()) given.vision_tower = said.place.vision_tower;
   if (given.joint.said().empty()) given.joint = said.place.joint;
-  if (given.new_tokens.empty()) given.new_tokens = said.place.new_tokens;
   return given;
 }
 
@@ -84,20 +95,22 @@ void take_from_adapters(RunOptions& run) {
                       fmt::format("{}: what all of them are to be used with", flag));
   };
   const bool asks_base = run.model.empty(), asks_codes = !run.quant.asked();
-  if (asks_base) {
-    const AdapterBase base = base_of_adapter(first);
-    const ModelPlace place = completed(run.place(), base);
-    run.model = place.folder;
-    run.vision_tower = place.vision_tower;
-    run.joint = place.joint;
-    run.new_tokens = place.new_tokens;
-    if (!run.dtype) run.dtype = base.dtype;
-  }
+  const bool asks_tokens = run.new_tokens.empty();
+  const ModelPlace place = completed(run.place(), first);
+  run.model = place.folder;
+  run.vision_tower = place.vision_tower;
+  run.joint = place.joint;
+  run.new_tokens = place.new_tokens;
+  if (asks_base && !run.dtype) run.dtype = base_of_adapter(first).dtype;
   if (asks_codes) run.quant = quant_of_adapter(first);
   for (const auto& other : std::span(run.adapters).subspan(1)) {
     if (asks_base) {
       agree(other.dir, fs::weakly_canonical(run.model).string(),
             fs::weakly_canonical(base_of_adapter(other.dir).place.folder).string(), "--model DIR");
+    }
+    if (asks_tokens) {
+      agree(other.dir, described(run.new_tokens), described(tokens_of_adapter(other.dir)),
+            "--new_special_tokens TOKEN…");
     }
     if (asks_codes) {
       agree(other.dir, run.quant.describe(), quant_of_adapter(other.dir).describe(), "--quant_bits");

@@ -19,8 +19,9 @@ struct AdapterBase {
 /// relative path is tried from here and from the adapter's folder. Throws UserError(kUsage) where no folder is found,
 /// naming what was looked for.
 AdapterBase base_of_adapter(const std::filesystem::path& adapter);
-/// What a person says of a base counts; where they name no folder, the rest is as the adapter says.
-ModelPlace completed(ModelPlace given, const AdapterBase& said);
+/// What a person says of a base counts; where they name no folder, the rest is as the adapter says. New tokens are always as
+/// it says where they name none: it knows them by their ids. Throws as base_of_adapter does.
+ModelPlace completed(ModelPlace given, const std::filesystem::path& adapter);
 
 /// Model, dtype and codes of a run, where it does not say them, as its adapters do. Throws UserError(kUsage): nobody says
 /// them, or adapters of different bases.

@@ -46,7 +46,7 @@ Json inspect_adapter(const std::filesystem::path& dir, const ModelPlace& model) 
     report["scale"] = config.scale_of("", config.r);
     report["tensors"] = folder.tensors().size();
     attempt("base", [&] {
-      const ModelPlace base = model.folder.empty() ? completed(model, base_of_adapter(dir)) : model;
+      const ModelPlace base = completed(model, dir);
       report["base"] = base.folder.string();
       add_match(report, folder, base);
     });
