@@ -6,8 +6,8 @@ from lora_job import lora_words
 from small_job import FIXTURES, losses, make_model, sft_words
 from story import Story, main
 
-TOKENS = ["<box>", "</box>", "<ref>", "<a b>"]
-TEXTS = ["see <box>1,2</box> and<ref> x <a b>y", "<box><box>  </box>né<ref", " <ref>", "<a  b> <a b>"]
+TOKENS = ["<box>", "</box>", "[REF]", "<a b>"]
+TEXTS = ["see <box>1,2</box> and[REF] x <a b>y", "<box><box>  </box>né[REF", " [REF]", "<a  b> <a b>"]
 
 
 def classes(folder):
@@ -73,7 +73,7 @@ class NewTokens(Story):
 
     def rows(self):
         path = self.folder / "rows.jsonl"
-        path.write_text("".join(json.dumps({"query": f"Where is {i}?", "response": f"<box>{i},{i + 1}</box> <ref>"}) + "\n" for i in range(12)))
+        path.write_text("".join(json.dumps({"query": f"Where is {i}?", "response": f"<box>{i},{i + 1}</box> [REF]"}) + "\n" for i in range(12)))
         return path
 
     def test_trained_whole_on_any_number_of_ranks(self):
@@ -112,6 +112,9 @@ class NewTokens(Story):
         merged = self.folder / "merged"
         self.lockstep("export", "--adapters", adapter, "--merge_lora", "true", "--output_dir", merged, expect=0)
         self.assertAlmostEqual(loss("--adapters", adapter), loss("--model", merged), delta=2e-5)
+        for others in (["<other>"], TOKENS[:2]):  # which would have the rows that these have learnt
+            done = self.lockstep("eval", "--adapters", adapter, "--dataset", rows, "--new_special_tokens", *others, expect=2)
+            self.assertIn("expected the tokens that the adapter", done.stderr)
         shutil.copytree(base, self.folder / "moved")
         self.assertEqual(loss("--adapters", adapter, "--model", self.folder / "moved"), loss("--adapters", adapter))
         model, tokenizers = classes(merged)
@@ -124,10 +127,25 @@ class NewTokens(Story):
         tokenizer.add_special_tokens({"extra_special_tokens": TOKENS[:3]})
         whole.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=128)
         opened = PeftModel.from_pretrained(whole, adapter).eval()
-        ids = torch.tensor([tokenizer("<box>1,2</box> <ref>")["input_ids"]])
+        ids = torch.tensor([tokenizer("<box>1,2</box> [REF]")["input_ids"]])
         with torch.no_grad():
             one, other = opened(input_ids=ids).logits, model.from_pretrained(merged, dtype=torch.float32)(input_ids=ids).logits
         self.assertLess((one - other).abs().max(), 1e-4)
+
+    def test_answers_show_them_where_they_are_asked_to(self):
+        base, out = make_model(self.folder, "qwen2"), self.folder / "learnt"
+        rows = self.folder / "one.jsonl"
+        rows.write_text(json.dumps({"query": "Where?", "response": "<box>1</box>"}) + "\n")
+        self.lockstep(*sft_words(base, rows, out, steps=60, new_special_tokens="<box>", learning_rate="3e-3", per_device_train_batch_size=1), "</box>",
+                      expect=0)
+        figures = {}
+        for skip in ("true", "false"):
+            done = self.lockstep("eval", "--model", out / "checkpoint-60", "--dataset", rows, "--skip_special_tokens", skip, "--json", expect=0)
+            figures[skip] = json.loads(done.stdout)
+            answers = self.folder / f"answers_{skip}.jsonl"
+            self.lockstep("infer", "--model", out / "checkpoint-60", "--val_dataset", rows, "--result_path", answers, "--skip_special_tokens", skip, expect=0)
+            self.assertEqual(json.loads(answers.read_text())["response"], "1" if skip == "true" else "<box>1</box>")
+        self.assertEqual([figures[skip]["exact_match"] for skip in ("true", "false")], [0, 1])
 
     def test_a_sentencepiece_model(self):
         """Its tokens have no file of numbers of its own: added_tokens.json is made, or added_tokens_decoder grows."""

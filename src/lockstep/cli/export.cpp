@@ -59,10 +59,9 @@ int export_whole(const MergeOptions& given) {
   const Copied made =
       copy_model({.model = given.model, .output = given.output, .progress = told_each_two_seconds("written")});
   const size_t tokens = given.model.new_tokens.size();
-  std::cout << fmt::format("{}: {} tensors, {}, {}\n  next: {}\n", given.output.string(), made.tensors,
-                           format_bytes(made.bytes),
-                           tokens == 0 ? "as they were" : fmt::format("with rows for {} special tokens", tokens),
-                           next_command(given.output));
+  std::cout << fmt::format(
+      "{}: {} tensors, {}, {}\n  next: {}\n", given.output.string(), made.tensors, format_bytes(made.bytes),
+      tokens == 0 ? "as they were" : fmt::format("with {} special tokens", tokens), next_command(given.output));
   return 0;
 }
 

@@ -47,9 +47,9 @@ void print(const StackCommand& command) {
   const Expanded expanded = expand_config_file(command.args);
   std::map<std::string, std::string> environment = command.environment;
   environment.insert(expanded.variables.begin(), expanded.variables.end());
-  const Translation found =
-      translate(command.verb, expanded.args, [&](const std::string& name) { return knows(command.verb, name); });
-  std::cout << fmt::format("# of {}; start it: lockstep {} FILE.yaml\n", stack_name(found.stack), command.verb);
+  const std::string verb = verb_meant(command.verb, expanded.args);
+  const Translation found = translate(verb, expanded.args, [&](const std::string& name) { return knows(verb, name); });
+  std::cout << fmt::format("# of {}; start it: lockstep {} FILE.yaml\n", stack_name(found.stack), verb);
   for (const auto& one : found.understood) {
     if (one.meaning.empty()) std::cout << "# " << one.text() << "\n";
   }

@@ -135,6 +135,7 @@ void add_new_token_flag(CLI::App& app, std::vector<std::string>& words) {
                  "special tokens that the tokenizer is given, or a .txt file of them; where the tables have no row "
                  "left, they get "
                  "some, each the mean of the others (default: of an adapter, what its args.json says)")
+      ->allow_extra_args(false)  // else [BOX] is taken for a list
       ->group("Model");
 }
 
@@ -149,7 +150,9 @@ std::vector<std::string> new_tokens_from(const std::vector<std::string>& words) 
       throw usage_error(fmt::format("--new_special_tokens {}: expected a file of tokens, found none", cut_text(word)),
                         "a token that ends in .txt can only stand in such a file");
     }
-    std::istringstream tokens(read_text(word, kMaxTokenFile));
+    std::string text = read_text(word, kMaxTokenFile);
+    if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // the mark that some editors put at a file's begin
+    std::istringstream tokens(text);
     for (std::string token; tokens >> token;) out.push_back(token);
   }
   return out;

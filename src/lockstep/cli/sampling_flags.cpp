@@ -20,6 +20,9 @@ void add_sampling_flags(CLI::App& app, const std::string& group, SamplingOptions
       ->check(real_number({.above = 0}))
       ->capture_default_str()
       ->group(group);
+  app.add_option("--skip_special_tokens", out.skip_special_tokens, "false: answers show the special tokens in them too")
+      ->capture_default_str()
+      ->group(group);
 }
 
 }  // namespace lockstep

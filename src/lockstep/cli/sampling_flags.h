@@ -1,4 +1,4 @@
-// The flags that say how an answer's next token is chosen.
+// The flags that say how an answer's next token is chosen, and how its tokens become a text.
 #pragma once
 
 #include <string>

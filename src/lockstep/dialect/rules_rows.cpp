@@ -11,6 +11,11 @@ namespace {
 
 /// LLaMA-Factory names several in one word.
 void dataset(Translator& at) {
+  if (at.verb() == "eval" && at.stack() == Stack::kLlamaFactory) {  // there it is for training
+    if (at.given("eval_dataset") != nullptr) return at.note("it is for training: rows are those of --eval_dataset");
+    at.refuse("it is for training, and nothing says which rows are measured",
+              "--eval_dataset NAMES; rows that --val_size keeps apart are measured while training");
+  }
   at.mean("dataset", at.stack() == Stack::kLlamaFactory ? comma_list(at.values()) : at.values());
 }
 

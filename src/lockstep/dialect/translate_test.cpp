@@ -149,6 +149,22 @@ TEST(Translate, WhatAsksForAnswersAloneDoesNotTrain) {
   EXPECT_EQ(verb_meant("infer", with(factory, {"--do_predict", "true"})), "infer");
 }
 
+/// Rows to train on are none to measure.
+TEST(Translate, LlamaFactoryMeasuresRowsOfItsOwn) {
+  const Words factory = {"--model_name_or_path", "m", "--stage", "sft", "--finetuning_type", "lora", "--dataset", "a"};
+  try {
+    (void)translate("eval", factory, has_all);
+    ADD_FAILURE() << "training rows were taken";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.message().find("nothing says which rows are measured"), std::string::npos) << error.message();
+  }
+  Words with_own = factory;
+  with_own.insert(with_own.end(), {"--eval_dataset", "b,c"});
+  const std::string words = join(translate("eval", with_own, has_all).words, " ");
+  EXPECT_EQ(words.find("--dataset"), std::string::npos) << words;
+  EXPECT_NE(words.find("--val_dataset b c"), std::string::npos) << words;
+}
+
 TEST(Translate, AnswersOfLlamaFactoryAreDrawnWhereTheyAreGenerated) {
   const Words factory = {"--model_name_or_path", "m",    "--stage",    "sft",
                          "--finetuning_type",    "lora", "--do_train", "true"};

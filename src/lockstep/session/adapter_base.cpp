@@ -1,5 +1,6 @@
 #include "lockstep/session/adapter_base.h"
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -76,7 +77,14 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
 }
 
 ModelPlace completed(ModelPlace given, const fs::path& adapter) {
-  if (given.new_tokens.empty()) given.new_tokens = tokens_of_adapter(adapter);
+  const std::vector<std::string> known = tokens_of_adapter(adapter);
+  if (given.new_tokens.empty()) given.new_tokens = known;
+  if (given.new_tokens.size() < known.size() || !std::equal(known.begin(), known.end(), given.new_tokens.begin())) {
+    throw usage_error(
+        fmt::format("--new_special_tokens {}: expected the tokens that the adapter {} was trained with first, {}",
+                    cut_text(join(given.new_tokens, " ")), adapter.string(), cut_text(join(known, " "))),
+        "leave the flag out: the adapter says them; others may stand behind them");
+  }
   if (!given.folder.empty()) return given;
   const AdapterBase said = base_of_adapter(adapter);
   given.folder = said.place.folder;

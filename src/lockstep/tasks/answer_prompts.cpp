@@ -49,7 +49,8 @@ void answer_prompts(Session& session, const AnswerFileOptions& options, int64_t 
   if (options.speech) spoken.emplace(session, *options.speech, slots);
   const Tokenizer& tokenizer = session.processor().tokenizer();
   const auto record_of = [&](const Generated& answer) {
-    return Json{{"response", tokenizer.decode(answer.tokens, true)}, {"tokens", answer.tokens.size()}};
+    return Json{{"response", tokenizer.decode(answer.tokens, options.sampling.skip_special_tokens)},
+                {"tokens", answer.tokens.size()}};
   };
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
   const auto chosen = [&](Prompt& prompt) {  // whether its adapter is there

@@ -127,6 +127,7 @@ AnswerFigures answer_rows(Session& session, const Dataset& dataset, const Answer
     Predictions predictions(dataset, session.processor().tokenizer(),
                             {.metrics = options.metrics,
                              .show = options.show,
+                             .skip_special_tokens = options.generate.sampling.skip_special_tokens,
                              .keep_text = !options.output.empty(),
                              .rows = options.programs.empty() ? nullptr : &*rows});
     predictions.add_all(answers, skipped);

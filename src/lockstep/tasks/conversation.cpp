@@ -99,12 +99,12 @@ std::string Conversation::answer() {
   GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens);
   options.sampling = options_.sampling;
   options.sampling.seed += static_cast<uint64_t>(turn_++);
-  StreamDecoder stream(session_.processor().tokenizer());
+  StreamDecoder stream(session_.processor().tokenizer(), options.sampling.skip_special_tokens);
   if (on_text) options.on_token = [&](int64_t, int32_t token) { on_text(stream.push(token)); };
   const auto prompt = [&](int64_t) { return session_.processor().prompt_features(history_, options_.process); };
   const auto answers = generator.run(dealt_prompts(1, control, prompt), options);
   if (on_text && session_.job().reports()) on_text(stream.finish());
-  return session_.processor().tokenizer().decode(answers.at(0).tokens, true);
+  return session_.processor().tokenizer().decode(answers.at(0).tokens, options.sampling.skip_special_tokens);
 }
 
 std::string Conversation::ask(const std::string& question, const std::vector<std::string>& images) {

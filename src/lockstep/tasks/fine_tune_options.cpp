@@ -175,7 +175,7 @@ std::string FineTuneOptions::fingerprint() const {
       {"saving", {save_only_model, save_total_limit}},
       {"answers",
        {predict_with_generate, max_new_tokens, sampling.temperature, sampling.top_k, sampling.top_p,
-        sampling.repetition_penalty}}};
+        sampling.repetition_penalty, sampling.skip_special_tokens}}};
   return fmt::format("{:016x}", std::hash<std::string>()(all.dump()));
 }
 

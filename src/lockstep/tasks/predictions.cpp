@@ -72,7 +72,7 @@ void Predictions::add_all(const std::vector<Generated>& answers, const std::map<
 
 void Predictions::add_answer(const Generated& answer) {
   const Sample sample = dataset_.sample(answer.row);
-  const std::string response = trimmed(tokenizer_.decode(answer.tokens, true));
+  const std::string response = trimmed(tokenizer_.decode(answer.tokens, options_.skip_special_tokens));
   ++figures_.answered;
   if (options_.keep_text || options_.rows != nullptr) {
     const std::string line = line_of(prediction_row(sample, response));

@@ -115,8 +115,7 @@ std::string with_base(const std::string& args_json, const ModelPlace& model) {
   Json args = parse_json_or_discard(args_json);
   if (!args.is_object()) return args_json;
   args[kBase] = model_fingerprint(model);
-  if (!model.new_tokens.empty())
-    args["new_special_tokens"] = model.new_tokens;  // themselves, not the files that list them
+  args["new_special_tokens"] = model.new_tokens;  // themselves, not the files that list them
   return args.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,7 +1,10 @@
 #include "lockstep/text/new_tokens.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,6 +31,7 @@ struct NewToken {
 };
 
 constexpr size_t kLongest = 1024;  // bytes
+constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 void check_text(const std::string& token) {
   const bool blank = token.find_first_not_of(" \t\r\n\v\f") == std::string::npos;
@@ -45,13 +49,53 @@ bool is_special_of(const Tokenizer& tokenizer, const std::string& token) {
   return id && tokenizer.is_special(*id) && tokenizer.encode(token, {.continues = true}) == std::vector{*id};
 }
 
-std::vector<NewToken> numbered(const Tokenizer& tokenizer, const std::vector<std::string>& tokens) {
-  auto next = static_cast<int32_t>(tokenizer.vocab_size());
+/// The object in a file of the folder; an empty one where there is none.
+Json object_of(const TokenizerFolder& folder, const char* name) {
+  if (!folder.has(name)) return Json::object();
+  Json json = folder.json(name);
+  if (json.is_object()) return json;
+  throw checkpoint_error(
+      fmt::format("{}: expected an object, found {}", folder.path(name).string(), cut_text(json.dump())));
+}
+
+/// What stands beside a tokenizer, and is changed with it.
+struct Beside {
+  Json config, map, ids;  // tokenizer_config.json, special_tokens_map.json, added_tokens.json
+
+  explicit Beside(const TokenizerFolder& folder)
+      : config(object_of(folder, "tokenizer_config.json")),
+        map(object_of(folder, "special_tokens_map.json")),
+        ids(object_of(folder, "added_tokens.json")) {}
+
+  bool decodes() const {
+    return config.contains("added_tokens_decoder") && config.at("added_tokens_decoder").is_object();
+  }
+
+  /// Behind all ids that any of the files has given away.
+  int32_t next_id(const Tokenizer& tokenizer) const {
+    int64_t next = tokenizer.vocab_size();
+    for (const auto& [content, id] : ids.items()) {
+      if (id.is_number_integer()) next = std::max(next, std::min(id.get<int64_t>(), kMostTokens) + 1);
+    }
+    const Json none = Json::object();
+    const Json& decoder = decodes() ? config.at("added_tokens_decoder") : none;
+    for (const auto& [id, token] : decoder.items()) {
+      int64_t number = -1;
+      std::from_chars(id.data(), id.data() + id.size(), number);
+      next = std::max(next, std::min(number, kMostTokens) + 1);
+    }
+    if (next <= kMostTokens) return static_cast<int32_t>(next);
+    throw checkpoint_error(fmt::format(
+        "added_tokens.json, tokenizer_config.json: expected ids of tokens up to {}, found {}", kMostTokens, next - 1));
+  }
+};
+
+std::vector<NewToken> numbered(const Tokenizer& tokenizer, int32_t next, const std::vector<std::string>& tokens) {
+  std::unordered_set<std::string> seen;
   std::vector<NewToken> out;
   for (const auto& token : tokens) {
     check_text(token);
-    const auto same = [&](const NewToken& one) { return one.content == token; };
-    if (is_special_of(tokenizer, token) || std::ranges::any_of(out, same)) continue;
+    if (is_special_of(tokenizer, token) || !seen.insert(token).second) continue;
     const auto known = tokenizer.id_of(token);
     out.push_back({token, known ? *known : next++});
   }
@@ -86,12 +130,20 @@ std::string tokenizer_json(std::string text, const std::string& where, const std
   Json list = Json::array();
   if (place) list = parse_json(std::string_view(text).substr(place->first, place->second - place->first), where);
   if (!list.is_array()) list = Json::array();
+  std::unordered_map<std::string, size_t> known;  // where a token stands: ids follow the order of the list
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json content = list[i].is_object() ? list[i].value("content", Json()) : Json();
+    if (content.is_string()) known.emplace(content.get<std::string>(), i);
+  }
   for (const auto& token : tokens) {
-    std::erase_if(list.get_ref<Json::array_t&>(),
-                  [&](const Json& one) { return one.is_object() && one.value("content", Json()) == token.content; });
     Json entry = {{"id", token.id}};
     entry.update(token.entry());
-    list.push_back(std::move(entry));
+    const auto at = known.find(token.content);
+    if (at != known.end()) {
+      list[at->second] = std::move(entry);
+    } else {
+      list.push_back(std::move(entry));
+    }
   }
   if (place) return text.replace(place->first, place->second - place->first, " " + list.dump());
   return text.insert(text.find('{') + 1, fmt::format("\"added_tokens\": {}, ", list.dump()));
@@ -123,35 +175,29 @@ std::string text_of(const Json& json) { return json.dump(2) + "\n"; }
 }  // namespace
 
 NamedTexts files_with_tokens(const fs::path& dir, const std::vector<std::string>& tokens) {
+  if (tokens.empty()) return {};
   const TokenizerFolder folder(dir);
   const Tokenizer tokenizer = Tokenizer::load(folder);
-  const std::vector<NewToken> added = numbered(tokenizer, tokens);
+  Beside beside(folder);
+  const std::vector<NewToken> added = numbered(tokenizer, beside.next_id(tokenizer), tokens);
   if (added.empty()) return {};
   NamedTexts out;
-  const bool fast = folder.has("tokenizer.json");
+  const bool fast = folder.has("tokenizer.json"), numbers = !fast && !beside.decodes();
   if (fast) {
     const char* const name = "tokenizer.json";
     out.emplace_back(name, tokenizer_json(folder.text(name), folder.path(name).string(), added));
   }
-  Json config = folder.has("tokenizer_config.json") ? folder.json("tokenizer_config.json") : Json::object();
-  const bool decodes = config.contains("added_tokens_decoder") && config.at("added_tokens_decoder").is_object();
-  if (decodes) {
-    for (const auto& token : added) config["added_tokens_decoder"][std::to_string(token.id)] = token.entry();
+  if (numbers) number_listed(tokenizer, beside.config, beside.ids);
+  if (numbers) number_listed(tokenizer, beside.map, beside.ids);
+  for (const auto& token : added) {
+    if (beside.decodes()) beside.config["added_tokens_decoder"][std::to_string(token.id)] = token.entry();
+    beside.ids[token.content] = token.id;
   }
-  Json ids = folder.has("added_tokens.json") ? folder.json("added_tokens.json") : Json::object();
-  if (!fast && !decodes) number_listed(tokenizer, config, ids);
-  list_tokens(config, added);
-  out.emplace_back("tokenizer_config.json", text_of(config));
-  if (folder.has("special_tokens_map.json")) {
-    Json map = folder.json("special_tokens_map.json");
-    if (!fast && !decodes) number_listed(tokenizer, map, ids);
-    list_tokens(map, added);
-    out.emplace_back("special_tokens_map.json", text_of(map));
-  }
-  if (folder.has("added_tokens.json") || (!fast && !decodes)) {
-    for (const auto& token : added) ids[token.content] = token.id;
-    out.emplace_back("added_tokens.json", text_of(ids));
-  }
+  list_tokens(beside.config, added);
+  list_tokens(beside.map, added);
+  out.emplace_back("tokenizer_config.json", text_of(beside.config));
+  if (folder.has("special_tokens_map.json")) out.emplace_back("special_tokens_map.json", text_of(beside.map));
+  if (numbers || folder.has("added_tokens.json")) out.emplace_back("added_tokens.json", text_of(beside.ids));
   return out;
 }
 

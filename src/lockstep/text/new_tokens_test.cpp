@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
@@ -74,6 +75,51 @@ TEST(NewTokens, LeaveTheRestOfALargeFileAsItIs) {
   EXPECT_EQ(model(after), model(before));
   const Json list = parse_json(after, "after").at("added_tokens");
   EXPECT_EQ(list.size(), parse_json(before, "before").at("added_tokens").size() + 3);
+}
+
+class NewTokensOfAFolder : public InTestFolder {
+ protected:
+  /// A tokenizer of the fixtures, with this as one of the files beside it.
+  void put(const std::string& name, const std::string& text) const {
+    std::filesystem::copy(kFixtures / "qwen2", folder_, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+    std::filesystem::remove(folder_ / name);
+    script(name, text, /*executable=*/false);
+  }
+};
+
+/// Ids follow the order of the list.
+TEST_F(NewTokensOfAFolder, OneThatWasNotSpecialKeepsItsPlace) {
+  Json json = parse_json(read_text(kFixtures / "qwen2" / "tokenizer.json"), "fixture");
+  json["added_tokens"][0]["special"] = false;
+  const std::string first = json["added_tokens"][0]["content"];
+  put("tokenizer.json", json.dump());
+  const Tokenizer before = Tokenizer::load(folder_);
+  const Tokenizer after = Tokenizer::load({folder_, files_with_tokens(folder_, {first, "<box>"})});
+  EXPECT_FALSE(before.is_special(*before.id_of(first)));
+  EXPECT_TRUE(after.is_special(*after.id_of(first)));
+  for (int32_t id = 0; id < before.vocab_size(); ++id) EXPECT_EQ(after.token_of(id), before.token_of(id)) << id;
+}
+
+TEST_F(NewTokensOfAFolder, AnIdThatAnyFileGivesAwayIsTaken) {
+  const auto next = static_cast<int32_t>(Tokenizer::load(kFixtures / "qwen2").vocab_size());
+  put("added_tokens.json", Json({{"<img>", next + 4}}).dump());
+  const NamedTexts files = files_with_tokens(folder_, {"<box>"});
+  EXPECT_EQ(parse_json(text_of(files, "added_tokens.json"), "made"), Json({{"<img>", next + 4}, {"<box>", next + 5}}));
+}
+
+TEST_F(NewTokensOfAFolder, AFileBesideItThatIsNoObjectIsNamed) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+    put(name, "[1]");
+    try {
+      (void)files_with_tokens(folder_, {"<box>"});
+      ADD_FAILURE() << name << " was taken";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+      EXPECT_NE(error.message().find(name), std::string::npos) << error.message();
+    }
+    std::filesystem::remove(folder_ / name);
+  }
 }
 
 TEST(NewTokens, ATextThatCanBeNoneIsRefused) {
