@@ -81,7 +81,8 @@ class NewTokensOfAFolder : public InTestFolder {
  protected:
   /// A tokenizer of the fixtures, with this as one of the files beside it.
   void put(const std::string& name, const std::string& text) const {
-    std::filesystem::copy(kFixtures / "qwen2", folder_, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(kFixtures / "qwen2", folder_,
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
     std::filesystem::remove(folder_ / name);
     script(name, text, /*executable=*/false);
