@@ -135,6 +135,7 @@ void add_new_token_flag(CLI::App& app, std::vector<std::string>& words) {
                  "special tokens that the tokenizer is given, or a .txt file of them; where the tables have no row "
                  "left, they get "
                  "some, each the mean of the others (default: of an adapter, what its args.json says)")
+      ->expected(1, 1 << 20)
       ->allow_extra_args(false)  // else [BOX] is taken for a list
       ->group("Model");
 }
