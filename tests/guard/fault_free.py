@@ -93,7 +93,7 @@ def one(kind, ranks, seed, args):
     said = [line for line in on["text"].splitlines() if "lockstep guard" in line]
     late = [line for line in said if LATE.search(line)]
     alarms = [line for line in said if line not in late]
-    if on["code"] != off["code"]:
+    if on["code"] != 0:
         alarms.append(f"exit code {on['code']}, {off['code']} without the guard")
     if on["calls"] == 0 or off["calls"]:
         alarms.append(f"{on['calls']} calls were seen, {off['calls']} without the guard")
@@ -107,7 +107,7 @@ def one(kind, ranks, seed, args):
 
 def words_of(result):
     if not result["ran"]:
-        return "does not run without the guard either"
+        return "; ".join(["failed WITHOUT the guard", *(f"ALARM: {line}" for line in result["alarms"])])
     parts = ["equal" if result["equal"] else "OTHER NUMBERS", *(f"ALARM: {line}" for line in result["alarms"])]
     return "; ".join([*parts, f"{len(result['late'])} notices of a late rank"] if result["late"] else parts)
 
@@ -159,7 +159,8 @@ def main():
     for kind in dict.fromkeys(left_out):
         print(f"left out: {kind}, for want of {', '.join(missing(kind))}")
     print(f"{len(results)} runs with the guard: {sum(bool(result['alarms']) for result in results)} with an alarm, "
-          f"{sum(not result['equal'] for result in results)} with other numbers than without it; "
+          f"{sum(result['ran'] and not result['equal'] for result in results)} with other numbers than without it, "
+          f"{sum(not result['ran'] for result in results)} of jobs that failed without it; "
           f"{sum(bool(result['late']) for result in results)} told of a rank that the others waited for")
 
 
