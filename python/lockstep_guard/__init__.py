@@ -24,10 +24,10 @@ def enable():
         _enabled = True
     try:
         import torch.distributed.distributed_c10d as c10d
-        from . import _core, _groups, _places, _roll_call, _waits
+        from . import _core, _groups, _places, _waits
         _core.watch_collectives()
         _native = _core
-        _groups.learn(c10d, _core)
+        replaced = _groups.learn(c10d, _core)
         _waits.tell(_core)
         original = c10d._update_default_pg
         init = c10d.init_process_group
@@ -37,17 +37,28 @@ def enable():
 
     @functools.wraps(init)
     def initialised(*args, **kwargs):
-        _roll_call.meet(_core, args, kwargs)
+        _of_roll_call("meet", _core, args, kwargs)
         return init(*args, **kwargs)
 
     def updated(*args, **kwargs):
         done = original(*args, **kwargs)
         if c10d.is_initialized():
-            _roll_call.begin(_core, c10d)
+            _of_roll_call("begin", _core, c10d)
         return done
 
-    _places.put_in_place(init, initialised, ("torch.distributed",))
+    _places.put_in_place({**replaced, init: initialised}, ("torch.distributed",))
     c10d._update_default_pg = updated
+
+
+def _of_roll_call(what, *args):
+    """Imported with the first job: programs that only import torch do not wait for it."""
+    try:
+        from . import _roll_call
+    except Exception as error:
+        if what == "begin":
+            _settings.say(f"guard off: {error}")
+        return
+    getattr(_roll_call, what)(*args)
 
 
 class Report(dict):

@@ -17,12 +17,8 @@ _inside = threading.local()
 def tell(native):
     def watch(names, packages):
         def watched(module):
-            for name in names:
-                original = getattr(module, name, None)
-                if original is not None:
-                    ours = _while_gathering(native, original)
-                    setattr(module, name, ours)
-                    put_in_place(original, ours, packages)
+            originals = [getattr(module, name) for name in names if hasattr(module, name)]
+            put_in_place({original: _while_gathering(native, original) for original in originals}, packages)
         return watched
 
     when_imported("accelerate.utils.operations", watch(("gather", "pad_across_processes", "broadcast", "reduce"), ("accelerate", "transformers", "trl")))

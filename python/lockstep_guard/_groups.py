@@ -1,13 +1,11 @@
 """Groups of c10d: what each is called, and which ranks are in it; and calls between two of them."""
 import functools
 
-from ._places import put_in_place
-
 WITHOUT_FUTURE = ("send", "recv", "reduce_scatter", "reduce_scatter_tensor")
 
 
 def learn(c10d, native):
-    """Every way to make a group ends in this table."""
+    """Every way to make a group ends in this table. Returns the functions of c10d that are to be replaced, and by what."""
     class Watched(dict):
         def __setitem__(self, group, ranks):
             super().__setitem__(group, ranks)
@@ -23,10 +21,8 @@ def learn(c10d, native):
     for group, ranks in c10d._pg_group_ranks.items():
         known[group] = ranks
     c10d._pg_group_ranks = known
-    for name in WITHOUT_FUTURE:
-        original = getattr(c10d, name, None)
-        if original is not None:
-            put_in_place(original, _blocking(native, original), ("torch.distributed",))
+    originals = [getattr(c10d, name) for name in WITHOUT_FUTURE if hasattr(c10d, name)]
+    return {original: _blocking(native, original) for original in originals}
 
 
 def _blocking(native, function):

@@ -3,7 +3,7 @@ module and bucket by bucket."""
 import functools
 import weakref
 
-from ._places import when_imported
+from ._places import put_in_place, when_imported
 from ._structures import show
 
 _models = weakref.WeakSet()  # of DistributedDataParallel
@@ -13,6 +13,7 @@ def tell(native):
     when_imported("torch.nn.parallel.distributed", lambda module: _label_ddp(native, module.DistributedDataParallel))
     when_imported("torch.distributed.fsdp._fully_shard._fsdp_param_group", lambda module: _label_fsdp(native, module.FSDPParamGroup))
     zero = "deepspeed.runtime.zero"
+    when_imported("deepspeed.runtime.comm.coalesced_collectives", lambda module: _look_before_padding(native, module.reduce_scatter_coalesced))
     when_imported("deepspeed.runtime.engine", lambda module: _label_engine(native, module.DeepSpeedEngine))
     when_imported(f"{zero}.partitioned_param_coordinator", lambda module: _label_fetches(native, module.PartitionedParameterCoordinator))
     when_imported(f"{zero}.stage_1_and_2", lambda module: _label_buckets(native, module.DeepSpeedZeroOptimizer, "reduce_ipg_grads", _of_ids))
@@ -96,6 +97,23 @@ def _label_buckets(native, kind, method, parameters_of):
         return show(native, "gradients", "gradients of a bucket", [(f".{name}", f"{list(getattr(one, 'ds_shape', one.shape))}") for name, one in named]) if named else ""
 
     _labelled(native, kind, method, label)
+
+
+def _look_before_padding(native, function):
+    """ZeRO-3 fills gradients that ranks cannot share evenly up with memory as it comes, where NaN may stand: they themselves are looked at."""
+    @functools.wraps(function)
+    def told(tensors, *args, **kwargs):
+        try:
+            holds = any(native.holds_nan(one.data_ptr(), one.numel(), str(one.dtype).removeprefix("torch.")) for one in tensors if one.device.type == "cpu")
+        except Exception:  # none of them says so then
+            holds = False
+        before = native.tell_nan(holds)
+        try:
+            return function(tensors, *args, **kwargs)
+        finally:
+            native.tell_nan(before)
+
+    put_in_place({function: told}, ("deepspeed",))
 
 
 def _of_tensors(_, bucket):

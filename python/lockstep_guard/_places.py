@@ -20,14 +20,16 @@ def own_line(frame):
     return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-def put_in_place(original, ours, packages):
-    """Everywhere in these packages where a module has the original under some name."""
+def put_in_place(replaced, packages):
+    """Everywhere in these packages where a module has an original under some name: `replaced` is {original: ours}. A walk over torch's modules
+    takes half a millisecond: all of a kind in one."""
+    ours = {id(original): function for original, function in replaced.items()}
+    inside = tuple(f"{package}." for package in packages)
     for name, module in list(sys.modules.items()):
-        if module is None or not any(name == package or name.startswith(package + ".") for package in packages):
-            continue
-        for key, value in list(vars(module).items()):
-            if value is original:
-                setattr(module, key, ours)
+        if module is not None and (name in packages or name.startswith(inside)):
+            for key, value in list(vars(module).items()):
+                if id(value) in ours:
+                    setattr(module, key, ours[id(value)])
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

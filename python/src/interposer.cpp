@@ -139,6 +139,12 @@ CallSignature signature_of(const Watched& what, const c10::IValue& tensors) {
   return out;
 }
 
+/// As the schema says that it is: IValue::toCustomClass would compare names of types, which costs more than all the rest.
+template <typename Class>
+c10::intrusive_ptr<Class> class_of(const c10::IValue& value) {
+  return c10::static_intrusive_pointer_cast<Class>(value.toObjectRef().getSlot(0).toCapsule());
+}
+
 struct Places {
   size_t arguments = 0, tensors = 0, group = 0;
   std::optional<size_t> reduction, root, peer, tag;
@@ -180,7 +186,7 @@ class Kernel final : public c10::OperatorKernel {
       throw;
     }
     const c10::IValue& last = stack->back();
-    if (last.isCustomClass()) calls.launched(*call, last.toCustomClass<c10d::Work>());
+    if (last.isObject()) calls.launched(*call, class_of<c10d::Work>(last));
   }
 
  private:
@@ -189,8 +195,7 @@ class Kernel final : public c10::OperatorKernel {
     const c10::IValue& tensors = argument(places_.tensors);
     WatchedCalls::Made made{.signature = signature_of(what_, tensors)};
     if (places_.reduction) {
-      const auto reduction = argument(*places_.reduction).toCustomClass<c10d::ReduceOp>();
-      made.signature.reduce = reduction_of(*reduction);
+      made.signature.reduce = reduction_of(*class_of<c10d::ReduceOp>(argument(*places_.reduction)));
     }
     if (places_.root) made.signature.root = static_cast<int32_t>(argument(*places_.root).toInt());
     if (places_.peer) made.peer = static_cast<int>(argument(*places_.peer).toInt());
@@ -199,7 +204,7 @@ class Kernel final : public c10::OperatorKernel {
       made.bytes += static_cast<int64_t>(one.nbytes());
       if (places_.reduction) made.has_nan = made.has_nan || holds_nan(one);
     });
-    return calls.enter(*argument(places_.group).toCustomClass<c10d::ProcessGroup>(), made);
+    return calls.enter(*class_of<c10d::ProcessGroup>(argument(places_.group)), made);
   }
 
   const Watched& what_;

@@ -1,5 +1,6 @@
 // What lockstep_guard/__init__.py calls.
 #include "interposer.h"
+#include "nan_look.h"
 #include "watched_calls.h"
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -49,6 +50,13 @@ NB_MODULE(_core, m) {
   m.def(
       "block", [](bool blocks) { return WatchedCalls::instance().block(blocks); }, nb::arg("blocks"));
   m.def("label", &WatchedCalls::label, nb::arg("text"));
+  m.def(
+      "holds_nan",
+      [](uintptr_t data, int64_t count, const std::string& dtype) {
+        return lockstep::python::holds_nan(reinterpret_cast<const void*>(data), count, dtype);
+      },
+      nb::arg("data"), nb::arg("count"), nb::arg("dtype"));
+  m.def("tell_nan", &lockstep::python::tell_nan, nb::arg("holds").none());
   m.def(
       "show_structure",
       [](const std::string& label, const std::string& json) { WatchedCalls::instance().show_structure(label, json); },

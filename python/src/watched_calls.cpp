@@ -16,6 +16,7 @@
 #include "python_stacks.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -117,7 +118,8 @@ void WatchedCalls::join(const JobPlace& place) {
                                      return subject + (subject.empty() ? "" : "\n") + python_stacks(thread);
                                    }});
   hold_signals(recorder_.board());
-  pid_ = ::getpid();
+  [[maybe_unused]] static const int forgets = ::pthread_atfork(nullptr, nullptr, [] { instance().joined_ = false; });
+  joined_ = true;
   std::thread([this] { look_at_works(); }).detach();
 }
 
@@ -144,7 +146,7 @@ void WatchedCalls::tell_parent(const std::string& host, int port) {
   if (member_ != nullptr) member_->tell_parent(host, port);
 }
 
-bool WatchedCalls::joined() const { return ::getpid() == pid_.load(std::memory_order_acquire); }
+bool WatchedCalls::joined() const { return joined_.load(std::memory_order_acquire); }
 
 void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);

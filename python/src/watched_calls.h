@@ -119,7 +119,7 @@ class WatchedCalls {
   int num_watched_ = 0;
   bool noted_nan_ = false;
   Counts counts_;
-  std::atomic<int> pid_{0};  // of the process that has joined
+  std::atomic<bool> joined_{false};
 };
 
 /// All that this process has started, and what these have.
