@@ -104,7 +104,7 @@ def _look_before_padding(native, function):
     @functools.wraps(function)
     def told(tensors, *args, **kwargs):
         try:
-            holds = any(native.holds_nan(one.data_ptr(), one.numel(), str(one.dtype).removeprefix("torch.")) for one in tensors if one.device.type == "cpu")
+            holds = any(native.holds_nan(one.data_ptr(), one.numel(), str(one.dtype).removeprefix("torch.")) for one in tensors if one.device.type == "cpu" and one.is_contiguous())
         except Exception:  # none of them says so then
             holds = False
         before = native.tell_nan(holds)
