@@ -132,18 +132,18 @@ class NewTokens(Story):
             one, other = opened(input_ids=ids).logits, model.from_pretrained(merged, dtype=torch.float32)(input_ids=ids).logits
         self.assertLess((one - other).abs().max(), 1e-4)
 
-    def test_answers_show_them_where_they_are_asked_to(self):
+    def test_answers_show_them_unless_they_are_asked_not_to(self):
         base, out = make_model(self.folder, "qwen2"), self.folder / "learnt"
         rows = self.folder / "one.jsonl"
         rows.write_text(json.dumps({"query": "Where?", "response": "<box>1</box>"}) + "\n")
         self.lockstep(*sft_words(base, rows, out, steps=60, new_special_tokens="<box>", learning_rate="3e-3", per_device_train_batch_size=1), "</box>",
                       expect=0)
         figures = {}
-        for skip in ("true", "false"):
-            done = self.lockstep("eval", "--model", out / "checkpoint-60", "--dataset", rows, "--skip_special_tokens", skip, "--json", expect=0)
+        for skip, words in (("true", ("--skip_special_tokens", "true")), ("false", ())):
+            done = self.lockstep("eval", "--model", out / "checkpoint-60", "--dataset", rows, *words, "--json", expect=0)
             figures[skip] = json.loads(done.stdout)
             answers = self.folder / f"answers_{skip}.jsonl"
-            self.lockstep("infer", "--model", out / "checkpoint-60", "--val_dataset", rows, "--result_path", answers, "--skip_special_tokens", skip, expect=0)
+            self.lockstep("infer", "--model", out / "checkpoint-60", "--val_dataset", rows, "--result_path", answers, *words, expect=0)
             self.assertEqual(json.loads(answers.read_text())["response"], "1" if skip == "true" else "<box>1</box>")
         self.assertEqual([figures[skip]["exact_match"] for skip in ("true", "false")], [0, 1])
 

@@ -71,7 +71,11 @@ Stack recognise_stack(const std::vector<GivenFlag>& flags) {
 
 Defaults answer_defaults(Stack stack) {
   if (stack != Stack::kLlamaFactory) return {};
-  return {{"max_new_tokens", "1024"}, {"temperature", "0.95"}, {"top_p", "0.7"}, {"top_k", "50"}};
+  return {{"max_new_tokens", "1024"},
+          {"temperature", "0.95"},
+          {"top_p", "0.7"},
+          {"top_k", "50"},
+          {"skip_special_tokens", "true"}};
 }
 
 Defaults stack_defaults(Stack stack, const std::string& verb, bool adapts) {

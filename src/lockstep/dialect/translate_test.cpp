@@ -168,7 +168,8 @@ TEST(Translate, LlamaFactoryMeasuresRowsOfItsOwn) {
 TEST(Translate, AnswersOfLlamaFactoryAreDrawnWhereTheyAreGenerated) {
   const Words factory = {"--model_name_or_path", "m",    "--stage",    "sft",
                          "--finetuning_type",    "lora", "--do_train", "true"};
-  const std::string drawn = "--max_new_tokens 1024 --temperature 0.95 --top_p 0.7 --top_k 50";
+  const std::string drawn =
+      "--max_new_tokens 1024 --temperature 0.95 --top_p 0.7 --top_k 50 --skip_special_tokens true";
   const auto with = [&](Words words) {
     words.insert(words.begin(), factory.begin(), factory.end());
     return join(translate("sft", words, has_all).words, " ");
