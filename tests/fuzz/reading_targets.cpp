@@ -34,6 +34,7 @@
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/trainer_state.h"
 #include "lockstep/text/chat_template.h"
+#include "lockstep/text/new_tokens.h"
 #include "lockstep/text/sentencepiece/test_piece_file.h"
 #include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/read_text_config.h"
@@ -140,10 +141,21 @@ void use_tokenizer(const fs::path& folder) {
   if (streamed != made.decode(ids, true)) std::abort();
 }
 
+/// Given tokens of its own, it has all that it had, and these.
+void give_tokens(const fs::path& folder) {
+  const Tokenizer before = Tokenizer::load(folder);
+  const Tokenizer after = Tokenizer::load({folder, files_with_tokens(folder, {"<new>", "[\"\\]"})});
+  for (int32_t id = 0; id < before.vocab_size(); ++id) {
+    if (after.token_of(id) != before.token_of(id)) std::abort();
+  }
+  if (!after.id_of("<new>")) std::abort();
+}
+
 void tokenizer(std::string_view bytes) {
   const fs::path folder = fresh_folder();
   write(folder / "tokenizer.json", bytes);
   use_tokenizer(folder);
+  give_tokens(folder);
 }
 
 void tokenizer_model(std::string_view bytes) {
@@ -165,6 +177,7 @@ void tokenizer_side(std::string_view bytes) {
     if (files.contains(name)) write(folder / name, files.at(name).dump());
   }
   use_tokenizer(folder);
+  give_tokens(folder);
 }
 
 void chat_template(std::string_view bytes) {

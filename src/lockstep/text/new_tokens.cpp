@@ -172,6 +172,25 @@ void number_listed(const Tokenizer& tokenizer, const Json& lists, Json& ids) {
 
 std::string text_of(const Json& json) { return json.dump(2) + "\n"; }
 
+/// Where ids of the vocabulary have gaps, readers of these files number a token by how many there are: it may get another's id.
+void check_read_back(const Tokenizer& before, const Tokenizer& after, const std::vector<NewToken>& added,
+                     const fs::path& dir) {
+  const auto refuse = [&](const std::string& content, int32_t id, const std::string& found) {
+    throw checkpoint_error(
+        fmt::format("--new_special_tokens: {}: expected \"{}\" to have the id {} then, found {}", dir.string(),
+                    cut_text(content), id, found),
+        "ids of the tokenizer have gaps, or belong to two tokens: number them one after the other first");
+  };
+  for (const auto& token : added) {
+    const auto id = after.id_of(token.content);
+    if (id != token.id) refuse(token.content, token.id, id ? std::to_string(*id) : "none");
+  }
+  for (int32_t id = 0; id < static_cast<int32_t>(before.vocab_size()); ++id) {
+    const std::string now = after.token_of(id);
+    if (now != before.token_of(id)) refuse(before.token_of(id), id, fmt::format("\"{}\" there", cut_text(now)));
+  }
+}
+
 }  // namespace
 
 NamedTexts files_with_tokens(const fs::path& dir, const std::vector<std::string>& tokens) {
@@ -198,6 +217,7 @@ NamedTexts files_with_tokens(const fs::path& dir, const std::vector<std::string>
   out.emplace_back("tokenizer_config.json", text_of(beside.config));
   if (folder.has("special_tokens_map.json")) out.emplace_back("special_tokens_map.json", text_of(beside.map));
   if (numbers || folder.has("added_tokens.json")) out.emplace_back("added_tokens.json", text_of(beside.ids));
+  check_read_back(tokenizer, Tokenizer::load({dir, out}), added, dir);
   return out;
 }
 

@@ -102,11 +102,33 @@ TEST_F(NewTokensOfAFolder, OneThatWasNotSpecialKeepsItsPlace) {
   for (int32_t id = 0; id < before.vocab_size(); ++id) EXPECT_EQ(after.token_of(id), before.token_of(id)) << id;
 }
 
-TEST_F(NewTokensOfAFolder, AnIdThatAnyFileGivesAwayIsTaken) {
+/// Readers of tokenizer.json would give a new token an id that another file has given away.
+TEST_F(NewTokensOfAFolder, AnIdOfTwoTokensIsNamed) {
   const auto next = static_cast<int32_t>(Tokenizer::load(kFixtures / "qwen2").vocab_size());
-  put("added_tokens.json", Json({{"<img>", next + 4}}).dump());
-  const NamedTexts files = files_with_tokens(folder_, {"<box>"});
-  EXPECT_EQ(parse_json(text_of(files, "added_tokens.json"), "made"), Json({{"<img>", next + 4}, {"<box>", next + 5}}));
+  put("added_tokens.json", Json({{"<img>", next}}).dump());
+  try {
+    (void)files_with_tokens(folder_, {"<box>"});
+    ADD_FAILURE() << "the id was taken twice";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    EXPECT_NE(error.message().find("\"<box>\" to have the id"), std::string::npos) << error.message();
+  }
+}
+
+/// As readers of tokenizer.json number what is added, it would take the id of a word.
+TEST_F(NewTokensOfAFolder, GapsAmongIdsAreNamed) {
+  Json json = parse_json(read_text(kFixtures / "qwen2" / "tokenizer.json"), "fixture");
+  json["added_tokens"] = Json::array();
+  Json& vocab = json["model"]["vocab"];
+  vocab["far"] = static_cast<int64_t>(vocab.size()) + 100;
+  put("tokenizer.json", json.dump());
+  try {
+    (void)files_with_tokens(folder_, {"<box>"});
+    ADD_FAILURE() << "gaps were taken";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    EXPECT_NE(error.message().find("\"<box>\" to have the id"), std::string::npos) << error.message();
+  }
 }
 
 TEST_F(NewTokensOfAFolder, AFileBesideItThatIsNoObjectIsNamed) {
