@@ -188,6 +188,9 @@ class Stages(Story):
         done = self.lockstep("sft", self.write(text=FILE.replace("max_steps: 4", "max_steps: 4\n    save_strategy: 'no'")), expect=2)
         self.assertIn("checking stage 1 (projector)", done.stderr)
         self.assertIn("the next stage starts from this one's last checkpoint", done.stderr)
+        done = self.lockstep("sft", self.write(text=FILE.replace("    train: projector", "    tuner_type: lora")), expect=2)
+        self.assertIn("checking stage 1 (projector)", done.stderr)
+        self.assertIn("the next stage starts from whole weights, and this one leaves adapters", done.stderr)
 
     def test_other_launchers_and_verbs_are_refused(self):
         path = self.write()

@@ -103,6 +103,14 @@ class StagedRun {
           throw usage_error("--save_strategy no: the next stage starts from this one's last checkpoint",
                             "leave it out, or give steps or epoch");
         }
+        if (stage.options.tuner.adapts() && i + 1 < options_.stages.size()) {
+          throw usage_error(
+              fmt::format("--tuner_type {}: the next stage starts from whole weights, and this one leaves adapters",
+                          stage.options.tuner.type),
+              "let it be the last; or run it alone, merge it (lockstep export --adapters DIR --merge_lora true), and "
+              "go on "
+              "from the merged folder");
+        }
         FineTuneOptions first = stage.options;
         first.run.model = options_.model;
         say(i, check_stage(first));
