@@ -61,7 +61,9 @@ std::string model_fingerprint(const ModelPlace& place) {
   uint64_t hash = 0;
   for (const auto& path : files) hash = mixed(mixed(hash, hash_bytes(path.filename().string())), hash_of_file(path));
   for (const auto& token : place.new_tokens) hash = mixed(hash, hash_bytes(token));
-  return fmt::format("{:016x}", hash);
+  const std::string own = fmt::format("{:016x}", hash);
+  const fs::path& projector = place.joint.projector;
+  return projector.empty() ? own : fmt::format("{}+{:016x}", own, hash_of_file(projector));
 }
 
 }  // namespace lockstep

@@ -49,6 +49,20 @@ TEST_F(ModelFingerprint, LooksAtWeightsAndConfigAlone) {
   EXPECT_NE(model_fingerprint(folder_), before);
 }
 
+TEST_F(ModelFingerprint, CountsWhatItsPlaceAddsToTheFolder) {
+  const std::string before = model_fingerprint(folder_);
+  write("mm_projector.bin", "a");
+  const ModelPlace joined(folder_, {}, {.projector = folder_ / "mm_projector.bin"});
+  const std::string with_projector = model_fingerprint(joined);
+  EXPECT_EQ(with_projector.size(), 33U);
+  EXPECT_TRUE(with_projector.starts_with(before + "+"));
+  write("mm_projector.bin", "b");
+  EXPECT_NE(model_fingerprint(joined), with_projector);
+  const ModelPlace first(folder_, {}, {}, {"<a>", "<b>"}), second(folder_, {}, {}, {"<b>", "<a>"});
+  EXPECT_NE(model_fingerprint(first), before);
+  EXPECT_NE(model_fingerprint(first), model_fingerprint(second));
+}
+
 TEST_F(ModelFingerprint, LooksAtPyTorchsFilesWhereTheyAreRead) {
   const std::string before = model_fingerprint(folder_);
   write("pytorch_model.bin", "a");

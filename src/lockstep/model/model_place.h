@@ -38,8 +38,8 @@ struct ModelPlace {
   ModelPlace() = default;
   /// A path is the place of a model that stands in one folder.
   ModelPlace(std::filesystem::path dir, std::filesystem::path tower = {},  // NOLINT(google-explicit-constructor)
-             Joint how = {})
-      : folder(std::move(dir)), vision_tower(std::move(tower)), joint(std::move(how)) {}
+             Joint how = {}, std::vector<std::string> tokens = {})
+      : folder(std::move(dir)), vision_tower(std::move(tower)), joint(std::move(how)), new_tokens(std::move(tokens)) {}
   /// What reads one folder alone is given the model's.
   operator const std::filesystem::path&() const { return folder; }  // NOLINT(google-explicit-constructor)
 

@@ -92,11 +92,7 @@ struct RunOptions {
   bool deterministic = false;  // the same bits from the same work on GPUs, at some speed; the CPU gives them anyway
   bool force = false;          // begin even where memory or disk are predicted not to suffice
 
-  ModelPlace place() const {
-    ModelPlace out{model, vision_tower, joint};
-    out.new_tokens = new_tokens;
-    return out;
-  }
+  ModelPlace place() const { return {model, vision_tower, joint, new_tokens}; }
   void require_one_adapter() const;  // at most; throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;

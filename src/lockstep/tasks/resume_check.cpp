@@ -40,10 +40,11 @@ void check_same_base(const ResumeRequest& request) {
   }
   const std::string now = model_fingerprint(request.model);
   if (args.at(kBase) == now) return;
-  throw usage_error(
-      fmt::format("{} is of another base than --model {}: {} there, {} here", request.checkpoint.string(),
-                  request.model.folder.string(), args.at(kBase).dump(), now),
-      "give the --model that the run began with, or take the adapter with --adapters to begin afresh on this one");
+  throw usage_error(fmt::format("{} is of another base than --model {}: {} there, {} here", request.checkpoint.string(),
+                                request.model.folder.string(), args.at(kBase).dump(), now),
+                    "give the --model that the run began with, and its --new_special_tokens and "
+                    "--pretrain_mm_mlp_adapter where it had any; or "
+                    "take the adapter with --adapters to begin afresh on this one");
 }
 
 void check_same_model(const ResumeRequest& request) {
