@@ -20,7 +20,6 @@ void add_sampling_flags(CLI::App& app, const std::string& group, SamplingOptions
       ->check(real_number({.above = 0}))
       ->capture_default_str()
       ->group(group);
-  out.skip_special_tokens = false;  // as ms-swift: marks of boxes belong to an answer
   app.add_option("--skip_special_tokens", out.skip_special_tokens,
                  "leave special tokens out of answers; what ends them never shows")
       ->capture_default_str()

@@ -17,7 +17,7 @@ struct SamplingOptions {
   double top_p = 1.0;
   double repetition_penalty = 1.0;
   uint64_t seed = 42;
-  bool skip_special_tokens = true;  // in the text that is made of what was drawn
+  bool skip_special_tokens = false;  // in the text that is made of what was drawn: marks of boxes belong to an answer
 };
 
 /// Which draw this is: the row's index in the whole input, and the number of tokens generated before.

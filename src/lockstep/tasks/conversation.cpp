@@ -96,8 +96,7 @@ void Conversation::add_question(const std::string& text, std::vector<std::string
 std::string Conversation::answer() {
   Communicator& control = session_.job().control();
   Generator generator(session_.model(), session_.executor(), control, session_.plan().gathers());
-  GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens);
-  options.sampling = options_.sampling;
+  GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens, options_.sampling);
   options.sampling.seed += static_cast<uint64_t>(turn_++);
   StreamDecoder stream(session_.processor().tokenizer(), options.sampling.skip_special_tokens);
   if (on_text) options.on_token = [&](int64_t, int32_t token) { on_text(stream.push(token)); };

@@ -42,7 +42,7 @@ class Predictions {
   struct Options {
     std::vector<AnswerMetric> metrics;
     int64_t show = 0;
-    bool skip_special_tokens = true;
+    bool skip_special_tokens = false;
     bool keep_text = false;     // all rows for --output
     InputFile* rows = nullptr;  // answered rows for programs; none: nobody wants them
   };
