@@ -7,7 +7,6 @@ Ranks are late at random, as the seed draws it; the kinds "stalls" and "straggle
 the packages whose kinds shall run; what is left out for want of one is named. What stands in the file of --json with the same seed is taken from
 there, so that a long run can be made in portions, and with several Pythons.
 """
-import argparse
 import importlib.util
 import json
 import os
@@ -24,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from kinds import programs
-from running import end_all
+from running import end_all, suite_parser
 from story import environment, free_port
 
 KINDS = ("ddp", "workers", "stalls", "stragglers", "fsdp1", "fsdp2", "hsdp", "tensor_parallel", "pipeline", "functional", "compiled", "collectives", "objects",
@@ -38,15 +37,8 @@ MEANT_TO_BE_LATE = ("stalls",)
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3, 4])
-    parser.add_argument("--only", default="", help="kinds whose name it matches")
+    parser = suite_parser(__doc__, [2, 3, 4], "kinds whose name it matches", 300, "seconds: a job that is still there hangs")
     parser.add_argument("--seeds", nargs="+", type=int, default=[random.randrange(10_000)])
-    parser.add_argument("--limit", type=float, default=300, help="seconds: a job that is still there hangs")
-    parser.add_argument("--package", type=Path, default=HERE.parent.parent / "build" / "guard" / "package")
-    parser.add_argument("--json", type=Path, help="a file for all results, with the texts")
-    parser.add_argument("--markdown", action="store_true", help="print the table")
-    parser.add_argument("--texts", action="store_true", help="print the output of whatever is not as it must be")
     return parser.parse_args()
 
 

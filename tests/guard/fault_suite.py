@@ -7,7 +7,6 @@ fault_suite.py [--ranks 2 3 4] [--only REGEX] [--seed N] [--peers guard plain de
 The package must be installed in DIR; run it with a Python that has torch, transformers and accelerate (deepspeed for the rows of zero.py).
 What stands in the file of --json with the same seed is taken from there, so that a long run can be made in portions.
 """
-import argparse
 import importlib.util
 import json
 import random
@@ -21,7 +20,7 @@ sys.path[:0] = [str(HERE / "faults"), str(HERE.parent)]
 
 from fault import draw
 from fault_table import markdown, shares
-from running import run
+from running import run, suite_parser
 from truth import TRUTHS
 from verdict import in_words, judge, said_by_guard, said_by_torch
 
@@ -38,16 +37,9 @@ SHORT_PATIENCE = "8"
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", nargs="+", type=int, default=[3])
-    parser.add_argument("--only", default="", help="faults whose “job fault” it matches")
+    parser = suite_parser(__doc__, [3], "faults whose “job fault” it matches", 60, "seconds after the fault: who is still there hangs")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=["guard"])
-    parser.add_argument("--limit", type=float, default=60, help="seconds after the fault: who is still there hangs")
-    parser.add_argument("--package", type=Path, default=HERE.parent.parent / "build" / "guard" / "package")
-    parser.add_argument("--json", type=Path, help="a file for all results, with the texts")
-    parser.add_argument("--markdown", action="store_true", help="print the table")
-    parser.add_argument("--texts", action="store_true", help="print what was said wherever something is not right")
     return parser.parse_args()
 
 

@@ -1,4 +1,5 @@
 """One job under torchrun: every line with the time at which it came, when the fault was, and that nothing is left."""
+import argparse
 import os
 import re
 import signal
@@ -13,6 +14,19 @@ from pathlib import Path
 from story import environment, free_port
 
 JOBS = Path(__file__).resolve().parent / "faults"
+
+
+def suite_parser(doc, ranks, only, limit, limit_is):
+    """The flags that suites of jobs share."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", nargs="+", type=int, default=ranks)
+    parser.add_argument("--only", default="", help=only)
+    parser.add_argument("--limit", type=float, default=limit, help=limit_is)
+    parser.add_argument("--package", type=Path, default=JOBS.parents[2] / "build" / "guard" / "package")
+    parser.add_argument("--json", type=Path, help="a file for all results, with the texts")
+    parser.add_argument("--markdown", action="store_true", help="print the table")
+    parser.add_argument("--texts", action="store_true", help="print what was said wherever something is not right")
+    return parser
 
 
 @dataclass

@@ -18,6 +18,7 @@
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/watch/communication_table.h"
+#include "lockstep/watch/event_lines.h"
 
 namespace lockstep {
 namespace {
@@ -84,15 +85,8 @@ std::filesystem::path EvaluationOptions::answers_file() const {
 
 Json Evaluation::json() const {
   const bool targets = loss.target_tokens > 0;
-  Json groups = Json::object(), samples = Json::array();
+  Json groups = Json::object();
   for (const auto& [name, share] : answers.groups) groups[name] = share;
-  for (const auto& sample : answers.samples) {
-    samples.push_back({{"prompt", sample.prompt},
-                       {"expected", sample.expected},
-                       {"predicted", sample.predicted},
-                       {"image", sample.image_path},
-                       {"exact", sample.exact}});
-  }
   Json json = {{"loss", number_or_null(targets, loss.loss)},
                {"perplexity", number_or_null(targets, perplexity(loss.loss))},
                {"token_acc", number_or_null(targets, loss.token_accuracy)},
@@ -106,7 +100,7 @@ Json Evaluation::json() const {
   const Json values = parse_json(answers.values, "evaluation figures");
   for (const auto& item : values.items()) json[item.key()] = item.value();
   json["groups"] = groups;
-  json["samples"] = samples;
+  json["samples"] = samples_json(answers.samples);
   json["seconds"] = seconds;
   if (!communication.empty()) json["communication"] = communication_json(communication, communication.every_label);
   return json;

@@ -15,6 +15,18 @@ namespace {
 const std::filesystem::path kFixtures = std::filesystem::path(LOCKSTEP_FIXTURES) / "text";
 const std::vector<std::string> kTokens = {"<box>", "</box>", "<a b>"};
 
+/// A tokenizer cannot be given these, and is told so in such words.
+void expect_refusal(const std::filesystem::path& dir, const std::vector<std::string>& tokens, ExitCode code,
+                    const std::string& words) {
+  try {
+    (void)files_with_tokens(dir, tokens);
+    ADD_FAILURE() << "taken";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), code);
+    EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
+  }
+}
+
 std::string text_of(const NamedTexts& files, const std::string& name) {
   for (const auto& [one, text] : files) {
     if (one == name) return text;
@@ -106,13 +118,7 @@ TEST_F(NewTokensOfAFolder, OneThatWasNotSpecialKeepsItsPlace) {
 TEST_F(NewTokensOfAFolder, AnIdOfTwoTokensIsNamed) {
   const auto next = static_cast<int32_t>(Tokenizer::load(kFixtures / "qwen2").vocab_size());
   put("added_tokens.json", Json({{"<img>", next}}).dump());
-  try {
-    (void)files_with_tokens(folder_, {"<box>"});
-    ADD_FAILURE() << "the id was taken twice";
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
-    EXPECT_NE(error.message().find("\"<box>\" to have the id"), std::string::npos) << error.message();
-  }
+  expect_refusal(folder_, {"<box>"}, ExitCode::kCheckpoint, "\"<box>\" to have the id");
 }
 
 /// As readers of tokenizer.json number what is added, it would take the id of a word.
@@ -122,38 +128,20 @@ TEST_F(NewTokensOfAFolder, GapsAmongIdsAreNamed) {
   Json& vocab = json["model"]["vocab"];
   vocab["far"] = static_cast<int64_t>(vocab.size()) + 100;
   put("tokenizer.json", json.dump());
-  try {
-    (void)files_with_tokens(folder_, {"<box>"});
-    ADD_FAILURE() << "gaps were taken";
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
-    EXPECT_NE(error.message().find("\"<box>\" to have the id"), std::string::npos) << error.message();
-  }
+  expect_refusal(folder_, {"<box>"}, ExitCode::kCheckpoint, "\"<box>\" to have the id");
 }
 
 TEST_F(NewTokensOfAFolder, AFileBesideItThatIsNoObjectIsNamed) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
     put(name, "[1]");
-    try {
-      (void)files_with_tokens(folder_, {"<box>"});
-      ADD_FAILURE() << name << " was taken";
-    } catch (const UserError& error) {
-      EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
-      EXPECT_NE(error.message().find(name), std::string::npos) << error.message();
-    }
+    expect_refusal(folder_, {"<box>"}, ExitCode::kCheckpoint, name);
     std::filesystem::remove(folder_ / name);
   }
 }
 
 TEST(NewTokens, ATextThatCanBeNoneIsRefused) {
   for (const std::string& token : {std::string(), std::string(" \n"), std::string("\xff<"), std::string(2000, 'x')}) {
-    try {
-      (void)files_with_tokens(kFixtures / "qwen2", {"<fine>", token});
-      ADD_FAILURE() << token << " was taken";
-    } catch (const UserError& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_NE(error.message().find("--new_special_tokens: expected a text"), std::string::npos) << error.message();
-    }
+    expect_refusal(kFixtures / "qwen2", {"<fine>", token}, ExitCode::kUsage, "--new_special_tokens: expected a text");
   }
 }
 

@@ -61,14 +61,7 @@ Json as_json(const MemoryMeasured& memory) {
 }
 
 Json as_json(const EvalDone& eval) {
-  Json samples = Json::array(), metrics = Json::object(), groups = Json::object();
-  for (const auto& one : eval.samples) {
-    samples.push_back({{"prompt", one.prompt},
-                       {"expected", one.expected},
-                       {"predicted", one.predicted},
-                       {"image", one.image_path},
-                       {"exact", one.exact}});
-  }
+  Json metrics = Json::object(), groups = Json::object();
   for (const auto& [name, value] : eval.metrics) metrics[name] = value;
   for (const auto& [name, share] : eval.groups) groups[name] = share;
   return {{"event", "eval"},
@@ -81,7 +74,7 @@ Json as_json(const EvalDone& eval) {
           {"seconds", eval.seconds},
           {"metrics", metrics},
           {"groups", groups},
-          {"samples", samples}};
+          {"samples", samples_json(eval.samples)}};
 }
 
 Json as_json(const CheckpointSaved& saved) {
@@ -124,6 +117,18 @@ Json as_json(const RunEnded& run) {
 }
 
 }  // namespace
+
+Json samples_json(const std::vector<SamplePrediction>& samples) {
+  Json list = Json::array();
+  for (const auto& one : samples) {
+    list.push_back({{"prompt", one.prompt},
+                    {"expected", one.expected},
+                    {"predicted", one.predicted},
+                    {"image", one.image_path},
+                    {"exact", one.exact}});
+  }
+  return list;
+}
 
 Json event_json(const Event& event) {
   return std::visit([](const auto& value) { return as_json(value); }, event);

@@ -24,6 +24,8 @@ namespace lockstep {
 
 /// Without `text`.
 Json event_json(const Event& event);
+/// Rows with the answers that were given to them: a list of prompt, expected, predicted, image, exact.
+Json samples_json(const std::vector<SamplePrediction>& samples);
 
 class EventLines final : public EventSink {
  public:
