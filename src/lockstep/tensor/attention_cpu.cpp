@@ -2,6 +2,7 @@
 #include "lockstep/tensor/attention_cpu.h"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -74,8 +75,9 @@ void widened_backward(const Tensor& grad, const AttentionTrace& trace, const std
 }  // namespace
 
 bool has_attention_kernels(const Tensor& q) {
-  if (!on_cpu(q) || kernels::instruction_set() != "AVX-512") return false;
-  if (q.scalar_type() == at::kBFloat16) return q.size(3) % 32 == 0 && !widens(q);
+  const std::string_view set = kernels::instruction_set();
+  if (!on_cpu(q) || (set != "AVX-512" && set != "AVX2")) return false;
+  if (q.scalar_type() == at::kBFloat16) return set == "AVX-512" && q.size(3) % 32 == 0 && !widens(q);
   return q.scalar_type() == at::kFloat && q.size(3) % 16 == 0;
 }
 

@@ -1,4 +1,5 @@
-// Attention of whole heads on a CPU with AVX-512: tiles of matrix-unit products around one fused element-wise pass.
+// Attention of whole heads on a CPU with AVX-512, or with AVX2 in float32: tiles of small products around one fused
+// element-wise pass.
 //
 // LibTorch's own multiplies in small blocks without packing, and bfloat16 through float32 where there is no AMX.
 // Source: Dao 2023, "FlashAttention-2", section 3.1, with the score tile transposed, so that what belongs to a query stands in

@@ -20,18 +20,21 @@ template <int kWidth>
 }
 
 /// Round to nearest even; too large becomes infinite, NaN stays NaN.
-[[gnu::always_inline]] inline H narrow_half(F value) {
-  const U bits = reinterpret_cast<U>(value);
-  const U body = bits & 0x7FFFFFFFU;
-  const U normal = (body - (112U << 23) + 0xFFFU + ((body >> 13) & 1U)) >> 13;
-  const F shifted = reinterpret_cast<F>(body) + 0.5F;  // whose last bit is that of a subnormal float16
-  const U subnormal = reinterpret_cast<U>(shifted) - 0x3F000000U;
-  const U small = reinterpret_cast<U>(body < 0x38800000U), large = reinterpret_cast<U>(body >= 0x47800000U);
-  const U is_nan = reinterpret_cast<U>(value != value);
-  U half = (subnormal & small) | (normal & ~small);
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::H narrow_half(typename Lanes<kWidth>::F value) {
+  using Wide = typename Lanes<kWidth>::F;
+  using Bits = typename Lanes<kWidth>::U;
+  const Bits bits = reinterpret_cast<Bits>(value);
+  const Bits body = bits & 0x7FFFFFFFU;
+  const Bits normal = (body - (112U << 23) + 0xFFFU + ((body >> 13) & 1U)) >> 13;
+  const Wide shifted = reinterpret_cast<Wide>(body) + 0.5F;  // whose last bit is that of a subnormal float16
+  const Bits subnormal = reinterpret_cast<Bits>(shifted) - 0x3F000000U;
+  const Bits small = reinterpret_cast<Bits>(body < 0x38800000U), large = reinterpret_cast<Bits>(body >= 0x47800000U);
+  const Bits is_nan = reinterpret_cast<Bits>(value != value);
+  Bits half = (subnormal & small) | (normal & ~small);
   half = (half & ~large) | (0x7C00U & large);
   half = (half & ~is_nan) | (0x7E00U & is_nan);
-  return __builtin_convertvector(half | ((bits >> 16) & 0x8000U), H);
+  return __builtin_convertvector(half | ((bits >> 16) & 0x8000U), typename Lanes<kWidth>::H);
 }
 
 }  // namespace

@@ -22,12 +22,15 @@ template <int kWidth>
 }
 
 /// Round to nearest even; too large becomes infinite, NaN stays NaN.
-[[gnu::always_inline]] inline H narrow_half(F value) {
-  __m256 parts[2];
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::H narrow_half(typename Lanes<kWidth>::F value) {
+  constexpr int kParts = kWidth / 8;
+  __m256 parts[kParts];
   __builtin_memcpy(parts, &value, sizeof value);
+  __m128i halves[kParts];
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-  const __m128i halves[2] = {_mm256_cvtps_ph(parts[0], kNearest), _mm256_cvtps_ph(parts[1], kNearest)};
-  H bits;
+  for (int i = 0; i < kParts; ++i) halves[i] = _mm256_cvtps_ph(parts[i], kNearest);
+  typename Lanes<kWidth>::H bits;
   __builtin_memcpy(&bits, halves, sizeof bits);
   return bits;
 }

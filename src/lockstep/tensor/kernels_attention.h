@@ -16,9 +16,9 @@ void transpose_words(const uint32_t* in, int64_t in_stride, uint32_t* out, int64
   for (int64_t r = 0; r < rows; r += 16) {
     for (int64_t c = 0; c < words; c += 16) {
       U tile[16];
-      for (int i = 0; i < 16; ++i) __builtin_memcpy(&tile[i], in + (r + i) * in_stride + c, sizeof(U));
+      for (int i = 0; i < 16; ++i) tile[i] = read<U>(in + (r + i) * in_stride + c);
       transpose(tile);
-      for (int i = 0; i < 16; ++i) __builtin_memcpy(out + (c + i) * out_stride + r, &tile[i], sizeof(U));
+      for (int i = 0; i < 16; ++i) write(out + (c + i) * out_stride + r, tile[i]);
     }
   }
 }
@@ -30,12 +30,9 @@ template <typename T>
 void unpair_rows(const uint32_t* in, T* out, int64_t words, int64_t n) {
   for (int64_t w = 0; w < words; ++w) {
     for (int64_t i = 0; i < n; i += kLanes) {
-      U pair;
-      __builtin_memcpy(&pair, in + w * n + i, sizeof pair);
-      const H low = __builtin_convertvector(pair & 0xFFFFU, H);
-      const H high = __builtin_convertvector(pair >> 16, H);
-      __builtin_memcpy(out + 2 * w * n + i, &low, sizeof low);
-      __builtin_memcpy(out + (2 * w + 1) * n + i, &high, sizeof high);
+      const U pair = read<U>(in + w * n + i);
+      write(out + 2 * w * n + i, numbers_as<H>(pair & 0xFFFFU));
+      write(out + (2 * w + 1) * n + i, numbers_as<H>(pair >> 16));
     }
   }
 }
@@ -49,11 +46,8 @@ template <typename T>
 void pair_rows(const T* in, int64_t in_stride, T* out, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; r += 2) {
     for (int64_t i = 0; i < n; i += kLanes) {
-      H even, odd;
-      __builtin_memcpy(&even, in + r * in_stride + i, sizeof even);
-      __builtin_memcpy(&odd, in + (r + 1) * in_stride + i, sizeof odd);
-      const U pair = __builtin_convertvector(even, U) | (__builtin_convertvector(odd, U) << 16);
-      __builtin_memcpy(out + r * n + 2 * i, &pair, sizeof pair);
+      const H even = read<H>(in + r * in_stride + i), odd = read<H>(in + (r + 1) * in_stride + i);
+      write(out + r * n + 2 * i, numbers_as<U>(even) | (numbers_as<U>(odd) << 16));
     }
   }
 }
@@ -74,23 +68,19 @@ inline void store_pair(float* tile, int64_t queries, int64_t s, int64_t t, F eve
 }
 template <typename T>
 void store_pair(T* tile, int64_t queries, int64_t s, int64_t t, F even, F odd) {
-  const U pair =
-      __builtin_convertvector(narrowed(T{}, even), U) | (__builtin_convertvector(narrowed(T{}, odd), U) << 16);
-  __builtin_memcpy(tile + s * queries + 2 * t, &pair, sizeof pair);
+  write(tile + s * queries + 2 * t, numbers_as<U>(narrowed(T{}, even)) | (numbers_as<U>(narrowed(T{}, odd)) << 16));
 }
 
 /// Which of sixteen queries may not look at a key: `ahead` by so many tokens the first of them is.
 [[gnu::always_inline]] inline I hidden_from(int64_t ahead, int64_t window, I lane) {
-  const I distance =
-      lane + static_cast<int32_t>(ahead);  // below 0, the query comes before the key: a huge number, unsigned
-  return reinterpret_cast<U>(distance) >= static_cast<uint32_t>(window);
+  const I distance = lane + static_cast<int32_t>(ahead);  // below 0, the query comes before the key: huge, unsigned
+  return bits_as<U>(distance) >= static_cast<uint32_t>(window);
 }
 
 template <typename T>
 bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
   const TileShape& shape = tile.shape;
-  I lane{};
-  for (int i = 0; i < 16; ++i) lane[i] = i;
+  const I lane = lane_numbers();
   I grown{};
   for (int64_t t = 0; t < shape.queries; t += kLanes) {
     // Behind these keys none of the sixteen looks anywhere.
@@ -106,7 +96,7 @@ bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
     const bool crosses = shape.causal && (keys - 1 > t + shape.diagonal || first < out_of_sight + kLanes - 1);
     const auto score = [&](int64_t s) __attribute__((always_inline)) {
       const F x = load(tile.scores + s * shape.queries + t) * shape.scale;
-      return crosses ? select(hidden(s), splat(-1e30F), x) : x;
+      return crosses ? select(hidden(s), -1e30F, x) : x;
     };
     const F before = load(tile.most + t);
     F most = before;
@@ -123,10 +113,10 @@ bool softmax_tile(const typename Table<T>::SoftmaxTile& tile) {
       sums += even + odd;
       store_pair(tile.probs, shape.queries, s, t, even, odd);
     }
-    grown |= most > before;
+    grown = grown | (most > before);
     store(tile.most + t, most);
     store(tile.sums + t, sums);
-    store(tile.shrink + t, select(most > before, shrink, splat(1.0F)));
+    store(tile.shrink + t, select(most > before, shrink, 1.0F));
   }
   bool any = false;
   for (int i = 0; i < 16; ++i) any = any || grown[i] != 0;
@@ -143,8 +133,7 @@ inline void scale_columns(float* x, const float* by, int64_t rows, int64_t n) {
 template <typename T>
 void attention_tile(const typename Table<T>::GradientTile& tile) {
   const TileShape& shape = tile.shape;
-  I lane{};
-  for (int i = 0; i < 16; ++i) lane[i] = i;
+  const I lane = lane_numbers();
   const auto row = [&](int64_t s, int64_t t) __attribute__((always_inline)) {
     const int64_t at = s * shape.queries + t;
     F p = exp(load(tile.scores + at) * shape.scale - load(tile.lse + t));

@@ -20,16 +20,16 @@ template <typename T, typename Count>
     for (int64_t s = 0; s < n; ++s) sums[s] += mine * get(keys + s * dim + i);
   });
   U tile[kLanes];
-  __builtin_memcpy(tile, sums, sizeof tile);
+  for (int s = 0; s < kLanes; ++s) tile[s] = bits_as<U>(sums[s]);
   transpose(tile);
   F total{};
-  for (const U& lane : tile) total += reinterpret_cast<F>(lane);
+  for (const U& lane : tile) total += bits_as<F>(lane);
   return total;
 }
 
 /// scores [n] -> their softmax, without the division: returns 1 / sum.
 inline float exponentials(float* scores, int64_t n) {
-  F best = splat(-__builtin_inff());
+  F best = -__builtin_inff();
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) best = max(best, load(scores + i));
   float top = largest(best);
@@ -37,9 +37,7 @@ inline float exponentials(float* scores, int64_t n) {
   F sums{};
   each_vector(n, [&](int64_t at, auto get, auto put) {
     F value = exp(get(scores + at) - top);
-    if (at + kLanes > n) {
-      for (int64_t lane = n - at; lane < kLanes; ++lane) value[lane] = 0;
-    }
+    if (at + kLanes > n) value = select(lane_numbers() < static_cast<int32_t>(n - at), value, 0.0F);
     put(scores + at, value);
     sums += value;
   });
@@ -74,17 +72,7 @@ void attend_one(const typename Table<T>::OneQuery& in) {
   }
 }
 
-// Products of few rows with weights: written for vectors as wide as a register, because g++ keeps wider ones in memory.
-
-template <int kWidth>
-[[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(Bf16 /*which*/, typename Lanes<kWidth>::H bits) {
-  using Bits = typename Lanes<kWidth>::U;
-  return reinterpret_cast<typename Lanes<kWidth>::F>(__builtin_convertvector(bits, Bits) << 16);
-}
-template <int kWidth>
-[[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(F16 /*which*/, typename Lanes<kWidth>::H bits) {
-  return widen_half<kWidth>(bits);
-}
+// Products of few rows with weights: one register at a time, so that as many sums as can be stay in registers.
 
 /// The first n <= kWidth elements; the rest read as zero.
 template <int kWidth, typename Count>
@@ -130,7 +118,7 @@ template <int kWidth, int kRows, int kOutputs, typename T>
   for (int64_t r = 0; r < kRows && row + r < in.rows; ++r) {
     for (int64_t o = 0; o < kOutputs; ++o) {
       const float bias = in.bias == nullptr ? 0.0F : in.bias[output + o];
-      store_part(in.y + (row + r) * in.y_stride + output + o, splat(fold<kWidth>(sums[r * kOutputs + o]) + bias), 1);
+      store_part(in.y + (row + r) * in.y_stride + output + o, fold<kWidth>(sums[r * kOutputs + o]) + bias, 1);
     }
   }
 }

@@ -147,7 +147,7 @@ void join_heads(const T* dq, const T* dk, const T* dv, const float* cos, const f
 
 template <typename T>
 [[gnu::always_inline]] inline float row_max(const T* row, int64_t dim) {
-  F best = splat(-__builtin_inff());
+  F best = -__builtin_inff();
   int64_t i = 0;
   for (; i + kLanes <= dim; i += kLanes) best = max(best, load(row + i));
   float top = largest(best);

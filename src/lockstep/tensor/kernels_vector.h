@@ -1,4 +1,4 @@
-// Sixteen floats at a time, in the compiler's vector types: the same source for every instruction set.
+// Sixteen floats at a time: the same source for every instruction set.
 //
 // Included only by the kernels_*.cpp files, behind the float16_*.h that suits them. All names are internal to each of
 // them, because each is compiled with other flags.
@@ -13,54 +13,64 @@
 namespace lockstep::kernels {
 namespace {
 
-[[gnu::always_inline]] inline F splat(float value) { return value - F{}; }
 [[gnu::always_inline]] inline F select(I mask, F yes, F no) {
-  return reinterpret_cast<F>((reinterpret_cast<I>(yes) & mask) | (reinterpret_cast<I>(no) & ~mask));
+  return bits_as<F>((bits_as<I>(yes) & mask) | (bits_as<I>(no) & ~mask));
 }
 [[gnu::always_inline]] inline F max(F a, F b) { return select(a > b, a, b); }
 
-[[gnu::always_inline]] inline F widen(H bits) { return reinterpret_cast<F>(__builtin_convertvector(bits, U) << 16); }
+/// 0, 1, … 15.
+[[gnu::always_inline]] inline I lane_numbers() {
+  I numbers;
+  for (int i = 0; i < kLanes; ++i) numbers.part[i / kInRegister][i % kInRegister] = i;
+  return numbers;
+}
+
+// Of a register, or of as many numbers as one has.
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(Bf16 /*which*/, typename Lanes<kWidth>::H bits) {
+  using Bits = typename Lanes<kWidth>::U;
+  return reinterpret_cast<typename Lanes<kWidth>::F>(__builtin_convertvector(bits, Bits) << 16);
+}
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(F16 /*which*/, typename Lanes<kWidth>::H bits) {
+  return widen_half<kWidth>(bits);
+}
+template <typename T>
+[[gnu::always_inline]] inline F widened(T which, const H& bits) {
+  return F([&](int i) { return widened<kInRegister>(which, bits.part[i]); });
+}
 /// Round to nearest even; NaN stays NaN.
-[[gnu::always_inline]] inline H narrow(F value) {
-  const U bits = reinterpret_cast<U>(value);
+[[gnu::always_inline]] inline H narrowed(Bf16 /*which*/, const F& value) {
+  const U bits = bits_as<U>(value);
   const U rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  const U is_nan = reinterpret_cast<U>(value != value);
-  return __builtin_convertvector((rounded & ~is_nan) | (is_nan & 0x7FC0U), H);
+  const U is_nan = bits_as<U>(value != value);
+  return numbers_as<H>((rounded & ~is_nan) | (is_nan & 0x7FC0U));
+}
+[[gnu::always_inline]] inline H narrowed(F16 /*which*/, const F& value) {
+  return H([&](int i) { return narrow_half<kInRegister>(value.part[i]); });
 }
 
-[[gnu::always_inline]] inline F widened(Bf16 /*which*/, H bits) { return widen(bits); }
-[[gnu::always_inline]] inline F widened(F16 /*which*/, H bits) { return widen_half<kLanes>(bits); }
-[[gnu::always_inline]] inline H narrowed(Bf16 /*which*/, F value) { return narrow(value); }
-[[gnu::always_inline]] inline H narrowed(F16 /*which*/, F value) { return narrow_half(value); }
-
-[[gnu::always_inline]] inline F load(const float* from) {
-  F value;
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
-}
+[[gnu::always_inline]] inline F load(const float* from) { return read<F>(from); }
 template <typename T>
 [[gnu::always_inline]] inline F load(const T* from) {
-  H bits;
-  __builtin_memcpy(&bits, from, sizeof bits);
-  return widened(T{}, bits);
+  return widened(T{}, read<H>(from));
 }
-[[gnu::always_inline]] inline void store(float* to, F value) { __builtin_memcpy(to, &value, sizeof value); }
+[[gnu::always_inline]] inline void store(float* to, const F& value) { write(to, value); }
 template <typename T>
-[[gnu::always_inline]] inline void store(T* to, F value) {
-  const H bits = narrowed(T{}, value);
-  __builtin_memcpy(to, &bits, sizeof bits);
+[[gnu::always_inline]] inline void store(T* to, const F& value) {
+  write(to, narrowed(T{}, value));
 }
 
 /// The first n < 16 elements; the rest read as zero and are not written.
 [[gnu::always_inline]] inline F load_part(const float* from, int64_t n) {
   F value{};
-  __builtin_memcpy(&value, from, static_cast<unsigned long>(n) * 4);
+  __builtin_memcpy(value.part, from, static_cast<unsigned long>(n) * 4);
   return value;
 }
 template <typename T>
 [[gnu::always_inline]] inline F load_part(const T* from, int64_t n) {
   H bits{};
-  __builtin_memcpy(&bits, from, static_cast<unsigned long>(n) * 2);
+  __builtin_memcpy(bits.part, from, static_cast<unsigned long>(n) * 2);
   return widened(T{}, bits);
 }
 [[gnu::always_inline]] inline void store_part(float* to, F value, int64_t n) {
@@ -105,40 +115,48 @@ template <typename Body>
 
 /// e^x to 1e-7 relative; below -87 it is 1e-38, above 88 it is 1.6e38. Source: Cephes expf (range reduction, degree 6).
 [[gnu::always_inline]] inline F exp(F x) {
-  x = select(x < -87.0F, splat(-87.0F), x);
-  x = select(x > 88.0F, splat(88.0F), x);
+  x = select(x < -87.0F, -87.0F, x);
+  x = select(x > 88.0F, 88.0F, x);
   const F shifted = x * 1.44269504F + 12582912.0F;  // 1.5 * 2^23: the integer part stands in the low bits
   const F n = shifted - 12582912.0F;
   const F r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
-  F p = splat(1.9875691500e-4F);
+  F p = 1.9875691500e-4F;
   p = p * r + 1.3981999507e-3F;
   p = p * r + 8.3334519073e-3F;
   p = p * r + 4.1665795894e-2F;
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * r * r + r + 1.0F;
-  const I power = __builtin_convertvector(n, I);
-  return reinterpret_cast<F>(reinterpret_cast<I>(p) + (power << 23));
+  return bits_as<F>(bits_as<I>(p) + (numbers_as<I>(n) << 23));
 }
 
-/// 16 x 16 words, in four rounds of exchanges between rows 8, 4, 2 and 1 apart.
+/// Rows kStep, kStep / 2, … 1 apart change places with each other: kInRegister x kInRegister words are then transposed.
 template <int kStep, int... kAt>
-[[gnu::always_inline]] inline void exchange(U (&rows)[16], std::integer_sequence<int, kAt...>) {
-  for (int i = 0; i < 16; ++i) {
-    if ((i & kStep) != 0) continue;
-    const U a = rows[i];
-    const U b = rows[i + kStep];
-    rows[i] = __builtin_shufflevector(a, b, ((kAt & kStep) != 0 ? 16 + kAt - kStep : kAt)...);
-    rows[i + kStep] = __builtin_shufflevector(a, b, ((kAt & kStep) != 0 ? 16 + kAt : kAt + kStep)...);
+[[gnu::always_inline]] inline void exchange(U::Part (&rows)[kInRegister], std::integer_sequence<int, kAt...> all) {
+  if constexpr (kStep > 0) {
+    for (int i = 0; i < kInRegister; ++i) {
+      if ((i & kStep) != 0) continue;
+      const U::Part a = rows[i], b = rows[i + kStep];
+      rows[i] = __builtin_shufflevector(a, b, ((kAt & kStep) != 0 ? kInRegister + kAt - kStep : kAt)...);
+      rows[i + kStep] = __builtin_shufflevector(a, b, ((kAt & kStep) != 0 ? kInRegister + kAt : kAt + kStep)...);
+    }
+    exchange<kStep / 2>(rows, all);
   }
 }
 
-[[gnu::always_inline]] inline void transpose(U (&tile)[16]) {
-  constexpr std::make_integer_sequence<int, 16> kAll;
-  exchange<8>(tile, kAll);
-  exchange<4>(tile, kAll);
-  exchange<2>(tile, kAll);
-  exchange<1>(tile, kAll);
+/// 16 x 16 words, a square of registers at a time.
+[[gnu::always_inline]] inline void transpose(U (&tile)[kLanes]) {
+  constexpr std::make_integer_sequence<int, kInRegister> kAll;
+  U turned[kLanes];
+  for (int r = 0; r < kRegisters; ++r) {
+    for (int c = 0; c < kRegisters; ++c) {
+      U::Part square[kInRegister];
+      for (int i = 0; i < kInRegister; ++i) square[i] = tile[r * kInRegister + i].part[c];
+      exchange<kInRegister / 2>(square, kAll);
+      for (int i = 0; i < kInRegister; ++i) turned[c * kInRegister + i].part[r] = square[i];
+    }
+  }
+  for (int i = 0; i < kLanes; ++i) tile[i] = turned[i];
 }
 
 }  // namespace

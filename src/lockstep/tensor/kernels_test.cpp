@@ -1,0 +1,226 @@
+// The kernels of every instruction set that this processor has, beside each other: only one of them is what other tests run.
+#include "lockstep/tensor/kernels.h"
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/kernels_tables.h"
+#include "lockstep/tensor/make.h"
+
+namespace lockstep {
+namespace {
+
+using kernels::Bf16, kernels::F16, kernels::Table;
+
+template <typename T>
+constexpr at::ScalarType kDtype = at::kFloat;
+template <>
+constexpr at::ScalarType kDtype<Bf16> = at::kBFloat16;
+template <>
+constexpr at::ScalarType kDtype<F16> = at::kHalf;
+
+template <typename T>
+std::vector<std::pair<std::string, const Table<T>*>> tables_here(const Table<T>& v2, const Table<T>& v3,
+                                                                 const Table<T>& v4) {
+  std::vector<std::pair<std::string, const Table<T>*>> tables{{"SSE4.2", &v2}};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) tables.emplace_back("AVX2", &v3);
+  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")) tables.emplace_back("AVX-512", &v4);
+  return tables;
+}
+
+/// What a table makes of the same numbers, by name.
+template <typename T>
+class Made {
+ public:
+  using Results = std::vector<std::pair<std::string, Tensor>>;
+
+  Made(const Table<T>& table, int64_t rows, int64_t dim) : table_(table), rows_(rows), dim_(dim) {}
+
+  Results all() {
+    norms();
+    gates();
+    heads();
+    loss();
+    one_query();
+    tiles();
+    layouts();
+    return std::move(results_);
+  }
+
+ private:
+  /// Of kDtype<T>, the same for every table.
+  Tensor numbers(at::IntArrayRef sizes, const std::string& name) {
+    Tensor made = at::zeros(sizes, at::kFloat);
+    fill_normal(made, 1.0, 11, name);
+    return made.to(kDtype<T>);
+  }
+  Tensor wide(at::IntArrayRef sizes, const std::string& name) { return numbers(sizes, name).to(at::kFloat); }
+  Tensor empty(at::IntArrayRef sizes) { return at::zeros(sizes, kDtype<T>); }
+  static Tensor empty_wide(at::IntArrayRef sizes) { return at::zeros(sizes, at::kFloat); }
+  static const T* in(const Tensor& x) { return fn::read_of<T>(x); }
+  static T* out(const Tensor& x) { return fn::write_of<T>(x); }
+  static const float* in_wide(const Tensor& x) { return fn::read_of<float>(x); }
+  static float* out_wide(const Tensor& x) { return fn::write_of<float>(x); }
+  void keep(const std::string& name, const Tensor& made) { results_.emplace_back(name, made.to(at::kFloat)); }
+
+  void norms() {
+    const Tensor x = numbers({rows_, dim_}, "x"), w = numbers({dim_}, "w"), g = numbers({rows_, dim_}, "g");
+    const Tensor y = empty({rows_, dim_}), rstd = empty_wide({rows_}), dx = empty({rows_, dim_});
+    const Tensor dw = empty_wide({dim_}), dots = empty_wide({rows_});
+    table_.rms_norm(in(x), in(w), out(y), out_wide(rstd), rows_, dim_, 1e-6F);
+    table_.rms_norm_backward(in(g), in(x), in(w), in_wide(rstd), out(dx), out_wide(dw), rows_, dim_);
+    table_.row_dots(in(g), dim_, in(x), dim_, out_wide(dots), rows_, dim_);
+    keep("norm", y);
+    keep("1 / deviation", rstd);
+    keep("gradient of a norm", dx);
+    keep("gradient of its weight", dw);
+    keep("dots of rows", dots);
+  }
+
+  void gates() {
+    const Tensor gate_up = numbers({rows_, 2 * dim_}, "gate"), g = numbers({rows_, dim_}, "g");
+    const Tensor y = empty({rows_, dim_}), dx = empty({rows_, 2 * dim_});
+    table_.swiglu(in(gate_up), out(y), rows_, dim_);
+    table_.swiglu_backward(in(g), in(gate_up), out(dx), rows_, dim_);
+    keep("gate", y);
+    keep("gradient of a gate", dx);
+  }
+
+  void heads() {
+    const kernels::HeadLayout layout{.heads = 3, .kv_heads = 2, .head_dim = dim_ / 2 * 2, .copies = 2};
+    const int64_t H = layout.head_dim;
+    const Tensor qkv = numbers({rows_, layout.width()}, "qkv"), cos = wide({rows_, H}, "c"),
+                 sin = wide({rows_, H}, "s");
+    const Tensor q = empty({rows_, 3 * H}), k = empty({rows_, 4 * H}), v = empty({rows_, 4 * H});
+    const Tensor back = empty({rows_, layout.width()});
+    table_.split_heads(in(qkv), in_wide(cos), in_wide(sin), out(q), out(k), out(v), rows_, layout);
+    table_.join_heads(in(q), in(k), in(v), in_wide(cos), in_wide(sin), out(back), rows_, layout);
+    keep("q", q);
+    keep("k", k);
+    keep("v", v);
+    keep("gradient of qkv", back);
+  }
+
+  void loss() {
+    const Tensor logits = numbers({rows_, dim_}, "logits"), losses = at::zeros({rows_}, at::kDouble);
+    const Tensor targets = at::zeros({rows_}, at::kLong), hits = at::zeros({rows_}, at::kByte);
+    auto* target = static_cast<int64_t*>(targets.mutable_data_ptr());
+    for (int64_t r = 0; r < rows_; ++r) target[r] = r == 1 ? -100 : r * 7 % dim_;
+    const Tensor scratch = empty_wide({dim_});
+    table_.cross_entropy(out(logits), target, static_cast<double*>(losses.mutable_data_ptr()),
+                         static_cast<uint8_t*>(hits.mutable_data_ptr()), rows_, dim_, 0.5F, true, out_wide(scratch));
+    keep("losses", losses);
+    keep("hits", hits);
+    keep("gradient of logits", logits);
+  }
+
+  void one_query() {
+    const Tensor q = numbers({2, dim_}, "q"), keys = numbers({rows_ + 16, dim_}, "k"),
+                 values = numbers({rows_ + 16, dim_}, "v");
+    const Tensor scores = empty_wide({2, rows_ + 16}), found = empty({2, dim_});
+    table_.attend_one({.q = in(q),
+                       .keys = in(keys),
+                       .values = in(values),
+                       .out = out(found),
+                       .scores = out_wide(scores),
+                       .group = 2,
+                       .length = rows_ + 16,
+                       .dim = dim_});
+    keep("one query", found);
+  }
+
+  void tiles() {
+    constexpr int64_t kKeys = 64, kQueries = 32;
+    const kernels::TileShape shape{.keys = kKeys,
+                                   .queries = kQueries,
+                                   .key_limit = 50,
+                                   .diagonal = 20,
+                                   .causal = true,
+                                   .window = 40,
+                                   .scale = 0.3F};
+    const Tensor scores = wide({kKeys, kQueries}, "s"), dprobs = wide({kKeys, kQueries}, "d");
+    const Tensor most = at::full({kQueries}, -1e30, at::kFloat), sums = empty_wide({kQueries}),
+                 shrink = empty_wide({kQueries});
+    const Tensor probs = empty({kKeys, kQueries}), lse = wide({kQueries}, "l").add(4.0), dots = wide({kQueries}, "o");
+    table_.softmax_tile({.scores = in_wide(scores),
+                         .most = out_wide(most),
+                         .sums = out_wide(sums),
+                         .shrink = out_wide(shrink),
+                         .probs = out(probs),
+                         .shape = shape});
+    keep("probabilities", probs);
+    keep("largest", most);
+    keep("sums", sums);
+    const Tensor back = empty({kKeys, kQueries}), dscores = empty({kKeys, kQueries}), paired = empty({kKeys, kQueries});
+    table_.attention_tile({.scores = in_wide(scores),
+                           .dprobs = in_wide(dprobs),
+                           .lse = in_wide(lse),
+                           .dots = in_wide(dots),
+                           .probs = out(back),
+                           .dscores = out(dscores),
+                           .dscores_paired = out(paired),
+                           .shape = shape});
+    keep("probabilities again", back);
+    keep("gradient of scores", dscores);
+    keep("the same in pairs", paired);
+  }
+
+  void layouts() {
+    constexpr int64_t kRows = 48, kColumns = 64, kPair = 4 / sizeof(T);
+    const Tensor x = numbers({kRows, kColumns}, "x"), turned = empty({kColumns, kRows}),
+                 plain = empty({kColumns, kRows});
+    const auto words = [](const Tensor& t) { return static_cast<uint32_t*>(const_cast<void*>(t.const_data_ptr())); };
+    table_.transpose_words(words(x), kColumns / kPair, words(turned), kRows, kRows, kColumns / kPair);
+    table_.unpair_rows(words(turned), out(plain), kColumns / kPair, kRows);
+    EXPECT_TRUE(plain.equal(x.t())) << "transposed";
+    const Tensor paired = empty({kRows, kColumns});
+    table_.pair_rows(in(x), kColumns, out(paired), kRows, kColumns);
+    keep("rows in pairs", paired);
+    const Tensor from = wide({kColumns, kRows}, "f"), to = empty({kRows - 3, kColumns});
+    table_.store_transposed(in_wide(from), kRows, out(to), kColumns, kRows - 3, kColumns);
+    EXPECT_TRUE(to.equal(from.t().narrow(0, 0, kRows - 3).to(kDtype<T>))) << "stored transposed";
+    const Tensor by = wide({kRows}, "b"), scaled = from.clone();
+    table_.scale_columns(out_wide(scaled), in_wide(by), kColumns, kRows);
+    EXPECT_TRUE(scaled.equal(from.mul(by))) << "scaled";
+  }
+
+  const Table<T>& table_;
+  int64_t rows_, dim_;
+  Results results_;
+};
+
+template <typename T>
+void expect_the_same(const Table<T>& v2, const Table<T>& v3, const Table<T>& v4) {
+  // A number of 16 bits may be rounded to its neighbour.
+  const double tolerance = sizeof(T) == 4 ? 2e-5 : kDtype<T> == at::kHalf ? 2e-3 : 1e-2;
+  for (const auto& [rows, dim] : {std::pair<int64_t, int64_t>{5, 64}, {3, 76}, {2, 30}, {17, 16}}) {
+    const auto tables = tables_here(v2, v3, v4);
+    const auto wanted = Made<T>(*tables[0].second, rows, dim).all();
+    for (const auto& [name, table] : tables) {
+      const auto got = Made<T>(*table, rows, dim).all();
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_TRUE(at::allclose(got[i].second, wanted[i].second, tolerance, tolerance))
+            << wanted[i].first << " with " << name << ", " << rows << " x " << dim << " of " << at::toString(kDtype<T>)
+            << ": off by " << got[i].second.sub(wanted[i].second).abs().max().template item<double>();
+      }
+    }
+  }
+}
+
+TEST(Kernels, OfEveryInstructionSetMakeTheSame) {
+  expect_the_same(kernels::table_v2_f32(), kernels::table_v3_f32(), kernels::table_v4_f32());
+  expect_the_same(kernels::table_v2_bf16(), kernels::table_v3_bf16(), kernels::table_v4_bf16());
+  expect_the_same(kernels::table_v2_f16(), kernels::table_v3_f16(), kernels::table_v4_f16());
+}
+
+}  // namespace
+}  // namespace lockstep
