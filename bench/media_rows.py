@@ -5,11 +5,14 @@ ranks, which the peers take, is the mean over tokens, which Lockstep takes.
 """
 import json
 import math
+import pathlib
 import struct
 import subprocess
+import sys
 import zlib
 
-from peer_util import token
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
+from peer_util import token  # noqa: E402
 
 FAMILIES = {"internvl": ("images",), "qwen2_5_omni": ("images", "audios")}
 ROWS, ANSWER = 16, "A shape of one colour on another, and a sound as of rain."
