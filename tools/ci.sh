@@ -25,10 +25,9 @@ step "all tests, and beside them the build with the address sanitizer"
 idle=(nice -n 19)
 if chrt --idle 0 true 2>/dev/null; then idle=(chrt --idle 0); fi
 mkdir -p build/asan
-setsid "${idle[@]}" tools/sanitize.sh address,undefined build >build/asan/build.log 2>&1 &
+# A session of its own is a group of its own, to which the kernel gives an equal share whatever its tasks' priority: it gives itself less.
+setsid "${idle[@]}" bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null || true; exec tools/sanitize.sh address,undefined build' >build/asan/build.log 2>&1 &
 beside=$!
-# A session of its own is a group of its own, to which the kernel gives an equal share whatever its tasks' priority.
-{ echo 19 >"/proc/$beside/autogroup"; } 2>/dev/null || true
 trap 'kill -- -"$beside" 2>/dev/null || true' EXIT
 tools/run_tests.sh release | tee build/release/tests.log
 

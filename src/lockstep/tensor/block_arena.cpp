@@ -144,7 +144,11 @@ void BlockArena::give_back_pages(size_t bytes) {
     insert(begin, low, /*backed=*/true);
     insert(high, end, /*backed=*/true);
     insert(low, high, /*backed=*/false);
-    if (!hollow_) ::madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
+    if (!hollow_) {
+      ::madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
+      // Or the kernel makes a huge page of what stays around it, some seconds later, and has then given all of it again.
+      ::madvise(reinterpret_cast<void*>(low), high - low, MADV_NOHUGEPAGE);
+    }
     held_ -= high - low;
     bytes -= high - low;
   }

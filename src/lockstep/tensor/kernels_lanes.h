@@ -118,7 +118,8 @@ template <typename To>
 template <typename E>
 [[gnu::always_inline]] inline void write(void* to, const Wide<E>& numbers) {
   for (int i = 0; i < kRegisters; ++i) {
-    __builtin_memcpy(static_cast<char*>(to) + i * sizeof numbers.part[i], &numbers.part[i], sizeof numbers.part[i]);
+    const auto part = numbers.part[i];
+    __builtin_memcpy(static_cast<char*>(to) + i * sizeof part, &part, sizeof part);
   }
 }
 
