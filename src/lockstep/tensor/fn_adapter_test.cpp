@@ -1,14 +1,12 @@
 // What adapters add to products, against the same mathematics in float64 by plain autograd.
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -143,100 +141,6 @@ TEST(AddLowRank, RecordsNothingWhereNobodyLearns) {
   const Tensor y =
       fn::add_low_rank(drawn({9, kOutputs}, "base"), drawn({9, 6}, "x"), a, drawn({kOfB}, "b"), uneven_parts());
   EXPECT_FALSE(y.requires_grad());
-}
-
-/// Splitmix64 by its published steps: a state that grows, mixed.
-uint64_t splitmix64(uint64_t& state) {
-  uint64_t z = (state += 0x9E3779B97F4A7C15ULL);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
-
-/// Which of `count` numbers stay.
-std::vector<bool> kept_by(uint64_t key, int64_t count, double p) {
-  std::vector<bool> kept;
-  for (int64_t i = 0; i < count; ++i) {
-    kept.push_back(static_cast<double>(splitmix64(key) >> 32) / 4294967296.0 >= p);
-  }
-  return kept;
-}
-
-TEST(Dropout, TheGeneratorOfTheseTestsIsSplitmix64) {
-  uint64_t state = 0;
-  EXPECT_EQ(splitmix64(state), 0xE220A8397B1DCDAFULL);
-  EXPECT_EQ(splitmix64(state), 0x6E789E6AA1B965F4ULL);
-  EXPECT_EQ(splitmix64(state), 0x06C45D188009454FULL);
-}
-
-/// Float64 has no kernel of ours, as other devices have none: what is composed for them runs here.
-TEST(Dropout, DropsWhatItsKeysSayByKernelsAndComposed) {
-  const std::vector<uint64_t> keys{3, 0xFFFFFFFFFFFFFFF7ULL, 0x8000000000000000ULL};
-  for (const double p : {0.05, 0.5, 0.9}) {
-    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
-      const Tensor x = at::ones({3, 7, 31}, dtype), y = fn::dropout(x, p, keys);
-      ASSERT_EQ(y.scalar_type(), dtype);
-      const double scale = at::ones({}, dtype).mul(1.0 / (1.0 - p)).item<double>();
-      for (int64_t row = 0; row < 3; ++row) {
-        const Tensor flat = y[row].flatten().to(at::kDouble).contiguous();
-        const auto kept = kept_by(keys[static_cast<size_t>(row)], 7 * 31, p);
-        for (int64_t i = 0; i < 7 * 31; ++i) {
-          const double wanted = kept[static_cast<size_t>(i)] ? scale : 0.0;
-          ASSERT_NEAR(flat.const_data_ptr<double>()[i], wanted, 4e-3 * scale)
-              << at::toString(dtype) << ", p " << p << ", row " << row << ", number " << i;
-        }
-      }
-    }
-  }
-}
-
-TEST(Dropout, KernelsAndTheComposedPathKeepTheSameNumbers) {
-  const Tensor x = drawn({4, 1000}, "x");
-  const std::vector<uint64_t> keys{1, 2, 3, 4};
-  for (const double p : {0.0, 0.05, 0.3, 0.999}) {
-    const Tensor here = fn::dropout(x, p, keys), there = fn::dropout(x.to(at::kDouble), p, keys);
-    EXPECT_TRUE(here.ne(0).equal(there.ne(0))) << p;
-    EXPECT_LE(relative(here, there), 1e-6) << p;
-  }
-  EXPECT_TRUE(fn::dropout(x, 0.0, keys).equal(x));
-}
-
-TEST(Dropout, TheWayBackHasTheSameMask) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
-    const std::vector<uint64_t> keys{77, 78};
-    const Tensor x = drawn({2, 9, 13}, "x", dtype).requires_grad_(), g = drawn({2, 9, 13}, "g", dtype);
-    const Tensor y = fn::dropout(x, 0.4, keys);
-    const Tensor dx = torch::autograd::grad({y}, {x}, {g})[0];
-    EXPECT_TRUE(dx.equal(fn::dropout(g, 0.4, keys)));
-    EXPECT_TRUE(dx.ne(0).equal(y.ne(0)));
-  }
-}
-
-TEST(Dropout, ARowIsTheSameWhateverStandsBesideIt) {
-  const Tensor x = drawn({4, 6, 10}, "x");
-  const std::vector<uint64_t> keys{10, 20, 30, 40};
-  const Tensor all = fn::dropout(x, 0.3, keys);
-  for (int64_t row = 0; row < 4; ++row) {
-    const Tensor alone = fn::dropout(x.narrow(0, row, 1), 0.3, {keys[static_cast<size_t>(row)]});
-    EXPECT_TRUE(alone.equal(all.narrow(0, row, 1))) << row;
-  }
-  EXPECT_TRUE(fn::dropout(x.narrow(0, 1, 2), 0.3, {20, 99}).narrow(0, 0, 1).equal(all.narrow(0, 1, 1)));
-  EXPECT_FALSE(fn::dropout(x.narrow(0, 1, 1), 0.3, {21}).equal(all.narrow(0, 1, 1))) << "another key";
-  // A row's end is padded to the longest of its batch, which moves nothing before it.
-  EXPECT_TRUE(fn::dropout(x.narrow(0, 0, 1).narrow(1, 0, 3), 0.3, {10}).equal(all.narrow(0, 0, 1).narrow(1, 0, 3)));
-}
-
-TEST(Dropout, DropsAtItsRateAndKeepsTheMean) {
-  constexpr int64_t kCount = 1 << 20;
-  const Tensor x = at::ones({kCount});
-  for (const double p : {0.05, 0.1, 0.5}) {
-    for (const uint64_t key : {uint64_t{0}, uint64_t{12345}, ~uint64_t{0}}) {
-      const Tensor y = fn::dropout(x, p, {key});
-      const double dropped = y.eq(0).sum().item<double>() / kCount;
-      EXPECT_NEAR(dropped, p, 5 * std::sqrt(p * (1 - p) / kCount)) << "key " << key;
-      EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.01);
-    }
-  }
 }
 
 TEST(LowRankRowNorms, EqualThoseOfTheWholeMatrix) {
