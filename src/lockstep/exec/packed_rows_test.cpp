@@ -38,10 +38,9 @@ Rows random_rows(std::mt19937_64& random, const Towers& towers, int count) {
   return rows;
 }
 
-void expect_same(const Trained& got, const Trained& wanted, const std::string& where) {
+void expect_same(const Trained& got, const Trained& wanted, const std::string& where, double tolerance = 1e-5) {
   EXPECT_NEAR(got.loss, wanted.loss, 1e-5 * std::abs(wanted.loss)) << where;
-  // In one of the forty models (seed 1) rounding alone makes 1.6e-5 with AVX2, 2.1e-5 with oneDNN kept to SSE4.1.
-  EXPECT_LE(relative_difference(got.gradients, wanted.gradients), 4e-5) << where;
+  EXPECT_LE(relative_difference(got.gradients, wanted.gradients), tolerance) << where;
 }
 
 TEST(PackedRows, GiveWhatTheyGiveWithPaddingAndAlone) {
@@ -55,8 +54,10 @@ TEST(PackedRows, GiveWhatTheyGiveWithPaddingAndAlone) {
     const JobOptions padded, packed{.layout = RowLayout::kPacked};
     const std::string where = towers.words() + ", seed " + std::to_string(seed);
     const Trained together = trained(model, packed, {{rows}});
-    expect_same(together, trained(model, padded, {{rows}}), where + ", with padding");
-    expect_same(together, trained(model, padded, alone), where + ", alone");
+    // In the first of these models, which hears, the order of sums alone makes 0.3e-5 to 2.1e-5, as LibTorch's libraries choose it.
+    const double tolerance = seed == 1 ? 4e-5 : 1e-5;
+    expect_same(together, trained(model, padded, {{rows}}), where + ", with padding", tolerance);
+    expect_same(together, trained(model, padded, alone), where + ", alone", tolerance);
   }
 }
 

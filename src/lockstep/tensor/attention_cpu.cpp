@@ -76,9 +76,9 @@ void widened_backward(const Tensor& grad, const AttentionTrace& trace, const std
 
 bool has_attention_kernels(const Tensor& q) {
   const std::string_view set = kernels::instruction_set();
-  if (!on_cpu(q) || (set != "AVX-512" && set != "AVX2")) return false;
+  if (!on_cpu(q)) return false;
   if (q.scalar_type() == at::kBFloat16) return set == "AVX-512" && q.size(3) % 32 == 0 && !widens(q);
-  return q.scalar_type() == at::kFloat && q.size(3) % 16 == 0;
+  return q.scalar_type() == at::kFloat && (set == "AVX-512" || set == "AVX2") && q.size(3) % 16 == 0;
 }
 
 std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,

@@ -62,8 +62,8 @@ void expect_attention(const Case& c, at::ScalarType dtype, double tolerance, con
   got_all.push_back(got);
   wanted_all.push_back(wanted);
   for (size_t i = 0; i < got_all.size(); ++i) {
-    // Where a query sees one key, the gradients of both are 0: what is left of two equal sums of `dim` products.
-    const double scale = std::max(0.4, wanted_all[i].abs().max().item<double>());
+    // Of one key the gradients of q and k are 0: what rounding leaves of two equal sums of `dim` products.
+    const double scale = std::max(c.keys == 1 ? 0.4 : 0.1, wanted_all[i].abs().max().item<double>());
     EXPECT_LE(got_all[i].to(at::kDouble).sub(wanted_all[i]).abs().max().item<double>(), tolerance * scale) << i;
   }
 }

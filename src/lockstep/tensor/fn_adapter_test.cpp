@@ -12,17 +12,13 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/tensor/fn.h"
-#include "lockstep/tensor/make.h"
 #include "lockstep/tensor/product.h"
+#include "lockstep/tensor/test_numbers.h"
 
 namespace lockstep {
 namespace {
 
-Tensor drawn(at::IntArrayRef shape, const char* name, at::ScalarType dtype = at::kFloat) {
-  const Tensor made = at::zeros(shape, at::kFloat);
-  fill_normal(made, 1.0, 11, name);
-  return made.to(dtype);
-}
+using test::drawn;
 
 double relative(const Tensor& got, const Tensor& wanted) {
   const double scale = std::max(1e-6, wanted.abs().max().item<double>());

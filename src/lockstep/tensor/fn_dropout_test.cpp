@@ -14,16 +14,12 @@
 
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/fn.h"
-#include "lockstep/tensor/make.h"
+#include "lockstep/tensor/test_numbers.h"
 
 namespace lockstep {
 namespace {
 
-Tensor drawn(at::IntArrayRef shape, const char* name, at::ScalarType dtype = at::kFloat) {
-  const Tensor made = at::zeros(shape, at::kFloat);
-  fill_normal(made, 1.0, 11, name);
-  return made.to(dtype);
-}
+using test::drawn;
 
 /// Splitmix64 by its published steps: a state that grows, mixed.
 uint64_t splitmix64(uint64_t& state) {

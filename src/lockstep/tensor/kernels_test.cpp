@@ -1,20 +1,22 @@
 // The kernels of every instruction set that this processor has, beside each other: only one of them is what other tests run.
 #include "lockstep/tensor/kernels.h"
 
-#include <random>
+#include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/kernels_tables.h"
-#include "lockstep/tensor/make.h"
+#include "lockstep/tensor/test_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -58,13 +60,9 @@ class Made {
 
  private:
   /// Of kDtype<T>, the same for every table.
-  Tensor numbers(at::IntArrayRef sizes, const std::string& name) {
-    Tensor made = at::zeros(sizes, at::kFloat);
-    fill_normal(made, 1.0, 11, name);
-    return made.to(kDtype<T>);
-  }
-  Tensor wide(at::IntArrayRef sizes, const std::string& name) { return numbers(sizes, name).to(at::kFloat); }
-  Tensor empty(at::IntArrayRef sizes) { return at::zeros(sizes, kDtype<T>); }
+  static Tensor numbers(at::IntArrayRef sizes, const std::string& name) { return test::drawn(sizes, name, kDtype<T>); }
+  static Tensor wide(at::IntArrayRef sizes, const std::string& name) { return numbers(sizes, name).to(at::kFloat); }
+  static Tensor empty(at::IntArrayRef sizes) { return at::zeros(sizes, kDtype<T>); }
   static Tensor empty_wide(at::IntArrayRef sizes) { return at::zeros(sizes, at::kFloat); }
   static const T* in(const Tensor& x) { return fn::read_of<T>(x); }
   static T* out(const Tensor& x) { return fn::write_of<T>(x); }
@@ -205,7 +203,7 @@ void expect_the_same(const Table<T>& v2, const Table<T>& v3, const Table<T>& v4)
   for (const auto& [rows, dim] : {std::pair<int64_t, int64_t>{5, 64}, {3, 76}, {2, 30}, {17, 16}}) {
     const auto tables = tables_here(v2, v3, v4);
     const auto wanted = Made<T>(*tables[0].second, rows, dim).all();
-    for (const auto& [name, table] : tables) {
+    for (const auto& [name, table] : std::span(tables).subspan(1)) {
       const auto got = Made<T>(*table, rows, dim).all();
       for (size_t i = 0; i < wanted.size(); ++i) {
         EXPECT_TRUE(at::allclose(got[i].second, wanted[i].second, tolerance, tolerance))
@@ -220,6 +218,47 @@ TEST(Kernels, OfEveryInstructionSetMakeTheSame) {
   expect_the_same(kernels::table_v2_f32(), kernels::table_v3_f32(), kernels::table_v4_f32());
   expect_the_same(kernels::table_v2_bf16(), kernels::table_v3_bf16(), kernels::table_v4_bf16());
   expect_the_same(kernels::table_v2_f16(), kernels::table_v3_f16(), kernels::table_v4_f16());
+}
+
+/// All 65,536 numbers through each instruction set's kernels, there and back.
+TEST(Kernels, WidenAndRoundFloat16AsLibTorchDoes) {
+  Tensor every = at::zeros({65536}, at::kHalf);
+  auto* bits = static_cast<uint16_t*>(every.mutable_data_ptr());
+  for (int i = 0; i < 65536; ++i) bits[i] = static_cast<uint16_t>(i);
+  const Tensor finite = every.masked_select(every.to(at::kFloat).isfinite()).contiguous();
+  // Halves of every step between two neighbours, and a hair to either side: where rounding decides.
+  const Tensor wide = finite.to(at::kFloat);
+  const Tensor exact = at::cat({wide, wide.mul(1.0 + 0x1p-12), wide.mul(1.0 + 0x1p-11), wide.mul(1.0 + 0x1.8p-11),
+                                wide.add(0x1p-25), wide.add(0x1.8p-25), wide.mul(1.5), wide.mul(1e-5)});
+  const int64_t n = exact.numel();
+  const float one = 1.0F;
+  for (const auto& [name, table] :
+       tables_here(kernels::table_v2_f16(), kernels::table_v3_f16(), kernels::table_v4_f16())) {
+    SCOPED_TRACE(name);
+    Tensor rounded = at::zeros({n}, at::kHalf);
+    table->store_rows(fn::read_of<float>(exact), fn::write_of<kernels::F16>(rounded), n, 1, n);
+    EXPECT_TRUE(rounded.equal(exact.to(at::kHalf)));
+    Tensor back = at::zeros({finite.numel()}, at::kHalf);
+    table->multiply_rows({.x = &one,
+                          .w = fn::read_of<kernels::F16>(finite),
+                          .bias = nullptr,
+                          .y = fn::write_of<kernels::F16>(back),
+                          .w_stride = 1,
+                          .y_stride = finite.numel(),
+                          .rows = 1,
+                          .outputs = finite.numel(),
+                          .dim = 1});
+    EXPECT_TRUE(back.equal(finite));
+    const Tensor wild = at::full({1, 16}, std::numeric_limits<double>::infinity(), at::kHalf);
+    for (const Tensor& odd : {wild, wild.neg(), wild.sub(wild)}) {
+      EXPECT_FALSE(table->all_finite(fn::read_of<kernels::F16>(odd), 16));
+      Tensor same = at::zeros({1, 16}, at::kHalf);
+      const Tensor from = odd.to(at::kFloat);
+      table->store_rows(fn::read_of<float>(from), fn::write_of<kernels::F16>(same), 16, 1, 16);
+      EXPECT_TRUE(same.equal(odd) || (same.isnan().all().item<bool>() && odd.isnan().all().item<bool>()));
+    }
+    EXPECT_TRUE(table->all_finite(fn::read_of<kernels::F16>(finite), finite.numel()));
+  }
 }
 
 }  // namespace

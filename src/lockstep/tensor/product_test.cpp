@@ -1,14 +1,12 @@
 // Products of 16-bit matrices against float64, on a CPU that multiplies them by itself and as on one that does not.
 #include "lockstep/tensor/product.h"
 
-#include <limits>
 #include <tuple>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
@@ -17,8 +15,6 @@
 
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/fn.h"
-#include "lockstep/tensor/fn_common.h"
-#include "lockstep/tensor/kernels_tables.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/packed_product.h"
 
@@ -224,47 +220,6 @@ TEST(Product, IsLibTorchsOwnWhereTheProcessorMultiplies) {
   EXPECT_TRUE(fn::widens(x));
   EXPECT_TRUE(fn::widens(x.to(at::kHalf)));
   EXPECT_FALSE(fn::widens(x.to(at::kFloat)));
-}
-
-/// All 65,536 numbers through each instruction set's kernels, there and back.
-TEST(Float16, IsWidenedAndRoundedAsLibTorchDoes) {
-  Tensor every = at::zeros({65536}, at::kHalf);
-  auto* bits = static_cast<uint16_t*>(every.mutable_data_ptr());
-  for (int i = 0; i < 65536; ++i) bits[i] = static_cast<uint16_t>(i);
-  const Tensor finite = every.masked_select(every.to(at::kFloat).isfinite()).contiguous();
-  // Halves of every step between two neighbours, and a hair to either side: where rounding decides.
-  const Tensor wide = finite.to(at::kFloat);
-  const Tensor exact = at::cat({wide, wide.mul(1.0 + 0x1p-12), wide.mul(1.0 + 0x1p-11), wide.mul(1.0 + 0x1.8p-11),
-                                wide.add(0x1p-25), wide.add(0x1.8p-25), wide.mul(1.5), wide.mul(1e-5)});
-  const int64_t n = exact.numel();
-  const float one = 1.0F;
-  for (const auto* table : {&kernels::table_v2_f16(), &kernels::table_v3_f16(), &kernels::table_v4_f16()}) {
-    if (table == &kernels::table_v3_f16() && !__builtin_cpu_supports("avx2")) break;
-    if (table == &kernels::table_v4_f16() && !__builtin_cpu_supports("avx512vl")) break;
-    Tensor rounded = at::zeros({n}, at::kHalf);
-    table->store_rows(fn::read_of<float>(exact), fn::write_of<kernels::F16>(rounded), n, 1, n);
-    EXPECT_TRUE(rounded.equal(exact.to(at::kHalf)));
-    Tensor back = at::zeros({finite.numel()}, at::kHalf);
-    table->multiply_rows({.x = &one,
-                          .w = fn::read_of<kernels::F16>(finite),
-                          .bias = nullptr,
-                          .y = fn::write_of<kernels::F16>(back),
-                          .w_stride = 1,
-                          .y_stride = finite.numel(),
-                          .rows = 1,
-                          .outputs = finite.numel(),
-                          .dim = 1});
-    EXPECT_TRUE(back.equal(finite));
-    const Tensor wild = at::full({1, 16}, std::numeric_limits<double>::infinity(), at::kHalf);
-    for (const Tensor& odd : {wild, wild.neg(), wild.sub(wild)}) {
-      EXPECT_FALSE(table->all_finite(fn::read_of<kernels::F16>(odd), 16));
-      Tensor same = at::zeros({1, 16}, at::kHalf);
-      const Tensor from = odd.to(at::kFloat);
-      table->store_rows(fn::read_of<float>(from), fn::write_of<kernels::F16>(same), 16, 1, 16);
-      EXPECT_TRUE(same.equal(odd) || (same.isnan().all().item<bool>() && odd.isnan().all().item<bool>()));
-    }
-    EXPECT_TRUE(table->all_finite(fn::read_of<kernels::F16>(finite), finite.numel()));
-  }
 }
 
 }  // namespace
