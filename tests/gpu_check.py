@@ -74,8 +74,7 @@ class Checks:
     def gpus(self):
         if FAKE:
             return FAKE
-        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-        return sum(line.startswith("GPU ") for line in found.splitlines())
+        return len(gpu_words("name").splitlines())
 
     def same_losses(self, name, bar, cpu_flags, **flags):
         on_cpu, _ = self.train(name + " cpu", device="cpu", **cpu_flags)
@@ -209,7 +208,9 @@ class Checks:
 
 
 def gpu_words(fields):
-    """What the driver says of each GPU, a line each."""
+    """What the driver says of each GPU, a line each; nothing where there is no driver."""
+    if not shutil.which("nvidia-smi"):
+        return ""
     return subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
 
 
@@ -232,6 +233,8 @@ def main():
     parser.add_argument("--out", type=Path, help="default: bench/results/gpu.json, for a whole run on real GPUs")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs write")
     args = parser.parse_args()
+    if not FAKE and not gpu_words("name"):
+        sys.exit("gpu_check: nvidia-smi tells of no GPU on this machine")
     names = args.only.split(",") if args.only else ORDER
     folder = args.keep or Path(tempfile.mkdtemp(prefix="lockstep_gpu_"))
     folder.mkdir(parents=True, exist_ok=True)

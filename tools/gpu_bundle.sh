@@ -35,25 +35,29 @@ if [ -n "$fake" ]; then
 fi
 cat >"$bundle/run.sh" <<'RUN'
 #!/usr/bin/env bash
-# run.sh [words of gpu_check]     installs what is missing into venv/ beside it, and runs the checks on this machine's GPUs
+# run.sh [words of gpu_check]     fetches what is missing into venv/ beside it, and runs the checks on this machine's GPUs
 #
-# The first time pip fetches torch with its CUDA wheels (about 3 GB) and installs the wheel that lies here. LOCKSTEP_VENV names another
-# virtual environment, which may hold torch already: python3 -m venv venv && venv/bin/pip install torch==TORCH. Asks for an
-# NVIDIA driver of CUDA 13, a C library as new as Debian 12's, and Python 3.10 to 3.14. LOCKSTEP_FAKE_GPUS=2 tries it on GPUs that are none,
-# where the bundle holds them.
+# The first time pip fetches torch with its CUDA wheels (about 3 GB). LOCKSTEP_VENV names another virtual environment, which may
+# hold torch TORCH already: nothing is installed into that one then. Asks for an NVIDIA driver of CUDA 13, a C library as new as
+# Debian 12's, and any Python that torch has wheels for. LOCKSTEP_FAKE_GPUS=2 tries it on GPUs that are none, where the bundle holds them.
 set -euo pipefail
 cd "$(dirname "$0")"
 venv=${LOCKSTEP_VENV:-venv}
 [ -e "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/python" -c 'import lockstep' 2>/dev/null || "$venv/bin/python" -m pip install ${LOCKSTEP_PIP_FLAGS:-} lockstep-*.whl
-site=$("$venv/bin/python" -c 'import pathlib, lockstep; print(pathlib.Path(lockstep.__file__).parent.parent)')
-export LOCKSTEP_BIN=$site/lockstep/bin/lockstep LOCKSTEP_HF_PYTHON=${LOCKSTEP_HF_PYTHON:-$venv/bin/python}
+torch() { "$venv/bin/python" -c 'import importlib.util; print(importlib.util.find_spec("torch").submodule_search_locations[0])' 2>/dev/null; }
+torch >/dev/null || "$venv/bin/python" -m pip install ${LOCKSTEP_PIP_FLAGS:-} torch==TORCH
+# The program alone, which asks for no Python: the module beside it is for one version of that.
+[ -e program ] || "$venv/bin/python" -m zipfile -e lockstep-*.whl program
+chmod +x program/lockstep/bin/lockstep
+site=$(dirname "$(torch)")
+ln -sfn "$site/torch" "$site/nvidia" program  # where it looks for LibTorch and CUDA
+export LOCKSTEP_BIN=$PWD/program/lockstep/bin/lockstep LOCKSTEP_HF_PYTHON=${LOCKSTEP_HF_PYTHON:-$venv/bin/python}
 if [ -n "${LOCKSTEP_FAKE_GPUS:-}" ]; then
-  export LOCKSTEP_BIN=$PWD/fake/lockstep_on_fake_gpus LD_LIBRARY_PATH=$site/torch/lib:$site/lockstep/lib
+  export LOCKSTEP_BIN=$PWD/fake/lockstep_on_fake_gpus LD_LIBRARY_PATH=$site/torch/lib:$PWD/program/lockstep/lib
 fi
 exec "$venv/bin/python" -B tests/gpu_check.py --out gpu.json "$@"
 RUN
-sed -i "s/TORCH\\./$(sed -n 's/^torch_version=//p' tools/setup.sh)./" "$bundle/run.sh"
+sed -i "s/TORCH/$(sed -n 's/^torch_version=//p' tools/setup.sh)/" "$bundle/run.sh"
 chmod +x "$bundle/run.sh"
 tar -C "$stage" -czf "$output/lockstep_gpu_check.tar.gz" lockstep_gpu_check
 size=$(stat -c %s "$output/lockstep_gpu_check.tar.gz")
