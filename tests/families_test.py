@@ -4,7 +4,7 @@ import json
 import os
 
 from small_job import losses, make_model, original_llava, png, sft_words, wav
-from story import Story, main
+from story import Story, main, sampled
 
 FAMILIES = (os.environ.get("LOCKSTEP_FAMILIES") or "llava_original,internvl,minicpm_v_2_6,minicpm_o_2_6,omnilmm,qwen2_5_omni").split(",")  # the others have stories of their own
 VIDEOS = ("qwen2_5_vl", "internvl", "minicpm_v_2_6", "qwen2_5_omni")
@@ -101,15 +101,13 @@ class Families(Story):
         for family in FAMILIES:
             alone = self.train(family, "zero0", 1)
             self.assertEqual(len(alone), 5)
-            for ranks in (2, 3):
-                first = None
-                for stage in ("zero0", "zero1", "zero2", "zero3"):
-                    with self.subTest(family=family, stage=stage, ranks=ranks):
-                        found = self.train(family, stage, ranks)
-                        for step, loss in alone.items():
-                            self.assertAlmostEqual(found[step], loss, delta=1e-5)
-                        self.assertEqual(found, first or found, "stages give the same bits")
-                        first = found
+            first = {}
+            for ranks, stage in sampled((ranks, stage) for ranks in (2, 3) for stage in ("zero0", "zero1", "zero2", "zero3")):
+                with self.subTest(family=family, stage=stage, ranks=ranks):
+                    found = self.train(family, stage, ranks)
+                    for step, loss in alone.items():
+                        self.assertAlmostEqual(found[step], loss, delta=1e-5)
+                    self.assertEqual(found, first.setdefault(ranks, found), "stages give the same bits")
 
 
 if __name__ == "__main__":

@@ -64,10 +64,10 @@ class Checks:
             return self.texts
         return self.rows if family == "llava" else families_test.make_rows(self.folder, family)
 
-    def train(self, name, family="llava", device="cuda", steps=None, expect=0, **flags):
+    def train(self, name, family="llava", device="cuda", steps=None, expect=0, rows=None, **flags):
         out = self.folder / name
         vision = {"freeze_vit": None, "freeze_aligner": None} if family in DECODERS else {}
-        words = sft_words(self.model(family), self.rows_of(family), out, steps=steps or self.steps, device=device,
+        words = sft_words(self.model(family), rows or self.rows_of(family), out, steps=steps or self.steps, device=device,
                           **{"nproc": 1, "save_strategy": "no", **vision, **flags})
         return out, self.run(*words, expect=expect)
 
@@ -110,6 +110,16 @@ class Checks:
                     failed.append(f"{name}: {error}")
         if failed:
             raise Failed("\n".join(failed))
+        return found
+
+    def long_rows(self):
+        """Of a length that cuDNN's attention takes where it is quicker (tensor/fn_attention.cpp), and of one that it does not."""
+        vocab = json.loads((self.model("qwen2") / "config.json").read_text())["vocab_size"]
+        found = {}
+        for tokens in (1024, 1000):
+            rows = gpu_speed.write_rows(self.folder / f"{tokens}.jsonl", vocab, tokens, 8)
+            found[tokens] = self.same_losses(f"{tokens} tokens", BARS["bfloat16"],
+                                             {"family": "qwen2", "torch_dtype": "bfloat16", "rows": rows, "steps": 4, "max_length": 2048})
         return found
 
     def memory(self):
@@ -179,7 +189,8 @@ class Checks:
         words = sft_words(self.model("llava"), self.rows, self.folder / "sanitized", steps=1, device="cuda", guard="off", nproc=1)
         for kind in ("memcheck", "racecheck"):
             shutil.rmtree(self.folder / "sanitized", ignore_errors=True)
-            done = subprocess.run([tool, "--tool", kind, "--error-exitcode", "99", "--target-processes", "all", str(story.BINARY),
+            done = subprocess.run([tool, "--tool", kind, "--report-api-errors", "no",  # LibTorch's allocator asks the driver for what it may refuse
+                                   "--error-exitcode", "99", "--target-processes", "all", str(story.BINARY),
                                    *map(str, words)], capture_output=True, text=True, timeout=280)
             if done.returncode != 0:
                 raise Failed(f"{kind}: {(done.stdout + done.stderr)[-3000:]}")
@@ -193,7 +204,7 @@ class Checks:
         tokens, steps = (64, 4) if dry else (4096, 8)
 
         def train(model, rows, steps, **flags):
-            out = self.folder / ("speed " + "-".join(flags.get("offload", "full").split(",")))
+            out = self.folder / ("speed " + flags.get("offload", flags.get("tuner_type", "full")))
             done = self.run(*sft_words(model, rows, out, steps=steps, device="cuda", nproc=1, freeze_vit=None, freeze_aligner=None,
                                        save_strategy="no", dataset_shuffle="false", max_length=tokens, **flags), expect=None, timeout=400)
             if done.returncode not in (0, 5):
@@ -221,7 +232,7 @@ def commit():
     return provenance.commit()
 
 
-ORDER = ("doctor", "one_step", "families", "memory", "limits", "batch", "offload", "several", "answers", "vectors", "deterministic",
+ORDER = ("doctor", "one_step", "families", "long_rows", "memory", "limits", "batch", "offload", "several", "answers", "vectors", "deterministic",
          "sanitizer", "speed")
 
 

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BLOCK = 1 << 20  # numbers drawn
 # Dense bfloat16 products with sums in float32, as their makers state them, in 10^12 a second.
 PEAKS = {"H200": 989.4, "H100 PCIe": 756.5, "H100": 989.4, "A100": 311.8, "L40S": 362.0, "B200": 2250.0}
+LORA_RANK = 16
 WARMUP = 2  # steps whose time does not count
 
 
@@ -67,14 +68,14 @@ def write_rows(path, vocab, tokens, count):
     return path
 
 
-def flops_of_token(config, tokens):
-    """Forward and backward, what recompute does again left out: 6 a weight that is multiplied with, and causal attention's
-    6 a layer, a number of the model's width and a token of the row."""
+def flops_of_token(config, tokens, trained=True):
+    """Forward and backward, what recompute does again left out: 6 a weight that is multiplied with, 4 of one that does not learn
+    itself, and causal attention's 6 a layer, a number of the model's width and a token of the row."""
     every = shapes(config)
     weights = sum(numel(shape) for name, shape in every.items() if len(shape) > 1 and name != "model.embed_tokens.weight")
     if config.get("tie_word_embeddings"):
         weights += numel(every["model.embed_tokens.weight"])
-    return 6 * weights + 6 * config["num_hidden_layers"] * config["hidden_size"] * tokens
+    return (6 if trained else 4) * weights + 6 * config["num_hidden_layers"] * config["hidden_size"] * tokens
 
 
 def most_flops(gpu_name):
@@ -82,37 +83,38 @@ def most_flops(gpu_name):
     return next((peak * 1e12 for name, peak in PEAKS.items() if name in gpu_name), None)
 
 
-def figures(seconds_per_step, tokens, config, gpu_name):
+def figures(seconds_per_step, tokens, config, gpu_name, trained=True):
     seconds = statistics.median(seconds_per_step[WARMUP:] or seconds_per_step)
     speed, most = tokens / seconds, most_flops(gpu_name)
     found = {"tokens_per_second": round(speed, 1), "seconds_per_step": round(seconds, 4)}
     if most:
-        found["mfu"] = round(speed * flops_of_token(config, tokens) / most, 4)
+        found["mfu"] = round(speed * flops_of_token(config, tokens, trained) / most, 4)
     return found
 
 
-def trained(train, model, rows, config, tokens, steps, gpu_name, flags):
+def trained_by_us(train, model, rows, config, tokens, steps, gpu_name, flags):
     """One run of lockstep sft; `train(model, rows, steps, **flags)` gives its folder, or None when memory did not suffice."""
     out = train(model, rows, steps, torch_dtype="bfloat16", gradient_checkpointing="true", per_device_train_batch_size=1, **flags)
     if out is None:
         return None
     records = [json.loads(line) for line in (out / "logging.jsonl").read_text().splitlines()]
-    found = figures([r["train_speed(s/it)"] for r in records if "train_speed(s/it)" in r], tokens, config, gpu_name)
+    found = figures([r["train_speed(s/it)"] for r in records if "train_speed(s/it)" in r], tokens, config, gpu_name, "tuner_type" not in flags)
     memory = json.loads((out / "memory.json").read_text())
     planned, peak = memory["predicted"]["devices"][0]["peak"], memory["ranks"][0]["since_start"]["devices"][0]["peak"]
     return {**found, "peak_bytes": peak, "planned_bytes": planned, "peak_over_plan": round(peak / planned - 1, 4), "flags": flags}
 
 
-def of_transformers(python, model, rows, tokens, steps, config, gpu_name, device):
-    """The same rows by transformers, which keeps weights and moments in bfloat16 alone; None where it is not installed."""
+def of_transformers(python, model, rows, tokens, steps, config, gpu_name, device, lora_rank=0):
+    """The same rows by transformers, which keeps weights and moments in bfloat16 alone, or with peft's adapters; None where
+    these are not installed."""
     peer = Path(__file__).resolve().parent / "gpu_peer.py"
-    done = subprocess.run([python, peer, model, rows, str(steps), device], capture_output=True, text=True)
+    done = subprocess.run([python, peer, model, rows, str(steps), device, str(lora_rank)], capture_output=True, text=True)
     if done.returncode == 3:
         return None
     if done.returncode != 0:
         return {"failed": done.stderr[-1000:]}
     found = json.loads(done.stdout.splitlines()[-1])
-    return {**figures(found["seconds"], tokens, config, gpu_name), "peak_bytes": found["peak_bytes"]}
+    return {**figures(found["seconds"], tokens, config, gpu_name, not lora_rank), "peak_bytes": found["peak_bytes"]}
 
 
 def measure(train, folder, tokenizer_of, config, tokens, steps, gpu_name, device, python=sys.executable):
@@ -122,15 +124,18 @@ def measure(train, folder, tokenizer_of, config, tokens, steps, gpu_name, device
     cases = {"full": {}, "full, optimizer offloaded": {"offload": "optimizer"}}
     found = {}
     for name, flags in cases.items():
-        one = trained(train, model, rows, config, tokens, steps, gpu_name, flags)
+        one = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, flags)
         if one is not None:
             found[name] = one
             break
     if not found:
         found["full"] = {"failed": "not enough memory, the optimizer offloaded or not"}
-    peer = of_transformers(python, model, rows, tokens, steps, config, gpu_name, device)
-    if peer is not None:
-        found["transformers, all in bfloat16"] = peer
+    lora = {"tuner_type": "lora", "lora_rank": LORA_RANK, "target_modules": "all-linear", "lora_dropout": 0}
+    found["LoRA"] = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, lora) or {"failed": "not enough memory"}
+    for name, rank in (("transformers, all in bfloat16", 0), ("transformers and peft, LoRA", LORA_RANK)):
+        peer = of_transformers(python, model, rows, tokens, steps, config, gpu_name, device, rank)
+        if peer is not None:
+            found[name] = peer
     shutil.rmtree(model)
     return found
 

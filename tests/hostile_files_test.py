@@ -8,7 +8,7 @@ import subprocess
 import zipfile
 
 from small_job import make_model, make_rows, png
-from story import BINARY, SANITIZED, Story, environment, finish, main, training_all
+from story import BINARY, SANITIZED, Story, environment, finish, main, sampled, training_all
 
 MEMORY_KIB = "unlimited" if SANITIZED else 6 << 20  # of addresses; LibTorch alone takes a third
 CPU_SECONDS = 300 if SANITIZED else 30  # the whole of a case; each takes less than one, but for the few that reach a budget of steps
@@ -275,7 +275,7 @@ class HostileFiles(Story):
                 ("qwen2_5_omni", (*thinker, "vision_config"), "depth", (10**9, 1)),
                 ("qwen2_5_omni", (*thinker, "vision_config"), "out_hidden_size", (0, 7)),
                 ("qwen2_5_omni", (), "enable_audio_output", (True, "x"))):
-            for value in values:
+            for value in sampled(values):
                 model = self.model(family)
 
                 def change(config):

@@ -6,9 +6,9 @@ import signal
 import time
 
 from small_job import make_model, make_rows, sft_words
-from story import Story, finish, main, start
+from story import SCALE, Story, finish, main, start
 
-KILLS = int(os.environ.get("LOCKSTEP_KILLS") or 30)
+KILLS = int(os.environ.get("LOCKSTEP_KILLS") or max(3, 30 * SCALE))
 SEED = int(os.environ.get("LOCKSTEP_SEED") or random.randrange(10**6))
 
 

@@ -9,6 +9,7 @@ Example:
     if __name__ == "__main__":
         main()
 """
+import math
 import os
 import random
 import shutil
@@ -24,6 +25,19 @@ ROOT = Path(os.environ.get("LOCKSTEP_ROOT") or Path(__file__).resolve().parent.p
 BINARY = Path(os.environ.get("LOCKSTEP_BIN") or ROOT / "build" / "release" / "bin" / "lockstep")
 FIXTURES = ROOT / "tests" / "fixtures"
 SANITIZED = bool(os.environ.get("LOCKSTEP_SANITIZED"))  # tools/run_tests.sh asan: slower, and with a shadow of all addresses
+
+
+SCALE = float(os.environ.get("LOCKSTEP_TEST_SCALE") or 1)  # how much of what is much alike; less in CI (tools/ci.sh)
+SEED = int(os.environ.get("LOCKSTEP_SEED") or time.time() // 86400)  # others are taken every day
+
+
+def sampled(cases):
+    """Of many cases that are much alike, as many as LOCKSTEP_TEST_SCALE says; all of them in `make check`."""
+    cases = list(cases)
+    chosen = sorted(random.Random(SEED).sample(range(len(cases)), max(1, math.ceil(min(1.0, SCALE) * len(cases)))))
+    if len(chosen) < len(cases):
+        print(f"{len(chosen)} of {len(cases)} cases (LOCKSTEP_TEST_SCALE={SCALE:g} LOCKSTEP_SEED={SEED})", flush=True)
+    return [cases[i] for i in chosen]
 
 
 class Done:

@@ -17,6 +17,7 @@
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
@@ -77,6 +78,7 @@ void prepare(const CudaApi& api) {
   // cuDNN's attention makes a plan for every new shape, and rows have all lengths: flash attention has one for all.
   at::globalContext().setSDPUseCuDNN(false);
   api.follow_memory(&DeviceMemory::gpu_gave, &DeviceMemory::gpu_took);
+  gpu::use_launcher(api.kernel_launcher());
 }
 
 }  // namespace

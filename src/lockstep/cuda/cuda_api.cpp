@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include "lockstep/cuda/kernel_launcher.h"
 #include "lockstep/cuda/nccl_group.h"
 
 namespace lockstep {
@@ -47,6 +48,7 @@ const CudaApi kApi{
             if (entry.action_ == Entry::FREE_REQUESTED) took(entry.device_, address);
           });
         },
+    .kernel_launcher = [] { return &kernel_launcher(); },
     .make_nccl_group = [](const NcclOptions& options) { return make_nccl_group(options).release(); },
 };
 

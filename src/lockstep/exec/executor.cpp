@@ -225,7 +225,11 @@ void Executor::run_back(UnderWay& batch, const Step& step, Lease& lease) {
   Taped& taped = batch.tape[index_of(step)];
   std::vector<Tensor> param_grads;
   if (taped.ran) {
-    if (step.recompute) taped.out = run(step, lease, taped.in, batch.input->context, /*record=*/true);
+    if (step.recompute) {
+      Context again = batch.input->context;
+      again.gradients_only = !again.tap;
+      taped.out = run(step, lease, taped.in, again, /*record=*/true);
+    }
     param_grads = differentiate(step, taped, lease, batch.edges);
     taped = {};
     border_.block_done();

@@ -178,13 +178,16 @@ Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& a
   const Tensor* own = applied.bias != nullptr ? applied.bias : find(bias_of(module));
   const std::optional<Tensor> bias = own == nullptr ? std::nullopt : std::make_optional(*own);
   const Tensor w_OI = applied.flat != nullptr ? applied.flat(w) : w.flatten(1);
+  const std::vector<Use> uses = uses_of(index);
+  const bool unread = applied.summed && context_ != nullptr && context_->gradients_only &&
+                      std::ranges::none_of(uses, [](const Use& use) { return use.adapted->magnitude.has_value(); });
   const Product base = [&](const Tensor& in, bool with_bias) {
+    if (unread) return fn::linear_without_value(in, w_OI, with_bias ? bias : std::nullopt);
     return bias && with_bias ? fn::linear(in, w_OI, *bias) : fn::linear(in, w_OI);
   };
   const auto adapted = [&](const Use& use, const Product& product) {
     return adapted_linear(tensors_of(*use.adapted, tensors_), x, w_OI, bias, applied, context_, product);
   };
-  const std::vector<Use> uses = uses_of(index);
   if (uses.empty()) return base(x, true);
   if (!uses[0].rows.defined()) return adapted(uses[0], base);
   // Every adapter computes all rows, of which its own are taken: what a row gets does not depend on its neighbours'.

@@ -52,6 +52,7 @@ struct Context {
   bool training = false;            // labels are there, the head writes "loss"
   double loss_weight = 1.0;         // the summed loss is multiplied by it: loss scale / tokens of the whole step
   double speech_loss_weight = 1.0;  // the same of a talker's: loss scale * its share / codes of the whole step
+  bool gradients_only = false;      // run again on the way back: nobody reads what comes out
   int64_t loss_chunk = 512;         // rows of logits that exist at once
   LogitsWanted logits = LogitsWanted::kNone;
   KvCache* cache = nullptr;                 // generation only: keys and values of earlier tokens
@@ -67,7 +68,9 @@ struct Context {
 
 /// How a matrix is applied where it is not as its module's name says.
 struct Applied {
-  const Tensor* bias = nullptr;               // in place of the module's own
+  const Tensor* bias = nullptr;  // in place of the module's own
+  bool summed =
+      false;  // the block does nothing with the result but add to it: not computed where gradients alone are asked for
   Tensor (*flat)(const Tensor& w) = nullptr;  // a kernel [out, in...] as a matrix; nullptr: its numbers as they lie
 };
 

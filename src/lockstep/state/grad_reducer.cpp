@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/finite.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 
@@ -25,9 +26,15 @@ constexpr int64_t kSegmentBytes = int64_t{4} << 20;  // of one rank's part: boun
 void copy_flat(const Tensor& dst, const Tensor& src) {
   if (dst.is_cpu() && src.is_cpu() && dst.scalar_type() == src.scalar_type()) {
     std::memcpy(dst.data_ptr(), src.data_ptr(), static_cast<size_t>(dst.nbytes()));
+  } else if (dst.scalar_type() == at::kFloat && gpu::meet(dst, src)) {
+    gpu::accumulate(dst, src, /*adds=*/false);
   } else {
     dst.copy_(src);
   }
+}
+
+void add_flat(const Tensor& dst, const Tensor& src) {
+  gpu::meet(dst, src) ? gpu::accumulate(dst, src, /*adds=*/true) : void(dst.add_(src));
 }
 
 }  // namespace
@@ -91,15 +98,19 @@ void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector
   const auto overlap = [&](const Slice& slice) {
     return intersect(wanted, {slice.offset, slice.offset + slice.flat.numel()});
   };
-  int64_t covered = 0;
-  for (const auto& slice : slices) covered += overlap(slice).size();
-  if (covered < part.numel()) part.zero_();  // alignment holes, padding, parameters without a gradient
-  for (const auto& slice : slices) {
+  int64_t done = begin;
+  const auto clear_until = [&](int64_t end) {  // alignment holes, padding, parameters without a gradient
+    if (done < end) part.narrow(0, done - begin, end - done).zero_();
+  };
+  for (const auto& slice : slices) {  // in their order in the unit
     const Range both = overlap(slice);
     if (both.empty()) continue;
+    clear_until(both.begin);
+    done = both.end;
     copy_flat(part.narrow(0, both.begin - begin, both.size()),
               slice.flat.narrow(0, both.begin - slice.offset, both.size()));
   }
+  clear_until(wanted.end);
 }
 
 void GradReducer::reduce(int unit, const std::vector<Slice>& slices, Dtype staging_dtype) {
@@ -127,8 +138,11 @@ void GradReducer::reduce(int unit, const std::vector<Slice>& slices, Dtype stagi
 
 void GradReducer::reduce_alone(int unit, const std::vector<Slice>& slices) {
   UnitState& state = store_.unit(unit);
-  if (!state.touched) state.grad.zero_();
-  for (const auto& slice : slices) state.grad.narrow(0, slice.offset, slice.flat.numel()).add_(slice.flat);
+  if (!state.touched) {
+    fill_part(state.grad, 0, slices);
+  } else {
+    for (const auto& slice : slices) add_flat(state.grad.narrow(0, slice.offset, slice.flat.numel()), slice.flat);
+  }
   state.touched = true;
 }
 
@@ -154,6 +168,7 @@ void GradReducer::clear() {
 void GradReducer::look_at(int unit, size_t param, const Tensor& flat) {
   if (flat.is_meta()) return;
   if (!flat.is_cpu()) {
+    if (comm_.size() == 1) return;  // the sums over ranks are this rank's: they say it themselves
     local_sums_.push_back({unit, param, flat.sum(at::kFloat)});
   } else if (not_finite_.empty() && !all_finite(flat)) {
     not_finite_ = name_of(unit, param);
@@ -168,6 +183,14 @@ std::string GradReducer::name_of(int unit, size_t param) const {
 std::string GradReducer::first_not_finite() const {
   for (const auto& one : local_sums_) {
     if (!std::isfinite(one.value.item<double>())) return name_of(one.unit, one.param);
+  }
+  for (int unit = 0; not_finite_.empty() && comm_.size() == 1 && unit < store_.num_units(); ++unit) {
+    const UnitState& state = store_.unit(unit);
+    const auto& params = store_.plan().units[static_cast<size_t>(unit)].params;
+    for (size_t p = 0; state.touched && p < params.size(); ++p) {
+      const Tensor grad = state.grad.narrow(0, params[p].offset, numel_of(params[p].spec.shape));
+      if (!std::isfinite(grad.sum().item<double>())) return name_of(unit, p);
+    }
   }
   return not_finite_;
 }

@@ -200,12 +200,18 @@ void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
   }
 }
 
-void ParamStore::refresh(int index) {
+Tensor ParamStore::weights_of(int index, const OptimizerState& piece) const {
   const UnitState& state = unit(index);
-  const int64_t kept_begin = plan_.gathers() ? state.owned.begin : 0;
-  for (const auto& piece : state.optimizer) {
-    if (!is_weight(piece, state)) slice(state.kept, shifted(piece.range, -kept_begin)).copy_(piece.master);
-  }
+  if (is_weight(piece, state)) return {};
+  return slice(state.kept, shifted(piece.range, -(plan_.gathers() ? state.owned.begin : 0)));
+}
+
+void ParamStore::refresh(int index, const OptimizerState& piece) const {
+  if (const Tensor weights = weights_of(index, piece); weights.defined()) weights.copy_(piece.master);
+}
+
+void ParamStore::refresh(int index) const {
+  for (const auto& piece : unit(index).optimizer) refresh(index, piece);
 }
 
 void ParamStore::lend(int index) const {

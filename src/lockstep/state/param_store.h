@@ -85,7 +85,10 @@ class ParamStore {
   int rank() const { return rank_; }
 
   /// After the masters of a unit changed: the weights follow.
-  void refresh(int index);
+  void refresh(int index) const;
+  void refresh(int index, const OptimizerState& piece) const;  // a piece of its masters
+  /// The weights that follow a piece's master; undefined where that is the weight itself.
+  Tensor weights_of(int index, const OptimizerState& piece) const;
   /// Begins to give the part of a unit that this rank optimises to the other ranks, where they keep all of it. What is
   /// under way is put behind the others in `pending`, of which at most two stay. Collective.
   void publish(Communicator& comm, int index, std::deque<Pending>& pending);

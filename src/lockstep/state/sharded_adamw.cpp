@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -21,6 +22,8 @@ double ShardedAdamW::rate_ratio(const Unit& unit) const {
   return found == options_.rate_ratios.end() ? 1.0 : found->second;
 }
 
+double ShardedAdamW::decay_of(const UpdateRange& range) const { return range.decays ? options_.weight_decay : 0.0; }
+
 void ShardedAdamW::update(int unit, const Tensor& grad, double learning_rate, double divisor) {
   const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
   UnitState& state = store_.unit(unit);
@@ -29,8 +32,33 @@ void ShardedAdamW::update(int unit, const Tensor& grad, double learning_rate, do
     const auto& device = store_.devices().at(piece.device);
     const OnDevice scope(device);
     const auto begin = piece.range.begin - state.optimised.begin;
-    update_piece(planned, piece, move_to(grad.narrow(0, begin, piece.range.size()), device),
-                 {.learning_rate = learning_rate, .divisor = divisor, .updates = state.updates});
+    const Tensor mine = move_to(grad.narrow(0, begin, piece.range.size()), device);
+    const Update how{.learning_rate = learning_rate, .divisor = divisor, .updates = state.updates};
+    const Tensor weights = store_.weights_of(unit, piece);
+    if (gpu::has_kernels(piece.master) && (!weights.defined() || gpu::meet(weights, piece.master))) {
+      update_on_gpu(planned, piece, mine, weights, how);
+    } else {
+      update_piece(planned, piece, mine, how);
+      store_.refresh(unit, piece);
+    }
+  }
+}
+
+/// Masters, moments and weights in one pass.
+void ShardedAdamW::update_on_gpu(const Unit& planned, const OptimizerState& piece, const Tensor& grad,
+                                 const Tensor& weights, const Update& update) const {
+  for (const auto& range : planned.updates) {
+    const Range mine = shifted(intersect({range.begin, range.end}, piece.range), -piece.range.begin);
+    if (mine.empty()) continue;
+    const auto part = [&](const Tensor& t) { return t.defined() ? t.narrow(0, mine.begin, mine.size()) : t; };
+    gpu::adamw(part(weights), part(piece.master), part(grad), part(piece.exp_avg), part(piece.exp_avg_sq),
+               {.rate = update.learning_rate * range.rate,
+                .decay = decay_of(range),
+                .beta1 = options_.beta1,
+                .beta2 = options_.beta2,
+                .epsilon = options_.epsilon,
+                .divisor = update.divisor,
+                .updates = update.updates});
   }
 }
 
@@ -45,8 +73,8 @@ void ShardedAdamW::update_piece(const Unit& planned, const OptimizerState& piece
     if (mine.empty() || grad.is_meta()) continue;
     const auto part = [&](const Tensor& t) { return std::vector<Tensor>{t.narrow(0, mine.begin, mine.size())}; };
     at::_fused_adamw_(part(piece.master), part(grad), part(piece.exp_avg), part(piece.exp_avg_sq), {}, {count},
-                      update.learning_rate * range.rate, options_.beta1, options_.beta2,
-                      range.decays ? options_.weight_decay : 0.0, options_.epsilon, /*amsgrad=*/false,
+                      update.learning_rate * range.rate, options_.beta1, options_.beta2, decay_of(range),
+                      options_.epsilon, /*amsgrad=*/false,
                       /*maximize=*/false, scale);
   }
 }
@@ -67,7 +95,6 @@ void ShardedAdamW::step(double learning_rate, double divisor) {
       comm_.all_gather(grad, state.grad, planned.name + " grad gather").wait();
     }
     update(unit, grad, learning_rate * rate_ratio(planned), divisor);
-    store_.refresh(unit);
     store_.publish(comm_, unit, publishing);
   }
   for (auto& pending : publishing) pending.wait();

@@ -29,8 +29,11 @@ class ShardedAdamW {
     int64_t updates = 0;
   };
   double rate_ratio(const Unit& unit) const;
+  double decay_of(const UpdateRange& range) const;
   void update(int unit, const Tensor& grad, double learning_rate, double divisor);
   void update_piece(const Unit& planned, const OptimizerState& piece, const Tensor& grad, const Update& update) const;
+  void update_on_gpu(const Unit& planned, const OptimizerState& piece, const Tensor& grad, const Tensor& weights,
+                     const Update& update) const;
 
   ParamStore& store_;
   Communicator& comm_;

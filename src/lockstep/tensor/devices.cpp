@@ -15,6 +15,7 @@ const std::shared_ptr<DeviceMemory>& Devices::at(int device) const {
 
 Devices Devices::one(const std::string& torch_device) {
   if (torch_device == "cpu") return {{DeviceMemory::host()}, DeviceMemory::host()};
+  if (gpu_of(torch_device)) take_memory_of_products(torch_device);
   return {{DeviceMemory::make(torch_device, {.torch_device = torch_device, .rounding = kGpuRounding})},
           DeviceMemory::host()};
 }

@@ -19,6 +19,8 @@ namespace lockstep::fn {
 /// x[..., in] * w[out, in]^T (+ b[out]).
 Tensor linear(const Tensor& x, const Tensor& w);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b);
+/// Zeros in the place of linear's result, with its gradients: for a forward pass that is repeated for these alone.
+Tensor linear_without_value(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b);
 
 /// Where a low-rank product goes: columns [first, first + count) of an output get scale * h_r * B^T, B [count, rank] from
 /// element `begin` of a flat tensor of several. Ranks of parts stand behind one another in h.
@@ -111,7 +113,7 @@ struct LowRankLogits {
   const Tensor &h, &b;
 };
 /// Summed cross entropy of hidden[R,D] * w[V,D]^T against targets[R] (-100 ignored), times `weight`, without ever
-/// holding R*V logits: `chunk` rows at a time. Returns {loss f32 scalar, number of argmax hits i64 scalar}.
+/// holding R*V logits: `chunk` rows at a time, on a GPU four times as many. Returns {loss f32 scalar, number of argmax hits i64 scalar}.
 /// Differentiable in hidden, w and what is added; the gradients are made in the forward pass, when wanted. Source: same mathematics as
 /// torch cross_entropy in float32.
 std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tensor& w, const Tensor& targets,

@@ -13,6 +13,7 @@
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/product.h"
 
@@ -147,9 +148,18 @@ Tensor kept_there(const Tensor& x, double p, const std::vector<uint64_t>& keys) 
 
 Tensor dropped(const Tensor& x, double p, const std::vector<uint64_t>& keys) {
   const Tensor whole = x.contiguous();
-  if (!has_kernels(whole)) return whole.mul(kept_there(whole, p, keys)).mul_(1.0 / (1.0 - p));
+  const bool on_gpu = gpu::has_kernels(whole);
+  if (!has_kernels(whole) && !on_gpu) return whole.mul(kept_there(whole, p, keys)).mul_(1.0 / (1.0 - p));
   Tensor to = at::empty_like(whole);
-  drop_here(to, whole, p, keys);
+  if (!on_gpu) {
+    drop_here(to, whole, p, keys);
+    return to;
+  }
+  const auto rows = static_cast<int64_t>(keys.size());
+  const Tensor from_KS = whole.view({rows, -1}), to_KS = to.view({rows, -1});
+  for (int64_t k = 0; k < rows && !whole.is_meta(); ++k) {
+    gpu::drop(to_KS.select(0, k), from_KS.select(0, k), keys[static_cast<size_t>(k)], threshold_of(p), 1.0 / (1.0 - p));
+  }
   return to;
 }
 

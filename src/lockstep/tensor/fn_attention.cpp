@@ -1,11 +1,13 @@
 // B batch, N query heads, K kv heads, T queries, S keys, H head size.
 #include <algorithm>
 
+#include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -16,6 +18,7 @@
 #include "lockstep/tensor/attention_cpu.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/product.h"
@@ -61,6 +64,19 @@ bool takes_rows_together(const Tensor& q, bool causal) {
   // That keys have fewer heads is no matter there.
   const auto choice = static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, q, q, {}, 0.0, causal));
   return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::overrideable;
+}
+
+/// cuDNN's attention takes half the time of flash attention on GPUs of compute capability 9.0 and later (H200, 4096 tokens of 28
+/// heads, forward and backward: 0.95 of 1.72 ms), and 150 ms for the first rows of every length: used for lengths that there are
+/// few of, as where rows are packed or cut. Not deterministic on the way back.
+bool takes_cudnn(const Tensor& q, const Tensor& k) {
+  constexpr int kNewGpus = 90;
+  constexpr int64_t kFewLengths = 256, kShortest = 1024, kMostHeadDim = 128, kHeadMultiple = 8;
+  const int64_t tokens = q.size(2), dim = q.size(3);
+  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  return q.is_cuda() && half && tokens == k.size(2) && tokens >= kShortest && tokens % kFewLengths == 0 &&
+         dim % kHeadMultiple == 0 && dim <= kMostHeadDim && !at::globalContext().deterministicAlgorithms() &&
+         gpu::generation_of(q) >= kNewGpus;
 }
 
 /// q, k, v [1,heads,T,H]; `ends`: of the rows in T.
@@ -144,6 +160,10 @@ Tensor windowed_by_torch(const Tensor& q, const Tensor& k, const Tensor& v, int6
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window) {
   const bool hollow = q.is_meta();  // every device's flash attention keeps the same
   if (window > 0 && !hollow && !(q.is_cpu() && is_element(q))) return windowed_by_torch(q, k, v, window);
+  if (takes_cudnn(q, k)) {
+    const bool records = at::GradMode::is_enabled() && q.requires_grad();
+    return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, records, 0.0, causal));
+  }
   if (!q.is_cpu() && !hollow)
     return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, k.size(1) != q.size(1));
   const Tensor q_BNTH = with_rows(q);

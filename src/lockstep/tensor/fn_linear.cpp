@@ -9,6 +9,9 @@ namespace lockstep::fn {
 
 Tensor linear(const Tensor& x, const Tensor& w) { return linear_product(x, w, std::nullopt); }
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return linear_product(x, w, b); }
+Tensor linear_without_value(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
+  return linear_product(x, w, b, /*valued=*/false);
+}
 
 Tensor embedding(const Tensor& ids, const Tensor& table) { return at::embedding(table, ids); }
 

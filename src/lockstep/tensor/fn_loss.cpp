@@ -15,12 +15,14 @@
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 namespace {
 
 constexpr int64_t kIgnored = -100;
+constexpr int64_t kChunksOfGpu = 4;    // as one: the head's gradient is summed in so many fewer passes
 constexpr int64_t kRowsTogether = 64;  // kept rows are filled up to a multiple: products of few different sizes
 
 struct ChunkSums {
@@ -32,6 +34,10 @@ ChunkSums fused_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight,
   const int64_t rows = logits_CV.size(0), vocab = logits_CV.size(1);
   Tensor losses_C = at::empty({rows}, logits_CV.options().dtype(at::kDouble));
   Tensor hits_C = at::empty({rows}, logits_CV.options().dtype(at::kByte));
+  if (gpu::has_kernels(logits_CV)) {
+    gpu::cross_entropy(logits_CV, targets_C, losses_C, hits_C, weight, grads);
+    return {losses_C.sum(), hits_C.sum(at::kLong)};
+  }
   with_element(logits_CV, [&]<typename T>() {
     T* logits = write_of<T>(logits_CV);
     const auto* targets = read_of<int64_t>(targets_C);
@@ -102,8 +108,9 @@ class CrossEntropy final : public Function<CrossEntropy> {
       Tensor logits_CV = buffer_CV.narrow(0, 0, size);
       product_into(logits_CV, x_CD, w_VD.t());
       if (l_Rr.defined()) logits_CV.add_(product(here(l_Rr), b_Vr.t()));
-      const auto sums = has_kernels(x_RD) ? fused_chunk(logits_CV, here(labels_R), weight, grads)
-                                          : composed_chunk(logits_CV, here(labels_R), weight, grads);
+      const bool fused = has_kernels(x_RD) || gpu::has_kernels(x_RD);
+      const auto sums = fused ? fused_chunk(logits_CV, here(labels_R), weight, grads)
+                              : composed_chunk(logits_CV, here(labels_R), weight, grads);
       loss.add_(sums.loss);
       hits.add_(sums.hits);
       if (want.hidden) here(dx_RD).copy_(product(logits_CV, w_VD));
@@ -131,7 +138,11 @@ class CrossEntropy final : public Function<CrossEntropy> {
     const bool whole = grads[0].is_meta() ||
                        (grads[0].is_cpu() && grads[0].item<float>() == 1.0F);  // the usual root: nothing to multiply
     const auto times = [&](const Tensor& grad) {
-      return whole || !grad.defined() ? grad : grad.mul(grads[0]).to(grad.scalar_type());
+      if (whole || !grad.defined()) return grad;
+      if (!gpu::has_kernels(grad) || grads[0].scalar_type() != at::kFloat)
+        return grad.mul(grads[0]).to(grad.scalar_type());
+      gpu::scale(grad.view({-1}), grads[0]);
+      return grad;
     };
     return {times(dx), times(dw), times(dl), times(db), Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -143,6 +154,8 @@ class CrossEntropy final : public Function<CrossEntropy> {
     const Tensor part = product(g_CV.t(), x_CD);
     if (!dw_VD.defined()) {
       dw_VD = several ? part.to(at::kFloat) : part;
+    } else if (gpu::has_kernels(part)) {
+      gpu::accumulate(dw_VD.view({-1}), part.view({-1}), /*adds=*/true);
     } else {
       dw_VD.add_(part);
     }
@@ -164,7 +177,8 @@ std::pair<Tensor, Tensor> chunked_cross_entropy(const Tensor& hidden, const Tens
   std::optional<Tensor> h, b;
   if (low) h = low->h, b = low->b;
   const Wanted want{.hidden = wanted(hidden), .w = wanted(w), .low = low && (wanted(low->h) || wanted(low->b))};
-  const auto made = CrossEntropy::apply(hidden.contiguous(), w, h, b, targets.contiguous(), weight, chunk, want);
+  const int64_t rows = gpu::has_kernels(hidden) ? kChunksOfGpu * chunk : chunk;
+  const auto made = CrossEntropy::apply(hidden.contiguous(), w, h, b, targets.contiguous(), weight, rows, want);
   return {made[0], made[1].detach()};
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep::fn {
@@ -28,20 +29,22 @@ class SplitHeads final : public Function<SplitHeads> {
     Tensor q = at::empty({batch, tokens, heads, dim}, qkv_BTW.options());
     Tensor k = at::empty({batch, tokens, kv_heads * copies, dim}, qkv_BTW.options());
     Tensor v = at::empty({batch, tokens, kv_heads * copies, dim}, qkv_BTW.options());
-    with_element(qkv_BTW, [&]<typename T>() {
-      for (int64_t b = 0; b < batch; ++b) {
-        const T* in = read_of<T>(qkv_BTW) + b * tokens * layout.width();
-        const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
-        T* q_out = write_of<T>(q) + b * tokens * heads * dim;
-        T* k_out = write_of<T>(k) + b * tokens * kv_heads * copies * dim;
-        T* v_out = write_of<T>(v) + b * tokens * kv_heads * copies * dim;
-        kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
-          kernels::table<T>().split_heads(in + begin * layout.width(), cos + begin * dim, sin + begin * dim,
-                                          q_out + begin * heads * dim, k_out + begin * kv_heads * copies * dim,
-                                          v_out + begin * kv_heads * copies * dim, end - begin, layout);
-        });
-      }
-    });
+    if (gpu::has_kernels(qkv_BTW)) gpu::split_heads(qkv_BTW, cos_BTH, sin_BTH, {q, k, v}, layout);
+    if (has_kernels(qkv_BTW))
+      with_element(qkv_BTW, [&]<typename T>() {
+        for (int64_t b = 0; b < batch; ++b) {
+          const T* in = read_of<T>(qkv_BTW) + b * tokens * layout.width();
+          const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
+          T* q_out = write_of<T>(q) + b * tokens * heads * dim;
+          T* k_out = write_of<T>(k) + b * tokens * kv_heads * copies * dim;
+          T* v_out = write_of<T>(v) + b * tokens * kv_heads * copies * dim;
+          kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
+            kernels::table<T>().split_heads(in + begin * layout.width(), cos + begin * dim, sin + begin * dim,
+                                            q_out + begin * heads * dim, k_out + begin * kv_heads * copies * dim,
+                                            v_out + begin * kv_heads * copies * dim, end - begin, layout);
+          });
+        }
+      });
     ctx->save_for_backward({cos_BTH, sin_BTH});
     ctx->saved_data["heads"] = heads;
     ctx->saved_data["kv_heads"] = kv_heads;
@@ -60,20 +63,22 @@ class SplitHeads final : public Function<SplitHeads> {
     const int64_t batch = dq.size(0), tokens = dq.size(1), dim = dq.size(3);
     const kernels::HeadLayout layout{heads, kv_heads, dim, copies};
     Tensor d_BTW = at::empty({batch, tokens, layout.width()}, dq.options());
-    with_element(dq, [&]<typename T>() {
-      for (int64_t b = 0; b < batch; ++b) {
-        const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
-        const T* q_in = read_of<T>(dq) + b * tokens * heads * dim;
-        const T* k_in = read_of<T>(dk) + b * tokens * kv_heads * copies * dim;
-        const T* v_in = read_of<T>(dv) + b * tokens * kv_heads * copies * dim;
-        T* out = write_of<T>(d_BTW) + b * tokens * layout.width();
-        kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
-          kernels::table<T>().join_heads(q_in + begin * heads * dim, k_in + begin * kv_heads * copies * dim,
-                                         v_in + begin * kv_heads * copies * dim, cos + begin * dim, sin + begin * dim,
-                                         out + begin * layout.width(), end - begin, layout);
-        });
-      }
-    });
+    if (gpu::has_kernels(dq)) gpu::join_heads(d_BTW, cos_BTH, sin_BTH, {dq, dk, dv}, layout);
+    if (has_kernels(dq))
+      with_element(dq, [&]<typename T>() {
+        for (int64_t b = 0; b < batch; ++b) {
+          const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
+          const T* q_in = read_of<T>(dq) + b * tokens * heads * dim;
+          const T* k_in = read_of<T>(dk) + b * tokens * kv_heads * copies * dim;
+          const T* v_in = read_of<T>(dv) + b * tokens * kv_heads * copies * dim;
+          T* out = write_of<T>(d_BTW) + b * tokens * layout.width();
+          kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
+            kernels::table<T>().join_heads(q_in + begin * heads * dim, k_in + begin * kv_heads * copies * dim,
+                                           v_in + begin * kv_heads * copies * dim, cos + begin * dim, sin + begin * dim,
+                                           out + begin * layout.width(), end - begin, layout);
+          });
+        }
+      });
     return {d_BTW, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -97,8 +102,10 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
 std::array<Tensor, 3> split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, HeadCounts counts,
                                   bool repeat_kv) {
   check(cos.dim() == 3 && sin.sizes() == cos.sizes(), "split_heads: tables of [B or 1, T, H]");
-  if (has_kernels(qkv) && cos.scalar_type() == at::kFloat && counts.head_dim <= kMaxHeadDim) {
-    const int64_t copies = repeat_kv ? counts.heads / counts.kv_heads : 1;
+  const bool on_gpu = gpu::has_kernels(qkv) && counts.head_dim % 2 == 0;
+  const bool in_buffer = has_kernels(qkv) && counts.head_dim <= kMaxHeadDim;
+  if ((on_gpu || in_buffer) && cos.scalar_type() == at::kFloat) {
+    const int64_t copies = repeat_kv && !on_gpu ? counts.heads / counts.kv_heads : 1;  // a GPU's attention shares them
     const auto parts =
         SplitHeads::apply(qkv.contiguous(), cos.contiguous(), sin.contiguous(), counts.heads, counts.kv_heads, copies);
     return {parts[0], parts[1], parts[2]};

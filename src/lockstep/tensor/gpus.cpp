@@ -5,6 +5,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/DeviceGuard.h>
@@ -13,6 +16,7 @@
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/autograd.h>
 
 namespace lockstep {
 namespace {
@@ -64,6 +68,16 @@ void reset_gpu_peak(const std::string& name) {
 }
 
 void empty_gpu_caches(const std::string& name) { c10::getDeviceAllocator(started(name).type())->emptyCache(); }
+
+void take_memory_of_products(const std::string& name) {
+  const c10::DeviceGuard guard(started(name));
+  const at::AutoGradMode records(true);
+  constexpr int64_t kSize = 16;  // a product with a bias has memory of its own
+  const auto like = at::device(guard.current_device()).dtype(at::kFloat);
+  const Tensor w = at::zeros({kSize, kSize}, like).requires_grad_(), b = at::zeros({kSize}, like).requires_grad_();
+  const Tensor x = at::zeros({kSize, kSize}, like).requires_grad_();
+  (void)torch::autograd::grad({at::linear(x, w, b).mm(w).sum()}, {x, w, b});
+}
 
 void synchronize_gpu(const std::string& name) {
   const c10::Device device = started(name);

@@ -36,6 +36,9 @@ GpuMemory gpu_memory(const std::string& device);
 void reset_gpu_peak(const std::string& device);
 /// Freed blocks go back to the device, for other processes and other sizes.
 void empty_gpu_caches(const std::string& device);
+/// What LibTorch's libraries of products keep on a GPU for good, for the thread that calls and for the one of the backward pass:
+/// taken here, before the device's tensors are counted, it is a part of what the runtime holds beside them.
+void take_memory_of_products(const std::string& device);
 /// The host waits until the device has done all that it was given.
 void synchronize_gpu(const std::string& device);
 /// The GPU on which this thread's tensors and streams are when nothing says which. Every thread begins on the first.

@@ -121,12 +121,13 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&
 class OwnLinear final : public Function<OwnLinear> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O,
-                        bool want_x, bool want_w, bool want_b) {
+                        bool want_x, bool want_w, bool want_b, bool valued) {
     auto shape = x.sizes().vec();
     const Tensor x_RI = x.reshape({-1, shape.back()});
     shape.back() = w_OI.size(0);
-    Tensor y = at::empty(shape, x.options());  // not a view: it may be added to where it stands
-    multiply(y.view({x_RI.size(0), shape.back()}), x_RI, w_OI.t(), b_O.value_or(Tensor()));
+    // Not a view: it may be added to where it stands.
+    Tensor y = valued ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
+    if (valued) multiply(y.view({x_RI.size(0), shape.back()}), x_RI, w_OI.t(), b_O.value_or(Tensor()));
     ctx->save_for_backward({want_w ? x : Tensor(), want_x ? w_OI : Tensor()});  // what the other's gradient needs
     ctx->saved_data["want_b"] = want_b;
     return y;
@@ -144,7 +145,7 @@ class OwnLinear final : public Function<OwnLinear> {
     }
     if (x.defined()) dw = product(g_RO.t(), x.reshape({-1, x.size(-1)}));
     if (ctx->saved_data["want_b"].toBool()) db = g_RO.sum(0);
-    return {dx, dw, db, Tensor(), Tensor(), Tensor()};
+    return {dx, dw, db, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -185,13 +186,13 @@ void add_narrow_product(const Tensor& to, const Tensor& a, const Tensor& b) {
   }
 }
 
-Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
+Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, bool valued) {
   const int64_t depth = w.size(1), rows = depth == 0 ? 0 : x.numel() / depth;
-  if (!widens(x) && !packs_product(x, {rows, depth, w.size(0)})) return at::linear(x, w, b);
+  if (valued && !widens(x) && !packs_product(x, {rows, depth, w.size(0)})) return at::linear(x, w, b);
   const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& y) {
     return recording && y.requires_grad();
   };
-  return OwnLinear::apply(x, w, b, wanted(x), wanted(w), b && wanted(*b));
+  return OwnLinear::apply(x, w, b, wanted(x), wanted(w), b && wanted(*b), valued);
 }
 
 }  // namespace fn

@@ -39,7 +39,7 @@ Tensor narrow_product(const Tensor& a, const Tensor& b);
 void add_narrow_product(const Tensor& to, const Tensor& a, const Tensor& b);
 
 /// x[..., in] * w[out, in]^T (+ b[out]), differentiable in all three.
-Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b);
+Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, bool valued = true);
 
 }  // namespace fn
 }  // namespace lockstep

@@ -118,6 +118,23 @@ TEST(OwnLinear, GivesNoGradientToWhatIsFrozen) {
   EXPECT_FALSE(fn::linear(x, w).requires_grad());
 }
 
+TEST(OwnLinear, HasItsGradientsWithoutItsValue) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const Tensor x = random({3, 5, 24}, 1, dtype).requires_grad_(), w = random({16, 24}, 2, dtype).requires_grad_();
+    const Tensor b = random({16}, 3, dtype).requires_grad_(), g = random({3, 5, 16}, 4, dtype);
+    for (const bool biased : {false, true}) {
+      const auto bias = biased ? std::make_optional(b) : std::nullopt;
+      const Tensor whole = fn::linear_product(x, w, bias), hollow = fn::linear_without_value(x, w, bias);
+      EXPECT_EQ(hollow.sizes(), whole.sizes());
+      EXPECT_EQ(hollow.abs().max().item<float>(), 0.0F) << "nothing was computed";
+      const std::vector<Tensor> inputs = biased ? std::vector<Tensor>{x, w, b} : std::vector<Tensor>{x, w};
+      const auto expected = torch::autograd::grad({whole}, inputs, {g}),
+                 found = torch::autograd::grad({hollow}, inputs, {g});
+      for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << i;
+    }
+  }
+}
+
 TEST(PackedProduct, EqualsFloat64WhateverItsSizesAndLayouts) {
   const PackedProducts packed(true);
   // Whole blocks; rests of rows, columns and depth; more than is packed at a time in each direction.

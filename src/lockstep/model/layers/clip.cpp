@@ -83,7 +83,7 @@ Flow ClipLayer::forward(const Params& params, const Flow& in, const Context& con
   const Tensor m_NPD =
       fn::layer_norm(h_NPD, params["layer_norm2.weight"], params["layer_norm2.bias"], config_.norm_eps);
   const Tensor f_NPF = fn::activation(config_.activation, params.linear("mlp.fc1", m_NPD));
-  const Tensor out = h_NPD.add(params.linear("mlp.fc2", f_NPF));
+  const Tensor out = h_NPD.add(params.linear("mlp.fc2", f_NPF, {.summed = true}));
   tap(context, name() + ".out", out);
   Flow flow{{"vision", out}};
   if (!also_to_.empty()) flow.set(also_to_, out);

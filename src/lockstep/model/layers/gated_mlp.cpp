@@ -13,7 +13,7 @@ Tensor gated_mlp(const Params& params, const Tensor& x, const std::string& activ
   const Tensor y = activation == "silu"
                        ? fn::swiglu(both)
                        : fn::activation(activation, both.narrow(-1, 0, width)).mul(both.narrow(-1, width, width));
-  return params.linear("mlp.down_proj", y);
+  return params.linear("mlp.down_proj", y, {.summed = true});
 }
 
 }  // namespace lockstep

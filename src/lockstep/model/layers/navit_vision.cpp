@@ -67,7 +67,7 @@ Flow NavitLayer::forward(const Params& params, const Flow& in, const Context& co
   const Tensor h_PD = x_PD.add(attend(params, a_PD, in["slice_ends"]));
   const Tensor m_PD = fn::layer_norm(h_PD, params["layer_norm2.weight"], params["layer_norm2.bias"], config_.norm_eps);
   const Tensor f_PF = fn::activation(config_.activation, params.linear("mlp.fc1", m_PD));
-  Tensor out_PD = h_PD.add(params.linear("mlp.fc2", f_PF));
+  Tensor out_PD = h_PD.add(params.linear("mlp.fc2", f_PF, {.summed = true}));
   tap(context, name() + ".out", out_PD);
   return {{"vision", std::move(out_PD)}};
 }

@@ -138,7 +138,7 @@ Flow WhisperLayer::forward(const Params& params, const Flow& in, const Context& 
   const Tensor& x_VD = in["audio"];
   const Tensor h_VD = x_VD.add(attend(params, norm("self_attn_layer_norm", x_VD), in["clip_ends"]));
   const Tensor f_VF = fn::activation(config_.activation, params.linear("fc1", norm("final_layer_norm", h_VD)));
-  Tensor out_VD = h_VD.add(params.linear("fc2", f_VF));
+  Tensor out_VD = h_VD.add(params.linear("fc2", f_VF, {.summed = true}));
   tap(context, name() + ".sound", out_VD);
   return {{"audio", std::move(out_VD)}};
 }

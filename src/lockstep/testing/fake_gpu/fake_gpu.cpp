@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/gpu_kernels.h"
+#include "lockstep/testing/fake_gpu/kernels.h"
 #include "lockstep/testing/fake_gpu/memory.h"
 #include "lockstep/testing/fake_gpu/ops.h"
 #include "lockstep/testing/fake_gpu/state.h"
@@ -161,6 +163,7 @@ void FakeGpu::install(int count, int64_t bytes) {
     static const c10::impl::DeviceGuardImplRegistrar guard(fake_gpu::kType, new fake_gpu::Guard);
     at::RegisterPrivateUse1HooksInterface(new fake_gpu::Hooks);
     fake_gpu::register_ops();
+    gpu::use_launcher(&fake_gpu::kernel_launcher());
     return count;
   }();
   check(installed == count, "fake GPUs: the process has another number of them already");

@@ -11,6 +11,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "lockstep/testing/fake_gpu/kernels.h"
 #include "lockstep/testing/fake_gpu/meeting.h"
 #include "lockstep/testing/fake_gpu/memory.h"
 #include "lockstep/testing/fake_gpu/state.h"
@@ -123,6 +124,7 @@ const CudaApi& fake_cuda_api() {
       .versions = [] { return std::string("CUDA 0.0, driver 0.0, NCCL 0.0.0 (fake)"); },
       .set_memory_fraction = [](int device, double fraction) { fake_gpu::limit_memory(device, fraction); },
       .follow_memory = [](auto* gave, auto* took) { fake_gpu::follow_memory(gave, took); },
+      .kernel_launcher = [] { return &fake_gpu::kernel_launcher(); },
       .make_nccl_group = [](const NcclOptions& options) { return make_fake_group(options).release(); },
   };
   return api;

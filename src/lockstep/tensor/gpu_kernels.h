@@ -1,0 +1,62 @@
+// The program's own kernels on GPUs (gpu_kernels.cuh): what LibTorch would do in several passes over memory, in one.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/gpu_launcher.h"
+#include "lockstep/tensor/kernels.h"
+
+namespace lockstep::gpu {
+
+/// From now on kernels are run by it; before any tensor of a GPU is computed with.
+void use_launcher(GpuLauncher* launcher);
+
+/// The compute capability of its GPU, 90 of 9.0; 0 where there is none.
+int generation_of(const Tensor& x);
+
+/// Whether it stands on a GPU, in a dtype that the kernels know, or is rehearsed so.
+bool has_kernels(const Tensor& x);
+
+/// Whether kernels can take both: they have them, and stand on one GPU.
+bool meet(const Tensor& a, const Tensor& b);
+
+// Tensors are contiguous and on one GPU; hollow ones are left alone.
+
+/// gate_up [..., 2 * dim] -> y [..., dim].
+void swiglu(const Tensor& gate_up, const Tensor& y);
+void swiglu_backward(const Tensor& grad, const Tensor& gate_up, const Tensor& d_gate_up);
+
+struct HeadParts {
+  const Tensor &q, &k, &v;  // [B,T,N,H], [B,T,K,H] twice
+};
+/// qkv [B,T,width] -> parts, q and k turned; cos, sin [B or 1,T,H] float32. One copy of each kv head.
+void split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, const HeadParts& parts,
+                 kernels::HeadLayout layout);
+/// The way back, of gradients.
+void join_heads(const Tensor& d_qkv, const Tensor& cos, const Tensor& sin, const HeadParts& parts,
+                kernels::HeadLayout layout);
+
+/// logits [C,V] become gradients when `grads` is set; losses [C] float64, hits [C] uint8.
+void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& losses, const Tensor& hits, double weight,
+                   bool grads);
+
+/// sum [n] float32 := x [n], or += when `adds`.
+void accumulate(const Tensor& sum, const Tensor& x, bool adds);
+
+/// x [n] *= by, a float32 scalar on the GPU.
+void scale(const Tensor& x, const Tensor& by);
+
+/// to [n] = x [n] * scale, or 0 where the number of `key`'s sequence at that place is below `threshold` (fn::dropout).
+void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, double scale);
+
+struct AdamW {
+  double rate, decay, beta1, beta2, epsilon;
+  double divisor;  // of the gradient
+  int64_t updates;
+};
+/// Of float32 tensors [n]; `weights`, unless undefined, become the new master in their dtype.
+void adamw(const Tensor& weights, const Tensor& master, const Tensor& grad, const Tensor& exp_avg,
+           const Tensor& exp_avg_sq, const AdamW& with);
+
+}  // namespace lockstep::gpu

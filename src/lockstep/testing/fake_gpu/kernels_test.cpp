@@ -1,0 +1,176 @@
+// The program's own kernels for GPUs, compiled for the host, beside what the CPU computes: sizes that are read 16 bytes at a
+// time and others, every dtype. How a GPU's threads meet is not tested here (tools/gpu_check.sh does).
+#include <array>
+#include <string>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpu_kernels.h"
+#include "lockstep/testing/fake_gpu/fake_gpu.h"
+
+namespace lockstep {
+namespace {
+
+class GpuKernels : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    FakeGpu::install(4);
+    at::Generator numbers = at::globalContext().defaultGenerator(at::kCPU);  // a fake GPU has none
+    numbers.set_current_seed(20261126);
+  }
+  static at::ScalarType dtype() { return GetParam(); }
+  static at::Tensor there(const at::Tensor& x) { return x.to(FakeGpu::device(1)); }
+  at::Tensor drawn(at::IntArrayRef shape) const { return at::randn(shape).to(dtype()); }
+  /// Of a number that is rounded once; what it is compared with is rounded too.
+  static double bar() { return dtype() == at::kFloat ? 2e-6 : dtype() == at::kHalf ? 1e-3 : 8e-3; }
+  static void expect_near(const at::Tensor& found, const at::Tensor& expected, const std::string& where) {
+    const at::Tensor a = found.cpu().to(at::kDouble), b = expected.to(at::kDouble);
+    ASSERT_EQ(a.sizes(), b.sizes()) << where;
+    EXPECT_TRUE(a.allclose(b, bar(), bar())) << where << ": " << a.sub(b).abs().max().item<double>();
+  }
+};
+
+using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+/// Results and gradients of a function there and here.
+struct Both {
+  std::vector<at::Tensor> there, here;
+};
+Both both_ways(const std::vector<at::Tensor>& inputs, const Function& function) {
+  Both both;
+  for (auto* side : {&both.there, &both.here}) {
+    const at::Device device = side == &both.there ? at::Device(FakeGpu::device(1)) : at::Device(at::kCPU);
+    std::vector<at::Tensor> leaves;
+    for (const auto& x : inputs) {
+      leaves.push_back(x.to(device).detach());
+      if (x.is_floating_point() && x.dim() > 1) leaves.back().requires_grad_();
+    }
+    const auto made = function(leaves);
+    std::vector<at::Tensor> outputs, wanted, weights;
+    for (const auto& y : made) {
+      side->push_back(y.detach().cpu());
+      if (!y.requires_grad()) continue;
+      outputs.push_back(y);
+      const at::Tensor flat = at::arange(y.numel(), at::kFloat).mul(0.37).sin();  // the same on both sides
+      weights.push_back(flat.view(y.sizes()).to(y.scalar_type()).to(device));
+    }
+    for (const auto& x : leaves) {
+      if (x.requires_grad()) wanted.push_back(x);
+    }
+    for (const auto& grad : torch::autograd::grad(outputs, wanted, weights)) side->push_back(grad.cpu());
+  }
+  return both;
+}
+
+TEST_P(GpuKernels, GateAsTheCpuDoes) {
+  for (const int64_t dim : {1, 3, 8, 24, 250, 4096}) {
+    const Both both =
+        both_ways({drawn({2, 3, 2 * dim})}, [](const auto& x) { return std::vector<at::Tensor>{fn::swiglu(x[0])}; });
+    for (size_t i = 0; i < both.here.size(); ++i) expect_near(both.there[i], both.here[i], std::to_string(dim));
+  }
+}
+
+TEST_P(GpuKernels, TurnHeadsAsTheCpuDoes) {
+  for (const int64_t dim : {2, 6, 16, 64}) {
+    for (const int64_t tables : {1, 2}) {
+      const fn::HeadCounts counts{6, 2, dim};
+      const at::Tensor angles = at::rand({tables, 5, dim / 2}).mul(6.0);
+      const at::Tensor whole = at::cat({angles, angles}, -1);
+      const Both both = both_ways({drawn({2, 5, (6 + 2 * 2) * dim})}, [&](const auto& x) {
+        const auto at_home = [&](const at::Tensor& table) { return table.to(x[0].device()); };
+        const auto [q, k, v] = fn::split_heads(x[0], at_home(whole.cos()), at_home(whole.sin()), counts, false);
+        return std::vector<at::Tensor>{q, k, v};
+      });
+      const std::string where = std::to_string(dim) + ", tables " + std::to_string(tables);
+      for (size_t i = 0; i < both.here.size(); ++i) expect_near(both.there[i], both.here[i], where);
+    }
+  }
+}
+
+TEST_P(GpuKernels, JudgeRowsOfLogitsAsTheCpuDoes) {
+  for (const int64_t vocab : {1, 5, 8, 1000, 1001}) {
+    at::Tensor targets = at::randint(vocab, {9}, at::kLong);
+    targets.narrow(0, 3, 2).fill_(-100);
+    at::Tensor hidden = drawn({9, 16}).mul(4);
+    hidden.select(0, 1).zero_();  // all logits are equal: the first of them counts
+    targets.select(0, 1).fill_(vocab > 4 ? 2 : 0);
+    for (const int64_t chunk : {2, 512}) {
+      const Both both = both_ways({hidden, drawn({vocab, 16}), targets}, [&](const auto& x) {
+        const auto [loss, hits] = fn::chunked_cross_entropy(x[0], x[1], x[2], 0.125, chunk);
+        return std::vector<at::Tensor>{loss, hits};
+      });
+      const std::string where = "vocabulary " + std::to_string(vocab) + ", chunk " + std::to_string(chunk);
+      EXPECT_EQ(both.there[1].item<int64_t>(), both.here[1].item<int64_t>()) << where;
+      for (size_t i = 0; i < both.here.size(); ++i) expect_near(both.there[i], both.here[i], where);
+    }
+  }
+}
+
+TEST_P(GpuKernels, AHeadOfNumbersThatAreNoneHasNoLoss) {
+  at::Tensor hidden = drawn({2, 8});
+  hidden.select(0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
+  const auto [loss, hits] =
+      fn::chunked_cross_entropy(there(hidden), there(drawn({33, 8})), there(at::ones({2}, at::kLong)), 1.0, 512);
+  EXPECT_TRUE(std::isnan(loss.item<float>()));
+}
+
+TEST_P(GpuKernels, SumGradients) {
+  for (const int64_t count : {1, 7, 8, 64, 1000}) {
+    for (const int64_t skipped : {0, 1, 4, 8}) {  // what is read 16 bytes at a time must begin at such a place
+      const at::Tensor x = drawn({count + skipped}), sum = at::randn({count + skipped});
+      const at::Tensor gpu_x = there(x).narrow(0, skipped, count), gpu_sum = there(sum);
+      gpu::accumulate(gpu_sum.narrow(0, skipped, count), gpu_x, /*adds=*/true);
+      const at::Tensor expected = sum.clone();
+      expected.narrow(0, skipped, count).add_(x.narrow(0, skipped, count));
+      EXPECT_TRUE(gpu_sum.cpu().equal(expected)) << count << " behind " << skipped;
+      gpu::accumulate(gpu_sum.narrow(0, skipped, count), gpu_x, /*adds=*/false);
+      expected.narrow(0, skipped, count).copy_(x.narrow(0, skipped, count));
+      EXPECT_TRUE(gpu_sum.cpu().equal(expected)) << count << " behind " << skipped;
+    }
+  }
+}
+
+TEST_P(GpuKernels, DropTheSameNumbersAsTheCpu) {
+  const std::vector<uint64_t> keys{7, ~uint64_t{0}, 12345};
+  for (const int64_t width : {8, 13}) {
+    const at::Tensor x = drawn({3, 5, width});
+    EXPECT_TRUE(fn::dropout(there(x), 0.3, keys).cpu().equal(fn::dropout(x, 0.3, keys))) << width;
+  }
+}
+
+TEST_P(GpuKernels, UpdateAsTorchDoes) {
+  for (const int64_t count : {5, 64, 1000}) {
+    const at::Tensor master = at::randn({count}), grad = at::randn({count}), m = at::randn({count}).mul(0.1);
+    const at::Tensor v = at::rand({count}).mul(0.01);
+    const at::Tensor weights = at::empty({count}, dtype());
+    const auto on_gpu = std::array<at::Tensor, 5>{there(weights), there(master), there(grad), there(m), there(v)};
+    gpu::adamw(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3], on_gpu[4],
+               {.rate = 3e-3, .decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .divisor = 4, .updates = 3});
+    at::_fused_adamw_({master}, {grad}, {m}, {v}, {}, {at::full({}, 3.0)}, 3e-3, 0.9, 0.95, 0.1, 1e-8, false, false,
+                      at::full({}, 4.0));
+    for (const auto& [found, expected] : {std::pair{on_gpu[1], master}, {on_gpu[3], m}, {on_gpu[4], v}}) {
+      EXPECT_TRUE(found.cpu().allclose(expected, 1e-5, 1e-6)) << count;
+    }
+    EXPECT_TRUE(on_gpu[0].cpu().equal(on_gpu[1].cpu().to(dtype()))) << "rounded as LibTorch does, " << count;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, GpuKernels, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& one) { return std::string(at::toString(one.param)); });
+
+}  // namespace
+}  // namespace lockstep
