@@ -3,8 +3,8 @@
 
   bench/memory.py [--only WORD] [--size tiny|small] [--nproc 2] [--out bench/results/memory.json] [--replace]
 
-Families x ZeRO stages x whole or frozen tower x recompute on or off x three shapes of batch x float32 and bfloat16. Each
-case is a short training run. Two comparisons: the tensors predicted with those counted, and what the process was predicted
+Families x ZeRO stages x whole or frozen tower x recompute on or off x three shapes of batch x float32 and bfloat16; of the families
+with pictures in 12 tiles and with sound fewer stages and shapes. Each case is a short training run. Two comparisons: the tensors predicted with those counted, and what the process was predicted
 to hold with what the kernel says it had at its peak (VmHWM) above what it had before the run (bench/resident_memory.cpp:
 the same process trains a tiny model first, so that libraries are there). Exits with 1 when either prediction is more than
 5 % over or 2 % under in any case.
@@ -25,14 +25,15 @@ RESIDENT = LOCKSTEP.parent / "resident_memory"  # ninja resident_memory
 sys.path.insert(0, str(ROOT / "tests"))
 os.environ.setdefault("LOCKSTEP_BIN", str(LOCKSTEP))
 import provenance  # noqa: E402
-from small_job import make_rows  # noqa: E402
+from small_job import make_rows, png, wav  # noqa: E402
 
 SHAPES = {"1 row": dict(rows=1, words=20, accumulation=2), "4 rows": dict(rows=4, words=60, accumulation=2),
           "2 long rows": dict(rows=2, words=400, accumulation=1)}
+MEDIA = {"internvl": "12 tiles", "minicpm_o_2_6": "sound", "qwen2_5_omni": "sound"}
 
 
 def run_program(program, *words):
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MAX_NUM": "12"}
     done = subprocess.run([program, *map(str, words)], env=env, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         sys.exit(f"{program.name} {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
@@ -52,7 +53,26 @@ def long_rows(folder, words, images):
     return file
 
 
+def media_rows(folder, family, words):
+    """Rows of which two in three have a picture of 12 tiles, or a sound; texts of about so many tokens."""
+    file = folder / f"{family}-{words}.jsonl"
+    (folder / "wide.png").write_bytes(png(400, 300, (220, 20, 20)))
+    (folder / "sound.wav").write_bytes(wav(7.5))
+    mark, media = ("<image>", {"images": ["wide.png"]}) if MEDIA[family] == "12 tiles" else ("<audio>", {"audios": ["sound.wav"]})
+    rows = [{"query": (mark if i % 3 else "") + f"Say {i}.", "response": "again " * (words - i), **(media if i % 3 else {})} for i in range(12)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
 def cases(only):
+    for family, media in MEDIA.items():
+        for stage in ("zero0", "zero3"):
+            for recompute in (True, False):
+                for shape in ("1 row", "4 rows"):
+                    for dtype in ("float32", "bfloat16"):
+                        name = f"{family} {media} {stage} whole {'recompute' if recompute else 'keep'} {shape} {dtype}"
+                        if only in name:
+                            yield name, family, stage, False, recompute, shape, dtype
     for family in ("qwen2", "llava"):
         for stage in ("zero0", "zero1", "zero2", "zero3"):
             for frozen in (False, True) if family == "llava" else (False,):
@@ -71,7 +91,8 @@ def run(folder, models, nproc, case):
     out = folder / name.replace(" ", "-")
     flag = lambda on: "true" if on else "false"  # noqa: E731
     run_program(RESIDENT, models[family, "tiny"], "--model", models[family, "measured"],
-                "--dataset", long_rows(folder, words, family == "llava"), "--output_dir", out,
+                "--dataset", media_rows(folder, family, words) if family in MEDIA else long_rows(folder, words, family == "llava"),
+                "--output_dir", out,
                 "--add_version", "false", "--deepspeed", stage, "--nproc", nproc, "--max_steps", 3, "--save_strategy", "no",
                 "--per_device_train_batch_size", rows, "--gradient_accumulation_steps", accumulation, "--report_to", "none",
                 "--gradient_checkpointing", flag(recompute), "--freeze_vit", flag(frozen), "--freeze_aligner", "false",
@@ -98,7 +119,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         models = {}
-        for family in ("qwen2", "llava"):
+        for family in ("qwen2", "llava", *MEDIA):
             for use, size in (("tiny", "tiny"), ("measured", args.size)):
                 models[family, use] = folder / family / use
                 run_program(LOCKSTEP, "init", "--family", family, "--size", size, "--torch_dtype", "float32", "--output_dir",

@@ -71,6 +71,7 @@ class GpuTools(Story):
             raise unittest.SkipTest("the GPU wheels are not installed")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("all symbols bound", done.stdout)
+        self.assertIn("kernels for sm_90: ", done.stdout)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import re
 import shutil
 
 from hf_oracles_test import SEED, generate, setUpModule  # noqa: F401: unittest calls it
-from story import Story, main
+from story import Story, main, sampled
 
 # peft adds to the tensor that embedding and head share, so that its merged model answers otherwise.
 SHARED_BY_PEFT = {"embedding", "dora_embedding", "head", "tied_targets"}
@@ -36,11 +36,11 @@ class LoraOracles(Story):
         self.lockstep("verify", folder, expect=0)
         meta = json.loads((folder / "reference.json").read_text())
         base = folder / "checkpoint"
-        for kind in sorted(set(meta["adapters"]) - NOT_BUILT):
+        for kind in sampled(sorted(set(meta["adapters"]) - NOT_BUILT)):
             with self.subTest(f"{family} {kind}, merged"):
                 self.check_merged(folder, kind, base, folder / "merged" / f"{kind}.safetensors", 2e-6)
         half = in_bfloat16(base, folder / "checkpoint-in-bf16")
-        for file in sorted((folder / "merged_bf16").glob("*.safetensors")):
+        for file in sampled(sorted((folder / "merged_bf16").glob("*.safetensors"))):
             with self.subTest(f"{family} {file.stem}, merged in bf16"):
                 self.check_merged(folder, file.stem, half, file, None)
 

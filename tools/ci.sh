@@ -2,12 +2,12 @@
 # tools/ci.sh test|check     cheapest first; the first failure stops it. The last lines are ctest's summary of the release tests.
 #
 # Tests wait for each other's ranks more than they compute, so the sanitized build is compiled beside them, on what they leave.
-# `test` is what CI runs at every change, on two cores within three quarters of an hour: of cases that are much alike it takes a
-# third, others every day (tests/story.py). `check` takes all, and adds what takes long and seldom finds anything. What of the latter was clean
+# `test` is what CI runs at every change, on two cores within an hour: of cases that are much alike it takes a fifth, others every
+# day (tests/story.py). `check` takes all, and adds what takes long and seldom finds anything. What of the latter was clean
 # is remembered by content (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-}" in test) scale=0.34 sanitized=readers ;; check) scale=1 sanitized=address,undefined ;; *) echo "tools/ci.sh: expected test or check, found \"${1:-}\"" >&2; exit 2 ;; esac
+case "${1:-}" in test) scale=0.2 sanitized=readers ;; check) scale=1 sanitized=address,undefined ;; *) echo "tools/ci.sh: expected test or check, found \"${1:-}\"" >&2; exit 2 ;; esac
 started=$SECONDS
 step() { printf '\n\033[1m== %s\033[0m  (%s s so far)\n' "$1" "$((SECONDS - started))"; }
 common=(CMakeLists.txt cmake src/lockstep/CMakeLists.txt tools/setup.sh tools/build.sh tools/run_tests.sh)

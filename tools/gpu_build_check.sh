@@ -2,7 +2,8 @@
 # tools/gpu_build_check.sh [VENV]     whether liblockstep_cuda.so is what a machine with GPUs needs, without a GPU:
 #
 #   1. it compiles with the headers of the GPU wheels alone, every toolkit of this machine hidden;
-#   2. every symbol that it leaves open is found in those wheels when it is opened (RTLD_NOW).
+#   2. every symbol that it leaves open is found in those wheels when it is opened (RTLD_NOW);
+#   3. the run-time compiler of those wheels compiles its kernels for every kind of GPU.
 #
 # VENV holds the GPU wheels (LOCKSTEP_GPU=1 tools/setup.sh makes such a .venv, 3 GB to fetch); default: .venv. Ends with 3
 # where it does not hold them.
@@ -34,4 +35,12 @@ library = ctypes.CDLL(os.path.abspath(sys.argv[1]), mode=os.RTLD_NOW)  # every s
 table = library.lockstep_cuda_api
 table.restype = ctypes.POINTER(ctypes.c_int)
 print(f"opened with all symbols bound; its table is version {table()[0]}")
+compiled = library.lockstep_cuda_compile
+compiled.restype = ctypes.c_size_t
+for kind in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
+    why = ctypes.create_string_buffer(4096)
+    size = compiled(kind.encode(), why, ctypes.c_size_t(len(why)))
+    if size == 0:
+        sys.exit(f"gpu_build_check: {kind}: {why.value.decode()}")
+    print(f"kernels for {kind}: {size} bytes")
 PYTHON

@@ -115,7 +115,8 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   number("--max_epochs", f.given.train.max_epochs,
          "the run ends behind so many, also before --max_steps; 0: no such end",
          real_number({.least = 0, .most = kMostEpochs}));
-  number("--loss_chunk", f.given.train.loss_chunk, "positions whose logits exist at once", whole_number(1));
+  number("--loss_chunk", f.given.train.loss_chunk, "positions whose logits exist at once; on a GPU four times as many",
+         whole_number(1));
   app.add_option("--reduce_dtype", f.reduce_dtype,
                  "float32 | bfloat16 | float16: of gradients on their way between ranks (default: as --torch_dtype)")
       ->group("Training");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 
 #include <ATen/Context.h>
@@ -66,6 +67,12 @@ const CudaApi* opened_library(std::string& why) {
   }
   if (api->device_count() == 0) {
     why = fmt::format("the CUDA driver shows no GPU to this process ({})", api->versions());
+    return nullptr;
+  }
+  try {
+    api->kernel_launcher();
+  } catch (const std::exception& error) {
+    why = error.what();
     return nullptr;
   }
   return api;

@@ -1,5 +1,7 @@
 #include "lockstep/comm/cuda_api.h"
 
+#include <cstring>
+#include <exception>
 #include <string>
 
 #include <ATen/Context.h>
@@ -57,4 +59,15 @@ const CudaApi kApi{
 
 extern "C" __attribute__((visibility("default"))) const lockstep::CudaApi* lockstep_cuda_api() {
   return &lockstep::kApi;
+}
+
+/// For tools/gpu_build_check.sh: bytes of machine code, or 0 and why.
+extern "C" __attribute__((visibility("default"))) size_t lockstep_cuda_compile(const char* kind, char* why,
+                                                                               size_t room) {
+  try {
+    return lockstep::compile_kernels_for(kind);
+  } catch (const std::exception& error) {
+    std::strncpy(why, error.what(), room - 1);
+    return 0;
+  }
 }

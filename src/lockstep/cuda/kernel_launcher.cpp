@@ -96,6 +96,10 @@ class Compiler {
   void* library_ = nullptr;
 };
 
+std::string text_of(const std::string& instance) {
+  return "#define LOCKSTEP_" + instance + "\n" + std::string(kPrelude).append(kGpuKernelsText);
+}
+
 class Launcher final : public GpuLauncher {
  public:
   int generation(int device) override {
@@ -145,12 +149,12 @@ class Launcher final : public GpuLauncher {
     cudaLibrary_t& library = libraries_[{kind, instance}];
     if (library != nullptr) return library;
     std::string& code = code_[{kind, instance}];
-    code =
-        Compiler().compile("#define LOCKSTEP_" + instance + "\n" + std::string(kPrelude).append(kGpuKernelsText), kind);
+    code = compiler_.compile(text_of(instance), kind);
     require(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "loading");
     return library;
   }
 
+  const Compiler compiler_;
   std::mutex mutex_;
   std::map<int, int> generations_;
   using KindAndInstance = std::pair<std::string, std::string>;
@@ -160,6 +164,15 @@ class Launcher final : public GpuLauncher {
 };
 
 }  // namespace
+
+size_t compile_kernels_for(const std::string& kind) {
+  const Compiler compiler;
+  size_t bytes = 0;
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    for (const char* width : {"", "_wide"}) bytes += compiler.compile(text_of(std::string(dtype) + width), kind).size();
+  }
+  return bytes;
+}
 
 /// Never destroyed: the CUDA runtime ends before the process does.
 GpuLauncher& kernel_launcher() {

@@ -2,6 +2,7 @@
 #include "lockstep/data/video.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -256,7 +257,8 @@ TEST_F(Films, SoundIsThatOfTheFileAtTheRateThatIsAsked) {
 TEST_F(Films, DamagedOnesAreReadOrRefusedAndNeverStandStill) {
   const Env env = Env::process();
   const auto seed = static_cast<uint64_t>(env.integer("LOCKSTEP_FUZZ_SEED").value_or(20261123));
-  const int64_t runs = env.integer("LOCKSTEP_FUZZ_FILMS").value_or(env.has("LOCKSTEP_SANITIZED") ? 30 : 300);
+  const double scale = std::stod(env.text("LOCKSTEP_TEST_SCALE").value_or("1"));
+  const int64_t runs = env.integer("LOCKSTEP_FUZZ_FILMS").value_or(std::llround(300 * scale));
   SCOPED_TRACE(fmt::format("LOCKSTEP_FUZZ_SEED={}", seed));
   std::vector<std::string> films;
   for (const std::string& file :

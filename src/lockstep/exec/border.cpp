@@ -13,9 +13,10 @@
 namespace lockstep {
 namespace {
 
-/// How rows, pictures and sound are cut is read by the host, wherever they are (model/model.h).
+/// How rows, pictures and sound are cut, and which labels count, is read by the host, wherever they are (model/model.h).
 bool stays_on_host(const std::string& slot) {
-  return slot.ends_with("_ends") || slot.ends_with("_grid") || slot.ends_with("_frames") || slot == "grid_thw";
+  return slot.ends_with("labels") || slot.ends_with("_ends") || slot.ends_with("_grid") || slot.ends_with("_frames") ||
+         slot == "grid_thw";
 }
 
 std::string name_of_place(const Tensor& tensor) {

@@ -26,10 +26,8 @@ namespace {
 /// to 11 MiB for Qwen2 and LLaVA (bench/resident_memory.cpp), which is nothing beside a model that people train.
 constexpr int64_t kBesideTensors = int64_t{8} << 20;
 
-/// Small tensors that blocks read with the host's eyes keep their values: where media lie and, where the host computes,
-/// which labels count.
-bool keeps_values(const std::string& slot, bool on_cpu) {
-  if (slot.ends_with("labels")) return on_cpu;
+/// Small tensors that blocks read with the host's eyes keep their values: where media lie, and which labels count.
+bool keeps_values(const std::string& slot) {
   if (slot.starts_with("speech_")) return slot.ends_with("row_ends");
   return !(slot == "input_ids" || slot == "positions" || slot.ends_with("_values") || slot.ends_with("_index"));
 }
@@ -159,7 +157,7 @@ class Rehearsal {
     Batch batch = collate(rows, {.layout = options_.work.layout});
     TrainInput input{.flow = {}, .context = {.training = true, .loss_chunk = options_.loss_chunk}};
     for (const auto& [slot, value] : batch.flow.entries()) {
-      const bool kept = keeps_values(slot, options_.on_cpu) || value.is_meta();
+      const bool kept = keeps_values(slot) || value.is_meta();
       input.flow.set(slot, kept ? value : at::empty_like(value, value.options().device(c10::kMeta)));
     }
     if (!plan_.options.further_adapters.empty()) input.context.adapter_rows = AdapterRows{.adapters = {0}, .rows = {}};

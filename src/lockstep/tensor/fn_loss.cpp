@@ -16,6 +16,7 @@
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/gpu_kernels.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
@@ -68,8 +69,8 @@ ChunkSums composed_chunk(Tensor& logits_CV, const Tensor& targets_C, double weig
   return {loss, hits};
 }
 
-/// Rows that count, filled up with ignored ones to a multiple of kRowsTogether; on the CPU, where counting costs
-/// nothing.
+/// Rows that count, filled up with ignored ones to a multiple of kRowsTogether. Of targets on the host, where counting makes
+/// nobody wait.
 Tensor rows_that_count(const Tensor& targets_R) {
   const Tensor kept = targets_R.ne(kIgnored).nonzero().squeeze(1);
   const int64_t wanted = (kept.size(0) + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
@@ -89,9 +90,13 @@ class CrossEntropy final : public Function<CrossEntropy> {
                          const std::optional<Tensor>& low, const std::optional<Tensor>& b, const Tensor& targets_R,
                          double weight, int64_t chunk, Wanted want) {
     const Tensor low_Rr = low.value_or(Tensor()), b_Vr = b.value_or(Tensor());
-    const Tensor kept = on_cpu(hidden_RD) ? rows_that_count(targets_R) : Tensor();
+    const auto there = [&](const Tensor& small) {
+      return hidden_RD.is_meta() || !small.defined() ? small : sent_to(small, hidden_RD.device());
+    };
+    const Tensor counted = targets_R.is_cpu() ? rows_that_count(targets_R) : Tensor(), kept = there(counted);
     const auto chosen = [&](const Tensor& rows) { return kept.defined() ? rows.index_select(0, kept) : rows; };
-    const Tensor x_RD = chosen(hidden_RD), labels_R = chosen(targets_R);
+    const Tensor x_RD = chosen(hidden_RD),
+                 labels_R = there(counted.defined() ? targets_R.index_select(0, counted) : targets_R);
     const Tensor l_Rr = low_Rr.defined() ? chosen(low_Rr) : Tensor();
     const int64_t rows = x_RD.size(0), vocab = w_VD.size(0);
     const bool grads = want.hidden || want.w || want.low;

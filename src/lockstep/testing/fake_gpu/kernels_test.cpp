@@ -120,6 +120,23 @@ TEST_P(GpuKernels, JudgeRowsOfLogitsAsTheCpuDoes) {
   }
 }
 
+TEST_P(GpuKernels, LeaveOutRowsThatDoNotCount) {
+  constexpr int64_t kRows = 200, kCounted = 10;
+  at::Tensor targets = at::full({kRows}, -100, at::kLong);
+  targets.narrow(0, 50, kCounted).copy_(at::randint(33, {kCounted}, at::kLong));
+  at::Tensor hidden = drawn({kRows, 8});
+  const at::Tensor w = drawn({33, 8});
+  const auto [expected, hits] = fn::chunked_cross_entropy(hidden, w, targets, 1.0, 512);
+  hidden.narrow(0, 150, 50).fill_(std::numeric_limits<double>::quiet_NaN());  // whoever multiplies by them shows it
+  const at::Tensor x = there(hidden).requires_grad_(), head = there(w).requires_grad_();
+  const auto [loss, found] = fn::chunked_cross_entropy(x, head, targets, 1.0, 512);  // the targets stay on the host
+  expect_near(loss.detach(), expected, "loss");
+  EXPECT_EQ(found.item<int64_t>(), hits.item<int64_t>());
+  const auto grads = torch::autograd::grad({loss}, {x, head});
+  EXPECT_TRUE(grads[0].cpu().isfinite().all().item<bool>());
+  EXPECT_TRUE(grads[1].cpu().isfinite().all().item<bool>());
+}
+
 TEST_P(GpuKernels, AHeadOfNumbersThatAreNoneHasNoLoss) {
   at::Tensor hidden = drawn({2, 8});
   hidden.select(0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
