@@ -269,8 +269,8 @@ Tensor ParamStore::masters_of(int index) const {
 
 void ParamStore::visit_whole(Communicator& comm, int root, int index, Dtype dtype, const Visitor& visit) {
   const Unit& planned = plan_.units[static_cast<size_t>(index)];
-  memory_stands_at(MemoryPhase::kSave, planned.name);
   const OnDevice scope(devices_.at(planned.device));
+  memory_stands_at(MemoryPhase::kSave, planned.name);
   const UsedFor use(MemoryUse::kGathered);
   // Masters only where they say more than the weights do.
   const bool from_master = planned.trainable && dtype == Dtype::kF32 && planned.dtype != Dtype::kF32;

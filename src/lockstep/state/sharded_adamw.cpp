@@ -88,7 +88,10 @@ void ShardedAdamW::step(double learning_rate, double divisor) {
     UnitState& state = store_.unit(unit);
     if (!state.touched) continue;
     const Unit& planned = plan.units[static_cast<size_t>(unit)];
-    memory_stands_at(MemoryPhase::kStep, planned.name);
+    {
+      const OnDevice scope(store_.devices().at(planned.device));
+      memory_stands_at(MemoryPhase::kStep, planned.name);  // an update that takes no memory is a moment too
+    }
     Tensor grad = state.grad;
     if (replicated) {
       grad = store_.pool(planned.device).take(planned.padded, Dtype::kF32, MemoryUse::kGathered);
