@@ -97,7 +97,7 @@ class Compiler {
 };
 
 std::string text_of(const std::string& instance) {
-  return "#define LOCKSTEP_" + instance + "\n" + std::string(kPrelude).append(kGpuKernelsText);
+  return std::string(kPrelude).append(kGpuKernelsText) + "\nLOCKSTEP_" + instance + "\n";
 }
 
 class Launcher final : public GpuLauncher {

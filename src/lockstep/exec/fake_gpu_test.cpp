@@ -2,6 +2,9 @@
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 
 #include <chrono>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -76,6 +79,36 @@ TEST_F(OnFakeGpus, OneTrainsAsTheCpuDoes) {
     const Model model = windows ? qwen_vl_model() : llava_model();
     const RowMaker rows = windows ? random_picture_row : random_row;
     expect_same(train_once(model, {}, 1, 1, rows), train_once(model, {}, 1, 0, rows));
+  }
+}
+
+TEST_F(OnFakeGpus, AGradientThatIsNoNumberIsNamedByOneRankAndByTwo) {
+  const Model model = llava_model();
+  for (const int ranks : {1, 2}) {
+    std::vector<std::string> named(static_cast<size_t>(ranks));
+    RanksOptions on;
+    on.device = [](int rank) { return FakeGpu::name(rank); };
+    run_ranks(
+        ranks,
+        [&](Rank& rank) {
+          JobOptions options = zero(2, ranks, false);
+          options.gpus = {FakeGpu::name(rank.id())};
+          Job job(model, options, rank.data());
+          std::mt19937_64 random(7);
+          const RowsOfStep window{{random_row(random, /*with_image=*/true)}};
+          job.train(window, 5);
+          EXPECT_EQ(job.executor().grads().first_not_finite(), "");
+          job.store()
+              .unit(job.store().num_units() - 1)
+              .views.front()
+              .leaves.back()
+              .data()
+              .fill_(std::numeric_limits<double>::quiet_NaN());
+          job.train(window, 5);
+          named[static_cast<size_t>(rank.id())] = job.executor().grads().first_not_finite();
+        },
+        on);
+    for (const auto& name : named) EXPECT_TRUE(name.starts_with("language_model")) << ranks << " ranks: " << name;
   }
 }
 

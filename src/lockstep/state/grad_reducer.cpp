@@ -186,10 +186,11 @@ std::string GradReducer::first_not_finite() const {
   }
   for (int unit = 0; not_finite_.empty() && comm_.size() == 1 && unit < store_.num_units(); ++unit) {
     const UnitState& state = store_.unit(unit);
+    if (!state.touched || state.grad.is_cpu()) continue;  // where none was made note of
     const auto& params = store_.plan().units[static_cast<size_t>(unit)].params;
-    for (size_t p = 0; state.touched && p < params.size(); ++p) {
+    for (size_t p = 0; p < params.size(); ++p) {
       const Tensor grad = state.grad.narrow(0, params[p].offset, numel_of(params[p].spec.shape));
-      if (!std::isfinite(grad.sum().item<double>())) return name_of(unit, p);
+      if (!grad.isfinite().all().item<bool>()) return name_of(unit, p);
     }
   }
   return not_finite_;

@@ -35,10 +35,10 @@ T* write_of(const Tensor& x) {
 }
 
 /// Calls body.template operator()<float>(), <kernels::Bf16>() or <kernels::F16>(), by the dtype of x; nothing when x has no
-/// bytes.
+/// bytes that the host can touch.
 template <typename Body>
 void with_element(const Tensor& x, const Body& body) {
-  if (x.is_meta()) return;
+  if (!x.is_cpu()) return;
   if (x.scalar_type() == at::kFloat) {
     body.template operator()<float>();
   } else if (x.scalar_type() == at::kHalf) {

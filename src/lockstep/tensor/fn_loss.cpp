@@ -35,10 +35,7 @@ ChunkSums fused_chunk(Tensor& logits_CV, const Tensor& targets_C, double weight,
   const int64_t rows = logits_CV.size(0), vocab = logits_CV.size(1);
   Tensor losses_C = at::empty({rows}, logits_CV.options().dtype(at::kDouble));
   Tensor hits_C = at::empty({rows}, logits_CV.options().dtype(at::kByte));
-  if (gpu::has_kernels(logits_CV)) {
-    gpu::cross_entropy(logits_CV, targets_C, losses_C, hits_C, weight, grads);
-    return {losses_C.sum(), hits_C.sum(at::kLong)};
-  }
+  if (gpu::has_kernels(logits_CV)) gpu::cross_entropy(logits_CV, targets_C, losses_C, hits_C, weight, grads);
   with_element(logits_CV, [&]<typename T>() {
     T* logits = write_of<T>(logits_CV);
     const auto* targets = read_of<int64_t>(targets_C);
@@ -95,8 +92,8 @@ class CrossEntropy final : public Function<CrossEntropy> {
     };
     const Tensor counted = targets_R.is_cpu() ? rows_that_count(targets_R) : Tensor(), kept = there(counted);
     const auto chosen = [&](const Tensor& rows) { return kept.defined() ? rows.index_select(0, kept) : rows; };
-    const Tensor x_RD = chosen(hidden_RD),
-                 labels_R = there(counted.defined() ? targets_R.index_select(0, counted) : targets_R);
+    const Tensor x_RD = chosen(hidden_RD);
+    const Tensor labels_R = there(counted.defined() ? targets_R.index_select(0, counted) : targets_R);
     const Tensor l_Rr = low_Rr.defined() ? chosen(low_Rr) : Tensor();
     const int64_t rows = x_RD.size(0), vocab = w_VD.size(0);
     const bool grads = want.hidden || want.w || want.low;

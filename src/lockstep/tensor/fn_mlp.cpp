@@ -23,11 +23,7 @@ class Swiglu final : public Function<Swiglu> {
     auto shape = gate_up_R2F.sizes().vec();
     shape.back() = dim;
     Tensor y_RF = at::empty(shape, gate_up_R2F.options());
-    ctx->save_for_backward({gate_up_R2F});
-    if (gpu::has_kernels(y_RF)) {
-      gpu::swiglu(gate_up_R2F, y_RF);
-      return y_RF;
-    }
+    if (gpu::has_kernels(y_RF)) gpu::swiglu(gate_up_R2F, y_RF);
     with_element(gate_up_R2F, [&]<typename T>() {
       const T* in = read_of<T>(gate_up_R2F);
       T* y = write_of<T>(y_RF);
@@ -35,6 +31,7 @@ class Swiglu final : public Function<Swiglu> {
         kernels::table<T>().swiglu(in + begin * 2 * dim, y + begin * dim, end - begin, dim);
       });
     });
+    ctx->save_for_backward({gate_up_R2F});
     return y_RF;
   }
 
@@ -43,10 +40,7 @@ class Swiglu final : public Function<Swiglu> {
     const Tensor g_RF = grads[0].contiguous();
     const int64_t dim = g_RF.size(-1);
     Tensor d_R2F = at::empty_like(gate_up_R2F);
-    if (gpu::has_kernels(g_RF)) {
-      gpu::swiglu_backward(g_RF, gate_up_R2F, d_R2F);
-      return {d_R2F};
-    }
+    if (gpu::has_kernels(g_RF)) gpu::swiglu_backward(g_RF, gate_up_R2F, d_R2F);
     with_element(gate_up_R2F, [&]<typename T>() {
       const T *g = read_of<T>(g_RF), *in = read_of<T>(gate_up_R2F);
       T* d = write_of<T>(d_R2F);

@@ -30,21 +30,20 @@ class SplitHeads final : public Function<SplitHeads> {
     Tensor k = at::empty({batch, tokens, kv_heads * copies, dim}, qkv_BTW.options());
     Tensor v = at::empty({batch, tokens, kv_heads * copies, dim}, qkv_BTW.options());
     if (gpu::has_kernels(qkv_BTW)) gpu::split_heads(qkv_BTW, cos_BTH, sin_BTH, {q, k, v}, layout);
-    if (has_kernels(qkv_BTW))
-      with_element(qkv_BTW, [&]<typename T>() {
-        for (int64_t b = 0; b < batch; ++b) {
-          const T* in = read_of<T>(qkv_BTW) + b * tokens * layout.width();
-          const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
-          T* q_out = write_of<T>(q) + b * tokens * heads * dim;
-          T* k_out = write_of<T>(k) + b * tokens * kv_heads * copies * dim;
-          T* v_out = write_of<T>(v) + b * tokens * kv_heads * copies * dim;
-          kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
-            kernels::table<T>().split_heads(in + begin * layout.width(), cos + begin * dim, sin + begin * dim,
-                                            q_out + begin * heads * dim, k_out + begin * kv_heads * copies * dim,
-                                            v_out + begin * kv_heads * copies * dim, end - begin, layout);
-          });
-        }
-      });
+    with_element(qkv_BTW, [&]<typename T>() {
+      for (int64_t b = 0; b < batch; ++b) {
+        const T* in = read_of<T>(qkv_BTW) + b * tokens * layout.width();
+        const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
+        T* q_out = write_of<T>(q) + b * tokens * heads * dim;
+        T* k_out = write_of<T>(k) + b * tokens * kv_heads * copies * dim;
+        T* v_out = write_of<T>(v) + b * tokens * kv_heads * copies * dim;
+        kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
+          kernels::table<T>().split_heads(in + begin * layout.width(), cos + begin * dim, sin + begin * dim,
+                                          q_out + begin * heads * dim, k_out + begin * kv_heads * copies * dim,
+                                          v_out + begin * kv_heads * copies * dim, end - begin, layout);
+        });
+      }
+    });
     ctx->save_for_backward({cos_BTH, sin_BTH});
     ctx->saved_data["heads"] = heads;
     ctx->saved_data["kv_heads"] = kv_heads;
@@ -64,21 +63,20 @@ class SplitHeads final : public Function<SplitHeads> {
     const kernels::HeadLayout layout{heads, kv_heads, dim, copies};
     Tensor d_BTW = at::empty({batch, tokens, layout.width()}, dq.options());
     if (gpu::has_kernels(dq)) gpu::join_heads(d_BTW, cos_BTH, sin_BTH, {dq, dk, dv}, layout);
-    if (has_kernels(dq))
-      with_element(dq, [&]<typename T>() {
-        for (int64_t b = 0; b < batch; ++b) {
-          const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
-          const T* q_in = read_of<T>(dq) + b * tokens * heads * dim;
-          const T* k_in = read_of<T>(dk) + b * tokens * kv_heads * copies * dim;
-          const T* v_in = read_of<T>(dv) + b * tokens * kv_heads * copies * dim;
-          T* out = write_of<T>(d_BTW) + b * tokens * layout.width();
-          kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
-            kernels::table<T>().join_heads(q_in + begin * heads * dim, k_in + begin * kv_heads * copies * dim,
-                                           v_in + begin * kv_heads * copies * dim, cos + begin * dim, sin + begin * dim,
-                                           out + begin * layout.width(), end - begin, layout);
-          });
-        }
-      });
+    with_element(dq, [&]<typename T>() {
+      for (int64_t b = 0; b < batch; ++b) {
+        const float *cos = table_of(cos_BTH, b), *sin = table_of(sin_BTH, b);
+        const T* q_in = read_of<T>(dq) + b * tokens * heads * dim;
+        const T* k_in = read_of<T>(dk) + b * tokens * kv_heads * copies * dim;
+        const T* v_in = read_of<T>(dv) + b * tokens * kv_heads * copies * dim;
+        T* out = write_of<T>(d_BTW) + b * tokens * layout.width();
+        kernels::parallel_rows(tokens, grain_of(layout.width()), [&](int64_t begin, int64_t end) {
+          kernels::table<T>().join_heads(q_in + begin * heads * dim, k_in + begin * kv_heads * copies * dim,
+                                         v_in + begin * kv_heads * copies * dim, cos + begin * dim, sin + begin * dim,
+                                         out + begin * layout.width(), end - begin, layout);
+        });
+      }
+    });
     return {d_BTW, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

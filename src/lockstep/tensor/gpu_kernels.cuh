@@ -283,24 +283,11 @@ LOCKSTEP_DEVICE void adamw(T* weights, float* master, const float* grad, float* 
                 root_correction, divisor);                                                                            \
   }
 
-// One instance in a text for a GPU, which takes half a second to compile; all of them in a host's.
-#if defined(LOCKSTEP_ALL) || defined(LOCKSTEP_f32_wide)
-LOCKSTEP_INSTANCES(float, 4, f32_wide)
-#endif
-#if defined(LOCKSTEP_ALL) || defined(LOCKSTEP_f32)
-LOCKSTEP_INSTANCES(float, 1, f32)
-#endif
-#if defined(LOCKSTEP_ALL) || defined(LOCKSTEP_bf16_wide)
-LOCKSTEP_INSTANCES(Bf16, 8, bf16_wide)
-#endif
-#if defined(LOCKSTEP_ALL) || defined(LOCKSTEP_bf16)
-LOCKSTEP_INSTANCES(Bf16, 1, bf16)
-#endif
-#if defined(LOCKSTEP_ALL) || defined(LOCKSTEP_f16_wide)
-LOCKSTEP_INSTANCES(F16, 8, f16_wide)
-#endif
-#if defined(LOCKSTEP_ALL) || defined(LOCKSTEP_f16)
-LOCKSTEP_INSTANCES(F16, 1, f16)
-#endif
-#undef LOCKSTEP_INSTANCES
+// Of these a text for a GPU says one, which takes half a second to compile, and a host's all.
+#define LOCKSTEP_f32_wide LOCKSTEP_INSTANCES(float, 4, f32_wide)
+#define LOCKSTEP_f32 LOCKSTEP_INSTANCES(float, 1, f32)
+#define LOCKSTEP_bf16_wide LOCKSTEP_INSTANCES(Bf16, 8, bf16_wide)
+#define LOCKSTEP_bf16 LOCKSTEP_INSTANCES(Bf16, 1, bf16)
+#define LOCKSTEP_f16_wide LOCKSTEP_INSTANCES(F16, 8, f16_wide)
+#define LOCKSTEP_f16 LOCKSTEP_INSTANCES(F16, 1, f16)
 // NOLINTEND(bugprone-macro-parentheses)

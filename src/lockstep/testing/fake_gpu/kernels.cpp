@@ -38,11 +38,11 @@ float float_of(unsigned bits) { return std::bit_cast<float>(bits); }
 uint16_t half_of(float x) { return c10::Half(x).x; }
 float float_of_half(uint16_t bits) { return c10::Half(bits, c10::Half::from_bits()); }
 
-#define LOCKSTEP_ALL
 #define LOCKSTEP_KERNEL void
 #define LOCKSTEP_DEVICE inline
 #define LOCKSTEP_SHARED static thread_local
 #include "lockstep/tensor/gpu_kernels.cuh"
+LOCKSTEP_f32_wide LOCKSTEP_f32 LOCKSTEP_bf16_wide LOCKSTEP_bf16 LOCKSTEP_f16_wide LOCKSTEP_f16
 
 }  // namespace device_code
 
