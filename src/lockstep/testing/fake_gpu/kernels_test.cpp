@@ -107,7 +107,7 @@ TEST_P(GpuKernels, JudgeRowsOfLogitsAsTheCpuDoes) {
     targets.narrow(0, 3, 2).fill_(-100);
     at::Tensor hidden = drawn({9, 16}).mul(4);
     hidden.select(0, 1).zero_();  // all logits are equal: the first of them counts
-    targets.select(0, 1).fill_(vocab > 4 ? 2 : 0);
+    targets.select(0, 1).fill_(0);
     for (const int64_t chunk : {2, 512}) {
       const Both both = both_ways({hidden, drawn({vocab, 16}), targets}, [&](const auto& x) {
         const auto [loss, hits] = fn::chunked_cross_entropy(x[0], x[1], x[2], 0.125, chunk);
