@@ -204,7 +204,7 @@ class Checks:
         tokens, steps = (64, 4) if dry else (4096, 8)
 
         def train(model, rows, steps, **flags):
-            out = self.folder / ("speed " + flags.get("offload", flags.get("tuner_type", "full")))
+            out = Path(tempfile.mkdtemp(prefix="speed ", dir=self.folder))
             done = self.run(*sft_words(model, rows, out, steps=steps, device="cuda", nproc=1, freeze_vit=None, freeze_aligner=None,
                                        save_strategy="no", dataset_shuffle="false", max_length=tokens, **flags), expect=None, timeout=400)
             if done.returncode not in (0, 5):

@@ -94,7 +94,7 @@ def figures(seconds_per_step, tokens, config, gpu_name, trained=True):
 
 def trained_by_us(train, model, rows, config, tokens, steps, gpu_name, flags):
     """One run of lockstep sft; `train(model, rows, steps, **flags)` gives its folder, or None when memory did not suffice."""
-    out = train(model, rows, steps, torch_dtype="bfloat16", gradient_checkpointing="true", per_device_train_batch_size=1, **flags)
+    out = train(model, rows, steps, **{"torch_dtype": "bfloat16", "gradient_checkpointing": "true", "per_device_train_batch_size": 1, **flags})
     if out is None:
         return None
     records = [json.loads(line) for line in (out / "logging.jsonl").read_text().splitlines()]
@@ -131,7 +131,11 @@ def measure(train, folder, tokenizer_of, config, tokens, steps, gpu_name, device
     if not found:
         found["full"] = {"failed": "not enough memory, the optimizer offloaded or not"}
     lora = {"tuner_type": "lora", "lora_rank": LORA_RANK, "target_modules": "all-linear", "lora_dropout": 0}
-    found["LoRA"] = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, lora) or {"failed": "not enough memory"}
+    as_needed = {"gradient_checkpointing": "auto"}
+    trained = {"LoRA": lora, "LoRA, blocks kept as memory allows": {**lora, **as_needed}}
+    trained.update({f"{name}, blocks kept as memory allows": {**cases[name], **as_needed} for name in found if name in cases and "failed" not in found[name]})
+    for name, flags in trained.items():
+        found[name] = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, flags) or {"failed": "not enough memory"}
     for name, rank in (("transformers, all in bfloat16", 0), ("transformers and peft, LoRA", LORA_RANK)):
         peer = of_transformers(python, model, rows, tokens, steps, config, gpu_name, device, rank)
         if peer is not None:

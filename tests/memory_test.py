@@ -24,7 +24,10 @@ def unlike_rows(folder, audio=False):
 
 class Memory(Story):
     def train(self, family, rows=None, env=None, **flags):
-        model, rows = make_model(self.folder, family), rows or make_rows(self.folder, count=48, images=family != "qwen2")
+        model = self.folder / family
+        if not model.exists():
+            make_model(self.folder, family)
+        rows = rows or make_rows(self.folder, count=48, images=family != "qwen2")
         rows_to_judge = make_rows(self.folder, count=9, images=family != "qwen2", name="val.jsonl")
         out = self.folder / "out"
         done = self.lockstep(*sft_words(model, rows, out, steps=12, nproc=2, device="cpu", val_dataset=rows_to_judge,
@@ -78,6 +81,32 @@ class Memory(Story):
                 out, done = self.train(family, unlike_rows(self.folder, audio=family == "minicpm_o_2_6"), env={"MAX_NUM": 12},
                                        gradient_checkpointing=recompute)
                 self.check_against_forecast(out, done, ["cpu"])
+
+    def test_blocks_run_again_only_where_memory_has_no_room(self):
+        def train(checkpointing, **flags):
+            shutil.rmtree(self.folder / "out", ignore_errors=True)
+            out, done = self.train("qwen2", virtual_devices=1, gradient_checkpointing=checkpointing, **flags)
+            return out, done, self.check_against_forecast(out, done, ["virtual:0"])["predicted"]["devices"][0]["peak"]
+
+        losses, peaks = {}, {}
+        for word in ("true", "false"):
+            out, _, peaks[word] = train(word)
+            losses[word] = [step["loss"] for step in records(out).values()]
+        between = (peaks["true"] + peaks["false"]) // 2
+        out, done, peak = train("auto", memory_limit=between)
+        kept, blocks = map(int, re.search(r"auto: (\d+) of (\d+) blocks keep what they made", done.stdout).groups())
+        self.assertTrue(0 < kept < blocks, done.stdout)
+        self.assertTrue(peaks["true"] < peak <= between, (peaks, peak))
+        plan = json.loads((out / "plan.json").read_text())
+        self.assertEqual(sum(step["recompute"] for step in plan["steps"]), blocks - kept)
+        losses["auto"] = [step["loss"] for step in records(out).values()]
+        self.assertEqual(losses["auto"], losses["true"])  # to the last bit
+        self.assertEqual(losses["auto"], losses["false"])
+        self.assertEqual(json.loads((out / "args.json").read_text())["gradient_checkpointing"], "auto")
+
+        done = self.lockstep("plan", "--model", self.folder / "qwen2", "--gradient_checkpointing", "auto", "--nproc", 2,
+                             "--virtual_devices", 1, "--memory_limit", between, "--tuner_type", "full", "--json", expect=0)
+        self.assertIn("blocks keep what they made", done.stderr)
 
     def test_devices_of_a_rank_are_measured_apart(self):
         out, done = self.train("qwen2", virtual_devices=2, device_map="auto")

@@ -47,7 +47,7 @@ int64_t RankMemory::peak_bytes() const { return own_memory ? since_start.highest
 int64_t RankMemory::predicted_bytes(const MemoryAccount& predicted) const {
   if (predicted.empty()) return 0;
   if (own_memory) return predicted.highest_peak();
-  int64_t sum = idle_bytes;
+  int64_t sum = idle_bytes + predicted.waiting_bytes;
   for (const auto* device : predicted.everything()) sum += device->peak_bytes();
   return sum;
 }
@@ -76,6 +76,7 @@ static void describe(DeviceAccount& device, JsonFields& f) {
 static void describe(MemoryAccount& account, JsonFields& f) {
   f("batch", account.batch);
   f("context_bytes", account.context_bytes);
+  f("waiting_bytes", account.waiting_bytes);
   f("devices", account.devices);
   f("host", account.host);
 }

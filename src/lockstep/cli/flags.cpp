@@ -271,6 +271,17 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const Usua
   return true;
 }
 
+CLI::Option* add_word_flag(CLI::App& app, const std::string& names, const std::string& type,
+                           const std::string& standard, const std::string& help,
+                           const std::function<std::string(const std::string& text)>& read) {
+  const std::string name = names.substr(0, names.find(','));
+  const auto taken = [read, name](const std::string& text) {
+    const std::string fault = read(text);
+    if (!fault.empty()) throw CLI::ValidationError(name, fault);
+  };
+  return app.add_option_function<std::string>(names, taken, help)->type_name(type)->default_str(standard);
+}
+
 Json flags_as_json(const CLI::App& app) {
   Json json = Json::object();
   for (const auto* option : app.get_options()) {

@@ -8,6 +8,7 @@
 //   if (!parse_flags(app, args)) return 0;      // help was printed
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's name
 class App;
+class Option;
 }  // namespace CLI
 
 namespace lockstep {
@@ -33,6 +35,13 @@ struct OtherStacks {
 /// required flag that is missing.
 bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const UsualFlags& usual = {},
                  OtherStacks* others = nullptr);
+
+/// A flag whose value is a word, or a number of which some mean more than a count ("auto", a part of all steps). `read` keeps
+/// what it means, and returns what it is not: "" where it was taken. args.json keeps the text itself, since what it means
+/// could not be read again. `standard`: the text that the default would be.
+CLI::Option* add_word_flag(CLI::App& app, const std::string& names, const std::string& type,
+                           const std::string& standard, const std::string& help,
+                           const std::function<std::string(const std::string& text)>& read);
 
 /// What every flag of the app is now, given or default, as args.json keeps it.
 Json flags_as_json(const CLI::App& app);

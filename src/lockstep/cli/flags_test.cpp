@@ -31,6 +31,28 @@ std::string error_of(const std::vector<std::string>& args) {
   return "no error";
 }
 
+TEST(FlagsTest, KeepsTheWordsOfWhatMeansMoreThanItsNumber) {
+  // As args.json, which is given again: a part of all steps must not come back as a count, nor auto as a number.
+  const auto kept = [](const std::vector<std::string>& words) {
+    CLI::App app("a verb", "lockstep verb");
+    std::string read;
+    add_word_flag(app, "--steps,--every", "N|PART", "500", "", [&](const std::string& text) {
+      read = text;
+      return text == "many" ? std::string("expected a number, found \"many\"") : std::string();
+    });
+    EXPECT_TRUE(parse_flags(app, words));
+    EXPECT_EQ(read, words.empty() ? "" : words[1]);
+    return flags_as_json(app).at("steps");
+  };
+  EXPECT_EQ(kept({}), Json(500));
+  EXPECT_EQ(kept({"--every", "0.25"}), Json(0.25));
+  EXPECT_EQ(kept({"--steps", "auto"}), Json("auto"));
+  EXPECT_NE(refusal([&] {
+              kept({"--steps", "many"});
+            }).find("--steps: expected a number, found \"many\""),
+            std::string::npos);
+}
+
 TEST(FlagsTest, ReadsValuesInBothSpellingsAndBooleansAsValues) {
   Values values;
   CLI::App app("a verb", "lockstep verb");

@@ -51,6 +51,22 @@ TEST(PlanFlags, NumbersThatCanOnlyBeASlipAreRefused) {
   EXPECT_EQ(said_of({"--batch_size", "65536"}), "none");
 }
 
+TEST(PlanFlags, CheckpointingIsATruthValueOrAsMemoryNeedsIt) {
+  const auto checkpointing = [](const Words& words) {
+    Words all{"--model", "m"};
+    all.insert(all.end(), words.begin(), words.end());
+    const FineTuneOptions found = parse_plan_flags(all)->options(Env()).job;
+    return std::pair(found.gradient_checkpointing, found.checkpoint_as_needed);
+  };
+  EXPECT_EQ(checkpointing({}), std::pair(true, false));
+  EXPECT_EQ(checkpointing({"--gradient_checkpointing", "auto"}), std::pair(true, true));
+  EXPECT_EQ(checkpointing({"--gradient_checkpointing", "False"}), std::pair(false, false));
+  EXPECT_EQ(checkpointing({"--gradient_checkpointing"}), std::pair(true, false));
+  expect_refused({"--gradient_checkpointing", "most"}, "expected true, false or auto, found \"most\"");
+  expect_refused({"--gradient_checkpointing", "auto", "--device_map", "auto", "--max_memory", "1GiB"},
+                 "--memory_limit");
+}
+
 TEST(PlanFlags, ASlipInTheWordOfADeviceMapIsMetWithTheNearest) {
   for (const char* word : {"autoo", "Auto", "AUTO"}) expect_refused({"--device_map", word}, "did you mean auto?");
   expect_refused({"--device_map", "autoo", "--max_memory", "1GiB"}, "did you mean auto?");

@@ -16,6 +16,7 @@
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/sampling_flags.h"
+#include "lockstep/dialect/flag_value.h"
 #include "lockstep/plan/flag_json.h"
 
 namespace lockstep {
@@ -27,20 +28,27 @@ const CLI::Validator& strategies() {
 }
 
 /// A count of steps; or a part of all, below 1, which goes to `part`, as does -1: once, at the end.
-CLI::Validator steps_or_part(double& part) {
-  const auto read = [&part](std::string& text) -> std::string {
-    part = 0;
-    const bool at_end = text == "-1";
-    const std::string fault = number_fault(text, {.above = 0, .below = 1});
-    if (!at_end && !fault.empty()) {
-      const std::string whole = whole_number_fault(text, 1, kMostCount);
-      return whole.empty() ? whole : whole + "; a part of all steps (0.1) and -1 (once, at the end) are taken too";
-    }
-    part = at_end ? 1 : std::stod(text);
-    text = "1";
+template <typename Steps>
+CLI::Option* add_steps_flag(CLI::App& app, const char* name, Steps& steps, double& part, const std::string& standard,
+                            const char* help) {
+  const auto read = [&steps, &part](const std::string& text) -> std::string {
+    const bool at_end = text == "-1", in_part = number_fault(text, {.above = 0, .below = 1}).empty();
+    const std::string fault = at_end || in_part ? "" : whole_number_fault(text, 1, kMostCount);
+    if (!fault.empty()) return fault + "; a part of all steps (0.1) and -1 (once, at the end) are taken too";
+    part = at_end ? 1 : in_part ? std::stod(text) : 0;
+    steps = at_end || in_part ? 1 : std::stoll(text);
     return {};
   };
-  return {read, "N|PART"};
+  return add_word_flag(app, name, "N|PART", standard, help, read);
+}
+
+/// true, false, or auto: as far as memory makes it necessary.
+std::string read_checkpointing(const std::string& text, FineTuneOptions& given) {
+  given.checkpoint_as_needed = text == "auto";
+  given.gradient_checkpointing = is_true(text) || given.checkpoint_as_needed;
+  return given.gradient_checkpointing || is_false(text)
+             ? ""
+             : fmt::format("expected true, false or auto, found \"{}\"", text);
 }
 
 void add_grouping_flags(CLI::App& app, RowGrouping& grouping) {
@@ -120,8 +128,9 @@ void add_step_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--reduce_dtype", f.reduce_dtype,
                  "float32 | bfloat16 | float16: of gradients on their way between ranks (default: as --torch_dtype)")
       ->group("Training");
-  app.add_option("--gradient_checkpointing", f.given.gradient_checkpointing, "recompute activations on the way back")
-      ->capture_default_str()
+  add_word_flag(app, "--gradient_checkpointing", "true|false|auto", "true",
+                "recompute activations on the way back; auto: of as many blocks as memory makes necessary",
+                [&f](const std::string& text) { return read_checkpointing(text, f.given); })
       ->group("Training");
   app.add_option("--vit_gradient_checkpointing", f.given.vit_gradient_checkpointing,
                  "the same for the vision tower (default: as above)")
@@ -205,10 +214,8 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->check(strategies())
       ->capture_default_str()
       ->group(group);
-  app.add_option("--save_steps", f.given.train.save_steps, "")
-      ->transform(steps_or_part(f.given.step_parts.save))
-      ->capture_default_str()
-      ->group(group);
+  const std::string save_steps = std::to_string(f.given.train.save_steps);
+  add_steps_flag(app, "--save_steps", f.given.train.save_steps, f.given.step_parts.save, save_steps, "")->group(group);
   app.add_option("--save_total_limit", f.given.save_total_limit, "checkpoints kept; 0: all")
       ->check(whole_number(0))
       ->capture_default_str()
@@ -225,8 +232,7 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
                  "steps | epoch | no (default: as --save_strategy)")
       ->check(strategies())
       ->group(group);
-  app.add_option("--eval_steps", f.given.eval_steps, "default: --save_steps")
-      ->transform(steps_or_part(f.given.step_parts.eval))
+  add_steps_flag(app, "--eval_steps", f.given.eval_steps, f.given.step_parts.eval, "", "default: --save_steps")
       ->group(group);
   app.add_option("--predict_with_generate", f.given.predict_with_generate,
                  "evaluation also generates answers and measures them")
@@ -238,9 +244,8 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->group(group);
   add_sampling_flags(app, group, f.given.sampling);
   add_metric_flags(app, f.given.metric, group);
-  app.add_option("--logging_steps", f.given.train.logging_steps, "")
-      ->transform(steps_or_part(f.given.step_parts.logging))
-      ->capture_default_str()
+  const std::string logging_steps = std::to_string(f.given.train.logging_steps);
+  add_steps_flag(app, "--logging_steps", f.given.train.logging_steps, f.given.step_parts.logging, logging_steps, "")
       ->group(group);
   app.add_option("--logging_first_step", f.given.train.logging_first_step, "")->capture_default_str()->group(group);
   add_logger_flags(app, f, group);

@@ -61,7 +61,10 @@ bool recomputes(const Json& fsdp_file) {
 
 /// FSDP's files say it in words of their own, beside which --gradient_checkpointing is left false.
 void recompute(Translator& at) {
-  if (at.truth() || !recomputes(fsdp_file(at))) return at.mean("gradient_checkpointing", at.values());
+  const std::string word = at.values().empty() ? "true" : lowered(at.value());
+  if (!is_false(word) || !recomputes(fsdp_file(at))) {
+    return at.mean("gradient_checkpointing", {is_true(word) ? "true" : is_false(word) ? "false" : word});
+  }
   at.note("activation_checkpointing of --fsdp says that activations are computed again");
 }
 

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-/// What a run takes beside tensors: texts of the model's folder, rows that wait, stacks of the loader's threads. Measured as 4
+/// What a run takes beside tensors and rows that wait: texts of the model's folder, stacks of the loader's threads. Measured as 4
 /// to 11 MiB for Qwen2 and LLaVA (bench/resident_memory.cpp), which is nothing beside a model that people train.
 constexpr int64_t kBesideTensors = int64_t{8} << 20;
 
@@ -251,9 +251,10 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const std::vector<
   if (!host_computes) forecast.host = forecast_of(*devices.host, {}, 0);
   if (host_computes && forecast.devices.back().name == "host") forecast.devices.back().name = "cpu";
   if (options.host_is_device()) {
-    forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors;
+    forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors + options.waiting_bytes;
   }
   forecast.context_bytes = options.context_bytes;
+  forecast.waiting_bytes = options.waiting_bytes;
   return forecast;
 }
 

@@ -41,6 +41,7 @@ struct RehearsalOptions {
   bool save = true, evaluate = true;  // phases besides
   RowWork work{};
   int64_t context_bytes = 0;  // of each device, that the process's runtime takes beside tensors
+  int64_t waiting_bytes = 0;  // in the host's memory, of rows that are ready and wait: RehearsedRows::waiting_bytes()
   std::vector<std::string> device_names;
   std::vector<int64_t> capacities;  // bytes of each device; empty: not known
 

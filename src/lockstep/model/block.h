@@ -69,8 +69,7 @@ struct Context {
 /// How a matrix is applied where it is not as its module's name says.
 struct Applied {
   const Tensor* bias = nullptr;  // in place of the module's own
-  bool summed =
-      false;  // the block does nothing with the result but add to it: not computed where gradients alone are asked for
+  bool summed = false;  // the block only adds to what comes of it: not computed where gradients alone are asked for
   Tensor (*flat)(const Tensor& w) = nullptr;  // a kernel [out, in...] as a matrix; nullptr: its numbers as they lie
 };
 

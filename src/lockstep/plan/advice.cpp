@@ -260,7 +260,7 @@ class Search {
     Tried tried;
     try {
       const MemoryForecast forecast = predict_(change_of(levels).job);
-      tried = {forecast.fits(), forecast.peak() + forecast.context_bytes, forecast.host.peak()};
+      tried = {forecast.fits(), forecast.needed(), forecast.host.peak()};
     } catch (const UserError&) {  // cannot be
     }
     if (!tried.fits && tried.peak > 0) failed_.push_back(levels);  // less will not do either
@@ -308,10 +308,8 @@ void look_for_lighter_stage(const JobShape& job, const Predict& predict, Advice&
   ++advice.tries;
   const MemoryForecast forecast = predict(lighter);
   if (!forecast.fits()) return;
-  advice.lightest = Change{.flags = stage_flags(2, lighter),
-                           .effect = "communicates less",
-                           .peak = forecast.peak() + forecast.context_bytes,
-                           .job = lighter};
+  advice.lightest = Change{
+      .flags = stage_flags(2, lighter), .effect = "communicates less", .peak = forecast.needed(), .job = lighter};
 }
 
 void look_for_larger_batch(const AdviceQuestion& question, const Predict& predict, Advice& advice) {
@@ -319,6 +317,7 @@ void look_for_larger_batch(const AdviceQuestion& question, const Predict& predic
   const auto fits = [&](int64_t batch) {
     JobShape larger = job;
     larger.batch = batch;
+    larger.options.kept_blocks = 0;  // they take what this batch has left
     larger.accumulation = std::max<int64_t>(1, job.accumulation * job.batch / batch);
     ++advice.tries;
     return predict(larger).fits();
@@ -333,7 +332,7 @@ void look_for_larger_batch(const AdviceQuestion& question, const Predict& predic
 
 Advice advise(const AdviceQuestion& question, const MemoryForecast& now, const Predict& predict) {
   Advice advice;
-  advice.peak = now.peak() + now.context_bytes;
+  advice.peak = now.needed();
   for (const auto& device : now.devices) advice.capacity = std::max(advice.capacity, device.capacity);
   advice.known = advice.capacity > 0;
   if (!advice.known) return advice;

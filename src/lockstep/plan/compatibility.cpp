@@ -25,6 +25,7 @@ std::string strategy_of(const PlanOptions& options) {
   std::string out =
       fmt::format("{}, {}, {}", options.zero.name(), counted(options.world, "rank"), torch_dtype_name(options.compute));
   if (options.training) out += options.recompute ? ", activations recomputed" : ", activations kept";
+  if (options.kept_blocks > 0) out += fmt::format(" but for {}", counted(options.kept_blocks, "block"));
   if (options.placement.num_devices > 1) out += fmt::format(", {} devices a rank", options.placement.num_devices);
   if (options.placement.offload_params) out += ", weights in host memory between uses";
   if (options.placement.offload_optimizer && options.training) out += ", optimizer in host memory";

@@ -13,6 +13,9 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+constexpr const char* kHostAsDevice = "cpu";  // as rehearse() names the host where blocks are computed there
+constexpr int64_t kWorthALine = int64_t{1} << 20;
+
 /// Lines of cells: the first and the last column begin on the left, the others end on the right.
 std::string aligned(const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows.front().size(), 0);
@@ -44,8 +47,11 @@ BytesOfUses named(const BytesByUse& by_use) {
 /// Every device and the host with what is needed there beside what is counted.
 std::vector<std::pair<const DeviceForecast*, int64_t>> everything(const MemoryForecast& forecast) {
   std::vector<std::pair<const DeviceForecast*, int64_t>> out;
-  for (const auto& device : forecast.devices) out.emplace_back(&device, forecast.context_bytes);
-  if (!forecast.host.name.empty()) out.emplace_back(&forecast.host, 0);
+  for (const auto& device : forecast.devices) {
+    const bool host = device.name == kHostAsDevice;
+    out.emplace_back(&device, host ? forecast.waiting_bytes : forecast.context_bytes);
+  }
+  if (!forecast.host.name.empty()) out.emplace_back(&forecast.host, forecast.waiting_bytes);
   return out;
 }
 
@@ -130,6 +136,14 @@ int64_t MemoryForecast::peak() const {
   return most;
 }
 
+int64_t MemoryForecast::needed() const {
+  int64_t most = 0;
+  for (const auto& [device, beside] : everything(*this)) {
+    if (device != &host) most = std::max(most, device->peak() + beside);
+  }
+  return most;
+}
+
 double MemoryForecast::imbalance() const {
   if (devices.empty() || peak() == 0) return 1;
   int64_t least = peak();
@@ -147,6 +161,7 @@ MemoryAccount MemoryForecast::account() const {
   for (const auto& device : devices) out.devices.push_back(account_of(device.name, device.capacity, device.figures));
   if (!host.name.empty()) out.host = account_of(host.name, host.capacity, host.figures);
   out.context_bytes = context_bytes;
+  out.waiting_bytes = waiting_bytes;
   out.batch = batch;
   return out;
 }
@@ -159,6 +174,9 @@ std::string MemoryForecast::print() const {
   out += table_of_peaks(*this) + "\n" + table_of_phases(*this);
   if (context_bytes > 0)
     out += fmt::format("  beside it on each device: {} of its runtime\n", format_bytes(context_bytes));
+  if (waiting_bytes >= kWorthALine)
+    out += fmt::format("  beside it in the host's memory: {} of rows that are ready and wait\n",
+                       format_bytes(waiting_bytes));
   if (devices.size() > 1) out += fmt::format("  most over least of the devices: {:.3f}\n", imbalance());
   return out;
 }

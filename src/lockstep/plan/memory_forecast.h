@@ -25,11 +25,13 @@ struct MemoryForecast {
   std::vector<DeviceForecast> devices;  // those that blocks stand on
   DeviceForecast host;                  // what is offloaded, and the batch; empty where the device is the host
   int64_t context_bytes = 0;            // of each device, beside what is counted: the runtime of a GPU
+  int64_t waiting_bytes = 0;            // in the host's memory, beside what is counted: rows that are ready and wait
   std::string batch;                    // what was rehearsed, in words
 
   int64_t peak() const;      // of the device that needs most
+  int64_t needed() const;    // the same with what is beside
   double imbalance() const;  // most over least; infinity: a device that holds nothing
-  bool fits() const;         // every device, with the context, and the host
+  bool fits() const;         // every device and the host, with what is beside
   MemoryAccount account() const;
   Json as_json() const;       // "memory" of plan.json; memory_account_from() reads it
   std::string print() const;  // a table for people; "" of an empty one

@@ -75,6 +75,23 @@ TEST(MemoryForecast, FitsWithTheContextOfTheDeviceAndOnTheHostWithout) {
   EXPECT_FALSE(forecast.fits());
 }
 
+TEST(MemoryForecast, CountsRowsThatWaitWhereTheHostIs) {
+  MemoryForecast forecast = two_devices();
+  forecast.host.capacity = 15 * kMib;
+  forecast.waiting_bytes = 5 * kMib;
+  EXPECT_TRUE(forecast.fits());
+  EXPECT_NE(forecast.print().find("beside it in the host's memory: 5.00 MiB of rows that are ready and wait"),
+            std::string::npos);
+  EXPECT_EQ(forecast.needed(), forecast.peak()) << "of devices";
+  forecast.host.capacity -= 1;
+  EXPECT_FALSE(forecast.fits());
+  forecast.host = {};
+  forecast.devices.pop_back();
+  forecast.devices[0].name = "cpu";
+  forecast.context_bytes = 700 * kMib;
+  EXPECT_EQ(forecast.needed(), forecast.peak() + 5 * kMib) << "the host itself has no context, and the rows";
+}
+
 TEST(MemoryForecast, IsReadBackFromItsJson) {
   const MemoryForecast forecast = two_devices();
   const Json written = forecast.as_json();

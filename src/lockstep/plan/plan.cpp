@@ -266,6 +266,16 @@ void mark_gradients(const Model& model, Plan& plan) {
   }
 }
 
+/// The last blocks are soonest behind the turn, so that what they keep is held for the shortest time.
+void keep_last_blocks(Plan& plan) {
+  std::map<int, int> left;
+  for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
+    if (!step->recompute) continue;
+    int& here = left.try_emplace(step->device, plan.options.kept_blocks).first->second;
+    step->recompute = here-- <= 0;
+  }
+}
+
 /// Walks the slots again: on which devices a slot may stand when a step reads it. A block that runs only where there is
 /// a medium may have been left out, so what stood there before may still.
 void mark_arrivals(const Model& model, Plan& plan) {
@@ -312,12 +322,22 @@ Plan make_plan(const Model& model, const PlanOptions& options) {
   }
   Placer(model, options, plan).run();
   mark_gradients(model, plan);
+  keep_last_blocks(plan);
   mark_arrivals(model, plan);
   if (options.training && plan.num_trainable() == 0) {
     throw usage_error(fmt::format("nothing is left to train: every component of this {} model is frozen", model.family),
                       "set one of --freeze_llm, --freeze_vit, --freeze_aligner to false, or use --train llm");
   }
   return plan;
+}
+
+int Plan::num_recomputed() const {
+  std::map<int, int> by_device;
+  int most = 0;
+  for (const Step& step : steps) {
+    if (step.recompute) most = std::max(most, ++by_device[step.device]);
+  }
+  return most;
 }
 
 bool Plan::drops() const {

@@ -47,6 +47,7 @@ struct PlanOptions {
   bool training = true;          // false: nothing is trained, no gradients, no optimizer state
   bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing
   bool recompute_vision = true;  // vit_gradient_checkpointing
+  int kept_blocks = 0;           // of those the last so many on each device keep what they made all the same
   std::set<Component> frozen;
   FreezeChoice freeze;                            // by name, on top of that
   std::shared_ptr<const AdapterLayout> adapters;  // where there are: of the model itself only what they name is trained
@@ -168,6 +169,7 @@ struct Plan {
   Dtype reduced(const Unit& unit) const { return options.reduce.value_or(unit.dtype); }
   int64_t num_params() const;  // tied ones once
   int64_t num_trainable() const;
+  int num_recomputed() const;                   // blocks, on the device that has most of them
   StateBytes state_bytes() const;               // the same on every rank
   uint64_t hash() const;                        // what must agree on all ranks
   std::string json() const;                     // plan.json

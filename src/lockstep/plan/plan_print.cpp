@@ -19,6 +19,7 @@ Json options_json(const PlanOptions& options) {
           {"training", options.training},
           {"recompute", options.recompute},
           {"recompute_vision", options.recompute_vision},
+          {"kept_blocks", options.kept_blocks},
           {"frozen", frozen},
           {"freeze_parameters", options.freeze.prefixes},
           {"freeze_parameters_regex", options.freeze.regex},

@@ -52,6 +52,31 @@ TEST(Plan, PutsMatricesFirstAndBeginsEachParameterAtACacheLine) {
   EXPECT_EQ(layer.used_numel(), 20);
 }
 
+TEST(Plan, KeepsWhatTheLastBlocksOfEachDeviceMade) {
+  Model model = small_model();
+  for (const char* name : {"layer.1", "layer.2", "layer.3"}) {
+    model.blocks.pop_back();
+    add_fake(model, name, Component::kLlm, Modality::kText, {"hidden"}, {"hidden"}).with("weight", {4, 4});
+    add_fake(model, "head", Component::kLlm, Modality::kText, {"hidden", "labels"}, {"loss"})
+        .with("weight", {4, 4})
+        .keeps();
+  }
+  const auto recomputed = [&](int kept, std::vector<int> devices = {}) {
+    PlanOptions options{.kept_blocks = kept};
+    if (!devices.empty()) options.placement = {.num_devices = 2, .device_of_block = std::move(devices)};
+    std::string out;
+    for (const Step& step : make_plan(model, options).steps) out += step.recompute ? 'r' : '.';
+    return out;
+  };
+  EXPECT_EQ(make_plan(model, {}).num_recomputed(), 8);
+  EXPECT_EQ(recomputed(0), "rrrrrrrr.");  // the head never runs again
+  EXPECT_EQ(recomputed(2), "rrrrrr...");
+  EXPECT_EQ(recomputed(9), ".........");
+  EXPECT_EQ(recomputed(1, {0, 0, 0, 0, 1, 1, 1, 1, 1}), "rrr.rrr..");
+  EXPECT_EQ(make_plan(model, {.recompute = false, .recompute_vision = false}).num_recomputed(), 0);
+  EXPECT_NE(make_plan(model, {.kept_blocks = 1}).hash(), make_plan(model, {}).hash()) << "ranks compare it";
+}
+
 TEST(Plan, GivesATiedWeightOneUnitWithTwoUses) {
   const Model model = small_model();
   const Plan plan = make_plan(model, {});

@@ -126,10 +126,14 @@ std::optional<Features> longest_row(const Dataset& rows, const std::function<Fea
   return longest.empty() ? std::nullopt : std::optional(std::move(longest.front()));
 }
 
+int64_t agree_limit(Job& job, double fraction) {
+  return extremes(job.control(), limit_of(job, fraction), "memory of the ranks").first;
+}
+
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
                          const std::function<int64_t(int64_t batch)>& work) {
   Communicator& control = job.control();
-  const int64_t limit = extremes(control, limit_of(job, fraction), "memory of the ranks").first;
+  const int64_t limit = agree_limit(job, fraction);
   for (const auto& gpu : job.gpus()) limit_gpu(gpu, limit);
   const BatchChoice choice =
       search_batch_size({.limit_bytes = limit, .largest = largest}, [&](int64_t batch) -> std::optional<int64_t> {

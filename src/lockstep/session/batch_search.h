@@ -49,8 +49,12 @@ BatchChoice search_batch_size(const BatchLimits& limits,
 /// used.
 std::optional<Features> longest_row(const Dataset& rows, const std::function<Features(const Sample&)>& features_of);
 
+/// What each rank may use at its peak: `fraction` of what its fullest GPU, or its share of the machine, has free and holds
+/// for it, of the rank that has least. Collective.
+int64_t agree_limit(Job& job, double fraction);
+
 /// The search over all ranks: each runs `work` (which may be collective) with its peak measured; the rank that needs
-/// most decides. The limit is `fraction` of what the machine (its device, or cgroup) has for a rank. Emits the tries on
+/// most decides. The limit is agree_limit's. Emits the tries on
 /// the reporting rank. Collective.
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
                          const std::function<int64_t(int64_t batch)>& work);

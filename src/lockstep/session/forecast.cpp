@@ -30,6 +30,7 @@ MemoryForecast forecast_of_map(const PlannedJob& job, const JobShape& shape) {
     forecast.devices.push_back(std::move(device));
   }
   forecast.context_bytes = job.devices.context_bytes;
+  forecast.waiting_bytes = job.rows.waiting_bytes(shape.batch);
   const StateBytes state = make_plan(job.model, shape.options).state_bytes();
   const Placement& placement = shape.options.placement;
   forecast.host.figures.phases.at(static_cast<size_t>(MemoryPhase::kStep)).bytes =
@@ -63,8 +64,10 @@ std::vector<LighterTraining> lighter_than(const PlanOptions& now, const Model& m
 
 MemoryForecast predict_memory(const PlannedJob& job, const JobShape& shape) {
   if (shape.devices > 1) return forecast_of_map(job, shape);
+  RehearsalOptions devices = job.devices;
+  devices.waiting_bytes = job.rows.waiting_bytes(shape.batch);
   return rehearse(job.model, make_plan(job.model, shape.options), job.rows.steps(shape.batch, shape.accumulation),
-                  job.devices);
+                  devices);
 }
 
 Advice advice_for(const PlannedJob& job, const MemoryForecast& now) {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/data/position_limit.h"
 #include "lockstep/zoo/typical_row.h"
 
@@ -45,6 +46,14 @@ int64_t sum_of(const std::vector<Features>& unit, const Size& size) {
 }
 
 int64_t tokens_of(const Features& row) { return std::ssize(row.input_ids); }
+
+/// That a row takes in memory with the values of its media.
+int64_t bytes_of(const Features& row) {
+  auto bytes =
+      static_cast<int64_t>((row.input_ids.size() + row.labels.size() + row.positions.size()) * sizeof(int32_t));
+  for (const auto& block : row.media) bytes += numel_of(block.shape) * static_cast<int64_t>(sizeof(float));
+  return bytes;
+}
 
 /// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. In the
 /// order of the data; the same on every machine.
@@ -151,6 +160,14 @@ RehearsedRows RehearsedRows::in_bins(int64_t tokens) const {
   }
   made.source_ += fmt::format(", as often as a bin of {} tokens holds each", tokens);
   return made;
+}
+
+int64_t RehearsedRows::waiting_bytes(int64_t batch) const {
+  int64_t sum = 0;
+  for (const Unit& unit : units_) sum += sum_of(unit, bytes_of);
+  int64_t ahead = LoaderOptions{}.prefetch * batch;
+  if (most_ > 0) ahead = std::min(ahead, most_);
+  return ahead * sum / std::max<int64_t>(1, std::ssize(units_));
 }
 
 std::vector<Features> RehearsedRows::looked_at() const {

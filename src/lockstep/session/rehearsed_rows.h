@@ -47,6 +47,8 @@ class RehearsedRows {
   /// texts; of each kind of media the largest; and beside the largest media the longest text, to whose length all rows are
   /// filled up. Those that are the same are there once.
   RowsOfStep batches(int64_t batch) const;
+  /// What a loader holds ready of them in memory while a step runs, by the mean of those looked at; `batch` as above.
+  int64_t waiting_bytes(int64_t batch) const;
   int64_t most() const { return most_; }                 // rows, or bins, that a rank can get at once; 0: any number
   std::vector<Features> looked_at() const;               // the longest first
   const std::string& source() const { return source_; }  // "the longest of 64 rows of the data set"

@@ -27,6 +27,9 @@ TEST(MachineRoom, AllRanksOfAMachineTakeOfItsMemory) {
   EXPECT_EQ(lacks.text(), "2 ranks need 5.00 GiB each, and 10.00 GiB of this machine's 16.00 GiB are free");
   EXPECT_FALSE(room_for(forecast_of(4 * kGiB, 2 * kGiB), true, 2, machine).fits())
       << "what is offloaded stands there too";
+  MemoryForecast with_rows = forecast_of(5 * kGiB, 0);
+  with_rows.waiting_bytes = 1;
+  EXPECT_FALSE(room_for(with_rows, true, 2, machine).fits()) << "rows that are ready wait there too";
 }
 
 TEST(MachineRoom, OnGpusOnlyWhatIsOnTheHostCounts) {

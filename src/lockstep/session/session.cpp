@@ -182,8 +182,18 @@ bool Session::makes_map() const { return is_map_word(options_.placement.device_m
 void Session::decide(PlanOptions options, const RowsOfStep& rows, const RowWork& work) {
   options.quantised = quantised_;
   place(options, rows, work);
+  make_plan(options);
+}
+
+void Session::keep_blocks(int blocks) {
+  PlanOptions options = plan_.options;
+  options.kept_blocks = blocks;
+  make_plan(options);
+}
+
+void Session::make_plan(const PlanOptions& options) {
   together(job_.control(), "making the plan", [&] {
-    plan_ = make_plan(folder_->model, options);
+    plan_ = lockstep::make_plan(folder_->model, options);
     compatibility(folder_->model, plan_).require();
   });
   agree_on(job_.control(),

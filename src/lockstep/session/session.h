@@ -65,6 +65,9 @@ class Session {
   /// Collective.
   void decide(PlanOptions options, const RowsOfStep& rows = {}, const RowWork& work = {});
 
+  /// The plan again, with so many blocks on each device that keep what they made: before load(). Collective.
+  void keep_blocks(int blocks);
+
   /// Whether decide() makes a device map, and so looks at rows.
   bool makes_map() const;
 
@@ -94,6 +97,7 @@ class Session {
   CollateOptions collate() const;
 
  private:
+  void make_plan(const PlanOptions& options);
   void open_adapters();
   bool has_several() const { return opened_.size() > 1; }
   void check_several() const;

@@ -100,6 +100,7 @@ void FineTuneRun::decide() {
   }
   session_->decide(wanted, rows,
                    {.layout = options_.grouping.layout(), .noise = options_.train.neftune_noise_alpha > 0});
+  keep_what_fits();
 }
 
 /// Those of a folder, or fresh ones; null: every weight is trained.
@@ -209,10 +210,6 @@ void FineTuneRun::make_trainer() {
         fmt::format("--dataloader_drop_last true: the {} rows fill no micro-batch of {} ranks, so none is left",
                     train_rows_->size(), job_.world.size),
         "a smaller --per_device_train_batch_size, or leave the flag out");
-  }
-  if (val_rows_) {
-    val_loader_ =
-        std::make_unique<Loader>(*val_rows_, s.processor(), loader_options(options_.per_device_eval_batch_size, false));
   }
   source_ = std::make_unique<ModelSource>(ModelSource{s.model(), s.weights(), s.keys()});
   train_options_ = options_.train_options(job_.world.size, train_loader_->batches_per_epoch(), val_rows_.has_value());

@@ -22,8 +22,10 @@ EvalDone FineTuneRun::evaluate(int64_t step) {
       .loss_chunk = train_options_.loss_chunk,
       .talker_loss_weight = train_options_.talker_loss_weight,
       .progress = [&](int64_t rows) { events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total}); }};
+  // Made for this evaluation: the rows that a loader has ready would wait in memory through all of training.
+  Loader loader(*val_rows_, session_->processor(), loader_options(options_.per_device_eval_batch_size, false));
   const LossFigures figures =
-      evaluate_loss(session_->executor(), *val_loader_, collate(), job_.data(), job_.control(), options);
+      evaluate_loss(session_->executor(), loader, collate(), job_.data(), job_.control(), options);
   EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
   if (figures.target_tokens > 0) {
     done.loss = figures.loss;

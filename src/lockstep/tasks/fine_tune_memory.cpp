@@ -7,16 +7,25 @@
 
 #include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/doctor/machine_facts.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/forecast.h"
+#include "lockstep/session/kept_blocks.h"
 #include "lockstep/session/placement.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/room.h"
 #include "lockstep/tasks/fine_tune_run.h"
 
 namespace lockstep {
+namespace {
+
+constexpr const char* kNothingKept =
+    "--gradient_checkpointing auto beside a batch size of auto: the batch takes what memory there is, and all blocks "
+    "run again";
+
+}  // namespace
 
 /// What memory is predicted for, and blocks are placed for.
 const RehearsedRows& FineTuneRun::planned_rows() {
@@ -39,7 +48,24 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
   devices.evaluation = longest_evaluated_;
   devices.work.layout = options_.grouping.layout();
   devices.work.noise = options_.train.neftune_noise_alpha > 0;
+  if (longest_) devices.waiting_bytes = longest_->waiting_bytes(planned_.batch);
   return devices;
+}
+
+/// --gradient_checkpointing auto.
+void FineTuneRun::keep_what_fits() {
+  if (!options_.checkpoint_as_needed) return;
+  if (options_.batch.is_auto()) return notice(kNothingKept);
+  const int64_t limit = agree_limit(job_, options_.batch.memory_fraction);
+  std::string kept;
+  together(job_.control(), "choosing what is kept for the way back", [&] {
+    if (!job_.reports()) return;
+    planned_rows();
+    kept = std::to_string(most_kept_blocks(planned_job(), limit));
+  });
+  const int recomputed = session_->plan().num_recomputed();
+  session_->keep_blocks(std::stoi(from_rank_0(job_.control(), kept, "blocks that keep what they made")));
+  notice(kept_blocks_text(session_->plan().options.kept_blocks, recomputed, limit));
 }
 
 void FineTuneRun::predict() {

@@ -41,6 +41,10 @@ void FineTuneOptions::check() const {
         "a strategy of saving, evaluating or logging: expected steps, epoch or no, found \"{}\"", strategy));
   }
   run.placement.check();
+  if (checkpoint_as_needed && !run.placement.max_memory.empty()) {
+    throw usage_error("--gradient_checkpointing auto beside --max_memory: which of both is to fill the devices?",
+                      "--memory_fraction or --memory_limit say how much auto may use");
+  }
   components.check_unbuilt(run.without);
   tuner.check();
   grouping.check();
@@ -171,6 +175,7 @@ std::string FineTuneOptions::fingerprint() const {
        {logging_strategy, judged_by(), greater_is_better.value_or(false), greater_is_better.has_value(),
         train.neftune_noise_alpha, train.early_stop_interval, train.eval_on_start, dataloader_drop_last,
         train.max_epochs, train.schedule_shape.as_json()}},
+      {"memory", {checkpoint_as_needed, batch.memory_fraction}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},
       {"answers",

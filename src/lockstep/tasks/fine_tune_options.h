@@ -48,6 +48,7 @@ struct FineTuneOptions {
   std::optional<int64_t> rows_of_step;                 // over all ranks, which must be so many; nullopt: about 16
   std::optional<Dtype> reduce_dtype;                   // of gradients between ranks; nullopt: as they are computed
   bool gradient_checkpointing = true;
+  bool checkpoint_as_needed = false;               // blocks that memory has room for keep what they made
   std::optional<bool> vit_gradient_checkpointing;  // nullopt: as above
 
   std::filesystem::path output_dir;                         // empty: output/<name of the model's folder>

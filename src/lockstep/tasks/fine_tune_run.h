@@ -49,6 +49,7 @@ class FineTuneRun {
   void bring_together();
   void tell_rows();
   const RehearsedRows& planned_rows();
+  void keep_what_fits();
   RowsOfStep planned_step() { return planned_rows().step(planned_.batch, planned_.accumulation); }
   Admission::Fits admission() const;
   RehearsalOptions rehearsed_devices() const;
@@ -100,7 +101,7 @@ class FineTuneRun {
   int64_t resumed_chunk_ = 0;                        // rows by which an order by length was cut where the run began
   std::vector<Program> programs_;                    // rank 0
   std::vector<std::unique_ptr<EventSink>> loggers_;  // rank 0; they move to sinks_ when there is something to tell
-  std::unique_ptr<Loader> train_loader_, val_loader_;
+  std::unique_ptr<Loader> train_loader_;
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<RehearsedRows> longest_;  // of the data, on the rank that plans

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/comm/gpus.h"
+#include "lockstep/session/kept_blocks.h"
 #include "lockstep/session/launch.h"
 #include "lockstep/session/placement.h"
 #include "lockstep/session/quantising.h"
@@ -107,10 +108,29 @@ int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
                            [&](int64_t rows) -> std::optional<int64_t> {
                              JobShape shape = job.shape;
                              shape.batch = rows;
-                             const MemoryForecast forecast = predict_memory(job, shape);
-                             return forecast.peak() + forecast.context_bytes;
+                             return predict_memory(job, shape).needed();
                            })
       .batch;
+}
+
+/// --gradient_checkpointing auto: within what a run would be given there.
+int kept_of(const JobPlanOptions& options, const Job& job, const PlannedJob& planned,
+            std::vector<std::string>& notices) {
+  if (options.job.batch.is_auto()) return 0;
+  int64_t bytes = 0;
+  for (const int64_t capacity : planned.devices.capacities)
+    bytes = std::max(bytes, capacity - planned.devices.context_bytes);
+  if (bytes <= 0 && job.on_cpu()) bytes = machine_memory().available_bytes / std::max(1, job.world.local_size);
+  if (bytes <= 0) {
+    notices.emplace_back(
+        "--gradient_checkpointing auto: --device_memory 80GiB says what there is room for; all blocks run again");
+    return 0;
+  }
+  const auto limit = static_cast<int64_t>(options.job.batch.memory_fraction * static_cast<double>(bytes));
+  const int blocks = make_plan(planned.model, planned.shape.options).num_recomputed();
+  const int kept = most_kept_blocks(planned, limit);
+  notices.push_back(kept_blocks_text(kept, blocks, limit));
+  return kept;
 }
 
 /// Those of a folder, or fresh ones. No weights are there that say how the folder calls its modules.
@@ -192,6 +212,9 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
       choose_placement(planned.devices, sft.run.placement, model, wanted, rows.step(shape.batch, shape.accumulation));
   out.notices = std::move(chosen.notices);
   shape.options.placement = chosen.placement;
+  if (sft.checkpoint_as_needed && !options.inference) {
+    shape.options.kept_blocks = kept_of(options, job, planned, out.notices);
+  }
   out.plan = make_plan(model, shape.options);
   out.components = compatibility(model, out.plan);
   out.memory = predict_memory(planned, shape);
