@@ -75,7 +75,8 @@ bench:
 	@.venv-bench/bin/python bench/run.py
 	@.venv-bench/bin/python bench/inference.py
 	@.venv-bench/bin/python bench/device_map.py
-	@tools/build.sh release resident_memory roll_call_cost
+	@tools/build.sh release resident_memory roll_call_cost audio_features
+	@python3 -B bench/audio.py
 	@python3 -B bench/memory.py
 	@python3 -B bench/balance.py
 	@python3 -B bench/roll_call.py

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """How long 1,000 clips of 10 s take to become log-mel features on one core: ours, and librosa with WhisperFeatureExtractor.
 
-  bench/audio.py --python VENV/bin/python [--clips 250] [--passes 3] [--out bench/results/audio.json]
+  bench/audio.py [--python .venv-bench/bin/python] [--clips 250] [--passes 3] [--out bench/results/audio.json]
 
-The Python has librosa, soundfile, torch and transformers, and writes the clips: of each kind (16 kHz mono WAV, 44.1 kHz stereo WAV,
-48 kHz stereo FLAC, 44.1 kHz stereo MP3) --clips paths over ten files. Both sides are held to one core and one thread, take turns, and
-count the fastest of --passes. `ninja -C build/release audio_features` builds ours. Fails when ours is not three times as fast
-over all.
+The Python has librosa, soundfile, torch and transformers (`make bench` installs them), and writes the clips: of each kind (16 kHz
+mono WAV, 44.1 kHz stereo WAV, 48 kHz stereo FLAC, 44.1 kHz stereo MP3) --clips paths over ten files. Both sides are held to one core
+and one thread, take turns, and count the fastest of --passes. Fails when ours is not three times as fast over all.
 """
 import argparse
 import json
@@ -46,7 +45,7 @@ def measured(*words):
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--python", required=True, help="one with librosa, soundfile, torch and transformers")
+    args.add_argument("--python", default=str(ROOT / ".venv-bench/bin/python"), help="one with librosa, soundfile, torch and transformers")
     args.add_argument("--clips", type=int, default=250, help="of each kind")
     args.add_argument("--passes", type=int, default=3)
     provenance.add_flags(args, "audio.json")

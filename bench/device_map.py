@@ -43,7 +43,7 @@ def judged(config, count, device_map):
             file.flush()
             device_map = file.name
         plan = output_of(LOCKSTEP, "plan", "--model", config, "--nproc", 1, "--virtual_devices", count, "--device_map", device_map,
-                         "--deepspeed", "zero0", "--torch_dtype", "bfloat16", "--freeze_vit", "false", "--freeze_aligner",
+                         "--tuner_type", "full", "--deepspeed", "zero0", "--torch_dtype", "bfloat16", "--freeze_vit", "false", "--freeze_aligner",
                          "false", "--gradient_accumulation_steps", 16, "--json")
     peaks = [device["peak"] for device in plan["memory"]["devices"][:count]]
     placed = {unit["name"]: unit["device"] for unit in plan["units"]}

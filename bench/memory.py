@@ -3,8 +3,8 @@
 
   bench/memory.py [--only WORD] [--size tiny|small] [--nproc 2] [--out bench/results/memory.json] [--replace]
 
-Families x ZeRO stages x whole or frozen tower x recompute on or off x three shapes of batch x float32 and bfloat16; of the families
-with pictures in 12 tiles and with sound fewer stages and shapes. Each case is a short training run. Two comparisons: the tensors predicted with those counted, and what the process was predicted
+Families x ZeRO stages x whole or frozen tower x recompute on or off x three shapes of batch x float32 and bfloat16; of adapters (LoRA,
+DoRA, LoRA over 4 bits) and of the families with pictures in 12 tiles and with sound fewer of these. Each case is a short training run. Two comparisons: the tensors predicted with those counted, and what the process was predicted
 to hold with what the kernel says it had at its peak (VmHWM) above what it had before the run (bench/resident_memory.cpp:
 the same process trains a tiny model first, so that libraries are there). Exits with 1 when either prediction is more than
 5 % over or 2 % under in any case.
@@ -29,6 +29,7 @@ from small_job import make_rows, png, wav  # noqa: E402
 
 SHAPES = {"1 row": dict(rows=1, words=20, accumulation=2), "4 rows": dict(rows=4, words=60, accumulation=2),
           "2 long rows": dict(rows=2, words=400, accumulation=1)}
+TUNERS = {"LoRA": ("lora",), "DoRA": ("lora", "--use_dora", "true"), "QLoRA": ("lora", "--quant_method", "bnb", "--quant_bits", "4")}
 MEDIA = {"internvl": "12 tiles", "minicpm_o_2_6": "sound", "qwen2_5_omni": "sound"}
 
 
@@ -72,8 +73,15 @@ def cases(only):
                     for dtype in ("float32", "bfloat16"):
                         name = f"{family} {media} {stage} whole {'recompute' if recompute else 'keep'} {shape} {dtype}"
                         if only in name:
-                            yield name, family, stage, False, recompute, shape, dtype
+                            yield name, family, stage, False, recompute, shape, dtype, ("full",)
     for family in ("qwen2", "llava"):
+        for tuner, words in TUNERS.items():
+            for stage in ("zero0", "zero3"):
+                for shape in SHAPES:
+                    for dtype in ("float32", "bfloat16"):
+                        name = f"{family} {tuner} {stage} frozen tower recompute {shape} {dtype}"
+                        if only in name:
+                            yield name, family, stage, True, True, shape, dtype, words
         for stage in ("zero0", "zero1", "zero2", "zero3"):
             for frozen in (False, True) if family == "llava" else (False,):
                 for recompute in (True, False):
@@ -82,18 +90,18 @@ def cases(only):
                             name = (f"{family} {stage} {'frozen tower' if frozen else 'whole'} {'recompute' if recompute else 'keep'} "
                                     f"{shape} {dtype}")
                             if only in name:
-                                yield name, family, stage, frozen, recompute, shape, dtype
+                                yield name, family, stage, frozen, recompute, shape, dtype, ("full",)
 
 
 def run(folder, models, nproc, case):
-    name, family, stage, frozen, recompute, shape, dtype = case
+    name, family, stage, frozen, recompute, shape, dtype, tuner = case
     rows, words, accumulation = SHAPES[shape].values()
     out = folder / name.replace(" ", "-")
     flag = lambda on: "true" if on else "false"  # noqa: E731
     run_program(RESIDENT, models[family, "tiny"], "--model", models[family, "measured"],
                 "--dataset", media_rows(folder, family, words) if family in MEDIA else long_rows(folder, words, family == "llava"),
                 "--output_dir", out,
-                "--add_version", "false", "--deepspeed", stage, "--nproc", nproc, "--max_steps", 3, "--save_strategy", "no",
+                "--add_version", "false", "--tuner_type", *tuner, "--deepspeed", stage, "--nproc", nproc, "--max_steps", 3, "--save_strategy", "no",
                 "--per_device_train_batch_size", rows, "--gradient_accumulation_steps", accumulation, "--report_to", "none",
                 "--gradient_checkpointing", flag(recompute), "--freeze_vit", flag(frozen), "--freeze_aligner", "false",
                 "--logging_steps", 1, "--max_length", 4096, "--torch_dtype", dtype)

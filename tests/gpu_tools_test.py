@@ -46,6 +46,10 @@ class GpuTools(Story):
         self.assertGreater(full["tokens_per_second"], 0)
         self.assertLess(abs(full["peak_over_plan"]), 0.03)
         self.assertNotIn("mfu", full, "what a fake GPU can do at most is not known")
+        for name in ("full", "LoRA"):
+            kept = checks["speed"]["found"][f"{name}, blocks kept as memory allows"]
+            self.assertGreater(kept["peak_bytes"], checks["speed"]["found"][name]["peak_bytes"])
+            self.assertLess(abs(kept["peak_over_plan"]), 0.01)
         document = self.folder / "gpu.md"
         document.write_text("before\n<!-- speed -->\nold\n<!-- end of speed -->\nbehind\n")
         gpu_speed.write_into(document, checks["speed"]["found"], "Commit 0:")

@@ -21,7 +21,8 @@ cpu_wheels=("torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cup
 # Headers that those of the runtime include come beside, or only a machine with a toolkit could compile.
 gpu_wheels=("torch==$torch_version" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 "${arrow_wheels[@]}" "${wheel_tools[@]}")
 bench_wheels=("torch==$torch_version" transformers==5.23.0 tokenizers==0.23.3 deepspeed==0.19.8 accelerate==1.15.0 torchvision==0.26.0
-  peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0)
+  peft==0.21.2 sentencepiece==0.2.3 safetensors==0.8.0 pillow==13.0.0 numpy==2.4.6 psutil==7.2.2 setuptools==80.9.0
+  librosa==0.11.0 soundfile==0.14.0 timm==1.0.31)
 # What transformers imports for our oracles, and no second torch. Named one by one: their own lists would bring the GPU wheels.
 oracle_wheels=(transformers==5.23.0 tokenizers==0.23.3 huggingface-hub==2.4.0 safetensors==0.8.0 torchvision==0.26.0 peft==0.21.2
   bitsandbytes==0.50.2 accelerate==1.15.0 psutil==7.2.2 sentencepiece==0.2.3 pillow==13.0.0 packaging==26.3 pyyaml==6.0.3 regex==2026.11.15 tqdm==4.70.1

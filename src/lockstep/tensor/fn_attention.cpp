@@ -158,7 +158,7 @@ Tensor windowed_by_torch(const Tensor& q, const Tensor& k, const Tensor& v, int6
 
 /// As many queries as keys and causal, or not causal: what has kernels.
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window) {
-  const bool hollow = q.is_meta();  // every device's flash attention keeps the same
+  const bool hollow = q.is_meta();
   if (window > 0 && !hollow && !(q.is_cpu() && is_element(q))) return windowed_by_torch(q, k, v, window);
   if (takes_cudnn(q, k)) {
     const bool records = at::GradMode::is_enabled() && q.requires_grad();
@@ -166,8 +166,9 @@ Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool c
   }
   if (!q.is_cpu() && !hollow)
     return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, k.size(1) != q.size(1));
-  const Tensor q_BNTH = with_rows(q);
-  const Tensor k_BNSH = with_rows(repeat_heads(k, q.size(1))), v_BNSH = with_rows(repeat_heads(v, q.size(1)));
+  // Every device's flash attention keeps the same, but for GPUs', which read a head of k and v for its whole group.
+  const auto with_heads = [&](const Tensor& x) { return with_rows(on_cpu(q) ? repeat_heads(x, q.size(1)) : x); };
+  const Tensor q_BNTH = with_rows(q), k_BNSH = with_heads(k), v_BNSH = with_heads(v);
   if (!hollow && !widens(q) && !has_attention_kernels(q) && window == 0)
     return at::scaled_dot_product_attention(q_BNTH, k_BNSH, v_BNSH, {}, 0.0, causal);
   const bool records = at::GradMode::is_enabled() && q.requires_grad();

@@ -107,6 +107,7 @@ inline Case random_case(uint64_t seed) {
   c.epochs = 1 + below(3);
   c.job = {.plan = {.world = c.world, .zero = {c.stage}, .compute = Dtype::kF32}, .seed = random()};
   c.job.plan.recompute = one_in(2);
+  c.job.plan.kept_blocks = static_cast<int>(below(3));
   if (one_in(4)) c.job.plan.frozen.insert(Component::kVision);
   if (one_in(4)) c.job.plan.frozen.insert(Component::kAudio);
   const int64_t count = 1 + below(18);

@@ -28,8 +28,20 @@ using torch::jit::Stack;
 /// Like a GPU's flash attention, it keeps one number a query; what that cannot do is done by LibTorch's ops one by one.
 int64_t choose_attention(const Tensor& q, const Tensor& k, const Tensor&, const std::optional<Tensor>& mask, double,
                          bool, std::optional<double>, bool) {
-  const bool flash = q.size(1) == k.size(1) && !(mask && mask->requires_grad());
+  const bool flash = q.size(1) % k.size(1) == 0 && !(mask && mask->requires_grad());
   return static_cast<int64_t>(flash ? at::SDPBackend::overrideable : at::SDPBackend::math);
+}
+
+/// Each head of k or v for all of its group, which the CPU's kernel wants and a GPU's reads where it is.
+Tensor for_heads(const IValue& x_BKSH, int64_t heads) {
+  const Tensor x = x_BKSH.toTensor();
+  return x.size(1) == heads ? x : x.repeat_interleave(heads / x.size(1), 1);
+}
+
+/// Back to [B,K,S,H].
+IValue of_groups(const IValue& grad_BNSH, int64_t groups) {
+  const Tensor grad = grad_BNSH.toTensor();
+  return grad.size(1) == groups ? grad : grad.unflatten(1, {groups, -1}).sum(2);
 }
 
 /// (q, k, v, bias, dropout, causal, debug, scale) -> (out, log of sums, and seven things that the CPU's kernel has not)
@@ -37,7 +49,9 @@ void attention(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
   constexpr size_t kArguments = 8;
   const Stack given = torch::jit::pop(*stack, kArguments);
   const int64_t queries = given[0].toTensor().size(2), keys = given[1].toTensor().size(2);
-  torch::jit::push(*stack, given[0], given[1], given[2], given[4], given[5], given[3], given[7]);
+  const int64_t heads = given[0].toTensor().size(1);
+  torch::jit::push(*stack, given[0], for_heads(given[1], heads), for_heads(given[2], heads), given[4], given[5],
+                   given[3], given[7]);
   launch_as("aten::_scaled_dot_product_flash_attention_for_cpu", "", *stack);
   torch::jit::push(*stack, Tensor(), Tensor(), queries, keys, Tensor(), Tensor(), Tensor());
 }
@@ -47,10 +61,13 @@ void attention_backward(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* 
   constexpr size_t kArguments = 17;
   const Stack given = torch::jit::pop(*stack, kArguments);
   const IValue mask = given[4].toTensor().defined() ? given[4] : IValue();
-  torch::jit::push(*stack, given[0], given[1], given[2], given[3], given[6], given[7], given[12], given[13], mask,
-                   given[16]);
+  const int64_t heads = given[1].toTensor().size(1), groups = given[2].toTensor().size(1);
+  torch::jit::push(*stack, given[0], given[1], for_heads(given[2], heads), for_heads(given[3], heads), given[6],
+                   given[7], given[12], given[13], mask, given[16]);
   launch_as("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "", *stack);
-  torch::jit::push(*stack, Tensor());
+  constexpr size_t kGrads = 3;
+  const Stack made = torch::jit::pop(*stack, kGrads);
+  torch::jit::push(*stack, made[0], of_groups(made[1], groups), of_groups(made[2], groups), Tensor());
 }
 
 /// Rows [begin, end) of x [T,heads,H] as the CPU's kernel wants them: [1,N,rows,H], each head for all of its group.
