@@ -20,15 +20,20 @@ using namespace test;  // NOLINT: the job and the runs of these tests
 
 /// AdamW divides by the root of what it has seen plus epsilon, which makes whole steps of gradients that are nothing
 /// but rounding. With an epsilon as large as ordinary gradients, an error of a gradient moves a weight no further than
-/// kRate / kEpsilon = 1 times itself, and weights can be compared as tightly as gradients.
-constexpr double kRate = 1e-2, kEpsilon = 1e-2, kClip = 1.0;
+/// kRate / kEpsilon times itself, and weights can be compared as tightly as gradients. The rate is small, as rounding grows from
+/// step to step: with 1e-2 it was 0.4 to 2 per cent of a gradient where a row's gradient was 80 long and more (2 of 500 runs).
+constexpr double kRate = 2e-4, kEpsilon = 1e-2, kClip = 1.0;
 /// What a tensor may be off, of its own largest entry. Rows in a batch of padded ones and rows alone are summed in another
 /// order: a gradient or its length was off by 1.1e-4 after nine steps, a movement by 4e-5, over hundreds of runs; a row too many
 /// or too few, or a wrong count of tokens, changes them by a per cent and more.
 constexpr double kGradient = 1e-3, kMovement = 3e-4, kLoss = 3e-5;
 /// For tensors whose exact gradient is 0 or nearly so (key biases, which softmax does not see): there is the rounding of
-/// the terms that cancel, of the size of the model's largest gradient.
-constexpr double kFloor = 1e-6;
+/// the terms that cancel, of the size of the model's largest gradient. Of queries and keys it is more where softmax is nearly
+/// flat or nearly certain (2e-5 was seen, beside values that agreed to 1e-4 of themselves).
+double floor_of(const std::string& key) {
+  const bool scored = key.find(".q_proj.") != std::string::npos || key.find(".k_proj.") != std::string::npos;
+  return scored ? 5e-5 : 4e-6;
+}
 
 /// What a run came to, as rank 0 tells it, but for `errors`.
 struct Outcome {
@@ -239,12 +244,14 @@ class Alone {
 
 double largest(const Tensor& tensor) { return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>(); }
 
-/// Each tensor within `relative` of its own largest entry, and `floor`.
-void expect_near(const Named& found, const Named& wanted, double relative, double floor, const char* what) {
+/// Each tensor within `relative` of its own largest entry, its floor_of `scale`, and `rounded`.
+void expect_near(const Named& found, const Named& wanted, double relative, double scale, double rounded,
+                 const char* what) {
   ASSERT_EQ(found.size(), wanted.size()) << what;
   for (const auto& [key, value] : wanted) {
     ASSERT_TRUE(found.contains(key)) << what << " " << key;
-    EXPECT_LE(largest(found.at(key).sub(value)), relative * largest(value) + floor) << what << " of " << key;
+    EXPECT_LE(largest(found.at(key).sub(value)), relative * largest(value) + floor_of(key) * scale + rounded)
+        << what << " of " << key;
   }
 }
 
@@ -314,11 +321,11 @@ void expect_as_alone(const Case& c, const Dataset& data, const Outcome& outcome,
   double top = 0, weight = 0;
   for (const auto& [key, value] : gradients) top = std::max(top, largest(value));
   for (const auto& [key, value] : weights) weight = std::max(weight, largest(value));
-  expect_near(unit_length(outcome.gradients), gradients, kGradient, kFloor * top, "gradient");
+  expect_near(unit_length(outcome.gradients), gradients, kGradient, top, 0, "gradient");
   // What is added to a weight is rounded to a weight's last place, once a step.
   const double steps = static_cast<double>(alone.updates());
-  expect_near(moved(outcome.before, outcome.after), moved(outcome.before, weights), kMovement,
-              steps * (kFloor * kRate / kEpsilon + weight * 6e-8), "movement");
+  expect_near(moved(outcome.before, outcome.after), moved(outcome.before, weights), kMovement, steps * kRate / kEpsilon,
+              steps * weight * 6e-8, "movement");
 }
 
 TEST(StepContractFuzz, RunsOnAnyRanksEqualOneProcessRowByRow) {
@@ -331,12 +338,14 @@ TEST(StepContractFuzz, RunsOnAnyRanksEqualOneProcessRowByRow) {
   for (int64_t i = 0; i < total && !HasFailure(); ++i) {
     Case c = random_case(seed + static_cast<uint64_t>(i));
     c.job.adamw.epsilon = kEpsilon;
-    SCOPED_TRACE(c.words());
     const File file(c);
     const Dataset data = file.read();
     Outcome outcome;
-    ASSERT_NO_THROW(outcome = run(c, data));
-    run_ranks(1, [&](Rank& rank) { expect_as_alone(c, data, outcome, rank.data()); });
+    ASSERT_NO_THROW(outcome = run(c, data)) << c.words();
+    run_ranks(1, [&](Rank& rank) {
+      SCOPED_TRACE(c.words());  // of this thread
+      expect_as_alone(c, data, outcome, rank.data());
+    });
   }
 }
 
