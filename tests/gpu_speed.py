@@ -131,7 +131,7 @@ def measure(train, folder, tokenizer_of, config, tokens, steps, gpu_name, device
     if not found:
         found["full"] = {"failed": "not enough memory, the optimizer offloaded or not"}
     lora = {"tuner_type": "lora", "lora_rank": LORA_RANK, "target_modules": "all-linear", "lora_dropout": 0}
-    as_needed = {"gradient_checkpointing": "auto"}
+    as_needed = {"gradient_checkpointing": "auto", "memory_fraction": 0.97}
     trained = {"LoRA": lora, "LoRA, blocks kept as memory allows": {**lora, **as_needed}}
     trained.update({f"{name}, blocks kept as memory allows": {**cases[name], **as_needed} for name in found if name in cases and "failed" not in found[name]})
     for name, flags in trained.items():

@@ -312,20 +312,40 @@ void look_for_lighter_stage(const JobShape& job, const Predict& predict, Advice&
       .flags = stage_flags(2, lighter), .effect = "communicates less", .peak = forecast.needed(), .job = lighter};
 }
 
-void look_for_larger_batch(const AdviceQuestion& question, const Predict& predict, Advice& advice) {
+/// Doubled as far as the first doubling promises, since rows beyond the first need as much each, and from there step by step.
+void look_for_larger_batch(const AdviceQuestion& question, const MemoryForecast& now, const Predict& predict,
+                           Advice& advice) {
   const JobShape& job = question.job;
-  const auto fits = [&](int64_t batch) {
+  const auto forecast_of = [&](int64_t batch) {
     JobShape larger = job;
     larger.batch = batch;
     larger.options.kept_blocks = 0;  // they take what this batch has left
     larger.accumulation = std::max<int64_t>(1, job.accumulation * job.batch / batch);
     ++advice.tries;
-    return predict(larger).fits();
+    return predict(larger);
   };
-  int64_t batch = job.batch;
-  while (2 * batch <= question.most_rows && fits(2 * batch)) batch *= 2;
+  int64_t batch = job.batch, too_large = question.most_rows + 1;
+  const auto fits = [&](int64_t rows, const MemoryForecast& forecast) {
+    if (forecast.fits()) return true;
+    too_large = rows;
+    return false;
+  };
+  if (2 * batch < too_large) {
+    const MemoryForecast twice = forecast_of(2 * batch);
+    if (fits(2 * batch, twice)) {
+      const int64_t more = std::max<int64_t>(1, twice.needed() - now.needed());
+      const int64_t promised = job.batch * (1 + std::max<int64_t>(0, advice.capacity - now.needed()) / more);
+      batch *= 2;
+      int64_t guess = batch;
+      while (2 * guess <= std::min(promised, too_large - 1)) guess *= 2;
+      while (guess > batch && !fits(guess, forecast_of(guess))) guess /= 2;
+      batch = guess;
+      while (2 * batch < too_large && fits(2 * batch, forecast_of(2 * batch))) batch *= 2;
+    }
+  }
   const int64_t between = batch + batch / 2;
-  advice.largest_batch = between > batch && between <= question.most_rows && fits(between) ? between : batch;
+  advice.largest_batch =
+      between > batch && between < too_large && fits(between, forecast_of(between)) ? between : batch;
 }
 
 }  // namespace
@@ -339,7 +359,7 @@ Advice advise(const AdviceQuestion& question, const MemoryForecast& now, const P
   advice.fits = now.fits();
   if (advice.fits) {
     look_for_lighter_stage(question.job, predict, advice);
-    look_for_larger_batch(question, predict, advice);
+    look_for_larger_batch(question, now, predict, advice);
     return advice;
   }
   Search search(question, predict);

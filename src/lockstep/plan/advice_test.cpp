@@ -191,6 +191,19 @@ TEST(Advice, NamesTheLighterStageAndTheLargestBatchWhereItFits) {
   EXPECT_FALSE(ask(question_of(2, 1, true), 3000).advice.lightest);
 }
 
+TEST(Advice, FindsTheLargestBatchInFewTriesWhateverRowsNeed) {
+  AdviceQuestion question = question_of(2, 1, true);
+  for (const int64_t capacity : {3300, 3349, 3350, 3999, 6449, 10000, 50000}) {
+    // 800 + 600 + 50 a row: the largest power of two, or that and its half.
+    int64_t wanted = 1;
+    while (1400 + 2 * wanted * 50 <= capacity) wanted *= 2;
+    if (wanted > 1 && 1400 + (wanted + wanted / 2) * 50 <= capacity) wanted += wanted / 2;
+    const Advice advice = ask(question, capacity).advice;
+    EXPECT_EQ(advice.largest_batch, wanted) << capacity;
+    EXPECT_LE(advice.tries, 5) << capacity;
+  }
+}
+
 TEST(Advice, OffersNoMoreRowsThanThereAre) {
   AdviceQuestion question = question_of(3, 1, true);
   question.most_rows = 6;
