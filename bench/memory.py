@@ -4,11 +4,11 @@
   bench/memory.py [--only WORD] [--size tiny|small] [--nproc 2] [--out bench/results/memory.json] [--replace]
 
 Families x ZeRO stages x whole or frozen tower x recompute on or off x three shapes of batch x float32 and bfloat16; of adapters (LoRA,
-DoRA, LoRA over 4 bits) and of the families with pictures in 12 tiles and with sound fewer of these. Each case is a short training run. Two comparisons: the tensors predicted with those counted, and what the process was predicted
-to hold with what the kernel says it had at its peak (VmHWM) above what it had before the run (bench/resident_memory.cpp:
-the same process trains a tiny model first, so that libraries are there). Exits with 1 when either prediction is more than
-5 % over or 2 % under in any case; with adapters, whose runs of these small models hold 60 MiB, the process may be the 8 MiB over that a
-plan adds for what is not tensors.
+DoRA, LoRA over 4 bits) and of the families with pictures in 12 tiles and with sound fewer of these. Each case is a short training
+run. Two comparisons: the tensors predicted with those counted, and what the process was predicted to hold with what the kernel says
+it had at its peak (VmHWM) above what it had before the run (bench/resident_memory.cpp: the same process trains a tiny model first, so
+that libraries are there). Exits with 1 when either prediction is more than 5 % over or 2 % under in any case; with adapters, whose
+runs of these small models hold 50 MiB and more, the process may be the 8 MiB over that a plan adds for what is not tensors.
 """
 import argparse
 import json

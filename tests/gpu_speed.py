@@ -131,11 +131,13 @@ def measure(train, folder, tokenizer_of, config, tokens, steps, gpu_name, device
     if not found:
         found["full"] = {"failed": "not enough memory, the optimizer offloaded or not"}
     lora = {"tuner_type": "lora", "lora_rank": LORA_RANK, "target_modules": "all-linear", "lora_dropout": 0}
-    as_needed = {"gradient_checkpointing": "auto", "memory_fraction": 0.97}
-    trained = {"LoRA": lora, "LoRA, blocks kept as memory allows": {**lora, **as_needed}}
-    trained.update({f"{name}, blocks kept as memory allows": {**cases[name], **as_needed} for name in found if name in cases and "failed" not in found[name]})
-    for name, flags in trained.items():
-        found[name] = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, flags) or {"failed": "not enough memory"}
+    found["LoRA"] = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, lora) or {"failed": "not enough memory"}
+    for name, flags in {**cases, "LoRA": lora}.items():
+        if "failed" in found.get(name, {"failed": ""}):
+            continue
+        as_needed = {**flags, "gradient_checkpointing": "auto", "memory_fraction": 0.97}
+        one = trained_by_us(train, model, rows, config, tokens, steps, gpu_name, as_needed)
+        found[f"{name}, blocks kept as memory allows"] = one or {"failed": "not enough memory"}
     for name, rank in (("transformers, all in bfloat16", 0), ("transformers and peft, LoRA", LORA_RANK)):
         peer = of_transformers(python, model, rows, tokens, steps, config, gpu_name, device, rank)
         if peer is not None:

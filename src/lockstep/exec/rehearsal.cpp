@@ -22,8 +22,8 @@
 namespace lockstep {
 namespace {
 
-/// What a run takes beside tensors and rows that wait: texts of the model's folder, stacks of the loader's threads. Measured as 4
-/// to 11 MiB for Qwen2 and LLaVA (bench/resident_memory.cpp), which is nothing beside a model that people train.
+/// What a run takes beside tensors and rows that wait: texts of the model's folder, stacks of the loader's threads. Measured as
+/// 2 to 12 MiB by CPU, dtype and family (bench/resident_memory.cpp), which is nothing beside a model that people train.
 constexpr int64_t kBesideTensors = int64_t{8} << 20;
 
 /// Small tensors that blocks read with the host's eyes keep their values: where media lie, and which labels count.

@@ -93,7 +93,7 @@ std::string need_less_memory(const Settings& job) {
     ways.emplace_back("--deepspeed zero3");
   }
   const std::string* recompute = value_of(job, "--gradient_checkpointing");
-  if (job.command == "sft" && recompute != nullptr && *recompute == "false") {
+  if (job.command == "sft" && recompute != nullptr && (*recompute == "false" || *recompute == "auto")) {
     ways.emplace_back("--gradient_checkpointing true");
   }
   if (ways.empty()) return kAnybody;

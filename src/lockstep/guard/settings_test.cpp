@@ -64,8 +64,11 @@ TEST(Settings, NeedLessMemoryByFlagsThatTheJobDoesNotHaveYet) {
   };
   EXPECT_TRUE(less({}).starts_with("--deepspeed zero3 needs less memory"));
   EXPECT_TRUE(less({{"--per_device_train_batch_size", "8"}}).starts_with("--per_device_train_batch_size 4, or "));
-  EXPECT_TRUE(less({{"--deepspeed", "zero3"}, {"--gradient_checkpointing", "false"}})
-                  .starts_with("--gradient_checkpointing true needs"));
+  for (const char* word : {"false", "auto"}) {
+    EXPECT_TRUE(less({{"--deepspeed", "zero3"}, {"--gradient_checkpointing", word}})
+                    .starts_with("--gradient_checkpointing true needs"))
+        << word;
+  }
   EXPECT_EQ(less({{"--deepspeed", "zero3"}}).find("--"), std::string::npos);
 }
 

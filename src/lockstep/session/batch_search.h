@@ -54,8 +54,7 @@ std::optional<Features> longest_row(const Dataset& rows, const std::function<Fea
 int64_t agree_limit(Job& job, double fraction);
 
 /// The search over all ranks: each runs `work` (which may be collective) with its peak measured; the rank that needs
-/// most decides. The limit is agree_limit's. Emits the tries on
-/// the reporting rank. Collective.
+/// most decides. The limit is agree_limit's. Emits the tries on the reporting rank. Collective.
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
                          const std::function<int64_t(int64_t batch)>& work);
 

@@ -39,22 +39,23 @@ int most_kept(int blocks, int64_t limit, const std::function<int64_t(int kept)>&
   return least;
 }
 
-int most_kept_blocks(const PlannedJob& job, int64_t limit) {
+KeptBlocks keep_what_fits(const PlannedJob& job, int64_t limit) {
   PlannedJob trial = job;
   trial.devices.evaluate = trial.devices.save = false;  // what is kept is gone by then
   trial.shape.options.kept_blocks = 0;
-  const int blocks = make_plan(job.model, trial.shape.options).num_recomputed();
-  return most_kept(blocks, limit, [&](int kept) {
+  KeptBlocks found{.blocks = make_plan(job.model, trial.shape.options).num_recomputed(), .limit = limit};
+  found.kept = most_kept(found.blocks, limit, [&](int kept) {
     JobShape shape = trial.shape;
     shape.options.kept_blocks = kept;
     return needed_by(job, predict_memory(trial, shape));
   });
+  return found;
 }
 
-std::string kept_blocks_text(int kept, int blocks, int64_t limit) {
-  return fmt::format(
-      "--gradient_checkpointing auto: {} of {} blocks keep what they made, the others run again ({} may be used)", kept,
-      blocks, format_bytes(limit));
+std::string KeptBlocks::text() const {
+  const char* const others = kept == blocks ? "" : kept == 0 ? ", all run again" : ", the others run again";
+  return fmt::format("--gradient_checkpointing auto: {} of {} blocks keep what they made{} ({} may be used)", kept,
+                     blocks, others, format_bytes(limit));
 }
 
 }  // namespace lockstep

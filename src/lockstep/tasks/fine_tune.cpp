@@ -100,7 +100,7 @@ void FineTuneRun::decide() {
   }
   session_->decide(wanted, rows,
                    {.layout = options_.grouping.layout(), .noise = options_.train.neftune_noise_alpha > 0});
-  keep_what_fits();
+  choose_kept_blocks();
 }
 
 /// Those of a folder, or fresh ones; null: every weight is trained.

@@ -19,13 +19,6 @@
 #include "lockstep/tasks/fine_tune_run.h"
 
 namespace lockstep {
-namespace {
-
-constexpr const char* kNothingKept =
-    "--gradient_checkpointing auto beside a batch size of auto: the batch takes what memory there is, and all blocks "
-    "run again";
-
-}  // namespace
 
 /// What memory is predicted for, and blocks are placed for.
 const RehearsedRows& FineTuneRun::planned_rows() {
@@ -53,19 +46,19 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
 }
 
 /// --gradient_checkpointing auto.
-void FineTuneRun::keep_what_fits() {
+void FineTuneRun::choose_kept_blocks() {
   if (!options_.checkpoint_as_needed) return;
-  if (options_.batch.is_auto()) return notice(kNothingKept);
+  if (options_.batch.is_auto()) return notice(kBatchTakesAll);
   const int64_t limit = agree_limit(job_, options_.batch.memory_fraction);
-  std::string kept;
+  KeptBlocks found;
   together(job_.control(), "choosing what is kept for the way back", [&] {
     if (!job_.reports()) return;
-    planned_rows();
-    kept = std::to_string(most_kept_blocks(planned_job(), limit));
+    planned_rows();  // which planned_job() takes as they are
+    found = keep_what_fits(planned_job(), limit);
+    notice(found.text());
   });
-  const int recomputed = session_->plan().num_recomputed();
-  session_->keep_blocks(std::stoi(from_rank_0(job_.control(), kept, "blocks that keep what they made")));
-  notice(kept_blocks_text(session_->plan().options.kept_blocks, recomputed, limit));
+  const std::string kept = from_rank_0(job_.control(), std::to_string(found.kept), "blocks that keep what they made");
+  session_->keep_blocks(std::stoi(kept));
 }
 
 void FineTuneRun::predict() {

@@ -49,7 +49,7 @@ class FineTuneRun {
   void bring_together();
   void tell_rows();
   const RehearsedRows& planned_rows();
-  void keep_what_fits();
+  void choose_kept_blocks();
   RowsOfStep planned_step() { return planned_rows().step(planned_.batch, planned_.accumulation); }
   Admission::Fits admission() const;
   RehearsalOptions rehearsed_devices() const;

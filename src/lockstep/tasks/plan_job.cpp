@@ -114,9 +114,12 @@ int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
 }
 
 /// --gradient_checkpointing auto: within what a run would be given there.
-int kept_of(const JobPlanOptions& options, const Job& job, const PlannedJob& planned,
-            std::vector<std::string>& notices) {
-  if (options.job.batch.is_auto()) return 0;
+int kept_blocks_of(const JobPlanOptions& options, const Job& job, const PlannedJob& planned,
+                   std::vector<std::string>& notices) {
+  if (options.job.batch.is_auto()) {
+    notices.emplace_back(kBatchTakesAll);
+    return 0;
+  }
   int64_t bytes = 0;
   for (const int64_t capacity : planned.devices.capacities)
     bytes = std::max(bytes, capacity - planned.devices.context_bytes);
@@ -127,10 +130,9 @@ int kept_of(const JobPlanOptions& options, const Job& job, const PlannedJob& pla
     return 0;
   }
   const auto limit = static_cast<int64_t>(options.job.batch.memory_fraction * static_cast<double>(bytes));
-  const int blocks = make_plan(planned.model, planned.shape.options).num_recomputed();
-  const int kept = most_kept_blocks(planned, limit);
-  notices.push_back(kept_blocks_text(kept, blocks, limit));
-  return kept;
+  const KeptBlocks found = keep_what_fits(planned, limit);
+  notices.push_back(found.text());
+  return found.kept;
 }
 
 /// Those of a folder, or fresh ones. No weights are there that say how the folder calls its modules.
@@ -213,7 +215,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   out.notices = std::move(chosen.notices);
   shape.options.placement = chosen.placement;
   if (sft.checkpoint_as_needed && !options.inference) {
-    shape.options.kept_blocks = kept_of(options, job, planned, out.notices);
+    shape.options.kept_blocks = kept_blocks_of(options, job, planned, out.notices);
   }
   out.plan = make_plan(model, shape.options);
   out.components = compatibility(model, out.plan);
