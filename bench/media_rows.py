@@ -6,6 +6,7 @@ ranks, which the peers take, is the mean over tokens, which Lockstep takes.
 import json
 import math
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -15,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 from peer_util import token  # noqa: E402
 
 FAMILIES = {"internvl": ("images",), "qwen2_5_omni": ("images", "audios")}
-ROWS, ANSWER = 16, "A shape of one colour on another, and a sound as of rain."
+ROWS, ANSWER = 64, "A shape of one colour on another, and a sound as of rain."
 
 
 def picture(number, width, height):
@@ -53,8 +54,10 @@ def make_rows(folder, media):
 def prepare(lockstep, data, family, size="small"):
     """The family's folder below `data`, with "model" and "rows.jsonl"; None where this build does not know the family."""
     folder = data / f"{family}-{size}"
-    if not (folder / "rows.jsonl").exists():
-        folder.mkdir(parents=True, exist_ok=True)
+    rows = folder / "rows.jsonl"
+    if not rows.exists() or len(rows.read_text().splitlines()) != ROWS:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         made = subprocess.run([lockstep, "init", "--family", family, "--size", size, "--torch_dtype", "float32", "--output_dir",
                                folder / "model"], capture_output=True, text=True, check=False)
         if made.returncode != 0:

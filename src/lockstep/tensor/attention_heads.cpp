@@ -1,4 +1,5 @@
-// T queries, S keys, H head size; Tp, Sp rounded up to whole blocks.
+// T queries, S keys, H head size; Tp, Sp rounded up to whole steps. What is turned lies block by block, so that a product's
+// strides, and with them the kernels that are made for it, do not depend on T and S.
 #include "lockstep/tensor/attention_heads.h"
 
 #include <algorithm>
@@ -19,10 +20,8 @@ using at::native::cpublas::brgemm;
 using kernels::Bf16;
 
 constexpr int64_t kKeys = 64;      // keys a tile
-constexpr int64_t kQueries = 128;  // queries a tile; the last may have 64
+constexpr int64_t kQueries = 128;  // queries a tile; the last of either kind may have fewer, whole steps
 constexpr float kNever = 1e30F;    // as a log-sum: every probability is zero
-
-int64_t whole_blocks(int64_t n) { return (n + kKeys - 1) / kKeys * kKeys; }
 
 /// One head of a tensor [B,N,rows,H].
 template <typename T>
@@ -73,20 +72,25 @@ template <typename T>
 class Head {
  protected:
   static constexpr int64_t kPair = 4 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kStep = 16 * kPair;  // what the vectors and matrix units take at once
+
+  static int64_t whole_steps(int64_t n) { return (n + kStep - 1) / kStep * kStep; }
 
   explicit Head(const AttentionTrace& trace)
       : T_(trace.q.size(2)),
         S_(trace.k.size(2)),
         H_(trace.q.size(3)),
-        Tp_(whole_blocks(T_)),
-        Sp_(whole_blocks(S_)),
+        Tp_(whole_steps(T_)),
+        Sp_(whole_steps(S_)),
         causal_(trace.causal),
         window_(trace.window > 0 ? trace.window : kernels::TileShape::kNoWindow) {}
 
-  /// Of kKeys keys from s0 on and nq queries from t0 on.
-  kernels::TileShape tile(int64_t s0, int64_t t0, int64_t nq) const {
-    return {.keys = kKeys,
-            .queries = nq,
+  int64_t keys_from(int64_t s0) const { return std::min(kKeys, Sp_ - s0); }
+  int64_t queries_from(int64_t t0) const { return std::min(kQueries, Tp_ - t0); }
+
+  kernels::TileShape tile(int64_t s0, int64_t t0) const {
+    return {.keys = keys_from(s0),
+            .queries = queries_from(t0),
             .key_limit = S_ - s0,
             .diagonal = t0 - s0,
             .causal = causal_,
@@ -94,22 +98,22 @@ class Head {
             .scale = 1.0F / std::sqrt(static_cast<float>(H_))};
   }
 
-  /// Rows behind one another, zeros up to the whole block.
+  /// Rows behind one another, zeros up to the whole step.
   void copy_rows(HeadView<T> from, T* to, int64_t rows, int64_t padded) {
     for (int64_t r = 0; r < rows; ++r) std::copy_n(from.data + r * from.stride, H_, to + r * H_);
     std::fill(to + rows * H_, to + padded * H_, T{});
   }
 
-  /// [padded, H] -> [H, padded], bf16 paired by rows.
-  void turn(const T* rows, T* turned, int64_t padded) {
-    table_.transpose_words(reinterpret_cast<const uint32_t*>(rows), H_ / kPair, reinterpret_cast<uint32_t*>(turned),
-                           padded, padded, H_ / kPair);
+  /// [n, H] -> [H, n], bf16 paired by rows.
+  void turn(const T* rows, T* turned, int64_t n) {
+    table_.transpose_words(reinterpret_cast<const uint32_t*>(rows), H_ / kPair, reinterpret_cast<uint32_t*>(turned), n,
+                           n, H_ / kPair);
   }
 
-  /// [padded, H] -> [H, padded] in plain rows; `words` is scratch of the same size.
-  void turn_plain(const T* rows, T* turned, int64_t padded, T* words) {
-    turn(rows, words, padded);
-    table_.unpair_rows(reinterpret_cast<const uint32_t*>(words), turned, H_ / kPair, padded);
+  /// [n, H] -> [H, n] in plain rows; `words` is scratch of the same size.
+  void turn_plain(const T* rows, T* turned, int64_t n, T* words) {
+    turn(rows, words, n);
+    table_.unpair_rows(reinterpret_cast<const uint32_t*>(words), turned, H_ / kPair, n);
   }
 
   const kernels::Table<T>& table_ = kernels::table<T>();
@@ -121,7 +125,7 @@ class Head {
 template <typename T>
 class HeadForward : Head<T> {
   using Base = Head<T>;
-  using Base::T_, Base::S_, Base::H_, Base::Sp_, Base::causal_, Base::window_, Base::table_;
+  using Base::T_, Base::S_, Base::H_, Base::Tp_, Base::Sp_, Base::causal_, Base::window_, Base::table_;
 
  public:
   HeadForward(const AttentionTrace& trace, Pieces& pieces)
@@ -143,7 +147,7 @@ class HeadForward : Head<T> {
     auto* lse = head_of<float>(trace.lse, b, n).data;
     const int64_t lse_stride = trace.lse.stride(2);
     for (int64_t t0 = 0; t0 < T_; t0 += kQueries) {
-      const int64_t rows = std::min(kQueries, T_ - t0), nq = whole_blocks(rows);
+      const int64_t rows = std::min(kQueries, T_ - t0), nq = Base::queries_from(t0);
       Base::copy_rows({q.data + t0 * q.stride, q.stride}, rows_, rows, nq);
       Base::turn(rows_, turned_, nq);
       query_block(t0, nq);
@@ -159,8 +163,9 @@ class HeadForward : Head<T> {
     Base::copy_rows(head_of<T>(trace.k, b, n), k_, S_, Sp_);
     const auto v = head_of<T>(trace.v, b, n);
     for (int64_t s0 = 0; s0 < S_; s0 += kKeys) {
-      Base::copy_rows({v.data + s0 * v.stride, v.stride}, rows_, std::min(kKeys, S_ - s0), kKeys);
-      Base::turn_plain(rows_, v_turned_ + s0 * H_, kKeys, turned_);
+      const int64_t keys = Base::keys_from(s0);
+      Base::copy_rows({v.data + s0 * v.stride, v.stride}, rows_, std::min(keys, S_ - s0), keys);
+      Base::turn_plain(rows_, v_turned_ + s0 * H_, keys, turned_);
     }
   }
 
@@ -171,15 +176,16 @@ class HeadForward : Head<T> {
     const int64_t end = causal_ ? std::min(S_, t0 + nq) : S_;
     const int64_t begin = causal_ ? std::max<int64_t>(0, t0 - window_ + 1) / kKeys * kKeys : 0;
     for (int64_t s0 = begin; s0 < end; s0 += kKeys) {
-      multiply({kKeys, nq, H_, H_, nq, nq, false}, k_ + s0 * H_, turned_, scores_);
+      const int64_t keys = Base::keys_from(s0);
+      multiply({keys, nq, H_, H_, nq, nq, false}, k_ + s0 * H_, turned_, scores_);
       const bool grown = table_.softmax_tile({.scores = scores_,
                                               .most = most_,
                                               .sums = sums_,
                                               .shrink = factors_,
                                               .probs = probs_,
-                                              .shape = Base::tile(s0, t0, nq)});
+                                              .shape = Base::tile(s0, t0)});
       if (grown && s0 > begin) table_.scale_columns(sums_of_values_, factors_, H_, nq);
-      multiply({H_, nq, kKeys, kKeys, nq, nq, s0 > begin}, v_turned_ + s0 * H_, probs_, sums_of_values_);
+      multiply({H_, nq, keys, keys, nq, nq, s0 > begin}, v_turned_ + s0 * H_, probs_, sums_of_values_);
     }
   }
 
@@ -198,7 +204,7 @@ class HeadBackward : Head<T> {
         k_(pieces.take<T>(Sp_ * H_)),
         v_(pieces.take<T>(Sp_ * H_)),
         k_turned_(pieces.take<T>(Sp_ * H_)),
-        words_(pieces.take<T>(Sp_ * H_)),
+        words_(pieces.take<T>(kKeys * H_)),
         rows_(pieces.take<T>(Tp_ * H_)),
         q_turned_(pieces.take<T>(Tp_ * H_)),
         g_turned_(pieces.take<T>(Tp_ * H_)),
@@ -220,26 +226,31 @@ class HeadBackward : Head<T> {
     std::fill_n(dq_turned_, Tp_ * H_, 0.0F);
     const auto dk = head_of<T>(grads[1], b, n), dv = head_of<T>(grads[2], b, n);
     for (int64_t s0 = 0; s0 < S_; s0 += kKeys) {
-      key_block(s0);
+      key_block(s0, Base::keys_from(s0));
       const int64_t rows = std::min(kKeys, S_ - s0);
       table_.store_rows(dk_, dk.data + s0 * dk.stride, dk.stride, rows, H_);
       table_.store_rows(dv_, dv.data + s0 * dv.stride, dv.stride, rows, H_);
     }
     const auto dq = head_of<T>(grads[0], b, n);
-    table_.store_transposed(dq_turned_, Tp_, dq.data, dq.stride, T_, H_);
+    for (int64_t t0 = 0; t0 < T_; t0 += kQueries) {
+      table_.store_transposed(dq_turned_ + t0 * H_, Base::queries_from(t0), dq.data + t0 * dq.stride, dq.stride,
+                              std::min(kQueries, T_ - t0), H_);
+    }
   }
 
  private:
   void pack(const AttentionTrace& trace, const Tensor& grad, int64_t b, int64_t n) {
     Base::copy_rows(head_of<T>(trace.k, b, n), k_, S_, Sp_);
     Base::copy_rows(head_of<T>(trace.v, b, n), v_, S_, Sp_);
-    Base::turn_plain(k_, k_turned_, Sp_, words_);
+    for (int64_t s0 = 0; s0 < S_; s0 += kKeys) {
+      Base::turn_plain(k_ + s0 * H_, k_turned_ + s0 * H_, Base::keys_from(s0), words_);
+    }
     Base::copy_rows(head_of<T>(trace.q, b, n), rows_, T_, Tp_);
-    Base::turn(rows_, q_turned_, Tp_);
+    turn_queries(q_turned_);
     table_.pair_rows(rows_, H_, q_paired_, Tp_, H_);
     const auto g = head_of<T>(grad, b, n), out = head_of<T>(trace.out, b, n);
     Base::copy_rows(g, rows_, T_, Tp_);
-    Base::turn(rows_, g_turned_, Tp_);
+    turn_queries(g_turned_);
     table_.pair_rows(rows_, H_, g_paired_, Tp_, H_);
     std::fill_n(dots_, Tp_, 0.0F);
     table_.row_dots(g.data, g.stride, out.data, out.stride, dots_, T_, H_);
@@ -248,16 +259,22 @@ class HeadBackward : Head<T> {
     for (int64_t t = 0; t < T_; ++t) lse_[t] = lse.data[t * lse.stride];
   }
 
-  /// Gradients of kKeys keys and values over all queries that see them; adds to those queries' gradients.
-  void key_block(int64_t s0) {
+  void turn_queries(T* turned) {
+    for (int64_t t0 = 0; t0 < T_; t0 += kQueries) {
+      Base::turn(rows_ + t0 * H_, turned + t0 * H_, Base::queries_from(t0));
+    }
+  }
+
+  /// Gradients of the block's keys and values over all queries that see them; adds to those queries' gradients.
+  void key_block(int64_t s0, int64_t keys) {
     const int64_t first = causal_ ? s0 / kQueries * kQueries : 0;
     const int64_t end = causal_ ? std::min(Tp_, s0 + kKeys - 1 + window_) : Tp_;
     bool add = false;
     for (int64_t t0 = first; t0 < end; t0 += kQueries, add = true) {
-      const int64_t nq = std::min(kQueries, Tp_ - t0);
-      const Product scores{kKeys, nq, H_, H_, Tp_, nq, false};
-      multiply(scores, k_ + s0 * H_, q_turned_ + t0 * kPair, scores_);
-      multiply(scores, v_ + s0 * H_, g_turned_ + t0 * kPair, dprobs_);
+      const int64_t nq = Base::queries_from(t0);
+      const Product scores{keys, nq, H_, H_, nq, nq, false};
+      multiply(scores, k_ + s0 * H_, q_turned_ + t0 * H_, scores_);
+      multiply(scores, v_ + s0 * H_, g_turned_ + t0 * H_, dprobs_);
       table_.attention_tile({.scores = scores_,
                              .dprobs = dprobs_,
                              .lse = lse_ + t0,
@@ -265,12 +282,12 @@ class HeadBackward : Head<T> {
                              .probs = probs_,
                              .dscores = dscores_,
                              .dscores_paired = dscores_paired_,
-                             .shape = Base::tile(s0, t0, nq)});
-      const Product keys{kKeys, H_, nq, nq, H_, H_, add};
-      multiply(keys, probs_, g_paired_ + t0 * H_, dv_);
-      multiply(keys, dscores_, q_paired_ + t0 * H_, dk_);
-      multiply({H_, nq, kKeys, Sp_, nq, Tp_, true}, k_turned_ + s0, kPair == 1 ? dscores_ : dscores_paired_,
-               dq_turned_ + t0);
+                             .shape = Base::tile(s0, t0)});
+      const Product gradient{keys, H_, nq, nq, H_, H_, add};
+      multiply(gradient, probs_, g_paired_ + t0 * H_, dv_);
+      multiply(gradient, dscores_, q_paired_ + t0 * H_, dk_);
+      multiply({H_, nq, keys, keys, nq, nq, true}, k_turned_ + s0 * H_, kPair == 1 ? dscores_ : dscores_paired_,
+               dq_turned_ + t0 * H_);
     }
   }
 

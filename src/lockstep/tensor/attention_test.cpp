@@ -82,6 +82,18 @@ TEST(Attention, EqualsTheFormulaForwardAndBackward) {
   }
 }
 
+/// The last block of keys and of queries has every number of steps, and a step every number of tokens at its edges.
+TEST(Attention, TakesWhateverIsLeftOfTheLastBlock) {
+  for (const int64_t tokens :
+       {48, 49, 63, 64, 65, 79, 80, 81, 96, 97, 112, 127, 129, 144, 160, 177, 192, 193, 255, 257}) {
+    for (const bool causal : {false, true}) {
+      expect_attention({1, 2, 1, tokens, tokens, 32, causal}, at::kFloat, 5e-6, nullptr);
+      expect_attention({1, 2, 1, tokens, tokens, 32, causal}, at::kBFloat16, 1.5e-2, nullptr);
+    }
+    expect_attention({1, 1, 1, 70, tokens, 16, true}, at::kFloat, 5e-6, nullptr);
+  }
+}
+
 /// Later keys weigh more, so that what was summed before shrinks in every tile; the last ones weigh less again.
 TEST(Attention, KeepsItsSumsInRangeWhateverTheKeysAre) {
   for (const bool causal : {false, true}) {
