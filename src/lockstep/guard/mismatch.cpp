@@ -232,9 +232,10 @@ void explain(const Camp& odd, const Camp& usual, uint64_t seq, Alike alike, Diag
   }
   const Gap gap = alike(*odd.call, *usual.call) ? Gap{} : gap_between(mine, theirs, seq, alike);
   if (gap.skipped > 0) {
+    // What neither side has come to cannot tell a call that was left out from one that is made later.
     const FlightRecord* next = mine.find(seq + 1);
     const bool later =
-        gap.skipped == 1 && next != nullptr && alike(*next, *usual.call) && theirs.find(seq + 1) == nullptr;
+        gap.skipped == 1 && theirs.find(seq + 1) == nullptr && (next == nullptr || alike(*next, *usual.call));
     out.headline = fmt::format("{} skipped {} that {} made{}", who, calls_word(gap.skipped), others,
                                later ? ", or makes it in another order" : "");
     out.why = fmt::format("{} left out {} and went on with the next; values exchanged since then are mixed up", who,

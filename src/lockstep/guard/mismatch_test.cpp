@@ -280,5 +280,26 @@ TEST(Mismatch, WaitsForTheNextCallWhereItTellsWhatWasDone) {
   EXPECT_NE(judged(other, 0.01).diagnosis.headline.find("other order"), std::string::npos);
 }
 
+// All stand in the call where they part: whether the odd one comes to it later nobody can know.
+TEST(Mismatch, SaysThatACallMayComeLaterWhereNobodyHasGoneOn) {
+  TestCalls usual;
+  for (int step = 0; step < 4; ++step) {
+    usual.push_back(test_call(Op::kAllReduce, "f32", {4}, "", "step.cpp:1", ReduceOp::kSum));
+    usual.push_back(test_call(Op::kBroadcast, "f32", {4}, "", "step.cpp:2"));
+  }
+  TestCalls other(usual.begin(), usual.end() - 2);
+  other.push_back(usual.back());
+  usual.pop_back();
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(running_rank(rank, 3));
+    add_calls(reports.back(), rank == 2 ? other : usual);
+  }
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.culprits, RankSet({2}));
+  EXPECT_NE(found.headline.find("skipped a call that ranks 0, 1 made, or makes it in another order"), std::string::npos)
+      << found.headline;
+}
+
 }  // namespace
 }  // namespace lockstep
