@@ -147,7 +147,7 @@ c10::intrusive_ptr<Class> class_of(const c10::IValue& value) {
 
 struct Places {
   size_t arguments = 0, tensors = 0, group = 0;
-  std::optional<size_t> reduction, root, peer, tag;
+  std::optional<size_t> reduction, root, peer, tag, async;
 };
 
 Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
@@ -167,6 +167,7 @@ Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
   out.peer = find("dst");
   if (!out.peer) out.peer = find("src");
   out.tag = find("tag");
+  out.async = find("async_op") ? find("async_op") : find("asyncOp");
   return out;
 }
 
@@ -178,6 +179,7 @@ class Kernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     WatchedCalls& calls = WatchedCalls::instance();
     const auto call = calls.joined() ? enter(calls, *stack) : std::nullopt;
+    const bool waits = call && places_.async && !argument(*stack, *places_.async).toBool();
     if (!call) return original_.callBoxed(op, keys, stack);
     try {
       original_.callBoxed(op, keys, stack);
@@ -186,25 +188,28 @@ class Kernel final : public c10::OperatorKernel {
       throw;
     }
     const c10::IValue& last = stack->back();
-    if (last.isObject()) calls.launched(*call, class_of<c10d::Work>(last));
+    if (last.isObject()) calls.launched(*call, class_of<c10d::Work>(last), waits);
   }
 
  private:
+  const c10::IValue& argument(const torch::jit::Stack& stack, size_t at) const {
+    return stack[stack.size() - places_.arguments + at];
+  }
+
   std::optional<WatchedCalls::Call> enter(WatchedCalls& calls, const torch::jit::Stack& stack) const {
-    const auto argument = [&](size_t at) -> const c10::IValue& { return stack[stack.size() - places_.arguments + at]; };
-    const c10::IValue& tensors = argument(places_.tensors);
+    const c10::IValue& tensors = argument(stack, places_.tensors);
     WatchedCalls::Made made{.signature = signature_of(what_, tensors)};
     if (places_.reduction) {
-      made.signature.reduce = reduction_of(*class_of<c10d::ReduceOp>(argument(*places_.reduction)));
+      made.signature.reduce = reduction_of(*class_of<c10d::ReduceOp>(argument(stack, *places_.reduction)));
     }
-    if (places_.root) made.signature.root = static_cast<int32_t>(argument(*places_.root).toInt());
-    if (places_.peer) made.peer = static_cast<int>(argument(*places_.peer).toInt());
-    if (places_.tag) made.tag = argument(*places_.tag).toInt();
+    if (places_.root) made.signature.root = static_cast<int32_t>(argument(stack, *places_.root).toInt());
+    if (places_.peer) made.peer = static_cast<int>(argument(stack, *places_.peer).toInt());
+    if (places_.tag) made.tag = argument(stack, *places_.tag).toInt();
     for_each_tensor(tensors, [&](const at::Tensor& one) {
       made.bytes += static_cast<int64_t>(one.nbytes());
       if (places_.reduction) made.has_nan = made.has_nan || holds_nan(one);
     });
-    return calls.enter(*class_of<c10d::ProcessGroup>(argument(places_.group)), made);
+    return calls.enter(*class_of<c10d::ProcessGroup>(argument(stack, places_.group)), made);
   }
 
   const Watched& what_;

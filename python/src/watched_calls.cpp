@@ -232,6 +232,7 @@ void WatchedCalls::note_nan(const Call& call) {
 
 std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const Made& made) {
   if (!joined()) return std::nullopt;
+  let_go_of_passed();
   const std::string_view site = site_of_this_thread();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
@@ -265,8 +266,8 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
   return call;
 }
 
-/// The work is not kept, not even weakly: it would keep its tensors.
-void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work) {
+/// A work that tells when it is through is not kept, not even weakly: it would keep its tensors.
+void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits) {
   {
     const std::lock_guard lock(mutex_);
     recorder_.set_state(call.group, call.seq, CallState::kLaunched);
@@ -281,8 +282,33 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
     blocking_call = call;
     return;
   }
+  if (!future && work && waits && !work->isCompleted()) {
+    const std::lock_guard lock(mutex_);
+    awaited_.push_back({call, std::this_thread::get_id(), work});
+    num_awaited_.store(awaited_.size(), std::memory_order_relaxed);
+    return;
+  }
   if (!future) return over(call, false);
   future->addCallback([this, call](c10::ivalue::Future& done) { over(call, done.hasError()); }, /*uses_future=*/false);
+}
+
+/// Those that are through, and those of this thread, which has gone on.
+void WatchedCalls::let_go_of_passed() {
+  if (num_awaited_.load(std::memory_order_relaxed) == 0) return;
+  std::vector<Awaited> open, passed;
+  {
+    const std::lock_guard lock(mutex_);
+    open = awaited_;
+  }
+  for (const Awaited& one : open) {  // asked without the mutex: a work has its own
+    if (one.thread == std::this_thread::get_id() || one.work->isCompleted()) passed.push_back(one);
+  }
+  for (const Awaited& one : passed) over(one.call, one.work->exception() != nullptr);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(awaited_, [&](const Awaited& held) {  // `open` still keeps the works: none ends in here
+    return std::ranges::any_of(passed, [&](const Awaited& one) { return one.work == held.work; });
+  });
+  num_awaited_.store(awaited_.size(), std::memory_order_relaxed);
 }
 
 void WatchedCalls::over(const Call& call, bool broken) {
@@ -306,6 +332,7 @@ void WatchedCalls::failed(const Call& call) {
 void WatchedCalls::look_at_works() {
   while (true) {
     std::this_thread::sleep_for(kLook);
+    let_go_of_passed();
     look();
   }
 }

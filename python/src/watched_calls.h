@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -66,7 +67,8 @@ class WatchedCalls {
   };
   /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
   std::optional<Call> enter(const c10d::ProcessGroup& group, const Made& made);
-  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work);
+  /// `waits`: this thread waits for the work at once.
+  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);
   void failed(const Call& call);
 
   /// What this thread's calls are for, until it says something else: "layers.3 unshard". Returns what they were for.
@@ -107,6 +109,7 @@ class WatchedCalls {
   std::map<uint64_t, Clock::time_point>& open_of(const Call& call) { return open_[static_cast<size_t>(call.group)]; }
   void note_nan(const Call& call);
   void over(const Call& call, bool broken);
+  void let_go_of_passed();
   void look_at_works();
   void look();
 
@@ -116,6 +119,14 @@ class WatchedCalls {
   std::unique_ptr<Member> member_;
   std::map<std::string, Known> groups_;                                     // by their names
   std::array<std::map<uint64_t, Clock::time_point>, Board::kGroups> open_;  // calls that are not through, since when
+  /// Works that tell nobody when they are through, while the thread that has made them waits.
+  struct Awaited {
+    Call call;
+    std::thread::id thread;
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+  std::vector<Awaited> awaited_;
+  std::atomic<size_t> num_awaited_{0};
   int num_watched_ = 0;
   bool noted_nan_ = false;
   Counts counts_;
