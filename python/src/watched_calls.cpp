@@ -3,7 +3,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "held_signals.h"
 #include "python_site.h"
 #include "python_stacks.h"
 #include <fmt/format.h>
@@ -22,7 +22,6 @@
 
 #include "lockstep/base/error_file.h"
 #include "lockstep/base/json.h"
-#include "lockstep/guard/asked_to_end.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/structure.h"
 
@@ -37,54 +36,6 @@ constexpr auto kStrictPatience = std::chrono::hours(24);  // the agent ends what
 void tell_torchrun(const std::string& path, const std::string& message) {
   std::error_code failure;
   if (!path.empty() && !fs::exists(path, failure)) write_error_file(path, message);
-}
-
-/// What ends a process at once would end it before the others could be asked: Gloo answers a call of another size by
-/// std::terminate, and torchrun ends all ranks a moment after the first. The roll call is quicker than these, and ends the
-/// process itself when it has found something.
-std::atomic<Board*> board_of_signals{nullptr};
-std::atomic<pid_t> rank_of_signals{0};
-
-void wait_a_moment(int milliseconds) {
-  const timespec look{.tv_sec = 0, .tv_nsec = 10'000'000};
-  for (int i = 0; i < milliseconds / 10; ++i) ::nanosleep(&look, nullptr);
-}
-
-void end_as_it_would(int signal) {
-  std::signal(signal, SIG_DFL);
-  ::raise(signal);
-}
-
-/// A child that was forked has the handlers and the board, and is not the rank.
-bool is_rank() { return ::getpid() == rank_of_signals.load(); }
-
-void on_abort(int signal) {
-  if (is_rank()) wait_a_moment(2000);
-  end_as_it_would(signal);
-}
-
-void on_terminate(int signal) {
-  if (is_rank()) {
-    wait_a_moment(1000);
-    Board& board = *board_of_signals.load();
-    board.exit_code.store(kAskedToEnd, std::memory_order_release);
-    board.life.store(Life::kFinished, std::memory_order_release);
-  }
-  end_as_it_would(signal);
-}
-
-void hold_signals(Board& board) {
-  board_of_signals.store(&board);
-  rank_of_signals.store(::getpid());
-  const auto install = [](int signal, void (*handler)(int)) {
-    struct sigaction before = {};
-    if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;  // somebody else's
-    struct sigaction action = {};
-    action.sa_handler = handler;
-    ::sigaction(signal, &action, nullptr);
-  };
-  install(SIGABRT, on_abort);
-  install(SIGTERM, on_terminate);
 }
 
 }  // namespace
@@ -282,33 +233,13 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
     blocking_call = call;
     return;
   }
-  if (!future && work && waits && !work->isCompleted()) {
-    const std::lock_guard lock(mutex_);
-    awaited_.push_back({call, std::this_thread::get_id(), work});
-    num_awaited_.store(awaited_.size(), std::memory_order_relaxed);
-    return;
-  }
+  if (!future && work && waits) return awaited_.keep(call, work);
   if (!future) return over(call, false);
   future->addCallback([this, call](c10::ivalue::Future& done) { over(call, done.hasError()); }, /*uses_future=*/false);
 }
 
-/// Those that are through, and those of this thread, which has gone on.
 void WatchedCalls::let_go_of_passed() {
-  if (num_awaited_.load(std::memory_order_relaxed) == 0) return;
-  std::vector<Awaited> open, passed;
-  {
-    const std::lock_guard lock(mutex_);
-    open = awaited_;
-  }
-  for (const Awaited& one : open) {  // asked without the mutex: a work has its own
-    if (one.thread == std::this_thread::get_id() || one.work->isCompleted()) passed.push_back(one);
-  }
-  for (const Awaited& one : passed) over(one.call, one.work->exception() != nullptr);
-  const std::lock_guard lock(mutex_);
-  std::erase_if(awaited_, [&](const Awaited& held) {  // `open` still keeps the works: none ends in here
-    return std::ranges::any_of(passed, [&](const Awaited& one) { return one.work == held.work; });
-  });
-  num_awaited_.store(awaited_.size(), std::memory_order_relaxed);
+  for (const auto& [call, broken] : awaited_.take_passed()) over(call, broken);
 }
 
 void WatchedCalls::over(const Call& call, bool broken) {

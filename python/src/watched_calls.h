@@ -13,9 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "awaited_works.h"
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "lockstep/guard/member.h"
@@ -61,10 +61,7 @@ class WatchedCalls {
     int64_t bytes = 0;
     bool has_nan = false;
   };
-  struct Call {
-    int group;
-    uint64_t seq;
-  };
+  using Call = WatchedCall;
   /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
   std::optional<Call> enter(const c10d::ProcessGroup& group, const Made& made);
   /// `waits`: this thread waits for the work at once.
@@ -119,14 +116,7 @@ class WatchedCalls {
   std::unique_ptr<Member> member_;
   std::map<std::string, Known> groups_;                                     // by their names
   std::array<std::map<uint64_t, Clock::time_point>, Board::kGroups> open_;  // calls that are not through, since when
-  /// Works that tell nobody when they are through, while the thread that has made them waits.
-  struct Awaited {
-    Call call;
-    std::thread::id thread;
-    c10::intrusive_ptr<c10d::Work> work;
-  };
-  std::vector<Awaited> awaited_;
-  std::atomic<size_t> num_awaited_{0};
+  AwaitedWorks awaited_;
   int num_watched_ = 0;
   bool noted_nan_ = false;
   Counts counts_;

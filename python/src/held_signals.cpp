@@ -1,0 +1,61 @@
+#include "held_signals.h"
+
+#include <atomic>
+#include <csignal>
+#include <ctime>
+
+#include <unistd.h>
+
+#include "lockstep/guard/asked_to_end.h"
+
+namespace lockstep::python {
+namespace {
+
+std::atomic<Board*> board_of_signals{nullptr};
+std::atomic<pid_t> rank_of_signals{0};
+
+void wait_a_moment(int milliseconds) {
+  const timespec look{.tv_sec = 0, .tv_nsec = 10'000'000};
+  for (int i = 0; i < milliseconds / 10; ++i) ::nanosleep(&look, nullptr);
+}
+
+void end_as_it_would(int signal) {
+  std::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+/// A child that was forked has the handlers and the board, and is not the rank.
+bool is_rank() { return ::getpid() == rank_of_signals.load(); }
+
+void on_abort(int signal) {
+  if (is_rank()) wait_a_moment(2000);
+  end_as_it_would(signal);
+}
+
+void on_terminate(int signal) {
+  if (is_rank()) {
+    wait_a_moment(1000);
+    Board& board = *board_of_signals.load();
+    board.exit_code.store(kAskedToEnd, std::memory_order_release);
+    board.life.store(Life::kFinished, std::memory_order_release);
+  }
+  end_as_it_would(signal);
+}
+
+}  // namespace
+
+void hold_signals(Board& board) {
+  board_of_signals.store(&board);
+  rank_of_signals.store(::getpid());
+  const auto install = [](int signal, void (*handler)(int)) {
+    struct sigaction before = {};
+    if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;  // somebody else's
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    ::sigaction(signal, &action, nullptr);
+  };
+  install(SIGABRT, on_abort);
+  install(SIGTERM, on_terminate);
+}
+
+}  // namespace lockstep::python

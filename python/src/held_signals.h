@@ -1,0 +1,13 @@
+// The signals that would end a rank before the others could be asked.
+#pragma once
+
+#include "lockstep/guard/board.h"
+
+namespace lockstep::python {
+
+/// SIGABRT and SIGTERM, where nobody else has a handler, end this process a moment later: Gloo answers a call of another size by
+/// std::terminate, and torchrun ends all ranks a moment after the first. The roll call is quicker than these, and ends the
+/// process itself when it has found something. `board` lives as long as the process.
+void hold_signals(Board& board);
+
+}  // namespace lockstep::python
