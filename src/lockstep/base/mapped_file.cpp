@@ -56,8 +56,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::forget(size_t offset, size_t length) const {
-  // The kernel maps what lies around a page that is read, so that neighbours are there again; they come back when needed.
-  constexpr uintptr_t kMappedAround = uintptr_t{64} << 10;
+  // The kernel maps what lies around a page that is read, so that neighbours are there again: 64 KiB, and since Linux 6.18
+  // the whole piece of the page cache, of up to 2 MiB. They come back when needed.
+  constexpr uintptr_t kMappedAround = uintptr_t{2} << 20;
   const auto base = reinterpret_cast<uintptr_t>(data_), last = base + size_;
   const uintptr_t from = base + std::min(offset, size_), to = from + std::min(length, last - from);
   const uintptr_t begin = std::max(base, from / kMappedAround * kMappedAround);

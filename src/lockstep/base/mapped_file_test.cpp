@@ -1,12 +1,15 @@
 #include "lockstep/base/mapped_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -87,6 +90,24 @@ TEST_F(MappedFiles, WhatWasForgottenLeavesMemoryWithItsNeighbours) {
   ASSERT_GT(resident_of(file), 0) << "it was read: expected Rss of its map in /proc/self/smaps";
   for (size_t at = 0; at + kStretch <= bytes.size(); at += kStretch) {
     EXPECT_EQ(static_cast<char>(file.bytes()[at + kStretch - 1]), 'x');
+    file.forget(at, kStretch);
+  }
+  EXPECT_LE(resident_of(file), int64_t{512} << 10);
+}
+
+/// As matrices that are quantised are read, of a file that comes from the disk in large pieces; where the kernel maps no more
+/// than 64 KiB around, this cannot fail.
+TEST_F(MappedFiles, LargePiecesOfThePageCacheLeaveMemoryToo) {
+  const fs::path path = written("a", std::string(size_t{48} << 20, 'x'));
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::fsync(fd), 0);
+  ASSERT_EQ(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+  ::close(fd);
+  const MappedFile file(path);
+  constexpr size_t kStretch = size_t{1} << 20, kFirst = 43 * 4096;
+  for (size_t at = kFirst; at + kStretch <= file.bytes().size(); at += kStretch) {
+    const std::span<const std::byte> part = file.bytes().subspan(at, kStretch);
+    ASSERT_TRUE(std::ranges::all_of(part, [](std::byte one) { return one == std::byte{'x'}; }));
     file.forget(at, kStretch);
   }
   EXPECT_LE(resident_of(file), int64_t{512} << 10);
