@@ -4,8 +4,8 @@
   bench/inference.py [--reps 3] [--new 64] [--dtype fp32] [--only NAME] [--size small] [--out bench/results/inference.json] [--replace]
 
 64 prompts of 8 to 256 tokens to embed, 32 of them to answer. Each repetition runs each engine once, in turn. Two processes
-of the peer each take half of the prompts, as people run it; Lockstep's two ranks share the model under ZeRO-3 (and, beside
-it, hold it whole). Figures: tokens a second of the work itself (loading left out), seconds from the start of the process to
+of the peer each take half of the prompts, as people run it; Lockstep's two ranks share the model under ZeRO-3, in one memory
+that both read (and, beside it, hold it whole). Figures: tokens a second of the work itself (loading left out), seconds from the start of the process to
 the first result, and the peak of resident memory, summed over processes. In float32 the embeddings must agree within 1e-4
 and the answers be the same texts, or the comparison is void; an answer may differ from where the peer's two best tokens lie
 within 1e-3 of each other, which is told. Rows with pictures and sound (media_rows.py) are embedded by the families that
@@ -42,17 +42,19 @@ def write_prompts(data, vocab):
 
 
 def peak_of(process):
-    """Waits for a process group's leader while its peak memory, children included, is watched; (seconds, MiB)."""
-    peaks, begun = {}, time.time()
+    """Waits for a process group's leader while its peak memory, children included, is watched; (seconds, MiB). Memory that
+    processes share counts once."""
+    peaks, shared, begun = {}, {}, time.time()
     while process.poll() is None:
         for pid in [process.pid, *children_of(process.pid)]:
             try:
                 text = open(f"/proc/{pid}/status").read()
                 peaks[pid] = max(peaks.get(pid, 0), int(re.search(r"VmHWM:\s+(\d+)", text)[1]))
+                shared[pid] = max(shared.get(pid, 0), int(re.search(r"RssShmem:\s+(\d+)", text)[1]))
             except (OSError, TypeError):
                 pass
         time.sleep(0.01)
-    return time.time() - begun, sum(peaks.values()) / 1024
+    return time.time() - begun, (sum(peaks.values()) - sum(shared.values()) + max(shared.values(), default=0)) / 1024
 
 
 def children_of(pid):

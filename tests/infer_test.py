@@ -1,5 +1,6 @@
 """Answers to files of prompts and in a conversation."""
 import json
+import re
 
 from small_job import make_model, make_rows
 from story import Story, kill_when_rows_are_kept, main, start
@@ -69,6 +70,22 @@ class Infer(Story):
             self.assertIn("batch_size: 2 there, 4 now", done.stderr)
         self.assertEqual(self.answers("cut.jsonl", "--batch_size", 2, "--nproc", 3), whole)
         self.assertFalse(journal.exists())
+
+    def test_ranks_of_one_host_read_the_weights_in_one_place(self):
+        """Or gather them for each use: the same answers, and of the model each rank answers for its part."""
+        self.rows = make_rows(self.folder, count=7, images=False)
+        alone = self.answers("alone.jsonl", "--batch_size", 2)
+        model = sum(file.stat().st_size for file in self.model.glob("*.safetensors"))
+        held = {}
+        for name, words in {"shared": [], "gathered": ["--shared_weights", "false"], "whole": ["--deepspeed", "zero0"]}.items():
+            out = self.folder / f"{name}.jsonl"
+            done = self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", out, "--max_new_tokens", 5,
+                                 "--batch_size", 2, "--nproc", 3, *words, expect=0)
+            self.assertEqual([json.loads(line) for line in out.read_text().splitlines()], alone, name)
+            self.assertEqual("  gather  " in done.text, name == "gathered", done.text)
+            held[name] = float(re.search(r"memory: cpu measured ([\d.]+) MiB", done.text)[1])
+        self.assertLess(held["shared"], held["gathered"])
+        self.assertLess(held["shared"], held["whole"] - model / 2**21, "half of the model is not there twice")
 
     def test_a_rank_with_more_to_do_than_the_others_may_take_longer_than_their_patience(self):
         """Ranks that hold the whole model meet only at the end, and every other row has nothing to answer."""

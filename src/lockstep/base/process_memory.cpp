@@ -29,6 +29,7 @@ ProcessMemory parse_memory(std::string_view status) {
   return {.resident_bytes = kib_field(status, "VmRSS:"),
           .anonymous_bytes = kib_field(status, "RssAnon:"),
           .file_bytes = kib_field(status, "RssFile:"),
+          .shared_bytes = kib_field(status, "RssShmem:"),
           .peak_bytes = kib_field(status, "VmHWM:")};
 }
 

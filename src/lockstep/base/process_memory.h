@@ -15,6 +15,7 @@ struct ProcessMemory {
   int64_t resident_bytes = 0;   // VmRSS
   int64_t anonymous_bytes = 0;  // RssAnon: of it what is no file's, so that it comes back only when it is freed
   int64_t file_bytes = 0;       // RssFile: libraries and mapped files, whose pages the kernel may take back
+  int64_t shared_bytes = 0;     // RssShmem: memory that several processes have, each of which counts all of it
   int64_t peak_bytes = 0;       // VmHWM: since the process began, or since reset_peak()
 };
 

@@ -278,7 +278,7 @@ std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
         continue;
       }
       owned_by = step.block;
-      const int64_t kept = plan.gathers() ? unit.kept_shard() : unit.kept_padded();
+      const int64_t kept = plan.keeps_shard() ? unit.kept_shard() : unit.kept_padded();
       if (!options.placement.offload_params) cost.state += kept * width;
       if (!unit.trainable) continue;
       cost.state += unit.shard * 4;

@@ -43,11 +43,11 @@ struct Said {
   int64_t passes = 0;
 };
 
-Said generate(const Model& model, const Rows& prompts, int world, int stage, const GenerateOptions& options) {
+Said generate(const Model& model, const Rows& prompts, int world, const Held& held, const GenerateOptions& options) {
   Said said;
   run_ranks(world, [&](Rank& rank) {
-    Job job(model, inference_job(world, stage), rank.data());
-    Generator generator(model, job.executor(), rank.control(), stage == 3 && world > 1);
+    Job job(model, inference_job(world, held), rank.data());
+    Generator generator(model, job.executor(), rank.control(), job.plan().gathers());
     const auto source = dealt_prompts(static_cast<int64_t>(prompts.size()), rank.control(), [&](int64_t row) {
       return std::optional<Features>(prompts[static_cast<size_t>(row)]);
     });
@@ -69,15 +69,15 @@ void expect_same(const std::vector<Generated>& got, const std::vector<Generated>
 void expect_the_same_whatever_the_ranks(const Model& model, RowMaker make_row) {
   const Rows prompts = random_prompts(make_row, 13);
   for (const int64_t slots : {1, 3, 5}) {
-    const Said alone = generate(model, prompts, 1, 0, options_of(slots));
+    const Said alone = generate(model, prompts, 1, {0}, options_of(slots));
     ASSERT_EQ(alone.rows.size(), 13U);
     EXPECT_TRUE(std::any_of(alone.rows.begin(), alone.rows.end(), [](const auto& row) { return row.stopped; }));
     EXPECT_TRUE(
         std::any_of(alone.rows.begin(), alone.rows.end(), [](const auto& row) { return row.tokens.size() == 12; }));
     for (const int world : {2, 3}) {
-      for (const int stage : {0, 3}) {
-        SCOPED_TRACE(testing::Message() << slots << " slots, " << world << " ranks, zero" << stage);
-        expect_same(generate(model, prompts, world, stage, options_of(slots)).rows, alone.rows);
+      for (const Held& held : kHeld) {
+        SCOPED_TRACE(testing::Message() << slots << " slots, " << world << " ranks, " << held);
+        expect_same(generate(model, prompts, world, held, options_of(slots)).rows, alone.rows);
       }
     }
   }
@@ -104,7 +104,7 @@ TEST(Generate, AFreeSlotIsFilledInTheNextPassAndNoPassComesAfterTheLastToken) {
   const Model model = llava_model();
   const Rows prompts = random_prompts(random_row, 9);
   const auto options = options_of(2);
-  const Said said = generate(model, prompts, 1, 0, options);
+  const Said said = generate(model, prompts, 1, {0}, options);
   std::vector<int64_t> free_at(2, 0);
   for (const auto& row : said.rows) {  // each takes a pass for every token, the stop token's among them
     auto slot = std::min_element(free_at.begin(), free_at.end());
@@ -116,10 +116,10 @@ TEST(Generate, AFreeSlotIsFilledInTheNextPassAndNoPassComesAfterTheLastToken) {
 TEST(Generate, RanksWithoutRowsLendTheirShards) {
   const Model model = llava_model();
   const Rows prompts = random_prompts(random_row, 2);
-  const Said alone = generate(model, prompts, 1, 0, options_of(4));
-  const Said shared = generate(model, prompts, 4, 3, options_of(4));
+  const Said alone = generate(model, prompts, 1, {0}, options_of(4));
+  const Said shared = generate(model, prompts, 4, {3}, options_of(4));
   expect_same(shared.rows, alone.rows);
-  expect_same(generate(model, {}, 3, 3, options_of(4)).rows, {});
+  expect_same(generate(model, {}, 3, {3}, options_of(4)).rows, {});
   const auto longest = std::max_element(shared.rows.begin(), shared.rows.end(), [](const auto& a, const auto& b) {
     return a.tokens.size() + (a.stopped ? 1 : 0) < b.tokens.size() + (b.stopped ? 1 : 0);
   });
@@ -129,11 +129,11 @@ TEST(Generate, RanksWithoutRowsLendTheirShards) {
 TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {
   const Model model = llava_model();
   const Rows prompts = random_prompts(random_row, 8);
-  for (const int stage : {0, 3}) {
+  for (const Held& held : kHeld) {
     std::atomic<int> thrown{0};
     run_ranks(3, [&](Rank& rank) {
-      Job job(model, inference_job(3, stage), rank.data());
-      Generator generator(model, job.executor(), rank.control(), stage == 3);
+      Job job(model, inference_job(3, held), rank.data());
+      Generator generator(model, job.executor(), rank.control(), job.plan().gathers());
       const auto source = dealt_prompts(8, rank.control(), [&](int64_t row) -> std::optional<Features> {
         if (row == 7) throw data_error("rows.jsonl:8: no such image");
         return prompts[static_cast<size_t>(row)];
@@ -144,7 +144,7 @@ TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {
         if (error.message().find("rows.jsonl:8") != std::string::npos) ++thrown;
       }
     });
-    EXPECT_EQ(thrown, 3) << "zero" << stage;
+    EXPECT_EQ(thrown, 3) << held;
   }
 }
 

@@ -25,15 +25,15 @@ class EmbedderTest : public testing::Test {
     std::map<int64_t, RowEmbedding> rows;
     std::map<int64_t, std::string> skipped;
   };
-  static Outcome embed(const Model& model, const Dataset& rows, const Processor& processor, int world, int stage,
+  static Outcome embed(const Model& model, const Dataset& rows, const Processor& processor, int world, const Held& held,
                        int64_t batch_size, const EmbedOptions& options) {
     Outcome outcome;
     std::mutex mutex;
     run_ranks(world, [&](Rank& rank) {
-      Job job(model, inference_job(world, stage), rank.data());
+      Job job(model, inference_job(world, held), rank.data());
       Loader loader(rows, processor,
                     {.batch_size = batch_size, .rank = rank.id(), .world = world, .shuffle = false, .prompts = true});
-      Embedder embedder(model, job.executor(), rank.control(), stage == 3 && world > 1);
+      Embedder embedder(model, job.executor(), rank.control(), job.plan().gathers());
       embedder.run(loader, options,
                    {.embedded =
                         [&](const RowEmbedding& row) {
@@ -70,16 +70,16 @@ TEST_F(EmbedderTest, ARowHasTheSameBitsWhateverTheRanksAndTheSameNumbersAlone) {
     const Dataset rows = data(17);
     for (const auto extent : {Extent::kWhole, Extent::kInputs}) {
       const EmbedOptions options{.extent = extent};
-      const auto single = embed(model, rows, processor, 1, 0, 1, options);
-      const auto alone = embed(model, rows, processor, 1, 0, 4, options);
+      const auto single = embed(model, rows, processor, 1, {0}, 1, options);
+      const auto alone = embed(model, rows, processor, 1, {0}, 4, options);
       ASSERT_EQ(alone.rows.size(), 17U);
       for (const auto& [row, embedding] : alone.rows) {
         EXPECT_LE(largest_difference(embedding.values, single.rows.at(row).values), 2e-5);
       }
       for (const int world : {2, 3, 4}) {
-        for (const int stage : {0, 3}) {
-          SCOPED_TRACE(testing::Message() << world << " ranks, zero" << stage);
-          const auto shared = embed(model, rows, processor, world, stage, 4, options);
+        for (const Held& held : kHeld) {
+          SCOPED_TRACE(testing::Message() << world << " ranks, " << held);
+          const auto shared = embed(model, rows, processor, world, held, 4, options);
           ASSERT_EQ(shared.rows.size(), 17U);
           for (const auto& [row, embedding] : shared.rows) EXPECT_EQ(embedding.values, alone.rows.at(row).values);
         }
@@ -94,7 +94,7 @@ TEST_F(EmbedderTest, PoolsAndScalesAsAsked) {
   const Model model = llava_model();
   const ListProcessor processor(random_rows(random_row, 5), {});
   const Dataset rows = data(5);
-  const auto run = [&](EmbedOptions options) { return embed(model, rows, processor, 1, 0, 2, options).rows; };
+  const auto run = [&](EmbedOptions options) { return embed(model, rows, processor, 1, {0}, 2, options).rows; };
   const auto last = run({.pooling = Pooling::kLast}), first = run({.pooling = Pooling::kCls}), mean = run({});
   for (const auto& [row, embedding] : run({.normalize = true})) {
     double squares = 0;
@@ -111,9 +111,9 @@ TEST_F(EmbedderTest, ABadRowFailsAloneAndRanksWithoutRowsFinish) {
   const Model model = llava_model();
   const ListProcessor processor(random_rows(random_row, 5), {1, 4});
   const Dataset rows = data(5);
-  for (const int stage : {0, 3}) {
+  for (const Held& held : kHeld) {
     for (const int64_t batch : {1, 2, 8}) {
-      const auto outcome = embed(model, rows, processor, 4, stage, batch, {});
+      const auto outcome = embed(model, rows, processor, 4, held, batch, {});
       EXPECT_EQ(outcome.rows.size(), 3U);
       ASSERT_EQ(outcome.skipped.size(), 2U);
       EXPECT_NE(outcome.skipped.at(4).find("no such image"), std::string::npos);

@@ -35,7 +35,7 @@ class GenerationOnFakeGpus : public testing::Test {
     run_ranks(
         1,
         [&](Rank& rank) {
-          JobOptions options = inference_job(1, 0);
+          JobOptions options = inference_job(1, {0});
           for (int i = 0; i < gpus; ++i) options.gpus.push_back(FakeGpu::name(i));
           if (gpus > 1) {
             options.plan.placement.num_devices = gpus;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -42,12 +44,23 @@ class ListProcessor final : public Processor {
   std::vector<int64_t> bad_;
 };
 
+/// Where the ranks of a job that trains nothing have its weights.
+struct Held {
+  int stage = 0;
+  bool shared = false;  // zero3: in memory that all of them read
+};
+inline constexpr std::array kHeld = {Held{0}, Held{3}, Held{3, true}};
+inline std::ostream& operator<<(std::ostream& out, const Held& held) {
+  return out << "zero" << held.stage << (held.shared ? ", shared" : "");
+}
+
 /// A job that trains nothing.
-inline JobOptions inference_job(int world, int stage) {
+inline JobOptions inference_job(int world, const Held& held) {
   JobOptions options;
   options.plan.world = world;
-  options.plan.zero = {stage};
+  options.plan.zero = {held.stage};
   options.plan.training = false;
+  options.plan.shared_weights = held.shared;
   return options;
 }
 

@@ -363,7 +363,7 @@ StateBytes Plan::state_bytes() const {
   int64_t largest = 0, second = 0;
   for (const auto& unit : units) {
     const int64_t width = dtype_bytes(unit.kept_dtype());
-    bytes.params += (gathers() ? unit.kept_shard() : unit.kept_padded()) * width;
+    bytes.params += (keeps_shard() ? unit.kept_shard() : unit.kept_padded()) * width;
     const int64_t unpacked = unit.padded * dtype_bytes(unit.dtype);
     const int64_t full = (gathers() ? unit.kept_padded() * width : 0) + (unit.quantised ? unpacked : 0);
     if (full > largest) {

@@ -17,6 +17,7 @@ Json options_json(const PlanOptions& options) {
           {"compute", torch_dtype_name(options.compute)},
           {"reduce", torch_dtype_name(options.reduced())},
           {"training", options.training},
+          {"shared_weights", options.shared_weights},
           {"recompute", options.recompute},
           {"recompute_vision", options.recompute_vision},
           {"kept_blocks", options.kept_blocks},
@@ -127,6 +128,11 @@ std::pair<std::string, int64_t> numbered(const std::string& name) {
   return {name.substr(0, digits), is ? std::stoll(name.substr(digits)) : -1};
 }
 
+const char* words_of_share(const Plan& plan) {
+  if (!plan.keeps_shard()) return "  (all of them)";
+  return plan.gathers() ? "  (its shard)" : "  (its part of those that all ranks read)";
+}
+
 /// A line for each run of blocks that differ in a number alone: "layers.0-11".
 std::string block_lines(const Plan& plan, const Model& model) {
   std::string out;
@@ -175,9 +181,8 @@ std::string Plan::print(const Model& model) const {
       "\nEach rank holds, without activations:\n"
       "  parameters  {:>12}{}\n  masters     {:>12}\n  optimizer   {:>12}\n  gradients   {:>12}\n"
       "  gathered    {:>12}  at most, while a block runs and the next arrives\n  together    {:>12}\n",
-      format_bytes(bytes.params), gathers() ? "  (its shard)" : "  (all of them)", format_bytes(bytes.master),
-      format_bytes(bytes.optimizer), format_bytes(bytes.gradients), format_bytes(bytes.transient),
-      format_bytes(bytes.total()));
+      format_bytes(bytes.params), words_of_share(*this), format_bytes(bytes.master), format_bytes(bytes.optimizer),
+      format_bytes(bytes.gradients), format_bytes(bytes.transient), format_bytes(bytes.total()));
   return out + fmt::format("plan {:016x}\n", hash());
 }
 

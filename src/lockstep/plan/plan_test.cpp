@@ -140,6 +140,19 @@ TEST(Plan, InferenceTrainsNothing) {
   EXPECT_EQ(plan.state_bytes().optimizer, 0);
 }
 
+TEST(Plan, SharedWeightsAreAShardOfEachRankAndNotGathered) {
+  const PlanOptions alone{.world = 4, .zero = {3}, .training = false};
+  PlanOptions shared = alone;
+  shared.shared_weights = true;
+  const Plan gathers = make_plan(small_model(), alone), shares = make_plan(small_model(), shared);
+  EXPECT_TRUE(gathers.gathers());
+  EXPECT_FALSE(shares.gathers() || shares.leases());
+  EXPECT_TRUE(shares.keeps_shard());
+  EXPECT_EQ(shares.state_bytes().params, gathers.state_bytes().params);
+  EXPECT_EQ(shares.state_bytes().transient, 0);
+  EXPECT_NE(shares.hash(), gathers.hash()) << "ranks that do not agree about it must not meet";
+}
+
 TEST(Plan, CountsBytesByStage) {
   Model model{.family = "fake"};
   add_fake(model, "a", Component::kLlm, Modality::kText, {"x"}, {"hidden"}).with("weight", {1024, 64});

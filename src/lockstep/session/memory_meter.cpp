@@ -28,8 +28,9 @@ MemoryAccount account_of_rank(std::vector<DeviceAccount> all, size_t num_devices
 
 }  // namespace
 
-MemoryMeter::MemoryMeter(Job& job, const Devices& devices, int64_t idle_bytes, MemoryAccount predicted)
-    : job_(job), devices_(devices), idle_bytes_(idle_bytes), predicted_(std::move(predicted)) {
+MemoryMeter::MemoryMeter(Job& job, const Devices& devices, int64_t idle_bytes, MemoryAccount predicted,
+                         SharedBytes shared)
+    : job_(job), devices_(devices), idle_bytes_(idle_bytes), predicted_(std::move(predicted)), shared_(shared) {
   const std::string load(memory_phase_name(MemoryPhase::kLoad));
   for (const auto& device : everything()) {
     since_start_.push_back(account(*device));
@@ -63,10 +64,12 @@ void MemoryMeter::begin_anew() {
 
 RankMemory MemoryMeter::of_this_rank(const std::string& largest_batch) {
   const ProcessMemory process = read_memory();
+  // The kernel tells each process all that it sees of shared memory.
+  const int64_t of_others = std::max<int64_t>(0, std::min(process.shared_bytes, shared_.all) - shared_.of_this_rank);
   RankMemory out{.own_memory = on_gpu(),
-                 .resident_bytes = process.resident_bytes,
-                 .resident_peak_bytes = process.peak_bytes,
-                 .uncounted_bytes = process.anonymous_bytes,
+                 .resident_bytes = process.resident_bytes - of_others,
+                 .resident_peak_bytes = process.peak_bytes - of_others,
+                 .uncounted_bytes = process.anonymous_bytes + shared_.of_this_rank,
                  .available_bytes = machine_memory().available_bytes / std::max(1, job_.world.local_size)};
   const auto all = everything();
   std::vector<DeviceAccount> recent;

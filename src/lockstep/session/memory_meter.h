@@ -15,11 +15,16 @@
 
 namespace lockstep {
 
+/// Memory that all ranks of a host read, once for all of them.
+struct SharedBytes {
+  int64_t all = 0, of_this_rank = 0;  // which it answers for
+};
+
 class MemoryMeter {
  public:
   /// Of what has been so far only the loading counts: not trials that looked for a batch size. `idle_bytes`: resident
   /// before there was a weight, files apart. `predicted`: of the reporting rank; may be empty. `devices` must outlive it.
-  MemoryMeter(Job& job, const Devices& devices, int64_t idle_bytes, MemoryAccount predicted);
+  MemoryMeter(Job& job, const Devices& devices, int64_t idle_bytes, MemoryAccount predicted, SharedBytes shared = {});
 
   /// Peaks of devices begin anew. `ranks` is filled on the reporting rank only. Collective.
   MemoryMeasured measure(const std::string& largest_batch);
@@ -35,6 +40,7 @@ class MemoryMeter {
   const Devices& devices_;
   int64_t idle_bytes_;
   MemoryAccount predicted_;
+  SharedBytes shared_;
   std::vector<DeviceAccount> since_start_;
 };
 

@@ -33,6 +33,10 @@ RehearsalOptions devices_for_rehearsal(const Job& job, const PlacementOptions& w
 /// own data already. Throws UserError(kMemory) when that alone is more.
 PlacementOptions limits_of_tensors(const Job& job, PlacementOptions wanted);
 
+/// Whether the weights may stand in memory once for all ranks, if they see one memory: on the CPUs of one host, where
+/// nothing is trained. The same on every rank.
+bool may_share_weights(const Job& job, const RunOptions& run, const PlanOptions& options);
+
 /// The host, or virtual devices, or GPUs; the limit applies to each. Those that the plan wants.
 Devices make_devices(const Job& job, const PlacementOptions& wanted, const Plan& plan);
 

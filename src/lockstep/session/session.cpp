@@ -15,6 +15,7 @@
 #include "lockstep/base/version.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/shared_memory.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/model/fingerprint.h"
 #include "lockstep/model/leave_out.h"
@@ -181,6 +182,8 @@ bool Session::makes_map() const { return is_map_word(options_.placement.device_m
 
 void Session::decide(PlanOptions options, const RowsOfStep& rows, const RowWork& work) {
   options.quantised = quantised_;
+  if (may_share_weights(job_, options_, options)) shared_ = SharedMemory::among(job_.control());
+  options.shared_weights = shared_ != nullptr;
   place(options, rows, work);
   make_plan(options);
 }
@@ -253,13 +256,16 @@ void Session::load(uint64_t seed) {
   check_room();
   const ProcessMemory idle = read_memory();
   together(job_.control(), "loading weights", [&] {
-    store_ = std::make_unique<ParamStore>(plan_, job_.world.rank, make_devices(job_, options_.placement, plan_));
+    store_ =
+        std::make_unique<ParamStore>(plan_, job_.world.rank, make_devices(job_, options_.placement, plan_), shared_);
     load_weights(seed);
     executor_ = std::make_unique<Executor>(folder_->model, plan_, *store_, job_.data());
     executor_->watch(hooks());
   });
-  if (!plan_.options.training)
-    meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_);
+  if (plan_.options.training) return;
+  SharedBytes shared;
+  if (shared_) shared = {.all = shared_->size(), .of_this_rank = plan_.state_bytes().params};
+  meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_, shared);
 }
 
 void Session::load_merged() {

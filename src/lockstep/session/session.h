@@ -29,6 +29,8 @@
 
 namespace lockstep {
 
+class SharedMemory;
+
 /// A folder of RunOptions::adapters, over the session's model.
 struct OpenedAdapter {
   std::shared_ptr<const AdapterFolder> folder;
@@ -123,6 +125,7 @@ class Session {
   Rendering rendering_;
   Plan plan_;
   std::vector<std::string> notices_;
+  std::shared_ptr<SharedMemory> shared_;  // for the weights, where the ranks read them in one place
   std::unique_ptr<ParamStore> store_;
   std::unique_ptr<DeviceLog> device_log_;
   std::unique_ptr<Executor> executor_;

@@ -1,5 +1,7 @@
 #include "lockstep/state/buffer_pool.h"
 
+#include <utility>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
@@ -19,6 +21,15 @@ Tensor BufferPool::take(int64_t numel, Dtype dtype, MemoryUse use) const {
 
 Tensor BufferPool::take_zeros(int64_t numel, Dtype dtype, MemoryUse use) const {
   return take(numel, dtype, use).zero_();
+}
+
+Tensor BufferPool::over(void* bytes, std::shared_ptr<const void> owner, int64_t numel, Dtype dtype, int64_t counted,
+                        MemoryUse use) const {
+  Tensor tensor = hollow(numel, dtype);
+  const UsedFor what(use);
+  tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      memory_->borrow(bytes, std::move(owner), static_cast<size_t>(counted * dtype_bytes(dtype))));
+  return tensor;
 }
 
 Tensor BufferPool::hollow(int64_t numel, Dtype dtype) const {

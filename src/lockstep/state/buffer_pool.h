@@ -19,6 +19,11 @@ class BufferPool {
   Tensor take(int64_t numel, Dtype dtype, MemoryUse use) const;
   Tensor take_zeros(int64_t numel, Dtype dtype, MemoryUse use) const;
 
+  /// A flat tensor over bytes that stand elsewhere (null of a rehearsed one), of which the first `counted` elements'
+  /// number is counted here. `owner` holds them.
+  Tensor over(void* bytes, std::shared_ptr<const void> owner, int64_t numel, Dtype dtype, int64_t counted,
+              MemoryUse use) const;
+
   /// A flat tensor whose storage is empty until refill().
   Tensor hollow(int64_t numel, Dtype dtype) const;
   /// Gives a hollow or dropped tensor memory again: views and saved tensors of it become valid again, with undefined

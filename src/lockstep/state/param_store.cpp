@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/interruption.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/shared_memory.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/state/adapter_folder.h"
@@ -36,6 +37,18 @@ void for_each_source(const Unit& unit, Visit&& visit) {
   }
 }
 
+/// Of a unit in memory that ranks share: whole pages.
+int64_t shared_bytes(const Unit& unit) {
+  constexpr int64_t kPage = 4096;
+  return (unit.kept_padded() * dtype_bytes(unit.kept_dtype()) + kPage - 1) / kPage * kPage;
+}
+
+int64_t bytes_to_share(const Plan& plan) {
+  int64_t total = 0;
+  for (const auto& unit : plan.units) total += shared_bytes(unit);
+  return total;
+}
+
 /// Whether a master is the weight itself.
 bool is_weight(const OptimizerState& piece, const UnitState& state) {
   return piece.master.storage().is_alias_of(state.kept.storage());
@@ -49,10 +62,11 @@ const UnitView& UnitState::view_on(int device) const {
   return *found;
 }
 
-ParamStore::ParamStore(const Plan& plan, int rank, Devices devices)
-    : plan_(plan), rank_(rank), devices_(std::move(devices)), units_(plan.units.size()) {
+ParamStore::ParamStore(const Plan& plan, int rank, Devices devices, std::shared_ptr<SharedMemory> memory)
+    : plan_(plan), rank_(rank), devices_(std::move(devices)), memory_(std::move(memory)), units_(plan.units.size()) {
   check(static_cast<int>(devices_.blocks.size()) == plan.options.placement.num_devices, "as many devices as planned");
   memory_stands_at(MemoryPhase::kLoad, "");
+  if (memory_ != nullptr) memory_->grow(bytes_to_share(plan));
   for (int i = 0; i < num_units(); ++i) build_unit(i);
   for (const auto& step : plan.steps) {
     for (const int index : step.units) {
@@ -78,14 +92,25 @@ UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& fu
   return view;
 }
 
+Tensor ParamStore::make_kept(const Unit& planned) const {
+  const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
+  if (!plan_.options.shared_weights || !plan_.keeps_shard()) {
+    return home.take(plan_.gathers() ? planned.kept_shard() : planned.kept_padded(), planned.kept_dtype(),
+                     MemoryUse::kParams);
+  }
+  check(memory_ != nullptr || home.memory()->rehearsed(), "memory for shared weights");
+  void* const here = memory_ == nullptr ? nullptr : memory_->bytes() + placed_;
+  placed_ += shared_bytes(planned);
+  return home.over(here, memory_, planned.kept_padded(), planned.kept_dtype(), planned.kept_shard(),
+                   MemoryUse::kParams);
+}
+
 void ParamStore::build_unit(int index) {
   const Unit& planned = plan_.units[static_cast<size_t>(index)];
   UnitState& state = unit(index);
   state.owned = {rank_ * planned.kept_shard(), (rank_ + 1) * planned.kept_shard()};
   state.optimised = plan_.options.zero.shards_optimizer() ? state.owned : Range{0, planned.kept_padded()};
-  const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
-  state.kept = home.take(plan_.gathers() ? planned.kept_shard() : planned.kept_padded(), planned.kept_dtype(),
-                         MemoryUse::kParams);
+  state.kept = make_kept(planned);
   state.shard = plan_.gathers() ? state.kept : slice(state.kept, state.owned);
   state.whole = plan_.leases() ? pool(planned.device).hollow(planned.kept_padded(), planned.kept_dtype()) : state.kept;
   const Tensor full = planned.quantised ? pool(planned.device).hollow(planned.padded, planned.dtype) : state.whole;
@@ -166,7 +191,7 @@ void ParamStore::fill_codes(int index, Range needed, const FillValues& values, c
     };
     fill_quantised(plan_.units[static_cast<size_t>(index)], needed, read, host);
   }
-  unit(index).kept.copy_(host);
+  (plan_.keeps_shard() ? unit(index).shard : unit(index).kept).copy_(host);
 }
 
 void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
@@ -177,7 +202,8 @@ void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
     UnitState& state = unit(i);
     memory_stands_at(MemoryPhase::kLoad, planned.name);
     interruption_point();
-    const Range needed = plan_.gathers() ? state.owned : Range{0, planned.kept_padded()};
+    const Range needed = plan_.keeps_shard() ? state.owned : Range{0, planned.kept_padded()};
+    const Tensor& part_of_rank = plan_.keeps_shard() ? state.shard : state.kept;
     if (planned.quantised) {
       fill_codes(i, needed, values, stored);
       continue;
@@ -188,8 +214,8 @@ void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
       if (part.empty()) return;
       values(source, part.begin - place.begin, slice(host, shifted(part, -needed.begin)));
     });
-    state.kept.copy_(host);
-    if (dtype_of(state.kept) == Dtype::kF16 && !all_finite(state.kept)) {
+    part_of_rank.copy_(host);
+    if (planned.dtype == Dtype::kF16 && !all_finite(part_of_rank)) {
       throw UserError(ExitCode::kNumerics,
                       fmt::format("{}: a weight is larger than float16 can hold (65504)", planned.name),
                       "--torch_dtype bfloat16 or float32");
@@ -198,6 +224,7 @@ void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
       if (!is_weight(piece, state)) piece.master.copy_(slice(host, shifted(piece.range, -needed.begin)));
     }
   }
+  if (memory_ != nullptr) memory_->protect();
 }
 
 Tensor ParamStore::weights_of(int index, const OptimizerState& piece) const {

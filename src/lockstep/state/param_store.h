@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@ class MergedAdapter;
 class Communicator;
 class KeyMap;
 class Pending;
+class SharedMemory;
 class Weights;
 
 /// What AdamW keeps of elements `range` of a unit (f32), on one device. In float32 the master is the weight itself
@@ -47,8 +49,9 @@ struct UnitState {
   Range owned;                  // elements of the flat unit that `grad` covers: always this rank's shard
   Range optimised;              // elements that the optimizer covers: owned, or all in ZeRO-0
   std::vector<UnitView> views;  // on its own device, then on those that read it tied: hollow between leases
-  Tensor kept;   // what stays between leases: [shard] when gathered, else [padded]; bytes where quantised
-  Tensor shard;  // [shard], of kept: what all_gather sends
+  Tensor kept;   // what stays between leases: [shard] when gathered, else [padded], of all ranks where they share
+                 // memory; bytes where quantised
+  Tensor shard;  // [shard], of kept: what all_gather sends, or this rank's part of shared memory
   Tensor whole;  // as kept, all of it on the unit's device: hollow between leases where it is not kept so
   std::vector<OptimizerState> optimizer;
   Tensor grad;           // [shard] f32; valid when `touched`
@@ -63,12 +66,14 @@ class ParamStore {
   using FillValues = std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>;
   using Visitor = std::function<void(const ParamSource&, const Tensor& value)>;
 
-  ParamStore(const Plan& plan, int rank, Devices devices);
+  /// `memory`: where a plan of shared weights has them, as yet without bytes; null on rehearsed devices. Once each rank
+  /// has filled its part, and they have met, they are whole.
+  ParamStore(const Plan& plan, int rank, Devices devices, std::shared_ptr<SharedMemory> memory = nullptr);
   ~ParamStore();
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  /// Reads this rank's slices (all elements below ZeRO-3) of every unit; those of adapters, and what is trained beside
+  /// Reads this rank's part (all elements below ZeRO-3) of every unit; those of adapters, and what is trained beside
   /// them, of `adapters`. Throws UserError(kCheckpoint).
   void load(const Weights& weights, const KeyMap& keys, const AdapterValues* adapters = nullptr);
   /// The same of a model with an adapter put into it.
@@ -111,6 +116,7 @@ class ParamStore {
   void fill(const FillValues& values, const ReadQuantised& stored);
   void fill_codes(int index, Range needed, const FillValues& values, const ReadQuantised& stored);
   void build_unit(int index);
+  Tensor make_kept(const Unit& planned) const;
   void build_optimizer(int index);
   UnitView make_view(const Unit& planned, int device, const Tensor& full) const;
   Tensor masters_of(int index) const;
@@ -120,6 +126,8 @@ class ParamStore {
   const Plan& plan_;
   int rank_;
   Devices devices_;
+  std::shared_ptr<SharedMemory> memory_;
+  mutable int64_t placed_ = 0;  // bytes of it
   std::vector<UnitState> units_;
 };
 

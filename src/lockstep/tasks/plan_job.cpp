@@ -197,6 +197,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   out.world = job.world.size;
   PlanOptions wanted = sft.plan_options(out.world, sft.run.dtype.value_or(out.folder.dtype_of_config()));
   wanted.training = !options.inference;
+  wanted.shared_weights = may_share_weights(job, sft.run, wanted);
   wanted.adapters = adapters_of(sft, model);
   wanted.quantised = quantisation_for(out.folder, sft.run.quant, wanted.compute, nullptr, nullptr);
   const RehearsedRows rows = rows_of(sft, out.folder, out.world);

@@ -141,10 +141,11 @@ struct DeviceMemory::Impl {
     impl.give_back(ticket, stored);
   }
 
-  /// Of a hollow tensor, whose ticket cannot stand before its bytes.
+  /// Of a hollow tensor, or a borrowed one, whose ticket cannot stand before its bytes.
   struct HollowTicket {
     Ticket ticket;
     void* block = nullptr;
+    std::shared_ptr<const void> owner = nullptr;  // of bytes that stand elsewhere
   };
 
   static void free_hollow(void* context) {
@@ -272,10 +273,17 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes, bool hollow) {
       refuse(ticket.counted);
     }
   }
-  if (hollow) return {nullptr, new Impl::HollowTicket{std::move(ticket), block}, &Impl::free_hollow, device};
+  if (hollow) return {nullptr, new Impl::HollowTicket{std::move(ticket), block, nullptr}, &Impl::free_hollow, device};
   new (block) Impl::Ticket(std::move(ticket));
   void* data = static_cast<char*>(block) + kAlignment;
   return {data, data, &Impl::free_bytes, device};
+}
+
+c10::DataPtr DeviceMemory::borrow(void* bytes, std::shared_ptr<const void> owner, size_t counted) {
+  c10::DataPtr ticket = allocate(counted, /*hollow=*/true);
+  if (auto* const held = static_cast<Impl::HollowTicket*>(ticket.get_context())) held->owner = std::move(owner);
+  return {bytes, ticket.release_context(), &Impl::free_hollow,
+          rehearsed() ? c10::DeviceType::Meta : c10::DeviceType::CPU};
 }
 
 std::shared_ptr<DeviceMemory> DeviceMemory::of_gpu(int gpu) { return gpus().of(gpu); }

@@ -93,6 +93,8 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   /// Memory of a tensor, counted; of a hollow one it is counted only. Throws UserError(kMemory) with who holds what
   /// when the limit would be passed.
   c10::DataPtr allocate(size_t bytes, bool hollow);
+  /// Memory that stands elsewhere, of which `counted` bytes are this device's to answer for. `owner` holds it.
+  c10::DataPtr borrow(void* bytes, std::shared_ptr<const void> owner, size_t counted);
   static void (*deleter())(void* data);  // of what allocate() gave and is not hollow
 
   /// The one that stands for a GPU; nullptr where none does.

@@ -1,9 +1,11 @@
 #include "lockstep/tensor/device_memory.h"
 
+#include <memory>
 #include <string>
 #include <thread>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -36,6 +38,21 @@ TEST(DeviceMemory, CountsTensorsWhereTheThreadStands) {
   const Tensor c = move_to(b.fill_(7), one);
   EXPECT_EQ(DeviceMemory::of(c), one);
   EXPECT_TRUE(c.equal(b));
+}
+
+TEST(DeviceMemory, CountsItsPartOfMemoryThatStandsElsewhere) {
+  const auto device = DeviceMemory::make("device", {.limit = 10 * kKiB});
+  const auto elsewhere = std::make_shared<std::string>(64 * kKiB, 'x');
+  const std::weak_ptr<std::string> alive = elsewhere;
+  {
+    const c10::DataPtr here = device->borrow(elsewhere->data(), elsewhere, 8 * kKiB);
+    EXPECT_EQ(here.get(), elsewhere->data());
+    EXPECT_EQ(device->alive_bytes(), 8 * kKiB);
+    EXPECT_EQ(alive.use_count(), 2);
+    EXPECT_THROW(device->borrow(elsewhere->data(), elsewhere, 4 * kKiB), UserError);
+  }
+  EXPECT_EQ(device->alive_bytes(), 0);
+  EXPECT_EQ(alive.use_count(), 1);
 }
 
 TEST(DeviceMemory, KeepsThePeakOfEachPhaseAndWhereItWas) {
