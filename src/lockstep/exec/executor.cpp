@@ -113,6 +113,8 @@ Flow Executor::forward(Flow inputs, const Context& context, Modalities here, Mod
 void Executor::forward(std::span<SubBatch> parts, Modalities anywhere, Extent extent) {
   auto steps = active_steps(anywhere, 0, plan_.steps.size());
   if (extent == Extent::kInputs) std::erase_if(steps, [&](const Step* s) { return s->block >= model_.input_blocks; });
+  std::vector<MediaTrace> traces;
+  for (const auto& part : parts) traces.emplace_back(part.media_slots, part.media);
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = *steps[k];
     const Block& block = block_of(step);
@@ -120,8 +122,13 @@ void Executor::forward(std::span<SubBatch> parts, Modalities anywhere, Extent ex
     stand_at(MemoryPhase::kEvaluate, step);
     const Lease lease = residency_.borrow(step);
     if (k + 1 < steps.size()) residency_.prefetch(*steps[k + 1]);
-    for (auto& part : parts) {  // none: others run it, we only lend our shards
+    for (size_t p = 0; p < parts.size(); ++p) {  // none: others run it, we only lend our shards
+      SubBatch& part = parts[p];
       if (!part.modalities.meets(step.runs_on)) continue;
+      if (traces[p].skips(index_of(step), block, part.flow)) {
+        drop_unread(part.flow, step);
+        continue;
+      }
       border_.arrive(step, part.flow);
       if (part.context.adapter_rows) border_.arrive(step, *part.context.adapter_rows);
       Flow made = run(step, lease, part.flow.pick(block.reads()), part.context, /*record=*/false);
@@ -129,6 +136,7 @@ void Executor::forward(std::span<SubBatch> parts, Modalities anywhere, Extent ex
       part.flow.put(std::move(made));
     }
   }
+  for (size_t p = 0; p < parts.size(); ++p) parts[p].media = traces[p].outputs();
 }
 
 TrainOutput Executor::train(Flow inputs, const Context& context, Modalities here, Modalities anywhere) {

@@ -13,11 +13,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/exec/border.h"
+#include "lockstep/exec/media_trace.h"
 #include "lockstep/exec/residency.h"
 #include "lockstep/model/model.h"
 #include "lockstep/plan/pipeline.h"
@@ -43,6 +45,10 @@ struct SubBatch {
   Flow flow;  // inputs before the pass, outputs after it
   Context context;
   Modalities modalities = Modality::kText;
+  std::vector<std::string> media_slots =
+      {};  // of the inputs, those that follow from the media alone; empty: never mind
+  /// What blocks that see those alone have made of the same media, which then do not run; null: what they make is put here.
+  std::shared_ptr<const MediaOutputs> media = {};
 };
 
 /// All that the parts hold.

@@ -1,6 +1,7 @@
 #include "lockstep/infer/decode_slots.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +23,10 @@ Tensor last_logits(const SubBatch& part) {
 
 }  // namespace
 
-DecodeSlots::DecodeSlots(const ModelDims& dims, const GenerateOptions& options)
+DecodeSlots::DecodeSlots(const ModelDims& dims, const GenerateOptions& options, MediaMemory* media)
     : dims_(dims),
       options_(options),
+      media_(media),
       slots_(static_cast<size_t>(options.batch_size)),
       cache_(dims.layers, options.batch_size) {}
 
@@ -36,6 +38,7 @@ void DecodeSlots::admit(Prompt prompt) {
           .seen = {},
           .adapter = prompt.adapter};
   row.seen = row.prompt.input_ids;
+  if (media_ != nullptr) row.media = media_key(row.prompt, row.adapter);
   cache_.open(free - slots_.begin(),
               static_cast<int64_t>(row.seen.size()) + std::min(options_.max_new_tokens, kRoomAtFirst));
   *free = std::move(row);
@@ -47,19 +50,26 @@ std::vector<SubBatch> DecodeSlots::parts() {
   if (std::any_of(slots_.begin(), slots_.end(), [](const auto& row) { return row && row->started; })) {
     parts.push_back(token_part());
   }
+  std::set<MediaKey> looked_at;  // in this pass
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     auto& row = slots_[slot];
-    if (row && !row->started) parts.push_back(prompt_part(static_cast<int64_t>(slot), *row));
+    if (!row || row->started) continue;
+    const auto known = row->media ? media_->find(*row->media) : nullptr;
+    if (row->media && !known && !looked_at.insert(*row->media).second) continue;  // they are known in the next
+    parts.push_back(prompt_part(static_cast<int64_t>(slot), *row));
+    parts.back().media = known;
   }
   return parts;
 }
 
 SubBatch DecodeSlots::prompt_part(int64_t slot, Row& row) {
+  auto slots_of_media = row.media ? media_slots(row.prompt) : std::vector<std::string>();
   Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
   row.next_position = batch.next_positions.at(0);
   SubBatch part{.flow = std::move(batch.flow),
                 .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
-                .modalities = batch.modalities};
+                .modalities = batch.modalities,
+                .media_slots = std::move(slots_of_media)};
   if (options_.adapters > 0) {
     part.context.adapter_rows.emplace();
     if (row.adapter) part.context.adapter_rows->adapters.push_back(*row.adapter);
@@ -108,6 +118,7 @@ std::vector<Generated> DecodeSlots::take(std::span<const SubBatch> parts) {
   for (const auto& part : parts) {
     const Tensor logits_RV = last_logits(part);
     if (part.context.slot != kEverySlot) {
+      if (const auto& key = slots_[static_cast<size_t>(part.context.slot)]->media) media_->keep(*key, part.media);
       hear(part.context.slot, logits_RV.select(0, 0));
       continue;
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/exec/executor.h"
+#include "lockstep/infer/media_memory.h"
 #include "lockstep/infer/sampler.h"
 #include "lockstep/model/batch.h"
 #include "lockstep/model/kv_cache.h"
@@ -45,13 +46,15 @@ struct Prompt {
 
 class DecodeSlots {
  public:
-  DecodeSlots(const ModelDims& dims, const GenerateOptions& options);
+  /// `media`: remembers what towers make; null: they run for every row.
+  DecodeSlots(const ModelDims& dims, const GenerateOptions& options, MediaMemory* media = nullptr);
 
   bool empty() const { return rows_ == 0; }
   bool full() const { return rows_ == static_cast<int64_t>(slots_.size()); }
   void admit(Prompt prompt);  // needs a free slot
 
-  /// Of the next pass, one at least unless empty: one token more for every row that goes on, and the new prompts.
+  /// Of the next pass, one at least unless empty: one token more for every row that goes on, and the new prompts; of those
+  /// with the same media, which nobody has looked at yet, only the first.
   std::vector<SubBatch> parts();
   /// The same parts after the pass. Returns the rows that ended with it; their slots are free.
   std::vector<Generated> take(std::span<const SubBatch> parts);
@@ -62,7 +65,8 @@ class DecodeSlots {
     Features prompt;            // until its pass
     std::vector<int32_t> seen;  // prompt and answer
     std::optional<size_t> adapter = {};
-    int64_t next_position = 0;  // of the next token; media may take fewer places than tokens
+    std::optional<MediaKey> media = {};  // what its media are
+    int64_t next_position = 0;           // of the next token; media may take fewer places than tokens
     bool started = false;
   };
   SubBatch prompt_part(int64_t slot, Row& row);
@@ -72,6 +76,7 @@ class DecodeSlots {
 
   const ModelDims& dims_;
   const GenerateOptions& options_;
+  MediaMemory* media_;
   std::vector<std::optional<Row>> slots_;
   int64_t rows_ = 0;
   KvCache cache_;

@@ -20,12 +20,20 @@ using namespace test;  // NOLINT: the job of these tests
 
 constexpr uint64_t kSeed = 20261121;
 
+/// Another question about the same media.
+Features asked_otherwise(Features row, int32_t token) {
+  const auto filled = filled_by(row.media, row.input_ids.size());
+  row.input_ids[static_cast<size_t>(std::ranges::find(filled, -1) - filled.begin())] = token;
+  return row;
+}
+
 Rows random_prompts(RowMaker make_row, size_t count) {
   std::mt19937_64 random(kSeed);
   Rows rows;
   for (size_t i = 0; i < count; ++i) {
     rows.push_back(make_row(random, i % 3 != 0));
     rows.back().labels.clear();
+    if (i % 5 > 2) rows.back() = asked_otherwise(rows[i - 2], static_cast<int32_t>(10 + i));
   }
   return rows;
 }
@@ -124,6 +132,43 @@ TEST(Generate, RanksWithoutRowsLendTheirShards) {
     return a.tokens.size() + (a.stopped ? 1 : 0) < b.tokens.size() + (b.stopped ? 1 : 0);
   });
   EXPECT_EQ(shared.passes, static_cast<int64_t>(longest->tokens.size()) + (longest->stopped ? 1 : 0));
+}
+
+/// Blocks that were run for three questions, of which the first and the last are about one picture, a token each.
+int64_t blocks_run(const Model& model, const Rows& prompts, int64_t slots) {
+  int64_t count = 0;
+  run_ranks(1, [&](Rank& rank) {
+    Job job(model, inference_job(1, {0}), rank.data());
+    job.executor().watch({.synchronize = [&] { ++count; }});
+    Generator generator(model, job.executor(), rank.control(), false);
+    GenerateOptions options = options_of(slots);
+    options.max_new_tokens = 1;
+    const auto source = dealt_prompts(static_cast<int64_t>(prompts.size()), rank.control(), [&](int64_t row) {
+      return std::optional<Features>(prompts[static_cast<size_t>(row)]);
+    });
+    EXPECT_EQ(generator.run(source, options).size(), prompts.size());
+  });
+  return count;
+}
+
+void expect_one_look_at_a_picture(const Model& model, RowMaker make_row) {
+  std::mt19937_64 random(kSeed);
+  Rows rows{make_row(random, true), make_row(random, true)};
+  rows.push_back(asked_otherwise(rows[0], 17));
+  Rows others = rows;
+  others[2].media[0].values[3] += 1e-6F;
+  // All that do not run for text but the one that lays features among the tokens.
+  const auto of_media =
+      std::ranges::count_if(model.blocks, [](const auto& block) { return !block->always_runs(); }) - 1;
+  ASSERT_GT(of_media, 2);
+  for (const int64_t slots : {1, 3}) {
+    EXPECT_EQ(blocks_run(model, others, slots) - blocks_run(model, rows, slots), of_media) << slots << " slots";
+  }
+}
+
+TEST(Generate, LooksAtAPictureOnceForSeveralQuestions) {
+  expect_one_look_at_a_picture(llava_model(), random_row);
+  expect_one_look_at_a_picture(qwen_vl_model(), random_picture_row);
 }
 
 TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {

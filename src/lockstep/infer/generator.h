@@ -23,7 +23,8 @@ using PromptSource = std::function<std::optional<Prompt>()>;
 
 class Generator {
  public:
-  /// `gathers`: parameters are sharded, so that every pass concerns all ranks.
+  /// `gathers`: parameters are sharded, so that every pass concerns all ranks. Weights stay as they are while it lives, as it
+  /// remembers what they have made of media.
   Generator(const Model& model, Executor& executor, Communicator& control, bool gathers)
       : model_(model), control_(control), turns_(executor, control, gathers) {}
 
@@ -44,6 +45,7 @@ class Generator {
   const Model& model_;
   Communicator& control_;
   Turns turns_;
+  MediaMemory media_;
 };
 
 /// The prompts of rows [0, count) dealt to the ranks in turn, made when asked for; nullopt: the row is left out.

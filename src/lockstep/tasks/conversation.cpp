@@ -65,7 +65,9 @@ std::string place_images(const std::string& text, std::vector<std::string>& imag
 }
 
 Conversation::Conversation(Session& session, ConversationOptions options)
-    : session_(session), options_(std::move(options)) {
+    : session_(session),
+      options_(std::move(options)),
+      generator_(session.model(), session.executor(), session.job().control(), session.plan().gathers()) {
   clear();
 }
 
@@ -95,13 +97,12 @@ void Conversation::add_question(const std::string& text, std::vector<std::string
 
 std::string Conversation::answer() {
   Communicator& control = session_.job().control();
-  Generator generator(session_.model(), session_.executor(), control, session_.plan().gathers());
   GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens, options_.sampling);
   options.sampling.seed += static_cast<uint64_t>(turn_++);
   StreamDecoder stream(session_.processor().tokenizer(), options.sampling.skip_special_tokens);
   if (on_text) options.on_token = [&](int64_t, int32_t token) { on_text(stream.push(token)); };
   const auto prompt = [&](int64_t) { return session_.processor().prompt_features(history_, options_.process); };
-  const auto answers = generator.run(dealt_prompts(1, control, prompt), options);
+  const auto answers = generator_.run(dealt_prompts(1, control, prompt), options);
   if (on_text && session_.job().reports()) on_text(stream.finish());
   return session_.processor().tokenizer().decode(answers.at(0).tokens, options.sampling.skip_special_tokens);
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/data/sample.h"
-#include "lockstep/infer/decode_slots.h"
+#include "lockstep/infer/generator.h"
 #include "lockstep/session/session.h"
 
 namespace lockstep {
@@ -45,6 +45,7 @@ class Conversation {
 
   Session& session_;
   ConversationOptions options_;
+  Generator generator_;  // of all turns: it remembers pictures that it has seen
   Sample history_;
   int64_t turn_ = 0;  // so that a repeated question is sampled anew
 };
