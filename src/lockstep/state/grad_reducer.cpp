@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -36,6 +37,33 @@ void copy_flat(const Tensor& dst, const Tensor& src) {
 void add_flat(const Tensor& dst, const Tensor& src) {
   gpu::meet(dst, src) ? gpu::accumulate(dst, src, /*adds=*/true) : void(dst.add_(src));
 }
+
+/// Gradients of a unit on their way into its flat sum, or onto it when `adds`. On a GPU small ones (of norms, of biases) go
+/// together: for each by itself the launch costs more than the work.
+class FlatSums {
+ public:
+  explicit FlatSums(bool adds) : adds_(adds) {}
+
+  void put(const Tensor& dst, const Tensor& src) {
+    constexpr int64_t kSmall = int64_t{1} << 16;  // elements
+    if (src.numel() > kSmall || dst.scalar_type() != at::kFloat || !gpu::meet(dst, src)) {
+      return adds_ ? add_flat(dst, src) : copy_flat(dst, src);
+    }
+    if (few_.size() == gpu::kFewSums || (!few_.empty() && few_[0].scalar_type() != src.scalar_type())) finish();
+    sums_.push_back(dst);
+    few_.push_back(src);
+  }
+
+  void finish() {
+    if (!few_.empty()) gpu::accumulate(sums_, few_, adds_);
+    sums_.clear();
+    few_.clear();
+  }
+
+ private:
+  bool adds_;
+  std::vector<Tensor> sums_, few_;
+};
 
 }  // namespace
 
@@ -99,6 +127,7 @@ void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector
     return intersect(wanted, {slice.offset, slice.offset + slice.flat.numel()});
   };
   int64_t done = begin;
+  FlatSums sums(/*adds=*/false);
   const auto clear_until = [&](int64_t end) {  // alignment holes, padding, parameters without a gradient
     if (done < end) part.narrow(0, done - begin, end - done).zero_();
   };
@@ -107,9 +136,10 @@ void GradReducer::fill_part(const Tensor& part, int64_t begin, const std::vector
     if (both.empty()) continue;
     clear_until(both.begin);
     done = both.end;
-    copy_flat(part.narrow(0, both.begin - begin, both.size()),
-              slice.flat.narrow(0, both.begin - slice.offset, both.size()));
+    sums.put(part.narrow(0, both.begin - begin, both.size()),
+             slice.flat.narrow(0, both.begin - slice.offset, both.size()));
   }
+  sums.finish();
   clear_until(wanted.end);
 }
 
@@ -141,7 +171,9 @@ void GradReducer::reduce_alone(int unit, const std::vector<Slice>& slices) {
   if (!state.touched) {
     fill_part(state.grad, 0, slices);
   } else {
-    for (const auto& slice : slices) add_flat(state.grad.narrow(0, slice.offset, slice.flat.numel()), slice.flat);
+    FlatSums sums(/*adds=*/true);
+    for (const auto& slice : slices) sums.put(state.grad.narrow(0, slice.offset, slice.flat.numel()), slice.flat);
+    sums.finish();
   }
   state.touched = true;
 }

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cmath>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -62,6 +64,12 @@ Columns columns_of(int64_t rows, int64_t dim, const Tensor& x, std::initializer_
 template <typename T = void>
 T* of(const Tensor& x) {
   return static_cast<T*>(const_cast<void*>(x.const_data_ptr()));
+}
+
+/// Whether x goes into float32 sums 16 bytes at a time; of a narrow type, those stand in twice as many.
+bool goes_wide(const Tensor& sum, const Tensor& x) {
+  const int64_t width = instance_of(x).width;
+  return x.numel() % width == 0 && is_wide(x) && reinterpret_cast<uintptr_t>(of(sum)) % (4 * width) == 0;
 }
 
 void heads(const char* kernel, const Tensor& fused, const Tensor& cos, const Tensor& sin, const HeadParts& parts,
@@ -128,10 +136,33 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& lo
 void accumulate(const Tensor& sum, const Tensor& x, bool adds) {
   if (x.is_meta()) return;
   const int64_t width = instance_of(x).width, count = x.numel();
-  // Numbers of a narrow type are read 16 bytes at a time, and their sums stand in twice as many.
-  const bool wide = count % width == 0 && is_wide(x) && reinterpret_cast<uintptr_t>(of(sum)) % (4 * width) == 0;
+  const bool wide = goes_wide(sum, x);
   launch(x, "accumulate", wide, {.x = blocks(count, wide ? width : 1), .threads = kThreads},
          {of(sum), of(x), count, int64_t{adds ? 1 : 0}});
+}
+
+void accumulate(std::span<const Tensor> sums, std::span<const Tensor> xs, bool adds) {
+  check(!xs.empty() && xs.size() <= kFewSums && sums.size() == xs.size(), "a few sums of one launch");
+  if (xs[0].is_meta()) return;
+  bool wide = true;
+  int64_t longest = 0;
+  std::vector<KernelArgument> arguments;
+  for (size_t i = 0; i < kFewSums; ++i) {
+    const bool there = i < xs.size();
+    arguments.emplace_back(there ? of(sums[i]) : nullptr);
+    arguments.emplace_back(there ? of(xs[i]) : nullptr);
+    arguments.emplace_back(there ? xs[i].numel() : int64_t{0});
+    if (!there) continue;
+    check(xs[i].scalar_type() == xs[0].scalar_type(), "sums of one launch are of one dtype");
+    wide = wide && goes_wide(sums[i], xs[i]);
+    longest = std::max(longest, xs[i].numel());
+  }
+  arguments.emplace_back(int64_t{adds ? 1 : 0});
+  launch(xs[0], "accumulate_few", wide,
+         {.x = blocks(longest, wide ? instance_of(xs[0]).width : 1),
+          .y = static_cast<int64_t>(xs.size()),
+          .threads = kThreads},
+         std::move(arguments));
 }
 
 void scale(const Tensor& x, const Tensor& by) {

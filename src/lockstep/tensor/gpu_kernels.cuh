@@ -199,6 +199,18 @@ LOCKSTEP_DEVICE void accumulate(float* to, const T* from, Long count, Long adds)
   store(to + at, sum);
 }
 
+/// The same of up to four, each the y of its blocks: gradients so small that a launch costs more than they do.
+template <typename T, int W>
+LOCKSTEP_DEVICE void accumulate_few(float* to0, const T* from0, Long count0, float* to1, const T* from1, Long count1,
+                                    float* to2, const T* from2, Long count2, float* to3, const T* from3, Long count3,
+                                    Long adds) {
+  const Long which = block_y();
+  if (which == 0) accumulate<T, W>(to0, from0, count0, adds);
+  if (which == 1) accumulate<T, W>(to1, from1, count1, adds);
+  if (which == 2) accumulate<T, W>(to2, from2, count2, adds);
+  if (which == 3) accumulate<T, W>(to3, from3, count3, adds);
+}
+
 /// x *= by, one number on the device.
 template <typename T, int W>
 LOCKSTEP_DEVICE void scale(T* x, const float* by, Long count) {
@@ -271,6 +283,11 @@ LOCKSTEP_DEVICE void adamw(T* weights, float* master, const float* grad, float* 
   }                                                                                                                   \
   LOCKSTEP_KERNEL accumulate_##NAME(float* to, const T* from, Long count, Long adds) {                                \
     accumulate<T, W>(to, from, count, adds);                                                                          \
+  }                                                                                                                   \
+  LOCKSTEP_KERNEL accumulate_few_##NAME(float* to0, const T* from0, Long count0, float* to1, const T* from1,          \
+                                        Long count1, float* to2, const T* from2, Long count2, float* to3,             \
+                                        const T* from3, Long count3, Long adds) {                                     \
+    accumulate_few<T, W>(to0, from0, count0, to1, from1, count1, to2, from2, count2, to3, from3, count3, adds);       \
   }                                                                                                                   \
   LOCKSTEP_KERNEL scale_##NAME(T* x, const float* by, Long count) { scale<T, W>(x, by, count); }                      \
   LOCKSTEP_KERNEL drop_##NAME(T* to, const T* x, Long count, Long key, Long threshold, float scale) {                 \

@@ -1,7 +1,9 @@
 // The program's own kernels on GPUs (gpu_kernels.cuh): what LibTorch would do in several passes over memory, in one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "lockstep/tensor/fwd.h"
 #include "lockstep/tensor/gpu_launcher.h"
@@ -43,6 +45,10 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& lo
 
 /// sum [n] float32 := x [n], or += when `adds`.
 void accumulate(const Tensor& sum, const Tensor& x, bool adds);
+
+/// The same of at most kFewSums in one launch, all x of one dtype: for those so small that a launch costs more than they do.
+inline constexpr size_t kFewSums = 4;
+void accumulate(std::span<const Tensor> sums, std::span<const Tensor> xs, bool adds);
 
 /// x [n] *= by, a float32 scalar on the GPU.
 void scale(const Tensor& x, const Tensor& by);

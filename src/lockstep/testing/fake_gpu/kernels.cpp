@@ -87,9 +87,10 @@ const std::map<std::string, Bind>& kernels() {
   LOCKSTEP_ONE(NAME, f32), LOCKSTEP_ONE(NAME, f32_wide), LOCKSTEP_ONE(NAME, bf16), LOCKSTEP_ONE(NAME, bf16_wide), \
       LOCKSTEP_ONE(NAME, f16), LOCKSTEP_ONE(NAME, f16_wide)
   static const std::map<std::string, Bind> all{
-      LOCKSTEP_DTYPES(swiglu),     LOCKSTEP_DTYPES(swiglu_backward), LOCKSTEP_DTYPES(split_heads),
-      LOCKSTEP_DTYPES(join_heads), LOCKSTEP_DTYPES(cross_entropy),   LOCKSTEP_DTYPES(accumulate),
-      LOCKSTEP_DTYPES(drop),       LOCKSTEP_DTYPES(scale),           LOCKSTEP_DTYPES(adamw),
+      LOCKSTEP_DTYPES(swiglu),         LOCKSTEP_DTYPES(swiglu_backward), LOCKSTEP_DTYPES(split_heads),
+      LOCKSTEP_DTYPES(join_heads),     LOCKSTEP_DTYPES(cross_entropy),   LOCKSTEP_DTYPES(accumulate),
+      LOCKSTEP_DTYPES(drop),           LOCKSTEP_DTYPES(scale),           LOCKSTEP_DTYPES(adamw),
+      LOCKSTEP_DTYPES(accumulate_few),
   };
 #undef LOCKSTEP_DTYPES
 #undef LOCKSTEP_ONE

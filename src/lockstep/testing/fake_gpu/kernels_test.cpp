@@ -161,6 +161,27 @@ TEST_P(GpuKernels, SumGradients) {
   }
 }
 
+TEST_P(GpuKernels, SumAFewGradientsInOneLaunch) {
+  for (const int64_t odd : {0, 3}) {
+    for (size_t few = 1; few <= gpu::kFewSums; ++few) {
+      for (const bool adds : {false, true}) {
+        std::vector<at::Tensor> sums, xs, expected;
+        for (size_t i = 0; i < few; ++i) {
+          const int64_t count = std::array{600, 8, 264, 16}.at(i) + odd;
+          xs.push_back(drawn({count}));
+          sums.push_back(there(at::randn({count})));
+          expected.push_back(sums[i].cpu().mul(adds ? 1.0 : 0.0).add(xs[i]));
+          xs[i] = there(xs[i]);
+        }
+        const auto before = FakeGpu::counts().launches;
+        gpu::accumulate(sums, xs, adds);
+        EXPECT_EQ(FakeGpu::counts().launches - before, 1);
+        for (size_t i = 0; i < few; ++i) EXPECT_TRUE(sums[i].cpu().equal(expected[i])) << i << " of " << few;
+      }
+    }
+  }
+}
+
 TEST_P(GpuKernels, DropTheSameNumbersAsTheCpu) {
   const std::vector<uint64_t> keys{7, ~uint64_t{0}, 12345};
   for (const int64_t width : {8, 13}) {

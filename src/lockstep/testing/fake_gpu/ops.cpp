@@ -359,6 +359,10 @@ void launch_as(const char* name, const char* overload, Stack& stack) {
   launch(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), &stack);
 }
 
+void queue_on_cpu(torch::Library& aten, const char* name) {
+  aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
 void register_ops() {
   using torch::CppFunction;
   static torch::Library every(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -375,10 +379,10 @@ void register_ops() {
   aten.impl("record_stream", TORCH_FN(record_stream));
   aten.impl("_local_scalar_dense", TORCH_FN(local_scalar));
   register_attention(aten);
+  register_norm(aten);
   // Where LibTorch has an op composed of others for devices that lack a kernel: a GPU has one.
-  for (const char* name : {"native_layer_norm", "native_layer_norm_backward", "silu_backward"}) {
-    aten.impl(name, CppFunction::makeFromBoxedFunction<&fallback>());
-  }
+  for (const char* name : {"native_layer_norm", "native_layer_norm_backward", "silu_backward"})
+    queue_on_cpu(aten, name);
   aten.impl("convolution_overrideable", CppFunction::makeFromBoxedFunction<&convolution>());
   aten.impl("convolution_backward_overrideable", CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }

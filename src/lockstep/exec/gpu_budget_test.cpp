@@ -1,0 +1,133 @@
+// How many kernels a decoder layer queues on a GPU: what a step costs there beside its bytes and operations. Counted on the fake
+// GPU, which runs an op of LibTorch, a kernel of the program's own and a copy each as one call, as CUDA does.
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/comm/cuda_library.h"
+#include "lockstep/exec/test_job.h"
+#include "lockstep/testing/fake_gpu/environment.h"
+#include "lockstep/testing/fake_gpu/fake_gpu.h"
+#include "lockstep/testing/fake_gpu/fake_group.h"
+
+namespace lockstep::test {
+namespace {
+
+/// A language model of sizes for which a GPU has flash attention, with matrices whose gradients are not small.
+Model text_model(int64_t layers) {
+  const HfConfig config({{"architectures", {"Qwen2ForCausalLM"}},
+                         {"model_type", "qwen2"},
+                         {"hidden_size", 320},
+                         {"intermediate_size", 384},
+                         {"num_hidden_layers", layers},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 4},
+                         {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-5},
+                         {"tie_word_embeddings", false},
+                         {"vocab_size", kVocab}},
+                        "test config");
+  return family_of(config).build(config);
+}
+
+/// Names of LibTorch's ops that were called, for the words of a failure.
+class CalledOps {
+ public:
+  CalledOps() {
+    names().clear();
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&begins).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~CalledOps() { at::removeCallback(handle_); }
+  CalledOps(const CalledOps&) = delete;
+  CalledOps& operator=(const CalledOps&) = delete;
+
+  static std::map<std::string, int>& names() {
+    static std::map<std::string, int> all;
+    return all;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& function) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    ++names()[function.name()];
+    return nullptr;
+  }
+  at::CallbackHandle handle_ = 0;
+};
+
+struct Launched {
+  int64_t count = 0;
+  std::map<std::string, int> ops;
+};
+
+enum class Work { kForward, kTraining };
+
+Launched launched(int64_t layers, Dtype dtype, Work work) {
+  Launched out;
+  RanksOptions on;
+  on.device = [](int) { return FakeGpu::name(0); };
+  run_ranks(
+      1,
+      [&](Rank& rank) {
+        const Model model = text_model(layers);
+        JobOptions options{.plan = {.compute = dtype, .training = work == Work::kTraining, .recompute = false}};
+        options.gpus = {FakeGpu::name(0)};
+        Job job(model, options, rank.data());
+        std::mt19937_64 random(5);
+        const RowsOfStep window{{random_row(random, /*with_image=*/false)}};
+        const auto once = [&] {
+          if (work == Work::kTraining) return (void)job.train(window);
+          const OnDevice host(job.store().devices().host);
+          Batch batch = collate(window[0], Job::collate_options());
+          batch.flow.erase("labels");
+          job.executor().forward(std::move(batch.flow), {.logits = LogitsWanted::kLast}, batch.modalities,
+                                 batch.modalities);
+        };
+        once();  // what is made once is there
+        const CalledOps called;
+        const int64_t before = FakeGpu::counts().launches;
+        once();
+        out = {FakeGpu::counts().launches - before, CalledOps::names()};
+      },
+      on);
+  return out;
+}
+
+/// Of one layer: what a model of one more queues more.
+int64_t of_a_layer(Dtype dtype, Work work, std::string& words) {
+  const Launched two = launched(2, dtype, work), three = launched(3, dtype, work);
+  words.clear();
+  for (const auto& [name, count] : three.ops) {
+    const auto found = two.ops.find(name);
+    const int more = count - (found == two.ops.end() ? 0 : found->second);
+    if (more != 0) words += "\n  " + std::to_string(more) + " " + name;
+  }
+  return three.count - two.count;
+}
+
+class GpuBudget : public testing::TestWithParam<Dtype> {
+ protected:
+  void SetUp() override { use_cuda_library(&fake_cuda_api()); }
+  void TearDown() override { use_cuda_library(nullptr); }
+};
+
+TEST_P(GpuBudget, OfADecoderLayer) {
+  std::string words;
+  const int64_t forward = of_a_layer(GetParam(), Work::kForward, words);
+  EXPECT_LE(forward, 12) << words;
+  const int64_t both = of_a_layer(GetParam(), Work::kTraining, words);
+  EXPECT_LE(both - forward, 22) << words;
+  std::cout << "a layer queues " << forward << " kernels forward, " << both - forward << " backward\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, GpuBudget, testing::Values(Dtype::kF32, Dtype::kBF16));
+
+}  // namespace
+}  // namespace lockstep::test
