@@ -77,7 +77,7 @@ class Communication(Story):
     def test_each_label_or_nothing_when_asked(self):
         model = make_model(self.folder, "qwen2")
         rows = make_rows(self.folder, count=6, images=False)
-        words = ["eval", "--model", model, "--val_dataset", rows, "--nproc", 2, "--deepspeed", "zero3",
+        words = ["eval", "--model", model, "--val_dataset", rows, "--nproc", 2, "--deepspeed", "zero3", "--shared_weights", "false",
                  "--predict_with_generate", "false"]
         done = self.lockstep(*words, "--comm_figures", "full", expect=0)
         self.assertRegex(done.stdout, r"(?m)^  \S*layers\.1 gather +all_gather +\d+ ")
