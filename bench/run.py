@@ -101,9 +101,7 @@ def prepare_adapter(data, model):
     return adapter
 
 
-def run_lockstep(data, model, dataset, case, steps, adapter=None):
-    out = data / "run"
-    shutil.rmtree(out, ignore_errors=True)
+def lockstep_command(out, model, dataset, case, steps, adapter=None):
     flag = {True: "true", False: "false"}
     command = [LOCKSTEP, "sft", "--nproc", case.world, "--model", model, "--dataset", dataset,
                "--output_dir", out, "--add_version", "false", "--deepspeed", case.stage,
@@ -119,8 +117,14 @@ def run_lockstep(data, model, dataset, case, steps, adapter=None):
         command += ["--tuner_type", "lora", "--adapters", adapter, "--lora_dropout", 0]
     else:
         command += ["--tuner_type", "full"]
+    return [str(word) for word in command]
+
+
+def run_lockstep(data, model, dataset, case, steps, adapter=None):
+    out = data / "run"
+    shutil.rmtree(out, ignore_errors=True)
     start = time.time()
-    process = subprocess.Popen([str(c) for c in command], env=environment(), text=True, stdout=subprocess.PIPE,
+    process = subprocess.Popen(lockstep_command(out, model, dataset, case, steps, adapter), env=environment(), text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
     first, log = None, []
     for line in process.stdout:
