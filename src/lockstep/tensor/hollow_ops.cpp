@@ -43,6 +43,21 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(const Tensor&, con
   return {made(wanted[0], x), made(wanted[1] && w, w.value_or(x)), made(wanted[2] && b, b.value_or(x))};
 }
 
+/// In one op, as CUDA has it, where LibTorch composes it of several that each keep something.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): LibTorch's signature
+std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& x, c10::IntArrayRef, const std::optional<Tensor>&,
+                                          std::optional<double>) {
+  auto rows = x.sizes().vec();
+  rows.back() = 1;
+  return {at::empty_like(x), at::empty(rows, x.options().dtype(at::kFloat))};
+}
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): LibTorch's signature
+std::tuple<Tensor, Tensor> fused_rms_norm_backward(const Tensor&, const Tensor& x, c10::IntArrayRef, const Tensor&,
+                                                   const std::optional<Tensor>& w, std::array<bool, 2> wanted) {
+  return {wanted[0] ? at::empty_like(x) : Tensor(), wanted[1] && w ? at::empty_like(*w) : Tensor()};
+}
+
 }  // namespace
 
 struct HollowOps::Impl {
@@ -55,6 +70,8 @@ HollowOps::HollowOps() : impl_(std::make_unique<Impl>()) {
   library.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
   library.impl("native_layer_norm", TORCH_FN(native_layer_norm));
   library.impl("native_layer_norm_backward", TORCH_FN(native_layer_norm_backward));
+  library.impl("_fused_rms_norm", TORCH_FN(fused_rms_norm));
+  library.impl("_fused_rms_norm_backward", TORCH_FN(fused_rms_norm_backward));
 }
 HollowOps::~HollowOps() = default;
 

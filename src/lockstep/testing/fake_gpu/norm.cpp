@@ -26,11 +26,12 @@ std::tuple<Tensor, Tensor> norm(const Tensor& x, c10::IntArrayRef shape, const s
 }
 
 std::tuple<Tensor, Tensor> norm_backward(const Tensor& grad, const Tensor& x, c10::IntArrayRef, const Tensor& rstd,
-                                         const std::optional<Tensor>& w, std::array<bool, 2>) {
+                                         const std::optional<Tensor>& w, std::array<bool, 2> wanted) {
   const Tensor g = grad.to(at::kFloat), normed = x.to(at::kFloat).mul(rstd);
   const Tensor weighted = g.mul(w->to(at::kFloat));
   const Tensor dx = weighted.sub(normed.mul(weighted.mul(normed).mean({-1}, /*keepdim=*/true))).mul(rstd);
-  return {dx.to(x.scalar_type()), g.mul(normed).reshape({-1, x.size(-1)}).sum(0).to(w->scalar_type())};
+  return {wanted[0] ? dx.to(x.scalar_type()) : Tensor(),
+          wanted[1] ? g.mul(normed).reshape({-1, x.size(-1)}).sum(0).to(w->scalar_type()) : Tensor()};
 }
 
 // NOLINTEND(performance-unnecessary-value-param)
