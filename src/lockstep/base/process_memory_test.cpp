@@ -9,11 +9,13 @@ namespace lockstep {
 namespace {
 
 TEST(MemoryWatch, ReadsTheKernelsTextInBytes) {
-  const auto memory =
-      parse_memory("Name:\tlockstep\nVmPeak:\t  900 kB\nVmHWM:\t    2048 kB\nVmRSS:\t     512 kB\nRssAnon:\t 256 kB\n");
+  const auto memory = parse_memory(
+      "Name:\tlockstep\nVmPeak:\t  900 kB\nVmHWM:\t    2048 kB\nVmRSS:\t     512 kB\nRssAnon:\t 256 kB\n"
+      "RssShmem:\t 128 kB\n");
   EXPECT_EQ(memory.peak_bytes, 2097152);
   EXPECT_EQ(memory.resident_bytes, 524288);
   EXPECT_EQ(memory.anonymous_bytes, 262144);
+  EXPECT_EQ(memory.shared_bytes, 131072);
 }
 
 TEST(MemoryWatch, GivesZerosForATextWithoutTheFields) {

@@ -55,7 +55,9 @@ std::vector<SubBatch> DecodeSlots::parts() {
     auto& row = slots_[slot];
     if (!row || row->started) continue;
     const auto known = row->media ? media_->find(*row->media) : nullptr;
-    if (row->media && !known && !looked_at.insert(*row->media).second) continue;  // they are known in the next
+    const bool second = row->media && !known && !looked_at.insert(*row->media).second;
+    if (second && !std::exchange(row->waited, true))
+      continue;  // known in the next, unless they are too large to be kept
     parts.push_back(prompt_part(static_cast<int64_t>(slot), *row));
     parts.back().media = known;
   }

@@ -22,7 +22,8 @@ namespace lockstep {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 64;
-  int64_t batch_size = 8;  // slots: rows that one rank runs together
+  int64_t batch_size = 8;      // slots: rows that one rank runs together
+  bool remember_media = true;  // what towers make of media is kept for rows with the same: up to 64 MiB
   std::vector<int32_t> stop_tokens;
   SamplingOptions sampling;
   CollateOptions collate;
@@ -66,6 +67,7 @@ class DecodeSlots {
     std::vector<int32_t> seen;  // prompt and answer
     std::optional<size_t> adapter = {};
     std::optional<MediaKey> media = {};  // what its media are
+    bool waited = false;                 // a pass, for another row to look at them
     int64_t next_position = 0;           // of the next token; media may take fewer places than tokens
     bool started = false;
   };

@@ -171,6 +171,27 @@ TEST(Generate, LooksAtAPictureOnceForSeveralQuestions) {
   expect_one_look_at_a_picture(qwen_vl_model(), random_picture_row);
 }
 
+TEST(Generate, MediaThatAreTooLargeToKeepHoldRowsBackForOnePassAlone) {
+  const Model model = llava_model();
+  std::mt19937_64 random(kSeed);
+  const Features row = random_row(random, /*with_image=*/true);
+  run_ranks(1, [&](Rank& rank) {
+    Job job(model, inference_job(1, {0}), rank.data());
+    MediaMemory nothing(0);
+    const GenerateOptions options = options_of(4);
+    DecodeSlots slots(model.dims, options, &nothing);
+    for (int32_t i = 0; i < 4; ++i) slots.admit({i, asked_otherwise(row, 10 + i)});
+    const auto prompts = [&] {
+      auto parts = slots.parts();
+      job.executor().forward(parts, modalities_of(parts));
+      slots.take(parts);
+      return std::ranges::count_if(parts, [](const SubBatch& part) { return part.context.slot >= 0; });
+    };
+    EXPECT_EQ(prompts(), 1);
+    EXPECT_EQ(prompts(), 3);
+  });
+}
+
 TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {
   const Model model = llava_model();
   const Rows prompts = random_prompts(random_row, 8);

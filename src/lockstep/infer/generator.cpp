@@ -52,7 +52,7 @@ std::vector<Generated> Generator::run(const PromptSource& next, const GenerateOp
 }
 
 void Generator::run(const PromptSource& next, const GenerateOptions& options, const OnRow& on_row) {
-  DecodeSlots slots(model_.dims, options, &media_);
+  DecodeSlots slots(model_.dims, options, options.remember_media ? &media_ : nullptr);
   turns_.run(slots, next, on_row, "prompts and answers");
 }
 

@@ -1,10 +1,12 @@
 #include "lockstep/session/memory_meter.h"
 
+#include <cstring>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "lockstep/comm/backend_solo.h"
 #include "lockstep/comm/communicator.h"
@@ -99,6 +101,19 @@ TEST_F(MemoryMeterTest, ALeakOfTensorsIsNamed) {
   EXPECT_NE(told[0].find("gathered on virtual:0 of rank 0, in the peak of forward too, 2.00 MiB more a step"),
             std::string::npos)
       << told[0];
+}
+
+TEST_F(MemoryMeterTest, OfSharedMemoryARankHoldsItsPartAlone) {
+  const auto size = static_cast<size_t>(64 * kMib);
+  void* const there = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(there, MAP_FAILED);
+  std::memset(there, 1, size);
+  const RankMemory whole = MemoryMeter(job_, devices_, 0, {}).measure("").ranks.at(0);
+  const RankMemory mine =
+      MemoryMeter(job_, devices_, 0, {}, {.all = 64 * kMib, .of_this_rank = 16 * kMib}).measure("").ranks.at(0);
+  ::munmap(there, size);
+  EXPECT_NEAR(static_cast<double>(whole.resident_bytes - mine.resident_bytes), 48.0 * kMib, 4.0 * kMib);
+  EXPECT_NEAR(static_cast<double>(mine.uncounted_bytes - whole.uncounted_bytes), 16.0 * kMib, 4.0 * kMib);
 }
 
 }  // namespace

@@ -182,7 +182,13 @@ bool Session::makes_map() const { return is_map_word(options_.placement.device_m
 
 void Session::decide(PlanOptions options, const RowsOfStep& rows, const RowWork& work) {
   options.quantised = quantised_;
-  if (may_share_weights(job_, options_, options)) shared_ = SharedMemory::among(job_.control());
+  if (may_share_weights(job_, options_, options)) {
+    shared_ = SharedMemory::among(job_.control());
+    if (!shared_) {
+      notices_.push_back(
+          "weights are gathered for each use: these ranks do not see one memory (/proc/PID/fd of rank 0)");
+    }
+  }
   options.shared_weights = shared_ != nullptr;
   place(options, rows, work);
   make_plan(options);

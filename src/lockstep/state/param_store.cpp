@@ -92,7 +92,7 @@ UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& fu
   return view;
 }
 
-Tensor ParamStore::make_kept(const Unit& planned) const {
+Tensor ParamStore::make_kept(const Unit& planned) {
   const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
   if (!plan_.options.shared_weights || !plan_.keeps_shard()) {
     return home.take(plan_.gathers() ? planned.kept_shard() : planned.kept_padded(), planned.kept_dtype(),

@@ -116,7 +116,7 @@ class ParamStore {
   void fill(const FillValues& values, const ReadQuantised& stored);
   void fill_codes(int index, Range needed, const FillValues& values, const ReadQuantised& stored);
   void build_unit(int index);
-  Tensor make_kept(const Unit& planned) const;
+  Tensor make_kept(const Unit& planned);
   void build_optimizer(int index);
   UnitView make_view(const Unit& planned, int device, const Tensor& full) const;
   Tensor masters_of(int index) const;
@@ -127,7 +127,7 @@ class ParamStore {
   int rank_;
   Devices devices_;
   std::shared_ptr<SharedMemory> memory_;
-  mutable int64_t placed_ = 0;  // bytes of it
+  int64_t placed_ = 0;  // bytes of it that units have
   std::vector<UnitState> units_;
 };
 

@@ -109,6 +109,7 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
   options.stop_tokens = session.processor().stop_tokens();
   options.collate = session.collate();
   options.adapters = session.num_choices();
+  options.remember_media = !session.options().placement.limited();  // a limit is for what is planned
   return options;
 }
 
