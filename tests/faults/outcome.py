@@ -103,9 +103,11 @@ def read_diagnosis(folder, text):
     }
     for line in re.findall(r"^ {9,}ranks? [\d, -]+  .*$|^  call +ranks? .*$", block, re.M):
         found["sides"].append({"call": line.strip(), "site": "", "ranks": ranks_in(line)})
-    awaited = re.search(r'^(?:  call|        ) +(?:ranks? [\d, -]+  )(\w+) .*?"(.*?)" \(waiting\)', block, re.M)
-    if awaited:
-        found["op"], found["label"] = awaited[1], awaited[2]
+    call = r'^(?:  call|        ) +(?:ranks? [\d, -]+  )(\w+) .*?"(.*?)" '
+    # Ranks that work on their own rows may make no call for a while: then nobody waits, and what is told is the last one.
+    told = re.search(call + r"\(waiting\)", block, re.M) or re.search(call + r"\(its last, #\d+, done\)", block, re.M)
+    if told:
+        found["op"], found["label"] = told[1], told[2]
     place = re.search(r"^  place +(.*)$", block, re.M)
     found["places"] = [place[1]] if place else [headline]
     return found, None
