@@ -23,6 +23,18 @@ struct F16 {
 /// Rows of FewRows::x stand in groups of so many.
 inline constexpr int64_t kRowsTogether = 4;
 
+/// out [rows, columns <= kPanelColumns] (+)= a [rows, depth] * b [depth, kPanelColumns], all float32. Each sum goes over depth
+/// in its order, whatever stands beside it. With an a_step of 0 the rows of a are woven: pieces [depth, kPanelRows] of as
+/// many rows, one behind the other.
+inline constexpr int64_t kPanelColumns = 16, kPanelRows = 6;
+struct PanelProduct {
+  const float *a, *b;
+  float* out;
+  int64_t a_step, out_step;
+  int64_t rows, columns, depth;
+  bool add;
+};
+
 /// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.
 struct HeadLayout {
   int64_t heads, kv_heads, head_dim;
@@ -118,6 +130,7 @@ struct Table {
   /// in [n, in_stride] f32 transposed, scaled, to out rows [rows, n].
   void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);
+  void (*multiply_panel)(const PanelProduct& in);  // the same for every T
 };
 
 /// The table for this machine.

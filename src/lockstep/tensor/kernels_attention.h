@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "lockstep/tensor/kernels_decode.h"
+#include "lockstep/tensor/kernels_panel.h"
 #include "lockstep/tensor/kernels_rows.h"
 #include "lockstep/tensor/kernels_vector.h"
 
@@ -196,7 +197,8 @@ constexpr Table<T> make_table() {
           .scale_columns = scale_columns,
           .attention_tile = attention_tile<T>,
           .store_transposed = store_transposed<T>,
-          .store_rows = store_rows<T>};
+          .store_rows = store_rows<T>,
+          .multiply_panel = multiply_panel};
 }
 
 }  // namespace

@@ -220,6 +220,52 @@ TEST(Kernels, OfEveryInstructionSetMakeTheSame) {
   expect_the_same(kernels::table_v2_f16(), kernels::table_v3_f16(), kernels::table_v4_f16());
 }
 
+/// Every number of rows that may be left over, whole and cut panels, beside what is not to be touched.
+TEST(Kernels, MultiplyAPanelAsFloat64Does) {
+  constexpr int64_t kMost = 2 * kernels::kPanelRows + 1, kColumns = kernels::kPanelColumns, kRound = 3;
+  for (const auto& [name, table] :
+       tables_here(kernels::table_v2_f32(), kernels::table_v3_f32(), kernels::table_v4_f32())) {
+    for (const int64_t depth : {1, 7, 64}) {
+      const Tensor b = test::drawn({depth, kColumns}, "1");
+      for (int64_t rows = 1; rows <= kMost; ++rows) {
+        const Tensor a = test::drawn({rows, depth + kRound}, "2");
+        Tensor woven = at::zeros({kMost + kernels::kPanelRows, depth});
+        for (int64_t r = 0; r < rows; ++r) {
+          const int64_t piece = r / kernels::kPanelRows * kernels::kPanelRows;
+          woven.narrow(0, piece, kernels::kPanelRows)
+              .reshape({depth, kernels::kPanelRows})
+              .select(1, r - piece)
+              .copy_(a[r].narrow(0, 0, depth));
+        }
+        for (const int64_t columns : {kColumns, kColumns - 5}) {
+          for (const bool add : {false, true}) {
+            const Tensor before = test::drawn({rows + 1, kColumns + kRound}, "3");
+            Tensor wanted = before.to(at::kDouble);
+            Tensor part = wanted.narrow(0, 0, rows).narrow(1, 0, columns);
+            const Tensor product = a.narrow(1, 0, depth).to(at::kDouble).mm(b.to(at::kDouble)).narrow(1, 0, columns);
+            add ? part.add_(product) : part.copy_(product);
+            for (const bool weave : {false, true}) {
+              Tensor out = before.clone();
+              table->multiply_panel({.a = fn::read_of<float>(weave ? woven : a),
+                                     .b = fn::read_of<float>(b),
+                                     .out = fn::write_of<float>(out),
+                                     .a_step = weave ? 0 : depth + kRound,
+                                     .out_step = kColumns + kRound,
+                                     .rows = rows,
+                                     .columns = columns,
+                                     .depth = depth,
+                                     .add = add});
+              EXPECT_TRUE(at::allclose(out.to(at::kDouble), wanted, 1e-5, 1e-5))
+                  << name << ": " << rows << " rows, depth " << depth << ", " << columns << " columns"
+                  << (add ? ", added" : "") << (weave ? ", woven" : "");
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 /// All 65,536 numbers through each instruction set's kernels, there and back.
 TEST(Kernels, WidenAndRoundFloat16AsLibTorchDoes) {
   Tensor every = at::zeros({65536}, at::kHalf);

@@ -2,6 +2,7 @@
 #include "lockstep/tensor/packed_product.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -14,9 +15,20 @@
 namespace lockstep::fn {
 namespace {
 
-constexpr int64_t kRows = 128, kColumns = 64;
-// A sum goes over so many numbers at most before it is added to the result: a longer one loses more bits.
-constexpr int64_t kDepth = 512;
+/// A block of a has so many rows, a panel of b so many columns. A sum goes over `depth` numbers at most before it is added to
+/// the result: a longer one loses more bits.
+struct Blocking {
+  int64_t rows, columns, depth;
+};
+constexpr Blocking kBrgemm{.rows = 128, .columns = 64, .depth = 512};
+constexpr Blocking kPanels{.rows = 96, .columns = kernels::kPanelColumns, .depth = 384};  // one panel: most of 32 KiB
+
+/// oneDNN's kernels where it has them for AVX-512, else our own.
+bool by_brgemm() {
+  static const bool chosen = kernels::instruction_set() == "AVX-512";
+  return chosen;
+}
+
 constexpr int64_t kRowsTogether = 1024, kColumnsTogether = 1024;  // packed at a time: 2 MiB of each
 constexpr int64_t kStep = 16;   // of rows and depth; what is left over is filled up to it: kernels of few sizes
 constexpr int64_t kLeast = 32;  // of M, K and N: with fewer, LibTorch is as quick or quicker
@@ -29,7 +41,7 @@ struct Matrix {
   int64_t row_step, column_step;
   const float* at(int64_t row, int64_t column) const { return data + row * row_step + column * column_step; }
 };
-Matrix matrix_of(const Tensor& x) { return {read_of<float>(x), x.stride(0), x.stride(1)}; }
+Matrix matrix_of(const Tensor& x) { return {x.is_meta() ? nullptr : read_of<float>(x), x.stride(0), x.stride(1)}; }
 
 /// [rows, columns] from (row, column) on -> `to` [padded_rows, padded_columns], zeros behind.
 struct Piece {
@@ -37,9 +49,13 @@ struct Piece {
 };
 
 void pack_straight(const Matrix& from, const Piece& piece, float* to) {
+  constexpr int64_t kTogether = 16;  // of a size that is known: a call of memmove takes longer than they do
   for (int64_t r = 0; r < piece.rows; ++r) {
+    const float* const source = from.at(piece.row + r, piece.column);
     float* const row = to + r * piece.padded_columns;
-    std::copy_n(from.at(piece.row + r, piece.column), piece.columns, row);
+    int64_t c = 0;
+    for (; c + kTogether <= piece.columns; c += kTogether) std::memcpy(row + c, source + c, kTogether * sizeof(float));
+    std::copy(source + c, source + piece.columns, row + c);
     std::fill(row + piece.columns, row + piece.padded_columns, 0.0F);
   }
   std::fill(to + piece.rows * piece.padded_columns, to + piece.padded_rows * piece.padded_columns, 0.0F);
@@ -62,6 +78,20 @@ void pack_turned(const Matrix& from, const Piece& piece, float* to) {
   }
 }
 
+/// Rows of a matrix whose columns are contiguous, as kernels::PanelProduct has them woven.
+void weave(const Matrix& from, const Piece& piece, float* to) {
+  constexpr int64_t kRows = kernels::kPanelRows;
+  for (int64_t k = 0; k < piece.columns; ++k) {
+    const float* const source = from.at(piece.row, piece.column + k);
+    float* place = to + k * kRows;
+    int64_t r = 0;
+    for (; r + kRows <= piece.rows; r += kRows, place += piece.columns * kRows) {
+      std::memcpy(place, source + r, kRows * sizeof(float));
+    }
+    for (int64_t rest = r; rest < piece.rows; ++rest) place[rest - r] = source[rest];
+  }
+}
+
 void pack(const Matrix& from, const Piece& piece, float* to) {
   if (from.column_step == 1) {
     pack_straight(from, piece, to);
@@ -72,45 +102,55 @@ void pack(const Matrix& from, const Piece& piece, float* to) {
 
 class PackedProduct {
  public:
-  PackedProduct(int64_t M, int64_t K, int64_t N) : M_(M), K_(K), N_(N) {
-    const int64_t parts = std::max<int64_t>(1, (K + kDepth - 1) / kDepth);
+  PackedProduct(const Matrix& a, const Matrix& b, int64_t M, int64_t K, int64_t N)
+      : a_(a), b_(b), M_(M), K_(K), N_(N), block_(by_brgemm() ? kBrgemm : kPanels) {
+    const int64_t parts = std::max<int64_t>(1, (K + block_.depth - 1) / block_.depth);
     depth_ = up_to((K + parts - 1) / parts, kStep);
+    packs_a_ = by_brgemm() || a.column_step != 1;
   }
 
-  int64_t floats_of_a() const { return std::min(up_to(M_, kStep), kRowsTogether) * depth_; }
-  int64_t floats_of_b() const { return std::min(up_to(N_, kColumns), kColumnsTogether) * depth_; }
-  static constexpr int64_t kFloatsOfThread = kRows * kColumns;
+  int64_t floats() const { return floats_of_a() + floats_of_b() + at::get_num_threads() * floats_of_thread(); }
 
-  /// `memory`: of a, of b, then of each thread.
-  void run(const Matrix& a, const Matrix& b, float* out, int64_t out_step, bool add, float* memory) {
+  /// out [M,N] (+)= a * b; `memory`: floats() of them.
+  void run(float* out, int64_t out_step, bool add, float* memory) {
     float* const packed_a = memory;
     float* const packed_b = packed_a + floats_of_a();
     float* const aside = packed_b + floats_of_b();
     for (int64_t k = 0; k < K_; k += depth_) {
       const int64_t deep = std::min(depth_, K_ - k), padded = up_to(deep, kStep);
       for (int64_t n = 0; n < N_; n += kColumnsTogether) {
-        const int64_t wide = std::min(kColumnsTogether, N_ - n), panels = up_to(wide, kColumns) / kColumns;
-        each(panels, [&](int64_t p) {
-          const int64_t columns = std::min(kColumns, wide - p * kColumns);
-          pack(b, {k, n + p * kColumns, deep, columns, padded, kColumns}, packed_b + p * kColumns * padded);
+        const int64_t wide = std::min(kColumnsTogether, N_ - n), panels = up_to(wide, block_.columns) / block_.columns;
+        // Rows that stand far apart are read a few at a time, one panel behind the other: as they stand in memory.
+        const int64_t high_b = b_.column_step == 1 ? std::min(kStep, padded) : padded;
+        each(padded / high_b * panels, [&](int64_t task) {
+          const int64_t row = task / panels * high_b, at = task % panels * block_.columns;
+          const int64_t rows = std::min(high_b, deep - row), columns = std::min(block_.columns, wide - at);
+          const Piece piece{k + row, n + at, rows, columns, high_b, block_.columns};
+          pack(b_, piece, packed_b + at * padded + row * block_.columns);
         });
         for (int64_t m = 0; m < M_; m += kRowsTogether) {
-          const int64_t high = std::min(kRowsTogether, M_ - m), blocks = up_to(high, kRows) / kRows;
-          each(blocks, [&](int64_t i) {
-            const int64_t rows = std::min(kRows, high - i * kRows);
-            pack(a, {m + i * kRows, k, rows, deep, up_to(rows, kStep), padded}, packed_a + i * kRows * padded);
-          });
+          const int64_t high = std::min(kRowsTogether, M_ - m), blocks = up_to(high, block_.rows) / block_.rows;
+          if (packs_a_) {
+            each(blocks, [&](int64_t i) {
+              const int64_t at = i * block_.rows, rows = std::min(block_.rows, high - at);
+              const Piece piece{m + at, k, rows, deep, up_to(rows, kStep), padded};
+              by_brgemm() ? pack(a_, piece, packed_a + at * padded) : weave(a_, piece, packed_a + at * padded);
+            });
+          }
           each(blocks * panels, [&](int64_t task) {
-            const int64_t i = task / panels, p = task % panels;
-            multiply_block({.a = packed_a + i * kRows * padded,
-                            .b = packed_b + p * kColumns * padded,
-                            .out = out + (m + i * kRows) * out_step + n + p * kColumns,
+            const int64_t row = task / panels * block_.rows, column = task % panels * block_.columns;
+            multiply_block({.a = packs_a_ ? packed_a + row * padded : a_.at(m + row, k),
+                            .a_step = !packs_a_     ? a_.row_step
+                                      : by_brgemm() ? padded
+                                                    : 0,
+                            .b = packed_b + column * padded,
+                            .out = out + (m + row) * out_step + n + column,
                             .out_step = out_step,
-                            .rows = std::min(kRows, high - i * kRows),
-                            .columns = std::min(kColumns, wide - p * kColumns),
-                            .depth = padded,
+                            .rows = std::min(block_.rows, high - row),
+                            .columns = std::min(block_.columns, wide - column),
+                            .depth = by_brgemm() ? padded : deep,
                             .add = add || k > 0},
-                           aside + at::get_thread_num() * kFloatsOfThread);
+                           aside + at::get_thread_num() * floats_of_thread());
           });
         }
       }
@@ -119,11 +159,20 @@ class PackedProduct {
 
  private:
   struct Block {
-    const float *a, *b;
+    const float* a;
+    int64_t a_step;
+    const float* b;
     float* out;
     int64_t out_step, rows, columns, depth;
     bool add;
   };
+
+  int64_t floats_of_a() const {
+    const int64_t together = by_brgemm() ? kStep : kernels::kPanelRows;
+    return packs_a_ ? up_to(std::min(M_, kRowsTogether), together) * depth_ : 0;
+  }
+  int64_t floats_of_b() const { return std::min(up_to(N_, block_.columns), kColumnsTogether) * depth_; }
+  int64_t floats_of_thread() const { return by_brgemm() ? block_.rows * block_.columns : 0; }
 
   template <typename Task>
   static void each(int64_t count, const Task& task) {
@@ -132,17 +181,31 @@ class PackedProduct {
     });
   }
 
-  /// Where out has no room for the whole block it is made aside.
   static void multiply_block(const Block& block, float* aside) {
+    if (by_brgemm()) return multiply_by_brgemm(block, aside);
+    kernels::table<float>().multiply_panel({.a = block.a,
+                                            .b = block.b,
+                                            .out = block.out,
+                                            .a_step = block.a_step,
+                                            .out_step = block.out_step,
+                                            .rows = block.rows,
+                                            .columns = block.columns,
+                                            .depth = block.depth,
+                                            .add = block.add});
+  }
+
+  /// Where out has no room for the whole block it is made aside.
+  static void multiply_by_brgemm(const Block& block, float* aside) {
     using at::native::cpublas::brgemm;
+    constexpr int64_t kColumns = kBrgemm.columns;
     const int64_t padded = up_to(block.rows, kStep);
     if (padded == block.rows && block.columns == kColumns) {
-      brgemm(block.rows, kColumns, block.depth, block.depth, kColumns, block.out_step, block.add, block.a, block.b,
+      brgemm(block.rows, kColumns, block.depth, block.a_step, kColumns, block.out_step, block.add, block.a, block.b,
              block.out,
              /*is_vnni=*/false);
       return;
     }
-    brgemm(padded, up_to(block.columns, kStep), block.depth, block.depth, kColumns, kColumns, /*add_C=*/false, block.a,
+    brgemm(padded, up_to(block.columns, kStep), block.depth, block.a_step, kColumns, kColumns, /*add_C=*/false, block.a,
            block.b, aside, /*is_vnni=*/false);
     for (int64_t r = 0; r < block.rows; ++r) {
       for (int64_t c = 0; c < block.columns; ++c) {
@@ -152,8 +215,11 @@ class PackedProduct {
     }
   }
 
+  Matrix a_, b_;
   int64_t M_, K_, N_;
+  Blocking block_;
   int64_t depth_;  // of a packed piece
+  bool packs_a_;   // else it is read where it stands
 };
 
 bool has_contiguous_side(const Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1; }
@@ -164,19 +230,17 @@ namespace {
 
 bool packs(const Tensor& x) {
   if (x.scalar_type() != at::kFloat || !on_cpu(x)) return false;
-  static const bool quicker = kernels::instruction_set() == "AVX-512" && !is_intel();
+  static const bool quicker = kernels::instruction_set() != "SSE4.2" && !is_intel();
   return PackedProducts::made(quicker);
 }
 
 void multiply_onto(const Tensor& out, const Tensor& a, const Tensor& b, bool add) {
   if (!has_contiguous_side(a)) return multiply_onto(out, a.contiguous(), b, add);
   if (!has_contiguous_side(b)) return multiply_onto(out, a, b.contiguous(), add);
-  PackedProduct product(a.size(0), a.size(1), b.size(1));
-  const int64_t floats =
-      product.floats_of_a() + product.floats_of_b() + at::get_num_threads() * PackedProduct::kFloatsOfThread;
-  const Tensor memory = at::empty({floats}, out.options());
+  PackedProduct product(matrix_of(a), matrix_of(b), a.size(0), a.size(1), b.size(1));
+  const Tensor memory = at::empty({product.floats()}, out.options());
   if (out.is_meta()) return;
-  product.run(matrix_of(a), matrix_of(b), write_of<float>(out), out.stride(0), add, write_of<float>(memory));
+  product.run(write_of<float>(out), out.stride(0), add, write_of<float>(memory));
 }
 
 }  // namespace

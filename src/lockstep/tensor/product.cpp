@@ -44,13 +44,27 @@ Tensor widened(const Tensor& m, const Tensor& memory) {
   return flat.view({columns, rows}).copy_(m.t()).t();
 }
 
+/// to = a * b, or to += that, of float32 tiles.
+void multiply_tile(const Tensor& to, const Tensor& a, const Tensor& b, bool add) {
+  if (packs_product(a, {a.size(0), a.size(1), b.size(1)})) {
+    return add ? add_packed(to, a, b) : multiply_packed(to, a, b, {});
+  }
+  if (to.is_meta()) return;
+  Tensor out = to;
+  add ? out.addmm_(a, b) : at::mm_out(out, a, b);
+}
+
 /// out = a * b (+ bias), a tile at a time.
 void multiply_tiles(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
   const int64_t M = a.size(0), K = a.size(1), N = b.size(1);
   const int64_t tile_m = std::min(M, kTileM), tile_n = std::min(N, kTileN), tile_k = std::min(K, kTileK);
   const Tensor memory_a = at::empty({tile_m * tile_k}, wide(a)), memory_b = at::empty({tile_k * tile_n}, wide(a));
   const Tensor memory_c = at::empty({tile_m * tile_n}, wide(a));
-  if (out.is_meta()) return;
+  if (out.is_meta()) {  // no tile takes more than the first
+    const Tensor a_MK = widened(a.narrow(0, 0, tile_m).narrow(1, 0, tile_k), memory_a);
+    const Tensor b_KN = widened(b.narrow(0, 0, tile_k).narrow(1, 0, tile_n), memory_b);
+    return multiply_tile(memory_c.view({tile_m, tile_n}), a_MK, b_KN, /*add=*/false);
+  }
   for (int64_t m = 0; m < M; m += tile_m) {
     const int64_t rows = std::min(tile_m, M - m);
     Tensor a_MK;
@@ -62,12 +76,7 @@ void multiply_tiles(const Tensor& out, const Tensor& a, const Tensor& b, const T
         const bool kept = a_MK.defined() && tile_k == K;  // the same for every tile of columns
         if (!kept) a_MK = widened(a.narrow(0, m, rows).narrow(1, k, depth), memory_a);
         const Tensor b_KN = widened(b.narrow(0, k, depth).narrow(1, n, columns), memory_b);
-        if (k == 0) {
-          Tensor first_MN = c_MN;
-          at::mm_out(first_MN, a_MK, b_KN);
-        } else {
-          c_MN.addmm_(a_MK, b_KN);
-        }
+        multiply_tile(c_MN, a_MK, b_KN, /*add=*/k > 0);
       }
       if (bias.defined()) c_MN.add_(bias.narrow(0, n, columns));
       out.narrow(0, m, rows).narrow(1, n, columns).copy_(c_MN);

@@ -1,0 +1,73 @@
+// Products of packed panels: the innermost loop of packed_product.h. Included only by the kernels_*.cpp files.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "lockstep/tensor/kernels_vector.h"
+
+namespace lockstep::kernels {
+namespace {
+
+/// kRows rows of a from `row` on. g++ keeps sums in registers only where their loops are unrolled before it looks.
+template <bool kWoven, int kRows>
+[[gnu::always_inline]] inline void multiply_panel_rows(const PanelProduct& in, int64_t row) {
+  using Part = typename Lanes<kInRegister>::F;
+  const float* const a = in.a + row * (kWoven ? in.depth : in.a_step);
+  float* const out = in.out + row * in.out_step;
+  Part sums[kRows][kRegisters];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    __builtin_prefetch(out + r * in.out_step + kPanelColumns - 1, 1);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRegisters; ++i) sums[r][i] = Part{};
+  }
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < in.depth; ++k) {
+    Part columns[kRegisters];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRegisters; ++i) {
+      __builtin_memcpy(&columns[i], in.b + k * kPanelColumns + i * kInRegister, sizeof(Part));
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kRegisters; ++i)
+        sums[r][i] += a[kWoven ? k * kPanelRows + r : r * in.a_step + k] * columns[i];
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    float* const to = out + r * in.out_step;
+    F sum;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRegisters; ++i) sum.part[i] = sums[r][i];
+    if (in.columns == kPanelColumns) {
+      store(to, in.add ? load(to) + sum : sum);
+    } else {
+      store_part(to, in.add ? load_part(to, in.columns) + sum : sum, in.columns);
+    }
+  }
+}
+
+/// What is left over behind whole pieces of kPanelRows rows: 1 … kPanelRows - 1.
+template <bool kWoven, int kRows>
+void multiply_panel_rest(const PanelProduct& in, int64_t row) {
+  if (in.rows - row == kRows) return multiply_panel_rows<kWoven, kRows>(in, row);
+  if constexpr (kRows > 1) multiply_panel_rest<kWoven, kRows - 1>(in, row);
+}
+
+template <bool kWoven>
+void multiply_panel_as(const PanelProduct& in) {
+  int64_t row = 0;
+  for (; row + kPanelRows <= in.rows; row += kPanelRows) multiply_panel_rows<kWoven, kPanelRows>(in, row);
+  if (row < in.rows) multiply_panel_rest<kWoven, kPanelRows - 1>(in, row);
+}
+
+void multiply_panel(const PanelProduct& in) {
+  if (in.a_step == 0) return multiply_panel_as<true>(in);
+  multiply_panel_as<false>(in);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
