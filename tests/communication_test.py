@@ -24,7 +24,8 @@ class Communication(Story):
         out = self.folder / f"out{ranks}"
         model = make_model(self.folder, "qwen2")
         rows = make_rows(self.folder, images=False)
-        done = self.lockstep(*sft_words(model, rows, out, steps=STEPS, nproc=ranks, save_steps=1000), *words, expect=0)
+        done = self.lockstep(*sft_words(model, rows, out, steps=STEPS, nproc=ranks, save_steps=1000), "--shared_weights", "false", *words,
+                             expect=0)
         return out, done
 
     def check(self, ranks):
@@ -67,6 +68,29 @@ class Communication(Story):
 
     def test_figures_of_four_ranks_are_exact_and_told(self):
         self.check(4)
+
+    def test_weights_that_stand_in_memory_once_are_trained_to_the_same_bits(self):
+        """Both ways, each going on from the other's checkpoint on another number of ranks."""
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        ways = {"shared": "true", "gathered": "false"}
+        weights, held = {}, {}
+        for dtype in ("float32", "bfloat16"):
+            for name, way in ways.items():
+                out = self.folder / f"{name}-{dtype}"
+                done = self.lockstep(*sft_words(model, rows, out, steps=STEPS, nproc=3, save_steps=STEPS, torch_dtype=dtype), "--shared_weights", way,
+                                     expect=0)
+                self.assertEqual(bool(re.search(r"(?m)^  gather  ", done.text)), name == "gathered", done.text)
+                self.assertEqual(json.loads((out / "plan.json").read_text())["options"]["shared_weights"], name == "shared")
+                weights[name] = (out / f"checkpoint-{STEPS}" / "model.safetensors").read_bytes()
+                held[name] = json.loads((out / "memory.json").read_text())["peaks"][0]["measured"]
+            self.assertEqual(weights["shared"], weights["gathered"], dtype)
+            self.assertLess(held["shared"], held["gathered"], dtype)
+            for name, other in (("shared", "gathered"), ("gathered", "shared")):
+                out = self.folder / f"{name}-{dtype}"
+                self.lockstep(*sft_words(model, rows, out, steps=2 * STEPS, nproc=2, save_steps=STEPS, torch_dtype=dtype), "--shared_weights",
+                              ways[other], "--resume_from_checkpoint", out / f"checkpoint-{STEPS}", expect=0)
+                weights[name] = (out / f"checkpoint-{2 * STEPS}" / "model.safetensors").read_bytes()
+            self.assertEqual(weights["shared"], weights["gathered"], f"{dtype}, gone on")
 
     def test_one_rank_has_nothing_to_tell(self):
         out, done = self.trained(1)

@@ -67,7 +67,7 @@ class Qlora(Story):
         sent = {}
         for name, flags in {"plain": {}, "codes": NF4}.items():
             done = self.lockstep(*lora_words(model, rows, self.folder / name, nproc=2, deepspeed="zero3", torch_dtype="bfloat16",
-                                             comm_figures="kind", **flags), expect=0)
+                                             comm_figures="kind", shared_weights="false", **flags), expect=0)
             sent[name] = figures(done)
         calls, codes = sent["codes"]["quantised gather"]
         others = sent["codes"]["gather"][1]

@@ -169,8 +169,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
                  "zero0 | zero1 | zero2 | zero3, zero2_offload | zero3_offload, or a DeepSpeed JSON (default: zero3)")
       ->group("Ranks");
   app.add_option("--shared_weights", flags.given.shared_weights,
-                 "zero3 on the CPUs of one host, where nothing is trained: the weights stand in memory once, and all "
-                 "ranks read them there; false: they are gathered for each use")
+                 "zero3 on the CPUs of one host: the weights stand in memory once, each rank writes its part and all "
+                 "read them there; false: they are gathered for each use")
       ->capture_default_str()
       ->group("Ranks");
   app.add_option("--nproc", flags.given.nproc, "local ranks to start (default: NPROC_PER_NODE, else one a GPU, else 1)")

@@ -1,4 +1,4 @@
-// One piece of memory that all ranks of a host read and write: the weights of a run that trains nothing stand there once.
+// One piece of memory that all ranks of a host read and write: weights stand there once.
 //
 // It has no name and takes no room of /dev/shm, which containers keep small: rank 0 makes it, the others open it through
 // /proc, and it goes with the last process that holds it.
@@ -8,7 +8,7 @@
 //   memory->grow(bytes);
 //   std::memcpy(memory->bytes() + mine.begin, …);  // each rank its part
 //   control.barrier("weights");
-//   memory->protect();
+//   memory->protect();                             // where nobody writes any more
 #pragma once
 
 #include <cstddef>

@@ -142,6 +142,7 @@ Drawn drawn(std::mt19937_64& random, int64_t number, int64_t most_ranks, size_t 
     if (random() % 4 == 0) job.options.plan.frozen.insert(component);
   }
   if (random() % 6 == 0) job.options.plan.frozen.insert(Component::kLlm);
+  job.options.plan.shared_weights = number % 8 == 7;  // every second one of zero3
   job.options.seed = random();
   job.towers = random_towers(random, random() % 2 == 0);
   job.steps.resize(count);
@@ -222,6 +223,8 @@ TEST(PicturesOfAnySize, AllStagesAndRecomputeGiveTheSameBits) {
             << "zero" << stage << " recompute " << recompute;
       }
     }
+    options.plan.shared_weights = true;
+    EXPECT_TRUE(bit_equal(trained(model, options, steps, world), reference)) << "weights that stand in memory once";
   }
 }
 

@@ -181,8 +181,7 @@ class Job {
   Job(const Model& model, const JobOptions& options, Communicator& comm)
       : options_(options),
         plan_(make_plan(model, options.plan)),
-        store_(plan_, comm.rank(), devices_of(options),
-               options.plan.shared_weights ? SharedMemory::among(comm) : nullptr),
+        store_(plan_, comm.rank(), devices_of(options), plan_.shares() ? SharedMemory::among(comm) : nullptr),
         comm_(comm),
         executor_(model, plan_, store_, comm),
         adamw_(store_, comm, options.adamw) {
@@ -192,7 +191,7 @@ class Job {
       if (source.key.find("norm") != std::string::npos || source.key.find("ln_q") != std::string::npos) whole.add_(1.0);
       out.copy_(whole.narrow(0, begin, out.numel()));
     });
-    if (options.plan.shared_weights) comm.barrier("weights of all ranks");
+    if (plan_.shares()) comm.barrier(ParamStore::kWritten);
   }
 
   /// All micro-batches of one optimizer step; `mine` says which ranks' rows this process runs, each as one micro-batch.

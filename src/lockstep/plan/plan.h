@@ -43,11 +43,10 @@ struct PlanOptions {
   int world = 1;
   ZeroStage zero;
   Dtype compute = Dtype::kBF16;
-  std::optional<Dtype> reduce;  // of gradients on their way between ranks; nullopt: as they are computed
-  bool training = true;         // false: nothing is trained, no gradients, no optimizer state
-  bool shared_weights =
-      false;              // sharded ones stand in memory that all ranks read, once: nothing is trained or gathered
-  bool recompute = true;  // of blocks that allow it: ms-swift's gradient_checkpointing
+  std::optional<Dtype> reduce;   // of gradients on their way between ranks; nullopt: as they are computed
+  bool training = true;          // false: nothing is trained, no gradients, no optimizer state
+  bool shared_weights = false;   // sharded ones stand in memory that all ranks read, once: they are not gathered
+  bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing
   bool recompute_vision = true;  // vit_gradient_checkpointing
   int kept_blocks = 0;           // of those the last so many on each device keep what they made all the same
   std::set<Component> frozen;
@@ -163,6 +162,8 @@ struct Plan {
   bool keeps_shard() const { return options.zero.shards_params() && options.world > 1; }
   /// Whether they must be gathered from other ranks before use.
   bool gathers() const { return keeps_shard() && !options.shared_weights; }
+  /// Whether all ranks read one copy of them, of which each rank writes its part.
+  bool shares() const { return keeps_shard() && options.shared_weights; }
   /// Whether parameters are on the device only while they are used.
   bool leases() const { return gathers() || options.placement.offload_params; }
   bool leases(const Unit& unit) const { return leases() || unit.quantised; }

@@ -222,8 +222,8 @@ PlacementOptions limits_of_tensors(const Job& job, PlacementOptions wanted) {
 
 bool may_share_weights(const Job& job, const RunOptions& run, const PlanOptions& options) {
   const bool sharded = options.zero.shards_params() && options.world > 1;
-  return run.shared_weights && sharded && !options.training && job.world.num_nodes == 1 && job.on_cpu() &&
-         job.num_devices == 1 && !run.placement.offload_params;
+  return run.shared_weights && sharded && job.world.num_nodes == 1 && job.on_cpu() && job.num_devices == 1 &&
+         !run.placement.offload_params;
 }
 
 Devices make_devices(const Job& job, const PlacementOptions& wanted, const Plan& plan) {

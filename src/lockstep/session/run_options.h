@@ -73,7 +73,7 @@ struct RunOptions {
   bool merge_adapter = false;                // put into the weights while they are loaded: of a run that trains nothing
   bool rows_choose_adapter = false;          // what runs rows knows how; else several are refused
   ZeroStage zero;              // zero3: alone it costs nothing, among several ranks it needs the least memory
-  bool shared_weights = true;  // zero3 of a run that trains nothing: once for all ranks of a host, where they can be
+  bool shared_weights = true;  // zero3: once for all ranks of a host, where they can be
   std::optional<Dtype> dtype;  // of the computation; nullopt: what config.json says
   QuantOptions quant;
   std::set<Component> without;              // components that are not built

@@ -269,9 +269,12 @@ void Session::load(uint64_t seed) {
     executor_->watch(hooks());
   });
   if (plan_.options.training) return;
-  SharedBytes shared;
-  if (shared_) shared = {.all = shared_->size(), .of_this_rank = plan_.state_bytes().params};
-  meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_, shared);
+  meter_.emplace(job_, store_->devices(), idle.resident_bytes - idle.file_bytes, predicted_, shared_bytes());
+}
+
+SharedBytes Session::shared_bytes() const {
+  if (!shared_) return {};
+  return {.all = shared_->size(), .of_this_rank = plan_.state_bytes().params};
 }
 
 void Session::load_merged() {

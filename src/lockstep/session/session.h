@@ -77,6 +77,8 @@ class Session {
   /// they alone need more than this machine has; one that trains has a forecast for that (session/room.h). Collective.
   void load(uint64_t seed = 42);
 
+  /// What weights that stand in memory once take of it, and this rank's part; none where they do not.
+  SharedBytes shared_bytes() const;
   /// What the devices held at most, beside what was predicted where a device map was made: of a run that trains nothing,
   /// at its end. Collective.
   void tell_memory(const EventBus& events);

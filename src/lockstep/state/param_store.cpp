@@ -94,7 +94,7 @@ UnitView ParamStore::make_view(const Unit& planned, int device, const Tensor& fu
 
 Tensor ParamStore::make_kept(const Unit& planned) {
   const BufferPool home = pool(plan_.options.placement.offload_params ? Plan::kHost : planned.device);
-  if (!plan_.options.shared_weights || !plan_.keeps_shard()) {
+  if (!plan_.shares()) {
     return home.take(plan_.gathers() ? planned.kept_shard() : planned.kept_padded(), planned.kept_dtype(),
                      MemoryUse::kParams);
   }
@@ -224,7 +224,7 @@ void ParamStore::fill(const FillValues& values, const ReadQuantised& stored) {
       if (!is_weight(piece, state)) piece.master.copy_(slice(host, shifted(piece.range, -needed.begin)));
     }
   }
-  if (memory_ != nullptr) memory_->protect();
+  if (memory_ != nullptr && !plan_.options.training) memory_->protect();
 }
 
 Tensor ParamStore::weights_of(int index, const OptimizerState& piece) const {
@@ -250,7 +250,7 @@ void ParamStore::lend(int index) const {
 
 void ParamStore::publish(Communicator& comm, int index, std::deque<Pending>& pending) {
   const Unit& planned = plan_.units[static_cast<size_t>(index)];
-  if (plan_.gathers() || !plan_.options.zero.shards_optimizer() || plan_.options.world == 1 || !planned.trainable)
+  if (plan_.keeps_shard() || !plan_.options.zero.shards_optimizer() || plan_.options.world == 1 || !planned.trainable)
     return;
   const UnitState& state = unit(index);
   if (plan_.options.placement.offload_params) {  // the wires are the device's
@@ -274,6 +274,7 @@ void ParamStore::publish_all(Communicator& comm) {
     publish(comm, i, pending);
   }
   for (auto& one : pending) one.wait();
+  if (plan_.shares()) comm.barrier(kWritten);
 }
 
 void ParamStore::visit_unit(int index, const Tensor& flat, Dtype dtype, const Visitor& visit) const {

@@ -64,6 +64,7 @@ struct UnitState {
 class ParamStore {
  public:
   using FillValues = std::function<void(const ParamSource&, int64_t begin, const Tensor& out)>;
+  static constexpr const char* kWritten = "shared weights, written";  // where ranks meet before they read them
   using Visitor = std::function<void(const ParamSource&, const Tensor& value)>;
 
   /// `memory`: where a plan of shared weights has them, as yet without bytes; null on rehearsed devices. Once each rank

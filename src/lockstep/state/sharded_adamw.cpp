@@ -84,6 +84,7 @@ void ShardedAdamW::step(double learning_rate, double divisor) {
   const Plan& plan = store_.plan();
   const bool replicated = !plan.options.zero.shards_optimizer() && plan.options.world > 1;
   std::deque<Pending> publishing;
+  if (plan.shares()) comm_.barrier("shared weights, read");
   for (int unit = 0; unit < store_.num_units(); ++unit) {
     UnitState& state = store_.unit(unit);
     if (!state.touched) continue;
@@ -101,6 +102,7 @@ void ShardedAdamW::step(double learning_rate, double divisor) {
     store_.publish(comm_, unit, publishing);
   }
   for (auto& pending : publishing) pending.wait();
+  if (plan.shares()) comm_.barrier(ParamStore::kWritten);
 }
 
 }  // namespace lockstep

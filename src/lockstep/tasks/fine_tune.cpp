@@ -57,7 +57,8 @@ FineTuned FineTuneRun::run() {
     const ProcessMemory idle = read_memory();
     session_->load(options_.rows.seed);
     make_trainer();
-    meter_.emplace(job_, session_->store().devices(), idle.resident_bytes - idle.file_bytes, forecast_.account());
+    meter_.emplace(job_, session_->store().devices(), idle.resident_bytes - idle.file_bytes, forecast_.account(),
+                   session_->shared_bytes());
     announce();
     return finish(trainer_->run());
   } catch (const Error& error) {

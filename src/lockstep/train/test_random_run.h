@@ -63,10 +63,10 @@ struct Case {
   bool usable(size_t row) const { return !rows[row].broken && fit({rows[row].features}); }
   std::string words() const {
     return "seed " + std::to_string(seed) + ": " + std::to_string(world) + " ranks over " + transport_name(transport) +
-           ", zero" + std::to_string(stage) + ", " + towers.words() + ", " + std::to_string(rows.size()) + " rows, " +
-           std::to_string(epochs) + " epochs, " + std::to_string(starts.size()) + " starts, " +
-           (strict ? "strict" : "skipping") + (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "") +
-           adapters();
+           ", zero" + std::to_string(stage) + (job.plan.shared_weights ? " shared" : "") + ", " + towers.words() +
+           ", " + std::to_string(rows.size()) + " rows, " + std::to_string(epochs) + " epochs, " +
+           std::to_string(starts.size()) + " starts, " + (strict ? "strict" : "skipping") +
+           (fits > 0 ? ", " + std::to_string(fits) + " tokens fit" : "") + adapters();
   }
 };
 
@@ -130,6 +130,7 @@ inline Case random_case(uint64_t seed) {
     c.job.plan.frozen.clear();
     c.job.plan.adapters = random_adapters(random, c.model());
   }
+  c.job.plan.shared_weights = c.stage == 3 && one_in(2);
   return c;
 }
 
