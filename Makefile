@@ -75,7 +75,8 @@ bench:
 	@.venv-bench/bin/python bench/run.py
 	@.venv-bench/bin/python bench/inference.py
 	@.venv-bench/bin/python bench/device_map.py
-	@tools/build.sh release resident_memory roll_call_cost audio_features
+	@tools/build.sh release resident_memory roll_call_cost audio_features gpu_budget
+	@.venv-bench/bin/python bench/gpu_budget.py
 	@python3 -B bench/audio.py
 	@python3 -B bench/memory.py
 	@python3 -B bench/balance.py

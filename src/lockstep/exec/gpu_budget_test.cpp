@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/exec/step_work.h"
 #include "lockstep/exec/test_job.h"
 #include "lockstep/testing/fake_gpu/environment.h"
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/testing/fake_gpu/fake_group.h"
+#include "lockstep/zoo/typical_row.h"
 
 namespace lockstep::test {
 namespace {
@@ -79,6 +81,63 @@ TEST_P(GpuBudget, OfADecoderLayer) {
   EXPECT_LE(forward, 12);
   EXPECT_LE(backward, 22);
   std::cout << "a layer queues " << forward << " kernels forward, " << backward << " backward\n";
+}
+
+/// Sizes of a layer of Qwen2.5-7B, and a row.
+constexpr double kTokens = 4096, kHidden = 3584, kInner = 18944, kHeads = 3584 + 1024;
+
+/// What a layer must read and write, in bytes of bfloat16, when a sum of two goes with the norm behind it, gradients of weights
+/// are written once in float32, and all else is read and written once by what makes and what takes it.
+double least_bytes(bool backward) {
+  struct Product {
+    double in, out;
+  };
+  double numbers = 0, weights = 0;
+  for (const auto& [in, out] :
+       {Product{kHidden, kHeads}, {kHidden, kHidden}, {kHidden, 2 * kInner}, {kInner, kHidden}}) {
+    const double rows = kTokens * (in + out);
+    weights += in * out;
+    numbers += in * out + (backward ? 2 * rows : rows);
+  }
+  const double norms = 2 * 4 * kHidden, turned = 2 * kHeads;
+  if (!backward) return 2 * (numbers + kTokens * (norms + turned + kHeads + kHidden + 3 * kInner));
+  return 2 * (numbers + kTokens * (norms + turned + 2 * (kHeads + kHidden) + 5 * kInner + kHeads)) + 4 * weights;
+}
+
+StepWork rehearsed_layer(bool training) {
+  const auto work = [&](int64_t layers) {
+    const HfConfig config({{"architectures", {"Qwen2ForCausalLM"}},
+                           {"model_type", "qwen2"},
+                           {"hidden_size", 3584},
+                           {"intermediate_size", 18944},
+                           {"num_hidden_layers", layers},
+                           {"num_attention_heads", 28},
+                           {"num_key_value_heads", 4},
+                           {"max_position_embeddings", 32768},
+                           {"rms_norm_eps", 1e-6},
+                           {"tie_word_embeddings", false},
+                           {"vocab_size", 152064}},
+                          "test config");
+    const Model model = family_of(config).build(config);
+    const Plan plan = make_plan(model, {.compute = Dtype::kBF16, .training = training, .recompute = false});
+    return work_of_step(model, plan, {{typical_text_row(static_cast<int64_t>(kTokens))}});
+  };
+  StepWork layer = difference(work(2), work(1));
+  layer.erase("adamw");
+  return layer;
+}
+
+TEST(GpuBytes, OfADecoderLayerAreNearTheLeast) {
+  const KernelWork forward = sum_of(rehearsed_layer(/*training=*/false));
+  const KernelWork all = sum_of(rehearsed_layer(/*training=*/true));
+  const double least_forward = least_bytes(false), least = least_forward + least_bytes(true);
+  EXPECT_EQ(forward.calls, 11) << "as the fake GPU counts them";
+  EXPECT_EQ(all.calls - forward.calls, 21) << "as the fake GPU counts them";
+  EXPECT_LE(forward.bytes, 1.25 * least_forward);
+  EXPECT_LE(all.bytes, 1.25 * least);
+  EXPECT_GT(all.bytes, least) << "less than must be: something is not counted";
+  std::cout << "a layer moves " << forward.bytes / least_forward << " of the least bytes forward, " << all.bytes / least
+            << " in all\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, GpuBudget, testing::Values(Dtype::kF32, Dtype::kBF16));

@@ -29,11 +29,18 @@ namespace {
 Tensor with_rows(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
 /// Attention as attention_cpu has it, forward and backward.
+/// A rehearsal of a GPU takes the CPU's attention for the one kernel that it is there.
+std::pair<Tensor, Tensor> forward_of(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window) {
+  auto made = attention_forward_cpu(q, k, v, causal, window);
+  if (q.is_meta()) gpu::tell_hollow(causal ? "causal_attention" : "attention", {q, k, v, made.first});
+  return made;
+}
+
 class CpuAttention final : public Function<CpuAttention> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                         int64_t window) {
-    const auto [out, lse] = attention_forward_cpu(q, k, v, causal, window);
+    const auto [out, lse] = forward_of(q, k, v, causal, window);
     ctx->save_for_backward({q, k, v, out, lse});
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["window"] = window;
@@ -45,6 +52,10 @@ class CpuAttention final : public Function<CpuAttention> {
     const auto made = attention_backward_cpu(
         with_rows(grads[0]), {saved[0], saved[1], saved[2], saved[3], saved[4], ctx->saved_data["causal"].toBool(),
                               ctx->saved_data["window"].toInt()});
+    if (grads[0].is_meta()) {
+      gpu::tell_hollow(ctx->saved_data["causal"].toBool() ? "causal_attention_backward" : "attention_backward",
+                       {saved[0], saved[1], saved[2], saved[3], grads[0], made[0], made[1], made[2]});
+    }
     return {made[0], made[1], made[2], Tensor(), Tensor()};
   }
 };
@@ -173,7 +184,7 @@ Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool c
     return at::scaled_dot_product_attention(q_BNTH, k_BNSH, v_BNSH, {}, 0.0, causal);
   const bool records = at::GradMode::is_enabled() && q.requires_grad();
   if (records) return CpuAttention::apply(q_BNTH, k_BNSH, v_BNSH, causal, window);
-  return attention_forward_cpu(q_BNTH, k_BNSH, v_BNSH, causal, window).first;
+  return forward_of(q_BNTH, k_BNSH, v_BNSH, causal, window).first;
 }
 
 /// Of hollow tensors: what LibTorch keeps of a mask for the way back, numbers that it adds to the scores.

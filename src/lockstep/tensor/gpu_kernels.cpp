@@ -74,7 +74,7 @@ bool goes_wide(const Tensor& sum, const Tensor& x) {
 
 void heads(const char* kernel, const Tensor& fused, const Tensor& cos, const Tensor& sin, const HeadParts& parts,
            kernels::HeadLayout layout) {
-  if (fused.is_meta()) return;
+  if (fused.is_meta()) return tell_hollow(kernel, {fused, cos, sin, parts.q, parts.k, parts.v});
   check(layout.copies == 1 && layout.head_dim % 2 == 0, "heads on a GPU: one copy, of even size");
   const int64_t half = layout.head_dim / 2, width = instance_of(fused).width;
   const bool wide = half % width == 0 && is_wide(fused) && is_wide(parts.q) && is_wide(parts.k) && is_wide(parts.v);
@@ -87,6 +87,21 @@ void heads(const char* kernel, const Tensor& fused, const Tensor& cos, const Ten
 }  // namespace
 
 void use_launcher(GpuLauncher* used) { launcher() = used; }
+
+namespace {
+
+HollowWatch& hollow_watch() {
+  static HollowWatch watch;
+  return watch;
+}
+
+}  // namespace
+
+void watch_hollow(HollowWatch watch) { hollow_watch() = std::move(watch); }
+
+void tell_hollow(const char* kernel, std::initializer_list<Tensor> tensors) {
+  if (hollow_watch()) hollow_watch()(kernel, {tensors.begin(), tensors.size()});
+}
 
 int generation_of(const Tensor& x) {
   GpuLauncher* const used = is_gpu(x.device()) ? launcher().load() : nullptr;
@@ -101,14 +116,14 @@ bool has_kernels(const Tensor& x) {
 bool meet(const Tensor& a, const Tensor& b) { return has_kernels(a) && has_kernels(b) && a.device() == b.device(); }
 
 void swiglu(const Tensor& gate_up, const Tensor& y) {
-  if (y.is_meta()) return;
+  if (y.is_meta()) return tell_hollow("swiglu", {gate_up, y});
   const int64_t dim = y.size(-1);
   const Columns columns = columns_of(y.numel() / dim, dim, y, {&gate_up, &y});
   launch(y, "swiglu", columns.wide, columns.grid, {of(gate_up), of(y), dim});
 }
 
 void swiglu_backward(const Tensor& grad, const Tensor& gate_up, const Tensor& d_gate_up) {
-  if (grad.is_meta()) return;
+  if (grad.is_meta()) return tell_hollow("swiglu_backward", {grad, gate_up, d_gate_up});
   const int64_t dim = grad.size(-1);
   const Columns columns = columns_of(grad.numel() / dim, dim, grad, {&grad, &gate_up, &d_gate_up});
   launch(grad, "swiglu_backward", columns.wide, columns.grid, {of(grad), of(gate_up), of(d_gate_up), dim});
@@ -126,7 +141,7 @@ void join_heads(const Tensor& d_qkv, const Tensor& cos, const Tensor& sin, const
 
 void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& losses, const Tensor& hits, double weight,
                    bool grads) {
-  if (logits.is_meta()) return;
+  if (logits.is_meta()) return tell_hollow("cross_entropy", {logits, logits, targets, losses, hits});
   const int64_t dim = logits.size(1);
   const bool wide = dim % instance_of(logits).width == 0 && is_wide(logits);
   launch(logits, "cross_entropy", wide, {.x = logits.size(0), .threads = kRowThreads, .together = true},
@@ -134,7 +149,7 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& lo
 }
 
 void accumulate(const Tensor& sum, const Tensor& x, bool adds) {
-  if (x.is_meta()) return;
+  if (x.is_meta()) return adds ? tell_hollow("accumulate", {sum, sum, x}) : tell_hollow("accumulate", {sum, x});
   const int64_t width = instance_of(x).width, count = x.numel();
   const bool wide = goes_wide(sum, x);
   launch(x, "accumulate", wide, {.x = blocks(count, wide ? width : 1), .threads = kThreads},
@@ -143,7 +158,7 @@ void accumulate(const Tensor& sum, const Tensor& x, bool adds) {
 
 void accumulate(std::span<const Tensor> sums, std::span<const Tensor> xs, bool adds) {
   check(!xs.empty() && xs.size() <= kFewSums && sums.size() == xs.size(), "a few sums of one launch");
-  if (xs[0].is_meta()) return;
+  if (xs[0].is_meta()) return tell_hollow("accumulate_few", {});  // small: a launch costs more than their bytes
   bool wide = true;
   int64_t longest = 0;
   std::vector<KernelArgument> arguments;
@@ -166,14 +181,14 @@ void accumulate(std::span<const Tensor> sums, std::span<const Tensor> xs, bool a
 }
 
 void scale(const Tensor& x, const Tensor& by) {
-  if (x.is_meta()) return;
+  if (x.is_meta()) return tell_hollow("scale", {x, x});
   const int64_t width = instance_of(x).width, count = x.numel();
   const bool wide = count % width == 0 && is_wide(x);
   launch(x, "scale", wide, {.x = blocks(count, wide ? width : 1), .threads = kThreads}, {of(x), of(by), count});
 }
 
 void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, double scale) {
-  if (x.is_meta()) return;
+  if (x.is_meta()) return tell_hollow("drop", {x, to});
   const int64_t width = instance_of(x).width, count = x.numel();
   const bool wide = count % width == 0 && is_wide(x) && is_wide(to);
   launch(x, "drop", wide, {.x = blocks(count, wide ? width : 1), .threads = kThreads},
@@ -182,7 +197,9 @@ void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, d
 
 void adamw(const Tensor& weights, const Tensor& master, const Tensor& grad, const Tensor& exp_avg,
            const Tensor& exp_avg_sq, const AdamW& with) {
-  if (master.is_meta()) return;
+  if (master.is_meta()) {
+    return tell_hollow("adamw", {master, master, grad, exp_avg, exp_avg, exp_avg_sq, exp_avg_sq, weights});
+  }
   check(!weights.defined() || meet(weights, master), "an update of weights beside their masters");
   const Tensor& as = weights.defined() ? weights : master;
   const int64_t width = instance_of(as).width, count = master.numel();

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <span>
 
 #include "lockstep/tensor/fwd.h"
@@ -22,6 +24,12 @@ bool has_kernels(const Tensor& x);
 
 /// Whether kernels can take both: they have them, and stand on one GPU.
 bool meet(const Tensor& a, const Tensor& b);
+
+/// Told of each kernel that hollow tensors are given to, with all that it reads and writes: where kernels and bytes of a
+/// rehearsal are counted. From now on, until another; empty: nobody is. Not while something is rehearsed.
+using HollowWatch = std::function<void(const char* kernel, std::span<const Tensor> tensors)>;
+void watch_hollow(HollowWatch watch);
+void tell_hollow(const char* kernel, std::initializer_list<Tensor> tensors);
 
 // Tensors are contiguous and on one GPU; hollow ones are left alone.
 
