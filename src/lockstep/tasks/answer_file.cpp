@@ -89,13 +89,15 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
   int64_t mine = 0, shown = 0;
   const auto keep = [&](int64_t row, const Json& record) {
     journal.append(row, record.dump(-1, ' ', false, Json::error_handler_t::replace));
-    ++mine;  // the other ranks are about as far
-    const int64_t done = std::min(mine * job.world.size, total);
+    ++mine;
+    // The other ranks are about as far; all of it is done when they say so.
+    const int64_t done = std::min(mine * job.world.size, job.world.size == 1 ? total : total - 1);
     if (job.reports() && done != shown) events.emit(Progress{.phase = "infer", .done = done, .total = total});
     shown = done;
   };
   answer_prompts(session, options, answer_slots(batch_size, rows), rows, order, keep);
   journal.seal(job.control());
+  if (job.reports() && shown < total) events.emit(Progress{.phase = "infer", .done = total, .total = total});
 }
 
 /// With a batch size of auto: what the run that was cut short has found, else auto still.

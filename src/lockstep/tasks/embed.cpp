@@ -121,7 +121,8 @@ void embed_missing(Session& session, const EmbeddingOptions& options, int64_t ba
   int64_t told = 0;
   const auto keep = [&](int64_t row, const std::string& record) {
     if (!journal.holds(row)) journal.append(row, record);
-    const int64_t done = loader.cursor().rows;
+    // The other ranks are about as far; all of it is done when they say so.
+    const int64_t done = std::min(loader.cursor().rows, job.world.size == 1 ? total : total - 1);
     if (job.reports() && done != told) events.emit(Progress{.phase = "embed", .done = done, .total = total});
     told = done;
   };
@@ -134,6 +135,7 @@ void embed_missing(Session& session, const EmbeddingOptions& options, int64_t ba
                   .skipped = [&](const SkippedRow& row) { keep(row.row, record_of(row)); }});
   });
   journal.seal(job.control());
+  if (job.reports() && told < total) events.emit(Progress{.phase = "embed", .done = total, .total = total});
 }
 
 /// The files that a person gets, and what the folder says of itself.
