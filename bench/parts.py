@@ -23,7 +23,7 @@ from run import BATCH, CASES, HERE, PYTHON, SEQ, environment, lockstep_command, 
 HERTZ, FEW = 499, 3
 # The first that a sample's "library symbol" matches.
 PARTS = [
-    ("products", r"gemm|\[JIT\]|perf-\d+\.map|dnnl|mkl_|L_loop|packed_product|narrow_product|widen|transpose"),
+    ("products", r"gemm|\[JIT\]|perf-\d+\.map|dnnl|mkl_|L_loop|packed_product|PackedProduct|multiply_panel|pack_straight|pack_turned|weave|narrow_product|widen|transpose"),
     ("attention", r"attention|softmax|scores"),
     ("head and loss", r"cross_entropy|log_sum|loss"),
     ("optimizer", r"adam"),

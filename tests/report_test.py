@@ -71,7 +71,7 @@ class Report(Story):
         told = self.lockstep("report", "--post-mortem", named[1], expect=0).stdout
         self.assertIn("rank 1 was killed (SIGKILL)", told)
         self.assertRegex(told, r"(?m)^  1 +killed \(SIGKILL\) ")
-        self.assertRegex(told, r"(?m)^  0 +(waits for .* launched|gave up .* failed) +#\d+ of \w+ for ")  # it may see the death itself
+        self.assertRegex(told, r"(?m)^  0 +(waits for|gave up) .* (launched|failed) +#\d+ of \w+ for ")  # it may see the death itself
         self.assertRegex(told, r"calls around #\d+ of group")
         self.assertRegex(told, r"(?m)^  > +\d+ ")
         self.assertIn(f"timeline: {out / 'post_mortem' / 'timeline.html'}", told)
