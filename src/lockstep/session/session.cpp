@@ -180,9 +180,21 @@ PlanOptions Session::inference() const {
 
 bool Session::makes_map() const { return is_map_word(options_.placement.device_map); }
 
+namespace {
+
+/// Asked of every rank: what they were told may differ, which the plan names.
+bool all_may_share(Job& job, const RunOptions& run, const PlanOptions& options) {
+  if (job.world.size == 1) return false;
+  const char* const mine = may_share_weights(job, run, options) ? "yes" : "no";
+  const auto all = job.control().all_gather_bytes(mine, "whether weights may stand in memory once");
+  return std::ranges::find(all, "no") == all.end();
+}
+
+}  // namespace
+
 void Session::decide(PlanOptions options, const RowsOfStep& rows, const RowWork& work) {
   options.quantised = quantised_;
-  if (may_share_weights(job_, options_, options)) {
+  if (all_may_share(job_, options_, options)) {
     shared_ = SharedMemory::among(job_.control());
     if (!shared_) {
       notices_.push_back(
