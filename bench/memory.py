@@ -7,7 +7,7 @@ Families x ZeRO stages x whole or frozen tower x recompute on or off x three sha
 DoRA, LoRA over 4 bits) and of the families with pictures in 12 tiles and with sound fewer of these. Each case is a short training
 run. Two comparisons: the tensors predicted with those counted, and what the process was predicted to hold with what the kernel says
 it had at its peak (VmHWM) above what it had before the run (bench/resident_memory.cpp: the same process trains a tiny model first, so
-that libraries are there). Exits with 1 when either prediction is more than 5 % over or 2 % under in any case; with adapters, whose
+that libraries are there; weights that ranks share count once, an equal part each). Exits with 1 when either prediction is more than 5 % over or 2 % under in any case; with adapters, whose
 runs of these small models hold 50 MiB and more, the process may be the 8 MiB over that a plan adds for what is not tensors.
 """
 import argparse
@@ -110,7 +110,7 @@ def run(folder, models, nproc, case):
     memory = json.loads((out / "memory.json").read_text())
     peak = next(peak for peak in memory["peaks"] if peak["device"] == "cpu")
     kernel = [json.loads((out / f"resident-{rank}.json").read_text()) for rank in range(nproc)]
-    resident = max(rank["peak"] - rank["before"] for rank in kernel)
+    resident = max(rank["peak"] - rank["before"] - rank["weights"] * (nproc - 1) // nproc for rank in kernel)
     held = memory["predicted"]["devices"][0]["held"]
     return {"case": name, "predicted": peak["predicted"], "measured": peak["measured"], "held": held, "resident": resident,
             "ratio": peak["predicted"] / peak["measured"], "kernel_ratio": held / resident, "phase": peak["phase"],

@@ -1,7 +1,11 @@
 // What the kernel says a training run needs: resident memory at its peak, less what the process held before the run had
 // loaded anything. The same process trains another, tiny model first, so that libraries and their scratch are there.
 //
-//   resident_memory TINY_MODEL FLAGS-OF-SFT…       writes OUTPUT_DIR/resident-<rank>.json: {"before": …, "peak": …, "rings": …}
+//   resident_memory TINY_MODEL FLAGS-OF-SFT…       writes OUTPUT_DIR/resident-<rank>.json: {"before": …, "peak": …, "rings": …,
+//                                                  "weights": …}
+//
+// Weights that stand in memory once count whole in the peak of each rank that reads them; how much of them is resident there
+// is "weights", as the kernel says in /proc/self/smaps, so that each rank can be given its part.
 //
 // With --virtual_devices the same for each device, as {"devices": {"virtual:0": …}}. Virtual devices share a process, so the
 // kernel has no figure for one of them. Therefore the arena of each device (all its blocks of 4 KiB or more, and what waits
@@ -14,7 +18,6 @@
 #include <chrono>
 #include <fstream>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -74,32 +77,38 @@ extern "C" void* mmap(void* address, size_t bytes, int protection, int flags, in
 
 namespace {
 
-using WindowBytes = std::array<int64_t, kWindows>;
+/// In each window, and of weights that all ranks read.
+struct Resident {
+  std::array<int64_t, kWindows> windows{};
+  int64_t weights = 0;
+};
 
-/// What the kernel says is resident in each window.
-WindowBytes resident_in_windows() {
-  WindowBytes out{};
+/// What the kernel says.
+Resident resident_now() {
+  Resident out;
   std::ifstream smaps("/proc/self/smaps");
   int window = -1;
+  bool weights = false;
   for (std::string line; std::getline(smaps, line);) {
     uintptr_t begin = 0;
     const auto number = std::from_chars(line.data(), line.data() + line.size(), begin, 16);
     if (number.ec == std::errc{} && *number.ptr == '-') {
       const bool inside = begin >= kFirstWindow && begin < kFirstWindow + kWindows * kWindowBytes;
       window = inside ? static_cast<int>((begin - kFirstWindow) / kWindowBytes) : -1;
-    } else if (window >= 0 && line.starts_with("Rss:")) {
-      out.at(static_cast<size_t>(window)) += std::stoll(line.substr(4)) << 10;
+      weights = line.find("memfd:lockstep-weights") != std::string::npos;
+    } else if ((window >= 0 || weights) && line.starts_with("Rss:")) {
+      (weights ? out.weights : out.windows.at(static_cast<size_t>(window))) += std::stoll(line.substr(4)) << 10;
     }
   }
   return out;
 }
 
-/// The most that was resident in each window while this lives.
-class WindowWatch {
+/// The most that was resident while this lives.
+class ResidentWatch {
  public:
-  WindowWatch() : worker_("windows", [this](const std::stop_token& stop) { watch(stop); }) {}
+  ResidentWatch() : worker_("resident", [this](const std::stop_token& stop) { watch(stop); }) {}
 
-  WindowBytes finish() {
+  Resident finish() {
     worker_.request_stop();
     worker_.join();
     return most_;
@@ -108,13 +117,14 @@ class WindowWatch {
  private:
   void watch(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      const WindowBytes now = resident_in_windows();
-      for (size_t w = 0; w < kWindows; ++w) most_.at(w) = std::max(most_.at(w), now.at(w));
+      const Resident now = resident_now();
+      for (size_t w = 0; w < kWindows; ++w) most_.windows.at(w) = std::max(most_.windows.at(w), now.windows.at(w));
+      most_.weights = std::max(most_.weights, now.weights);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
 
-  WindowBytes most_{};
+  Resident most_;
   Worker worker_;
 };
 
@@ -142,17 +152,17 @@ int measure(const std::vector<std::string>& words, const Env& env, const std::sh
   DeviceMemory::host()->reset_peaks();
   const ProcessMemory idle = read_memory();
   const int64_t before = idle.anonymous_bytes + idle.file_bytes - DeviceMemory::host()->figures().most_held;
-  std::optional<WindowWatch> watch;  // it costs time: only where there are windows
-  if (options.run.placement.virtual_devices > 0) watch.emplace();
+  ResidentWatch watch;
   (void)fine_tune(job, options, EventBus());
   const ProcessMemory after = read_memory();
   Json found = {{"before", before},
                 {"peak", after.peak_bytes},
                 {"rings", after.resident_bytes - after.anonymous_bytes - after.file_bytes},
                 {"devices", Json::object()}};
-  const WindowBytes windows = watch ? watch->finish() : WindowBytes{};
+  const Resident most = watch.finish();
+  found["weights"] = most.weights;
   for (int w = 0; w < options.run.placement.virtual_devices && w < kWindows; ++w) {
-    found["devices"]["virtual:" + std::to_string(w)] = windows.at(static_cast<size_t>(w));
+    found["devices"]["virtual:" + std::to_string(w)] = most.windows.at(static_cast<size_t>(w));
   }
   write_json(options.output_dir / ("resident-" + std::to_string(job.world.rank) + ".json"), found);
   return 0;
