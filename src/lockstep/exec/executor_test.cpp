@@ -1,5 +1,9 @@
 #include "lockstep/exec/executor.h"
 
+#include <chrono>
+#include <thread>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "lockstep/exec/test_job.h"
@@ -176,6 +180,38 @@ TEST(Executor, FrozenComponentsKeepTheirBitsAndHoldNoState) {
     for (const auto& [key, value] : after) {
       EXPECT_EQ(value.equal(before.at(key)), !key.starts_with("multi_modal_projector")) << key;
     }
+  });
+}
+
+TEST(Executor, NobodyWritesSharedWeightsWhileAnotherReadsThem) {
+  const Model model = llava_model();
+  JobOptions options = job_options(3, true);
+  options.plan.world = 3;
+  options.plan.shared_weights = true;
+  const auto steps = make_steps(3, 1, 1, 3);
+  const auto image_of = [](Job& job) {
+    std::vector<Tensor> all;
+    for (int u = 0; u < job.store().num_units(); ++u) all.push_back(job.store().unit(u).kept.clone());
+    return all;
+  };
+  run_ranks(3, [&](Rank& rank) {
+    Job job(model, options, rank.data());
+    job.accumulate(steps[0], {static_cast<size_t>(rank.id())});
+    const std::vector<Tensor> before = image_of(job);
+    if (rank.id() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others are at their update
+    const std::vector<Tensor> still = image_of(job);
+    for (size_t u = 0; u < before.size(); ++u) EXPECT_TRUE(still[u].equal(before[u])) << "unit " << u;
+    job.update();
+    // What each rank sees behind the update is the same, and stays.
+    const std::vector<Tensor> after = image_of(job);
+    if (rank.id() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const std::vector<Tensor> later = image_of(job);
+    for (size_t u = 0; u < after.size(); ++u) EXPECT_TRUE(later[u].equal(after[u])) << "unit " << u;
+    EXPECT_FALSE(after[0].equal(before[0])) << "an update changes something";
+    int64_t meetings = 0;
+    for (const auto& record : rank.data().ring().last(1024)) meetings += record.label.view() == ParamStore::kWritten;
+    EXPECT_EQ(meetings, 2) << "when they are there, and when they have changed";
+    rank.data().barrier("seen");
   });
 }
 

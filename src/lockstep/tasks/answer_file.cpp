@@ -1,6 +1,5 @@
 #include "lockstep/tasks/answer_file.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/answer_prompts.h"
 #include "lockstep/tasks/output_place.h"
+#include "lockstep/tasks/rows_progress.h"
 
 namespace lockstep {
 namespace {
@@ -86,18 +86,15 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
   if (job.reports() && total < rows.size()) {
     events.emit(RowsKept{.how = "answered", .kept = rows.size() - total, .total = rows.size()});
   }
-  int64_t mine = 0, shown = 0;
+  RowsProgress progress(job, events, "infer", total);
+  int64_t mine = 0;
   const auto keep = [&](int64_t row, const Json& record) {
     journal.append(row, record.dump(-1, ' ', false, Json::error_handler_t::replace));
-    ++mine;
-    // The other ranks are about as far; all of it is done when they say so.
-    const int64_t done = std::min(mine * job.world.size, job.world.size == 1 ? total : total - 1);
-    if (job.reports() && done != shown) events.emit(Progress{.phase = "infer", .done = done, .total = total});
-    shown = done;
+    progress.reach(++mine * job.world.size);
   };
   answer_prompts(session, options, answer_slots(batch_size, rows), rows, order, keep);
   journal.seal(job.control());
-  if (job.reports() && shown < total) events.emit(Progress{.phase = "infer", .done = total, .total = total});
+  progress.finish();
 }
 
 /// With a batch size of auto: what the run that was cut short has found, else auto still.

@@ -17,6 +17,7 @@
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/output_place.h"
+#include "lockstep/tasks/rows_progress.h"
 
 namespace lockstep {
 namespace {
@@ -118,13 +119,10 @@ void embed_missing(Session& session, const EmbeddingOptions& options, int64_t ba
   loading.prompts = true;
   loading.order = order;
   Loader loader(rows, session.processor(), loading);
-  int64_t told = 0;
+  RowsProgress progress(job, events, "embed", total);
   const auto keep = [&](int64_t row, const std::string& record) {
     if (!journal.holds(row)) journal.append(row, record);
-    // The other ranks are about as far; all of it is done when they say so.
-    const int64_t done = std::min(loader.cursor().rows, job.world.size == 1 ? total : total - 1);
-    if (job.reports() && done != told) events.emit(Progress{.phase = "embed", .done = done, .total = total});
-    told = done;
+    progress.reach(loader.cursor().rows);
   };
   EmbedOptions embedding = options.embedding;
   embedding.collate = session.collate();
@@ -135,7 +133,7 @@ void embed_missing(Session& session, const EmbeddingOptions& options, int64_t ba
                   .skipped = [&](const SkippedRow& row) { keep(row.row, record_of(row)); }});
   });
   journal.seal(job.control());
-  if (job.reports() && told < total) events.emit(Progress{.phase = "embed", .done = total, .total = total});
+  progress.finish();
 }
 
 /// The files that a person gets, and what the folder says of itself.

@@ -28,7 +28,6 @@ namespace {
 
 Tensor with_rows(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
-/// Attention as attention_cpu has it, forward and backward.
 /// A rehearsal of a GPU takes the CPU's attention for the one kernel that it is there.
 std::pair<Tensor, Tensor> forward_of(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window) {
   auto made = attention_forward_cpu(q, k, v, causal, window);
@@ -36,6 +35,7 @@ std::pair<Tensor, Tensor> forward_of(const Tensor& q, const Tensor& k, const Ten
   return made;
 }
 
+/// Attention as attention_cpu has it, forward and backward.
 class CpuAttention final : public Function<CpuAttention> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v, bool causal,

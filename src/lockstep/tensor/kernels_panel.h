@@ -1,7 +1,6 @@
 // Products of packed panels: the innermost loop of packed_product.h. Included only by the kernels_*.cpp files.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "lockstep/tensor/kernels_vector.h"

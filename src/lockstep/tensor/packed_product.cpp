@@ -112,45 +112,31 @@ class PackedProduct {
   int64_t floats() const { return floats_of_a() + floats_of_b() + at::get_num_threads() * floats_of_thread(); }
 
   /// out [M,N] (+)= a * b; `memory`: floats() of them.
-  void run(float* out, int64_t out_step, bool add, float* memory) {
+  void run(float* out, int64_t out_step, bool add, float* memory) const {
     float* const packed_a = memory;
     float* const packed_b = packed_a + floats_of_a();
     float* const aside = packed_b + floats_of_b();
     for (int64_t k = 0; k < K_; k += depth_) {
-      const int64_t deep = std::min(depth_, K_ - k), padded = up_to(deep, kStep);
+      const Depth depth{k, std::min(depth_, K_ - k)};
+      const int64_t packed_step = by_brgemm() ? depth.padded() : 0;  // woven
       for (int64_t n = 0; n < N_; n += kColumnsTogether) {
         const int64_t wide = std::min(kColumnsTogether, N_ - n), panels = up_to(wide, block_.columns) / block_.columns;
-        // Rows that stand far apart are read a few at a time, one panel behind the other: as they stand in memory.
-        const int64_t high_b = b_.column_step == 1 ? std::min(kStep, padded) : padded;
-        each(padded / high_b * panels, [&](int64_t task) {
-          const int64_t row = task / panels * high_b, at = task % panels * block_.columns;
-          const int64_t rows = std::min(high_b, deep - row), columns = std::min(block_.columns, wide - at);
-          const Piece piece{k + row, n + at, rows, columns, high_b, block_.columns};
-          pack(b_, piece, packed_b + at * padded + row * block_.columns);
-        });
+        pack_b(depth, n, wide, packed_b);
         for (int64_t m = 0; m < M_; m += kRowsTogether) {
           const int64_t high = std::min(kRowsTogether, M_ - m), blocks = up_to(high, block_.rows) / block_.rows;
-          if (packs_a_) {
-            each(blocks, [&](int64_t i) {
-              const int64_t at = i * block_.rows, rows = std::min(block_.rows, high - at);
-              const Piece piece{m + at, k, rows, deep, up_to(rows, kStep), padded};
-              by_brgemm() ? pack(a_, piece, packed_a + at * padded) : weave(a_, piece, packed_a + at * padded);
-            });
-          }
+          if (packs_a_) pack_a(depth, m, high, packed_a);
           each(blocks * panels, [&](int64_t task) {
             const int64_t row = task / panels * block_.rows, column = task % panels * block_.columns;
-            multiply_block({.a = packs_a_ ? packed_a + row * padded : a_.at(m + row, k),
-                            .a_step = !packs_a_     ? a_.row_step
-                                      : by_brgemm() ? padded
-                                                    : 0,
-                            .b = packed_b + column * padded,
-                            .out = out + (m + row) * out_step + n + column,
-                            .out_step = out_step,
-                            .rows = std::min(block_.rows, high - row),
-                            .columns = std::min(block_.columns, wide - column),
-                            .depth = by_brgemm() ? padded : deep,
-                            .add = add || k > 0},
-                           aside + at::get_thread_num() * floats_of_thread());
+            multiply({.a = packs_a_ ? packed_a + row * depth.padded() : a_.at(m + row, k),
+                      .b = packed_b + column * depth.padded(),
+                      .out = out + (m + row) * out_step + n + column,
+                      .a_step = packs_a_ ? packed_step : a_.row_step,
+                      .out_step = out_step,
+                      .rows = std::min(block_.rows, high - row),
+                      .columns = std::min(block_.columns, wide - column),
+                      .depth = by_brgemm() ? depth.padded() : depth.size,
+                      .add = add || k > 0},
+                     aside + at::get_thread_num() * floats_of_thread());
           });
         }
       }
@@ -158,14 +144,32 @@ class PackedProduct {
   }
 
  private:
-  struct Block {
-    const float* a;
-    int64_t a_step;
-    const float* b;
-    float* out;
-    int64_t out_step, rows, columns, depth;
-    bool add;
+  using Block = kernels::PanelProduct;  // brgemm's panels are wider
+  struct Depth {
+    int64_t begin, size;
+    int64_t padded() const { return up_to(size, kStep); }
   };
+
+  /// Rows that stand far apart are read a few at a time, one panel behind the other: as they stand in memory.
+  void pack_b(const Depth& depth, int64_t n, int64_t wide, float* to) const {
+    const int64_t panels = up_to(wide, block_.columns) / block_.columns;
+    const int64_t few = b_.column_step == 1 ? kStep : depth.padded();
+    each(depth.padded() / few * panels, [&](int64_t task) {
+      const int64_t row = task / panels * few, column = task % panels * block_.columns;
+      const Piece piece{
+          depth.begin + row, n + column, std::min(few, depth.size - row), std::min(block_.columns, wide - column), few,
+          block_.columns};
+      pack(b_, piece, to + column * depth.padded() + row * block_.columns);
+    });
+  }
+
+  void pack_a(const Depth& depth, int64_t m, int64_t high, float* to) const {
+    each(up_to(high, block_.rows) / block_.rows, [&](int64_t i) {
+      const int64_t row = i * block_.rows, rows = std::min(block_.rows, high - row);
+      const Piece piece{m + row, depth.begin, rows, depth.size, up_to(rows, kStep), depth.padded()};
+      by_brgemm() ? pack(a_, piece, to + row * depth.padded()) : weave(a_, piece, to + row * depth.padded());
+    });
+  }
 
   int64_t floats_of_a() const {
     const int64_t together = by_brgemm() ? kStep : kernels::kPanelRows;
@@ -181,17 +185,8 @@ class PackedProduct {
     });
   }
 
-  static void multiply_block(const Block& block, float* aside) {
-    if (by_brgemm()) return multiply_by_brgemm(block, aside);
-    kernels::table<float>().multiply_panel({.a = block.a,
-                                            .b = block.b,
-                                            .out = block.out,
-                                            .a_step = block.a_step,
-                                            .out_step = block.out_step,
-                                            .rows = block.rows,
-                                            .columns = block.columns,
-                                            .depth = block.depth,
-                                            .add = block.add});
+  static void multiply(const Block& block, float* aside) {
+    by_brgemm() ? multiply_by_brgemm(block, aside) : kernels::table<float>().multiply_panel(block);
   }
 
   /// Where out has no room for the whole block it is made aside.
