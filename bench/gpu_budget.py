@@ -9,7 +9,6 @@ ranks send each other is not counted. A model is taken as its first layer and as
 bytes or of its operations, whichever is longer, at the rates below: the least that it could be, with no gap between kernels.
 """
 import argparse
-import collections
 import json
 import pathlib
 import subprocess
@@ -20,6 +19,7 @@ from run import HERE, PYTHON, environment
 
 GPUS = {"H100": (3.35e12, 989e12), "H200": (4.8e12, 989e12)}  # bytes and operations of bfloat16 a second, as NVIDIA states them
 WORKS = ("forward", "train", "train_again")
+COUNTED = ("calls", "bytes", "flops")
 PROGRAM = HERE.parent / "build/release/bin/gpu_budget"
 SIDES = {"lockstep": [PROGRAM], "transformers + FSDP2": [PYTHON, HERE / "peers/gpu_budget_peer.py"]}
 
@@ -29,11 +29,14 @@ def counted(side, args, layers, work):
     done = subprocess.run([str(word) for word in words], env=environment(), text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))} failed:\n{done.stderr[-3000:]}")
-    return collections.defaultdict(lambda: {"calls": 0, "bytes": 0, "flops": 0}, json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def combined(a, b, sign):
-    return {name: {key: a[name][key] + sign * b[name][key] for key in ("calls", "bytes", "flops")} for name in {*a, *b}}
+def combined(a, b, times):
+    """a + times * b, kernel by kernel."""
+    def of(kernels, name, key):
+        return kernels[name][key] if name in kernels else 0
+    return {name: {key: of(a, name, key) + times * of(b, name, key) for key in COUNTED} for name in {*a, *b}}
 
 
 def is_update(name):
@@ -41,7 +44,7 @@ def is_update(name):
 
 
 def sums(kernels):
-    return {key: sum(one[key] for one in kernels.values()) for key in ("calls", "bytes", "flops")}
+    return {key: sum(one[key] for one in kernels.values()) for key in COUNTED}
 
 
 def seconds(kernels, gpu):
@@ -52,20 +55,15 @@ def seconds(kernels, gpu):
 def phases(works):
     """Of a layer or a model: forward, again, backward, update."""
     forward, train, again = (works[work] for work in WORKS)
-    default = collections.defaultdict(lambda: {"calls": 0, "bytes": 0, "flops": 0})
-    default.update({name: one for name, one in train.items() if not is_update(name)})
-    return {"forward": forward, "run again": combined(again, train, -1), "backward": combined(default, forward, -1),
-            "update": {name: one for name, one in train.items() if is_update(name)}}
+    update = {name: one for name, one in train.items() if is_update(name)}
+    backward = {name: one for name, one in combined(train, forward, -1).items() if name not in update}
+    return {"forward": forward, "run again": combined(again, train, -1), "backward": backward, "update": update}
 
 
 def side_of(side, args, layers):
     first, second = ({work: counted(side, args, n, work) for work in WORKS} for n in (1, 2))
-    layer = {work: collections.defaultdict(lambda: {"calls": 0, "bytes": 0, "flops": 0}, combined(second[work], first[work], -1)) for work in WORKS}
-    model = {}
-    for work in WORKS:
-        all_layers = {name: {key: value * (layers - 1) for key, value in one.items()} for name, one in layer[work].items()}
-        model[work] = collections.defaultdict(lambda: {"calls": 0, "bytes": 0, "flops": 0},
-                                              combined(first[work], collections.defaultdict(lambda: {"calls": 0, "bytes": 0, "flops": 0}, all_layers), 1))
+    layer = {work: combined(second[work], first[work], -1) for work in WORKS}
+    model = {work: combined(first[work], layer[work], layers - 1) for work in WORKS}
     return phases(layer), phases(model)
 
 
