@@ -67,7 +67,7 @@ class AddLowRank final : public Function<AddLowRank> {
     for (const auto& part : parts_of(ctx)) {
       const Tensor g = g_RO.narrow(1, part.first, part.count);
       dh_Rr.narrow(1, rank, part.rank).copy_(narrow_product(g, part_of(b_here, part)).mul_(part.scale));
-      part_of(db, part).copy_(narrow_product(g.t(), h_Rr.narrow(1, rank, part.rank)).mul_(part.scale));
+      part_of(db, part).t().copy_(narrow_product(h_Rr.narrow(1, rank, part.rank).t(), g).mul_(part.scale));
       rank += part.rank;
     }
     const Tensor da = narrow_product(dh_Rr.t(), x.reshape({-1, x.size(-1)})).to(a.scalar_type());
@@ -88,40 +88,34 @@ class AddLowRank final : public Function<AddLowRank> {
   }
 };
 
-/// Splitmix64 at one place of a sequence. Source: Steele et al. 2014, "Fast splittable generators".
-inline uint64_t bits_at(uint64_t key, uint64_t index) {
-  uint64_t z = key + (index + 1) * 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
-
 /// A number stays where the upper 32 of its bits reach this.
 uint64_t threshold_of(double p) { return static_cast<uint64_t>(std::llround(p * 4294967296.0)); }
 
-template <typename T>
-void drop_numbers(const Tensor& to, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
+void drop_here(const Tensor& to, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
   const uint64_t threshold = threshold_of(p);
+  if (threshold > std::numeric_limits<uint32_t>::max()) {
+    if (!to.is_meta()) to.zero_();
+    return;
+  }
   const auto scale = static_cast<float>(1.0 / (1.0 - p));
   const auto stretch = x.numel() / static_cast<int64_t>(keys.size());
-  const T* from = x.const_data_ptr<T>();
-  T* out = to.mutable_data_ptr<T>();
-  for (size_t k = 0; k < keys.size(); ++k) {
-    const int64_t first = static_cast<int64_t>(k) * stretch;
-    kernels::parallel_rows(stretch, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const bool stays = (bits_at(keys[k], static_cast<uint64_t>(i)) >> 32) >= threshold;
-        out[first + i] = static_cast<T>(stays ? static_cast<float>(from[first + i]) * scale : 0.0F);
-      }
-    });
-  }
-}
-
-void drop_here(const Tensor& to, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
-  if (x.is_meta()) return;
-  if (x.scalar_type() == at::kFloat) return drop_numbers<float>(to, x, p, keys);
-  if (x.scalar_type() == at::kHalf) return drop_numbers<at::Half>(to, x, p, keys);
-  drop_numbers<at::BFloat16>(to, x, p, keys);
+  with_element(x, [&]<typename T>() {
+    const T* from = read_of<T>(x);
+    T* out = write_of<T>(to);
+    for (const uint64_t key : keys) {
+      kernels::parallel_rows(stretch, kGrain, [&](int64_t begin, int64_t end) {
+        kernels::table<T>().drop({.x = from + begin,
+                                  .y = out + begin,
+                                  .n = end - begin,
+                                  .key = key,
+                                  .first = static_cast<uint64_t>(begin),
+                                  .threshold = static_cast<uint32_t>(threshold),
+                                  .scale = scale});
+      });
+      from += stretch;
+      out += stretch;
+    }
+  });
 }
 
 /// The same bits by LibTorch's ops on 64-bit integers, for other devices.

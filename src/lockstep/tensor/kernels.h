@@ -24,13 +24,13 @@ struct F16 {
 inline constexpr int64_t kRowsTogether = 4;
 
 /// out [rows, columns <= kPanelColumns] (+)= a [rows, depth] * b [depth, kPanelColumns], all float32. Each sum goes over depth
-/// in its order, whatever stands beside it. With an a_step of 0 the rows of a are woven: pieces [depth, kPanelRows] of as
-/// many rows, one behind the other.
-inline constexpr int64_t kPanelColumns = 16, kPanelRows = 6;
+/// in its order, whatever stands beside it. With an a_step of 0 the rows of a are woven: pieces [depth, Table::panel_rows] of
+/// as many rows, one behind the other.
+inline constexpr int64_t kPanelColumns = 16;
 struct PanelProduct {
   const float *a, *b;
   float* out;
-  int64_t a_step, out_step;
+  int64_t a_step, b_step, out_step;
   int64_t rows, columns, depth;
   bool add;
 };
@@ -94,6 +94,17 @@ struct Table {
   };
   void (*multiply_rows)(const FewRows& in);
 
+  /// y [n] = x * scale where the upper half of number `first` + i of splitmix64 from `key` on is not below `threshold`, else 0.
+  struct Dropped {
+    const T* x;
+    T* y;
+    int64_t n;
+    uint64_t key, first;
+    uint32_t threshold;
+    float scale;
+  };
+  void (*drop)(const Dropped& in);
+
   /// Neither infinite nor NaN, all of x [n].
   bool (*all_finite)(const T* x, int64_t n);
 
@@ -130,7 +141,9 @@ struct Table {
   /// in [n, in_stride] f32 transposed, scaled, to out rows [rows, n].
   void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);
-  void (*multiply_panel)(const PanelProduct& in);  // the same for every T
+  // The same for every T.
+  void (*multiply_panel)(const PanelProduct& in);
+  int64_t panel_rows;  // that multiply_panel takes together
 };
 
 /// The table for this machine.

@@ -188,6 +188,7 @@ constexpr Table<T> make_table() {
           .cross_entropy = cross_entropy<T>,
           .attend_one = attend_one<T>,
           .multiply_rows = multiply_rows<kWidth, kSums, T>,
+          .drop = drop<T>,
           .all_finite = all_finite<T>,
           .transpose_words = transpose_words<T>,
           .unpair_rows = unpair_rows,
@@ -198,7 +199,8 @@ constexpr Table<T> make_table() {
           .attention_tile = attention_tile<T>,
           .store_transposed = store_transposed<T>,
           .store_rows = store_rows<T>,
-          .multiply_panel = multiply_panel};
+          .multiply_panel = multiply_panel,
+          .panel_rows = kPanelRows};
 }
 
 }  // namespace

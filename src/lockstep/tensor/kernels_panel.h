@@ -8,6 +8,9 @@
 namespace lockstep::kernels {
 namespace {
 
+/// As many sums as registers hold beside what is added to them: enough to begin another while those before are under way.
+constexpr int kPanelRows = kRegisters == 1 ? 8 : 6;
+
 /// kRows rows of a from `row` on. g++ keeps sums in registers only where their loops are unrolled before it looks.
 template <bool kWoven, int kRows>
 [[gnu::always_inline]] inline void multiply_panel_rows(const PanelProduct& in, int64_t row) {
@@ -26,7 +29,7 @@ template <bool kWoven, int kRows>
     Part columns[kRegisters];
 #pragma GCC unroll 4
     for (int i = 0; i < kRegisters; ++i) {
-      __builtin_memcpy(&columns[i], in.b + k * kPanelColumns + i * kInRegister, sizeof(Part));
+      __builtin_memcpy(&columns[i], in.b + k * in.b_step + i * kInRegister, sizeof(Part));
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {

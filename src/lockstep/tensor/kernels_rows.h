@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "lockstep/tensor/kernels_vector.h"
 
@@ -193,6 +194,37 @@ void cross_entropy(T* logits, const int64_t* targets, double* losses, uint8_t* h
     const float at_target[kLanes] = {scratch[target] * scale - weight};
     store_part(logits + target, load(at_target), 1);
   }
+}
+
+/// Of kInRegister numbers of splitmix64 from `key` + `first` steps on: the upper halves. Source: Steele et al. 2014, "Fast
+/// splittable generators".
+template <int... kAt>
+[[gnu::always_inline]] inline U::Part random_words(uint64_t key, uint64_t first, std::integer_sequence<int, kAt...>) {
+  typedef uint64_t Wide __attribute__((vector_size(4 * kInRegister)));
+  constexpr int kHalf = kInRegister / 2;
+  U::Part halves[2];
+  for (int h = 0; h < 2; ++h) {
+    Wide z;
+    for (int i = 0; i < kHalf; ++i) z[i] = first + static_cast<uint64_t>(h * kHalf + i + 1);
+    z = z * 0x9E3779B97F4A7C15ULL + key;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+    halves[h] = reinterpret_cast<U::Part>(z);
+  }
+  const U::Part upper = __builtin_shufflevector(halves[0], halves[1], (2 * kAt + 1)...);
+  return upper ^ (upper >> 31);  // of z ^ (z >> 31)
+}
+
+template <typename T>
+void drop(const typename Table<T>::Dropped& in) {
+  each_vector(in.n, [&](int64_t i, auto get, auto put) {
+    const U words([&](int part) {
+      return random_words(in.key, in.first + static_cast<uint64_t>(i + part * kInRegister),
+                          std::make_integer_sequence<int, kInRegister>{});
+    });
+    const F kept = get(in.x + i) * in.scale;
+    put(in.y + i, select(words >= U(in.threshold), kept, F{}));
+  });
 }
 
 /// An exponent of ones alone: infinite or NaN.

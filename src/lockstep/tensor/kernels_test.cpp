@@ -222,18 +222,19 @@ TEST(Kernels, OfEveryInstructionSetMakeTheSame) {
 
 /// Every number of rows that may be left over, whole and cut panels, beside what is not to be touched.
 TEST(Kernels, MultiplyAPanelAsFloat64Does) {
-  constexpr int64_t kMost = 2 * kernels::kPanelRows + 1, kColumns = kernels::kPanelColumns, kRound = 3;
+  constexpr int64_t kColumns = kernels::kPanelColumns, kRound = 3;
   for (const auto& [name, table] :
        tables_here(kernels::table_v2_f32(), kernels::table_v3_f32(), kernels::table_v4_f32())) {
+    const int64_t together = table->panel_rows, most = 2 * together + 1;
     for (const int64_t depth : {1, 7, 64}) {
-      const Tensor b = test::drawn({depth, kColumns}, "1");
-      for (int64_t rows = 1; rows <= kMost; ++rows) {
+      const Tensor wide = test::drawn({depth, kColumns + kRound}, "1"), b = wide.narrow(1, 0, kColumns).contiguous();
+      for (int64_t rows = 1; rows <= most; ++rows) {
         const Tensor a = test::drawn({rows, depth + kRound}, "2");
-        Tensor woven = at::zeros({kMost + kernels::kPanelRows, depth});
+        Tensor woven = at::zeros({most + together, depth});
         for (int64_t r = 0; r < rows; ++r) {
-          const int64_t piece = r / kernels::kPanelRows * kernels::kPanelRows;
-          woven.narrow(0, piece, kernels::kPanelRows)
-              .reshape({depth, kernels::kPanelRows})
+          const int64_t piece = r / together * together;
+          woven.narrow(0, piece, together)
+              .reshape({depth, together})
               .select(1, r - piece)
               .copy_(a[r].narrow(0, 0, depth));
         }
@@ -247,9 +248,10 @@ TEST(Kernels, MultiplyAPanelAsFloat64Does) {
             for (const bool weave : {false, true}) {
               Tensor out = before.clone();
               table->multiply_panel({.a = fn::read_of<float>(weave ? woven : a),
-                                     .b = fn::read_of<float>(b),
+                                     .b = fn::read_of<float>(weave ? wide : b),
                                      .out = fn::write_of<float>(out),
                                      .a_step = weave ? 0 : depth + kRound,
+                                     .b_step = weave ? kColumns + kRound : kColumns,
                                      .out_step = kColumns + kRound,
                                      .rows = rows,
                                      .columns = columns,
@@ -262,6 +264,42 @@ TEST(Kernels, MultiplyAPanelAsFloat64Does) {
           }
         }
       }
+    }
+  }
+}
+
+/// Anywhere in a sequence, any number of elements, to the edges of what a threshold can be.
+TEST(Kernels, DropWhatSplitmix64Says) {
+  const auto expect_right = [](const std::string& name, const auto& table, uint64_t key, uint64_t first, int64_t n) {
+    for (const uint32_t threshold : {0U, 1U, 0x0CCCCCCDU, 0x80000000U, 0xFFFFFFFFU}) {
+      const Tensor x = test::drawn({n + 1}, "4");
+      Tensor y = at::full({n + 1}, 77.0);
+      table.drop({.x = fn::read_of<float>(x),
+                  .y = fn::write_of<float>(y),
+                  .n = n,
+                  .key = key,
+                  .first = first,
+                  .threshold = threshold,
+                  .scale = 1.5F});
+      Tensor wanted = x.mul(1.5);
+      for (int64_t i = 0; i < n; ++i) {
+        uint64_t z = key + (first + static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15ULL;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+        z ^= z >> 31;
+        if ((z >> 32) < threshold) wanted[i] = 0;
+      }
+      wanted[n] = 77.0;
+      EXPECT_TRUE(y.equal(wanted)) << name << ": key " << key << ", from " << first << ", " << n
+                                   << " numbers, threshold " << threshold;
+    }
+  };
+  for (const auto& [name, table] :
+       tables_here(kernels::table_v2_f32(), kernels::table_v3_f32(), kernels::table_v4_f32())) {
+    for (const int64_t n : {1, 15, 16, 61}) {
+      expect_right(name, *table, 3, 0, n);
+      expect_right(name, *table, 0xFFFFFFFFFFFFFFF7ULL, 16384, n);
+      expect_right(name, *table, 0x8000000000000000ULL, 0xFFFFFFFFULL, n);
     }
   }
 }

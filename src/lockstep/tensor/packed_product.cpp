@@ -1,12 +1,10 @@
-// M rows, K summed over, N columns. A block of a has kRows rows, a panel of b kColumns columns, both kDepth deep at most.
+// M rows, K summed over, N columns. A block of a has kBlockRows rows, a panel of b kPanelColumns, both kDepth deep at most.
 #include "lockstep/tensor/packed_product.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/CPUBlas.h>
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/machine.h"
@@ -15,23 +13,17 @@
 namespace lockstep::fn {
 namespace {
 
-/// A block of a has so many rows, a panel of b so many columns. A sum goes over `depth` numbers at most before it is added to
-/// the result: a longer one loses more bits.
-struct Blocking {
-  int64_t rows, columns, depth;
-};
-constexpr Blocking kBrgemm{.rows = 128, .columns = 64, .depth = 512};
-constexpr Blocking kPanels{.rows = 96, .columns = kernels::kPanelColumns, .depth = 384};  // one panel: most of 32 KiB
+using kernels::kPanelColumns;
 
-/// oneDNN's kernels where it has them for AVX-512, else our own.
-bool by_brgemm() {
-  static const bool chosen = kernels::instruction_set() == "AVX-512";
-  return chosen;
-}
-
-constexpr int64_t kRowsTogether = 1024, kColumnsTogether = 1024;  // packed at a time: 2 MiB of each
-constexpr int64_t kStep = 16;   // of rows and depth; what is left over is filled up to it: kernels of few sizes
+// A sum goes over kDepth numbers at most before it is added to the result: a longer one loses more bits.
+constexpr int64_t kDepth = 384;     // a panel of it: most of 32 KiB
+constexpr int64_t kBlockRows = 96;  // a multiple of what every instruction set takes together
+constexpr int64_t kRowsTogether = 960, kColumnsTogether = 1024;  // packed at a time: 1.5 MiB of each
+constexpr int64_t kStep =
+    16;  // of rows of b that are packed one after the other, and of the depth of a panel in memory
 constexpr int64_t kLeast = 32;  // of M, K and N: with fewer, LibTorch is as quick or quicker
+
+int64_t panel_rows() { return kernels::table<float>().panel_rows; }
 
 int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -79,17 +71,21 @@ void pack_turned(const Matrix& from, const Piece& piece, float* to) {
 }
 
 /// Rows of a matrix whose columns are contiguous, as kernels::PanelProduct has them woven.
-void weave(const Matrix& from, const Piece& piece, float* to) {
-  constexpr int64_t kRows = kernels::kPanelRows;
+template <int64_t kTogether>
+void weave_rows(const Matrix& from, const Piece& piece, float* to) {
   for (int64_t k = 0; k < piece.columns; ++k) {
     const float* const source = from.at(piece.row, piece.column + k);
-    float* place = to + k * kRows;
+    float* place = to + k * kTogether;
     int64_t r = 0;
-    for (; r + kRows <= piece.rows; r += kRows, place += piece.columns * kRows) {
-      std::memcpy(place, source + r, kRows * sizeof(float));
+    for (; r + kTogether <= piece.rows; r += kTogether, place += piece.columns * kTogether) {
+      std::memcpy(place, source + r, kTogether * sizeof(float));
     }
     for (int64_t rest = r; rest < piece.rows; ++rest) place[rest - r] = source[rest];
   }
+}
+
+void weave(const Matrix& from, const Piece& piece, float* to) {
+  panel_rows() == 8 ? weave_rows<8>(from, piece, to) : weave_rows<6>(from, piece, to);
 }
 
 void pack(const Matrix& from, const Piece& piece, float* to) {
@@ -103,40 +99,46 @@ void pack(const Matrix& from, const Piece& piece, float* to) {
 class PackedProduct {
  public:
   PackedProduct(const Matrix& a, const Matrix& b, int64_t M, int64_t K, int64_t N)
-      : a_(a), b_(b), M_(M), K_(K), N_(N), block_(by_brgemm() ? kBrgemm : kPanels) {
-    const int64_t parts = std::max<int64_t>(1, (K + block_.depth - 1) / block_.depth);
+      : a_(a),
+        b_(b),
+        M_(M),
+        K_(K),
+        N_(N),
+        weaves_a_(a.column_step != 1),
+        reads_b_(b.column_step == 1 && M <= panel_rows()) {
+    const int64_t parts = std::max<int64_t>(1, (K + kDepth - 1) / kDepth);
     depth_ = up_to((K + parts - 1) / parts, kStep);
-    packs_a_ = by_brgemm() || a.column_step != 1;
   }
 
-  int64_t floats() const { return floats_of_a() + floats_of_b() + at::get_num_threads() * floats_of_thread(); }
+  int64_t floats() const { return floats_of_a() + floats_of_b(); }
 
   /// out [M,N] (+)= a * b; `memory`: floats() of them.
   void run(float* out, int64_t out_step, bool add, float* memory) const {
-    float* const packed_a = memory;
-    float* const packed_b = packed_a + floats_of_a();
-    float* const aside = packed_b + floats_of_b();
+    float* const woven_a = memory;
+    float* const packed_b = woven_a + floats_of_a();
     for (int64_t k = 0; k < K_; k += depth_) {
       const Depth depth{k, std::min(depth_, K_ - k)};
-      const int64_t packed_step = by_brgemm() ? depth.padded() : 0;  // woven
       for (int64_t n = 0; n < N_; n += kColumnsTogether) {
-        const int64_t wide = std::min(kColumnsTogether, N_ - n), panels = up_to(wide, block_.columns) / block_.columns;
-        pack_b(depth, n, wide, packed_b);
+        const Columns columns = columns_from(n);
+        pack_b(depth, columns, packed_b);
         for (int64_t m = 0; m < M_; m += kRowsTogether) {
-          const int64_t high = std::min(kRowsTogether, M_ - m), blocks = up_to(high, block_.rows) / block_.rows;
-          if (packs_a_) pack_a(depth, m, high, packed_a);
-          each(blocks * panels, [&](int64_t task) {
-            const int64_t row = task / panels * block_.rows, column = task % panels * block_.columns;
-            multiply({.a = packs_a_ ? packed_a + row * depth.padded() : a_.at(m + row, k),
-                      .b = packed_b + column * depth.padded(),
-                      .out = out + (m + row) * out_step + n + column,
-                      .a_step = packs_a_ ? packed_step : a_.row_step,
-                      .out_step = out_step,
-                      .rows = std::min(block_.rows, high - row),
-                      .columns = std::min(block_.columns, wide - column),
-                      .depth = by_brgemm() ? depth.padded() : depth.size,
-                      .add = add || k > 0},
-                     aside + at::get_thread_num() * floats_of_thread());
+          const int64_t high = std::min(kRowsTogether, M_ - m);
+          if (weaves_a_) weave_a(depth, m, high, woven_a);
+          each(up_to(high, kBlockRows) / kBlockRows * columns.panels(), [&](int64_t task) {
+            const int64_t row = task / columns.panels() * kBlockRows;
+            const int64_t column = task % columns.panels() * kPanelColumns;
+            const bool packed = column >= columns.read;
+            kernels::table<float>().multiply_panel(
+                {.a = weaves_a_ ? woven_a + row * depth.size : a_.at(m + row, k),
+                 .b = packed ? packed_b + (column - columns.read) * depth.padded() : b_.at(k, n + column),
+                 .out = out + (m + row) * out_step + n + column,
+                 .a_step = weaves_a_ ? 0 : a_.row_step,
+                 .b_step = packed ? kPanelColumns : b_.row_step,
+                 .out_step = out_step,
+                 .rows = std::min(kBlockRows, high - row),
+                 .columns = std::min(kPanelColumns, columns.size - column),
+                 .depth = depth.size,
+                 .add = add || k > 0});
           });
         }
       }
@@ -144,39 +146,49 @@ class PackedProduct {
   }
 
  private:
-  using Block = kernels::PanelProduct;  // brgemm's panels are wider
   struct Depth {
     int64_t begin, size;
     int64_t padded() const { return up_to(size, kStep); }
   };
+  struct Columns {
+    int64_t begin, size;
+    int64_t read;  // so many stand where they are: whole panels
+    int64_t panels() const { return up_to(size, kPanelColumns) / kPanelColumns; }
+  };
+
+  Columns columns_from(int64_t n) const {
+    const int64_t size = std::min(kColumnsTogether, N_ - n);
+    return {n, size, reads_b_ ? size / kPanelColumns * kPanelColumns : 0};
+  }
 
   /// Rows that stand far apart are read a few at a time, one panel behind the other: as they stand in memory.
-  void pack_b(const Depth& depth, int64_t n, int64_t wide, float* to) const {
-    const int64_t panels = up_to(wide, block_.columns) / block_.columns;
+  void pack_b(const Depth& depth, const Columns& columns, float* to) const {
+    const int64_t panels = columns.panels() - columns.read / kPanelColumns;
     const int64_t few = b_.column_step == 1 ? kStep : depth.padded();
     each(depth.padded() / few * panels, [&](int64_t task) {
-      const int64_t row = task / panels * few, column = task % panels * block_.columns;
-      const Piece piece{
-          depth.begin + row, n + column, std::min(few, depth.size - row), std::min(block_.columns, wide - column), few,
-          block_.columns};
-      pack(b_, piece, to + column * depth.padded() + row * block_.columns);
+      const int64_t row = task / panels * few, at = task % panels * kPanelColumns, column = columns.read + at;
+      const Piece piece{depth.begin + row,
+                        columns.begin + column,
+                        std::min(few, depth.size - row),
+                        std::min(kPanelColumns, columns.size - column),
+                        few,
+                        kPanelColumns};
+      pack(b_, piece, to + at * depth.padded() + row * kPanelColumns);
     });
   }
 
-  void pack_a(const Depth& depth, int64_t m, int64_t high, float* to) const {
-    each(up_to(high, block_.rows) / block_.rows, [&](int64_t i) {
-      const int64_t row = i * block_.rows, rows = std::min(block_.rows, high - row);
-      const Piece piece{m + row, depth.begin, rows, depth.size, up_to(rows, kStep), depth.padded()};
-      by_brgemm() ? pack(a_, piece, to + row * depth.padded()) : weave(a_, piece, to + row * depth.padded());
+  void weave_a(const Depth& depth, int64_t m, int64_t high, float* to) const {
+    each(up_to(high, kBlockRows) / kBlockRows, [&](int64_t i) {
+      const int64_t row = i * kBlockRows, rows = std::min(kBlockRows, high - row);
+      weave(a_, {m + row, depth.begin, rows, depth.size, rows, depth.size}, to + row * depth.size);
     });
   }
 
-  int64_t floats_of_a() const {
-    const int64_t together = by_brgemm() ? kStep : kernels::kPanelRows;
-    return packs_a_ ? up_to(std::min(M_, kRowsTogether), together) * depth_ : 0;
+  int64_t floats_of_a() const { return weaves_a_ ? up_to(std::min(M_, kRowsTogether), panel_rows()) * depth_ : 0; }
+  int64_t floats_of_b() const {
+    const Columns columns = reads_b_ ? columns_from(N_ / kColumnsTogether * kColumnsTogether) : columns_from(0);
+    return (up_to(columns.size, kPanelColumns) - columns.read) * depth_;
   }
-  int64_t floats_of_b() const { return std::min(up_to(N_, block_.columns), kColumnsTogether) * depth_; }
-  int64_t floats_of_thread() const { return by_brgemm() ? block_.rows * block_.columns : 0; }
 
   template <typename Task>
   static void each(int64_t count, const Task& task) {
@@ -185,36 +197,11 @@ class PackedProduct {
     });
   }
 
-  static void multiply(const Block& block, float* aside) {
-    by_brgemm() ? multiply_by_brgemm(block, aside) : kernels::table<float>().multiply_panel(block);
-  }
-
-  /// Where out has no room for the whole block it is made aside.
-  static void multiply_by_brgemm(const Block& block, float* aside) {
-    using at::native::cpublas::brgemm;
-    constexpr int64_t kColumns = kBrgemm.columns;
-    const int64_t padded = up_to(block.rows, kStep);
-    if (padded == block.rows && block.columns == kColumns) {
-      brgemm(block.rows, kColumns, block.depth, block.a_step, kColumns, block.out_step, block.add, block.a, block.b,
-             block.out,
-             /*is_vnni=*/false);
-      return;
-    }
-    brgemm(padded, up_to(block.columns, kStep), block.depth, block.a_step, kColumns, kColumns, /*add_C=*/false, block.a,
-           block.b, aside, /*is_vnni=*/false);
-    for (int64_t r = 0; r < block.rows; ++r) {
-      for (int64_t c = 0; c < block.columns; ++c) {
-        float& to = block.out[r * block.out_step + c];
-        to = aside[r * kColumns + c] + (block.add ? to : 0.0F);
-      }
-    }
-  }
-
   Matrix a_, b_;
   int64_t M_, K_, N_;
-  Blocking block_;
+  bool weaves_a_;  // else it is read where it stands
+  bool reads_b_;   // likewise, but for its last columns: it would be packed to be read once
   int64_t depth_;  // of a packed piece
-  bool packs_a_;   // else it is read where it stands
 };
 
 bool has_contiguous_side(const Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1; }

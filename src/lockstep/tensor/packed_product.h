@@ -1,6 +1,5 @@
-// Products of float32 matrices from packed blocks. LibTorch's library has its quick kernels for Intel's processors alone: on
-// others with AVX-512 this takes about a seventh less time (measured on Zen 4, 512 rows). Each sum has one order, so that its
-// bits do not depend on the number of threads.
+// Products of float32 matrices from packed blocks, for processors that are not Intel's: LibTorch's library has its quick kernels
+// for those alone (docs/speed.md has figures). Each sum has one order, so that its bits do not depend on the number of threads.
 //
 // Example:
 //   if (packs_product(a_MK, {M, K, N})) multiply_packed(out_MN, a_MK, b_KN, {});
