@@ -14,6 +14,7 @@
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/gpu_kernels.h"
+#include "lockstep/tensor/low_rank_product.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/tensor/product.h"
 
@@ -22,9 +23,9 @@ namespace {
 
 constexpr int64_t kNormRows = 256;  // of a weight that are widened at once
 
-/// B of a part, [count, rank].
+/// B^T of a part, [rank, count].
 Tensor part_of(const Tensor& b, const LowRankPart& part) {
-  return b.narrow(0, part.begin, part.count * part.rank).view({part.count, part.rank});
+  return b.narrow(0, part.begin, part.count * part.rank).view({part.count, part.rank}).t();
 }
 
 class AddLowRank final : public Function<AddLowRank> {
@@ -33,17 +34,17 @@ class AddLowRank final : public Function<AddLowRank> {
                         const std::vector<LowRankPart>* parts, bool recorded) {
     const auto dtype = x.scalar_type();
     const Tensor x_RI = x.reshape({-1, x.size(-1)}), b_here = b.to(dtype);
-    const Tensor h_Rr = narrow_product(x_RI, a.to(dtype).t());
+    const Tensor h_rR = to_ranks(x_RI, a.to(dtype));
     const Tensor y_RO = y.view({-1, y.size(-1)});
     int64_t rank = 0;
     for (const auto& part : *parts) {
-      const Tensor h = h_Rr.narrow(1, rank, part.rank);
-      add_narrow_product(y_RO.narrow(1, part.first, part.count), h.mul(part.scale), part_of(b_here, part).t());
+      const Tensor h = h_rR.narrow(0, rank, part.rank).mul(part.scale);
+      from_ranks(y_RO.narrow(1, part.first, part.count), h, part_of(b_here, part), /*add=*/true);
       rank += part.rank;
     }
     ctx->mark_dirty({y});
     if (recorded) {
-      ctx->save_for_backward({x, a, b, h_Rr});
+      ctx->save_for_backward({x, a, b, h_rR});
       std::vector<int64_t> cuts;
       std::vector<double> scales;
       for (const auto& part : *parts) {
@@ -59,20 +60,24 @@ class AddLowRank final : public Function<AddLowRank> {
 
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &a = saved[1], &b = saved[2], &h_Rr = saved[3];
+    const Tensor &x = saved[0], &a = saved[1], &b = saved[2], &h_rR = saved[3];
     const auto dtype = x.scalar_type();
     const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)}), b_here = b.to(dtype);
-    const Tensor dh_Rr = at::empty_like(h_Rr), db = at::empty_like(b);
+    const Tensor dh_rR = at::empty_like(h_rR), db = at::empty_like(b);
     int64_t rank = 0;
     for (const auto& part : parts_of(ctx)) {
       const Tensor g = g_RO.narrow(1, part.first, part.count);
-      dh_Rr.narrow(1, rank, part.rank).copy_(narrow_product(g, part_of(b_here, part)).mul_(part.scale));
-      part_of(db, part).t().copy_(narrow_product(h_Rr.narrow(1, rank, part.rank).t(), g).mul_(part.scale));
+      const Tensor own = to_ranks(g, part_of(b_here, part).contiguous());
+      dh_rR.narrow(0, rank, part.rank).copy_(own.mul_(part.scale));
+      part_of(db, part).copy_(over_rows(h_rR.narrow(0, rank, part.rank), g).mul_(part.scale));
       rank += part.rank;
     }
-    const Tensor da = narrow_product(dh_Rr.t(), x.reshape({-1, x.size(-1)})).to(a.scalar_type());
+    const Tensor da = over_rows(dh_rR, x.reshape({-1, x.size(-1)})).to(a.scalar_type());
     Tensor dx;
-    if (ctx->saved_data["wants_x"].toBool()) dx = narrow_product(dh_Rr, a.to(dtype)).view(x.sizes());
+    if (ctx->saved_data["wants_x"].toBool()) {
+      dx = at::empty(x.sizes(), x.options());
+      from_ranks(dx.view({-1, dx.size(-1)}), dh_rR, a.to(dtype), /*add=*/false);
+    }
     return {grads[0], dx, da, db, Tensor(), Tensor()};
   }
 
@@ -192,7 +197,7 @@ void add_low_rank_of_rows(const Tensor& y, const Tensor& x, const std::vector<Lo
       Stack& stack = stacks[{part.first, part.count}];
       stack.a.push_back(one.a.narrow(0, rank, part.rank));
       stack.b.push_back(part_of(one.b, part));
-      stack.weights.push_back(one.rows.mul(part.scale).unsqueeze(1).expand({rows, part.rank}));
+      stack.weights.push_back(one.rows.mul(part.scale).unsqueeze(0).expand({part.rank, rows}));
       stack.rank += part.rank;
       rank += part.rank;
     }
@@ -203,13 +208,13 @@ void add_low_rank_of_rows(const Tensor& y, const Tensor& x, const std::vector<Lo
     weights.insert(weights.end(), stack.weights.begin(), stack.weights.end());
   }
   const Tensor x_RI = x.reshape({-1, x.size(-1)}), y_RO = y.view({-1, y.size(-1)});
-  const Tensor weights_Rr = at::cat(weights, 1).to(x.scalar_type());
-  Tensor h_Rr = narrow_product(x_RI, at::cat(a).to(x.scalar_type()).t());
-  h_Rr = h_Rr.view({rows, -1, h_Rr.size(1)}).mul_(weights_Rr.unsqueeze(1)).view_as(h_Rr);
+  const Tensor weights_rN = at::cat(weights).to(x.scalar_type());
+  Tensor h_rR = to_ranks(x_RI, at::cat(a).to(x.scalar_type()));
+  h_rR = h_rR.reshape({h_rR.size(0), rows, -1}).mul_(weights_rN.unsqueeze(2)).flatten(1);
   int64_t rank = 0;
   for (const auto& [outputs, stack] : stacks) {
-    const Tensor b_Or = at::cat(stack.b, 1).to(x.scalar_type());
-    add_narrow_product(y_RO.narrow(1, outputs.first, outputs.second), h_Rr.narrow(1, rank, stack.rank), b_Or.t());
+    const Tensor b_rO = at::cat(stack.b).to(x.scalar_type());
+    from_ranks(y_RO.narrow(1, outputs.first, outputs.second), h_rR.narrow(0, rank, stack.rank), b_rO, /*add=*/true);
     rank += stack.rank;
   }
 }
@@ -222,7 +227,7 @@ Tensor low_rank_row_norms(const Tensor& w, const Tensor& a, const Tensor& b, con
   const Tensor norms = at::empty({rows}, w.options().dtype(at::kFloat));
   int64_t at_row = 0, rank = 0;
   for (const auto& part : parts) {
-    const Tensor b_Or = part_of(b_here, part), a_part = a_rI.narrow(0, rank, part.rank);
+    const Tensor b_Or = part_of(b_here, part).t(), a_part = a_rI.narrow(0, rank, part.rank);
     for (int64_t row = 0; row < part.count; row += kNormRows) {
       const int64_t count = std::min(kNormRows, part.count - row);
       const Tensor changed = product(b_Or.narrow(0, row, count), a_part).mul_(part.scale);

@@ -23,13 +23,15 @@ struct F16 {
 /// Rows of FewRows::x stand in groups of so many.
 inline constexpr int64_t kRowsTogether = 4;
 
-/// out [rows, columns <= kPanelColumns] (+)= a [rows, depth] * b [depth, kPanelColumns], all float32. Each sum goes over depth
-/// in its order, whatever stands beside it. With an a_step of 0 the rows of a are woven: pieces [depth, Table::panel_rows] of
-/// as many rows, one behind the other.
+/// out [rows, columns <= kPanelColumns] (+)= a [rows, depth] * b [depth, kPanelColumns], summed in float32. Each sum goes over
+/// depth in its order, whatever stands beside it. With an a_step of 0 the rows of a are woven: pieces
+/// [depth, Table::panel_rows] of as many rows, one behind the other.
 inline constexpr int64_t kPanelColumns = 16;
+template <typename B, typename Out>
 struct PanelProduct {
-  const float *a, *b;
-  float* out;
+  const float* a;
+  const B* b;
+  Out* out;
   int64_t a_step, b_step, out_step;
   int64_t rows, columns, depth;
   bool add;
@@ -141,9 +143,11 @@ struct Table {
   /// in [n, in_stride] f32 transposed, scaled, to out rows [rows, n].
   void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);
-  // The same for every T.
-  void (*multiply_panel)(const PanelProduct& in);
-  int64_t panel_rows;  // that multiply_panel takes together
+  void (*multiply_panel)(const PanelProduct<float, float>& in);  // the same for every T
+  int64_t panel_rows;                                            // that it takes together, likewise
+  // Of a that is not woven.
+  void (*multiply_panel_to)(const PanelProduct<float, T>& in);
+  void (*multiply_panel_of)(const PanelProduct<T, float>& in);
 };
 
 /// The table for this machine.

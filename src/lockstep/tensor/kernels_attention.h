@@ -200,7 +200,9 @@ constexpr Table<T> make_table() {
           .store_transposed = store_transposed<T>,
           .store_rows = store_rows<T>,
           .multiply_panel = multiply_panel,
-          .panel_rows = kPanelRows};
+          .panel_rows = kPanelRows,
+          .multiply_panel_to = multiply_panel_as<false, float, T>,
+          .multiply_panel_of = multiply_panel_as<false, T, float>};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Products of packed panels: the innermost loop of packed_product.h. Included only by the kernels_*.cpp files.
+// Products of panels: the innermost loop of packed_product.h and low_rank_product.h. Included only by the kernels_*.cpp files.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,24 @@ namespace {
 /// As many sums as registers hold beside what is added to them: enough to begin another while those before are under way.
 constexpr int kPanelRows = kRegisters == 1 ? 8 : 6;
 
+[[gnu::always_inline]] inline Wide<float>::Part register_of(const float* from) {
+  Wide<float>::Part part;
+  __builtin_memcpy(&part, from, sizeof part);
+  return part;
+}
+template <typename T>
+[[gnu::always_inline]] inline Wide<float>::Part register_of(const T* from) {
+  typename Lanes<kInRegister>::H bits;
+  __builtin_memcpy(&bits, from, sizeof bits);
+  return widened<kInRegister>(T{}, bits);
+}
+
 /// kRows rows of a from `row` on. g++ keeps sums in registers only where their loops are unrolled before it looks.
-template <bool kWoven, int kRows>
-[[gnu::always_inline]] inline void multiply_panel_rows(const PanelProduct& in, int64_t row) {
-  using Part = typename Lanes<kInRegister>::F;
+template <bool kWoven, int kRows, typename B, typename Out>
+[[gnu::always_inline]] inline void multiply_panel_rows(const PanelProduct<B, Out>& in, int64_t row) {
+  using Part = Wide<float>::Part;
   const float* const a = in.a + row * (kWoven ? in.depth : in.a_step);
-  float* const out = in.out + row * in.out_step;
+  Out* const out = in.out + row * in.out_step;
   Part sums[kRows][kRegisters];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -28,9 +40,7 @@ template <bool kWoven, int kRows>
   for (int64_t k = 0; k < in.depth; ++k) {
     Part columns[kRegisters];
 #pragma GCC unroll 4
-    for (int i = 0; i < kRegisters; ++i) {
-      __builtin_memcpy(&columns[i], in.b + k * in.b_step + i * kInRegister, sizeof(Part));
-    }
+    for (int i = 0; i < kRegisters; ++i) columns[i] = register_of(in.b + k * in.b_step + i * kInRegister);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
@@ -40,7 +50,7 @@ template <bool kWoven, int kRows>
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    float* const to = out + r * in.out_step;
+    Out* const to = out + r * in.out_step;
     F sum;
 #pragma GCC unroll 4
     for (int i = 0; i < kRegisters; ++i) sum.part[i] = sums[r][i];
@@ -53,20 +63,20 @@ template <bool kWoven, int kRows>
 }
 
 /// What is left over behind whole pieces of kPanelRows rows: 1 … kPanelRows - 1.
-template <bool kWoven, int kRows>
-void multiply_panel_rest(const PanelProduct& in, int64_t row) {
+template <bool kWoven, int kRows, typename B, typename Out>
+void multiply_panel_rest(const PanelProduct<B, Out>& in, int64_t row) {
   if (in.rows - row == kRows) return multiply_panel_rows<kWoven, kRows>(in, row);
   if constexpr (kRows > 1) multiply_panel_rest<kWoven, kRows - 1>(in, row);
 }
 
-template <bool kWoven>
-void multiply_panel_as(const PanelProduct& in) {
+template <bool kWoven, typename B, typename Out>
+void multiply_panel_as(const PanelProduct<B, Out>& in) {
   int64_t row = 0;
   for (; row + kPanelRows <= in.rows; row += kPanelRows) multiply_panel_rows<kWoven, kPanelRows>(in, row);
   if (row < in.rows) multiply_panel_rest<kWoven, kPanelRows - 1>(in, row);
 }
 
-void multiply_panel(const PanelProduct& in) {
+inline void multiply_panel(const PanelProduct<float, float>& in) {
   if (in.a_step == 0) return multiply_panel_as<true>(in);
   multiply_panel_as<false>(in);
 }

@@ -178,23 +178,6 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Tensor narrow_product(const Tensor& a, const Tensor& b) {
-  if (!packs_narrow_product(a, {a.size(0), a.size(1), b.size(1)})) return product(a, b);
-  Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-  multiply_packed(out, a, b, {});
-  return out;
-}
-
-void add_narrow_product(const Tensor& to, const Tensor& a, const Tensor& b) {
-  if (widens(a)) {
-    to.add_(product(a, b));
-  } else if (packs_narrow_product(a, {a.size(0), a.size(1), b.size(1)})) {
-    add_packed(to, a, b);
-  } else {
-    to.addmm_(a, b);
-  }
-}
-
 Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, bool valued) {
   const int64_t depth = w.size(1), rows = depth == 0 ? 0 : x.numel() / depth;
   if (valued && !widens(x) && !packs_product(x, {rows, depth, w.size(0)})) return at::linear(x, w, b);

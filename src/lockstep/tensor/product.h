@@ -33,11 +33,6 @@ Tensor product(const Tensor& a, const Tensor& b);
 /// The same into `out` [M,N]; its rows are contiguous.
 void product_into(const Tensor& out, const Tensor& a, const Tensor& b);
 
-/// a [M,K] * b [K,N], and to [M,N] += the same, where one side is as narrow as a rank of an adapter: LibTorch's library is slow
-/// at these on processors that are not Intel's.
-Tensor narrow_product(const Tensor& a, const Tensor& b);
-void add_narrow_product(const Tensor& to, const Tensor& a, const Tensor& b);
-
 /// x[..., in] * w[out, in]^T (+ b[out]), differentiable in all three.
 Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, bool valued = true);
 

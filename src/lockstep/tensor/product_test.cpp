@@ -164,34 +164,6 @@ TEST(PackedProduct, EqualsFloat64WhateverItsSizesAndLayouts) {
   }
 }
 
-/// The rank of an adapter as each of the three sides; few rows read the other factor where it stands.
-TEST(PackedProduct, IsNarrowToo) {
-  const PackedProducts packed(true);
-  for (const int64_t rank : {1, 4, 6, 8, 9, 24}) {
-    for (const auto& [m, k, n] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{rank, 500, 96},
-                                                                                    {rank, 40, 2055},
-                                                                                    {rank, 400, 1024},
-                                                                                    {100, rank, 77},
-                                                                                    {1000, rank, 64},
-                                                                                    {130, 70, rank}}) {
-      for (const bool turn_a : {false, true}) {
-        for (const bool turn_b : {false, true}) {
-          SCOPED_TRACE(testing::Message()
-                       << m << " x " << k << " x " << n << (turn_a ? " a^T" : "") << (turn_b ? " b^T" : ""));
-          const Tensor a = turn_a ? random({k, m}, 1, at::kFloat).t() : random({m, k}, 1, at::kFloat);
-          const Tensor b = turn_b ? random({n, k}, 2, at::kFloat).t() : random({k, n}, 2, at::kFloat);
-          ASSERT_TRUE(fn::packs_narrow_product(a, {m, k, n}));
-          const Tensor exact = a.to(at::kDouble).matmul(b.to(at::kDouble)), got = fn::narrow_product(a, b);
-          EXPECT_LE(got.to(at::kDouble).sub(exact).abs().max().item<double>(), 1e-4);
-          const Tensor before = random({m, n}, 3, at::kFloat), sum = before.clone();
-          fn::add_narrow_product(sum, a, b);
-          EXPECT_LE(sum.to(at::kDouble).sub(before).sub(exact).abs().max().item<double>(), 1e-4);
-        }
-      }
-    }
-  }
-}
-
 TEST(PackedProduct, TakesAMatrixWithoutAContiguousSide) {
   const PackedProducts packed(true);
   const Tensor a = random({80, 140}, 1, at::kFloat),
@@ -235,7 +207,6 @@ TEST(PackedProduct, TakesAsMuchMemoryAsItsRehearsal) {
     const auto options = at::TensorOptions().device(memory->torch_device());
     const Tensor x = at::zeros({rows, 700}, options), w = at::zeros({900, 700}, options), b = at::zeros({900}, options);
     (void)fn::linear(x, w, b);
-    (void)fn::narrow_product(w.narrow(1, 0, 8).t(), at::zeros({900, 333}, options));
     return memory->peak_bytes();
   };
   for (const int64_t rows : {7, 64, 1500}) EXPECT_EQ(peak("meta", rows), peak("virtual:1", rows)) << rows;
