@@ -107,7 +107,7 @@ class RollCall(Story):
             done = self.hit(mark, process, rank, signal.SIGKILL)
             self.assertEqual(done.returncode, 6, done.text)
             self.assertIn(f"the job was ended: rank {rank} was killed (SIGKILL)", done.stderr)
-            self.assertRegex(done.stderr, r"(all_gather|reduce_scatter|all_reduce)[^\n]*\"[a-z_. 0-9]+\"", done.text)
+            self.assertRegex(done.stderr, r"(all_gather|reduce_scatter|all_reduce|barrier)[^\n]*\"[a-z_., 0-9]+\"", done.text)
             self.assertNotIn("Connection closed", done.text)
             self.assertEqual(alive(mark), [])
             found = json.loads((out / "post_mortem" / "diagnosis.json").read_text())
