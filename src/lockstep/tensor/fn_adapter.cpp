@@ -67,7 +67,7 @@ class AddLowRank final : public Function<AddLowRank> {
     int64_t rank = 0;
     for (const auto& part : parts_of(ctx)) {
       const Tensor g = g_RO.narrow(1, part.first, part.count);
-      const Tensor own = to_ranks(g, part_of(b_here, part).contiguous());
+      const Tensor own = to_ranks(g, part_of(b_here, part));
       dh_rR.narrow(0, rank, part.rank).copy_(own.mul_(part.scale));
       part_of(db, part).copy_(over_rows(h_rR.narrow(0, rank, part.rank), g).mul_(part.scale));
       rank += part.rank;

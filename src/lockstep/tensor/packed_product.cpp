@@ -210,12 +210,6 @@ bool has_contiguous_side(const Tensor& x) { return x.stride(0) == 1 || x.stride(
 
 namespace {
 
-bool packs(const Tensor& x) {
-  if (x.scalar_type() != at::kFloat || !on_cpu(x)) return false;
-  static const bool quicker = kernels::instruction_set() != "SSE4.2" && !is_intel();
-  return PackedProducts::made(quicker);
-}
-
 void multiply_onto(const Tensor& out, const Tensor& a, const Tensor& b, bool add) {
   if (!has_contiguous_side(a)) return multiply_onto(out, a.contiguous(), b, add);
   if (!has_contiguous_side(b)) return multiply_onto(out, a, b.contiguous(), add);
@@ -227,14 +221,20 @@ void multiply_onto(const Tensor& out, const Tensor& a, const Tensor& b, bool add
 
 }  // namespace
 
+bool multiplies_by_own_kernels(const Tensor& x) {
+  if (x.scalar_type() != at::kFloat || !on_cpu(x)) return false;
+  static const bool quicker = kernels::instruction_set() != "SSE4.2" && !is_intel();
+  return PackedProducts::made(quicker);
+}
+
 bool packs_product(const Tensor& x, const ProductSize& size) {
-  return packs(x) && std::min({size.rows, size.depth, size.columns}) >= kLeast;
+  return multiplies_by_own_kernels(x) && std::min({size.rows, size.depth, size.columns}) >= kLeast;
 }
 
 bool packs_narrow_product(const Tensor& x, const ProductSize& size) {
   const int64_t least = std::min({size.rows, size.depth, size.columns});
   const int64_t most = std::max({size.rows, size.depth, size.columns});
-  return packs(x) && least > 0 && size.rows * size.depth * size.columns / least / most >= kLeast;
+  return multiplies_by_own_kernels(x) && least > 0 && size.rows * size.depth * size.columns / least / most >= kLeast;
 }
 
 void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {

@@ -20,7 +20,10 @@ struct ProductSize {
   int64_t rows, depth, columns;
 };
 
-/// Whether such a product of `x` is packed: float32 on (or rehearsed for) a CPU on which that is quicker, and large enough.
+/// Whether products of `x` are not LibTorch's: float32 on (or rehearsed for) a CPU on which its library is slow.
+bool multiplies_by_own_kernels(const Tensor& x);
+
+/// Whether such a product of `x` is packed: they are ours, and it is large enough.
 bool packs_product(const Tensor& x, const ProductSize& size);
 
 /// The same of one that is narrow: a rank of an adapter is its smallest side, the others are large enough.

@@ -32,6 +32,8 @@ namespace {
 constexpr int64_t kTileM = 512, kTileN = 1024, kTileK = 2048;
 /// Up to so many rows weights are widened in registers: in memory that would cost as much as the product.
 constexpr int64_t kFewRows = 32;
+/// Of float32 up to so many rows are what is packed, and not the weights: with more the result is longer than they are.
+constexpr int64_t kTurnedRows = 64;
 
 at::TensorOptions wide(const Tensor& like) { return like.options().dtype(at::kFloat); }
 
@@ -84,13 +86,30 @@ void multiply_tiles(const Tensor& out, const Tensor& a, const Tensor& b, const T
   }
 }
 
+/// How a few rows are multiplied with weights whose own rows are contiguous: each weight is read once, where it stands.
+/// LibTorch's library copies them first, or takes them one number after the other, where it has no quick kernels.
+enum class FewRows : uint8_t { kNo, kByDots, kTurned };
+FewRows few_rows_of(const Tensor& a, int64_t rows, bool weights_lie_in_rows) {
+  if (!weights_lie_in_rows || rows == 0) return FewRows::kNo;
+  if (widens(a)) return rows <= kFewRows ? FewRows::kByDots : FewRows::kNo;
+  if (!multiplies_by_own_kernels(a) || rows > kTurnedRows) return FewRows::kNo;
+  return rows == 1 ? FewRows::kByDots : FewRows::kTurned;
+}
+
+/// The rows of `a` in float32, zeros behind up to a multiple of `together`; itself where it is so.
+Tensor rows_of(const Tensor& a, int64_t together) {
+  const int64_t rows = a.size(0), padded = (rows + together - 1) / together * together;
+  if (a.scalar_type() == at::kFloat && padded == rows && a.is_contiguous()) return a;
+  Tensor wide_MK = at::zeros({padded, a.size(1)}, wide(a));
+  wide_MK.narrow(0, 0, rows).copy_(a);
+  return wide_MK;
+}
+
 /// The same for few rows against b = w^T whose rows are contiguous: each weight is read once.
 void multiply_rows(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
   const int64_t M = a.size(0), K = a.size(1), N = w_NK.size(0);
   const int64_t together = M == 1 ? 1 : kernels::kRowsTogether;
-  const int64_t padded = (M + together - 1) / together * together;
-  const Tensor a_MK = at::zeros({padded, K}, wide(a));
-  a_MK.narrow(0, 0, M).copy_(a);
+  const Tensor a_MK = rows_of(a, together);
   const Tensor bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
   with_element(out, [&]<typename T>() {
     const T* weights = read_of<T>(w_NK);
@@ -112,19 +131,25 @@ void multiply_rows(const Tensor& out, const Tensor& a, const Tensor& w_NK, const
   });
 }
 
+/// The same as out^T = w a^T (+ bias): the few rows are what is packed. Each sum goes as it goes among many rows.
+void multiply_turned(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
+  const Tensor turned_NM = at::empty({w_NK.size(0), a.size(0)}, a.options());
+  if (bias.defined() && !out.is_meta()) turned_NM.copy_(bias.unsqueeze(1).expand_as(turned_NM));
+  bias.defined() ? add_packed(turned_NM, w_NK, a.t()) : multiply_packed(turned_NM, w_NK, a.t(), {});
+  if (!out.is_meta()) out.copy_(turned_NM.t());
+}
+
 /// Whether LibTorch's own product is not taken.
 bool is_ours(const Tensor& a, const Tensor& b) {
-  return widens(a) || packs_product(a, {a.size(0), a.size(1), b.size(1)});
+  return widens(a) || few_rows_of(a, a.size(0), b.stride(0) == 1) != FewRows::kNo ||
+         packs_product(a, {a.size(0), a.size(1), b.size(1)});
 }
 
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  if (!widens(a)) {
-    multiply_packed(out, a, b, bias);
-  } else if (a.size(0) <= kFewRows && b.stride(0) == 1 && out.stride(1) == 1) {
-    multiply_rows(out, a, b.t(), bias);
-  } else {
-    multiply_tiles(out, a, b, bias);
-  }
+  const FewRows few = few_rows_of(a, a.size(0), b.stride(0) == 1);
+  if (few == FewRows::kByDots && out.stride(1) == 1) return multiply_rows(out, a, b.t(), bias);
+  if (few == FewRows::kTurned) return multiply_turned(out, a, b.t(), bias);
+  widens(a) ? multiply_tiles(out, a, b, bias) : multiply_packed(out, a, b, bias);
 }
 
 class OwnLinear final : public Function<OwnLinear> {
@@ -180,7 +205,9 @@ Tensor product(const Tensor& a, const Tensor& b) {
 
 Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b, bool valued) {
   const int64_t depth = w.size(1), rows = depth == 0 ? 0 : x.numel() / depth;
-  if (valued && !widens(x) && !packs_product(x, {rows, depth, w.size(0)})) return at::linear(x, w, b);
+  const bool ours =
+      widens(x) || few_rows_of(x, rows, w.stride(1) == 1) != FewRows::kNo || packs_product(x, {rows, depth, w.size(0)});
+  if (valued && !ours) return at::linear(x, w, b);
   const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& y) {
     return recording && y.requires_grad();
   };

@@ -164,6 +164,25 @@ TEST(PackedProduct, EqualsFloat64WhateverItsSizesAndLayouts) {
   }
 }
 
+/// What a row gets is the same to the bit however many stand beside it.
+TEST(PackedProduct, OfFewRowsReadsWeightsWhereTheyStand) {
+  const PackedProducts packed(true);
+  const Tensor all = random({100, 401}, 1, at::kFloat), w = random({99, 401}, 2, at::kFloat),
+               b = random({99}, 3, at::kFloat);
+  const Tensor exact = at::linear(all.to(at::kDouble), w.to(at::kDouble), b.to(at::kDouble));
+  const Tensor many = fn::linear(all, w, b), without = fn::linear(all, w);
+  for (int64_t rows = 1; rows <= 66; ++rows) {
+    SCOPED_TRACE(rows);
+    const Tensor x = all.narrow(0, 0, rows), got = fn::linear(x, w, b);
+    EXPECT_LE(got.to(at::kDouble).sub(exact.narrow(0, 0, rows)).abs().max().item<double>(), 6e-5);
+    EXPECT_TRUE(rows == 1 || got.equal(many.narrow(0, 0, rows)));
+    const Tensor wider = at::full({rows, 99 + 3}, 7.0F, x.options());
+    fn::product_into(wider.narrow(1, 0, 99), x, w.t());
+    EXPECT_TRUE(rows == 1 || wider.narrow(1, 0, 99).equal(without.narrow(0, 0, rows)));
+    EXPECT_TRUE(wider.narrow(1, 99, 3).eq(7).all().item<bool>()) << "written beside the result";
+  }
+}
+
 TEST(PackedProduct, TakesAMatrixWithoutAContiguousSide) {
   const PackedProducts packed(true);
   const Tensor a = random({80, 140}, 1, at::kFloat),
@@ -209,7 +228,7 @@ TEST(PackedProduct, TakesAsMuchMemoryAsItsRehearsal) {
     (void)fn::linear(x, w, b);
     return memory->peak_bytes();
   };
-  for (const int64_t rows : {7, 64, 1500}) EXPECT_EQ(peak("meta", rows), peak("virtual:1", rows)) << rows;
+  for (const int64_t rows : {1, 7, 20, 64, 1500}) EXPECT_EQ(peak("meta", rows), peak("virtual:1", rows)) << rows;
 }
 
 /// What the tiles take is known before: the same bytes on hollow tensors.
