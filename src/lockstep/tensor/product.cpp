@@ -92,6 +92,7 @@ enum class FewRows : uint8_t { kNo, kByDots, kTurned };
 FewRows few_rows_of(const Tensor& a, int64_t rows, bool weights_lie_in_rows) {
   if (!weights_lie_in_rows || rows == 0) return FewRows::kNo;
   if (widens(a)) return rows <= kFewRows ? FewRows::kByDots : FewRows::kNo;
+  if (rows == 1 && a.scalar_type() != at::kFloat && has_kernels(a)) return FewRows::kByDots;
   if (!multiplies_by_own_kernels(a) || rows > kTurnedRows) return FewRows::kNo;
   return rows == 1 ? FewRows::kByDots : FewRows::kTurned;
 }
