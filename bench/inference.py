@@ -24,7 +24,7 @@ import time
 
 import media_rows
 import provenance
-from run import HERE, LOCKSTEP, PYTHON, environment, prepare, token
+from run import HERE, LOCKSTEP, PYTHON, check_installed, environment, prepare, token
 
 PROMPTS, ANSWERED, BATCH = 64, 32, 32
 MEDIA_BATCH, MEDIA_TOLERANCE = 4, 1e-3  # pictures may differ by a level here and there
@@ -236,9 +236,7 @@ def main():
     provenance.add_flags(args, "inference.json")
     args = args.parse_args()
     provenance.check_place(args)
-    for needed in (LOCKSTEP, PYTHON):
-        if not needed.exists():
-            sys.exit(f"{needed}: not there; run `make bench` once")
+    check_installed()
     rows = []
     if "media" not in args.only:
         bench_prompts(rows, args)

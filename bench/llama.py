@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Prompts read and answers written beside llama.cpp: the same weights, dtype and tokens, one thread each, in turn.
 
-  bench/llama.py [--reps 3] [--dtype fp32] [--only NAME] [--out bench/results/llama_fp32.json] [--replace]
+  bench/llama.py [--reps 3] [--only NAME] [--out bench/results/llama.json] [--replace]
 
 Needs .venv-bench/bin/pip install llama-cpp-python==0.3.36 gguf==0.19.0, which builds llama.cpp for this processor (minutes). Figures are
-tokens a second of the work itself: prompts of 512 tokens one after the other; one answer; 32 answers side by side. llama.cpp keeps
-keys and values in the dtype of the weights here, as Lockstep does. In float32 the answers must be the same texts but for rows
-whose two best tokens lie close by; how many are is told, and fewer than three quarters make the comparison void.
+tokens a second of the work itself: prompts of 512 tokens one after the other; one answer; 32 answers side by side; float32 and
+bfloat16. llama.cpp keeps keys and values in the dtype of the weights here, as Lockstep does. How many answers are the same texts is
+told; in float32 fewer than three quarters make the comparison void (a few part where two tokens are nearly equal; in bfloat16
+both sides round, and one answer of 256 tokens parts soon).
 """
 import argparse
+import importlib.util
 import json
 import pathlib
 import statistics
@@ -17,7 +19,7 @@ import typing
 
 import provenance
 from inference import ours, theirs
-from run import HERE, LOCKSTEP, PYTHON, prepare, token
+from run import HERE, check_installed, prepare, token
 
 
 class Case(typing.NamedTuple):
@@ -59,41 +61,41 @@ def same_answers(mine, peer, model):
     return sum(text == tokenizer.decode(words, skip_special_tokens=True) for text, words in zip(mine, peer))
 
 
+def measured(case, dtype, data, model, reps):
+    vocab = json.loads((model / "config.json").read_text())["vocab_size"]
+    mine, peer = [], []
+    for _ in range(reps):
+        mine.append(mine_of(case, data, dtype, vocab))
+        peer.append(peers_of(case, data, dtype))
+    ratios = [m["rate"] / p["rate"] for m, p in zip(mine, peer)]
+    row = {"name": f"{case.name}, {dtype}", "unit": "tokens/s", "ours": statistics.median(r["rate"] for r in mine),
+           "peer": statistics.median(r["rate"] for r in peer), "ratio": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)],
+           "ours_mib": max(r["rss"] for r in mine), "peer_mib": max(r["rss"] for r in peer)}
+    print(f"{row['name']:30} ours {row['ours']:9.1f}  llama.cpp {row['peer']:9.1f} tokens/s  ratio {row['ratio']:.2f} "
+          f"[{min(ratios):.2f} {max(ratios):.2f}]  {row['ours_mib']:.0f} beside {row['peer_mib']} MiB", flush=True)
+    if case.new:
+        row["same_answers"] = same_answers(mine[-1]["answers"], peer[-1]["answers"], model)
+        print(f"  {row['same_answers']} of {case.prompts} answers are the same")
+        if dtype == "fp32" and row["same_answers"] < 0.75 * case.prompts:
+            sys.exit("the comparison is void")
+    return row
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--reps", type=int, default=3)
-    args.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    args.add_argument("--only", default="", help="cases whose name contains this")
+    args.add_argument("--only", default="", help="cases whose name and dtype contain this")
     args.add_argument("--data", type=pathlib.Path, default=HERE / "data")
     provenance.add_flags(args, "llama.json")
     args = args.parse_args()
     provenance.check_place(args)
-    for needed in (LOCKSTEP, PYTHON):
-        if not needed.exists():
-            sys.exit(f"{needed}: not there; run `make bench` once")
+    check_installed()
+    if importlib.util.find_spec("llama_cpp") is None:
+        sys.exit("llama.cpp: not there; .venv-bench/bin/pip install llama-cpp-python==0.3.36 gguf==0.19.0, and run this with .venv-bench/bin/python")
     model = prepare(args.data)
-    vocab = json.loads((model / "config.json").read_text())["vocab_size"]
-    rows = []
-    for case in CASES:
-        if args.only not in case.name:
-            continue
-        mine, peer = [], []
-        for _ in range(args.reps):
-            mine.append(mine_of(case, args.data, args.dtype, vocab))
-            peer.append(peers_of(case, args.data, args.dtype))
-        ratios = [m["rate"] / p["rate"] for m, p in zip(mine, peer)]
-        row = {"name": case.name, "unit": "tokens/s", "ours": statistics.median(r["rate"] for r in mine),
-               "peer": statistics.median(r["rate"] for r in peer), "ratio": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)],
-               "ours_mib": max(r["rss"] for r in mine), "peer_mib": max(r["rss"] for r in peer)}
-        print(f"{case.name:26} ours {row['ours']:9.1f}  llama.cpp {row['peer']:9.1f} tokens/s  ratio {row['ratio']:.2f} "
-              f"[{min(ratios):.2f} {max(ratios):.2f}]  {row['ours_mib']:.0f} beside {row['peer_mib']} MiB", flush=True)
-        if case.new:
-            row["same_answers"] = same_answers(mine[-1]["answers"], peer[-1]["answers"], model)
-            print(f"  {row['same_answers']} of {case.prompts} answers are the same")
-            if args.dtype == "fp32" and row["same_answers"] < 0.75 * case.prompts:
-                sys.exit("the comparison is void")
-        rows.append(row)
-    provenance.write(args, rows, repetitions=args.reps, dtype=args.dtype, packages=provenance.packages("llama_cpp_python"))
+    rows = [measured(case, dtype, args.data, model, args.reps) for dtype in ("fp32", "bf16") for case in CASES
+            if args.only in f"{case.name}, {dtype}"]
+    provenance.write(args, rows, repetitions=args.reps, packages=provenance.packages("llama_cpp_python"))
 
 
 if __name__ == "__main__":

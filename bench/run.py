@@ -93,6 +93,12 @@ def prepare(data):
     return model
 
 
+def check_installed():
+    for needed in (LOCKSTEP, PYTHON):
+        if not needed.exists():
+            sys.exit(f"{needed}: not there; run `make build` and tools/setup.sh bench (or `make bench`)")
+
+
 def prepare_adapter(data, model):
     """One that changes nothing yet, as peft begins it: where all start from."""
     adapter = data / "adapter"
@@ -223,9 +229,7 @@ def main():
     provenance.add_flags(args, "latest.json")
     args = args.parse_args()
     provenance.check_place(args)
-    for needed in (LOCKSTEP, PYTHON):
-        if not needed.exists():
-            sys.exit(f"{needed}: not there; run `make build` and tools/setup.sh bench (or `make bench`)")
+    check_installed()
     rows = []
     for case in chosen(args.only):
         folder = prepare_family(LOCKSTEP, args.data, case.family, args.size) if case.family else args.data

@@ -11,6 +11,7 @@
 #include <ATen/native/CPUBlas.h>
 #include <ATen/ops/empty.h>
 
+#include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/kernels.h"
 
 namespace lockstep::fn {
@@ -74,14 +75,12 @@ class Head {
   static constexpr int64_t kPair = 4 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kStep = 16 * kPair;  // what the vectors and matrix units take at once
 
-  static int64_t whole_steps(int64_t n) { return (n + kStep - 1) / kStep * kStep; }
-
   explicit Head(const AttentionTrace& trace)
       : T_(trace.q.size(2)),
         S_(trace.k.size(2)),
         H_(trace.q.size(3)),
-        Tp_(whole_steps(T_)),
-        Sp_(whole_steps(S_)),
+        Tp_(up_to(T_, kStep)),
+        Sp_(up_to(S_, kStep)),
         causal_(trace.causal),
         window_(trace.window > 0 ? trace.window : kernels::TileShape::kNoWindow) {}
 

@@ -48,6 +48,9 @@ void with_element(const Tensor& x, const Body& body) {
   }
 }
 
+/// The next multiple of `step`.
+inline int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
 /// Elements that a thread should at least have.
 constexpr int64_t kGrain = 16384;
 inline int64_t grain_of(int64_t dim) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim)); }

@@ -75,6 +75,9 @@ TEST(Dropout, KernelsAndTheComposedPathKeepTheSameNumbers) {
     EXPECT_LE(here.to(at::kDouble).sub(there).abs().max().item<double>(), 1e-6 * there.abs().max().item<double>()) << p;
   }
   EXPECT_TRUE(fn::dropout(x, 0.0, keys).equal(x));
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    EXPECT_EQ(fn::dropout(x.to(dtype), 1.0 - 1e-12, keys).count_nonzero().item<int64_t>(), 0) << "nothing stays";
+  }
 }
 
 /// Of a dropout that is composed: the peak of its memory, and how many ops LibTorch was asked for.

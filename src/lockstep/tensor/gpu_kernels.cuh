@@ -221,7 +221,7 @@ LOCKSTEP_DEVICE void scale(T* x, const float* by, Long count) {
   store(x + at, pack);
 }
 
-/// Splitmix64 at a place of a sequence (fn_adapter.cpp); to = x * scale where its upper half reaches `threshold`, else 0.
+/// Splitmix64 at a place of a sequence (kernels_rows.h); to = x * scale where its upper half reaches `threshold`, else 0.
 template <typename T, int W>
 LOCKSTEP_DEVICE void drop(T* to, const T* x, Long count, Long key, Long threshold, float scale) {
   using Bits = unsigned long long;  // NOLINT(google-runtime-int)

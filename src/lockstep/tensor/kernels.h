@@ -25,8 +25,9 @@ inline constexpr int64_t kRowsTogether = 4;
 
 /// out [rows, columns <= kPanelColumns] (+)= a [rows, depth] * b [depth, kPanelColumns], summed in float32. Each sum goes over
 /// depth in its order, whatever stands beside it. With an a_step of 0 the rows of a are woven: pieces
-/// [depth, Table::panel_rows] of as many rows, one behind the other.
-inline constexpr int64_t kPanelColumns = 16;
+/// [depth, Table::panel_rows] of as many rows, one behind the other. Callers add a sum of more than kPanelDepth in pieces: a
+/// longer one loses more bits, and a panel of it would no longer fit in 32 KiB.
+inline constexpr int64_t kPanelColumns = 16, kPanelDepth = 384;
 template <typename B, typename Out>
 struct PanelProduct {
   const float* a;
@@ -144,7 +145,7 @@ struct Table {
   void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*multiply_panel)(const PanelProduct<float, float>& in);  // the same for every T
-  int64_t panel_rows;                                            // that it takes together, likewise
+  int64_t panel_rows;                                            // that it takes together, 6 or 8; likewise
   // Of a that is not woven.
   void (*multiply_panel_to)(const PanelProduct<float, T>& in);
   void (*multiply_panel_of)(const PanelProduct<T, float>& in);

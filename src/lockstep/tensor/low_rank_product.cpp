@@ -19,17 +19,12 @@ using kernels::kPanelColumns;
 
 /// With more of them LibTorch is as quick, where the processor multiplies 16-bit numbers.
 constexpr int64_t kFewRanks = 32;
-constexpr int64_t kMostDepth = 384;  // of a sum, before it is added: a longer one loses more bits
 constexpr int64_t kRowsOfTask = 48;  // a multiple of what every instruction set takes together
-
-int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 bool has_kernel(const Tensor& wide, int64_t ranks) {
   return wide.scalar_type() != at::kFloat && has_kernels(wide) && wide.stride(1) == 1 &&
          (ranks <= kFewRanks || widens(wide));
 }
-
-bool packs(const Tensor& x, const ProductSize& size) { return packs_narrow_product(x, size); }
 
 /// m in float32, zeros behind, as many as rows and columns are to be multiples of.
 Tensor widened(const Tensor& m, int64_t rows, int64_t columns) {
@@ -50,7 +45,7 @@ Tensor to_ranks(const Tensor& x_RI, const Tensor& a_rI) {
   const int64_t R = x_RI.size(0), I = x_RI.size(1), ranks = a_rI.size(0);
   if (!has_kernel(x_RI, ranks)) {
     const Tensor a_Ir = a_rI.t();
-    return (packs(x_RI, {R, I, ranks}) ? packed(x_RI, a_Ir) : product(x_RI, a_Ir)).t();
+    return (packs_narrow_product(x_RI, {R, I, ranks}) ? packed(x_RI, a_Ir) : product(x_RI, a_Ir)).t();
   }
   const Tensor a = widened(a_rI, kernels::kRowsTogether, 1), h_rR = at::empty({ranks, R}, x_RI.options());
   with_element(x_RI, [&]<typename T>() {
@@ -76,7 +71,7 @@ void from_ranks(const Tensor& y_RO, const Tensor& h_rR, const Tensor& b_rO, bool
   if (!has_kernel(y_RO, ranks)) {
     const Tensor h_Rr = h_rR.t();
     Tensor y = y_RO;
-    if (packs(y_RO, {R, ranks, O})) {
+    if (packs_narrow_product(y_RO, {R, ranks, O})) {
       add ? add_packed(y, h_Rr, b_rO) : multiply_packed(y, h_Rr, b_rO, {});
     } else if (widens(y)) {
       add ? y.add_(product(h_Rr, b_rO)) : y.copy_(product(h_Rr, b_rO));
@@ -111,7 +106,8 @@ void from_ranks(const Tensor& y_RO, const Tensor& h_rR, const Tensor& b_rO, bool
 
 Tensor over_rows(const Tensor& h_rR, const Tensor& g_RO) {
   const int64_t R = g_RO.size(0), O = g_RO.size(1), ranks = h_rR.size(0);
-  if (!has_kernel(g_RO, ranks)) return packs(g_RO, {ranks, R, O}) ? packed(h_rR, g_RO) : product(h_rR, g_RO);
+  if (!has_kernel(g_RO, ranks))
+    return packs_narrow_product(g_RO, {ranks, R, O}) ? packed(h_rR, g_RO) : product(h_rR, g_RO);
   const Tensor h = widened(h_rR, 1, 1), out = at::empty({ranks, O}, h.options());
   const int64_t panels = up_to(O, kPanelColumns) / kPanelColumns, rest = O % kPanelColumns;
   const Tensor last = rest == 0 ? Tensor() : at::zeros({R, kPanelColumns}, g_RO.options());  // a panel is read whole
@@ -119,7 +115,7 @@ Tensor over_rows(const Tensor& h_rR, const Tensor& g_RO) {
   with_element(g_RO, [&]<typename T>() {
     float* to = write_of<float>(out);
     kernels::parallel_rows(panels, grain_of(R * ranks), [&](int64_t begin, int64_t end) {
-      for (int64_t row = 0; row < R; row += kMostDepth) {
+      for (int64_t row = 0; row < R; row += kernels::kPanelDepth) {
         for (int64_t panel = begin; panel < end; ++panel) {
           const int64_t column = panel * kPanelColumns;
           const bool stands = column + kPanelColumns <= O;
@@ -133,7 +129,7 @@ Tensor over_rows(const Tensor& h_rR, const Tensor& g_RO) {
                .out_step = O,
                .rows = ranks,
                .columns = std::min(kPanelColumns, O - column),
-               .depth = std::min(kMostDepth, R - row),
+               .depth = std::min(kernels::kPanelDepth, R - row),
                .add = row > 0});
         }
       }

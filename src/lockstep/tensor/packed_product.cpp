@@ -15,17 +15,13 @@ namespace {
 
 using kernels::kPanelColumns;
 
-// A sum goes over kDepth numbers at most before it is added to the result: a longer one loses more bits.
-constexpr int64_t kDepth = 384;     // a panel of it: most of 32 KiB
+constexpr int64_t kDepth = kernels::kPanelDepth;
 constexpr int64_t kBlockRows = 96;  // a multiple of what every instruction set takes together
 constexpr int64_t kRowsTogether = 960, kColumnsTogether = 1024;  // packed at a time: 1.5 MiB of each
-constexpr int64_t kStep =
-    16;  // of rows of b that are packed one after the other, and of the depth of a panel in memory
+constexpr int64_t kStep = 16;   // of rows of b that are packed in turn, and of the depth of a panel in memory
 constexpr int64_t kLeast = 32;  // of M, K and N: with fewer, LibTorch is as quick or quicker
 
 int64_t panel_rows() { return kernels::table<float>().panel_rows; }
-
-int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 /// A float32 matrix with steps between rows and columns, one of which is 1.
 struct Matrix {

@@ -79,10 +79,12 @@ TEST(Product, OfNoRowsIsEmpty) {
 TEST(Product, OfFewRowsGivesEachTheSameBitsAloneAndBesideOthers) {
   const NativeProducts none(false);
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
-    const Tensor x = random({31, 75}, 1, dtype), w = random({53, 75}, 2, dtype), b = random({53}, 3, dtype);
-    const Tensor together = fn::linear(x, w, b);
-    for (int64_t r = 0; r < 31; ++r)
-      EXPECT_TRUE(fn::linear(x.narrow(0, r, 1), w, b).equal(together.narrow(0, r, 1))) << r;
+    for (const int64_t k : {75, 1003}) {
+      const Tensor x = random({31, k}, 1, dtype), w = random({53, k}, 2, dtype), b = random({53}, 3, dtype);
+      const Tensor together = fn::linear(x, w, b);
+      for (int64_t r = 0; r < 31; ++r)
+        EXPECT_TRUE(fn::linear(x.narrow(0, r, 1), w, b).equal(together.narrow(0, r, 1))) << r << ", " << k;
+    }
   }
 }
 
