@@ -1,6 +1,7 @@
 #include "lockstep/infer/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -23,9 +24,20 @@ void penalise(std::span<float> logits, std::span<const int32_t> seen, double pen
   }
 }
 
-/// The largest logit of the ones tied: the lowest id, as argmax does.
+/// The largest logit; of those tied the lowest id, as argmax does. Several at a time: one after the other a large vocabulary
+/// took as long as a layer.
 int32_t largest(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  constexpr size_t kTogether = 16;
+  std::array<float, kTogether> best{};
+  best.fill(-std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kTogether <= logits.size(); i += kTogether) {
+    for (size_t k = 0; k < kTogether; ++k) best[k] = logits[i + k] > best[k] ? logits[i + k] : best[k];
+  }
+  float top = *std::max_element(best.begin(), best.end());
+  for (; i < logits.size(); ++i) top = std::max(top, logits[i]);
+  const auto found = std::find(logits.begin(), logits.end(), top);
+  return found == logits.end() ? 0 : static_cast<int32_t>(found - logits.begin());  // none: no number is among them
 }
 
 /// Candidates by falling logit, at most `top_k`, with their unnormalised probabilities.

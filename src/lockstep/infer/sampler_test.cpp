@@ -20,6 +20,19 @@ int32_t draw(const SamplingOptions& options, int64_t position, std::vector<int32
 
 TEST(Sampler, GreedyTakesTheFirstOfEquals) { EXPECT_EQ(draw({}, 0), 1); }
 
+TEST(Sampler, GreedyFindsTheLargestOfAnyNumberAnywhere) {
+  for (const size_t size : {1, 15, 16, 17, 100}) {
+    for (size_t at = 0; at < size; ++at) {
+      std::vector<float> row(size, -7.0F);
+      row[at] = -3.0F;
+      row.back() = -3.0F;  // an equal one behind it
+      EXPECT_EQ(next_token(row, {}, {}, {}), static_cast<int32_t>(at)) << size;
+    }
+  }
+  std::vector<float> nowhere(20, std::nanf(""));
+  EXPECT_EQ(next_token(nowhere, {}, {}, {}), 0);
+}
+
 TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
   EXPECT_EQ(draw({.repetition_penalty = 1.5}, 0, {1, 1}), 3);
   EXPECT_EQ(draw({.repetition_penalty = 3.0}, 0, {1, 3}), 2);

@@ -16,23 +16,20 @@ struct KvCache::Held {
   Tensor keys, values;
   int64_t length = 0;
 
-  /// k, v [K,T,H].
-  void append(const Tensor& k, const Tensor& v, int64_t capacity) {
-    const int64_t tokens = k.size(1), total = length + tokens;
-    const int64_t room = keys.defined() ? keys.size(1) : 0;
+  /// Room for `tokens` more, of which k is one or many: [B,K,T,H].
+  void lengthen(const Tensor& k, int64_t tokens, int64_t capacity) {
+    const int64_t total = length + tokens, room = keys.defined() ? keys.size(1) : 0;
     if (room < total) {
       const int64_t wanted = std::max({capacity, total, room + room / 2});
       keys = moved(keys, k, wanted);
-      values = moved(values, v, wanted);
+      values = moved(values, k, wanted);
     }
-    keys.narrow(1, length, tokens).copy_(k);
-    values.narrow(1, length, tokens).copy_(v);
     length = total;
   }
 
  private:
   Tensor moved(const Tensor& old, const Tensor& like, int64_t room) const {
-    Tensor made = at::empty({like.size(0), room, like.size(2)}, like.options());
+    Tensor made = at::empty({like.size(1), room, like.size(3)}, like.options());
     if (length > 0) made.narrow(1, 0, length).copy_(old.narrow(1, 0, length));
     return made;
   }
@@ -67,7 +64,11 @@ void KvCache::close(int64_t slot) {
 void KvCache::write(int64_t layer, int64_t slot, const Tensor& k, const Tensor& v) {
   check(k.dim() == 4 && k.size(0) == 1 && v.sizes() == k.sizes() && open_.at(static_cast<size_t>(slot)),
         "KvCache: keys and values [1,K,T,H] of an open slot");
-  held(layer, slot).append(k.select(0, 0), v.select(0, 0), capacity_[static_cast<size_t>(slot)]);
+  Held& mine = held(layer, slot);
+  const int64_t before = mine.length, tokens = k.size(2);
+  mine.lengthen(k, tokens, capacity_[static_cast<size_t>(slot)]);
+  mine.keys.narrow(1, before, tokens).copy_(k.select(0, 0));
+  mine.values.narrow(1, before, tokens).copy_(v.select(0, 0));
 }
 
 Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
@@ -77,10 +78,11 @@ Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tens
   for (int64_t slot = 0; slot < slots(); ++slot) {
     Held& mine = held(layer, slot);
     if (mine.length == 0) continue;  // free, or its prompt comes later in this pass
-    mine.append(k.select(0, slot), v.select(0, slot), capacity_[static_cast<size_t>(slot)]);
+    mine.lengthen(k, 1, capacity_[static_cast<size_t>(slot)]);
     rows[static_cast<size_t>(slot)] = {&mine.keys, &mine.values, mine.length,
                                        window > 0 ? std::max<int64_t>(0, mine.length - window) : 0};
   }
+  fn::keep_token(k, v, rows);
   return fn::cached_attention(q, rows);
 }
 

@@ -1,4 +1,4 @@
-// float16 to float32 and back in integer arithmetic, for processors without instructions for it. Included only by
+// 16-bit numbers to float32, and float16 back, in integer arithmetic, for processors without instructions for it. Included only by
 // kernels_v2.cpp.
 #pragma once
 
@@ -7,12 +7,20 @@
 namespace lockstep::kernels {
 namespace {
 
+/// Bits above sixteen zeros: bfloat16 as float32.
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F above_zeros(typename Lanes<kWidth>::H bits) {
+  static_assert(kWidth == 4);
+  const typename Lanes<kWidth>::H zeros{};
+  return reinterpret_cast<typename Lanes<kWidth>::F>(__builtin_shufflevector(zeros, bits, 0, 4, 1, 5, 2, 6, 3, 7));
+}
+
 /// Exact, also for subnormal numbers, infinities and NaN.
 template <int kWidth>
 [[gnu::always_inline]] inline typename Lanes<kWidth>::F widen_half(typename Lanes<kWidth>::H bits) {
   using Wide = typename Lanes<kWidth>::F;
   using Bits = typename Lanes<kWidth>::U;
-  const Bits half = __builtin_convertvector(bits, Bits);
+  const Bits half = reinterpret_cast<Bits>(above_zeros<kWidth>(bits)) >> 16;
   const Bits body = (half & 0x7FFFU) << 13;
   const Bits finite = reinterpret_cast<Bits>(reinterpret_cast<Wide>(body) * 0x1p112F);  // the biases differ by 112
   const Bits wild = reinterpret_cast<Bits>((half & 0x7C00U) == 0x7C00U);

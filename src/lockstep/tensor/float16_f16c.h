@@ -1,5 +1,5 @@
-// float16 to float32 and back by the processor's own instructions (F16C, which all with AVX2 have). Included only by
-// kernels_v3.cpp and kernels_v4.cpp.
+// 16-bit numbers to float32, and float16 back, by the processor's own instructions (F16C, which all with AVX2 have). Included only
+// by kernels_v3.cpp and kernels_v4.cpp.
 #pragma once
 
 #include <immintrin.h>
@@ -8,6 +8,17 @@
 
 namespace lockstep::kernels {
 namespace {
+
+/// Bits above sixteen zeros: bfloat16 as float32. g++ 12 makes five instructions of what the vector types say.
+template <int kWidth>
+[[gnu::always_inline]] inline typename Lanes<kWidth>::F above_zeros(typename Lanes<kWidth>::H bits) {
+#if defined(__AVX512F__)
+  const __m512i words = _mm512_maskz_cvtepu16_epi32(0xFFFF, reinterpret_cast<__m256i>(bits));
+#else
+  const __m256i words = _mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(bits));
+#endif
+  return reinterpret_cast<typename Lanes<kWidth>::F>(reinterpret_cast<typename Lanes<kWidth>::U>(words) << 16);
+}
 
 template <int kWidth>
 [[gnu::always_inline]] inline typename Lanes<kWidth>::F widen_half(typename Lanes<kWidth>::H bits) {

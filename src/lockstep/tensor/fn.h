@@ -101,6 +101,8 @@ struct CachedRow {
   const Tensor *keys = nullptr, *values = nullptr;
   int64_t length = 0, first = 0;
 };
+/// k, v [R,K,1,H] become the last token of each row, which has room for it.
+void keep_token(const Tensor& k, const Tensor& v, std::span<const CachedRow> rows);
 /// One query a row: q [R,N,1,H] -> [R,N,1,H]; zeros where no row is. A row's result depends on that row alone.
 Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows);
 

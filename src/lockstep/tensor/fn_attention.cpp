@@ -1,5 +1,8 @@
 // B batch, N query heads, K kv heads, T queries, S keys, H head size.
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
@@ -239,6 +242,25 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   return masked_attention(q, repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1)), mask);
 }
 
+void keep_token(const Tensor& k, const Tensor& v, std::span<const CachedRow> rows) {
+  const bool by_hand = has_kernels(k) && !k.is_meta() && k.is_contiguous() && v.is_contiguous();
+  const auto bytes = static_cast<size_t>(k.size(3)) * k.element_size();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const CachedRow& row = rows[r];
+    if (row.length == 0) continue;
+    const auto keep = [&](const Tensor& held, const Tensor& said) {
+      if (!by_hand) return void(held.narrow(1, row.length - 1, 1).copy_(said.select(0, static_cast<int64_t>(r))));
+      const auto* from = static_cast<const std::byte*>(said.const_data_ptr()) + r * k.size(1) * bytes;
+      auto* to = static_cast<std::byte*>(held.mutable_data_ptr()) + (row.length - 1) * bytes;
+      for (int64_t head = 0; head < k.size(1); ++head) {
+        std::memcpy(to + head * held.size(1) * bytes, from + head * bytes, bytes);
+      }
+    };
+    keep(*row.keys, k);
+    keep(*row.values, v);
+  }
+}
+
 Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows) {
   const int64_t heads = q.size(1), dim = q.size(3);
   check(q.dim() == 4 && q.size(2) == 1 && q.size(0) == static_cast<int64_t>(rows.size()), "one query a row");
@@ -254,23 +276,31 @@ Tensor cached_attention(const Tensor& q, std::span<const CachedRow> rows) {
     }
     return out;
   }
+  int64_t kv_heads = 1, longest = 0;
+  for (const CachedRow& row : rows) {
+    if (row.length > 0) kv_heads = row.keys->size(0);
+    longest = std::max(longest, row.length - row.first);
+  }
+  const int64_t group = heads / kv_heads;
   const Tensor q_RNH = q.reshape({q.size(0), heads, dim}).contiguous();
   with_element(q, [&]<typename T>() {
-    kernels::parallel_rows(q.size(0), 1, [&](int64_t begin, int64_t end) {
-      std::vector<float> scores;
-      for (int64_t r = begin; r < end; ++r) {
-        const CachedRow& row = rows[static_cast<size_t>(r)];
+    kernels::parallel_rows(q.size(0) * kv_heads, grain_of(longest * dim), [&](int64_t begin, int64_t end) {
+      std::vector<float> scratch;
+      for (int64_t i = begin; i < end; ++i) {
+        const CachedRow& row = rows[static_cast<size_t>(i / kv_heads)];
         if (row.length == 0) continue;
-        const int64_t kv_heads = row.keys->size(0), room = row.keys->size(1), group = heads / kv_heads;
-        const int64_t length = row.length - row.first;
-        scores.resize(static_cast<size_t>(group * length));
-        for (int64_t k = 0; k < kv_heads; ++k) {
-          const int64_t at = (r * heads + k * group) * dim;
-          const int64_t from = (k * room + row.first) * dim;
-          kernels::table<T>().attend_one({read_of<T>(q_RNH) + at, read_of<T>(*row.keys) + from,
-                                          read_of<T>(*row.values) + from, write_of<T>(out) + at, scores.data(), group,
-                                          length, dim});
-        }
+        const int64_t from = (i % kv_heads * row.keys->size(1) + row.first) * dim;
+        typename kernels::Table<T>::OneQuery query{.q = read_of<T>(q_RNH) + i * group * dim,
+                                                   .keys = read_of<T>(*row.keys) + from,
+                                                   .values = read_of<T>(*row.values) + from,
+                                                   .out = write_of<T>(out) + i * group * dim,
+                                                   .scratch = nullptr,
+                                                   .group = group,
+                                                   .length = row.length - row.first,
+                                                   .dim = dim};
+        scratch.resize(static_cast<size_t>(query.scratch_floats()));
+        query.scratch = scratch.data();
+        kernels::table<T>().attend_one(query);
       }
     });
   });

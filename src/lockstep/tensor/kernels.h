@@ -36,6 +36,17 @@ struct PanelProduct {
   int64_t a_step, b_step, out_step;
   int64_t rows, columns, depth;
   bool add;
+  bool far = false;  // a comes from memory, and is asked for before it is needed; woven, it never does
+};
+
+/// out [rows, kPanelColumns] (+)= w [rows, 2 * pairs] * x [pairs, kPanelColumns, 2], summed in float32 pair by pair. w comes from
+/// memory.
+struct PairPanel {
+  const Bf16 *w, *x;
+  float* out;
+  int64_t w_step, out_step;
+  int64_t rows, pairs;
+  bool add;
 };
 
 /// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.
@@ -74,19 +85,20 @@ struct Table {
   void (*cross_entropy)(T* logits, const int64_t* targets, double* losses, uint8_t* hits, int64_t rows, int64_t dim,
                         float weight, bool grads, float* scratch);
 
-  /// One query for each of `group` heads that share keys and values: q, out [group, dim]; keys, values [length, dim];
-  /// scores [group, length] is scratch. Scale 1/sqrt(dim).
+  /// One query for each of `group` heads that share keys and values: q, out [group, dim]; keys, values [length, dim].
+  /// Scale 1/sqrt(dim).
   struct OneQuery {
     const T *q, *keys, *values;
     T* out;
-    float* scores;
+    float* scratch;  // scratch_floats()
     int64_t group, length, dim;
+    int64_t scratch_floats() const { return group * (length + dim); }
   };
   void (*attend_one)(const OneQuery& query);
 
   /// y [rows, y_stride] = x [rows, dim] * w [outputs, w_stride]^T (+ bias [outputs], unless null), summed in float32 and
   /// rounded once. Memory of x goes on to a multiple of kRowsTogether rows, unless there is one row alone. A row's result
-  /// depends on that row alone.
+  /// depends on that row alone, and on whether it is the only one.
   struct FewRows {
     const float* x;
     const T* w;
@@ -144,8 +156,9 @@ struct Table {
   /// in [n, in_stride] f32 transposed, scaled, to out rows [rows, n].
   void (*store_transposed)(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n);
   void (*store_rows)(const float* in, T* out, int64_t out_stride, int64_t rows, int64_t n);
-  void (*multiply_panel)(const PanelProduct<float, float>& in);  // the same for every T
-  int64_t panel_rows;                                            // that it takes together, 6 or 8; likewise
+  void (*widen_rows)(const T* in, int64_t in_stride, float* out, int64_t rows, int64_t n);  // out [rows, n]
+  void (*multiply_panel)(const PanelProduct<float, float>& in);                             // the same for every T
+  int64_t panel_rows;  // that it takes together, 6 or 8; likewise
   // Of a that is not woven.
   void (*multiply_panel_to)(const PanelProduct<float, T>& in);
   void (*multiply_panel_of)(const PanelProduct<T, float>& in);
@@ -160,6 +173,10 @@ template <>
 const Table<Bf16>& table<Bf16>();
 template <>
 const Table<F16>& table<F16>();
+
+/// For processors that multiply pairs of bfloat16 and add them to sums of float32; else null.
+using PairKernel = void (*)(const PairPanel& in);
+PairKernel pair_kernel();
 
 /// The instruction set whose kernels this process runs: "AVX-512", "AVX2" or "SSE4.2"; ATEN_CPU_CAPABILITY limits it as it
 /// limits LibTorch.

@@ -165,6 +165,13 @@ void store_rows(const float* in, T* out, int64_t out_stride, int64_t rows, int64
 }
 
 template <typename T>
+void widen_rows(const T* in, int64_t in_stride, float* out, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) {
+    each_vector(n, [&](int64_t i, auto get, auto put) { put(out + r * n + i, get(in + r * in_stride + i)); });
+  }
+}
+
+template <typename T>
 void store_transposed(const float* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows, int64_t n) {
   alignas(64) float block[16 * 16];
   for (int64_t r = 0; r < rows; r += 16) {
@@ -186,7 +193,7 @@ constexpr Table<T> make_table() {
           .split_heads = split_heads<T>,
           .join_heads = join_heads<T>,
           .cross_entropy = cross_entropy<T>,
-          .attend_one = attend_one<T>,
+          .attend_one = attend_one<kWidth, kSums, T>,
           .multiply_rows = multiply_rows<kWidth, kSums, T>,
           .drop = drop<T>,
           .all_finite = all_finite<T>,
@@ -199,6 +206,7 @@ constexpr Table<T> make_table() {
           .attention_tile = attention_tile<T>,
           .store_transposed = store_transposed<T>,
           .store_rows = store_rows<T>,
+          .widen_rows = widen_rows<T>,
           .multiply_panel = multiply_panel,
           .panel_rows = kPanelRows,
           .multiply_panel_to = multiply_panel_as<false, float, T>,

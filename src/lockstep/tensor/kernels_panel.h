@@ -36,16 +36,24 @@ template <bool kWoven, int kRows, typename B, typename Out>
 #pragma GCC unroll 4
     for (int i = 0; i < kRegisters; ++i) sums[r][i] = Part{};
   }
-#pragma GCC unroll 4
-  for (int64_t k = 0; k < in.depth; ++k) {
-    Part columns[kRegisters];
-#pragma GCC unroll 4
-    for (int i = 0; i < kRegisters; ++i) columns[i] = register_of(in.b + k * in.b_step + i * kInRegister);
+  for (int64_t begin = 0; begin < in.depth; begin += kPanelColumns) {
+    if (!kWoven && in.far) {
+      // A processor foresees one stream of memory, and not the next rows of several (Zen 4).
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * in.a_step + begin, 0, 2);
+    }
+    const int64_t end = begin + kPanelColumns < in.depth ? begin + kPanelColumns : in.depth;
 #pragma GCC unroll 4
-      for (int i = 0; i < kRegisters; ++i)
-        sums[r][i] += a[kWoven ? k * kPanelRows + r : r * in.a_step + k] * columns[i];
+    for (int64_t k = begin; k < end; ++k) {
+      Part columns[kRegisters];
+#pragma GCC unroll 4
+      for (int i = 0; i < kRegisters; ++i) columns[i] = register_of(in.b + k * in.b_step + i * kInRegister);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kRegisters; ++i)
+          sums[r][i] += a[kWoven ? k * kPanelRows + r : r * in.a_step + k] * columns[i];
+      }
     }
   }
 #pragma GCC unroll 16

@@ -122,18 +122,20 @@ class Made {
   }
 
   void one_query() {
-    const Tensor q = numbers({2, dim_}, "q"), keys = numbers({rows_ + 16, dim_}, "k"),
+    const Tensor q = numbers({5, dim_}, "q"), keys = numbers({rows_ + 16, dim_}, "k"),
                  values = numbers({rows_ + 16, dim_}, "v");
-    const Tensor scores = empty_wide({2, rows_ + 16}), found = empty({2, dim_});
-    table_.attend_one({.q = in(q),
-                       .keys = in(keys),
-                       .values = in(values),
-                       .out = out(found),
-                       .scores = out_wide(scores),
-                       .group = 2,
-                       .length = rows_ + 16,
-                       .dim = dim_});
-    keep("one query", found);
+    const Tensor scratch = empty_wide({5, rows_ + 16 + dim_}), found = empty({5, dim_});
+    for (int64_t group = 1; group <= 5; ++group) {
+      table_.attend_one({.q = in(q),
+                         .keys = in(keys),
+                         .values = in(values),
+                         .out = out(found),
+                         .scratch = out_wide(scratch),
+                         .group = group,
+                         .length = rows_ + 16,
+                         .dim = dim_});
+      keep("one query of " + std::to_string(group) + " heads", found.narrow(0, 0, group).clone());
+    }
   }
 
   void tiles() {

@@ -28,8 +28,7 @@ namespace {
 // Of a register, or of as many numbers as one has.
 template <int kWidth>
 [[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(Bf16 /*which*/, typename Lanes<kWidth>::H bits) {
-  using Bits = typename Lanes<kWidth>::U;
-  return reinterpret_cast<typename Lanes<kWidth>::F>(__builtin_convertvector(bits, Bits) << 16);
+  return above_zeros<kWidth>(bits);
 }
 template <int kWidth>
 [[gnu::always_inline]] inline typename Lanes<kWidth>::F widened(F16 /*which*/, typename Lanes<kWidth>::H bits) {

@@ -18,8 +18,9 @@ using kernels::kPanelColumns;
 constexpr int64_t kDepth = kernels::kPanelDepth;
 constexpr int64_t kBlockRows = 96;  // a multiple of what every instruction set takes together
 constexpr int64_t kRowsTogether = 960, kColumnsTogether = 1024;  // packed at a time: 1.5 MiB of each
-constexpr int64_t kStep = 16;   // of rows of b that are packed in turn, and of the depth of a panel in memory
-constexpr int64_t kLeast = 32;  // of M, K and N: with fewer, LibTorch is as quick or quicker
+constexpr int64_t kStep = 16;        // of rows of b that are packed in turn, and of the depth of a panel in memory
+constexpr int64_t kLeast = 32;       // of M, K and N: with fewer, LibTorch is as quick or quicker
+constexpr int64_t kFewColumns = 64;  // up to so many take less time than a needs to come from memory
 
 int64_t panel_rows() { return kernels::table<float>().panel_rows; }
 
@@ -134,7 +135,8 @@ class PackedProduct {
                  .rows = std::min(kBlockRows, high - row),
                  .columns = std::min(kPanelColumns, columns.size - column),
                  .depth = depth.size,
-                 .add = add || k > 0});
+                 .add = add || k > 0,
+                 .far = N_ <= kFewColumns});
           });
         }
       }

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/machine.h"
+#include "lockstep/tensor/few_rows_product.h"
 #include "lockstep/tensor/fn_common.h"
 #include "lockstep/tensor/packed_product.h"
 
@@ -30,8 +31,6 @@ namespace {
 
 // Largest tiles: 14 MiB in float32 together. Wide enough that widening, once a tile, is a few per cent of the product.
 constexpr int64_t kTileM = 512, kTileN = 1024, kTileK = 2048;
-/// Up to so many rows weights are widened in registers: in memory that would cost as much as the product.
-constexpr int64_t kFewRows = 32;
 /// Of float32 up to so many rows are what is packed, and not the weights: with more the result is longer than they are.
 constexpr int64_t kTurnedRows = 64;
 
@@ -89,46 +88,30 @@ void multiply_tiles(const Tensor& out, const Tensor& a, const Tensor& b, const T
 /// How a few rows are multiplied with weights whose own rows are contiguous: each weight is read once, where it stands.
 /// LibTorch's library copies them first, or takes them one number after the other, where it has no quick kernels; for one row
 /// of bfloat16 oneDNN took 1.7 times as long where the processor multiplies them (Zen 4).
-enum class FewRows : uint8_t { kNo, kByDots, kTurned };
+enum class FewRows : uint8_t { kNo, kOne, kTurned, kSixteenBit };
 FewRows few_rows_of(const Tensor& a, int64_t rows, bool weights_lie_in_rows) {
   if (!weights_lie_in_rows || rows == 0) return FewRows::kNo;
-  if (widens(a)) return rows <= kFewRows ? FewRows::kByDots : FewRows::kNo;
-  if (rows == 1 && a.scalar_type() != at::kFloat && has_kernels(a)) return FewRows::kByDots;
-  if (!multiplies_by_own_kernels(a) || rows > kTurnedRows) return FewRows::kNo;
-  return rows == 1 ? FewRows::kByDots : FewRows::kTurned;
+  if (multiplies_few_rows(a, rows)) return FewRows::kSixteenBit;
+  const bool float32 = a.scalar_type() == at::kFloat;
+  if (float32 ? !multiplies_by_own_kernels(a) : !has_kernels(a)) return FewRows::kNo;
+  if (rows == 1) return FewRows::kOne;
+  return float32 && rows <= kTurnedRows ? FewRows::kTurned : FewRows::kNo;
 }
 
-/// The rows of `a` in float32, zeros behind up to a multiple of `together`; itself where it is so.
-Tensor rows_of(const Tensor& a, int64_t together) {
-  const int64_t rows = a.size(0), padded = up_to(rows, together);
-  if (a.scalar_type() == at::kFloat && padded == rows && a.is_contiguous()) return a;
-  Tensor wide_MK = at::zeros({padded, a.size(1)}, wide(a));
-  wide_MK.narrow(0, 0, rows).copy_(a);
-  return wide_MK;
-}
-
-/// The same for few rows against b = w^T whose rows are contiguous: each weight is read once.
-void multiply_rows(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
-  const int64_t M = a.size(0), K = a.size(1), N = w_NK.size(0);
-  const int64_t together = M == 1 ? 1 : kernels::kRowsTogether;
-  const Tensor a_MK = rows_of(a, together);
-  const Tensor bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
+void multiply_one_row(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
+  const int64_t K = a.size(1), N = w_NK.size(0);
+  const Tensor a_K = a.to(at::kFloat).contiguous(), bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
   with_element(out, [&]<typename T>() {
-    const T* weights = read_of<T>(w_NK);
-    const float* biases = bias_N.defined() ? read_of<float>(bias_N) : nullptr;
-    T* to = write_of<T>(out);
     kernels::parallel_rows(N, grain_of(K), [&](int64_t begin, int64_t end) {
-      for (int64_t m = 0; m < M; m += together) {
-        kernels::table<T>().multiply_rows({.x = read_of<float>(a_MK) + m * K,
-                                           .w = weights + begin * w_NK.stride(0),
-                                           .bias = biases == nullptr ? nullptr : biases + begin,
-                                           .y = to + m * out.stride(0) + begin,
-                                           .w_stride = w_NK.stride(0),
-                                           .y_stride = out.stride(0),
-                                           .rows = std::min(together, M - m),
-                                           .outputs = end - begin,
-                                           .dim = K});
-      }
+      kernels::table<T>().multiply_rows({.x = read_of<float>(a_K),
+                                         .w = read_of<T>(w_NK) + begin * w_NK.stride(0),
+                                         .bias = bias_N.defined() ? read_of<float>(bias_N) + begin : nullptr,
+                                         .y = write_of<T>(out) + begin,
+                                         .w_stride = w_NK.stride(0),
+                                         .y_stride = out.stride(0),
+                                         .rows = 1,
+                                         .outputs = end - begin,
+                                         .dim = K});
     });
   });
 }
@@ -149,21 +132,27 @@ bool is_ours(const Tensor& a, const Tensor& b) {
 
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
   const FewRows few = few_rows_of(a, a.size(0), b.stride(0) == 1);
-  if (few == FewRows::kByDots) return multiply_rows(out, a, b.t(), bias);
+  if (few == FewRows::kOne) return multiply_one_row(out, a, b.t(), bias);
   if (few == FewRows::kTurned) return multiply_turned(out, a, b.t(), bias);
+  if (few == FewRows::kSixteenBit) return multiply_few_rows(out, a, b.t(), bias);
   widens(a) ? multiply_tiles(out, a, b, bias) : multiply_packed(out, a, b, bias);
+}
+
+Tensor own_linear(const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O, bool valued) {
+  auto shape = x.sizes().vec();
+  const Tensor x_RI = x.reshape({-1, shape.back()});
+  shape.back() = w_OI.size(0);
+  // Not a view: it may be added to where it stands.
+  Tensor y = valued ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
+  if (valued) multiply(y.view({x_RI.size(0), shape.back()}), x_RI, w_OI.t(), b_O.value_or(Tensor()));
+  return y;
 }
 
 class OwnLinear final : public Function<OwnLinear> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O,
                         bool want_x, bool want_w, bool want_b, bool valued) {
-    auto shape = x.sizes().vec();
-    const Tensor x_RI = x.reshape({-1, shape.back()});
-    shape.back() = w_OI.size(0);
-    // Not a view: it may be added to where it stands.
-    Tensor y = valued ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
-    if (valued) multiply(y.view({x_RI.size(0), shape.back()}), x_RI, w_OI.t(), b_O.value_or(Tensor()));
+    const Tensor y = own_linear(x, w_OI, b_O, valued);
     ctx->save_for_backward({want_w ? x : Tensor(), want_x ? w_OI : Tensor()});  // what the other's gradient needs
     ctx->saved_data["want_b"] = want_b;
     return y;
@@ -210,9 +199,8 @@ Tensor linear_product(const Tensor& x, const Tensor& w, const std::optional<Tens
   const bool ours =
       widens(x) || few_rows_of(x, rows, w.stride(1) == 1) != FewRows::kNo || packs_product(x, {rows, depth, w.size(0)});
   if (valued && !ours) return at::linear(x, w, b);
-  const auto wanted = [recording = at::GradMode::is_enabled()](const Tensor& y) {
-    return recording && y.requires_grad();
-  };
+  if (!at::GradMode::is_enabled()) return own_linear(x, w, b, valued);
+  const auto wanted = [](const Tensor& y) { return y.requires_grad(); };
   return OwnLinear::apply(x, w, b, wanted(x), wanted(w), b && wanted(*b), valued);
 }
 

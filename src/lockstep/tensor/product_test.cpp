@@ -76,18 +76,6 @@ TEST(Product, OfNoRowsIsEmpty) {
   EXPECT_EQ(fn::linear(random({2, 0, 8}, 1, at::kBFloat16), b.t().contiguous()).sizes(), at::IntArrayRef({2, 0, 5}));
 }
 
-TEST(Product, OfFewRowsGivesEachTheSameBitsAloneAndBesideOthers) {
-  const NativeProducts none(false);
-  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
-    for (const int64_t k : {75, 1003}) {
-      const Tensor x = random({31, k}, 1, dtype), w = random({53, k}, 2, dtype), b = random({53}, 3, dtype);
-      const Tensor together = fn::linear(x, w, b);
-      for (int64_t r = 0; r < 31; ++r)
-        EXPECT_TRUE(fn::linear(x.narrow(0, r, 1), w, b).equal(together.narrow(0, r, 1))) << r << ", " << k;
-    }
-  }
-}
-
 std::vector<Tensor> with_gradients(const Tensor& out, const std::vector<Tensor>& leaves, const Tensor& grad) {
   auto results = torch::autograd::grad({out}, leaves, {grad});
   results.insert(results.begin(), out.detach());

@@ -1,0 +1,28 @@
+// Products of a few 16-bit rows with weights, each of which is read once, where it stands. LibTorch's library copies all weights to
+// another order first, which takes as long as the product (Zen 4; docs/speed.md has figures).
+//
+// Example:
+//   if (multiplies_few_rows(x_MK, M)) multiply_few_rows(out_MN, x_MK, w_NK, {});
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/tensor/fwd.h"
+#include "lockstep/tensor/processor_choice.h"
+
+namespace lockstep {
+
+using PairedProducts = ProcessorChoice<struct PairedProductsName>;
+
+namespace fn {
+
+/// Whether `rows` rows of x[..., K] are multiplied so: 2 to 64, on (or rehearsed for) a CPU that does not multiply 16-bit numbers
+/// by itself; or by its instructions for pairs of bfloat16, where K is even and Intel did not make it.
+bool multiplies_few_rows(const Tensor& x, int64_t rows);
+
+/// out [M,N] = x [M,K] * w [N,K]^T (+ bias [N], where it is defined), summed in float32 and rounded once; rows of out and w are
+/// contiguous. A row's bits do not depend on the others.
+void multiply_few_rows(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias);
+
+}  // namespace fn
+}  // namespace lockstep
