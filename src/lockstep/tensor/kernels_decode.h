@@ -98,8 +98,7 @@ template <int kWidth, typename Of, typename T>
   constexpr std::integral_constant<int64_t, kWidth> kWhole;
   int64_t i = 0;
   for (; i + Of::kChains * kWidth <= dim; i += Of::kChains * kWidth) {
-    if (Of::kOutputs > 1 &&
-        i % kLine == 0) {  // one stream of memory is foreseen, the next rows of several are not (Zen 4)
+    if (Of::kOutputs > 1 && i % kLine == 0) {  // a processor foresees one stream, not the next rows of several (Zen 4)
       for (int o = 0; o < Of::kOutputs; ++o) __builtin_prefetch(rows[o] + Of::kOutputs * w_stride + i, 0, 2);
     }
 #pragma GCC unroll 4
