@@ -27,12 +27,14 @@ template <typename T>
 template <bool kWoven, int kRows, typename B, typename Out>
 [[gnu::always_inline]] inline void multiply_panel_rows(const PanelProduct<B, Out>& in, int64_t row) {
   using Part = Wide<float>::Part;
+  // Of 16 bits are results of products with ranks, which are short: they are asked for some panels before.
+  constexpr int64_t kOutAhead = sizeof(Out) == 2 ? 5 : 1;
   const float* const a = in.a + row * (kWoven ? in.depth : in.a_step);
   Out* const out = in.out + row * in.out_step;
   Part sums[kRows][kRegisters];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    __builtin_prefetch(out + r * in.out_step + kPanelColumns - 1, 1);
+    __builtin_prefetch(out + r * in.out_step + kOutAhead * kPanelColumns - 1, 1);
 #pragma GCC unroll 4
     for (int i = 0; i < kRegisters; ++i) sums[r][i] = Part{};
   }
