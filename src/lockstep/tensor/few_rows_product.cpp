@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -46,51 +46,57 @@ Tensor panels_of(const Tensor& x_MK, int64_t numbers_of_word) {
   return panels;
 }
 
+int64_t columns_of(const Tensor& panels) { return panels.size(0) * kPanelColumns; }
+
+/// Sums, weights that are widened, and results of 16 bits.
+int64_t floats_of_thread(const Tensor& panels, bool pairs) {
+  return kOutputs * columns_of(panels) + (pairs ? 0 : kOutputs * kWords) + kOutputs * columns_of(panels) / 2;
+}
+
 template <typename T>
 class FewRowsProduct {
  public:
   FewRowsProduct(const Tensor& out, const Tensor& panels, const Tensor& w, const Tensor& bias, bool pairs)
       : out_(out), panels_(panels), w_(w), bias_(bias), pairs_(pairs) {}
 
-  void run() const {
+  /// memory: floats_of_thread() for each thread.
+  void run(float* memory) const {
     kernels::parallel_rows(up_to(w_.size(0), kOutputs) / kOutputs, 1, [&](int64_t begin, int64_t end) {
-      Scratch scratch{std::vector<float>(static_cast<size_t>(kOutputs * columns())),
-                      std::vector<float>(static_cast<size_t>(pairs_ ? 0 : kOutputs * kWords)),
-                      std::vector<T>(static_cast<size_t>(columns() * kOutputs))};
+      float* const sums = memory + at::get_thread_num() * floats_of_thread(panels_, pairs_);
+      float* const wide = sums + kOutputs * columns();
+      const Scratch scratch{sums, wide, reinterpret_cast<T*>(wide + (pairs_ ? 0 : kOutputs * kWords))};
       for (int64_t task = begin; task < end; ++task) run_task(task * kOutputs, scratch);
     });
   }
 
  private:
   struct Scratch {
-    std::vector<float> sums;  // [kOutputs, columns]
-    std::vector<float> wide;  // weights [kOutputs, kWords], where they are not multiplied as they are
-    std::vector<T> rounded;   // [columns, kOutputs]
+    float* sums;  // [kOutputs, columns]
+    float* wide;  // weights [kOutputs, kWords], where they are not multiplied as they are
+    T* rounded;   // [columns, kOutputs]
   };
-  int64_t columns() const { return panels_.size(0) * kPanelColumns; }
+  int64_t columns() const { return columns_of(panels_); }
 
-  void run_task(int64_t first, Scratch& scratch) const {
+  void run_task(int64_t first, const Scratch& scratch) const {
     const int64_t n = std::min(kOutputs, w_.size(0) - first), of_word = pairs_ ? 2 : 1, words = w_.size(1) / of_word;
-    for (int64_t o = 0; bias_.defined() && o < n; ++o) {
-      std::fill_n(scratch.sums.data() + o * columns(), columns(), read_of<float>(bias_)[first + o]);
+    for (int64_t o = 0; o < n; ++o) {
+      std::fill_n(scratch.sums + o * columns(), columns(), bias_.defined() ? read_of<float>(bias_)[first + o] : 0.0F);
     }
     for (int64_t k = 0; k < words; k += kWords) {
-      const T* const w = read_of<T>(w_) + first * w_.stride(0) + k * of_word;
-      add_words(w, n, k, std::min(kWords, words - k), bias_.defined() || k > 0, scratch);
+      add_words(read_of<T>(w_) + first * w_.stride(0) + k * of_word, n, k, std::min(kWords, words - k), scratch);
     }
-    kernels::table<T>().store_transposed(scratch.sums.data(), columns(), scratch.rounded.data(), kOutputs, columns(),
-                                         kOutputs);
+    kernels::table<T>().store_transposed(scratch.sums, columns(), scratch.rounded, kOutputs, columns(), kOutputs);
     for (int64_t m = 0; m < out_.size(0); ++m) {
-      std::memcpy(write_of<T>(out_) + m * out_.stride(0) + first, scratch.rounded.data() + m * kOutputs,
+      std::memcpy(write_of<T>(out_) + m * out_.stride(0) + first, scratch.rounded + m * kOutputs,
                   static_cast<size_t>(n) * sizeof(T));
     }
   }
 
-  void add_words(const T* w, int64_t n, int64_t k, int64_t words, bool add, Scratch& scratch) const {
-    if (!pairs_) kernels::table<T>().widen_rows(w, w_.stride(0), scratch.wide.data(), n, words);
+  void add_words(const T* w, int64_t n, int64_t k, int64_t words, const Scratch& scratch) const {
+    if (!pairs_) kernels::table<T>().widen_rows(w, w_.stride(0), scratch.wide, n, words);
     for (int64_t p = 0; p < panels_.size(0); ++p) {
       const auto* const x = read_of<uint32_t>(panels_) + p * panels_.stride(0) + k * kPanelColumns;
-      float* const out = scratch.sums.data() + p * kPanelColumns;
+      float* const out = scratch.sums + p * kPanelColumns;
       if constexpr (std::is_same_v<T, Bf16>) {
         if (pairs_) {
           kernels::pair_kernel()({.w = w,
@@ -99,12 +105,11 @@ class FewRowsProduct {
                                   .w_step = w_.stride(0),
                                   .out_step = columns(),
                                   .rows = n,
-                                  .pairs = words,
-                                  .add = add});
+                                  .pairs = words});
           continue;
         }
       }
-      kernels::table<T>().multiply_panel({.a = scratch.wide.data(),
+      kernels::table<T>().multiply_panel({.a = scratch.wide,
                                           .b = reinterpret_cast<const float*>(x),
                                           .out = out,
                                           .a_step = words,
@@ -113,7 +118,7 @@ class FewRowsProduct {
                                           .rows = n,
                                           .columns = kPanelColumns,
                                           .depth = words,
-                                          .add = add});
+                                          .add = true});
     }
   }
 
@@ -130,8 +135,12 @@ bool multiplies_few_rows(const Tensor& x, int64_t rows) {
 void multiply_few_rows(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias) {
   const bool pairs = multiplies_pairs(x);
   const Tensor panels = panels_of(x, pairs ? 2 : 1), bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
+  const Tensor memory =
+      at::empty({at::get_num_threads(), floats_of_thread(panels, pairs)}, x.options().dtype(at::kFloat));
   with_element(out, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, float>) FewRowsProduct<T>(out, panels, w, bias_N, pairs).run();
+    if constexpr (!std::is_same_v<T, float>) {
+      FewRowsProduct<T>(out, panels, w, bias_N, pairs).run(write_of<float>(memory));
+    }
   });
 }
 

@@ -1,5 +1,5 @@
-// Products of a few 16-bit rows with weights, each of which is read once, where it stands. LibTorch's library copies all weights to
-// another order first, which takes as long as the product (Zen 4; docs/speed.md has figures).
+// Products of a few 16-bit rows with weights, each of which is read once, where it stands: the rows are what is packed. LibTorch's
+// library took twice as long (32 rows of bfloat16, Zen 4; docs/speed.md has figures).
 //
 // Example:
 //   if (multiplies_few_rows(x_MK, M)) multiply_few_rows(out_MN, x_MK, w_NK, {});
@@ -12,6 +12,7 @@
 
 namespace lockstep {
 
+/// Whether pairs of bfloat16 are multiplied by the processor's instructions, where it has them.
 using PairedProducts = ProcessorChoice<struct PairedProductsName>;
 
 namespace fn {

@@ -243,6 +243,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 }
 
 void keep_token(const Tensor& k, const Tensor& v, std::span<const CachedRow> rows) {
+  check(k.dim() == 4 && k.size(2) == 1 && v.sizes() == k.sizes() && k.size(0) == static_cast<int64_t>(rows.size()),
+        "one token a row");
+  // An op of LibTorch takes longer than what it copies.
   const bool by_hand = has_kernels(k) && !k.is_meta() && k.is_contiguous() && v.is_contiguous();
   const auto bytes = static_cast<size_t>(k.size(3)) * k.element_size();
   for (size_t r = 0; r < rows.size(); ++r) {

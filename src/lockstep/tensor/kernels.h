@@ -39,14 +39,13 @@ struct PanelProduct {
   bool far = false;  // a comes from memory, and is asked for before it is needed; woven, it never does
 };
 
-/// out [rows, kPanelColumns] (+)= w [rows, 2 * pairs] * x [pairs, kPanelColumns, 2], summed in float32 pair by pair. w comes from
+/// out [rows, kPanelColumns] += w [rows, 2 * pairs] * x [pairs, kPanelColumns, 2], summed in float32 pair by pair. w comes from
 /// memory.
 struct PairPanel {
   const Bf16 *w, *x;
   float* out;
   int64_t w_step, out_step;
   int64_t rows, pairs;
-  bool add;
 };
 
 /// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.

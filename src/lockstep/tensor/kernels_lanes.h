@@ -20,8 +20,14 @@ struct Lanes {
 };
 
 constexpr int64_t kLanes = 16;
-/// Numbers of 32 bits in a register, as this file is compiled.
-constexpr int kInRegister = __BIGGEST_ALIGNMENT__ / 4;
+/// Numbers of 32 bits in a register, as this file is compiled. (g++ says so in __BIGGEST_ALIGNMENT__, clang does not.)
+#if defined(__AVX512F__)
+constexpr int kInRegister = 16;
+#elif defined(__AVX2__)
+constexpr int kInRegister = 8;
+#else
+constexpr int kInRegister = 4;
+#endif
 constexpr int kRegisters = static_cast<int>(kLanes) / kInRegister;
 
 /// kLanes numbers. Arithmetic goes lane by lane, as the vector types have it: a comparison gives -1 where it holds, else 0.

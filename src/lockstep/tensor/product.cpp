@@ -98,6 +98,7 @@ FewRows few_rows_of(const Tensor& a, int64_t rows, bool weights_lie_in_rows) {
   return float32 && rows <= kTurnedRows ? FewRows::kTurned : FewRows::kNo;
 }
 
+/// Each output by itself: weights come from memory as one stream.
 void multiply_one_row(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
   const int64_t K = a.size(1), N = w_NK.size(0);
   const Tensor a_K = a.to(at::kFloat).contiguous(), bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
