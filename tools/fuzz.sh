@@ -27,7 +27,7 @@ mapfile -t sources < <(
   ls src/lockstep/base/*.cpp src/lockstep/text/*.cpp src/lockstep/text/{jinja,sentencepiece}/*.cpp src/lockstep/data/*.cpp src/lockstep/guard/{frames,tree_key}.cpp \
     src/lockstep/model/{hf_config,safetensors_header,stored_tensor,zip_members,pickle,pickle_reader,torch_tensor,torch_file}.cpp src/lockstep/tensor/spec.cpp src/lockstep/state/{trainer_state,checkpoint_manifest}.cpp \
     src/lockstep/zoo/{config_keys,read_text_config,read_rope_config,read_windows}.cpp src/lockstep/dialect/*.cpp src/lockstep/plan/{zero,deepspeed_file,flag_json}.cpp \
-    build/release/src/lockstep/flag_table_text.cpp tests/fuzz/{reading_targets,command_targets,libfuzzer}.cpp | grep -vE "_test.cpp|data/(dataset|loader|log_mel|shapes|processor|unbuilt_media|epoch_order|random|sample_view|encode_image).cpp")
+    build/release/src/lockstep/flag_table_text.cpp tests/fuzz/{reading_targets,command_targets,libfuzzer}.cpp | grep -vE "_test.cpp|data/(dataset|loader|log_mel|shapes|processor|unbuilt_media|epoch_order|row_groups|random|sample_view|encode_image).cpp")
 make_object() {
   local object=build/fuzz/objects/${1//\//_}.o
   [ "$object" -nt "$1" ] && [ -z "$(find src tests/fuzz -name '*.h' -newer "$object" -print -quit)" ] && return

@@ -48,8 +48,8 @@ Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
   Json out = Json::object();
   for (const auto& [name, value] : row.items()) {
     // As ms-swift, whatever the case of the file's name.
-    const auto found =
-        std::ranges::find_if(mapping.columns, [&](const auto& one) { return lower(one.first) == lower(name); });
+    const auto found = std::ranges::find_if(
+        mapping.columns, [&name = name](const auto& one) { return lower(one.first) == lower(name); });
     const std::string& to = found == mapping.columns.end() ? name : found->second;
     if (out.contains(to) && !out.at(to).is_null()) {
       if (value.is_null()) continue;

@@ -165,7 +165,7 @@ void RowMedia::read_wishes(const Json& value, const std::string& field, Video& i
   const bool is_file = !into.file.empty();
   for (const auto& [key, found] : value.items()) {
     const std::string name = fmt::format("{}.{}", field, key);
-    const auto* count = std::ranges::find_if(kCounts, [&](const Count& one) { return key == one.key; });
+    const auto* count = std::ranges::find_if(kCounts, [&key = key](const Count& one) { return key == one.key; });
     if (key == "type" || std::ranges::find(kVideoSources, key) != kVideoSources.end() || found.is_null()) continue;
     if (key == "fps" || (!is_file && key == "sample_fps")) {
       into.fps = number(name, found, "frames a second, above 0");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/text_format.h"
+#include "lockstep/dialect/flag_value.h"
 #include "lockstep/dialect/translator.h"
 
 namespace lockstep {

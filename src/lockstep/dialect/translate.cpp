@@ -217,7 +217,7 @@ void Translator::add_film_defaults() {
   for (const auto& [name, value] :
        {std::pair{"VIDEO_MAX_PIXELS", "65536"}, {"FPS", "2.0"}, {"FPS_MAX_FRAMES", "128"}}) {
     const bool said = std::ranges::any_of(
-        variables_, [&](const std::string& one) { return one.starts_with(std::string(name) + "="); });
+        variables_, [name = name](const std::string& one) { return one.starts_with(std::string(name) + "="); });
     if (said) continue;
     film_defaults_.push_back(fmt::format("{}={}", name, value));
     all += (all.empty() ? "" : " ") + film_defaults_.back();

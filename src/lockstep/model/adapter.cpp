@@ -2,7 +2,7 @@
 #include "lockstep/model/adapter.h"
 
 #include <deque>
-#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,25 +93,30 @@ Tensor growth(const Tensors& of, const Tensor& w_OI, const Tensor& a) {
   return over_outputs(of.adapted, of.magnitude.div(norms), w_OI.size(0), 1.0, /*scaled=*/false);
 }
 
-/// x W^T, with its bias or without.
-using Product = std::function<Tensor(const Tensor& x, bool with_bias)>;
+Tensor base_linear(const Tensor& x, const fn::AdaptedMatrix& m) {
+  if (!m.valued) return fn::linear_without_value(x, m.w, m.bias == nullptr ? std::nullopt : std::optional(*m.bias));
+  return m.bias != nullptr ? fn::linear(x, m.w, *m.bias) : fn::linear(x, m.w);
+}
 
-Tensor adapted_linear(const Tensors& of, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& bias,
-                      const Applied& applied, const Context* context, const Product& base) {
-  const Tensor a = as_matrix(of.a, applied), given = dropped(of.adapted, x, context);
+Tensor adapted_linear(const Tensors& of, const Tensor& x, const fn::AdaptedMatrix& m, const Applied& applied,
+                      const Context* context) {
+  const Tensor &w_OI = m.w, a = as_matrix(of.a, applied), given = dropped(of.adapted, x, context);
+  const bool whole = given.is_same(x);
   if (!of.magnitude.defined()) {
-    Tensor y = fn::add_low_rank(base(x, true), given, a, of.b, of.adapted.parts);
+    Tensor y = whole ? fn::adapted_linear(x, m, a, of.b, of.adapted.parts)
+                     : fn::add_low_rank(base_linear(x, m), given, a, of.b, of.adapted.parts);
     if (!of.bias.defined()) return y;
     return y.add(over_outputs(of.adapted, of.bias, w_OI.size(0), 0.0, /*scaled=*/true).to(y.scalar_type()));
   }
   const Tensor g = growth(of, w_OI, a).to(x.scalar_type());
-  if (given.is_same(x)) {
-    const Tensor grown = fn::add_low_rank(base(x, false), x, a, of.b, of.adapted.parts).mul(g);
-    return bias ? grown.add(*bias) : grown;
+  const fn::AdaptedMatrix unbiased{w_OI, nullptr, m.valued};
+  if (whole) {
+    const Tensor grown = fn::adapted_linear(x, unbiased, a, of.b, of.adapted.parts).mul(g);
+    return m.bias != nullptr ? grown.add(*m.bias) : grown;
   }
-  const Tensor seen = base(given, false);
+  const Tensor seen = base_linear(given, unbiased);
   const Tensor both = fn::add_low_rank(seen.clone(), given, a, of.b, of.adapted.parts);
-  return base(x, true).add(both.mul(g)).sub(seen);
+  return base_linear(x, m).add(both.mul(g)).sub(seen);
 }
 
 /// Of `other` the rows that are chosen, of `y` the others: [N, ...].
@@ -176,22 +181,18 @@ Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& a
   const size_t index = index_of(weight_of(module));
   const Tensor& w = tensors_[index];
   const Tensor* own = applied.bias != nullptr ? applied.bias : find(bias_of(module));
-  const std::optional<Tensor> bias = own == nullptr ? std::nullopt : std::make_optional(*own);
   const Tensor w_OI = applied.flat != nullptr ? applied.flat(w) : w.flatten(1);
   const std::vector<Use> uses = uses_of(index);
   const bool unread = applied.summed && context_ != nullptr && context_->gradients_only &&
                       std::ranges::none_of(uses, [](const Use& use) { return use.adapted->magnitude.has_value(); });
-  const Product base = [&](const Tensor& in, bool with_bias) {
-    if (unread) return fn::linear_without_value(in, w_OI, with_bias ? bias : std::nullopt);
-    return bias && with_bias ? fn::linear(in, w_OI, *bias) : fn::linear(in, w_OI);
+  const fn::AdaptedMatrix matrix{w_OI, own, !unread};
+  const auto adapted = [&](const Use& use) {
+    return adapted_linear(tensors_of(*use.adapted, tensors_), x, matrix, applied, context_);
   };
-  const auto adapted = [&](const Use& use, const Product& product) {
-    return adapted_linear(tensors_of(*use.adapted, tensors_), x, w_OI, bias, applied, context_, product);
-  };
-  if (uses.empty()) return base(x, true);
-  if (!uses[0].rows.defined()) return adapted(uses[0], base);
+  if (uses.empty()) return base_linear(x, matrix);
+  if (!uses[0].rows.defined()) return adapted(uses[0]);
   // Every adapter computes all rows, of which its own are taken: what a row gets does not depend on its neighbours'.
-  Tensor y = base(x, true);
+  Tensor y = base_linear(x, matrix);
   std::vector<fn::LowRankOfRows> added;
   std::deque<Tensor> matrices;
   std::vector<Use> others;
@@ -204,7 +205,7 @@ Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& a
     }
   }
   if (!added.empty()) fn::add_low_rank_of_rows(y, x, added);
-  for (const auto& use : others) y = with_rows(y, adapted(use, base), use.rows);
+  for (const auto& use : others) y = with_rows(y, adapted(use), use.rows);
   return y;
 }
 

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/machine.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/kernels_pairs.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
@@ -25,9 +26,9 @@ constexpr int64_t kMostRows = 64;
 constexpr int64_t kWords = kernels::kPanelDepth;  // of a panel that are multiplied at a time
 constexpr int64_t kOutputs = 96;                  // of a task
 
-bool multiplies_pairs(const Tensor& x) {
+bool pairs_few_rows(const Tensor& x) {
   static const bool quicker = !is_intel();
-  return x.scalar_type() == at::kBFloat16 && x.size(-1) % 2 == 0 && kernels::pair_kernel() != nullptr && !widens(x) &&
+  return x.scalar_type() == at::kBFloat16 && x.size(-1) % 2 == 0 && kernels::pair_table() != nullptr && !widens(x) &&
          PairedProducts::made(quicker);
 }
 
@@ -99,13 +100,13 @@ class FewRowsProduct {
       float* const out = scratch.sums + p * kPanelColumns;
       if constexpr (std::is_same_v<T, Bf16>) {
         if (pairs_) {
-          kernels::pair_kernel()({.w = w,
-                                  .x = reinterpret_cast<const Bf16*>(x),
-                                  .out = out,
-                                  .w_step = w_.stride(0),
-                                  .out_step = columns(),
-                                  .rows = n,
-                                  .pairs = words});
+          kernels::pair_table()->multiply_panel({.w = w,
+                                                 .x = reinterpret_cast<const Bf16*>(x),
+                                                 .out = out,
+                                                 .w_step = w_.stride(0),
+                                                 .out_step = columns(),
+                                                 .rows = n,
+                                                 .pairs = words});
           continue;
         }
       }
@@ -129,11 +130,11 @@ class FewRowsProduct {
 }  // namespace
 
 bool multiplies_few_rows(const Tensor& x, int64_t rows) {
-  return rows >= 2 && rows <= kMostRows && on_cpu(x) && (widens(x) || multiplies_pairs(x));
+  return rows >= 2 && rows <= kMostRows && on_cpu(x) && (widens(x) || pairs_few_rows(x));
 }
 
 void multiply_few_rows(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias) {
-  const bool pairs = multiplies_pairs(x);
+  const bool pairs = pairs_few_rows(x);
   const Tensor panels = panels_of(x, pairs ? 2 : 1), bias_N = bias.defined() ? bias.to(at::kFloat) : Tensor();
   const Tensor memory =
       at::empty({at::get_num_threads(), floats_of_thread(panels, pairs)}, x.options().dtype(at::kFloat));

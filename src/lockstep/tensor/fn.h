@@ -32,6 +32,15 @@ struct LowRankPart {
 /// stands: nobody else may need it. a and b may be of another dtype than x, in which everything is computed.
 Tensor add_low_rank(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
                     const std::vector<LowRankPart>& parts);
+/// w [out, in] and its bias, if it has one; without value, as linear_without_value().
+struct AdaptedMatrix {
+  const Tensor& w;
+  const Tensor* bias = nullptr;
+  bool valued = true;
+};
+/// linear(), and what add_low_rank() adds to it.
+Tensor adapted_linear(const Tensor& x, const AdaptedMatrix& matrix, const Tensor& a, const Tensor& b,
+                      const std::vector<LowRankPart>& parts);
 /// Of several adapters over one matrix: what add_low_rank takes of each, and the rows of x that are computed with it.
 struct LowRankOfRows {
   const Tensor &a, &b;

@@ -28,31 +28,70 @@ Tensor part_of(const Tensor& b, const LowRankPart& part) {
   return b.narrow(0, part.begin, part.count * part.rank).view({part.count, part.rank}).t();
 }
 
+/// y += what the parts make of x; -> h.
+Tensor add_parts(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
+                 const std::vector<LowRankPart>& parts, bool valued = true) {
+  const Tensor x_RI = x.reshape({-1, x.size(-1)}), y_RO = y.view({-1, y.size(-1)});
+  const Tensor h_rR = empty_ranks(x_RI, a.size(0)), b_here = b.to(x.scalar_type());
+  to_ranks(h_rR, x_RI, a.to(x.scalar_type()), 1.0);
+  int64_t rank = 0;
+  for (const auto& part : parts) {
+    if (!valued) break;
+    from_ranks(y_RO.narrow(1, part.first, part.count), h_rR.narrow(0, rank, part.rank), part_of(b_here, part),
+               part.scale, /*add=*/true);
+    rank += part.rank;
+  }
+  return h_rR;
+}
+
+struct OfParts {  // gradients
+  Tensor da, db, dh_rR;
+};
+OfParts differentiate_parts(const Tensor& g_RO, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& h_rR,
+                            const std::vector<LowRankPart>& parts) {
+  const Tensor b_here = b.to(x.scalar_type());
+  OfParts made{at::empty_like(a), at::empty_like(b), empty_ranks(g_RO, h_rR.size(0))};
+  int64_t rank = 0;
+  for (const auto& part : parts) {
+    const Tensor g = g_RO.narrow(1, part.first, part.count);
+    to_ranks(made.dh_rR.narrow(0, rank, part.rank), g, part_of(b_here, part), part.scale);
+    over_rows(part_of(made.db, part), h_rR.narrow(0, rank, part.rank), g, part.scale);
+    rank += part.rank;
+  }
+  over_rows(made.da, made.dh_rR, x.reshape({-1, x.size(-1)}), 1.0);
+  return made;
+}
+
+void keep_parts(AutogradContext* ctx, const std::vector<LowRankPart>& parts) {
+  std::vector<int64_t> cuts;
+  std::vector<double> scales;
+  for (const auto& part : parts) {
+    cuts.insert(cuts.end(), {part.first, part.count, part.rank, part.begin});
+    scales.push_back(part.scale);
+  }
+  ctx->saved_data["cuts"] = cuts;
+  ctx->saved_data["scales"] = scales;
+}
+
+std::vector<LowRankPart> parts_of(AutogradContext* ctx) {
+  const auto cuts = ctx->saved_data["cuts"].toIntVector();
+  const auto scales = ctx->saved_data["scales"].toDoubleVector();
+  std::vector<LowRankPart> parts;
+  for (size_t i = 0; i < scales.size(); ++i) {
+    parts.push_back({cuts[4 * i], cuts[4 * i + 1], cuts[4 * i + 2], cuts[4 * i + 3], scales[i]});
+  }
+  return parts;
+}
+
 class AddLowRank final : public Function<AddLowRank> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b,
                         const std::vector<LowRankPart>* parts, bool recorded) {
-    const auto dtype = x.scalar_type();
-    const Tensor x_RI = x.reshape({-1, x.size(-1)}), b_here = b.to(dtype);
-    const Tensor h_rR = to_ranks(x_RI, a.to(dtype));
-    const Tensor y_RO = y.view({-1, y.size(-1)});
-    int64_t rank = 0;
-    for (const auto& part : *parts) {
-      const Tensor h = h_rR.narrow(0, rank, part.rank).mul(part.scale);
-      from_ranks(y_RO.narrow(1, part.first, part.count), h, part_of(b_here, part), /*add=*/true);
-      rank += part.rank;
-    }
+    const Tensor h_rR = add_parts(y, x, a, b, *parts);
     ctx->mark_dirty({y});
     if (recorded) {
       ctx->save_for_backward({x, a, b, h_rR});
-      std::vector<int64_t> cuts;
-      std::vector<double> scales;
-      for (const auto& part : *parts) {
-        cuts.insert(cuts.end(), {part.first, part.count, part.rank, part.begin});
-        scales.push_back(part.scale);
-      }
-      ctx->saved_data["cuts"] = cuts;
-      ctx->saved_data["scales"] = scales;
+      keep_parts(ctx, *parts);
       ctx->saved_data["wants_x"] = x.requires_grad();
     }
     return y;
@@ -60,36 +99,42 @@ class AddLowRank final : public Function<AddLowRank> {
 
   static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &a = saved[1], &b = saved[2], &h_rR = saved[3];
-    const auto dtype = x.scalar_type();
-    const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)}), b_here = b.to(dtype);
-    const Tensor dh_rR = at::empty_like(h_rR), db = at::empty_like(b);
-    int64_t rank = 0;
-    for (const auto& part : parts_of(ctx)) {
-      const Tensor g = g_RO.narrow(1, part.first, part.count);
-      const Tensor own = to_ranks(g, part_of(b_here, part));
-      dh_rR.narrow(0, rank, part.rank).copy_(own.mul_(part.scale));
-      part_of(db, part).copy_(over_rows(h_rR.narrow(0, rank, part.rank), g).mul_(part.scale));
-      rank += part.rank;
-    }
-    const Tensor da = over_rows(dh_rR, x.reshape({-1, x.size(-1)})).to(a.scalar_type());
+    const Tensor &x = saved[0], &a = saved[1];
+    const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)});
+    const OfParts made = differentiate_parts(g_RO, x, a, saved[2], saved[3], parts_of(ctx));
     Tensor dx;
     if (ctx->saved_data["wants_x"].toBool()) {
       dx = at::empty(x.sizes(), x.options());
-      from_ranks(dx.view({-1, dx.size(-1)}), dh_rR, a.to(dtype), /*add=*/false);
+      from_ranks(dx.view({-1, dx.size(-1)}), made.dh_rR, a.to(x.scalar_type()), 1.0, /*add=*/false);
     }
-    return {grads[0], dx, da, db, Tensor(), Tensor()};
+    return {grads[0], dx, made.da, made.db, Tensor(), Tensor()};
+  }
+};
+
+/// Both products in one, of a matrix and a bias that do not learn: what both send back to x is summed where it is made.
+class AdaptedLinear final : public Function<AdaptedLinear> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O,
+                        const Tensor& a, const Tensor& b, const std::vector<LowRankPart>* parts, bool valued) {
+    const Tensor y = linear_product(x, w_OI, b_O, valued);
+    const Tensor h_rR = add_parts(y, x, a, b, *parts, valued);
+    ctx->save_for_backward({x, x.requires_grad() ? w_OI : Tensor(), a, b, h_rR});
+    keep_parts(ctx, *parts);
+    return y;
   }
 
- private:
-  static std::vector<LowRankPart> parts_of(AutogradContext* ctx) {
-    const auto cuts = ctx->saved_data["cuts"].toIntVector();
-    const auto scales = ctx->saved_data["scales"].toDoubleVector();
-    std::vector<LowRankPart> parts;
-    for (size_t i = 0; i < scales.size(); ++i) {
-      parts.push_back({cuts[4 * i], cuts[4 * i + 1], cuts[4 * i + 2], cuts[4 * i + 3], scales[i]});
+  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &w_OI = saved[1], &a = saved[2];
+    const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)});
+    const OfParts made = differentiate_parts(g_RO, x, a, saved[3], saved[4], parts_of(ctx));
+    Tensor dx;
+    if (w_OI.defined()) {
+      dx = product(g_RO, w_OI);
+      from_ranks(dx, made.dh_rR, a.to(x.scalar_type()), 1.0, /*add=*/true);
+      dx = dx.view(x.sizes());
     }
-    return parts;
+    return {dx, Tensor(), Tensor(), made.da, made.db, Tensor(), Tensor()};
   }
 };
 
@@ -184,6 +229,17 @@ Tensor add_low_rank(const Tensor& y, const Tensor& x, const Tensor& a, const Ten
   return AddLowRank::apply(y, x, a, b, &parts, recorded);
 }
 
+Tensor adapted_linear(const Tensor& x, const AdaptedMatrix& m, const Tensor& a, const Tensor& b,
+                      const std::vector<LowRankPart>& parts) {
+  const auto learns = [](const Tensor& one) { return one.requires_grad(); };
+  const auto bias = m.bias == nullptr ? std::nullopt : std::make_optional(*m.bias);
+  const bool one_node = at::GradMode::is_enabled() && (learns(x) || learns(a) || learns(b));
+  if (one_node && !learns(m.w) && !(m.bias != nullptr && learns(*m.bias))) {
+    return AdaptedLinear::apply(x, m.w, bias, a, b, &parts, m.valued);
+  }
+  return add_low_rank(linear_product(x, m.w, bias, m.valued), x, a, b, parts);
+}
+
 void add_low_rank_of_rows(const Tensor& y, const Tensor& x, const std::vector<LowRankOfRows>& all) {
   struct Stack {  // of the parts over the same outputs
     std::vector<Tensor> a, b, weights;
@@ -209,12 +265,15 @@ void add_low_rank_of_rows(const Tensor& y, const Tensor& x, const std::vector<Lo
   }
   const Tensor x_RI = x.reshape({-1, x.size(-1)}), y_RO = y.view({-1, y.size(-1)});
   const Tensor weights_rN = at::cat(weights).to(x.scalar_type());
-  Tensor h_rR = to_ranks(x_RI, at::cat(a).to(x.scalar_type()));
+  const Tensor a_rI = at::cat(a).to(x.scalar_type());
+  Tensor h_rR = empty_ranks(x_RI, a_rI.size(0));
+  to_ranks(h_rR, x_RI, a_rI, 1.0);
   h_rR = h_rR.reshape({h_rR.size(0), rows, -1}).mul_(weights_rN.unsqueeze(2)).flatten(1);
   int64_t rank = 0;
   for (const auto& [outputs, stack] : stacks) {
     const Tensor b_rO = at::cat(stack.b).to(x.scalar_type());
-    from_ranks(y_RO.narrow(1, outputs.first, outputs.second), h_rR.narrow(0, rank, stack.rank), b_rO, /*add=*/true);
+    from_ranks(y_RO.narrow(1, outputs.first, outputs.second), h_rR.narrow(0, rank, stack.rank), b_rO, 1.0,
+               /*add=*/true);
     rank += stack.rank;
   }
 }

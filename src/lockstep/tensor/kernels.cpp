@@ -62,8 +62,8 @@ const Table<F16>& table<F16>() {
   return pick(table_v2_f16(), table_v3_f16(), table_v4_f16());
 }
 
-PairKernel pair_kernel() {
-  return level_of_process() == Level::kV4 && __builtin_cpu_supports("avx512bf16") ? multiply_pairs_v4 : nullptr;
+const PairTable* pair_table() {
+  return level_of_process() == Level::kV4 && __builtin_cpu_supports("avx512bf16") ? &pair_table_v4() : nullptr;
 }
 
 MelKernel mel_kernel() {

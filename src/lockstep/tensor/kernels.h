@@ -39,15 +39,6 @@ struct PanelProduct {
   bool far = false;  // a comes from memory, and is asked for before it is needed; woven, it never does
 };
 
-/// out [rows, kPanelColumns] += w [rows, 2 * pairs] * x [pairs, kPanelColumns, 2], summed in float32 pair by pair. w comes from
-/// memory.
-struct PairPanel {
-  const Bf16 *w, *x;
-  float* out;
-  int64_t w_step, out_step;
-  int64_t rows, pairs;
-};
-
 /// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.
 struct HeadLayout {
   int64_t heads, kv_heads, head_dim;
@@ -172,10 +163,6 @@ template <>
 const Table<Bf16>& table<Bf16>();
 template <>
 const Table<F16>& table<F16>();
-
-/// For processors that multiply pairs of bfloat16 and add them to sums of float32; else null.
-using PairKernel = void (*)(const PairPanel& in);
-PairKernel pair_kernel();
 
 /// The instruction set whose kernels this process runs: "AVX-512", "AVX2" or "SSE4.2"; ATEN_CPU_CAPABILITY limits it as it
 /// limits LibTorch.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lockstep/tensor/kernels.h"
+#include "lockstep/tensor/kernels_pairs.h"
 
 namespace lockstep::kernels {
 
@@ -15,6 +16,6 @@ const Table<F16>& table_v2_f16();
 const Table<F16>& table_v3_f16();
 const Table<F16>& table_v4_f16();
 
-void multiply_pairs_v4(const PairPanel& in);
+const PairTable& pair_table_v4();
 
 }  // namespace lockstep::kernels

@@ -5,19 +5,22 @@
 // them, where it is quicker.
 //
 // Example:
-//   const Tensor h_rR = to_ranks(x_RI, a_rI);
-//   from_ranks(y_RO, h_rR, b_rO, /*add=*/true);
+//   const Tensor h_rR = empty_ranks(x_RI, ranks);
+//   to_ranks(h_rR, x_RI, a_rI, 1.0);
+//   from_ranks(y_RO, h_rR, b_rO, scale, /*add=*/true);
 #pragma once
 
 #include "lockstep/tensor/fwd.h"
 
 namespace lockstep::fn {
 
-/// (x a^T)^T: [r,R], in the dtype of x.
-Tensor to_ranks(const Tensor& x_RI, const Tensor& a_rI);
-/// y = h^T b, or y += that.
-void from_ranks(const Tensor& y_RO, const Tensor& h_rR, const Tensor& b_rO, bool add);
-/// h g: [r,O], in float32 or the dtype of g.
-Tensor over_rows(const Tensor& h_rR, const Tensor& g_RO);
+/// Room for h [r,R] of the rows of x, in its dtype, laid out as the products below are quick with.
+Tensor empty_ranks(const Tensor& x_RI, int64_t ranks);
+/// h = scale * (x a^T)^T.
+void to_ranks(const Tensor& h_rR, const Tensor& x_RI, const Tensor& a_rI, double scale);
+/// y = scale * h^T b, or y += that.
+void from_ranks(const Tensor& y_RO, const Tensor& h_rR, const Tensor& b_rO, double scale, bool add);
+/// out = scale * h g, of any dtype, whatever its strides.
+void over_rows(const Tensor& out_rO, const Tensor& h_rR, const Tensor& g_RO, double scale);
 
 }  // namespace lockstep::fn

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -30,24 +30,37 @@ void expect_near(const Tensor& got, const Tensor& wanted, at::ScalarType dtype) 
   EXPECT_TRUE(apart.le(room).all().item<bool>()) << at::toString(dtype) << ": off by " << apart.max().item<double>();
 }
 
+Tensor over_rows(const Tensor& h, const Tensor& g, double scale, at::ScalarType dtype, bool turned) {
+  const int64_t ranks = h.size(0), wide = g.size(1);
+  const auto options = g.options().dtype(dtype);
+  const Tensor out = turned ? at::empty({wide, ranks}, options).t() : at::empty({ranks, wide}, options);
+  fn::over_rows(out, h, g, scale);
+  return out;
+}
+
 void expect_right(int64_t R, int64_t wide, int64_t ranks, at::ScalarType dtype) {
   SCOPED_TRACE(testing::Message() << R << " rows of " << wide << ", " << ranks << " ranks, " << at::toString(dtype));
+  constexpr double kScale = 1.75;
   constexpr int64_t kBeside = 16;  // of a fused matrix: not to be touched
   const Tensor whole = drawn({R, wide + kBeside}, "x", dtype), x = whole.narrow(1, 0, wide);
   const Tensor a = drawn({ranks, wide}, "a", dtype), h = drawn({ranks, R}, "h", dtype);
-  const Tensor found = fn::to_ranks(x, a);
+  const Tensor found = fn::empty_ranks(x, ranks);
+  fn::to_ranks(found, x, a, kScale);
   EXPECT_EQ(found.scalar_type(), dtype);
-  expect_near(found, exact_product(a, x.t()), dtype);
-  expect_near(fn::over_rows(h, x), exact_product(h, x), dtype);
+  expect_near(found, exact_product(a, x.t()).mul(kScale), dtype);
+  const Tensor over = over_rows(h, x, kScale, at::kFloat, false);
+  expect_near(over, exact_product(h, x).mul(kScale), dtype);
+  EXPECT_TRUE(over_rows(h, x, kScale, at::kFloat, true).equal(over)) << "where the result lies turned";
+  EXPECT_TRUE(over_rows(h, x, kScale, dtype, false).equal(over.to(dtype))) << "of " << at::toString(dtype);
   for (const bool add : {false, true}) {
     const Tensor all = whole.clone(), y = all.narrow(1, 0, wide);
-    fn::from_ranks(y, h, a, add);
-    const Tensor sum = exact_product(h.t(), a);
+    fn::from_ranks(y, h, a, kScale, add);
+    const Tensor sum = exact_product(h.t(), a).mul(kScale);
     expect_near(y, add ? sum.add(x) : sum, dtype);
     EXPECT_TRUE(all.narrow(1, wide, kBeside).equal(whole.narrow(1, wide, kBeside))) << "written beside the result";
   }
   const Tensor turned = h.t().contiguous().t();  // as another product may have left it
-  EXPECT_TRUE(fn::over_rows(turned, x).equal(fn::over_rows(h, x)));
+  EXPECT_TRUE(over_rows(turned, x, kScale, at::kFloat, false).equal(over));
 }
 
 TEST(LowRankProduct, EqualsFloat64InEveryDtypeAndByEveryPath) {
@@ -72,9 +85,10 @@ TEST(LowRankProduct, TakesAsMuchMemoryAsItsRehearsal) {
     const OnDevice scope(memory);
     const auto options = at::TensorOptions().device(memory->torch_device()).dtype(dtype);
     const Tensor x = at::zeros({700, wide}, options), a = at::zeros({8, wide}, options);
-    const Tensor h = fn::to_ranks(x, a);
-    fn::from_ranks(x, h, a, /*add=*/true);
-    (void)fn::over_rows(h, x);
+    const Tensor h = fn::empty_ranks(x, a.size(0));
+    fn::to_ranks(h, x, a, 1.0);
+    fn::from_ranks(x, h, a, 1.0, /*add=*/true);
+    (void)over_rows(h, x, 2.0, at::kFloat, true);
     return memory->peak_bytes();
   };
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
