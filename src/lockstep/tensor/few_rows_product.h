@@ -1,4 +1,4 @@
-// Products of a few 16-bit rows with weights, each of which is read once, where it stands: the rows are what is packed. LibTorch's
+// Products of a few rows with weights, each of which is read once, where it stands: the rows are what is packed. LibTorch's
 // library took twice as long (32 rows of bfloat16, Zen 4; docs/speed.md has figures).
 //
 // Example:
@@ -18,11 +18,12 @@ using PairedProducts = ProcessorChoice<struct PairedProductsName>;
 namespace fn {
 
 /// Whether `rows` rows of x[..., K] are multiplied so: 2 to 64, on (or rehearsed for) a CPU that does not multiply 16-bit numbers
-/// by itself; or by its instructions for pairs of bfloat16, where K is even and Intel did not make it.
+/// by itself; or by its instructions for pairs of bfloat16, where K is even and Intel did not make it; of float32, where
+/// packed_product.h is quick.
 bool multiplies_few_rows(const Tensor& x, int64_t rows);
 
 /// out [M,N] = x [M,K] * w [N,K]^T (+ bias [N], where it is defined), summed in float32 and rounded once; rows of out and w are
-/// contiguous. A row's bits do not depend on the others.
+/// contiguous. A row's bits do not depend on the others; of float32 they are those that it has among many.
 void multiply_few_rows(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias);
 
 }  // namespace fn

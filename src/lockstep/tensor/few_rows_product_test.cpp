@@ -1,6 +1,7 @@
-// Products of a few 16-bit rows, as a CPU that multiplies pairs of bfloat16 makes them, and as one that does not.
+// Products of a few rows, as a CPU that multiplies pairs of bfloat16 makes them, and as one that does not.
 #include "lockstep/tensor/few_rows_product.h"
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,7 @@
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/make.h"
+#include "lockstep/tensor/packed_product.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep {
@@ -37,11 +39,14 @@ class FewRowsProduct : public testing::TestWithParam<Kind> {
 
  private:
   PairedProducts pairs_{true};
+  PackedProducts packed_{true};
   std::optional<NativeProducts> none_;
 };
 
 TEST_P(FewRowsProduct, IsTheExactOneRoundedOnceForAnyNumberOfRows) {
-  const double half_unit = GetParam().dtype == at::kHalf ? 0x1p-11 : 0x1p-8;
+  const std::map<at::ScalarType, double> half_units{
+      {at::kFloat, 0x1p-24}, {at::kBFloat16, 0x1p-8}, {at::kHalf, 0x1p-11}};
+  const double half_unit = half_units.at(GetParam().dtype);
   for (const int64_t depth : {1, 2, 31, 96, 770, 1602}) {
     for (const int64_t outputs : {1, 15, 99, 200}) {
       const Tensor all = random({66, depth}, "x"), w = random({outputs, depth}, "w"), b = random({outputs}, "b");
@@ -82,13 +87,13 @@ TEST_P(FewRowsProduct, HasTheSameBitsForAnyNumberOfThreads) {
 TEST_P(FewRowsProduct, IsNotOfOneRowOrMany) {
   const Tensor x = random({4, 64}, "x");
   for (const int64_t rows : {0, 1, 65}) EXPECT_FALSE(fn::multiplies_few_rows(x, rows)) << rows;
-  EXPECT_FALSE(fn::multiplies_few_rows(x.to(at::kFloat), 4));
-  EXPECT_EQ(fn::multiplies_few_rows(random({4, 63}, "x"), 4), fn::widens(x)) << "no whole pairs";
+  const bool any_depth = x.scalar_type() == at::kFloat || fn::widens(x);
+  EXPECT_EQ(fn::multiplies_few_rows(random({4, 63}, "x"), 4), any_depth) << "no whole pairs";
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FewRowsProduct,
                          testing::Values(Kind{"native", at::kBFloat16, true}, Kind{"widened", at::kBFloat16, false},
-                                         Kind{"half", at::kHalf, false}),
+                                         Kind{"half", at::kHalf, false}, Kind{"float32", at::kFloat, true}),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace

@@ -1,21 +1,19 @@
 // What low-rank adapters add to products with weights. R rows, I inputs, O outputs, r ranks of all parts.
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <array>
 #include <map>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
-#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/low_rank_product.h"
-#include "lockstep/tensor/make.h"
+#include "lockstep/tensor/packed_product.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
@@ -111,13 +109,50 @@ class AddLowRank final : public Function<AddLowRank> {
   }
 };
 
+/// With fewer rows it counts for more how linear() multiplies them.
+constexpr int64_t kManyRows = 128;
+
+/// Whether what ranks add to out [R,O] is summed where the product with a matrix is.
+bool sums_beside(const Tensor& x, int64_t R, int64_t I, int64_t O) {
+  return R >= kManyRows && packs_product(x, {R, I, O});
+}
+
+/// B^T of all parts with zeros where no part is, and which columns are whose.
+std::pair<Tensor, std::vector<RankColumns>> beside(const std::vector<LowRankPart>& parts, const Tensor& b,
+                                                   int64_t ranks, int64_t outputs) {
+  const Tensor right = at::zeros({ranks, up_to(outputs, kernels::kPanelColumns)}, b.options());
+  std::vector<RankColumns> columns;
+  int64_t rank = 0;
+  for (const auto& part : parts) {
+    copy_scaled(right.narrow(0, rank, part.rank).narrow(1, part.first, part.count), part_of(b, part), part.scale);
+    columns.push_back({part.first, part.count, rank, part.rank});
+    rank += part.rank;
+  }
+  return {right, columns};
+}
+
 /// Both products in one, of a matrix and a bias that do not learn: what both send back to x is summed where it is made.
 class AdaptedLinear final : public Function<AdaptedLinear> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w_OI, const std::optional<Tensor>& b_O,
                         const Tensor& a, const Tensor& b, const std::vector<LowRankPart>* parts, bool valued) {
-    const Tensor y = linear_product(x, w_OI, b_O, valued);
-    const Tensor h_rR = add_parts(y, x, a, b, *parts, valued);
+    const int64_t I = x.size(-1), R = x.numel() / I, O = w_OI.size(0);
+    Tensor y, h_rR;
+    if (valued && sums_beside(x, R, I, O)) {
+      const Tensor x_RI = x.reshape({R, I});
+      h_rR = empty_ranks(x_RI, a.size(0));
+      to_ranks(h_rR, x_RI, a, 1.0);
+      auto shape = x.sizes().vec();
+      shape.back() = O;
+      y = at::empty(shape, x.options());
+      const Tensor left = h_rR.t();
+      const auto [right, columns] = beside(*parts, b, a.size(0), O);
+      const AddedRanks added{left, right, columns};
+      multiply_packed(y.view({R, O}), x_RI, w_OI.t(), b_O.value_or(Tensor()), &added);
+    } else {
+      y = linear_product(x, w_OI, b_O, valued);
+      h_rR = add_parts(y, x, a, b, *parts, valued);
+    }
     ctx->save_for_backward({x, x.requires_grad() ? w_OI : Tensor(), a, b, h_rR});
     keep_parts(ctx, *parts);
     return y;
@@ -128,96 +163,30 @@ class AdaptedLinear final : public Function<AdaptedLinear> {
     const Tensor &x = saved[0], &w_OI = saved[1], &a = saved[2];
     const Tensor g_RO = grads[0].reshape({-1, grads[0].size(-1)});
     const OfParts made = differentiate_parts(g_RO, x, a, saved[3], saved[4], parts_of(ctx));
-    Tensor dx;
-    if (w_OI.defined()) {
-      dx = product(g_RO, w_OI);
-      from_ranks(dx, made.dh_rR, a.to(x.scalar_type()), 1.0, /*add=*/true);
-      dx = dx.view(x.sizes());
-    }
+    const Tensor dx =
+        w_OI.defined() ? of_inputs(g_RO, w_OI, made.dh_rR, a.to(x.scalar_type())).view(x.sizes()) : Tensor();
     return {dx, Tensor(), Tensor(), made.da, made.db, Tensor(), Tensor()};
   }
-};
 
-/// A number stays where the upper 32 of its bits reach this.
-uint64_t threshold_of(double p) { return static_cast<uint64_t>(std::llround(p * 4294967296.0)); }
-
-void drop_here(const Tensor& to, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
-  const uint64_t threshold = threshold_of(p);
-  if (threshold > std::numeric_limits<uint32_t>::max()) {
-    if (!to.is_meta()) to.zero_();
-    return;
-  }
-  const auto scale = static_cast<float>(1.0 / (1.0 - p));
-  const auto stretch = x.numel() / static_cast<int64_t>(keys.size());
-  with_element(x, [&]<typename T>() {
-    const T* from = read_of<T>(x);
-    T* out = write_of<T>(to);
-    for (const uint64_t key : keys) {
-      kernels::parallel_rows(stretch, kGrain, [&](int64_t begin, int64_t end) {
-        kernels::table<T>().drop({.x = from + begin,
-                                  .y = out + begin,
-                                  .n = end - begin,
-                                  .key = key,
-                                  .first = static_cast<uint64_t>(begin),
-                                  .threshold = static_cast<uint32_t>(threshold),
-                                  .scale = scale});
-      });
-      from += stretch;
-      out += stretch;
+ private:
+  static Tensor of_inputs(const Tensor& g_RO, const Tensor& w_OI, const Tensor& dh_rR, const Tensor& a_rI) {
+    const int64_t R = g_RO.size(0), O = g_RO.size(1), I = a_rI.size(1), ranks = a_rI.size(0);
+    if (!sums_beside(g_RO, R, O, I)) {
+      Tensor dx = product(g_RO, w_OI);
+      from_ranks(dx, dh_rR, a_rI, 1.0, /*add=*/true);
+      return dx;
     }
-  });
-}
-
-/// The same bits by LibTorch's ops on 64-bit integers, for other devices.
-Tensor kept_there(const Tensor& x, double p, const std::vector<uint64_t>& keys) {
-  const auto stretch = x.numel() / static_cast<int64_t>(keys.size());
-  const auto signed_of = [](uint64_t value) { return static_cast<int64_t>(value); };
-  const auto shifted = [](const Tensor& z, int64_t by) {  // arithmetic shifts bring the sign along
-    return z.bitwise_right_shift(by).bitwise_and(static_cast<int64_t>((uint64_t{1} << (64 - by)) - 1));
-  };
-  Tensor steps = at::empty({stretch}, x.options().dtype(at::kLong));  // a hollow arange() by itself is not counted
-  at::arange_out(steps, 1, stretch + 1, 1).mul_(signed_of(0x9E3779B97F4A7C15ULL));
-  const Tensor kept = at::empty({static_cast<int64_t>(keys.size()), stretch}, x.options());
-  // Hollow, every stretch takes the same memory as the first: a plan of hundreds of rows need not pass them all.
-  const size_t stretches = x.is_meta() ? std::min<size_t>(1, keys.size()) : keys.size();
-  for (size_t k = 0; k < stretches; ++k) {
-    Tensor z = steps.add(signed_of(keys[k]));
-    z = z.bitwise_xor(shifted(z, 30)).mul_(signed_of(0xBF58476D1CE4E5B9ULL));
-    z = z.bitwise_xor(shifted(z, 27)).mul_(signed_of(0x94D049BB133111EBULL));
-    z = z.bitwise_xor(shifted(z, 31));
-    kept.select(0, static_cast<int64_t>(k)).copy_(shifted(z, 32).ge(signed_of(threshold_of(p))));
-  }
-  return kept.view(x.sizes());
-}
-
-Tensor dropped(const Tensor& x, double p, const std::vector<uint64_t>& keys) {
-  const Tensor whole = x.contiguous();
-  const bool on_gpu = gpu::has_kernels(whole);
-  if (!has_kernels(whole) && !on_gpu) return whole.mul(kept_there(whole, p, keys)).mul_(1.0 / (1.0 - p));
-  Tensor to = at::empty_like(whole);
-  if (!on_gpu) {
-    drop_here(to, whole, p, keys);
-    return to;
-  }
-  const auto rows = static_cast<int64_t>(keys.size());
-  const Tensor from_KS = whole.view({rows, -1}), to_KS = to.view({rows, -1});
-  for (int64_t k = 0; k < rows && !whole.is_meta(); ++k) {
-    gpu::drop(to_KS.select(0, k), from_KS.select(0, k), keys[static_cast<size_t>(k)], threshold_of(p), 1.0 / (1.0 - p));
-  }
-  return to;
-}
-
-/// What is dropped is decided again on the way back: nothing is kept for it.
-class Dropout final : public Function<Dropout> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, double p, const std::vector<uint64_t>& keys) {
-    ctx->saved_data["p"] = p;
-    ctx->saved_data["keys"] = std::vector<int64_t>(keys.begin(), keys.end());
-    return dropped(x, p, keys);
-  }
-  static Tensors backward(AutogradContext* ctx, const Tensors& grads) {
-    const auto keys = ctx->saved_data["keys"].toIntVector();
-    return {dropped(grads[0], ctx->saved_data["p"].toDouble(), {keys.begin(), keys.end()}), Tensor(), Tensor()};
+    Tensor right = a_rI;
+    if (I % kernels::kPanelColumns != 0 || a_rI.stride(1) != 1) {
+      right = at::zeros({ranks, up_to(I, kernels::kPanelColumns)}, a_rI.options());
+      copy_scaled(right.narrow(1, 0, I), a_rI, 1.0);
+    }
+    const Tensor dx = at::empty({R, I}, g_RO.options());
+    const Tensor left = dh_rR.t();
+    const std::array<RankColumns, 1> columns{{{0, I, 0, ranks}}};
+    const AddedRanks added{left, right, columns};
+    multiply_packed(dx, g_RO, w_OI, {}, &added);
+    return dx;
   }
 };
 
@@ -298,7 +267,5 @@ Tensor low_rank_row_norms(const Tensor& w, const Tensor& a, const Tensor& b, con
   }
   return norms;
 }
-
-Tensor dropout(const Tensor& x, double p, const std::vector<uint64_t>& keys) { return Dropout::apply(x, p, keys); }
 
 }  // namespace lockstep::fn

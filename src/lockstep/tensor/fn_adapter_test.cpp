@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/packed_product.h"
 #include "lockstep/tensor/product.h"
 #include "lockstep/tensor/test_numbers.h"
 
@@ -105,41 +106,53 @@ TEST(AddLowRank, EqualsPlainAutogradForUnevenPartsWithHolesBetween) {
 }
 
 /// y, then gradients of a, b, x, and of w and its bias where they learn.
-std::vector<Tensor> linear_results(at::ScalarType dtype, bool valued, bool base_learns, bool plain) {
-  constexpr int64_t kRows = 37, kInputs = 48;
+struct LinearCase {
+  at::ScalarType dtype;
+  int64_t rows, inputs;
+  bool valued, base_learns;
+};
+std::vector<Tensor> linear_results(const LinearCase& of, bool plain) {
+  const auto dtype = of.dtype;
+  const int64_t rows = of.rows, inputs = of.inputs;
+  const bool valued = of.valued, base_learns = of.base_learns;
   const auto leaf = [&](const Tensor& value, bool learns) {
     return (plain ? value.to(dtype).to(at::kDouble) : value).detach().clone().requires_grad_(learns);
   };
-  const Tensor x = leaf(drawn({2, kRows, kInputs}, "x", dtype), true);
-  const Tensor w = leaf(drawn({kOutputs, kInputs}, "w", dtype), base_learns);
+  const Tensor x = leaf(drawn({2, rows, inputs}, "x", dtype), true);
+  const Tensor w = leaf(drawn({kOutputs, inputs}, "w", dtype), base_learns);
   const Tensor bias = leaf(drawn({kOutputs}, "bias", dtype), base_learns);
-  const Tensor a = leaf(drawn({kRanks, kInputs}, "a"), true), b = leaf(drawn({kOfB}, "b"), true);
+  const Tensor a = leaf(drawn({kRanks, inputs}, "a"), true), b = leaf(drawn({kOfB}, "b"), true);
   const auto parts = uneven_parts();
   const Tensor y = plain ? x.matmul(w.t()).add(bias).add(plain_low_rank(x, a, b, parts, kOutputs))
                          : fn::adapted_linear(x, {w, &bias, valued}, a, b, parts);
   std::vector<Tensor> leaves{a, b, x};
   if (base_learns) leaves.insert(leaves.end(), {w, bias});
-  auto results = torch::autograd::grad({y}, leaves, {leaf(drawn({2, kRows, kOutputs}, "g", dtype), false)});
+  auto results = torch::autograd::grad({y}, leaves, {leaf(drawn({2, rows, kOutputs}, "g", dtype), false)});
   results.insert(results.begin(), valued || plain ? y.detach() : Tensor());
   return results;
 }
 
+void expect_linear(const LinearCase& of, double tolerance) {
+  const auto got = linear_results(of, false), wanted = linear_results(of, true);
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!got[i].defined()) continue;
+    EXPECT_LE(relative(got[i], wanted[i]), tolerance)
+        << "result " << i << " of " << of.rows << " x " << of.inputs << ", " << at::toString(of.dtype);
+  }
+}
+
 TEST(AdaptedLinear, EqualsPlainAutogradWithItsValueOrForGradientsAlone) {
-  for (const bool native : {true, false}) {
-    const NativeProducts products(native);
-    for (const bool learns : {false, true}) {
+  for (const bool ours : {true, false}) {
+    const NativeProducts products(!ours);
+    const PackedProducts packed(ours);
+    for (const auto& [rows, inputs] : std::vector<std::pair<int64_t, int64_t>>{{37, 48}, {75, 50}, {66, 420}}) {
       for (const bool valued : {true, false}) {
-        for (const auto& [dtype, tolerance] : std::vector<std::pair<at::ScalarType, double>>{
-                 {at::kFloat, 3e-6}, {at::kBFloat16, 2e-2}, {at::kHalf, 3e-3}}) {
-          const auto got = linear_results(dtype, valued, learns, false);
-          const auto wanted = linear_results(dtype, true, learns, true);
-          ASSERT_EQ(got.size(), wanted.size());
-          for (size_t i = 0; i < wanted.size(); ++i) {
-            if (!got[i].defined()) continue;
-            EXPECT_LE(relative(got[i], wanted[i]), tolerance) << i << " of " << at::toString(dtype);
-          }
-        }
+        expect_linear({at::kFloat, rows, inputs, valued, false}, 3e-6);
+        expect_linear({at::kBFloat16, rows, inputs, valued, false}, 2e-2);
+        expect_linear({at::kHalf, rows, inputs, valued, false}, 3e-3);
       }
+      expect_linear({at::kFloat, rows, inputs, true, true}, 3e-6);
     }
   }
 }

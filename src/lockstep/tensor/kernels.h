@@ -37,6 +37,9 @@ struct PanelProduct {
   int64_t rows, columns, depth;
   bool add;
   bool far = false;  // a comes from memory, and is asked for before it is needed; woven, it never does
+  // What is summed beside it: left [rows, ranks] * right [ranks, kPanelColumns].
+  const float *left = nullptr, *right = nullptr;
+  int64_t left_step = 0, right_step = 0, ranks = 0;
 };
 
 /// Which parts of a fused projection are which: N query heads, K key heads, K value heads, H elements each.

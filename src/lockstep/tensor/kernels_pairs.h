@@ -10,13 +10,14 @@
 
 namespace lockstep::kernels {
 
-/// out [rows, kPanelColumns] += w [rows, 2 * pairs] * x [pairs, kPanelColumns, 2], summed in float32 pair by pair. w comes from
+/// out [rows, kPanelColumns] (+)= w [rows, 2 * pairs] * x [pairs, kPanelColumns, 2], summed in float32 pair by pair. w comes from
 /// memory.
 struct PairPanel {
   const Bf16 *w, *x;
   float* out;
   int64_t w_step, out_step;
   int64_t rows, pairs;
+  bool add;
 };
 
 /// out [ranks, rows] = scale * a [ranks, depth] * x [rows, depth]^T, rounded once.

@@ -23,7 +23,37 @@ template <typename T>
   return widened<kInRegister>(T{}, bits);
 }
 
-/// kRows rows of a from `row` on. g++ keeps sums in registers only where their loops are unrolled before it looks.
+/// Of kRows rows: g++ keeps them in registers only where their loops are unrolled before it looks.
+template <int kRows>
+using PanelSums = Wide<float>::Part[kRows][kRegisters];
+
+/// sums += a [kRows, depth] * b [depth, kPanelColumns].
+template <bool kWoven, int kRows, typename B>
+[[gnu::always_inline]] inline void add_products(PanelSums<kRows>& sums, const float* a, int64_t a_step, const B* b,
+                                                int64_t b_step, int64_t depth, bool far) {
+  using Part = Wide<float>::Part;
+  for (int64_t begin = 0; begin < depth; begin += kPanelColumns) {
+    if (!kWoven && far) {
+      // A processor foresees one stream of memory, and not the next rows of several (Zen 4).
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * a_step + begin, 0, 2);
+    }
+    const int64_t end = begin + kPanelColumns < depth ? begin + kPanelColumns : depth;
+#pragma GCC unroll 4
+    for (int64_t k = begin; k < end; ++k) {
+      Part columns[kRegisters];
+#pragma GCC unroll 4
+      for (int i = 0; i < kRegisters; ++i) columns[i] = register_of(b + k * b_step + i * kInRegister);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kRegisters; ++i) sums[r][i] += a[kWoven ? k * kPanelRows + r : r * a_step + k] * columns[i];
+      }
+    }
+  }
+}
+
+/// kRows rows of a from `row` on.
 template <bool kWoven, int kRows, typename B, typename Out>
 [[gnu::always_inline]] inline void multiply_panel_rows(const PanelProduct<B, Out>& in, int64_t row) {
   using Part = Wide<float>::Part;
@@ -31,32 +61,17 @@ template <bool kWoven, int kRows, typename B, typename Out>
   constexpr int64_t kOutAhead = sizeof(Out) == 2 ? 5 : 1;
   const float* const a = in.a + row * (kWoven ? in.depth : in.a_step);
   Out* const out = in.out + row * in.out_step;
-  Part sums[kRows][kRegisters];
+  PanelSums<kRows> sums;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     __builtin_prefetch(out + r * in.out_step + kOutAhead * kPanelColumns - 1, 1);
 #pragma GCC unroll 4
     for (int i = 0; i < kRegisters; ++i) sums[r][i] = Part{};
   }
-  for (int64_t begin = 0; begin < in.depth; begin += kPanelColumns) {
-    if (!kWoven && in.far) {
-      // A processor foresees one stream of memory, and not the next rows of several (Zen 4).
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * in.a_step + begin, 0, 2);
-    }
-    const int64_t end = begin + kPanelColumns < in.depth ? begin + kPanelColumns : in.depth;
-#pragma GCC unroll 4
-    for (int64_t k = begin; k < end; ++k) {
-      Part columns[kRegisters];
-#pragma GCC unroll 4
-      for (int i = 0; i < kRegisters; ++i) columns[i] = register_of(in.b + k * in.b_step + i * kInRegister);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kRegisters; ++i)
-          sums[r][i] += a[kWoven ? k * kPanelRows + r : r * in.a_step + k] * columns[i];
-      }
-    }
+  add_products<kWoven, kRows>(sums, a, in.a_step, in.b, in.b_step, in.depth, in.far);
+  if (in.ranks > 0) {
+    add_products<false, kRows>(sums, in.left + row * in.left_step, in.left_step, in.right, in.right_step, in.ranks,
+                               false);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {

@@ -26,7 +26,7 @@ void multiply_pair_rows(const PairPanel& in, int64_t row) {
   float* const out = in.out + row * in.out_step;
   __m512 sums[kRows];
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) sums[r] = _mm512_loadu_ps(out + r * in.out_step);
+  for (int r = 0; r < kRows; ++r) sums[r] = in.add ? _mm512_loadu_ps(out + r * in.out_step) : _mm512_setzero_ps();
   int64_t pair = 0;
   for (; pair + kPairsOfLine <= in.pairs; pair += kPairsOfLine) {
 #pragma GCC unroll 8

@@ -39,27 +39,13 @@ float number_of(float value) { return value; }
 float number_of(kernels::Bf16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
 float number_of(kernels::F16 value) { return at::Half(value.bits, at::Half::from_bits()); }
 
-/// Element by element, wherever either lies. LibTorch's copies cost more than the products of a small matrix.
-template <typename T>
-void copy_numbers(const T* from, int64_t row_step, int64_t column_step, const Tensor& to, float scale) {
-  float* const out = write_of<float>(to);
-  const int64_t out_row = to.stride(0), out_column = to.stride(1);
-  for (int64_t r = 0; r < to.size(0); ++r) {
-    for (int64_t c = 0; c < to.size(1); ++c) {
-      out[r * out_row + c * out_column] = number_of(from[r * row_step + c * column_step]) * scale;
-    }
-  }
-}
-
 /// scale * m in float32, zeros behind, as many as rows and columns are to be multiples of.
 Tensor widened(const Tensor& m, int64_t rows, int64_t columns, double scale) {
   const Tensor wide = at::empty({up_to(m.size(0), rows), up_to(m.size(1), columns)}, m.options().dtype(at::kFloat));
   const bool padded = wide.numel() > m.numel();
-  with_element(m, [&]<typename T>() {
-    if (padded) std::fill_n(write_of<float>(wide), wide.numel(), 0.0F);
-    const Tensor to = padded ? wide.narrow(0, 0, m.size(0)).narrow(1, 0, m.size(1)) : wide;
-    copy_numbers(read_of<T>(m), m.stride(0), m.stride(1), to, static_cast<float>(scale));
-  });
+  if (wide.is_meta()) return wide;
+  if (padded) std::fill_n(write_of<float>(wide), wide.numel(), 0.0F);
+  copy_scaled(padded ? wide.narrow(0, 0, m.size(0)).narrow(1, 0, m.size(1)) : wide, m, scale);
   return wide;
 }
 
@@ -122,6 +108,19 @@ void over_rows_by_panels(const Tensor& out_rO, const Tensor& h_rR, const Tensor&
 }
 
 }  // namespace
+
+void copy_scaled(const Tensor& to, const Tensor& from, double scale) {
+  const auto by = static_cast<float>(scale);
+  with_element(from, [&]<typename T>() {
+    const T* const in = read_of<T>(from);
+    float* const out = write_of<float>(to);
+    for (int64_t r = 0; r < to.size(0); ++r) {
+      for (int64_t c = 0; c < to.size(1); ++c) {
+        out[r * to.stride(0) + c * to.stride(1)] = number_of(in[r * from.stride(0) + c * from.stride(1)]) * by;
+      }
+    }
+  });
+}
 
 Tensor empty_ranks(const Tensor& x_RI, int64_t ranks) {
   const int64_t R = x_RI.size(0);
@@ -193,7 +192,7 @@ void over_rows(const Tensor& out_rO, const Tensor& h_rR, const Tensor& g_RO, dou
     out_rO.copy_(out);
     return;
   }
-  copy_numbers(read_of<float>(out), out.stride(0), out.stride(1), out_rO, 1.0F);
+  copy_scaled(out_rO, out, 1.0);
 }
 
 }  // namespace lockstep::fn

@@ -14,6 +14,10 @@
 
 namespace lockstep::fn {
 
+/// to = scale * from, to float32, element by element, wherever either lies. LibTorch's copies of a narrow matrix cost more than
+/// its products.
+void copy_scaled(const Tensor& to, const Tensor& from, double scale);
+
 /// Room for h [r,R] of the rows of x, in its dtype, laid out as the products below are quick with.
 Tensor empty_ranks(const Tensor& x_RI, int64_t ranks);
 /// h = scale * (x a^T)^T.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -93,6 +95,38 @@ void pack(const Matrix& from, const Piece& piece, float* to) {
   }
 }
 
+/// AddedRanks as its numbers stand in memory.
+struct Ranks {
+  const float *left = nullptr, *right = nullptr;
+  int64_t left_step = 0, right_step = 0;
+  std::span<const RankColumns> columns;
+
+  explicit Ranks(const AddedRanks* added) {
+    if (added == nullptr || added->left.is_meta()) return;
+    left = read_of<float>(added->left);
+    right = read_of<float>(added->right);
+    left_step = added->left.stride(0);
+    right_step = added->right.stride(0);
+    columns = added->columns;
+  }
+
+  /// Beside the panel of `product`: all ranks of columns that are in it, with zeros for the others of the panel.
+  void stand_beside(kernels::PanelProduct<float, float>& product, int64_t row, int64_t column) const {
+    int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
+    for (const auto& one : columns) {
+      if (one.first >= column + kPanelColumns || one.first + one.count <= column) continue;
+      begin = std::min(begin, one.begin);
+      end = std::max(end, one.begin + one.rank);
+    }
+    if (end <= begin) return;
+    product.left = left + row * left_step + begin;
+    product.right = right + begin * right_step + column;
+    product.left_step = left_step;
+    product.right_step = right_step;
+    product.ranks = end - begin;
+  }
+};
+
 class PackedProduct {
  public:
   PackedProduct(const Matrix& a, const Matrix& b, int64_t M, int64_t K, int64_t N)
@@ -102,15 +136,13 @@ class PackedProduct {
         K_(K),
         N_(N),
         weaves_a_(a.column_step != 1),
-        reads_b_(b.column_step == 1 && M <= panel_rows()) {
-    const int64_t parts = std::max<int64_t>(1, (K + kDepth - 1) / kDepth);
-    depth_ = up_to((K + parts - 1) / parts, kStep);
-  }
+        reads_b_(b.column_step == 1 && M <= panel_rows()),
+        depth_(packed_depth(K)) {}
 
   int64_t floats() const { return floats_of_a() + floats_of_b(); }
 
   /// out [M,N] (+)= a * b; `memory`: floats() of them.
-  void run(float* out, int64_t out_step, bool add, float* memory) const {
+  void run(float* out, int64_t out_step, bool add, const Ranks& ranks, float* memory) const {
     float* const woven_a = memory;
     float* const packed_b = woven_a + floats_of_a();
     for (int64_t k = 0; k < K_; k += depth_) {
@@ -125,18 +157,20 @@ class PackedProduct {
             const int64_t row = task / columns.panels() * kBlockRows;
             const int64_t column = task % columns.panels() * kPanelColumns;
             const bool packed = column >= columns.read;
-            kernels::table<float>().multiply_panel(
-                {.a = weaves_a_ ? woven_a + row * depth.size : a_.at(m + row, k),
-                 .b = packed ? packed_b + (column - columns.read) * depth.padded() : b_.at(k, n + column),
-                 .out = out + (m + row) * out_step + n + column,
-                 .a_step = weaves_a_ ? 0 : a_.row_step,
-                 .b_step = packed ? kPanelColumns : b_.row_step,
-                 .out_step = out_step,
-                 .rows = std::min(kBlockRows, high - row),
-                 .columns = std::min(kPanelColumns, columns.size - column),
-                 .depth = depth.size,
-                 .add = add || k > 0,
-                 .far = N_ <= kFewColumns});
+            kernels::PanelProduct<float, float> product{
+                .a = weaves_a_ ? woven_a + row * depth.size : a_.at(m + row, k),
+                .b = packed ? packed_b + (column - columns.read) * depth.padded() : b_.at(k, n + column),
+                .out = out + (m + row) * out_step + n + column,
+                .a_step = weaves_a_ ? 0 : a_.row_step,
+                .b_step = packed ? kPanelColumns : b_.row_step,
+                .out_step = out_step,
+                .rows = std::min(kBlockRows, high - row),
+                .columns = std::min(kPanelColumns, columns.size - column),
+                .depth = depth.size,
+                .add = add || k > 0,
+                .far = N_ <= kFewColumns};
+            if (k + depth_ >= K_) ranks.stand_beside(product, m + row, n + column);
+            kernels::table<float>().multiply_panel(product);
           });
         }
       }
@@ -208,16 +242,21 @@ bool has_contiguous_side(const Tensor& x) { return x.stride(0) == 1 || x.stride(
 
 namespace {
 
-void multiply_onto(const Tensor& out, const Tensor& a, const Tensor& b, bool add) {
-  if (!has_contiguous_side(a)) return multiply_onto(out, a.contiguous(), b, add);
-  if (!has_contiguous_side(b)) return multiply_onto(out, a, b.contiguous(), add);
+void multiply_onto(const Tensor& out, const Tensor& a, const Tensor& b, bool add, const AddedRanks* added) {
+  if (!has_contiguous_side(a)) return multiply_onto(out, a.contiguous(), b, add, added);
+  if (!has_contiguous_side(b)) return multiply_onto(out, a, b.contiguous(), add, added);
   PackedProduct product(matrix_of(a), matrix_of(b), a.size(0), a.size(1), b.size(1));
   const Tensor memory = at::empty({product.floats()}, out.options());
   if (out.is_meta()) return;
-  product.run(write_of<float>(out), out.stride(0), add, write_of<float>(memory));
+  product.run(write_of<float>(out), out.stride(0), add, Ranks(added), write_of<float>(memory));
 }
 
 }  // namespace
+
+int64_t packed_depth(int64_t depth) {
+  const int64_t parts = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
+  return up_to((depth + parts - 1) / parts, kStep);
+}
 
 bool multiplies_by_own_kernels(const Tensor& x) {
   if (x.scalar_type() != at::kFloat || !on_cpu(x)) return false;
@@ -235,11 +274,13 @@ bool packs_narrow_product(const Tensor& x, const ProductSize& size) {
   return multiplies_by_own_kernels(x) && least > 0 && size.rows * size.depth * size.columns / least / most >= kLeast;
 }
 
-void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
+void multiply_packed(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const AddedRanks* added) {
   if (bias.defined() && !out.is_meta()) out.copy_(bias.expand(out.sizes()));
-  multiply_onto(out, a, b, bias.defined());
+  multiply_onto(out, a, b, bias.defined(), added);
 }
 
-void add_packed(const Tensor& out, const Tensor& a, const Tensor& b) { multiply_onto(out, a, b, /*add=*/true); }
+void add_packed(const Tensor& out, const Tensor& a, const Tensor& b) {
+  multiply_onto(out, a, b, /*add=*/true, /*added=*/nullptr);
+}
 
 }  // namespace lockstep::fn

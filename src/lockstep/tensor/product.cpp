@@ -31,8 +31,6 @@ namespace {
 
 // Largest tiles: 14 MiB in float32 together. Wide enough that widening, once a tile, is a few per cent of the product.
 constexpr int64_t kTileM = 512, kTileN = 1024, kTileK = 2048;
-/// Of float32 up to so many rows are what is packed, and not the weights: with more the result is longer than they are.
-constexpr int64_t kTurnedRows = 64;
 
 at::TensorOptions wide(const Tensor& like) { return like.options().dtype(at::kFloat); }
 
@@ -88,14 +86,12 @@ void multiply_tiles(const Tensor& out, const Tensor& a, const Tensor& b, const T
 /// How a few rows are multiplied with weights whose own rows are contiguous: each weight is read once, where it stands.
 /// LibTorch's library copies them first, or takes them one number after the other, where it has no quick kernels; for one row
 /// of bfloat16 oneDNN took 1.7 times as long where the processor multiplies them (Zen 4).
-enum class FewRows : uint8_t { kNo, kOne, kTurned, kSixteenBit };
+enum class FewRows : uint8_t { kNo, kOne, kSome };
 FewRows few_rows_of(const Tensor& a, int64_t rows, bool weights_lie_in_rows) {
   if (!weights_lie_in_rows || rows == 0) return FewRows::kNo;
-  if (multiplies_few_rows(a, rows)) return FewRows::kSixteenBit;
-  const bool float32 = a.scalar_type() == at::kFloat;
-  if (float32 ? !multiplies_by_own_kernels(a) : !has_kernels(a)) return FewRows::kNo;
-  if (rows == 1) return FewRows::kOne;
-  return float32 && rows <= kTurnedRows ? FewRows::kTurned : FewRows::kNo;
+  if (multiplies_few_rows(a, rows)) return FewRows::kSome;
+  const bool ours = a.scalar_type() == at::kFloat ? multiplies_by_own_kernels(a) : has_kernels(a);
+  return ours && rows == 1 ? FewRows::kOne : FewRows::kNo;
 }
 
 /// Each output by itself: weights come from memory as one stream.
@@ -117,14 +113,6 @@ void multiply_one_row(const Tensor& out, const Tensor& a, const Tensor& w_NK, co
   });
 }
 
-/// The same as out^T = w a^T (+ bias): the few rows are what is packed. Each sum goes as it goes among many rows.
-void multiply_turned(const Tensor& out, const Tensor& a, const Tensor& w_NK, const Tensor& bias) {
-  const Tensor turned_NM = at::empty({w_NK.size(0), a.size(0)}, a.options());
-  if (bias.defined() && !out.is_meta()) turned_NM.copy_(bias.unsqueeze(1).expand_as(turned_NM));
-  bias.defined() ? add_packed(turned_NM, w_NK, a.t()) : multiply_packed(turned_NM, w_NK, a.t(), {});
-  if (!out.is_meta()) out.copy_(turned_NM.t());
-}
-
 /// Whether LibTorch's own product is not taken.
 bool is_ours(const Tensor& a, const Tensor& b) {
   return widens(a) || few_rows_of(a, a.size(0), b.stride(0) == 1) != FewRows::kNo ||
@@ -134,8 +122,7 @@ bool is_ours(const Tensor& a, const Tensor& b) {
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias) {
   const FewRows few = few_rows_of(a, a.size(0), b.stride(0) == 1);
   if (few == FewRows::kOne) return multiply_one_row(out, a, b.t(), bias);
-  if (few == FewRows::kTurned) return multiply_turned(out, a, b.t(), bias);
-  if (few == FewRows::kSixteenBit) return multiply_few_rows(out, a, b.t(), bias);
+  if (few == FewRows::kSome) return multiply_few_rows(out, a, b.t(), bias);
   widens(a) ? multiply_tiles(out, a, b, bias) : multiply_packed(out, a, b, bias);
 }
 
