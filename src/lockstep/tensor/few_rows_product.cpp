@@ -28,8 +28,7 @@ constexpr int64_t kOutputs = 96;  // of a task
 
 bool pairs_few_rows(const Tensor& x) {
   static const bool quicker = !is_intel();
-  return x.scalar_type() == at::kBFloat16 && x.size(-1) % 2 == 0 && kernels::pair_table() != nullptr && !widens(x) &&
-         PairedProducts::made(quicker);
+  return x.size(-1) % 2 == 0 && multiplies_pairs(x) && PairedProducts::made(quicker);
 }
 
 /// x [M,K] -> [panels, words, kPanelColumns], zeros behind.

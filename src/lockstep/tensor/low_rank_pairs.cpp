@@ -34,7 +34,7 @@ Tensor in_rows(const Tensor& m) {
   return out;
 }
 
-/// The words of each of the columns of m [ranks, columns]: word_of(column, pair) takes them.
+/// The words of each of the columns of m [ranks, columns]: take(column, pair, word).
 template <typename Take>
 void each_word(const Tensor& m, const Take& take) {
   const Bf16* const from = read_of<Bf16>(m);
@@ -71,10 +71,6 @@ Tensor words_of_columns(const Tensor& b_rO, int64_t pairs) {
 }
 
 }  // namespace
-
-bool multiplies_pairs(const Tensor& wide) {
-  return wide.scalar_type() == at::kBFloat16 && !widens(wide) && kernels::pair_table() != nullptr;
-}
 
 void to_ranks_by_pairs(const Tensor& h_rR, const Tensor& x_RI, const Tensor& a_rI, double scale) {
   const Tensor a = in_rows(a_rI);

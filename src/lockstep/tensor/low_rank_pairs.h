@@ -6,10 +6,7 @@
 
 namespace lockstep::fn {
 
-/// Whether they are made so with `wide`, a matrix whose rows are contiguous.
-bool multiplies_pairs(const Tensor& wide);
-
-// As the functions of low_rank_product.h; rows of h and of `out`, which is float32, are contiguous.
+// As the functions of low_rank_product.h, where multiplies_pairs() holds; rows of h and of `out`, which is float32, are contiguous.
 void to_ranks_by_pairs(const Tensor& h_rR, const Tensor& x_RI, const Tensor& a_rI, double scale);
 void from_ranks_by_pairs(const Tensor& y_RO, const Tensor& h_rR, const Tensor& b_rO, double scale, bool add);
 void over_rows_by_pairs(const Tensor& out_rO, const Tensor& h_rR, const Tensor& g_RO, double scale);

@@ -14,6 +14,7 @@
 #include "lockstep/base/machine.h"
 #include "lockstep/tensor/few_rows_product.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/kernels_pairs.h"
 #include "lockstep/tensor/packed_product.h"
 
 namespace lockstep {
@@ -167,6 +168,10 @@ class OwnLinear final : public Function<OwnLinear> {
 bool widens(const Tensor& x) {
   if (x.scalar_type() == at::kHalf) return !multiplies_natively(Dtype::kF16) && on_cpu(x);
   return x.scalar_type() == at::kBFloat16 && !multiplies_natively(Dtype::kBF16) && on_cpu(x);
+}
+
+bool multiplies_pairs(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 && on_cpu(x) && !widens(x) && kernels::pair_table() != nullptr;
 }
 
 void product_into(const Tensor& out, const Tensor& a, const Tensor& b) {

@@ -28,6 +28,10 @@ namespace fn {
 /// Whether products with `x` are made of widened tiles: it is 16-bit, and on a CPU (or rehearsed there) that is slow at it.
 bool widens(const Tensor& x);
 
+/// Whether kernels_pairs.h has kernels for `x`: bfloat16 that is not widened, on (or rehearsed for) a CPU with instructions for
+/// pairs of it.
+bool multiplies_pairs(const Tensor& x);
+
 /// a [M,K] * b [K,N] -> [M,N].
 Tensor product(const Tensor& a, const Tensor& b);
 /// The same into `out` [M,N]; its rows are contiguous.
