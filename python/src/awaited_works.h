@@ -18,6 +18,7 @@ namespace lockstep::python {
 struct WatchedCall {
   int group;
   uint64_t seq;
+  int64_t entered_ns;
 };
 
 class AwaitedWorks {

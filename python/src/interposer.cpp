@@ -105,23 +105,26 @@ template <typename Visit>
 void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& one : value.toTensorList()) visit(one);
   } else if (value.isList()) {
-    for (const auto& one : value.toListRef()) for_each_tensor(one, visit);
+    for (const c10::IValue& one : value.toListRef()) for_each_tensor(one, visit);
   }
 }
 
-/// One shape as it is; of several, how many numbers and a hash of all.
-CallSignature signature_of(const Watched& what, const c10::IValue& tensors) {
-  CallSignature out{.op = what.op};
-  if (what.shapes == Shapes::kOutside) return out;
+/// One shape as it is; of several, how many numbers and a hash of all. With it how many bytes there are, and whether a
+/// reduction is given NaN.
+WatchedCalls::Made made_of(const Watched& what, const c10::IValue& tensors, bool reduces) {
+  WatchedCalls::Made made;
+  CallSignature& out = made.signature;
+  out.op = what.op;
   const bool flat = what.shapes == Shapes::kBytes;
   size_t count = 0;
   int64_t numel = 0;
   uint64_t mixed = 1469598103934665603ULL;
   const auto mix = [&](uint64_t value) { mixed = (mixed ^ value) * 1099511628211ULL; };
   for_each_tensor(tensors, [&](const at::Tensor& one) {
+    made.bytes += static_cast<int64_t>(one.nbytes());
+    if (reduces) made.has_nan = made.has_nan || holds_nan(one);
+    if (what.shapes == Shapes::kOutside) return;
     if (count++ == 0) {
       const auto sizes = one.sizes();
       out = CallSignature::of(what.op, dtype_text(one.scalar_type()), {sizes.data(), sizes.size()});
@@ -131,18 +134,24 @@ CallSignature signature_of(const Watched& what, const c10::IValue& tensors) {
     for (const int64_t size : one.sizes()) mix(static_cast<uint64_t>(size) + 7);
     mix(1);
   });
-  if (count < 2 && !flat) return out;
+  if (what.shapes == Shapes::kOutside || (count < 2 && !flat)) return made;
   const std::array<int64_t, 1> all{numel};
   out = CallSignature::of(what.op, out.dtype_text(), all);
   out.has_splits = flat ? 0 : 1;
   out.splits = flat ? 0 : mixed;
-  return out;
+  return made;
 }
 
 /// As the schema says that it is: IValue::toCustomClass would compare names of types, which costs more than all the rest.
 template <typename Class>
-c10::intrusive_ptr<Class> class_of(const c10::IValue& value) {
-  return c10::static_intrusive_pointer_cast<Class>(value.toObjectRef().getSlot(0).toCapsule());
+const Class& class_at(const c10::IValue& value) {
+  const void* const object = value.toObjectRef().getSlot(0).internalToPointer();
+  return *static_cast<const Class*>(static_cast<const c10::intrusive_ptr_target*>(object));
+}
+
+c10::intrusive_ptr<c10d::Work> work_of(const c10::IValue& value) {
+  if (!value.isObject()) return nullptr;
+  return c10::static_intrusive_pointer_cast<c10d::Work>(value.toObjectRef().getSlot(0).toCapsule());
 }
 
 struct Places {
@@ -184,11 +193,10 @@ class Kernel final : public c10::OperatorKernel {
     try {
       original_.callBoxed(op, keys, stack);
     } catch (...) {
-      calls.failed(*call);
+      calls.over(*call, true);
       throw;
     }
-    const c10::IValue& last = stack->back();
-    if (last.isObject()) calls.launched(*call, class_of<c10d::Work>(last), waits);
+    calls.launched(*call, work_of(stack->back()), waits);
   }
 
  private:
@@ -197,19 +205,14 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   std::optional<WatchedCalls::Call> enter(WatchedCalls& calls, const torch::jit::Stack& stack) const {
-    const c10::IValue& tensors = argument(stack, places_.tensors);
-    WatchedCalls::Made made{.signature = signature_of(what_, tensors)};
+    WatchedCalls::Made made = made_of(what_, argument(stack, places_.tensors), places_.reduction.has_value());
     if (places_.reduction) {
-      made.signature.reduce = reduction_of(*class_of<c10d::ReduceOp>(argument(stack, *places_.reduction)));
+      made.signature.reduce = reduction_of(class_at<c10d::ReduceOp>(argument(stack, *places_.reduction)));
     }
     if (places_.root) made.signature.root = static_cast<int32_t>(argument(stack, *places_.root).toInt());
     if (places_.peer) made.peer = static_cast<int>(argument(stack, *places_.peer).toInt());
     if (places_.tag) made.tag = argument(stack, *places_.tag).toInt();
-    for_each_tensor(tensors, [&](const at::Tensor& one) {
-      made.bytes += static_cast<int64_t>(one.nbytes());
-      if (places_.reduction) made.has_nan = made.has_nan || holds_nan(one);
-    });
-    return calls.enter(*class_of<c10d::ProcessGroup>(argument(stack, places_.group)), made);
+    return calls.enter(class_at<c10d::ProcessGroup>(argument(stack, places_.group)), made);
   }
 
   const Watched& what_;

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <unordered_map>
 
 #include "python_site.h"
 
@@ -24,29 +23,28 @@ struct Frame {
 };
 
 constexpr int kDeepest = 64;
-using Frames = std::array<Frame, kDeepest>;
 
+/// Calls `visit(frame)` from the innermost outwards, until it says that it is enough.
 #if PY_VERSION_HEX < 0x030B0000
-int walk(Frames& out) {
+template <typename Visit>
+void walk(const Visit& visit) {
   PyThreadState* const state = PyGILState_GetThisThreadState();
-  int count = 0;
-  for (PyFrameObject* frame = state == nullptr ? nullptr : state->frame; frame != nullptr && count < kDeepest;
-       frame = frame->f_back) {
-    out[static_cast<size_t>(count++)] = {frame->f_code, frame->f_lasti * static_cast<int>(sizeof(_Py_CODEUNIT))};
+  PyFrameObject* frame = state == nullptr ? nullptr : state->frame;
+  for (int depth = 0; frame != nullptr && depth < kDeepest; ++depth, frame = frame->f_back) {
+    if (visit(Frame{frame->f_code, frame->f_lasti * static_cast<int>(sizeof(_Py_CODEUNIT))})) return;
   }
-  return count;
 }
 #else
-int walk(Frames& out) {
+template <typename Visit>
+void walk(const Visit& visit) {
   PyThreadState* const state = PyGILState_GetThisThreadState();
-  if (state == nullptr) return 0;
+  if (state == nullptr) return;
 #if PY_VERSION_HEX < 0x030D0000
   _PyInterpreterFrame* frame = state->cframe == nullptr ? nullptr : state->cframe->current_frame;
 #else
   _PyInterpreterFrame* frame = state->current_frame;
 #endif
-  int count = 0;
-  for (; frame != nullptr && count < kDeepest; frame = frame->previous) {
+  for (int depth = 0; frame != nullptr && depth < kDeepest; frame = frame->previous) {
 #if PY_VERSION_HEX >= 0x030C0000
     if (frame->owner == FRAME_OWNED_BY_CSTACK) continue;  // where C has called in
 #endif
@@ -56,10 +54,9 @@ int walk(Frames& out) {
     if (!PyCode_Check(frame->f_executable)) continue;
     auto* const code = reinterpret_cast<PyCodeObject*>(frame->f_executable);
 #endif
-    out[static_cast<size_t>(count++)] = {code,
-                                         _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT))};
+    ++depth;
+    if (visit(Frame{code, _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT))})) return;
   }
-  return count;
 }
 #endif
 
@@ -77,6 +74,22 @@ Whose whose(std::string_view file) {
     return Whose::kTorch;
   }
   return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") ? Whose::kLibrary : Whose::kUser;
+}
+
+/// What was said of code before: each frame of each call asks. An address may come again for other code.
+Whose whose(const PyCodeObject& code) {
+  struct Known {
+    const void *code = nullptr, *file = nullptr;
+    size_t length = 0;
+    Whose of = Whose::kTorch;
+  };
+  thread_local std::array<Known, 256> all;
+  const std::string_view file = ascii(code.co_filename);
+  Known& known = all[reinterpret_cast<uintptr_t>(&code) / 16 * 0x9E3779B97F4A7C15ULL >> 56];
+  if (known.code != &code || known.file != file.data() || known.length != file.size()) {
+    known = {&code, file.data(), file.size(), whose(file)};
+  }
+  return known.of;
 }
 
 /// "accelerate/operations.py" of a library, "train.py" of a person.
@@ -100,18 +113,13 @@ struct Known {
 }  // namespace
 
 std::string_view site_of_this_thread() {
-  Frames frames;
-  const int count = walk(frames);
   Frame user, library;
-  for (int i = 0; i < count && user.code == nullptr; ++i) {
-    const Frame& frame = frames[static_cast<size_t>(i)];
-    thread_local std::unordered_map<const void*, std::pair<const void*, Whose>> files;
-    const void* const name = frame.code->co_filename;
-    auto [known, fresh] = files.try_emplace(frame.code, name, Whose::kTorch);
-    if (fresh || known->second.first != name) known->second = {name, whose(ascii(frame.code->co_filename))};
-    if (known->second.second == Whose::kUser) user = frame;
-    if (known->second.second == Whose::kLibrary && library.code == nullptr) library = frame;
-  }
+  walk([&](const Frame& frame) {
+    const Whose of = whose(*frame.code);
+    if (of == Whose::kUser) user = frame;
+    if (of == Whose::kLibrary && library.code == nullptr) library = frame;
+    return of == Whose::kUser;
+  });
   thread_local std::array<Known, 256> sites;
   const auto key = reinterpret_cast<uintptr_t>(user.code) / 16 + reinterpret_cast<uintptr_t>(library.code) / 16 * 31 +
                    static_cast<uintptr_t>(user.last_instruction) * 7 + static_cast<uintptr_t>(library.last_instruction);

@@ -1,5 +1,6 @@
 #include "watched_calls.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -185,6 +186,7 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
   if (!joined()) return std::nullopt;
   let_go_of_passed();
   const std::string_view site = site_of_this_thread();
+  const int64_t now = steady_ns();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
   const bool pair = made.signature.between_two();
@@ -201,12 +203,12 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
       ++counts_.unwatched;
       return std::nullopt;
     }
-    recorder_.stand_at(site);
+    recorder_.stand_at(site, now);
     CallSignature signature = made.signature;
     if (pair && !known->second.ranks.empty()) {
       signature.root = known->second.ranks[static_cast<size_t>(made.peer)];
     }
-    call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site)};
+    call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site, 0, now), now};
     if (made.has_nan) note_nan(*call);
   }
   // A pair cannot wait: two who first send and then receive would wait for each other.
@@ -219,15 +221,15 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
 
 /// A work that tells when it is through is not kept, not even weakly: it would keep its tensors.
 void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits) {
-  {
-    const std::lock_guard lock(mutex_);
-    recorder_.set_state(call.group, call.seq, CallState::kLaunched);
-    open_of(call).emplace(call.seq, Clock::now());
-  }
   c10::intrusive_ptr<c10::ivalue::Future> future;
   try {
     if (work) future = work->getFuture();  // none: it is part of a batch that has one
   } catch (const std::exception&) {        // of a backend that has none
+  }
+  if (future && future->completed()) return over(call, future->hasError());
+  {
+    const std::lock_guard lock(mutex_);
+    recorder_.set_state(call.group, call.seq, CallState::kLaunched);
   }
   if (!future && blocks_thread) {
     blocking_call = call;
@@ -243,21 +245,12 @@ void WatchedCalls::let_go_of_passed() {
 }
 
 void WatchedCalls::over(const Call& call, bool broken) {
+  const int64_t now = steady_ns();
   const std::lock_guard lock(mutex_);
-  recorder_.set_state(call.group, call.seq, broken ? CallState::kFailed : CallState::kDone);
+  recorder_.ring(call.group).set_over(call.seq, broken, now);
   recorder_.device_passed(call.group, call.seq);
-  auto& open = open_of(call);
-  const auto at = open.find(call.seq);
-  if (at == open.end()) return;
-  recorder_.board().calls_ns.fetch_add(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - at->second).count(),
-      std::memory_order_relaxed);
-  open.erase(at);
-}
-
-void WatchedCalls::failed(const Call& call) {
-  const std::lock_guard lock(mutex_);
-  recorder_.set_state(call.group, call.seq, CallState::kFailed);
+  auto& total = recorder_.board().calls_ns;  // nobody else writes it
+  total.store(total.load(std::memory_order_relaxed) + now - call.entered_ns, std::memory_order_relaxed);
 }
 
 void WatchedCalls::look_at_works() {
@@ -268,13 +261,21 @@ void WatchedCalls::look_at_works() {
   }
 }
 
-/// Which call has been open for a while.
+/// Which call of each group has been open for a while: the first that is launched and not through.
 void WatchedCalls::look() {
   const std::lock_guard lock(mutex_);
   for (int index = 0; index < num_watched_; ++index) {
-    const auto& open = open_[static_cast<size_t>(index)];
-    if (open.empty() || Clock::now() - open.begin()->second < kLook) continue;
-    recorder_.device_waits(index, open.begin()->first, open.begin()->second);
+    const FlightRing& ring = recorder_.ring(index);
+    const uint64_t last = ring.entered();
+    uint64_t& through = through_[static_cast<size_t>(index)];
+    through = std::max(through, last - std::min<uint64_t>(last, FlightRing::kSize));
+    auto call = ring.find(through + 1);
+    for (; through < last && (!call || call->over()); call = ring.find(through + 1)) ++through;
+    for (uint64_t seq = through + 1; call && call->state != CallState::kLaunched; call = ring.find(++seq)) {
+    }
+    if (!call) continue;
+    const Clock::time_point since{std::chrono::nanoseconds(call->entered_ns)};
+    if (Clock::now() - since >= kLook) recorder_.device_waits(index, call->seq, since);
   }
 }
 

@@ -64,9 +64,9 @@ class WatchedCalls {
   using Call = WatchedCall;
   /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
   std::optional<Call> enter(const c10d::ProcessGroup& group, const Made& made);
-  /// `waits`: this thread waits for the work at once.
+  /// No work: the backend has nothing more to say of it. `waits`: this thread waits for it at once.
   void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);
-  void failed(const Call& call);
+  void over(const Call& call, bool broken);
 
   /// What this thread's calls are for, until it says something else: "layers.3 unshard". Returns what they were for.
   static std::string label(const std::string& text);
@@ -103,9 +103,7 @@ class WatchedCalls {
   int index_of(Known& known);
   int index_of_pair(Known& known, const Made& made);
   int add(const std::string& title, const RankSet& members, size_t most);
-  std::map<uint64_t, Clock::time_point>& open_of(const Call& call) { return open_[static_cast<size_t>(call.group)]; }
   void note_nan(const Call& call);
-  void over(const Call& call, bool broken);
   void let_go_of_passed();
   void look_at_works();
   void look();
@@ -114,8 +112,8 @@ class WatchedCalls {
   Recorder recorder_;
   JobPlace place_;
   std::unique_ptr<Member> member_;
-  std::map<std::string, Known> groups_;                                     // by their names
-  std::array<std::map<uint64_t, Clock::time_point>, Board::kGroups> open_;  // calls that are not through, since when
+  std::map<std::string, Known> groups_;             // by their names
+  std::array<uint64_t, Board::kGroups> through_{};  // calls up to this one are, as look() has seen
   AwaitedWorks awaited_;
   int num_watched_ = 0;
   bool noted_nan_ = false;

@@ -38,8 +38,8 @@ std::string FlightRecord::describe() const {
                      over() ? "" : " now");
 }
 
-uint64_t FlightRing::enter(const CallSignature& signature, std::string_view label, std::string_view site,
-                           int64_t step) {
+uint64_t FlightRing::enter(const CallSignature& signature, std::string_view label, std::string_view site, int64_t step,
+                           int64_t now_ns) {
   const uint64_t seq = count_.load(std::memory_order_relaxed) + 1;
   // Multiplying by an odd number keeps all of the past; the rotation lets the order of calls count.
   const auto rolled = [](const std::atomic<uint64_t>& past, uint64_t word) {
@@ -55,7 +55,7 @@ uint64_t FlightRing::enter(const CallSignature& signature, std::string_view labe
                              .label = FixedText<80>(label),
                              .site = FixedText<48>(site),
                              .step = step,
-                             .entered_ns = steady_ns()});
+                             .entered_ns = now_ns});
   history_.store(history, std::memory_order_relaxed);
   path_.store(path, std::memory_order_relaxed);
   count_.store(seq, std::memory_order_release);
@@ -63,10 +63,19 @@ uint64_t FlightRing::enter(const CallSignature& signature, std::string_view labe
 }
 
 void FlightRing::set_state(uint64_t seq, CallState state) {
-  const bool over = state == CallState::kDone || state == CallState::kFailed;
+  if (state == CallState::kDone || state == CallState::kFailed) {
+    return set_over(seq, state == CallState::kFailed, steady_ns());
+  }
   if (seq + kSize <= entered()) return;  // overwritten by a later call
+  const auto word = static_cast<uint64_t>(state);
+  slots_[seq % kSize].write_words(&word, offsetof(FlightRecord, state) / sizeof(uint64_t), 1);
+}
+
+void FlightRing::set_over(uint64_t seq, bool broken, int64_t now_ns) {
+  if (seq + kSize <= entered()) return;
   static_assert(offsetof(FlightRecord, done_ns) == offsetof(FlightRecord, state) + sizeof(uint64_t));
-  const std::array<uint64_t, 2> words{static_cast<uint64_t>(state), over ? static_cast<uint64_t>(steady_ns()) : 0};
+  const std::array<uint64_t, 2> words{static_cast<uint64_t>(broken ? CallState::kFailed : CallState::kDone),
+                                      static_cast<uint64_t>(now_ns)};
   slots_[seq % kSize].write_words(words.data(), offsetof(FlightRecord, state) / sizeof(uint64_t), words.size());
 }
 

@@ -18,6 +18,8 @@
 
 namespace lockstep {
 
+int64_t steady_ns();
+
 enum class CallState : uint64_t { kEntered, kLaunched, kDone, kFailed };
 std::string_view call_state_name(CallState state);
 
@@ -44,8 +46,10 @@ class FlightRing {
   static constexpr size_t kSize = 1024;
 
   /// Enters a call before it starts; returns its number, from 1.
-  uint64_t enter(const CallSignature& signature, std::string_view label, std::string_view site = {}, int64_t step = 0);
+  uint64_t enter(const CallSignature& signature, std::string_view label, std::string_view site = {}, int64_t step = 0,
+                 int64_t now_ns = steady_ns());
   void set_state(uint64_t seq, CallState state);
+  void set_over(uint64_t seq, bool broken, int64_t now_ns);
   void set_has_nan(uint64_t seq);
 
   uint64_t entered() const { return count_.load(std::memory_order_acquire); }
@@ -61,8 +65,6 @@ class FlightRing {
   std::atomic<uint64_t> count_{0};  // zero memory is an empty ring
   std::atomic<uint64_t> history_{0}, path_{0}, nan_calls_{0};
 };
-
-int64_t steady_ns();
 
 /// Of a number from outside: so small that sums and differences of two do not overflow.
 inline int64_t bounded(int64_t value) {

@@ -76,6 +76,22 @@ TEST(FlightRing, TellsStateAndLabel) {
   EXPECT_EQ(told(records[1]), "#2 all_gather bf16[4096] \"" + std::string(79, 'x') + "\": done in 0.0s");
 }
 
+TEST(FlightRing, ACallIsOverWhenItIsSaidToBeAndItsSuccessorIsNot) {
+  const auto ring = std::make_unique<FlightRing>();
+  const auto first = ring->enter(kGather, "", "", 0, 1000);
+  ring->set_over(first, true, 4000);
+  const auto broken = ring->find(first);
+  ASSERT_TRUE(broken.has_value());
+  EXPECT_EQ(broken->state, CallState::kFailed);
+  EXPECT_EQ(broken->entered_ns, 1000);
+  EXPECT_EQ(broken->done_ns, 4000);
+  for (size_t i = 0; i < FlightRing::kSize; ++i) ring->enter(kGather, "");
+  ring->set_over(first, false, 5000);  // its place is another call's by now
+  const auto successor = ring->find(first + FlightRing::kSize);
+  ASSERT_TRUE(successor.has_value());
+  EXPECT_EQ(successor->state, CallState::kEntered);
+}
+
 TEST(FlightRing, HistoryIsAFunctionOfTheSequence) {
   const auto history = [](const std::vector<std::pair<CallSignature, std::string>>& calls) {
     const auto ring = std::make_unique<FlightRing>();

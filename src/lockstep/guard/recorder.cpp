@@ -1,6 +1,7 @@
 #include "lockstep/guard/recorder.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -90,8 +91,11 @@ void Recorder::device_waits(int group, uint64_t seq, Clock::time_point since) {
 }
 
 void Recorder::device_passed(int group, uint64_t seq) {
+  auto& waiting = board().groups[static_cast<size_t>(group)].waiting_seq;
   uint64_t told = seq;
-  board().groups[static_cast<size_t>(group)].waiting_seq.compare_exchange_strong(told, 0, std::memory_order_release);
+  if (waiting.load(std::memory_order_relaxed) == seq) {  // seldom
+    waiting.compare_exchange_strong(told, 0, std::memory_order_release);
+  }
 }
 
 void Recorder::enter_phase(Phase phase, std::string_view detail) {
@@ -106,9 +110,13 @@ void Recorder::enter_phase(Phase phase, std::string_view detail) {
   board().place.write({.detail = FixedText<192>(detail), .since_ns = now});
 }
 
-void Recorder::stand_at(std::string_view detail) {
+void Recorder::stand_at(std::string_view detail, int64_t now_ns) {
+  if (detail == detail_) {
+    const auto since = static_cast<uint64_t>(now_ns);
+    return board().place.write_words(&since, offsetof(Place, since_ns) / sizeof(uint64_t), 1);
+  }
   detail_ = detail;
-  board().place.write({.detail = FixedText<192>(detail), .since_ns = steady_ns()});
+  board().place.write({.detail = FixedText<192>(detail), .since_ns = now_ns});
 }
 
 void Recorder::step_done(int64_t step) {

@@ -71,8 +71,8 @@ class Recorder {
   Phase phase() const { return board().phase.load(std::memory_order_relaxed); }
   /// Where the main thread stands from now on.
   void enter_phase(Phase phase, std::string_view detail = {});
-  /// Another place of the same phase.
-  void stand_at(std::string_view detail);
+  /// Another place of the same phase, or the same again.
+  void stand_at(std::string_view detail, int64_t now_ns = steady_ns());
   /// Runs `body`. What it throws becomes this rank's last words at once, before any clean-up further out can block.
   template <typename Body>
   auto confessing(Body&& body) {

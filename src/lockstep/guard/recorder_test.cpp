@@ -77,6 +77,19 @@ TEST(Recorder, APhaseEndsWhereItBegan) {
 }
 
 // The words are on the board before any clean-up further out can block.
+TEST(Recorder, StandsAtTheSamePlaceSinceTheLastTimeThatItSaysSo) {
+  Recorder recorder;
+  recorder.enter_phase(Phase::kForward, "layers.1");
+  const auto place = [&] { return recorder.board().place.read_any(); };
+  recorder.stand_at("layers.2", 1000);
+  recorder.stand_at("layers.2", 2000);
+  EXPECT_EQ(place().detail.view(), "layers.2");
+  EXPECT_EQ(place().since_ns, 2000);
+  recorder.stand_at("layers.3", 3000);
+  EXPECT_EQ(place().detail.view(), "layers.3");
+  EXPECT_EQ(place().since_ns, 3000);
+}
+
 TEST(Recorder, WhatABodyThrowsAreTheLastWordsAtOnce) {
   Recorder recorder;
   recorder.step_done(4);

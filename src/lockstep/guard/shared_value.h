@@ -17,19 +17,20 @@ class SharedValue {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(uint64_t) == 0);
 
  public:
-  void write(const T& value) {
-    std::array<uint64_t, kWords> plain;
-    std::memcpy(plain.data(), &value, sizeof value);
-    write_words(plain.data(), 0, kWords);
-  }
+  void write(const T& value) { write_words(&value, 0, kWords); }
 
   /// Only words [first, first + count): the rest stays.
-  void write_words(const uint64_t* plain, size_t first, size_t count) {
+  void write_words(const void* plain, size_t first, size_t count) {
     // An odd version marks a write under way. The words are released and acquired one by one, which orders them against
     // the version without a fence.
     const uint64_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    for (size_t i = 0; i < count; ++i) words_[first + i].store(plain[i], std::memory_order_release);
+    const auto* bytes = static_cast<const char*>(plain);
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+      words_[first + i].store(word, std::memory_order_release);
+    }
     version_.store(version + 2, std::memory_order_release);
   }
 
