@@ -1,5 +1,7 @@
 #include "lockstep/train/admission.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -67,10 +69,15 @@ TEST(Admission, SumsRowsThatStandBehindOneAnother) {
     for (const auto& one : rows) sum += one.input_ids.size();
     return sum <= 100;
   };
+  const auto of_one_label = [](int64_t tokens, const std::string& where) {
+    Features made = row(tokens, where);
+    std::fill(made.labels.begin() + 1, made.labels.end(), -100);
+    return made;
+  };
   Admission admission(sum_fits, /*packed=*/true);
-  EXPECT_EQ(admission.admit({row(90, "a"), row(10, "b")}).batches.size(), 1U);
-  // No more rows, none longer than those that fitted: only together are they too many.
-  EXPECT_EQ(admission.admit({row(60, "c"), row(60, "d")}).batches.size(), 2U);
+  EXPECT_EQ(admission.admit({of_one_label(90, "a"), of_one_label(10, "b")}).batches.size(), 1U);
+  // No more rows and labels, none longer than those that fitted: only together are they too many.
+  EXPECT_EQ(admission.admit({of_one_label(60, "c"), of_one_label(60, "d")}).batches.size(), 2U);
 }
 
 }  // namespace
