@@ -87,8 +87,9 @@ def measured(args, job, guards, seed=0):
     """What the ranks of jobs that run at once have written, a list for each job. How Python's tables lie is the seed's: it makes a tenth."""
     with contextlib.ExitStack() as stack:
         folders = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in guards]
-        for process in [started(args, guard, job, folder, seed) for guard, folder in zip(guards, folders)]:
-            text = process.communicate()[0]
+        processes = [started(args, guard, job, folder, seed) for guard, folder in zip(guards, folders)]
+        texts = [process.communicate()[0] for process in processes]
+        for process, text in zip(processes, texts):
             if process.returncode != 0:
                 raise SystemExit(f"a job ended with {process.returncode}:\n{text[-3000:]}")
         return [[json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(2)] for folder in folders]

@@ -76,7 +76,6 @@ TEST(Recorder, APhaseEndsWhereItBegan) {
   EXPECT_EQ(read(recorder).place(), "in the forward pass (layer 3)");
 }
 
-// The words are on the board before any clean-up further out can block.
 TEST(Recorder, StandsAtTheSamePlaceSinceTheLastTimeThatItSaysSo) {
   Recorder recorder;
   recorder.enter_phase(Phase::kForward, "layers.1");
@@ -90,6 +89,7 @@ TEST(Recorder, StandsAtTheSamePlaceSinceTheLastTimeThatItSaysSo) {
   EXPECT_EQ(place().since_ns, 3000);
 }
 
+// The words are on the board before any clean-up further out can block.
 TEST(Recorder, WhatABodyThrowsAreTheLastWordsAtOnce) {
   Recorder recorder;
   recorder.step_done(4);
