@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/make.h"
@@ -23,25 +24,30 @@ Tensor last_logits(const SubBatch& part) {
 
 }  // namespace
 
-DecodeSlots::DecodeSlots(const ModelDims& dims, const GenerateOptions& options, MediaMemory* media)
+DecodeSlots::DecodeSlots(const ModelDims& dims, const GenerateOptions& options, PromptCache& prompts,
+                         MediaMemory* media)
     : dims_(dims),
       options_(options),
       media_(media),
       slots_(static_cast<size_t>(options.batch_size)),
-      cache_(dims.layers, options.batch_size) {}
+      prompts_(prompts) {
+  check(prompts.keys().slots() == options.batch_size, "as many slots for prompts as for rows");
+}
 
 void DecodeSlots::admit(Prompt prompt) {
-  const auto free = std::find(slots_.begin(), slots_.end(), std::nullopt);
-  check(free != slots_.end(), "a free slot for a prompt");
+  PromptText text = prompt_text(prompt.features, prompt.adapter);
   Row row{.result = {.row = prompt.row, .tokens = {}},
           .prompt = std::move(prompt.features),
           .seen = {},
           .adapter = prompt.adapter};
   row.seen = row.prompt.input_ids;
-  if (media_ != nullptr) row.media = media_key(row.prompt, row.adapter);
-  cache_.open(free - slots_.begin(),
-              static_cast<int64_t>(row.seen.size()) + std::min(options_.max_new_tokens, kRoomAtFirst));
-  *free = std::move(row);
+  if (media_ != nullptr) row.media = text.media;
+  row.media_end = text.media_end;
+  const auto tokens = static_cast<int64_t>(row.seen.size());
+  row.ends = options_.reuse == PromptReuse::kPieces ? piece_ends(text) : std::vector<int64_t>{tokens};
+  const int64_t slot =
+      prompts_.open(std::move(text), tokens + std::min(options_.max_new_tokens, kRoomAtFirst), options_.reuse);
+  slots_[static_cast<size_t>(slot)] = std::move(row);
   ++rows_;
 }
 
@@ -51,32 +57,54 @@ std::vector<SubBatch> DecodeSlots::parts() {
     parts.push_back(token_part());
   }
   std::set<MediaKey> looked_at;  // in this pass
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    auto& row = slots_[slot];
+  for (int64_t slot = 0; slot < static_cast<int64_t>(slots_.size()); ++slot) {
+    auto& row = slots_[static_cast<size_t>(slot)];
     if (!row || row->started) continue;
-    const auto known = row->media ? media_->find(*row->media) : nullptr;
-    const bool second = row->media && !known && !looked_at.insert(*row->media).second;
+    const Alike begin = prompts_.most_alike(slot);
+    const bool looks = row->media && begin.tokens < row->media_end;
+    const bool second = looks && media_->find(*row->media) == nullptr && !looked_at.insert(*row->media).second;
     if (second && !std::exchange(row->waited, true))
       continue;  // known in the next, unless they are too large to be kept
-    parts.push_back(prompt_part(static_cast<int64_t>(slot), *row));
-    parts.back().media = known;
+    prompts_.read(slot, begin);
+    add_prompt(slot, *row, begin.tokens, parts);
   }
   return parts;
 }
 
-SubBatch DecodeSlots::prompt_part(int64_t slot, Row& row) {
-  auto slots_of_media = row.media ? media_slots(row.prompt) : std::vector<std::string>();
+/// The pieces of a prompt behind the first `known` tokens.
+void DecodeSlots::add_prompt(int64_t slot, Row& row, int64_t known, std::vector<SubBatch>& parts) {
+  if (known >= row.media_end) row.prompt.media.clear();
+  const bool looks = !row.prompt.media.empty();
+  const auto slots_of_media = row.media && looks ? media_slots(row.prompt) : std::vector<std::string>();
   Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
   row.next_position = batch.next_positions.at(0);
-  SubBatch part{.flow = std::move(batch.flow),
-                .context = {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot},
-                .modalities = batch.modalities,
-                .media_slots = std::move(slots_of_media)};
-  if (options_.adapters > 0) {
-    part.context.adapter_rows.emplace();
-    if (row.adapter) part.context.adapter_rows->adapters.push_back(*row.adapter);
+  if (!batch.flow.has("positions") && (known > 0 || row.ends.size() > 1)) {
+    batch.flow.set("positions", at::arange(static_cast<int64_t>(row.seen.size()), at::kLong).unsqueeze(0));
   }
-  return part;
+  for (int64_t begin = known; const int64_t end : row.ends) {
+    if (end <= begin) continue;
+    const bool whole = begin == 0 && row.ends.size() == 1, last = end == row.ends.back();
+    const bool sees = looks && begin == known;  // media all stand in the first
+    SubBatch& part = parts.emplace_back(SubBatch{.flow = {},
+                                                 .context = {.logits = last ? LogitsWanted::kLast : LogitsWanted::kNone,
+                                                             .cache = &prompts_.keys(),
+                                                             .slot = slot},
+                                                 .modalities = sees ? batch.modalities : Modality::kText});
+    for (const auto& [name, value] : batch.flow.entries()) {
+      const bool of_tokens = name == "input_ids" || name == "positions";
+      if (of_tokens) part.flow.set(name, whole ? value : value.narrow(-1, begin, end - begin));
+      if (!of_tokens && sees) part.flow.set(name, value);
+    }
+    if (sees && row.media) {
+      part.media_slots = slots_of_media;
+      part.media = media_->find(*row.media);
+    }
+    if (options_.adapters > 0) {
+      part.context.adapter_rows.emplace();
+      if (row.adapter) part.context.adapter_rows->adapters.push_back(*row.adapter);
+    }
+    begin = end;
+  }
 }
 
 SubBatch DecodeSlots::token_part() {
@@ -87,10 +115,11 @@ SubBatch DecodeSlots::token_part() {
     positions.push_back(goes_on ? row->next_position - 1 : 0);
   }
   const auto rows = static_cast<int64_t>(slots_.size());
-  return {
-      .flow = {{"input_ids", from_values(ids, {rows, 1})}, {"positions", from_values(positions, {rows, 1})}},
-      .context = {
-          .logits = LogitsWanted::kLast, .cache = &cache_, .adapter_rows = adapters_of_slots(), .slot = kEverySlot}};
+  return {.flow = {{"input_ids", from_values(ids, {rows, 1})}, {"positions", from_values(positions, {rows, 1})}},
+          .context = {.logits = LogitsWanted::kLast,
+                      .cache = &prompts_.keys(),
+                      .adapter_rows = adapters_of_slots(),
+                      .slot = kEverySlot}};
 }
 
 /// Of those that go on. All adapters, whether anybody takes them or not: products are of the same size in each pass.
@@ -112,16 +141,19 @@ std::vector<Generated> DecodeSlots::take(std::span<const SubBatch> parts) {
     Row& row = *slots_[static_cast<size_t>(slot)];
     row.started = true;
     if (accept(row, {logits_V.mutable_data_ptr<float>(), static_cast<size_t>(logits_V.numel())})) return;
+    prompts_.close(slot, row.result.tokens);
     ended.push_back(std::move(row.result));
     slots_[static_cast<size_t>(slot)].reset();
-    cache_.close(slot);
     --rows_;
   };
   for (const auto& part : parts) {
+    const int64_t of = part.context.slot;
+    if (of != kEverySlot && part.media) media_->keep(*slots_[static_cast<size_t>(of)]->media, part.media);
+    if (part.context.logits == LogitsWanted::kNone) continue;  // a piece that others follow
     const Tensor logits_RV = last_logits(part);
-    if (part.context.slot != kEverySlot) {
-      if (const auto& key = slots_[static_cast<size_t>(part.context.slot)]->media) media_->keep(*key, part.media);
-      hear(part.context.slot, logits_RV.select(0, 0));
+    if (of != kEverySlot) {
+      prompts_.start(of);
+      hear(of, logits_RV.select(0, 0));
       continue;
     }
     for (int64_t slot = 0; slot < logits_RV.size(0); ++slot) {

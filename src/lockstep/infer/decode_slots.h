@@ -1,8 +1,9 @@
 // Rows being generated on one rank: a row that ends leaves its slot to the next one at once, and no row waits for
 // another. It makes the parts of each forward pass and takes their logits; it runs nothing itself.
 //
-// A prompt runs as a part of its own and the tokens after it as one part of always the same size, free slots included:
-// so what a row says depends on the number of slots, but never on its neighbours, its place or the number of ranks.
+// Each piece of a prompt runs as a part of its own (infer/prompt_cache.h) and the tokens after it as one part of always the
+// same size, free slots included: so what a row says depends on the number of slots, but never on its neighbours, its place or
+// the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@
 
 #include "lockstep/exec/executor.h"
 #include "lockstep/infer/media_memory.h"
+#include "lockstep/infer/prompt_cache.h"
 #include "lockstep/infer/sampler.h"
 #include "lockstep/model/batch.h"
-#include "lockstep/model/kv_cache.h"
 #include "lockstep/model/model.h"
 
 namespace lockstep {
@@ -24,6 +25,7 @@ struct GenerateOptions {
   int64_t max_new_tokens = 64;
   int64_t batch_size = 8;      // slots: rows that one rank runs together
   bool remember_media = true;  // what towers make of media is kept for rows with the same: up to 64 MiB
+  PromptReuse reuse = PromptReuse::kPieces;
   std::vector<int32_t> stop_tokens;
   SamplingOptions sampling;
   CollateOptions collate;
@@ -47,15 +49,19 @@ struct Prompt {
 
 class DecodeSlots {
  public:
-  /// `media`: remembers what towers make; null: they run for every row.
-  DecodeSlots(const ModelDims& dims, const GenerateOptions& options, MediaMemory* media = nullptr);
+  /// `prompts` has options.batch_size slots, none of them open. `media`: remembers what towers make; null: they run for every row.
+  DecodeSlots(const ModelDims& dims, const GenerateOptions& options, PromptCache& prompts,
+              MediaMemory* media = nullptr);
+  ~DecodeSlots() { prompts_.drop_open(); }
+  DecodeSlots(const DecodeSlots&) = delete;
+  DecodeSlots& operator=(const DecodeSlots&) = delete;
 
   bool empty() const { return rows_ == 0; }
   bool full() const { return rows_ == static_cast<int64_t>(slots_.size()); }
   void admit(Prompt prompt);  // needs a free slot
 
-  /// Of the next pass, one at least unless empty: one token more for every row that goes on, and the new prompts; of those
-  /// with the same media, which nobody has looked at yet, only the first.
+  /// Of the next pass, one at least unless empty: one token more for every row that goes on, and what is new of the new
+  /// prompts; of those that look at the same media, which nobody has looked at yet, only the first.
   std::vector<SubBatch> parts();
   /// The same parts after the pass. Returns the rows that ended with it; their slots are free.
   std::vector<Generated> take(std::span<const SubBatch> parts);
@@ -66,12 +72,14 @@ class DecodeSlots {
     Features prompt;            // until its pass
     std::vector<int32_t> seen;  // prompt and answer
     std::optional<size_t> adapter = {};
-    std::optional<MediaKey> media = {};  // what its media are
+    std::optional<MediaKey> media = {};  // what its media are, where they are remembered
+    int64_t media_end = 0;               // the tokens up to its last medium
+    std::vector<int64_t> ends;           // of the pieces of its prompt
     bool waited = false;                 // a pass, for another row to look at them
     int64_t next_position = 0;           // of the next token; media may take fewer places than tokens
     bool started = false;
   };
-  SubBatch prompt_part(int64_t slot, Row& row);
+  void add_prompt(int64_t slot, Row& row, int64_t known, std::vector<SubBatch>& parts);
   SubBatch token_part();
   std::optional<AdapterRows> adapters_of_slots() const;
   bool accept(Row& row, std::span<float> logits) const;
@@ -81,7 +89,7 @@ class DecodeSlots {
   MediaMemory* media_;
   std::vector<std::optional<Row>> slots_;
   int64_t rows_ = 0;
-  KvCache cache_;
+  PromptCache& prompts_;
 };
 
 }  // namespace lockstep

@@ -52,7 +52,10 @@ std::vector<Generated> Generator::run(const PromptSource& next, const GenerateOp
 }
 
 void Generator::run(const PromptSource& next, const GenerateOptions& options, const OnRow& on_row) {
-  DecodeSlots slots(model_.dims, options, options.remember_media ? &media_ : nullptr);
+  if (!prompts_ || prompts_->keys().slots() != options.batch_size) {
+    prompts_.emplace(model_.dims.layers, options.batch_size);
+  }
+  DecodeSlots slots(model_.dims, options, *prompts_, options.remember_media ? &media_ : nullptr);
   turns_.run(slots, next, on_row, "prompts and answers");
 }
 

@@ -24,7 +24,7 @@ using PromptSource = std::function<std::optional<Prompt>()>;
 class Generator {
  public:
   /// `gathers`: parameters are sharded, so that every pass concerns all ranks. Weights stay as they are while it lives, as it
-  /// remembers what they have made of media.
+  /// remembers what they have made of media and of prompts.
   Generator(const Model& model, Executor& executor, Communicator& control, bool gathers)
       : model_(model), control_(control), turns_(executor, control, gathers) {}
 
@@ -46,6 +46,7 @@ class Generator {
   Communicator& control_;
   Turns turns_;
   MediaMemory media_;
+  std::optional<PromptCache> prompts_;  // of the last run
 };
 
 /// The prompts of rows [0, count) dealt to the ranks in turn, made when asked for; nullopt: the row is left out.

@@ -110,6 +110,7 @@ std::vector<Spoken> SpeechSlots::take(std::span<const SubBatch> parts) {
     if (part.context.slot != kEverySlot) {
       Row& row = *slots_[static_cast<size_t>(part.context.slot)];
       row.started = true;
+      cache_.start(part.context.slot);
       row.ahead_RE = part.flow["speech_reply"];
       hear(part.context.slot, logits_RV.select(0, 0));
       continue;

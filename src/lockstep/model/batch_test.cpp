@@ -171,6 +171,13 @@ class OneHead {
     cache.open(slot, 2);  // grows on the way
     const Tensor v = from_values(std::span<const float>(values), {1, 1, static_cast<int64_t>(values.size()), 1});
     cache.write(0, slot, v, v);
+    cache.start(slot);
+  }
+  /// All that a slot holds when these stand behind it.
+  std::vector<float> write(int64_t slot, std::vector<float> values) {
+    const Tensor v = from_values(std::span<const float>(values), {1, 1, static_cast<int64_t>(values.size()), 1});
+    const Tensor all = cache.write(0, slot, v, v).second.contiguous();
+    return {all.const_data_ptr<float>(), all.const_data_ptr<float>() + all.numel()};
   }
   /// The means after one more value for each slot.
   std::vector<float> step(std::vector<float> values) {
@@ -198,6 +205,32 @@ TEST(KvCache, ARowThatEndsLeavesItsSlotEmptyForTheNext) {
   EXPECT_EQ(rows.step({2, 99}), (std::vector<float>{2, 0}));
   rows.prompt(1, {7, 9});
   EXPECT_EQ(rows.step({2, 5}), (std::vector<float>{2, 7}));
+}
+
+TEST(KvCache, APromptIsReadInPiecesAndStartsWhenItIsRead) {
+  OneHead rows(2);
+  rows.prompt(0, {5});
+  rows.cache.open(1, 2);
+  EXPECT_EQ(rows.write(1, {1, 2}), (std::vector<float>{1, 2}));
+  EXPECT_EQ(rows.step({7, 99}), (std::vector<float>{6, 0})) << "has not started";
+  EXPECT_EQ(rows.write(1, {3}), (std::vector<float>{1, 2, 3}));
+  rows.cache.start(1);
+  EXPECT_EQ(rows.step({6, 6}), (std::vector<float>{6, 3}));
+}
+
+TEST(KvCache, ARowBeginsWithTheFirstTokensOfAnotherOrOfWhoStoodThereBefore) {
+  OneHead rows(2);
+  rows.prompt(0, {1, 2, 3});
+  rows.step({4, 0});
+  rows.cache.open(1, 4);
+  rows.cache.begin_as(1, 0, 2);
+  EXPECT_EQ(rows.write(1, {9}), (std::vector<float>{1, 2, 9}));
+  rows.cache.close(0);
+  rows.cache.open(0, 4, /*kept=*/3);
+  EXPECT_EQ(rows.write(0, {8, 8}), (std::vector<float>{1, 2, 3, 8, 8}));
+  EXPECT_EQ(rows.write(1, {7}), (std::vector<float>{1, 2, 9, 7})) << "a copy of its own";
+  rows.cache.close(1);
+  EXPECT_THROW(rows.cache.open(1, 4, /*kept=*/5), InternalError);
 }
 
 TEST(KvCache, RefusesLayersAndSlotsThatItWasNotMadeFor) {

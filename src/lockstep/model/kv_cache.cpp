@@ -16,7 +16,7 @@ struct KvCache::Held {
   Tensor keys, values;
   int64_t length = 0;
 
-  /// Room for `tokens` more, of which k is one or many: [B,K,T,H].
+  /// Room for `tokens` more, of which k is one or many: [..,K,T,H].
   void lengthen(const Tensor& k, int64_t tokens, int64_t capacity) {
     const int64_t total = length + tokens, room = keys.defined() ? keys.size(1) : 0;
     if (room < total) {
@@ -27,19 +27,24 @@ struct KvCache::Held {
     length = total;
   }
 
+  /// k, v [K,T,H] behind what is here.
+  void append(const Tensor& k, const Tensor& v, int64_t capacity) {
+    const int64_t before = length, tokens = k.size(1);
+    lengthen(k, tokens, capacity);
+    keys.narrow(1, before, tokens).copy_(k);
+    values.narrow(1, before, tokens).copy_(v);
+  }
+
  private:
   Tensor moved(const Tensor& old, const Tensor& like, int64_t room) const {
-    Tensor made = at::empty({like.size(1), room, like.size(3)}, like.options());
+    Tensor made = at::empty({like.size(-3), room, like.size(-1)}, like.options());
     if (length > 0) made.narrow(1, 0, length).copy_(old.narrow(1, 0, length));
     return made;
   }
 };
 
 KvCache::KvCache(int64_t layers, int64_t slots)
-    : layers_(layers),
-      open_(static_cast<size_t>(slots), false),
-      capacity_(static_cast<size_t>(slots), 0),
-      held_(static_cast<size_t>(layers * slots)) {}
+    : layers_(layers), slots_(static_cast<size_t>(slots)), held_(static_cast<size_t>(layers * slots)) {}
 KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
@@ -50,35 +55,64 @@ KvCache::Held& KvCache::held(int64_t layer, int64_t slot) {
   return held_[static_cast<size_t>(layer * slots() + slot)];
 }
 
-void KvCache::open(int64_t slot, int64_t capacity) {
-  check(!open_.at(static_cast<size_t>(slot)), "KvCache: a slot is closed before it is opened again");
-  open_[static_cast<size_t>(slot)] = true;
-  capacity_[static_cast<size_t>(slot)] = capacity;
+void KvCache::open(int64_t slot, int64_t capacity, int64_t kept) {
+  Slot& opened = slots_.at(static_cast<size_t>(slot));
+  check(!opened.open, "KvCache: a slot is closed before it is opened again");
+  opened = {.open = true, .capacity = capacity};
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    Held& mine = held(layer, slot);
+    check(mine.length >= kept, "KvCache: what is kept of a slot stands in it");
+    if (kept == 0) mine = {};
+    mine.length = kept;
+  }
 }
 
-void KvCache::close(int64_t slot) {
-  open_.at(static_cast<size_t>(slot)) = false;
+void KvCache::begin_as(int64_t slot, int64_t other, int64_t tokens) {
+  Slot& begun = slots_.at(static_cast<size_t>(slot));
+  check(begun.open && !begun.started && other != slot && other >= 0 && other < slots(),
+        "KvCache: a row that has not started begins as another");
+  begun.other = other;
+  begun.tokens = tokens;
   for (int64_t layer = 0; layer < layers_; ++layer) held(layer, slot) = {};
 }
 
-void KvCache::write(int64_t layer, int64_t slot, const Tensor& k, const Tensor& v) {
-  check(k.dim() == 4 && k.size(0) == 1 && v.sizes() == k.sizes() && open_.at(static_cast<size_t>(slot)),
-        "KvCache: keys and values [1,K,T,H] of an open slot");
+void KvCache::start(int64_t slot) {
+  Slot& started = slots_.at(static_cast<size_t>(slot));
+  check(started.open, "KvCache: an open slot starts");
+  started.started = true;
+}
+
+void KvCache::close(int64_t slot) {
+  Slot& closed = slots_.at(static_cast<size_t>(slot));
+  closed.open = closed.started = false;
+}
+
+std::pair<Tensor, Tensor> KvCache::write(int64_t layer, int64_t slot, const Tensor& k, const Tensor& v) {
   Held& mine = held(layer, slot);
-  const int64_t before = mine.length, tokens = k.size(2);
-  mine.lengthen(k, tokens, capacity_[static_cast<size_t>(slot)]);
-  mine.keys.narrow(1, before, tokens).copy_(k.select(0, 0));
-  mine.values.narrow(1, before, tokens).copy_(v.select(0, 0));
+  const Slot& of = slots_[static_cast<size_t>(slot)];
+  check(k.dim() == 4 && k.size(0) == 1 && v.sizes() == k.sizes() && of.open,
+        "KvCache: keys and values [1,K,T,H] of an open slot");
+  if (mine.length == 0 && of.tokens > 0) {
+    const Held& other = held(layer, of.other);
+    check(other.length >= of.tokens, "KvCache: what a row begins with has been written");
+    mine.append(other.keys.narrow(1, 0, of.tokens), other.values.narrow(1, 0, of.tokens), of.capacity);
+  }
+  const bool alone = mine.length == 0;
+  mine.append(k.select(0, 0), v.select(0, 0), of.capacity);
+  if (alone) return {k, v};
+  return {mine.keys.narrow(1, 0, mine.length).unsqueeze(0), mine.values.narrow(1, 0, mine.length).unsqueeze(0)};
 }
 
 Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   check(q.dim() == 4 && q.size(0) == slots() && q.size(2) == 1 && k.size(0) == slots(),
         "KvCache: one token for each slot");
-  std::vector<fn::CachedRow> rows(open_.size());
+  std::vector<fn::CachedRow> rows(slots_.size());
   for (int64_t slot = 0; slot < slots(); ++slot) {
+    const Slot& of = slots_[static_cast<size_t>(slot)];
+    if (!of.started) continue;
     Held& mine = held(layer, slot);
-    if (mine.length == 0) continue;  // free, or its prompt comes later in this pass
-    mine.lengthen(k, 1, capacity_[static_cast<size_t>(slot)]);
+    check(mine.length > 0, "KvCache: a slot that has started holds its prompt");
+    mine.lengthen(k, 1, of.capacity);
     rows[static_cast<size_t>(slot)] = {&mine.keys, &mine.values, mine.length,
                                        window > 0 ? std::max<int64_t>(0, mine.length - window) : 0};
   }

@@ -106,8 +106,10 @@ int64_t find_answer_slots(Session& session, const AnswerFileOptions& options, co
   const ModelDims& dims = session.model().dims;
   const int64_t a_token = 2 * dims.layers * dims.kv_heads * dims.head_dim * dtype_bytes(session.dtype());
   const auto run_batch = [&](int64_t batch) {
-    const GenerateOptions generate = generate_options(session, batch, options.max_new_tokens);
-    DecodeSlots slots(dims, generate);
+    GenerateOptions generate = generate_options(session, batch, options.max_new_tokens);
+    generate.reuse = PromptReuse::kNone;  // as if no two rows began alike
+    PromptCache prompts(dims.layers, batch);
+    DecodeSlots slots(dims, generate, prompts);
     for (int64_t i = 0; i < batch; ++i) slots.admit({i, *row});
     for (int pass = 0; pass < 2 && !slots.empty(); ++pass) {
       auto parts = slots.parts();

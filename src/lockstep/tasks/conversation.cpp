@@ -99,6 +99,7 @@ std::string Conversation::answer() {
   Communicator& control = session_.job().control();
   GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens, options_.sampling);
   options.sampling.seed += static_cast<uint64_t>(turn_++);
+  options.reuse = PromptReuse::kAny;  // of the one slot: what was said before is not read again
   StreamDecoder stream(session_.processor().tokenizer(), options.sampling.skip_special_tokens);
   if (on_text) options.on_token = [&](int64_t, int32_t token) { on_text(stream.push(token)); };
   const auto prompt = [&](int64_t) { return session_.processor().prompt_features(history_, options_.process); };

@@ -72,20 +72,31 @@ void widened_backward(const Tensor& grad, const AttentionTrace& trace, const std
   }
 }
 
+bool has_float_kernels(int64_t head_dim) {
+  const std::string_view set = kernels::instruction_set();
+  return (set == "AVX-512" || set == "AVX2") && head_dim % 16 == 0;
+}
+
 }  // namespace
 
 bool has_attention_kernels(const Tensor& q) {
-  const std::string_view set = kernels::instruction_set();
   if (!on_cpu(q)) return false;
-  if (q.scalar_type() == at::kBFloat16) return set == "AVX-512" && q.size(3) % 32 == 0 && !widens(q);
-  return q.scalar_type() == at::kFloat && (set == "AVX-512" || set == "AVX2") && q.size(3) % 16 == 0;
+  if (q.scalar_type() == at::kBFloat16) {
+    return kernels::instruction_set() == std::string_view("AVX-512") && q.size(3) % 32 == 0 && !widens(q);
+  }
+  return q.scalar_type() == at::kFloat && has_float_kernels(q.size(3));
+}
+
+bool has_kernels_for_past(const Tensor& q) {
+  return has_attention_kernels(q) || (on_cpu(q) && widens(q) && has_float_kernels(q.size(3)));
 }
 
 std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                                                 int64_t window) {
   if (widens(q)) return widened_forward(q, k, v, causal, window);
   const int64_t queries = q.size(2), keys = k.size(2);
-  const bool own = has_attention_kernels(q) && queries >= kLeastQueries && keys > 0;
+  const bool past = causal && keys > queries;
+  const bool own = has_attention_kernels(q) && (queries >= kLeastQueries || past) && keys > 0;
   const bool bands = window > 0 && on_cpu(q) && !own;
   if (!q.is_meta() && !own && !bands) {
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal);

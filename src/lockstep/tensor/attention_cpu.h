@@ -20,6 +20,9 @@ struct AttentionTrace {
 /// Whether this machine and these tensors suit our own kernels (attention_heads.h).
 bool has_attention_kernels(const Tensor& q);
 
+/// The same, for causal queries that are the last of more keys: attention_forward_cpu takes them then.
+bool has_kernels_for_past(const Tensor& q);
+
 /// out and lse as AttentionTrace wants them; on hollow tensors what it would allocate. The head dim is contiguous in all.
 /// Where widens(q), some heads at a time are widened to float32, and out is rounded once.
 std::pair<Tensor, Tensor> attention_forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,

@@ -81,6 +81,7 @@ class Head {
         H_(trace.q.size(3)),
         Tp_(up_to(T_, kStep)),
         Sp_(up_to(S_, kStep)),
+        past_(trace.causal ? S_ - T_ : 0),
         causal_(trace.causal),
         window_(trace.window > 0 ? trace.window : kernels::TileShape::kNoWindow) {}
 
@@ -91,7 +92,7 @@ class Head {
     return {.keys = keys_from(s0),
             .queries = queries_from(t0),
             .key_limit = S_ - s0,
-            .diagonal = t0 - s0,
+            .diagonal = past_ + t0 - s0,
             .causal = causal_,
             .window = window_,
             .scale = 1.0F / std::sqrt(static_cast<float>(H_))};
@@ -117,6 +118,7 @@ class Head {
 
   const kernels::Table<T>& table_ = kernels::table<T>();
   int64_t T_, S_, H_, Tp_, Sp_;
+  int64_t past_;  // keys before the first query's own, where causal
   bool causal_;
   int64_t window_;
 };
@@ -124,7 +126,7 @@ class Head {
 template <typename T>
 class HeadForward : Head<T> {
   using Base = Head<T>;
-  using Base::T_, Base::S_, Base::H_, Base::Tp_, Base::Sp_, Base::causal_, Base::window_, Base::table_;
+  using Base::T_, Base::S_, Base::H_, Base::Tp_, Base::Sp_, Base::past_, Base::causal_, Base::window_, Base::table_;
 
  public:
   HeadForward(const AttentionTrace& trace, Pieces& pieces)
@@ -159,8 +161,9 @@ class HeadForward : Head<T> {
 
  private:
   void pack(const AttentionTrace& trace, int64_t b, int64_t n) {
-    Base::copy_rows(head_of<T>(trace.k, b, n), k_, S_, Sp_);
-    const auto v = head_of<T>(trace.v, b, n);
+    const int64_t of = n * trace.k.size(1) / trace.q.size(1);
+    Base::copy_rows(head_of<T>(trace.k, b, of), k_, S_, Sp_);
+    const auto v = head_of<T>(trace.v, b, of);
     for (int64_t s0 = 0; s0 < S_; s0 += kKeys) {
       const int64_t keys = Base::keys_from(s0);
       Base::copy_rows({v.data + s0 * v.stride, v.stride}, rows_, std::min(keys, S_ - s0), keys);
@@ -172,8 +175,8 @@ class HeadForward : Head<T> {
   void query_block(int64_t t0, int64_t nq) {
     std::fill_n(most_, nq, -kNever);
     std::fill_n(sums_, nq, 0.0F);
-    const int64_t end = causal_ ? std::min(S_, t0 + nq) : S_;
-    const int64_t begin = causal_ ? std::max<int64_t>(0, t0 - window_ + 1) / kKeys * kKeys : 0;
+    const int64_t end = causal_ ? std::min(S_, past_ + t0 + nq) : S_;
+    const int64_t begin = causal_ ? std::max<int64_t>(0, past_ + t0 - window_ + 1) / kKeys * kKeys : 0;
     for (int64_t s0 = begin; s0 < end; s0 += kKeys) {
       const int64_t keys = Base::keys_from(s0);
       multiply({keys, nq, H_, H_, nq, nq, false}, k_ + s0 * H_, turned_, scores_);

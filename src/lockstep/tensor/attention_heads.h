@@ -12,8 +12,9 @@
 
 namespace lockstep::fn {
 
-/// Fills out [B,N,T,H] and lse [B,N,T] f32, as AttentionTrace has them. Of hollow tensors: takes the same working memory.
-/// The head dim is contiguous in all.
+/// Fills out [B,N,T,H] and lse [B,N,T] f32, as AttentionTrace has them; k and v may have fewer heads, that queries share, and
+/// where causal more tokens, of which the last are the queries'. Of hollow tensors: takes the same working memory. The head
+/// dim is contiguous in all.
 void forward_heads(const AttentionTrace& trace);
 
 /// Fills the gradients of q, k, v for `grad` [B,N,T,H], likewise.

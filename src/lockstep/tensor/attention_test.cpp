@@ -94,6 +94,39 @@ TEST(Attention, TakesWhateverIsLeftOfTheLastBlock) {
   }
 }
 
+/// Queries that are the last of more tokens, whose heads they share: what a prompt's next piece computes.
+TEST(Attention, GoesOnBehindWhatWasSaidBefore) {
+  const at::NoGradGuard quiet;
+  const auto expect = [](const Case& c, int64_t window, at::ScalarType dtype, double tolerance) {
+    SCOPED_TRACE(testing::Message() << c.queries << " of " << c.keys << ", window " << window << ", heads of " << c.dim
+                                    << " " << at::toString(dtype));
+    const Tensor q = random_heads(1, c.queries, c.heads, c.dim, "q").to(dtype);
+    const Tensor room = random_heads(1, c.keys + 7, c.kv_heads, c.dim, "k").to(dtype).contiguous();
+    const Tensor k = room.narrow(2, 0, c.keys), v = room.mul(0.5).add(0.1).narrow(2, 0, c.keys);
+    Tensor allowed = allowed_of(c);
+    if (window > 0) allowed = allowed.triu(c.keys - c.queries - window + 1);
+    const Tensor wanted = plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), allowed);
+    const Tensor got = fn::attention(q, k, v, {.causal = true, .window = window});
+    const double scale = std::max(0.1, wanted.abs().max().item<double>());
+    EXPECT_LE(got.to(at::kDouble).sub(wanted).abs().max().item<double>(), tolerance * scale);
+  };
+  for (const int64_t queries : {1, 2, 15, 16, 17, 33, 64, 130, 200}) {
+    for (const int64_t past : {1, 15, 47, 64, 100, 333}) {
+      for (const int64_t window : {0, 9, 100}) {
+        const Case c{1, 4, 2, queries, past + queries, 32, true};
+        expect(c, window, at::kFloat, 5e-6);
+        expect(c, window, at::kBFloat16, 1.5e-2);
+        const NativeProducts none(false);
+        expect(c, window, at::kBFloat16, 1.5e-2);
+        expect(c, window, at::kHalf, 2e-3);
+      }
+    }
+  }
+  expect({1, 3, 1, 40, 90, 12, true}, 0, at::kFloat, 5e-6);
+  expect({1, 6, 2, 40, 90, 80, true}, 20, at::kFloat, 5e-6);
+  expect({1, 6, 2, 40, 90, 80, true}, 20, at::kBFloat16, 1.5e-2);
+}
+
 /// Later keys weigh more, so that what was summed before shrinks in every tile; the last ones weigh less again.
 TEST(Attention, KeepsItsSumsInRangeWhateverTheKeysAre) {
   for (const bool causal : {false, true}) {

@@ -254,7 +254,8 @@ Tensor VerifyModel::generate(const Named& inputs, int64_t steps) {
   options.max_new_tokens = steps;
   options.sampling.repetition_penalty = impl_->repetition_penalty;
   options.batch_size = rows;
-  DecodeSlots slots(impl_->model.dims, options);
+  PromptCache read(impl_->model.dims.layers, rows);
+  DecodeSlots slots(impl_->model.dims, options, read);
   for (auto& prompt : prompts) slots.admit(std::move(prompt));
   std::vector<int64_t> tokens(static_cast<size_t>(rows * steps));
   while (!slots.empty()) {

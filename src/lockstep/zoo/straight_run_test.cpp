@@ -70,6 +70,7 @@ Tensor StraightRun::greedy(const std::vector<Features>& prompts, int64_t count) 
     const Batch alone = collate({prompts[static_cast<size_t>(row)]}, {});
     cache.open(row, alone.lengths[0] + 4);  // grows on the way
     first.push_back(forward(alone.flow, {.logits = LogitsWanted::kLast, .cache = &cache, .slot = row})["logits"]);
+    cache.start(row);
     positions.push_back(alone.next_positions[0]);
   }
   const Tensor next_positions = from_values(std::span<const int64_t>(positions), {rows, 1});

@@ -1,6 +1,8 @@
 // B batch, T tokens, S tokens with those in the cache, D model, N query heads, K kv heads, H head size, F mlp.
 #include "lockstep/model/layers/decoder_layer.h"
 
+#include <tuple>
+
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/model/kv_cache.h"
@@ -69,10 +71,10 @@ Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flo
         {.q = params["self_attn.q_norm.weight"], .k = params["self_attn.k_norm.weight"], .eps = config_.norm_eps});
   }
   KvCache* cache = context.*place_.cache;
-  const auto [q_BNTH, k_BKTH, v_BKTH] =
+  auto [q_BNTH, k_BKTH, v_BKTH] =
       fn::split_heads(qkv, in[place_.slot("cos")], in[place_.slot("sin")], counts, /*repeat_kv=*/cache == nullptr);
   const bool one_more = cache != nullptr && context.slot < 0;
-  if (cache != nullptr && !one_more) cache->write(index_, context.slot, k_BKTH, v_BKTH);
+  if (cache != nullptr && !one_more) std::tie(k_BKTH, v_BKTH) = cache->write(index_, context.slot, k_BKTH, v_BKTH);
   const Tensor o_BNTH = one_more ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH, window_)
                                  : fn::attention(q_BNTH, k_BKTH, v_BKTH,
                                                  {.causal = true,
