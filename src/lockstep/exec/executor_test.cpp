@@ -198,6 +198,7 @@ TEST(Executor, NobodyWritesSharedWeightsWhileAnotherReadsThem) {
     Job job(model, options, rank.data());
     job.accumulate(steps[0], {static_cast<size_t>(rank.id())});
     const std::vector<Tensor> before = image_of(job);
+    rank.data().barrier("seen before");  // else the others' updates may be over by now
     if (rank.id() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others are at their update
     const std::vector<Tensor> still = image_of(job);
     for (size_t u = 0; u < before.size(); ++u) EXPECT_TRUE(still[u].equal(before[u])) << "unit " << u;

@@ -154,15 +154,21 @@ TEST(LocalRanks, OneThatRunsNowAndThenIsNotStopped) {
   }
   ranks.expect(0, 0, 1, child);
   const auto stopped_for = [&] { return ranks.reports(1).at(0).stopped_seconds; };
+  const auto stop = [&] {
+    ::kill(child, SIGSTOP);
+    int how = 0;
+    ::waitpid(child, &how, WUNTRACED);  // a look finds it stopped, not on its way there
+    EXPECT_TRUE(WIFSTOPPED(how));
+  };
   constexpr int kPulses = 5;
   int times_begun_anew = 0;
+  stop();
   for (int pulse = 0; pulse < kPulses; ++pulse) {
-    ::kill(child, SIGSTOP);
     EXPECT_TRUE(pump_until(ranks, [&] { return stopped_for() > 0.3; }));
     const double before = stopped_for();
     ::kill(child, SIGCONT);  // it runs while nobody looks
     std::this_thread::sleep_for(milliseconds(20));
-    ::kill(child, SIGSTOP);
+    stop();
     EXPECT_TRUE(pump_until(ranks, [&] { return stopped_for() < before || stopped_for() > before + 1; }));
     times_begun_anew += stopped_for() < before ? 1 : 0;
   }

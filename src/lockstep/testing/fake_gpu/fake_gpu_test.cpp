@@ -1,5 +1,6 @@
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <thread>
@@ -12,6 +13,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -23,6 +25,8 @@
 
 namespace lockstep {
 namespace {
+
+using namespace std::chrono_literals;
 
 class FakeGpuTest : public testing::Test {
  protected:
@@ -71,6 +75,18 @@ TEST_F(FakeGpuTest, ReturnsBeforeACallIsDone) {
   }
   synchronize(0);
   EXPECT_EQ(host.item<float>(), 7);
+}
+
+TEST_F(FakeGpuTest, ReadsMemoryThatIsNotPinnedAtOnceAndIsNotDoneWithItThen) {
+  const at::Tensor x = at::zeros({4}, on(0)), host = at::ones({4});
+  FakeGpu::delay(50ms, 0us);
+  const auto waits = FakeGpu::counts().host_waits;
+  x.copy_(host, /*non_blocking=*/true);
+  EXPECT_FALSE(GpuMoment::now(FakeGpu::name(0)).over());
+  EXPECT_EQ(FakeGpu::counts().host_waits, waits + 1) << "for what was queued before";
+  host.fill_(7);
+  FakeGpu::delay(0us, 0us);
+  EXPECT_EQ(x.sum().item<float>(), 4);
 }
 
 TEST_F(FakeGpuTest, RefusesTwoDevicesInOneOp) {

@@ -16,6 +16,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/set_native.h>
@@ -319,6 +320,15 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   const Tensor& host = is_fake(from) ? to : from;
   Stream& stream = current_stream(is_fake(from) ? from.device() : to.device());
   stream.check_health();
+  if (is_fake(to) && non_blocking && !is_pinned(host.const_data_ptr())) {
+    // What is queued runs first, then the host's memory is read; when it is there is the stream's to say.
+    count_host_wait();
+    stream.synchronize();
+    const Tensor read = at::empty_like(from);
+    copy(read, from);
+    stream.push([=, out = on_host(to)] { copy(out, read); });
+    return to;
+  }
   stream.push([=, out = is_fake(to) ? on_host(to) : to, in = is_fake(from) ? on_host(from) : from] { copy(out, in); });
   if (non_blocking && is_pinned(host.const_data_ptr())) return to;
   count_host_wait();
