@@ -52,13 +52,14 @@ double imbalance(const std::string& config_name, int devices, const PlanOptions&
 }
 
 TEST(AutoMap, UsesDevicesEvenlyInTraining) {
+  constexpr double kLevelled = 1.001;  // what may move is levelled to the byte, but for whole numbers of elements
   Sampled sampled;
   for (const char* config : kConfigs) {
     if (!sampled.takes()) continue;
-    EXPECT_LE(imbalance(config, 8, {.compute = Dtype::kBF16}), 1.10) << config;
+    EXPECT_LE(imbalance(config, 8, {.compute = Dtype::kBF16}), kLevelled) << config;
   }
   for (const int devices : {2, 3, 4}) {  // tied, so that its ends pull at each other
-    EXPECT_LE(imbalance("Qwen2.5-VL-3B", devices, {.compute = Dtype::kBF16}), 1.10) << devices;
+    EXPECT_LE(imbalance("Qwen2.5-VL-3B", devices, {.compute = Dtype::kBF16}), kLevelled) << devices;
   }
 }
 
