@@ -252,7 +252,9 @@ TEST(PromptReuse, WhatComesBehindAPromptHasTheSameBitsWhoeverStandsBesideIt) {
       const Rows rows = branching_prompts(make_row, random);
       const auto slots = static_cast<int64_t>(1 + random() % 5);
       run_ranks(1, [&](Rank& rank) {
-        Job job(model, inference_job(1, {0}), rank.data());
+        JobOptions computed = inference_job(1, {0});
+        if (seed % 2 == 0) computed.plan.compute = Dtype::kBF16;
+        Job job(model, computed, rank.data());
         GenerateOptions options = options_of(slots);
         options.max_new_tokens = static_cast<int64_t>(1 + random() % 4);
         PromptCache cache(model.dims.layers, slots);
