@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/tensor/fwd.h"
@@ -34,7 +35,10 @@ class Work {
   /// Whether finish() only orders what follows on a device behind the call, which may still be under way.
   virtual bool queued() const { return false; }
   /// After finish() of a queued one.
-  virtual void follow(QueuedNews news) { news.passed(); }
+  virtual void follow(QueuedNews news) {
+    const QueuedNews told = std::move(news);
+    told.passed();
+  }
   /// After finish(), where the transport knows.
   virtual TransportTimes times() const { return {}; }
 };

@@ -191,6 +191,7 @@ TEST(Executor, NobodyWritesSharedWeightsWhileAnotherReadsThem) {
   const auto steps = make_steps(3, 1, 1, 3);
   const auto image_of = [](Job& job) {
     std::vector<Tensor> all;
+    all.reserve(static_cast<size_t>(job.store().num_units()));
     for (int u = 0; u < job.store().num_units(); ++u) all.push_back(job.store().unit(u).kept.clone());
     return all;
   };

@@ -1,6 +1,7 @@
 #include "lockstep/exec/rehearsal.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/exec/executor.h"
+#include "lockstep/exec/prompt_pieces.h"
 #include "lockstep/exec/rehearsal_backend.h"
 #include "lockstep/model/batch.h"
 #include "lockstep/model/kv_cache.h"
@@ -111,21 +113,22 @@ class Rehearsal {
   /// Every row is a prompt whose keys and values stay, with room for a whole answer behind them.
   void answer(const std::vector<Features>& rows) {
     KvCache cache(model_.dims.layers, static_cast<int64_t>(rows.size()));
+    int64_t next = 0;
     std::vector<SubBatch> parts;
     Modalities anywhere = Modality::kText;
     for (const Features& row : rows) {
       Features prompt = row;
       prompt.labels.clear();
-      const auto slot = static_cast<int64_t>(parts.size());
-      cache.open(slot, static_cast<int64_t>(row.input_ids.size()) + options_.work.answer_tokens);
+      const int64_t slot = next++;
+      const auto tokens = static_cast<int64_t>(row.input_ids.size());
+      cache.open(slot, tokens + options_.work.answer_tokens);
       TrainInput input = input_of({std::move(prompt)});
       anywhere |= input.here;
-      parts.push_back({.flow = std::move(input.flow),
-                       .context = {.logits = LogitsWanted::kLast,
-                                   .cache = &cache,
-                                   .adapter_rows = input.context.adapter_rows,
-                                   .slot = slot},
-                       .modalities = input.here});
+      const Context context{
+          .logits = LogitsWanted::kLast, .cache = &cache, .adapter_rows = input.context.adapter_rows, .slot = slot};
+      const OnDevice scope(host_);
+      std::ranges::move(pieces_of(input.flow, context, input.here, piece_ends(tokens, media_end(row))),
+                        std::back_inserter(parts));
     }
     executor_.forward(parts, anywhere);
   }

@@ -112,8 +112,9 @@ TEST(LocalRanks, RefusesEverybodyElse) {
 
 TEST(LocalRanks, SilentStrangersHoldNobodyUp) {
   LocalRanks ranks(0);
-  std::vector<std::unique_ptr<Knock>> silent;
-  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<Knock>(ranks));
+  constexpr size_t kStrangers = 100;
+  std::vector<std::unique_ptr<Knock>> silent(kStrangers);
+  for (auto& one : silent) one = std::make_unique<Knock>(ranks);
   ranks.pump();
   Recorder recorder;
   const Knock knock(ranks);

@@ -1,13 +1,14 @@
 #include "lockstep/infer/decode_slots.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/exec/prompt_pieces.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -44,7 +45,7 @@ void DecodeSlots::admit(Prompt prompt) {
   if (media_ != nullptr) row.media = text.media;
   row.media_end = text.media_end;
   const auto tokens = static_cast<int64_t>(row.seen.size());
-  row.ends = options_.reuse == PromptReuse::kPieces ? piece_ends(text) : std::vector<int64_t>{tokens};
+  row.ends = piece_ends(tokens, text.media_end);
   const int64_t slot =
       prompts_.open(std::move(text), tokens + std::min(options_.max_new_tokens, kRoomAtFirst), options_.reuse);
   slots_[static_cast<size_t>(slot)] = std::move(row);
@@ -74,37 +75,21 @@ std::vector<SubBatch> DecodeSlots::parts() {
 /// The pieces of a prompt behind the first `known` tokens.
 void DecodeSlots::add_prompt(int64_t slot, Row& row, int64_t known, std::vector<SubBatch>& parts) {
   if (known >= row.media_end) row.prompt.media.clear();
-  const bool looks = !row.prompt.media.empty();
-  const auto slots_of_media = row.media && looks ? media_slots(row.prompt) : std::vector<std::string>();
-  Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
+  const bool looks = row.media && !row.prompt.media.empty();
+  const auto slots_of_media = looks ? media_slots(row.prompt) : std::vector<std::string>();
+  const Batch batch = collate({std::exchange(row.prompt, {})}, options_.collate);
   row.next_position = batch.next_positions.at(0);
-  if (!batch.flow.has("positions") && (known > 0 || row.ends.size() > 1)) {
-    batch.flow.set("positions", at::arange(static_cast<int64_t>(row.seen.size()), at::kLong).unsqueeze(0));
+  Context context{.logits = LogitsWanted::kLast, .cache = &prompts_.keys(), .slot = slot};
+  if (options_.adapters > 0) {
+    context.adapter_rows.emplace();
+    if (row.adapter) context.adapter_rows->adapters.push_back(*row.adapter);
   }
-  for (int64_t begin = known; const int64_t end : row.ends) {
-    if (end <= begin) continue;
-    const bool whole = begin == 0 && row.ends.size() == 1, last = end == row.ends.back();
-    const bool sees = looks && begin == known;  // media all stand in the first
-    SubBatch& part = parts.emplace_back(SubBatch{.flow = {},
-                                                 .context = {.logits = last ? LogitsWanted::kLast : LogitsWanted::kNone,
-                                                             .cache = &prompts_.keys(),
-                                                             .slot = slot},
-                                                 .modalities = sees ? batch.modalities : Modality::kText});
-    for (const auto& [name, value] : batch.flow.entries()) {
-      const bool of_tokens = name == "input_ids" || name == "positions";
-      if (of_tokens) part.flow.set(name, whole ? value : value.narrow(-1, begin, end - begin));
-      if (!of_tokens && sees) part.flow.set(name, value);
-    }
-    if (sees && row.media) {
-      part.media_slots = slots_of_media;
-      part.media = media_->find(*row.media);
-    }
-    if (options_.adapters > 0) {
-      part.context.adapter_rows.emplace();
-      if (row.adapter) part.context.adapter_rows->adapters.push_back(*row.adapter);
-    }
-    begin = end;
+  auto pieces = pieces_of(batch.flow, context, batch.modalities, row.ends, known);
+  if (looks) {
+    pieces.front().media_slots = slots_of_media;
+    pieces.front().media = media_->find(*row.media);
   }
+  std::ranges::move(pieces, std::back_inserter(parts));
 }
 
 SubBatch DecodeSlots::token_part() {

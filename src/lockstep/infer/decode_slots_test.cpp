@@ -144,7 +144,9 @@ TEST(Generate, MediaThatAreTooLargeToKeepHoldRowsBackForOnePassAlone) {
       auto parts = slots.parts();
       job.executor().forward(parts, modalities_of(parts));
       slots.take(parts);
-      return std::ranges::count_if(parts, [](const SubBatch& part) { return part.context.slot >= 0; });
+      return std::ranges::count_if(parts, [](const SubBatch& part) {
+        return part.context.slot >= 0 && part.context.logits == LogitsWanted::kLast;
+      });
     };
     EXPECT_EQ(prompts(), 1);
     EXPECT_EQ(prompts(), 3);

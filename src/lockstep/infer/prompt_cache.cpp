@@ -5,17 +5,15 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/exec/prompt_pieces.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int64_t kPiece = 512;  // tokens of text: enough rows for products at their full speed
-
-}  // namespace
-
 PromptText prompt_text(const Features& row, std::optional<size_t> adapter) {
   const size_t tokens = row.input_ids.size();
-  PromptText text{.tokens = std::vector<PlacedToken>(tokens), .media = media_key(row, adapter), .adapter = adapter};
+  PromptText text{.tokens = std::vector<PlacedToken>(tokens),
+                  .media = media_key(row, adapter),
+                  .media_end = media_end(row),
+                  .adapter = adapter};
   const size_t axes = row.positions.empty() ? 0 : row.positions.size() / tokens;
   check(axes <= std::tuple_size_v<decltype(PlacedToken::at)>, "prompts with positions on three axes at most");
   for (size_t i = 0; i < tokens; ++i) {
@@ -23,9 +21,6 @@ PromptText prompt_text(const Features& row, std::optional<size_t> adapter) {
     token.id = row.input_ids[i];
     token.at.fill(axes == 0 ? static_cast<int32_t>(i) : row.positions[i]);
     for (size_t a = 1; a < axes; ++a) token.at[a] = row.positions[a * tokens + i];
-  }
-  for (const auto& block : row.media) {
-    for (const int32_t place : block.places) text.media_end = std::max<int64_t>(text.media_end, place + 1);
   }
   return text;
 }
@@ -39,14 +34,6 @@ void add_said(PromptText& text, std::span<const int32_t> said) {
   }
 }
 
-std::vector<int64_t> piece_ends(const PromptText& text) {
-  const auto tokens = static_cast<int64_t>(text.tokens.size());
-  std::vector<int64_t> ends;
-  for (int64_t end = text.media_end > 0 ? text.media_end : kPiece; end < tokens; end += kPiece) ends.push_back(end);
-  ends.push_back(tokens);
-  return ends;
-}
-
 /// One token at least is left to be read: what is said next follows from its pass.
 int64_t PromptCache::usable(const PromptText& row, PromptReuse reuse, const Slot& held) {
   if (reuse == PromptReuse::kNone || reuse != held.reuse) return 0;
@@ -57,7 +44,8 @@ int64_t PromptCache::usable(const PromptText& row, PromptReuse reuse, const Slot
   if (alike < row.media_end) return 0;
   if (reuse == PromptReuse::kAny) return alike;
   int64_t whole = 0;
-  for (const int64_t end : piece_ends(row)) whole = end <= alike ? end : whole;
+  for (const int64_t end : piece_ends(static_cast<int64_t>(row.tokens.size()), row.media_end))
+    whole = end <= alike ? end : whole;
   return whole;
 }
 

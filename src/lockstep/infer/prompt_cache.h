@@ -2,8 +2,8 @@
 // one document, or the turns of a conversation, read what they have in common once. Nothing is kept for that but what
 // stands in the slots anyway: a row that has ended leaves its tokens there until the slot is taken again.
 //
-// Where a prompt is cut into pieces follows from the prompt alone, and each piece runs by itself, whether others have read it
-// before or not: so a row's bits never depend on its neighbours.
+// Where a prompt is cut into pieces follows from the prompt alone (exec/prompt_pieces.h), and each runs by itself, whether
+// others have read it before or not: so a row's bits never depend on its neighbours.
 //
 // Example:
 //   PromptCache prompts(dims.layers, 8);
@@ -46,14 +46,10 @@ void add_said(PromptText& text, std::span<const int32_t> said);
 
 /// With what of another row a prompt may begin.
 enum class PromptReuse : uint8_t {
-  kNone,    // each is read whole, in one piece
+  kNone,
   kPieces,  // whole pieces
   kAny,     // as much as is alike: bits depend on where that ends
 };
-
-/// Where the pieces of a prompt end, its own end the last: behind its media, and after each 512 tokens of text from there or
-/// from its beginning.
-std::vector<int64_t> piece_ends(const PromptText& text);
 
 /// How many tokens a row has in common with what a slot holds.
 struct Alike {

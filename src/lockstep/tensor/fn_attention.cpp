@@ -232,7 +232,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
     return attention(q, k.narrow(2, keys - seen, seen), v.narrow(2, keys - seen, seen), options);
   }
   const bool records = at::GradMode::is_enabled() && q.requires_grad();
-  if (options.mask == nullptr && !records && q.is_cpu() && has_kernels_for_past(q)) {
+  if (options.mask == nullptr && !records && has_kernels_for_past(q)) {
     const auto rows_of = [&](const Tensor& x) { return with_rows(widens(q) ? repeat_heads(x, q.size(1)) : x); };
     return attention_forward_cpu(with_rows(q), rows_of(k), rows_of(v), causal, window).first;
   }

@@ -26,7 +26,7 @@ class [[nodiscard]] ProcessorChoice {
 
  private:
   static constexpr int kNobody = -1;
-  inline static std::atomic<int> wanted_{kNobody};
+  inline static std::atomic<int> wanted_{kNobody};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
   int before_;
 };
 
