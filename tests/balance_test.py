@@ -2,7 +2,7 @@
 import json
 import re
 
-from small_job import make_rows, sft_words
+from small_job import make_rows, png, sft_words
 from story import Story, main
 
 EVEN = 1.10
@@ -17,6 +17,8 @@ class Balance(Story):
     def setUp(self):
         super().setUp()
         self.rows = make_rows(self.folder, count=12)
+        for i, picture in enumerate(sorted(self.folder.glob("*.png"))):  # no two alike: what prompts have in common is read once
+            picture.write_bytes(png(20, 30, (20 * i, 100, 250 - 20 * i)))
         self.model = self.folder / "model"
         self.lockstep("init", "--family", "llava", "--size", "small", "--torch_dtype", "float32", "--output_dir", self.model, expect=0)
 
