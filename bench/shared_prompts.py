@@ -27,7 +27,7 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 class Case:
     name: str
     family: str  # of the model
-    things: int = 0  # that are asked about: 0: a chat
+    things: int = 0  # that are asked about; 0: a chat
     questions: int = 1  # about each
 
 
@@ -55,8 +55,9 @@ def write_rows(case, folder, vocab):
     """Rows of tokens of a text, of messages with a picture."""
     rows = []
     for thing in range(case.things):
-        text = [token(7 + thing, i, vocab - 8) for i in range(1100)]
-        if case.family != "qwen2":
+        if case.family == "qwen2":
+            text = [token(7 + thing, i, vocab - 8) for i in range(1100)]
+        else:
             (folder / f"{thing}.png").write_bytes(picture(thing, 448, 420))
         for question in range(case.questions):
             if case.family == "qwen2":

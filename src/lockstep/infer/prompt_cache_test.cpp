@@ -2,6 +2,7 @@
 #include "lockstep/infer/prompt_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 #include <span>
