@@ -128,9 +128,11 @@ class ResidentWatch {
   Worker worker_;
 };
 
-/// Two steps of the tiny model under the same flags.
+/// Two steps of the tiny model under the same flags, but in float32: of 16-bit products the matrix library keeps what it has
+/// made for each shape, which is the run's to have.
 void warm(Job& job, FineTuneOptions options, const std::string& model) {
   options.run.model = model;
+  options.run.dtype = Dtype::kF32;
   options.output_dir = options.output_dir.string() + "-warm";
   options.train.max_steps = 2;
   (void)fine_tune(job, options, EventBus());

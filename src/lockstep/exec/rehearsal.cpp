@@ -20,12 +20,14 @@
 #include "lockstep/state/sharded_adamw.h"
 #include "lockstep/tensor/hollow_ops.h"
 #include "lockstep/tensor/libtorch_allocators.h"
+#include "lockstep/tensor/product.h"
 
 namespace lockstep {
 namespace {
 
-/// What a run takes beside tensors and rows that wait: texts of the model's folder, stacks of the loader's threads. Measured as
-/// 2 to 12 MiB by CPU, dtype and family (bench/resident_memory.cpp), which is nothing beside a model that people train.
+/// What a run takes beside tensors and rows that wait: texts of the model's folder, stacks of the loader's threads, holes between
+/// tensors. Measured as 1 to 14 MiB by family and shape (bench/resident_memory.cpp), which is nothing beside a model that people
+/// train.
 constexpr int64_t kBesideTensors = int64_t{8} << 20;
 
 /// Small tensors that blocks read with the host's eyes keep their values: where media lie, and which labels count.
@@ -79,13 +81,18 @@ class Rehearsal {
     for (const auto& rows : window) (inputs.size() < run ? inputs : waiting).push_back(input_of(rows));
     executor_.grads().clear();
     executor_.train(inputs);
+    if (options_.alike) beside_.phase_ends();  // those that only wait come again, as often as they are
   }
 
-  void step() { adamw_.step(1e-3, 1.0); }
+  void step() {
+    adamw_.step(1e-3, 1.0);
+    beside_.phase_ends();
+  }
 
   void evaluate(const std::vector<Features>& rows) {
     TrainInput input = input_of(rows);
     executor_.forward(std::move(input.flow), input.context, input.here, input.anywhere);
+    beside_.phase_ends();
   }
 
   /// All passes of a run that trains nothing. `next_pass` is called before each of them.
@@ -107,6 +114,7 @@ class Rehearsal {
 
   void save() {
     store_.visit_full(comm_, /*root=*/0, plan_.options.compute, [](const ParamSource&, const Tensor&) {});
+    beside_.phase_ends();
   }
 
  private:
@@ -131,6 +139,7 @@ class Rehearsal {
                         std::back_inserter(parts));
     }
     executor_.forward(parts, anywhere);
+    beside_.phase_ends();
   }
 
   /// Every row with its answer is read once more, and the talker's keys and values stay.
@@ -152,6 +161,7 @@ class Rehearsal {
                        .modalities = input.here});
     }
     executor_.forward(parts, anywhere);
+    beside_.phase_ends();
   }
 
   TrainInput input_of(const std::vector<Features>& rows) const {
@@ -181,7 +191,7 @@ class Rehearsal {
   std::unique_ptr<HollowOps> ops_ = shares_process() ? std::make_unique<HollowOps>() : nullptr;
   OnDevice scope_{devices_.host};
   std::unique_ptr<RehearsalBackend> transport_;  // until the communicator has it
-  const RehearsalBackend& beside_;
+  RehearsalBackend& beside_;
   Communicator comm_;
   ParamStore store_;
   Executor executor_;
@@ -232,8 +242,8 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const std::vector<
     for (const RowsOfStep& step : steps) {
       rehearsal.train(step);  // all state is there from the beginning: later steps need the same
       has_run(step);
+      rehearsal.step();
     }
-    rehearsal.step();
     if (options.save) rehearsal.save();
   }
   RowsOfStep evaluated = options.evaluation;
@@ -254,7 +264,8 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const std::vector<
   if (!host_computes) forecast.host = forecast_of(*devices.host, {}, 0);
   if (host_computes && forecast.devices.back().name == "host") forecast.devices.back().name = "cpu";
   if (options.host_is_device()) {
-    forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors + options.waiting_bytes;
+    forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors +
+                                                  bytes_of_made_products(plan.options.compute) + options.waiting_bytes;
   }
   forecast.context_bytes = options.context_bytes;
   forecast.waiting_bytes = options.waiting_bytes;

@@ -1,6 +1,5 @@
 #include "lockstep/exec/rehearsal_backend.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +9,7 @@
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
 #include "lockstep/comm/device_group.h"
+#include "lockstep/exec/touched_rings.h"
 #include "lockstep/state/buffer_pool.h"
 #include "lockstep/tensor/make.h"
 
@@ -34,18 +34,15 @@ class RehearsedTransport final : public RehearsalBackend {
  public:
   RehearsedTransport(int size, std::string transport) : size_(size), transport_(std::move(transport)) {}
 
-  std::unique_ptr<Work> all_gather(const Tensor&, const Tensor& shard) override {
-    most_gathered_ = std::max(most_gathered_, std::min(static_cast<int64_t>(shard.nbytes()), max_staging_bytes()));
-    return std::make_unique<HeldWork>();
-  }
+  std::unique_ptr<Work> all_gather(const Tensor&, const Tensor& shard) override { return shared(shard); }
   /// All but shared memory receive every rank's part before they add them; devices add them beside what was there.
   std::unique_ptr<Work> reduce_scatter(const Tensor& sum, const Tensor& staged, bool accumulate) override {
-    most_staged_ = std::max(most_staged_, static_cast<int64_t>(staged.nbytes()));
+    rings_.reduces(static_cast<int64_t>(staged.nbytes()));
     if (transport_ == "shm") return std::make_unique<HeldWork>();
     return std::make_unique<HeldWork>(at::empty_like(staged), accumulate && transport_ == "nccl" ? sum : Tensor());
   }
-  std::unique_ptr<Work> all_reduce(const Tensor&, bool) override { return std::make_unique<HeldWork>(); }
-  std::unique_ptr<Work> broadcast(const Tensor&, int) override { return std::make_unique<HeldWork>(); }
+  std::unique_ptr<Work> all_reduce(const Tensor& value, bool) override { return shared(value); }
+  std::unique_ptr<Work> broadcast(const Tensor& value, int) override { return shared(value); }
 
   /// Shared memory stages in its own segment, which no device counts.
   Tensor staging(int64_t numel, int scalar_type) override {
@@ -59,21 +56,20 @@ class RehearsedTransport final : public RehearsalBackend {
     if (transport_ == "shm") return kDataSlotBytes;
     return transport_ == "nccl" ? kDeviceStagingBytes : kGlooStagingBytes;
   }
-  /// Each slot is met by the largest calls sooner or later. A rank fills its own slots from their beginning; of its peers'
-  /// it reads what they gather and its part of what they stage, which for the last rank lies at the end.
-  int64_t bytes_beside() const override {
-    if (transport_ != "shm" || size_ == 1) return 0;
-    const int64_t own = std::max(most_gathered_, most_staged_);
-    const int64_t of_peer = std::min(own, most_gathered_ + most_staged_ / size_);
-    return kShmSlots * (own + (size_ - 1) * of_peer);
-  }
+  void phase_ends() override { rings_.phase_ends(); }
+  int64_t bytes_beside() const override { return transport_ != "shm" || size_ == 1 ? 0 : rings_.bytes(); }
   std::string name() const override { return "rehearsal of " + transport_ + " over " + std::to_string(size_); }
   void abort() override {}
 
  private:
+  std::unique_ptr<Work> shared(const Tensor& of_rank) {
+    rings_.shares(static_cast<int64_t>(of_rank.nbytes()));
+    return std::make_unique<HeldWork>();
+  }
+
   int size_;
   std::string transport_;
-  int64_t most_gathered_ = 0, most_staged_ = 0;  // bytes of a rank, in one slot
+  TouchedRings rings_{size_};
 };
 
 }  // namespace

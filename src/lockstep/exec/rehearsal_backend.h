@@ -11,7 +11,9 @@ namespace lockstep {
 
 class RehearsalBackend : public Backend {
  public:
-  /// Bytes of the process beside what devices count, after the calls so far: what this rank has touched of the rings that
+  /// Calls that come again together have come: those of a pass, of a step.
+  virtual void phase_ends() = 0;
+  /// Bytes of the process beside what devices count, after all phases so far: what a rank has touched of the rings that
   /// ranks of one host share.
   virtual int64_t bytes_beside() const = 0;
 };

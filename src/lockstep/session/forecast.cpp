@@ -79,7 +79,7 @@ Advice advice_for(const PlannedJob& job, const MemoryForecast& now) {
     if (!block->params().empty()) question.components.insert(block->component());
   }
   question.lighter = lighter_than(job.shape.options, job.model);
-  if (job.rows.most() > 0) question.most_rows = std::min(question.most_rows, job.rows.most());
+  if (job.rows.share() > 0) question.most_rows = std::min(question.most_rows, job.rows.share());
   PlannedJob trial = job;  // an evaluation needs less than the way there in training
   trial.devices.evaluate = false;
   return advise(question, now, [&](const JobShape& shape) { return predict_memory(trial, shape); });

@@ -127,7 +127,8 @@ RehearsedRows RehearsedRows::of(const Dataset& rows, const Processor& processor,
       kLooked);
   if (longest.empty() && first) throw UserError(*first);
   for (auto& row : longest) made.units_.push_back({std::move(row)});
-  made.most_ = (rows.size() + world - 1) / world;
+  made.count_ = rows.size();
+  made.world_ = world;
   made.source_ =
       rows.size() <= kLooked
           ? fmt::format("the longest of the data set's {} rows", rows.size())
@@ -144,9 +145,18 @@ RehearsedRows RehearsedRows::of_bins(const Dataset& rows, const Processor& proce
       unit.push_back(without_values(processor.train_features(rows.sample(row), options)));
     }
   }
-  made.most_ = (count + world - 1) / world;
+  made.count_ = count;
+  made.world_ = world;
   made.source_ = fmt::format("the heaviest of {} bins", count);
   return made;
+}
+
+int64_t RehearsedRows::share() const { return (count_ + world_ - 1) / world_; }
+
+/// Of an epoch. Each batch of all ranks gives the first its rows before the others (Loader), so that at the end it has them alone.
+int64_t RehearsedRows::of_first_rank(int64_t batch) const {
+  const int64_t of_all = world_ * batch;
+  return count_ / of_all * batch + std::min(batch, count_ % of_all);
 }
 
 RehearsedRows RehearsedRows::in_bins(int64_t tokens) const {
@@ -165,8 +175,8 @@ RehearsedRows RehearsedRows::in_bins(int64_t tokens) const {
 int64_t RehearsedRows::waiting_bytes(int64_t batch) const {
   int64_t sum = 0;
   for (const Unit& unit : units_) sum += sum_of(unit, bytes_of);
-  int64_t ahead = LoaderOptions{}.prefetch * batch;
-  if (most_ > 0) ahead = std::min(ahead, most_);
+  int64_t ahead = (LoaderOptions{}.prefetch + 1) * batch;
+  if (count_ > 0) ahead = std::min(ahead, of_first_rank(batch));
   return ahead * sum / std::max<int64_t>(1, std::ssize(units_));
 }
 
@@ -199,7 +209,7 @@ std::vector<RowsOfStep> RehearsedRows::steps(int64_t batch, int64_t micro_batche
 }
 
 RowsOfStep RehearsedRows::batches(int64_t batch) const {
-  if (most_ > 0) batch = std::min(batch, most_);
+  if (count_ > 0) batch = std::min(batch, count_);
   RowsOfStep batches;
   std::set<Order> seen;
   for (const Order& order : orders()) {

@@ -47,9 +47,10 @@ class RehearsedRows {
   /// texts; of each kind of media the largest; and beside the largest media the longest text, to whose length all rows are
   /// filled up. Those that are the same are there once.
   RowsOfStep batches(int64_t batch) const;
-  /// What a loader holds ready of them in memory while a step runs, by the mean of those looked at; `batch` as above.
+  /// What a loader holds of them in memory, ready or in the making, while a step runs, by the mean of those looked at; `batch` as
+  /// above.
   int64_t waiting_bytes(int64_t batch) const;
-  int64_t most() const { return most_; }                 // rows, or bins, that a rank can get at once; 0: any number
+  int64_t share() const;                                 // rows, or bins, of a rank, dealt out evenly; 0: any number
   std::vector<Features> looked_at() const;               // the longest first
   const std::string& source() const { return source_; }  // "the longest of 64 rows of the data set"
 
@@ -57,9 +58,11 @@ class RehearsedRows {
   using Unit = std::vector<Features>;  // what a batch counts: a row, or all rows of a bin
   using Order = std::vector<size_t>;   // of units_
   std::vector<Order> orders() const;
+  int64_t of_first_rank(int64_t batch) const;
 
   std::vector<Unit> units_;  // the longest first
-  int64_t most_ = 0;
+  int64_t count_ = 0;        // rows, or bins, in all; 0: any number
+  int64_t world_ = 1;
   std::string source_;
 };
 

@@ -103,7 +103,7 @@ int64_t batch_of(const JobPlanOptions& options, const PlannedJob& job) {
   for (const int64_t bytes : job.devices.capacities) capacity = std::max(capacity, bytes);
   if (capacity == 0) return 1;
   const auto usable = static_cast<int64_t>(batch.memory_fraction * static_cast<double>(capacity));
-  const int64_t largest = job.rows.most() > 0 ? job.rows.most() : 1024;
+  const int64_t largest = job.rows.share() > 0 ? job.rows.share() : 1024;
   return search_batch_size({.limit_bytes = usable, .largest = largest},
                            [&](int64_t rows) -> std::optional<int64_t> {
                              JobShape shape = job.shape;

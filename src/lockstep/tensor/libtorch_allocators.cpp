@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <string>
 #include <unordered_set>
 
 #include <c10/core/Allocator.h>
@@ -111,7 +112,7 @@ void settle_in_process() {
   // What the matrix library keeps for later is memory that nobody counts: up to a megabyte for each shape of a product
   // in bfloat16, and 1024 of them by default. With 32 a step takes as long (measured: Qwen2 and LLaVA of 19 M parameters,
   // whose steps have 20 to 60 shapes).
-  ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", /*overwrite=*/0);
+  ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", std::to_string(kMadeProducts).c_str(), /*overwrite=*/0);
   ::setenv("LRU_CACHE_CAPACITY", "16", /*overwrite=*/0);  // of what LibTorch keeps of that library beside
   static const HollowOps ops;
 }

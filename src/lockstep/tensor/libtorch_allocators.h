@@ -13,6 +13,9 @@ namespace lockstep {
 void share_process();
 bool shares_process();
 
+/// Products that the matrix library keeps as it has made them, each for a shape; where the process is shared it may keep more.
+inline constexpr int kMadeProducts = 32;
+
 /// Once; DeviceMemory::host() does it.
 void install_allocators();
 /// `block` of DeviceMemory::allocate() is about to go.

@@ -7,6 +7,7 @@
 //   const Tensor logits = product(hidden_RD, w_VD.t());
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "lockstep/tensor/fwd.h"
@@ -19,6 +20,10 @@ namespace lockstep {
 /// instructions for it and neither ONEDNN_MAX_CPU_ISA nor ATEN_CPU_CAPABILITY takes them away; float16 never (its own code
 /// is kept the same on all CPUs). The one place that decides.
 bool multiplies_natively(Dtype dtype);
+
+/// What the matrix library holds once it has met as many shapes of products in `dtype` as it keeps (kMadeProducts): a run whose
+/// rows differ in length has met them within a few steps. None where it makes nothing for a shape.
+int64_t bytes_of_made_products(Dtype dtype);
 
 /// For tests: as a CPU with (or without) instructions for bfloat16 multiplies it.
 using NativeProducts = ProcessorChoice<struct NativeProductsName>;
