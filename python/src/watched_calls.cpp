@@ -265,14 +265,7 @@ void WatchedCalls::look_at_works() {
 void WatchedCalls::look() {
   const std::lock_guard lock(mutex_);
   for (int index = 0; index < num_watched_; ++index) {
-    const FlightRing& ring = recorder_.ring(index);
-    const uint64_t last = ring.entered();
-    uint64_t& through = through_[static_cast<size_t>(index)];
-    through = std::max(through, last - std::min<uint64_t>(last, FlightRing::kSize));
-    auto call = ring.find(through + 1);
-    for (; through < last && (!call || call->over()); call = ring.find(through + 1)) ++through;
-    for (uint64_t seq = through + 1; call && call->state != CallState::kLaunched; call = ring.find(++seq)) {
-    }
+    const auto call = recorder_.ring(index).first_launched(through_[static_cast<size_t>(index)]);
     if (!call) continue;
     const Clock::time_point since{std::chrono::nanoseconds(call->entered_ns)};
     if (Clock::now() - since >= kLook) recorder_.device_waits(index, call->seq, since);

@@ -102,7 +102,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   if (!merge) throw usage_error("--merge_lora false: nothing is left to export", "--merge_lora true");
   options.model = completed(options.model, options.adapter);
   if (options.output.empty()) {
-    options.output = (options.adapter / "").parent_path().string() + "-merged";
+    options.output = (std::filesystem::weakly_canonical(options.adapter) / "").parent_path().string() + "-merged";
   }
   options.progress = told_each_two_seconds("merged");
   const Merged merged = merge_adapter(options);

@@ -275,6 +275,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   }
   out.train.schedule = schedule_from_flag(lr_scheduler_type);
   out.train.schedule_shape = ScheduleShape::from_flag(lr_scheduler_kwargs, out.train.schedule);
+  out.train.schedule_shape.check(out.train.schedule, out.train.min_lr_rate);
   std::erase_if(out.logger.settings, [](const auto& setting) { return setting.second.empty(); });
   out.metric.search_path = env.text("PATH").value_or("");
   return out;

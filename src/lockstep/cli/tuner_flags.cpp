@@ -17,7 +17,11 @@ template <typename T>
 std::vector<std::pair<std::string, T>> pattern_from(const std::string& flag, const std::string& text) {
   std::vector<std::pair<std::string, T>> out;
   if (text.empty()) return out;
-  const Json table = parse_json(text, flag);
+  const Json table = parse_json_or_discard(text);
+  if (!table.is_object()) {
+    throw usage_error(fmt::format("{}: expected JSON by names of modules, found {}", flag, text),
+                      flag + " '{\"q_proj\": 16}'");
+  }
   for (const auto& [name, value] : table.items()) {
     if (!value.is_number() || value.template get<double>() <= 0) {
       throw usage_error(fmt::format("{}: {}: expected a number above 0, found {}", flag, name, value.dump()));

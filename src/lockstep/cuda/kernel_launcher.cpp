@@ -19,6 +19,7 @@ constexpr const char* kPrelude = R"prelude(
 #define LOCKSTEP_KERNEL extern "C" __global__ void
 #define LOCKSTEP_DEVICE __device__ inline
 #define LOCKSTEP_SHARED __shared__
+#define LOCKSTEP_UNROLL _Pragma("unroll")
 LOCKSTEP_DEVICE long long block_x() { return blockIdx.x; }
 LOCKSTEP_DEVICE long long block_y() { return blockIdx.y; }
 LOCKSTEP_DEVICE int thread() { return threadIdx.x; }
@@ -36,6 +37,8 @@ LOCKSTEP_DEVICE float float_of_half(unsigned short bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
   return x;
 }
+template <typename T>
+LOCKSTEP_DEVICE T* memory_at(long long address) { return reinterpret_cast<T*>(address); }
 #line 1 "gpu_kernels.cuh"
 )prelude";
 

@@ -3,10 +3,8 @@
 namespace lockstep {
 
 std::string expected_response(const Sample& sample) {
-  for (auto it = sample.messages.rbegin(); it != sample.messages.rend(); ++it) {
-    if (it->role == "assistant") return it->content;
-  }
-  return {};
+  const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
+  return answered ? sample.messages.back().content : "";
 }
 
 }  // namespace lockstep

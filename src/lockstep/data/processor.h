@@ -92,7 +92,7 @@ class Processor {
   virtual const SpeechRules* speech() const { return nullptr; }
 };
 
-/// The response that a row expects: the last assistant message, or "" when there is none.
+/// The response that a row expects: the assistant's message at its end, or "" where it ends with a question.
 std::string expected_response(const Sample& sample);
 
 }  // namespace lockstep

@@ -104,4 +104,15 @@ std::vector<FlightRecord> FlightRing::last(size_t count) const {
   return records;
 }
 
+std::optional<FlightRecord> FlightRing::first_launched(uint64_t& through) const {
+  const uint64_t end = entered();
+  through = std::max(through, end - std::min<uint64_t>(end, kSize));
+  for (uint64_t seq = through + 1; seq <= end; ++seq) {
+    const auto call = find(seq);
+    if (!call || call->state == CallState::kLaunched) return call;  // one that is being written is looked at again
+    if (call->over() && seq == through + 1) through = seq;
+  }
+  return std::nullopt;
+}
+
 }  // namespace lockstep

@@ -59,6 +59,9 @@ class FlightRing {
   /// Nothing when it was overwritten, or is being written. Bounded whatever the memory holds.
   std::optional<FlightRecord> find(uint64_t seq) const;
   std::vector<FlightRecord> last(size_t count) const;  // oldest first; records being written are left out
+  /// The first call behind number `through` that is launched and not over. `through` moves on past all that are over by now,
+  /// so that the next look begins there.
+  std::optional<FlightRecord> first_launched(uint64_t& through) const;
 
  private:
   std::array<SharedValue<FlightRecord>, kSize> slots_;

@@ -108,6 +108,29 @@ TEST(FlightRing, HistoryIsAFunctionOfTheSequence) {
   EXPECT_NE(history({{kGather, "a"}, {kGather, "b"}}), history({{kGather, "b"}, {kGather, "a"}}));
 }
 
+TEST(FlightRing, FindsTheFirstCallThatIsLaunchedAndNotOver) {
+  auto ring = std::make_unique<FlightRing>();
+  uint64_t through = 0;
+  EXPECT_FALSE(ring->first_launched(through));
+  for (int i = 0; i < 5; ++i) ring->enter(kGather, "");
+  EXPECT_FALSE(ring->first_launched(through)) << "none has begun";
+  for (const uint64_t seq : {2, 3, 5}) ring->set_state(seq, CallState::kLaunched);
+  ASSERT_TRUE(ring->first_launched(through));
+  EXPECT_EQ(ring->first_launched(through)->seq, 2u) << "behind one that has not begun";
+  EXPECT_EQ(through, 0u);
+  for (const uint64_t seq : {1, 2, 4}) ring->set_state(seq, CallState::kDone);
+  EXPECT_EQ(ring->first_launched(through)->seq, 3u);
+  EXPECT_EQ(through, 2u);
+  ring->set_state(3, CallState::kFailed);
+  EXPECT_EQ(ring->first_launched(through)->seq, 5u);
+  EXPECT_EQ(through, 4u);
+  ring->set_state(5, CallState::kDone);
+  EXPECT_FALSE(ring->first_launched(through));
+  EXPECT_EQ(through, 5u);
+  for (size_t i = 0; i < 2 * FlightRing::kSize; ++i) ring->set_state(ring->enter(kGather, ""), CallState::kLaunched);
+  EXPECT_EQ(ring->first_launched(through)->seq, ring->entered() - FlightRing::kSize + 1) << "older ones are not there";
+}
+
 TEST(FlightRing, ReadersNeverSeeHalfARecord) {
   const auto ring = std::make_unique<FlightRing>();
   std::atomic<bool> done{false};

@@ -96,7 +96,7 @@ std::string need_less_memory(const Settings& job) {
   if (job.command == "sft" && recompute != nullptr && (*recompute == "false" || *recompute == "auto")) {
     ways.emplace_back("--gradient_checkpointing true");
   }
-  if (ways.empty()) return kAnybody;
+  if (ways.empty()) return fmt::format("{}; where other programs have taken it, {}", kAnybody, go_on(job));
   return fmt::format("{} needs less memory; `lockstep plan` with the same flags shows how much; {}",
                      fmt::join(ways, ", or "), go_on(job));
 }

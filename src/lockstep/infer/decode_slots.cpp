@@ -45,7 +45,7 @@ void DecodeSlots::admit(Prompt prompt) {
   if (media_ != nullptr) row.media = text.media;
   row.media_end = text.media_end;
   const auto tokens = static_cast<int64_t>(row.seen.size());
-  row.ends = piece_ends(tokens, text.media_end);
+  row.ends = text.ends;
   const int64_t slot =
       prompts_.open(std::move(text), tokens + std::min(options_.max_new_tokens, kRoomAtFirst), options_.reuse);
   slots_[static_cast<size_t>(slot)] = std::move(row);

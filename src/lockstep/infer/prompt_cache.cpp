@@ -13,6 +13,7 @@ PromptText prompt_text(const Features& row, std::optional<size_t> adapter) {
   PromptText text{.tokens = std::vector<PlacedToken>(tokens),
                   .media = media_key(row, adapter),
                   .media_end = media_end(row),
+                  .ends = piece_ends(static_cast<int64_t>(tokens), media_end(row)),
                   .adapter = adapter};
   const size_t axes = row.positions.empty() ? 0 : row.positions.size() / tokens;
   check(axes <= std::tuple_size_v<decltype(PlacedToken::at)>, "prompts with positions on three axes at most");
@@ -34,7 +35,8 @@ void add_said(PromptText& text, std::span<const int32_t> said) {
   }
 }
 
-/// One token at least is left to be read: what is said next follows from its pass.
+/// One token at least is left to be read: what is said next follows from its pass. Of what an answer has said keys were made one by
+/// one, and of a piece that ended elsewhere together with others: their bits are not those of the row's own pieces.
 int64_t PromptCache::usable(const PromptText& row, PromptReuse reuse, const Slot& held) {
   if (reuse == PromptReuse::kNone || reuse != held.reuse) return 0;
   if (row.media != held.text.media || row.adapter != held.text.adapter) return 0;
@@ -44,8 +46,10 @@ int64_t PromptCache::usable(const PromptText& row, PromptReuse reuse, const Slot
   if (alike < row.media_end) return 0;
   if (reuse == PromptReuse::kAny) return alike;
   int64_t whole = 0;
-  for (const int64_t end : piece_ends(static_cast<int64_t>(row.tokens.size()), row.media_end))
-    whole = end <= alike ? end : whole;
+  for (size_t i = 0; i < std::min(row.ends.size(), held.text.ends.size()); ++i) {
+    if (row.ends[i] != held.text.ends[i] || row.ends[i] > alike) break;
+    whole = row.ends[i];
+  }
   return whole;
 }
 

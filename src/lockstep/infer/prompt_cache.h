@@ -37,7 +37,8 @@ struct PlacedToken {
 struct PromptText {
   std::vector<PlacedToken> tokens;
   std::optional<MediaKey> media;
-  int64_t media_end = 0;  // tokens up to the last that media fill
+  int64_t media_end = 0;      // tokens up to the last that media fill
+  std::vector<int64_t> ends;  // of the pieces that the prompt is read in
   std::optional<size_t> adapter;
 };
 PromptText prompt_text(const Features& row, std::optional<size_t> adapter);

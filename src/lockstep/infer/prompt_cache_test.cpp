@@ -124,6 +124,23 @@ TEST(PromptReuse, APictureIsReadOnceForSeveralQuestionsAtATimeAndAfterOneAnother
   }
 }
 
+/// Keys of an answer were made one by one: bits of the same tokens in a piece differ.
+TEST(PromptReuse, WhatWasSaidIsNoPieceOfAnother) {
+  const Features whole = long_prompts({1100})[0];
+  for (const size_t read : {300, 510, 511}) {
+    Features first = whole;
+    first.input_ids.resize(read);
+    PromptCache cache(/*layers=*/1, /*slots=*/1);
+    const auto text = [](const Features& row) { return prompt_text(row, std::nullopt); };
+    const int64_t slot = cache.open(text(first), 1200, PromptReuse::kPieces);
+    cache.read(slot, cache.most_alike(slot));
+    const std::span<const int32_t> behind(whole.input_ids.data() + read, 500);
+    cache.close(slot, behind);
+    EXPECT_EQ(cache.open(text(whole), 1200, PromptReuse::kPieces), slot);
+    EXPECT_EQ(cache.most_alike(slot).tokens, 0) << read;
+  }
+}
+
 TEST(PromptReuse, TurnsOfAConversationReadWhatIsNew) {
   const Model model = qwen_vl_model();
   std::mt19937_64 random(kSeed);

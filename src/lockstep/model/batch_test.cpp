@@ -233,6 +233,20 @@ TEST(KvCache, ARowBeginsWithTheFirstTokensOfAnotherOrOfWhoStoodThereBefore) {
   EXPECT_THROW(rows.cache.open(1, 4, /*kept=*/5), InternalError);
 }
 
+TEST(KvCache, ARowMayBeginAsOneThatItselfBeginsAnewInTheSamePass) {
+  OneHead rows(3);
+  rows.prompt(1, {1, 2, 3});
+  rows.prompt(2, {1, 2, 9});
+  rows.cache.close(1);
+  rows.cache.open(1, 8, /*kept=*/2);
+  rows.cache.open(0, 8);
+  rows.cache.begin_as(0, 1, 2);  // of what is kept there
+  rows.cache.begin_as(1, 2, 3);
+  EXPECT_EQ(rows.write(0, {7}), (std::vector<float>{1, 2, 7}));
+  EXPECT_EQ(rows.write(1, {8}), (std::vector<float>{1, 2, 9, 8}));
+  EXPECT_EQ(rows.write(1, {6}), (std::vector<float>{1, 2, 9, 8, 6}));
+}
+
 TEST(KvCache, RefusesLayersAndSlotsThatItWasNotMadeFor) {
   OneHead rows(1);
   rows.prompt(0, {1});

@@ -8,6 +8,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpu_kernels.h"
+#include "lockstep/tensor/gpus.h"
+#include "lockstep/tensor/make.h"
 
 namespace lockstep {
 
@@ -15,6 +18,7 @@ namespace lockstep {
 struct KvCache::Held {
   Tensor keys, values;
   int64_t length = 0;
+  bool begins_as_other = false;  // once it is written; until then others may begin as it does
 
   /// Room for `tokens` more, of which k is one or many: [..,K,T,H].
   void lengthen(const Tensor& k, int64_t tokens, int64_t capacity) {
@@ -43,8 +47,33 @@ struct KvCache::Held {
   }
 };
 
+/// Where the rows of a layer stand, for kernels that take all of them at once. Sent again only where more has changed than that
+/// every row has one token more.
+struct KvCache::OnGpu {
+  static constexpr size_t kWords = 4;  // of a row: keys, values, tokens (-1: no row), room
+  Tensor table;
+  std::vector<int64_t> sent;
+  int64_t steps = 0;  // since then
+
+  void tell(const std::vector<int64_t>& now, const at::Device& device) {
+    bool follows = table.defined() && sent.size() == now.size();
+    for (size_t i = 0; follows && i < now.size(); ++i) {
+      const bool counts = i % kWords == 2 && now[i] >= 0;
+      follows = now[i] == sent[i] + (counts ? steps + 1 : 0);
+    }
+    if (follows) return void(++steps);
+    table = sent_to(from_values(std::span<const int64_t>(now), {static_cast<int64_t>(now.size() / kWords), kWords}),
+                    device);
+    sent = now;
+    steps = 0;
+  }
+};
+
 KvCache::KvCache(int64_t layers, int64_t slots)
-    : layers_(layers), slots_(static_cast<size_t>(slots)), held_(static_cast<size_t>(layers * slots)) {}
+    : layers_(layers),
+      slots_(static_cast<size_t>(slots)),
+      held_(static_cast<size_t>(layers * slots)),
+      on_gpu_(static_cast<size_t>(layers)) {}
 KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
@@ -64,6 +93,7 @@ void KvCache::open(int64_t slot, int64_t capacity, int64_t kept) {
     check(mine.length >= kept, "KvCache: what is kept of a slot stands in it");
     if (kept == 0) mine = {};
     mine.length = kept;
+    mine.begins_as_other = false;
   }
 }
 
@@ -73,7 +103,7 @@ void KvCache::begin_as(int64_t slot, int64_t other, int64_t tokens) {
         "KvCache: a row that has not started begins as another");
   begun.other = other;
   begun.tokens = tokens;
-  for (int64_t layer = 0; layer < layers_; ++layer) held(layer, slot) = {};
+  for (int64_t layer = 0; layer < layers_; ++layer) held(layer, slot).begins_as_other = true;
 }
 
 void KvCache::start(int64_t slot) {
@@ -92,9 +122,10 @@ std::pair<Tensor, Tensor> KvCache::write(int64_t layer, int64_t slot, const Tens
   const Slot& of = slots_[static_cast<size_t>(slot)];
   check(k.dim() == 4 && k.size(0) == 1 && v.sizes() == k.sizes() && of.open,
         "KvCache: keys and values [1,K,T,H] of an open slot");
-  if (mine.length == 0 && of.tokens > 0) {
+  if (mine.begins_as_other) {
     const Held& other = held(layer, of.other);
     check(other.length >= of.tokens, "KvCache: what a row begins with has been written");
+    mine = {};
     mine.append(other.keys.narrow(1, 0, of.tokens), other.values.narrow(1, 0, of.tokens), of.capacity);
   }
   const bool alone = mine.length == 0;
@@ -106,6 +137,7 @@ std::pair<Tensor, Tensor> KvCache::write(int64_t layer, int64_t slot, const Tens
 Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   check(q.dim() == 4 && q.size(0) == slots() && q.size(2) == 1 && k.size(0) == slots(),
         "KvCache: one token for each slot");
+  if (gpu::attends_one(q)) return step_on_gpu(layer, q, k, v, window);
   std::vector<fn::CachedRow> rows(slots_.size());
   for (int64_t slot = 0; slot < slots(); ++slot) {
     const Slot& of = slots_[static_cast<size_t>(slot)];
@@ -118,6 +150,31 @@ Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tens
   }
   fn::keep_token(k, v, rows);
   return fn::cached_attention(q, rows);
+}
+
+Tensor KvCache::step_on_gpu(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+  std::vector<int64_t> rows;
+  rows.reserve(slots_.size() * OnGpu::kWords);
+  int64_t longest = 0;
+  for (int64_t slot = 0; slot < slots(); ++slot) {
+    const Slot& of = slots_[static_cast<size_t>(slot)];
+    if (!of.started) {
+      rows.insert(rows.end(), {0, 0, -1, 0});
+      continue;
+    }
+    Held& mine = held(layer, slot);
+    check(mine.length > 0, "KvCache: a slot that has started holds its prompt");
+    mine.lengthen(k, 1, of.capacity);
+    longest = std::max(longest, mine.length);
+    const auto at = [](const Tensor& x) { return x.is_meta() ? 0 : reinterpret_cast<int64_t>(x.const_data_ptr()); };
+    rows.insert(rows.end(), {at(mine.keys), at(mine.values), mine.length, mine.keys.size(1)});
+  }
+  OnGpu& there = on_gpu_[static_cast<size_t>(layer)];
+  there.tell(rows, q.device());
+  const Tensor out = at::empty(q.sizes(), q.options());
+  gpu::attend_one(q.contiguous(), k.contiguous(), v.contiguous(),
+                  {.table = there.table, .steps = there.steps, .longest = longest, .window = window}, out);
+  return out;
 }
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ class KvCache {
   /// held before, so many of the first tokens are the new row's; the rest is given back.
   void open(int64_t slot, int64_t capacity, int64_t kept = 0);
   /// The row begins as the first `tokens` of another slot, in place of what it holds: they are copied as its next are written,
-  /// layer by layer, and may be written in the same pass before.
+  /// layer by layer, and may be written in the same pass before. Until then its own stay, for others that begin with them.
   void begin_as(int64_t slot, int64_t other, int64_t tokens);
   /// The prompt is read: one token a step from now on.
   void start(int64_t slot);
@@ -47,16 +47,19 @@ class KvCache {
 
  private:
   struct Held;
+  struct OnGpu;
   struct Slot {
     bool open = false, started = false;
     int64_t capacity = 0;
     int64_t other = 0, tokens = 0;  // whose first tokens it begins with
   };
   Held& held(int64_t layer, int64_t slot);
+  Tensor step_on_gpu(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window);
 
   int64_t layers_;
   std::vector<Slot> slots_;
-  std::vector<Held> held_;  // [layers * slots]
+  std::vector<Held> held_;     // [layers * slots]
+  std::vector<OnGpu> on_gpu_;  // [layers]
 };
 
 }  // namespace lockstep

@@ -55,7 +55,8 @@ int64_t limit_of(const Job& job, double fraction) {
     return least;
   }
   const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);
-  return static_cast<int64_t>(fraction * (share + static_cast<double>(read_memory().resident_bytes)));
+  const auto part = static_cast<int64_t>(fraction * (share + static_cast<double>(read_memory().resident_bytes)));
+  return std::min(part, DeviceMemory::host()->limit());  // --memory_limit is of the whole process
 }
 
 /// Least and largest of a number over the ranks.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/data/known_tokens.h"
 #include "lockstep/data/position_limit.h"
 #include "lockstep/data/unbuilt_media.h"
 #include "lockstep/data/without_template.h"
@@ -25,7 +26,7 @@ bool ModelFolder::sees() const {
 }
 
 std::unique_ptr<Processor> ModelFolder::processor(bool use_chat_template) const {
-  auto whole = limited_to_positions(family.processor(config.place()),
+  auto whole = limited_to_positions(of_known_tokens(family.processor(config.place()), model.dims.vocab),
                                     {.positions = model.dims.max_positions, .ends = model.dims.positions_end});
   if (use_chat_template) {
     whole->require_chat_template();

@@ -122,7 +122,10 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   int64_t batch = options.batch.rows;
   RowsOfStep planned;
   together(job.control(), "opening the prompts", [&] {
-    if (job.reports()) require_answers_place(options.output);
+    if (job.reports()) {
+      require_answers_place(options.output);
+      require_other_file("--result_path", options.output, options.input);
+    }
     if (options.speech) (void)speaker_of(session, *options.speech);
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;

@@ -119,7 +119,10 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   together(job.control(), "finding metric programs", [&] {
     if (!job.reports()) return;
     programs = options.metric.found();
-    if (!options.output.empty()) require_file_place("--output", options.output);
+    if (!options.output.empty()) {
+      require_file_place("--output", options.output);
+      require_other_file("--output", options.output, options.dataset);
+    }
     if (options.output_dir.empty()) return;
     require_folder_place("--output_dir", options.output_dir);
     std::filesystem::create_directories(options.output_dir);

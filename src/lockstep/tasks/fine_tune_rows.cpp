@@ -35,7 +35,24 @@ void FineTuneRun::open_rows() {
                             {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
 }
 
+/// Of evaluation, what is asked for and comes to nothing.
+void FineTuneRun::tell_no_evaluation() {
+  if (!options_.val_dataset.empty() && options_.split_dataset_ratio > 0) {
+    notice("--split_dataset_ratio has no effect: --val_dataset says what is evaluated");
+  }
+  if (val_rows_) return;
+  const bool evaluates = !options_.eval_strategy.empty() && options_.eval_strategy != "no";
+  const char* const asked = evaluates                        ? "--eval_strategy"
+                            : options_.eval_steps            ? "--eval_steps"
+                            : options_.predict_with_generate ? "--predict_with_generate"
+                                                             : nullptr;
+  if (asked == nullptr) return;
+  notice(fmt::format(
+      "{} has no effect: there are no rows to evaluate (--val_dataset FILE, or --split_dataset_ratio 0.01)", asked));
+}
+
 void FineTuneRun::tell_rows() {
+  tell_no_evaluation();
   const std::string left_out = left_out_reason(session_->model());
   if (!left_out.empty()) notice(left_out + ": checkpoints keep their tensors as they are");
   if (session_->model().speech && !options_.rows.speaks) {
@@ -120,7 +137,8 @@ int64_t FineTuneRun::find_batch_size() {
   };
   std::vector<Features> unit;
   if (grouped_.bins) {
-    for (const int64_t row : grouped_.heaviest_bins(1).front()) unit.push_back(features_of(train_rows_->sample(row)));
+    const auto heaviest = grouped_.heaviest_bins(1);
+    for (const int64_t row : heaviest.at(0)) unit.push_back(features_of(train_rows_->sample(row)));
   } else if (auto row = longest_row(*train_rows_, features_of)) {
     unit.push_back(std::move(*row));
   }

@@ -48,6 +48,7 @@ class FineTuneRun {
   void decide();
   void bring_together();
   void tell_rows();
+  void tell_no_evaluation();
   const RehearsedRows& planned_rows();
   void choose_kept_blocks();
   RowsOfStep planned_step() { return planned_rows().step(planned_.batch, planned_.accumulation); }

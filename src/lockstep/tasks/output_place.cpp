@@ -40,4 +40,16 @@ void require_file_place(const std::string& flag, const fs::path& file) {
   require_folder_place(flag, folder);
 }
 
+void require_other_file(const std::string& flag, const fs::path& file, const std::vector<std::string>& sources) {
+  for (const auto& source : sources) {
+    std::error_code failure;  // what is not there is another
+    for (const auto& path : {fs::path(source), fs::path(source.substr(0, source.rfind('#')))}) {
+      if (!fs::equivalent(file, path, failure)) continue;
+      throw usage_error(
+          fmt::format("{} {}: that is the data set itself, which would be written over", flag, file.string()),
+          fmt::format("{} {}", flag, (file.parent_path() / ("answers-" + file.filename().string())).string()));
+    }
+  }
+}
+
 }  // namespace lockstep

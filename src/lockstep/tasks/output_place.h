@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -19,5 +20,9 @@ void require_disk(const std::string& flag, const std::filesystem::path& folder, 
 
 /// A file in a folder that is there, where this user may write. Throws UserError(kUsage).
 void require_file_place(const std::string& flag, const std::filesystem::path& file);
+
+/// What is read is not written over. `sources`: data sets as they are given, "rows.jsonl#100". Throws UserError(kUsage).
+void require_other_file(const std::string& flag, const std::filesystem::path& file,
+                        const std::vector<std::string>& sources);
 
 }  // namespace lockstep

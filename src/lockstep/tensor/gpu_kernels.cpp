@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/fn_common.h"
@@ -193,6 +194,33 @@ void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, d
   const bool wide = count % width == 0 && is_wide(x) && is_wide(to);
   launch(x, "drop", wide, {.x = blocks(count, wide ? width : 1), .threads = kThreads},
          {of(to), of(x), count, static_cast<int64_t>(key), static_cast<int64_t>(threshold), static_cast<float>(scale)});
+}
+
+bool attends_one(const Tensor& q) {
+  constexpr int64_t kMostHeadDim = 256;  // of gpu_kernels.cuh
+  return has_kernels(q) && q.size(3) <= kMostHeadDim;
+}
+
+void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRows& rows, const Tensor& out) {
+  constexpr int64_t kKeysOfPart = 256, kMostHeads = 8;  // of gpu_kernels.cuh
+  const int64_t heads = q.size(1), kv_heads = k.size(1), dim = q.size(3);
+  const int64_t parts = (rows.longest + kKeysOfPart - 1) / kKeysOfPart;
+  const int64_t bundles = (heads / kv_heads + kMostHeads - 1) / kMostHeads;
+  const Tensor found =
+      at::empty({parts > 1 ? q.size(0) * heads * parts * (dim + 2) : 0}, q.options().dtype(at::kFloat));
+  if (q.is_meta()) {
+    tell_hollow("attend_one", {q, k, v, parts > 1 ? found : out});
+    return parts > 1 ? tell_hollow("attend_join", {found, out}) : void();
+  }
+  const bool wide = dim % instance_of(q).width == 0 && is_wide(q);
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+  launch(q, "attend_one", wide,
+         {.x = q.size(0) * kv_heads * bundles, .y = std::max<int64_t>(1, parts), .threads = kThreads, .together = true},
+         {of(q), of(k), of(v), of(out), of(found), of(rows.table), rows.steps, rows.window, heads, kv_heads, dim, parts,
+          scale});
+  if (parts <= 1) return;
+  launch(q, "attend_join", wide, {.x = q.size(0) * heads, .threads = kThreads},
+         {of(found), of(out), of(rows.table), rows.steps, rows.window, heads, kv_heads, dim, parts});
 }
 
 void adamw(const Tensor& weights, const Tensor& master, const Tensor& grad, const Tensor& exp_avg,

@@ -293,6 +293,15 @@ LOCKSTEP_DEVICE void adamw(T* weights, float* master, const float* grad, float* 
   LOCKSTEP_KERNEL drop_##NAME(T* to, const T* x, Long count, Long key, Long threshold, float scale) {                 \
     drop<T, W>(to, x, count, key, threshold, scale);                                                                  \
   }                                                                                                                   \
+  LOCKSTEP_KERNEL attend_one_##NAME(const T* q, const T* k, const T* v, T* out, float* found, const Long* table,      \
+                                    Long steps, Long window, Long heads, Long kv_heads, Long dim, Long parts,         \
+                                    float scale) {                                                                    \
+    attend_one<T, W>(q, k, v, out, found, {table, steps, window, heads, kv_heads, dim, parts}, scale);                \
+  }                                                                                                                   \
+  LOCKSTEP_KERNEL attend_join_##NAME(const float* found, T* out, const Long* table, Long steps, Long window,          \
+                                     Long heads, Long kv_heads, Long dim, Long parts) {                               \
+    attend_join<T, W>(found, out, {table, steps, window, heads, kv_heads, dim, parts});                               \
+  }                                                                                                                   \
   LOCKSTEP_KERNEL adamw_##NAME(T* weights, float* master, const float* grad, float* exp_avg, float* exp_avg_sq,       \
                                Long count, float keep, float step_size, float beta1, float beta2, float epsilon,      \
                                float root_correction, float divisor) {                                                \

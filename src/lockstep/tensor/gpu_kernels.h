@@ -64,6 +64,21 @@ void scale(const Tensor& x, const Tensor& by);
 /// to [n] = x [n] * scale, or 0 where the number of `key`'s sequence at that place is below `threshold` (fn::dropout).
 void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, double scale);
 
+/// Rows whose keys and values [K,room,H] stand in a cache.
+struct HeldRows {
+  /// [R,4] int64, on the GPU: of each row where its keys and where its values stand, its tokens when this was written (-1: no row
+  /// is there), room.
+  const Tensor& table;
+  int64_t steps = 0;    // tokens that every row has more by now, the one that comes among them
+  int64_t longest = 0;  // tokens of the longest row by now
+  int64_t window = 0;   // that a query sees back; 0: all
+};
+/// Whether a GPU can take heads of such a size.
+bool attends_one(const Tensor& q);
+/// One query a row: k, v [R,K,1,H] become its last token, which q [R,N,1,H] looks back from -> out [R,N,1,H], zeros where no row
+/// is. What a row gets depends on that row alone.
+void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRows& rows, const Tensor& out);
+
 struct AdamW {
   double rate, decay, beta1, beta2, epsilon;
   double divisor;  // of the gradient

@@ -111,6 +111,17 @@ const std::vector<ShapeName>& shape_names() {
 
 }  // namespace
 
+void ScheduleShape::check(ScheduleKind kind, double given_min_lr_rate) const {
+  if (given_min_lr_rate > 0 && kind != ScheduleKind::kCosineWithMinLr) {
+    throw usage_error(fmt::format("--min_lr_rate {}: --lr_scheduler_type {} knows no least rate", given_min_lr_rate,
+                                  schedule_names().at(static_cast<size_t>(kind))),
+                      "--lr_scheduler_type cosine_with_min_lr, or leave --min_lr_rate out");
+  }
+  if (min_lr && (min_lr_rate || given_min_lr_rate > 0)) {
+    throw usage_error("--lr_scheduler_kwargs: min_lr and min_lr_rate both say where the rate ends", "one of the two");
+  }
+}
+
 ScheduleShape ScheduleShape::from_flag(const std::string& value, ScheduleKind kind) {
   ScheduleShape shape;
   if (value.empty()) return shape;

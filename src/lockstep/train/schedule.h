@@ -44,6 +44,8 @@ struct ScheduleShape {
   /// --lr_scheduler_kwargs: an object of these names, as JSON or Python has it. Throws UserError(kUsage) naming what this
   /// schedule does not take.
   static ScheduleShape from_flag(const std::string& value, ScheduleKind kind);
+  /// Throws UserError(kUsage) where `min_lr_rate`, of a flag of its own, is for another schedule, or said twice.
+  void check(ScheduleKind kind, double given_min_lr_rate) const;
   Json as_json() const;
 };
 

@@ -354,8 +354,10 @@ Features ChatProcessor::prompt_features(const Sample& given, const ProcessOption
   const ProcessOptions options = options_of(given, asked);
   const std::optional<Sample> changed = prepared(given, options);
   const Sample& sample = changed ? *changed : given;
-  if (!sample.input_ids.empty()) {  // up to the first token that is a target
-    const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kNotLearnt; });
+  if (!sample.input_ids.empty()) {  // up to the first token that is a target; all of a text that is one
+    const auto target = sample.labels == sample.input_ids
+                            ? sample.labels.end()
+                            : std::ranges::find_if(sample.labels, [](int32_t label) { return label != kNotLearnt; });
     const auto length =
         target == sample.labels.end() ? sample.input_ids.size() : static_cast<size_t>(target - sample.labels.begin());
     row.ids.assign(sample.input_ids.begin(), sample.input_ids.begin() + static_cast<int64_t>(length));

@@ -1,5 +1,6 @@
 #include "lockstep/testing/fake_gpu/kernels.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -12,6 +13,7 @@
 #include <c10/util/Half.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/testing/fake_gpu/meeting_threads.h"
 #include "lockstep/testing/fake_gpu/memory.h"
 #include "lockstep/testing/fake_gpu/state.h"
 #include "lockstep/testing/fake_gpu/stream.h"
@@ -25,6 +27,10 @@ struct Place {
   int thread = 0, threads = 1;
 };
 thread_local Place here;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+thread_local MeetingThreads* meeting =
+    nullptr;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): of this block
+std::atomic<ThreadsOfBlock> threads_of_block{
+    ThreadsOfBlock::kOne};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 namespace device_code {
 
@@ -32,16 +38,25 @@ int64_t block_x() { return here.block_x; }
 int64_t block_y() { return here.block_y; }
 int thread() { return here.thread; }
 int threads() { return here.threads; }
-void all_here() {}  // threads that meet are one thread here
+void all_here() {  // where one thread plays a block it is there
+  if (meeting != nullptr) meeting->wait();
+}
 unsigned bits_of(float x) { return std::bit_cast<unsigned>(x); }
 float float_of(unsigned bits) { return std::bit_cast<float>(bits); }
 uint16_t half_of(float x) { return c10::Half(x).x; }
 float float_of_half(uint16_t bits) { return c10::Half(bits, c10::Half::from_bits()); }
+template <typename T>
+T* memory_at(long long address) {  // NOLINT(google-runtime-int): as a GPU's compiler has it
+  return static_cast<T*>(real(reinterpret_cast<void*>(address)));  // NOLINT(performance-no-int-to-ptr)
+}
 
 #define LOCKSTEP_KERNEL void
 #define LOCKSTEP_DEVICE inline
 #define LOCKSTEP_SHARED static thread_local
+#define LOCKSTEP_UNROLL
 #include "lockstep/tensor/gpu_kernels.cuh"
+// Behind it, with its words.
+#include "lockstep/tensor/gpu_decode.cuh"
 LOCKSTEP_f32_wide LOCKSTEP_f32 LOCKSTEP_bf16_wide LOCKSTEP_bf16 LOCKSTEP_f16_wide LOCKSTEP_f16
 
 }  // namespace device_code
@@ -90,7 +105,7 @@ const std::map<std::string, Bind>& kernels() {
       LOCKSTEP_DTYPES(swiglu),         LOCKSTEP_DTYPES(swiglu_backward), LOCKSTEP_DTYPES(split_heads),
       LOCKSTEP_DTYPES(join_heads),     LOCKSTEP_DTYPES(cross_entropy),   LOCKSTEP_DTYPES(accumulate),
       LOCKSTEP_DTYPES(drop),           LOCKSTEP_DTYPES(scale),           LOCKSTEP_DTYPES(adamw),
-      LOCKSTEP_DTYPES(accumulate_few),
+      LOCKSTEP_DTYPES(accumulate_few), LOCKSTEP_DTYPES(attend_one),      LOCKSTEP_DTYPES(attend_join),
   };
 #undef LOCKSTEP_DTYPES
 #undef LOCKSTEP_ONE
@@ -112,9 +127,17 @@ class HostLauncher final : public GpuLauncher {
     stream.check_health();
     ++state().counts->launches;
     stream.push([play = found->second(arguments), grid] {
-      const int threads = grid.together ? 1 : grid.threads;
+      const ThreadsOfBlock wanted = threads_of_block.load();
+      const int threads = grid.together && wanted == ThreadsOfBlock::kOne ? 1 : grid.threads;
       for (int64_t x = 0; x < grid.x; ++x) {
         for (int64_t y = 0; y < grid.y; ++y) {
+          if (grid.together && threads > 1) {
+            MeetingThreads block(threads, wanted == ThreadsOfBlock::kLastFirst);
+            meeting = &block;
+            block.run([&](int thread) { here = {x, y, thread, threads}; }, play);
+            meeting = nullptr;
+            continue;
+          }
           for (int thread = 0; thread < threads; ++thread) {
             here = {x, y, thread, threads};
             play();
@@ -126,6 +149,8 @@ class HostLauncher final : public GpuLauncher {
 };
 
 }  // namespace
+
+void play_blocks(ThreadsOfBlock by) { threads_of_block = by; }
 
 GpuLauncher& kernel_launcher() {
   static HostLauncher launcher;

@@ -1,5 +1,7 @@
 // The program's own kernels for GPUs, compiled for the host, beside what the CPU computes: sizes that are read 16 bytes at a
-// time and others, every dtype. How a GPU's threads meet is not tested here (tools/gpu_check.sh does).
+// time and others, every dtype.
+#include "lockstep/testing/fake_gpu/kernels.h"
+
 #include <array>
 #include <string>
 #include <vector>
@@ -117,6 +119,25 @@ TEST_P(GpuKernels, JudgeRowsOfLogitsAsTheCpuDoes) {
       EXPECT_EQ(both.there[1].item<int64_t>(), both.here[1].item<int64_t>()) << where;
       for (size_t i = 0; i < both.here.size(); ++i) expect_near(both.there[i], both.here[i], where);
     }
+  }
+}
+
+/// All threads of a block, in both orders.
+TEST_P(GpuKernels, JudgeRowsWithThreadsThatMeet) {
+  const at::Tensor logits = drawn({3, 3001}).mul(3);
+  const at::Tensor targets = at::randint(3001, {3}, at::kLong);
+  std::vector<std::array<at::Tensor, 3>> found;
+  using fake_gpu::ThreadsOfBlock;
+  for (const auto by : {ThreadsOfBlock::kOne, ThreadsOfBlock::kFirstFirst, ThreadsOfBlock::kLastFirst}) {
+    const at::Tensor x = there(logits.clone()), losses = there(at::empty({3}, at::kDouble)),
+                     hits = there(at::empty({3}, at::kByte));
+    fake_gpu::play_blocks(by);
+    gpu::cross_entropy(x, there(targets), losses, hits, 0.5, /*grads=*/true);
+    found.push_back({x.cpu(), losses.cpu(), hits.cpu()});
+    fake_gpu::play_blocks(ThreadsOfBlock::kOne);
+  }
+  for (size_t i = 1; i < found.size(); ++i) {
+    for (size_t k = 0; k < 3; ++k) expect_near(found[i][k], found[0][k], std::to_string(i) + ": " + std::to_string(k));
   }
 }
 

@@ -1,0 +1,60 @@
+#include "lockstep/data/known_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/wrapped_processor.h"
+
+namespace lockstep {
+namespace {
+
+class KnownTokens final : public WrappedProcessor {
+ public:
+  KnownTokens(std::unique_ptr<Processor> inner, int64_t vocab) : WrappedProcessor(std::move(inner)), vocab_(vocab) {}
+
+  Features train_features(const Sample& sample, const ProcessOptions& options) const override {
+    return checked(inner().train_features(sample, options), sample);
+  }
+  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
+    return checked(inner().prompt_features(sample, options), sample);
+  }
+
+ private:
+  Features checked(Features row, const Sample& sample) const {
+    if (row.input_ids.empty()) {
+      throw data_error(sample.where + ": expected a row of at least one token, found none",
+                       "a question that is not empty");
+    }
+    check_ids(row, row.input_ids, "token", sample);
+    check_ids(row, row.labels, "label", sample);
+    return row;
+  }
+
+  void check_ids(const Features& row, const std::vector<int32_t>& ids, const char* what, const Sample& sample) const {
+    const auto is_known = [&](int32_t id) { return (id >= 0 && id < vocab_) || id == kNotLearnt; };
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (is_known(ids[i]) && (ids[i] >= 0 || &ids == &row.labels)) continue;
+      const bool filled = std::ranges::any_of(row.media, [&](const MediaBlock& block) {
+        return std::ranges::binary_search(block.places, static_cast<int32_t>(i));
+      });
+      if (filled) continue;
+      throw data_error(fmt::format("{}: {} {} of the row: expected one of the model's {}, found {}", sample.where, what,
+                                   i + 1, vocab_, ids[i]),
+                       "are these ids of another tokenizer, or does tokenizer.json have more tokens than the model?");
+    }
+  }
+
+  int64_t vocab_;
+};
+
+}  // namespace
+
+std::unique_ptr<Processor> of_known_tokens(std::unique_ptr<Processor> inner, int64_t vocab) {
+  if (vocab <= 0) return inner;
+  return std::make_unique<KnownTokens>(std::move(inner), vocab);
+}
+
+}  // namespace lockstep

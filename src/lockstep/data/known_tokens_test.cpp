@@ -1,0 +1,61 @@
+#include "lockstep/data/known_tokens.h"
+
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+/// A row as it is given.
+class Given final : public Processor {
+ public:
+  explicit Given(Features row) : row_(std::move(row)) {}
+  Features train_features(const Sample&, const ProcessOptions&) const override { return row_; }
+  Features prompt_features(const Sample&, const ProcessOptions&) const override { return row_; }
+  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for a tokenizer"); }
+  std::vector<int32_t> stop_tokens() const override { return {}; }
+  int32_t pad_token() const override { return 0; }
+
+ private:
+  Features row_;
+};
+
+std::string refusal(Features row) {
+  const auto processor = of_known_tokens(std::make_unique<Given>(std::move(row)), 10);
+  Sample sample;
+  sample.where = "a.jsonl:3";
+  std::string words;
+  for (const bool trains : {true, false}) {
+    try {
+      trains ? processor->train_features(sample, {}) : processor->prompt_features(sample, {});
+      EXPECT_EQ(words, "") << "both or none";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      words = error.what();
+    }
+  }
+  return words;
+}
+
+TEST(KnownTokens, AreThoseThatTheModelEmbeds) {
+  EXPECT_EQ(refusal({.input_ids = {0, 9}, .labels = {-100, 9}}), "");
+  EXPECT_NE(
+      refusal({.input_ids = {0, 10}}).find("a.jsonl:3: token 2 of the row: expected one of the model's 10, found 10"),
+      std::string::npos);
+  EXPECT_NE(refusal({.input_ids = {-100}}), "") << "a label that is none is no token";
+  EXPECT_NE(refusal({.input_ids = {1, 2}, .labels = {1, 600}}).find("label 2"), std::string::npos);
+  EXPECT_NE(refusal({.input_ids = {1, 2}, .labels = {1, -5}}), "");
+  EXPECT_NE(refusal({}).find("at least one token"), std::string::npos);
+}
+
+TEST(KnownTokens, DoNotCountWhatMediaFill) {
+  EXPECT_EQ(refusal({.input_ids = {1, 5000, 2}, .media = {{.places = {1}}}}), "");
+  EXPECT_NE(refusal({.input_ids = {1, 5000, 2}, .media = {{.places = {2}}}}), "");
+}
+
+}  // namespace
+}  // namespace lockstep
