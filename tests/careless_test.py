@@ -240,6 +240,52 @@ class Careless(Story):
             self.skipTest("nothing may be mounted here: " + done.stderr)
         return done
 
+    def test_words_for_adapters_that_come_to_nothing(self):
+        lora = [word for word in self.sft if word not in ("--tuner_type", "full")] + ["--tuner_type", "lora"]
+        for words, said in ((["--freeze_llm", "true"], "nothing is left to adapt"),
+                            (["--rank_pattern", '{"nope": 3}'], "--rank_pattern nope: no module"),
+                            (["--alpha_pattern", '{"nope": 3}'], "--alpha_pattern nope: no module"),
+                            (["--rank_pattern", '{"(": 3}'], "--rank_pattern (: "),
+                            (["--rank_pattern", "q_proj"], "--rank_pattern: expected JSON"),
+                            (["--exclude_modules", "nope"], "--exclude_modules nope: no module"),
+                            (["--layers_to_transform", "0", "99"], "--layers_to_transform 99: no module"),
+                            (["--target_regex", "("], "--target_regex (: "),
+                            (["--init_weights", "pissa", "--lora_rank", "100"], "rank 100 of a matrix of"),
+                            (["--min_lr_rate", "0.1"], "cosine knows no least rate")):
+            self.refused(2, said, words=[*lora, *words])
+        done = self.lockstep(*lora, "--rank_pattern", '{"q_proj": 3}', "--alpha_pattern", '{"v_proj": 8}', "--exclude_modules", "o_proj",
+                             "--layers_to_transform", "0", "--eval_steps", "1")
+        self.assertIn("--eval_steps has no effect", done.text)
+
+    def test_token_ids_that_the_model_does_not_have(self):
+        def rows(name, *given):
+            (self.folder / name).write_text("".join(json.dumps(row) + "\n" for row in given))
+            return self.folder / name
+
+        words = lambda data: ["sft", "--model", self.model, "--dataset", data, "--output_dir", self.out, "--max_steps", "1"]  # noqa: E731
+        for row, said in (({"input_ids": [1, 999999], "labels": [1, 2]}, "token 2 of the row"), ({"input_ids": [1, 2], "labels": [1, 10**8]}, "label 2"),
+                          ({"input_ids": [1, 2, 3], "labels": [1, 2, -5]}, "a token id, or -100")):
+            self.refused(3, said, words=words(rows("bad.jsonl", row)))
+        good = rows("good.jsonl", {"input_ids": [1, 5, 7, 9]}, {"input_ids": [1, 5, 7], "labels": [-100, -100, 7]}, {"query": "x"}, {"query": ""})
+        answers = self.folder / "answers.jsonl"
+        self.lockstep("infer", "--model", self.model, "--val_dataset", good, "--result_path", answers, "--max_new_tokens", "3", "--use_chat_template", "false")
+        found = [json.loads(line) for line in answers.read_text().splitlines()]
+        self.assertEqual([row["response"] is not None for row in found], [True, True, True, False])
+        self.assertIn("at least one token", found[3]["error"])
+        vectors = self.folder / "vectors"
+        self.lockstep("embed", "--model", self.model, "--dataset", good, "--output", vectors, "--use_chat_template", "false")
+        kept = [json.loads(line) for line in (vectors / "embeddings.jsonl").read_text().splitlines()]
+        self.assertEqual([row.get("tokens") for row in kept][:2], [4, 2])
+
+    def test_a_data_set_is_not_written_over(self):
+        before = self.rows.read_text()
+        for words in (["infer", "--result_path"], ["eval", "--output"]):
+            self.refused(2, "that is the data set itself", words=[words[0], "--model", self.model, "--val_dataset", f"{self.rows}", words[1], self.rows])
+        self.assertEqual(self.rows.read_text(), before)
+
+    def test_packing_with_a_batch_size_of_auto(self):
+        self.lockstep(*sft_words(self.model, self.rows, self.out, steps=1, per_device_train_batch_size="auto", packing="true", deepspeed="zero0"))
+
     def test_other_slips(self):
         model = ["--model", self.model]
         for code, said, words in ((2, "did you mean sft?", ["finetune"]), (2, "did you mean infer?", ["chat"]), (2, "did you mean sft?", ["SFT"]),

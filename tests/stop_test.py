@@ -49,6 +49,18 @@ class Stop(Story):
             self.assertLess(time.monotonic(), until, what)
             time.sleep(0.05)
 
+    def test_who_stops_a_job_before_its_ranks_listen_is_told_so(self):
+        model = make_model(self.folder, family="qwen2")
+        rows = make_rows(self.folder, count=8, images=False)
+        for signal_sent in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            out = self.folder / f"early-{signal_sent.name}"
+            process = start(*sft_words(model, rows, out, steps=100000, nproc=2))
+            self.wait_until(lambda: len(processes_with([out])) > 1, 20, "no rank has begun")
+            process.send_signal(signal_sent)
+            text = "".join(process.communicate(timeout=60))
+            self.assertEqual(process.returncode, 130, text)
+            self.assertRegex(text, "interrupted|stopping", signal_sent.name)
+
     def wait_until_all_is_read(self, pid):
         """What a long step needs: it computes for half a second, and its thread that reads does nothing meanwhile."""
         reader, since = None, 0

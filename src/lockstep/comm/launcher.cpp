@@ -249,6 +249,8 @@ bool worth_a_restart(int code) {
   }
 }
 
+constexpr int kEndedBySignal = 128;  // and its number: the code of a process that listens to none
+
 struct Attempt {
   int code = 0;
   bool interrupted = false;
@@ -283,6 +285,10 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   if (const auto conclusion = agent.close()) {
     done.code = conclusion->exit_code;
     done.last_words = conclusion->text;
+  } else if (done.interrupted && done.code > kEndedBySignal) {
+    done.code = static_cast<int>(ExitCode::kInterrupted);
+    done.last_words =
+        fmt::format("{}: interrupted: its ranks have ended at once, nothing more was written", options.program);
   }
   return done;
 }

@@ -81,6 +81,7 @@ TEST(Sample, ReadsQueryAndResponseUnderEveryName) {
             "user: Add. | assistant: 3");
   EXPECT_EQ(turns(read(R"({"query": "only a question"})")), "user: only a question");
   EXPECT_EQ(expected_response(read(R"({"query": "only a question"})")), "");
+  EXPECT_EQ(expected_response(read(R"({"query": "c", "history": [["a", "b"]]})")), "") << "an answer of before";
 }
 
 TEST(Sample, AListOfTextsNamesSeveralAcceptedAnswers) {
