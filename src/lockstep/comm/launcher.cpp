@@ -249,7 +249,12 @@ bool worth_a_restart(int code) {
   }
 }
 
-constexpr int kEndedBySignal = 128;  // and its number: the code of a process that listens to none
+/// Whether a rank has ended by the signal that asked it to, to which it did not listen yet.
+bool ended_by_request(int code) {
+  constexpr int kEndedBySignal = 128;
+  const int signal = code - kEndedBySignal;
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
 
 struct Attempt {
   int code = 0;
@@ -285,7 +290,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   if (const auto conclusion = agent.close()) {
     done.code = conclusion->exit_code;
     done.last_words = conclusion->text;
-  } else if (done.interrupted && done.code > kEndedBySignal) {
+  } else if (done.interrupted && ended_by_request(done.code)) {
     done.code = static_cast<int>(ExitCode::kInterrupted);
     done.last_words =
         fmt::format("{}: interrupted: its ranks have ended at once, nothing more was written", options.program);
