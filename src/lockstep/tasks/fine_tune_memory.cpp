@@ -39,8 +39,7 @@ const RehearsedRows& FineTuneRun::planned_rows() {
 RehearsalOptions FineTuneRun::rehearsed_devices() const {
   RehearsalOptions devices = devices_for_rehearsal(job_, session_->options().placement, options_.train.loss_chunk);
   devices.evaluation = longest_evaluated_;
-  devices.evaluate = val_rows_.has_value();
-  devices.save = options_.save_strategy != "no";
+  devices.save = options_.saves();
   devices.work.layout = options_.grouping.layout();
   devices.work.noise = options_.train.neftune_noise_alpha > 0;
   if (longest_) devices.waiting_bytes = longest_->waiting_bytes(planned_.batch);

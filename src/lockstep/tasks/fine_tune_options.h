@@ -91,6 +91,7 @@ struct FineTuneOptions {
   PlanOptions plan_options(int world, Dtype compute) const;
   /// Equal where all that must be the same on every rank is the same, the model, the plan and the data set apart.
   std::string fingerprint() const;
+  bool saves() const { return save_strategy != "no"; }
   /// Micro-batches of a step: as asked, else enough for its rows.
   int64_t accumulation(int world) const;
   /// Throws UserError(kUsage) where micro-batches and ranks do not make `rows_of_step`. A `batch` of auto passes.

@@ -55,6 +55,7 @@ RehearsalOptions devices_of(const JobPlanOptions& options, const Job& job) {
   RehearsalOptions devices = devices_for_rehearsal(job, options.job.run.placement, options.job.train.loss_chunk);
   const Transport transport = options.job.run.transport;
   if (!options.inference) {
+    devices.save = options.job.saves();
     devices.work.layout = options.job.grouping.layout();
     devices.work.noise = options.job.train.neftune_noise_alpha > 0;
   }
