@@ -1,24 +1,20 @@
 #include "lockstep/data/known_tokens.h"
 
-#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/test_processor.h"
 
 namespace lockstep {
 namespace {
 
 /// A row as it is given.
-class Given final : public Processor {
+class Given final : public test::FeaturesProcessor {
  public:
   explicit Given(Features row) : row_(std::move(row)) {}
   Features train_features(const Sample&, const ProcessOptions&) const override { return row_; }
-  Features prompt_features(const Sample&, const ProcessOptions&) const override { return row_; }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for a tokenizer"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
-  int32_t pad_token() const override { return 0; }
 
  private:
   Features row_;

@@ -15,13 +15,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/data/random.h"
+#include "lockstep/data/test_processor.h"
 
 namespace lockstep {
 namespace {
 
 /// The question's number is the only token. Questions may ask to be slow, unreadable, too long, or to break the
 /// program.
-class FakeProcessor final : public Processor {
+class FakeProcessor final : public test::FeaturesProcessor {
  public:
   Features train_features(const Sample& sample, const ProcessOptions& options) const override {
     const int now = ++busy_;
@@ -50,9 +51,6 @@ class FakeProcessor final : public Processor {
     features.input_ids.push_back(-1);
     return features;
   }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("the loader asks for no tokenizer"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
-  int32_t pad_token() const override { return 0; }
 
   int most_busy() const {
     const std::lock_guard lock(mutex_);

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <ostream>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,13 +14,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/processor.h"
+#include "lockstep/data/test_processor.h"
 #include "lockstep/exec/test_job.h"
 
 namespace lockstep::test {
 
 /// Row i of a data set is row i of a list; "bad" ones cannot be used.
-class ListProcessor final : public Processor {
+class ListProcessor final : public test::FeaturesProcessor {
  public:
   ListProcessor(std::vector<Features> rows, std::vector<int64_t> bad) : rows_(std::move(rows)), bad_(std::move(bad)) {}
   Features train_features(const Sample& sample, const ProcessOptions&) const override {
@@ -32,12 +31,6 @@ class ListProcessor final : public Processor {
     features.sample = sample;
     return features;
   }
-  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return train_features(sample, options);
-  }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for the tokenizer"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
-  int32_t pad_token() const override { return 0; }
 
  private:
   std::vector<Features> rows_;

@@ -2,13 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/test_folder.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/data/test_processor.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +28,7 @@ TEST(RehearsedRows, RowsThatWaitHoldTheValuesOfTheirMedia) {
 }
 
 /// Rows of one token.
-class OneToken final : public Processor {
+class OneToken final : public test::FeaturesProcessor {
  public:
   Features train_features(const Sample&, const ProcessOptions&) const override {
     Features row;
@@ -36,12 +36,6 @@ class OneToken final : public Processor {
     row.labels = {1};
     return row;
   }
-  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return train_features(sample, options);
-  }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for a tokenizer"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
-  int32_t pad_token() const override { return 0; }
 };
 
 class RehearsedRowsOfData : public InTestFolder {};

@@ -4,12 +4,12 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <stdexcept>
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "lockstep/data/test_processor.h"
 #include "lockstep/testing/ranks.h"
 #include "lockstep/train/train_options.h"
 #include "lockstep/train/window.h"
@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 /// The question's number is a row's first token; the second is trained.
-class NumberProcessor final : public Processor {
+class NumberProcessor final : public test::FeaturesProcessor {
  public:
   Features train_features(const Sample& sample, const ProcessOptions& /*options*/) const override {
     Features features;
@@ -27,12 +27,6 @@ class NumberProcessor final : public Processor {
     features.sample = sample;
     return features;
   }
-  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return train_features(sample, options);
-  }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for a tokenizer here"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
-  int32_t pad_token() const override { return 0; }
 };
 
 /// One start of a run: so many ranks, rows a rank and micro-batch, micro-batches a step.

@@ -8,14 +8,13 @@
 #include <fstream>
 #include <memory>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <unistd.h>
 
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/processor.h"
+#include "lockstep/data/test_processor.h"
 #include "lockstep/exec/test_adapters.h"
 #include "lockstep/exec/test_job.h"
 #include "lockstep/exec/test_towers.h"
@@ -134,7 +133,7 @@ inline Case random_case(uint64_t seed) {
   return c;
 }
 
-class CaseProcessor final : public Processor {
+class CaseProcessor final : public test::FeaturesProcessor {
  public:
   explicit CaseProcessor(const Case& c) : case_(c) {}
   Features train_features(const Sample& sample, const ProcessOptions& /*options*/) const override {
@@ -144,11 +143,6 @@ class CaseProcessor final : public Processor {
     features.sample = sample;
     return features;
   }
-  Features prompt_features(const Sample& sample, const ProcessOptions& options) const override {
-    return train_features(sample, options);
-  }
-  const Tokenizer& tokenizer() const override { throw std::logic_error("nobody asks for a tokenizer here"); }
-  std::vector<int32_t> stop_tokens() const override { return {}; }
   int32_t pad_token() const override { return kPadToken; }
 
  private:
