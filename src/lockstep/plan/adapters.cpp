@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/plan/adapter_words.h"
 
 namespace lockstep {
 namespace {
@@ -63,21 +64,6 @@ std::map<std::string, std::string> parameters_of(const Model& model, const Diale
     }
   }
   return out;
-}
-
-std::vector<std::string> leaves_of(const std::vector<ModuleOfModel>& modules) {
-  std::set<std::string> leaves;
-  for (const auto& module : modules) leaves.insert(split(module.name, '.').back());
-  return {leaves.begin(), leaves.end()};
-}
-
-UserError matches_nothing(const std::string& what, const std::string& name, const std::vector<std::string>& leaves,
-                          const std::string& example) {
-  const std::string near = nearest_name(split(name, '.').back(), leaves);
-  return usage_error(
-      fmt::format("{} {}: no module of the model is called so", what, name),
-      fmt::format("{}there are {}; whole names look like {}",
-                  near.empty() ? "" : fmt::format("did you mean {}? ", near), join(leaves, ", "), example));
 }
 
 /// "all-linear" and "all-embedding" as names, of the components and layers asked for.
@@ -172,15 +158,6 @@ bool unties_head(const Model& model, const std::set<std::string>& saved) {
   return false;
 }
 
-void check_targets(const LoraConfig& config, const std::vector<ModuleOfModel>& modules) {
-  const auto leaves = leaves_of(modules);
-  for (const auto& name : config.targets.names) {
-    const ModuleNames one{.names = {name}, .regex = {}};
-    if (std::ranges::any_of(modules, [&](const auto& module) { return one.match(module.name); })) continue;
-    throw matches_nothing("--target_modules", name, leaves, modules.front().name);
-  }
-}
-
 void check_module(const AdaptedModule& one, const LoraConfig& config, const ParamSpec& spec) {
   if (one.module.head && (config.dora || config.lora_bias)) {
     throw usage_error(fmt::format("{}: {} of an output head is not built", one.module.name,
@@ -191,7 +168,12 @@ void check_module(const AdaptedModule& one, const LoraConfig& config, const Para
   if (one.module.table && config.lora_bias) {
     throw usage_error(fmt::format("{}: a table has no bias of LoRA's B, as in peft", one.module.name));
   }
-  const int64_t in = numel_of(spec.shape) / spec.shape[0];
+  const int64_t in = numel_of(spec.shape) / spec.shape[0], least = std::min(one.module.rows, in);
+  if (config.changes_base() && one.rank > least) {  // singular vectors are as many as the smaller side is long
+    throw usage_error(fmt::format("--init_weights {}: {}: rank {} of a matrix of {} x {}", config.init, one.module.name,
+                                  one.rank, one.module.rows, in),
+                      fmt::format("--lora_rank {} at most, or --init_weights true", least));
+  }
   if (one.rank > std::max<int64_t>({in, one.module.rows, 1}) * 64) {
     throw usage_error(
         fmt::format("{}: rank {} of a matrix of {} x {}", one.module.name, one.rank, one.module.rows, in));
@@ -281,6 +263,7 @@ AdapterLayout choose_adapters(const Model& model, const Dialect& naming, const A
   AdapterLayout layout{.config = choice.config, .naming = naming, .whole = choice.whole};
   const auto modules = modules_of(model, naming);
   layout.config.targets.names = expanded(choice.config.targets.names, model, modules, choice);
+  check_expressions(layout.config);
   check_targets(layout.config, modules);
   for (const auto& module : modules) {
     if (choice.whole.contains(model.blocks[module.block]->component())) continue;
@@ -289,6 +272,7 @@ AdapterLayout choose_adapters(const Model& model, const Dialect& naming, const A
     layout.modules.push_back({module, rank, layout.config.scale_of(module.name, rank)});
     check_module(layout.modules.back(), layout.config, model.blocks[module.block]->params()[module.param]);
   }
+  check_further_words(choice.config, modules, layout.modules);
   SavedKeys saved(model, naming);
   saved.add_modules(layout.config);
   saved.add_biases(layout.config, layout.modules, model);

@@ -69,7 +69,7 @@ struct AdapterChoice {
   std::set<Component> whole;  // trained as they are, beside the adapters: ms-swift's lora_llm
 };
 
-/// Throws UserError(kUsage): a name that matches nothing, with the nearest names; nothing to adapt; what is not built.
+/// Throws UserError(kUsage): a word that means nothing (plan/adapter_words.h); nothing to adapt; what is not built.
 AdapterLayout choose_adapters(const Model& model, const Dialect& naming, const AdapterChoice& choice);
 
 /// How an adapter names the modules of this model where its folder calls them by `folder`.

@@ -136,27 +136,6 @@ std::string TunerOptions::fingerprint() const { return type + lora.to_json().dum
 
 namespace {
 
-/// An expression of a flag that is none is a slip on the command line, not in a checkpoint.
-void check_expressions(const LoraConfig& asked) {
-  const auto check_one = [](const char* flag, const std::string& expression, const auto& use) {
-    try {
-      use();
-    } catch (const UserError& error) {
-      throw usage_error(fmt::format("{} {}: {}", flag, expression, error.message()), error.hint());
-    }
-  };
-  if (!asked.targets.regex.empty()) {
-    check_one("--target_regex", asked.targets.regex, [&] { (void)asked.targets.match("a"); });
-  }
-  const auto check_all = [&](const char* flag, const auto& pattern) {
-    for (const auto& [name, value] : pattern) {
-      check_one(flag, name, [&] { (void)LoraConfig{.rank_pattern = {{name, 1}}}.rank_of("a"); });
-    }
-  };
-  check_all("--rank_pattern", asked.rank_pattern);
-  check_all("--alpha_pattern", asked.alpha_pattern);
-}
-
 /// "all-linear" is of what is not frozen, if there is such.
 void check_left(const AdapterChoice& choice) {
   const auto& names = choice.config.targets.names;
@@ -164,51 +143,6 @@ void check_left(const AdapterChoice& choice) {
   if (!all || !choice.components.empty()) return;
   throw usage_error("nothing is left to adapt: every part of the model is frozen, or trained whole",
                     "--freeze_llm false, or another part that is to be adapted");
-}
-
-/// A name that stands for no module is a slip of the pen.
-void check_words(const LoraConfig& asked, const AdapterLayout& layout, const std::vector<ModuleOfModel>& all) {
-  const auto refuse = [&](const char* flag, const std::string& name, const char* what) {
-    throw usage_error(fmt::format("{} {}: {}", flag, name, what),
-                      fmt::format("modules are called {}, …",
-                                  layout.modules.empty() ? all.front().name : layout.modules.front().module.name));
-  };
-  const auto adapts = [&](const auto& is_meant) {
-    return std::ranges::any_of(layout.modules, [&](const auto& one) { return is_meant(one.module.name); });
-  };
-  const auto check_pattern = [&](const char* flag, const auto& pattern) {
-    for (const auto& [name, value] : pattern) {
-      const LoraConfig alone{.r = 0, .rank_pattern = {{name, 1}}};
-      if (adapts([&](const std::string& module) { return alone.rank_of(module) > 0; })) continue;
-      refuse(flag, name, "no module that is adapted is called so");
-    }
-  };
-  check_pattern("--rank_pattern", asked.rank_pattern);
-  check_pattern("--alpha_pattern", asked.alpha_pattern);
-  for (const auto& name : asked.exclude.names) {
-    const ModuleNames one{.names = {name}, .regex = {}};
-    if (std::ranges::any_of(all, [&](const auto& module) { return one.match(module.name); })) continue;
-    refuse("--exclude_modules", name, "no module of the model is called so");
-  }
-  for (const int64_t layer : asked.layers) {
-    LoraConfig one = asked;
-    one.layers = {layer};
-    if (adapts([&](const std::string& module) { return one.lists_layer_of(module); })) continue;
-    refuse("--layers_to_transform", std::to_string(layer), "no module that is adapted stands in that layer");
-  }
-}
-
-/// Singular vectors and rotations are as many as the smaller side has rows.
-void check_init(const LoraConfig& asked, const AdapterLayout& layout, const Model& model) {
-  if (asked.init != "pissa" && asked.init != "olora") return;
-  for (const auto& one : layout.modules) {
-    const ParamSpec& spec = model.blocks[one.module.block]->params()[one.module.param];
-    const int64_t in = numel_of(spec.shape) / spec.shape[0], least = std::min(one.module.rows, in);
-    if (one.rank <= least) continue;
-    throw usage_error(fmt::format("--init_weights {}: {}: rank {} of a matrix of {} x {}", asked.init, one.module.name,
-                                  one.rank, one.module.rows, in),
-                      fmt::format("--lora_rank {} at most, or --init_weights true", least));
-  }
 }
 
 }  // namespace
@@ -222,11 +156,8 @@ AdapterLayout fresh_adapters(const TunerOptions& tuner, const ComponentChoice& c
     }
     std::erase_if(choice.components, [](Component one) { return kBesideText.contains(one); });
   }
-  check_expressions(tuner.lora);
   check_left(choice);
   AdapterLayout layout = choose_adapters(model, naming, choice);
-  check_words(tuner.lora, layout, modules_of(model, naming));
-  check_init(tuner.lora, layout, model);
   set_rates(layout, tuner, learning_rate);
   settle_targets(layout, tuner.lora, model);
   return layout;
