@@ -197,12 +197,13 @@ void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, d
 }
 
 bool attends_one(const Tensor& q) {
-  constexpr int64_t kMostHeadDim = 256;  // of gpu_kernels.cuh
+  constexpr int64_t kMostHeadDim = 256;  // of gpu_decode.cuh
   return has_kernels(q) && q.size(3) <= kMostHeadDim;
 }
 
 void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRows& rows, const Tensor& out) {
-  constexpr int64_t kKeysOfPart = 256, kMostHeads = 8;  // of gpu_kernels.cuh
+  constexpr int64_t kKeysOfPart = 256, kMostHeads = 8;  // of gpu_decode.cuh
+  static_assert(kThreads <= kKeysOfPart, "a block's threads meet in room for one number a key");
   const int64_t heads = q.size(1), kv_heads = k.size(1), dim = q.size(3);
   const int64_t parts = (rows.longest + kKeysOfPart - 1) / kKeysOfPart;
   const int64_t bundles = (heads / kv_heads + kMostHeads - 1) / kMostHeads;
@@ -212,7 +213,8 @@ void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRow
     tell_hollow("attend_one", {q, k, v, parts > 1 ? found : out});
     return parts > 1 ? tell_hollow("attend_join", {found, out}) : void();
   }
-  const bool wide = dim % instance_of(q).width == 0 && is_wide(q);
+  const bool wide =
+      dim % instance_of(q).width == 0;  // only keys and values are read so, which stand at a cache's beginning
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
   launch(q, "attend_one", wide,
          {.x = q.size(0) * kv_heads * bundles, .y = std::max<int64_t>(1, parts), .threads = kThreads, .together = true},

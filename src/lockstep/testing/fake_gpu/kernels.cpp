@@ -27,10 +27,8 @@ struct Place {
   int thread = 0, threads = 1;
 };
 thread_local Place here;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
-thread_local MeetingThreads* meeting =
-    nullptr;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): of this block
-std::atomic<ThreadsOfBlock> threads_of_block{
-    ThreadsOfBlock::kOne};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<ThreadsOfBlock> threads_of_block{ThreadsOfBlock::kOne};
 
 namespace device_code {
 
@@ -38,9 +36,7 @@ int64_t block_x() { return here.block_x; }
 int64_t block_y() { return here.block_y; }
 int thread() { return here.thread; }
 int threads() { return here.threads; }
-void all_here() {  // where one thread plays a block it is there
-  if (meeting != nullptr) meeting->wait();
-}
+void all_here() { wait_for_others(); }  // where one thread plays a block it is there
 unsigned bits_of(float x) { return std::bit_cast<unsigned>(x); }
 float float_of(unsigned bits) { return std::bit_cast<float>(bits); }
 uint16_t half_of(float x) { return c10::Half(x).x; }
@@ -132,10 +128,8 @@ class HostLauncher final : public GpuLauncher {
       for (int64_t x = 0; x < grid.x; ++x) {
         for (int64_t y = 0; y < grid.y; ++y) {
           if (grid.together && threads > 1) {
-            MeetingThreads block(threads, wanted == ThreadsOfBlock::kLastFirst);
-            meeting = &block;
-            block.run([&](int thread) { here = {x, y, thread, threads}; }, play);
-            meeting = nullptr;
+            const auto turn_of = [&](int thread) { here = {x, y, thread, threads}; };
+            play_together(threads, wanted == ThreadsOfBlock::kLastFirst, turn_of, play);
             continue;
           }
           for (int thread = 0; thread < threads; ++thread) {

@@ -16,71 +16,64 @@ constexpr size_t kStackBytes = size_t{64} << 10;
 
 struct Fiber {
   ucontext_t context{};
-  std::unique_ptr<std::byte[]> stack =
-      std::make_unique_for_overwrite<std::byte[]>(kStackBytes);  // NOLINT(modernize-avoid-c-arrays)
+  // NOLINTNEXTLINE(modernize-avoid-c-arrays)
+  std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   bool ended = false;
 };
 
-}  // namespace
-
-struct MeetingThreads::Impl {
+struct Block {
+  const std::function<void()>& play;
   std::vector<Fiber> fibers;
-  std::vector<size_t> order;
   size_t current = 0;
   ucontext_t home{};
-  std::function<void()> play;
   std::exception_ptr error;
-
-  static thread_local Impl* playing;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
-
-  static void begin() {
-    Impl& mine = *playing;
-    try {
-      mine.play();
-    } catch (...) {
-      mine.error = std::current_exception();
-    }
-    Fiber& fiber = mine.fibers[mine.current];
-    fiber.ended = true;
-    ::swapcontext(&fiber.context, &mine.home);
-  }
 };
+thread_local Block* playing = nullptr;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
-thread_local MeetingThreads::Impl* MeetingThreads::Impl::playing = nullptr;
-
-MeetingThreads::MeetingThreads(int threads, bool last_first) : impl_(std::make_unique<Impl>()) {
-  impl_->fibers.resize(static_cast<size_t>(threads));
-  impl_->order.resize(impl_->fibers.size());
-  std::iota(impl_->order.begin(), impl_->order.end(), size_t{0});
-  if (last_first) std::reverse(impl_->order.begin(), impl_->order.end());
-}
-MeetingThreads::~MeetingThreads() = default;
-
-void MeetingThreads::run(const std::function<void(int thread)>& turn_of, const std::function<void()>& play) {
-  Impl& mine = *impl_;
-  mine.play = play;
-  Impl::playing = &mine;
-  for (Fiber& fiber : mine.fibers) {
-    ::getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    ::makecontext(&fiber.context, &Impl::begin, 0);
+void begin() {
+  Block& mine = *playing;
+  try {
+    mine.play();
+  } catch (...) {
+    mine.error = std::current_exception();
   }
-  while (std::ranges::any_of(mine.fibers, [](const Fiber& fiber) { return !fiber.ended; })) {
-    for (const size_t i : mine.order) {
-      if (mine.fibers[i].ended) continue;
-      mine.current = i;
+  Fiber& fiber = mine.fibers[mine.current];
+  fiber.ended = true;
+  ::swapcontext(&fiber.context, &mine.home);
+}
+
+/// By itself: what returns twice is in no function with much else.
+[[gnu::noinline]] void prepare(Fiber& fiber) {
+  ::getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  ::makecontext(&fiber.context, &begin, 0);
+}
+
+}  // namespace
+
+void play_together(int threads, bool last_first, const std::function<void(int thread)>& turn_of,
+                   const std::function<void()>& play) {
+  Block block{.play = play, .fibers = std::vector<Fiber>(static_cast<size_t>(threads)), .error = nullptr};
+  std::vector<size_t> order(block.fibers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (last_first) std::ranges::reverse(order);
+  std::ranges::for_each(block.fibers, prepare);
+  playing = &block;
+  while (!std::ranges::all_of(block.fibers, &Fiber::ended)) {
+    for (const size_t i : order) {
+      if (block.fibers[i].ended) continue;
+      block.current = i;
       turn_of(static_cast<int>(i));
-      ::swapcontext(&mine.home, &mine.fibers[i].context);
+      ::swapcontext(&block.home, &block.fibers[i].context);
     }
   }
-  Impl::playing = nullptr;
-  if (mine.error) std::rethrow_exception(mine.error);
+  playing = nullptr;
+  if (block.error) std::rethrow_exception(block.error);
 }
 
-void MeetingThreads::wait() {
-  Impl& mine = *impl_;
-  ::swapcontext(&mine.fibers[mine.current].context, &mine.home);
+void wait_for_others() {
+  if (playing != nullptr) ::swapcontext(&playing->fibers[playing->current].context, &playing->home);
 }
 
 }  // namespace lockstep::fake_gpu

@@ -3,24 +3,14 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 
 namespace lockstep::fake_gpu {
 
-class MeetingThreads {
- public:
-  /// `last_first`: those of the highest number run first, so that what one order hides the other shows.
-  MeetingThreads(int threads, bool last_first);
-  ~MeetingThreads();
-
-  /// `play` once for each; `turn_of(thread)` before each time that a thread goes on.
-  void run(const std::function<void(int thread)>& turn_of, const std::function<void()>& play);
-  /// Of a thread that is being played: until all others wait or have ended.
-  void wait();
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
+/// `play` once for each of so many threads; `turn_of(thread)` before each time that one goes on. `last_first`: those of the
+/// highest number first, so that what one order hides the other shows.
+void play_together(int threads, bool last_first, const std::function<void(int thread)>& turn_of,
+                   const std::function<void()>& play);
+/// Of a thread that is being played: until all others wait or have ended. At once where none is.
+void wait_for_others();
 
 }  // namespace lockstep::fake_gpu
