@@ -29,6 +29,12 @@ class AutomaticBatchSize(Story):
                       expect=0)
         self.assertEqual(losses(self.folder / "auto"), losses(self.folder / "given"))
 
+    def test_a_limit_of_the_process_is_kept(self):
+        done = self.lockstep(*sft_words(self.model, self.rows, self.folder / "auto", steps=1, per_device_train_batch_size="auto",
+                                        memory_limit="1GiB", save_strategy="no", gradient_accumulation_steps=1), expect=0)
+        self.chosen(done)
+        self.assertLess(float(re.search(r"\(([\d.]+) GiB may be used", done.stderr)[1]), 1.05, done.stderr)
+
     def test_embedding_answering_and_measuring_find_one(self):
         out = self.folder / "out"
         done = self.lockstep("embed", "--model", self.model, "--dataset", self.rows, "--output", out, "--batch_size", "auto",

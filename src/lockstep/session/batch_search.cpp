@@ -55,8 +55,11 @@ int64_t limit_of(const Job& job, double fraction) {
     return least;
   }
   const double share = static_cast<double>(machine_memory().available_bytes) / std::max(1, job.world.local_size);
-  const auto part = static_cast<int64_t>(fraction * (share + static_cast<double>(read_memory().resident_bytes)));
-  return std::min(part, DeviceMemory::host()->limit());  // --memory_limit is of the whole process
+  const int64_t resident = read_memory().resident_bytes;
+  const auto part = static_cast<int64_t>(fraction * (share + static_cast<double>(resident)));
+  const auto& host = DeviceMemory::host();
+  if (host->limit() == DeviceMemory::kNoLimit) return part;
+  return std::min(part, host->limit() + resident - host->alive_bytes());  // --memory_limit leaves that for tensors
 }
 
 /// Least and largest of a number over the ranks.
@@ -107,7 +110,7 @@ BatchChoice search_batch_size(const BatchLimits& limits,
                     choice.tries[0].bytes > 0 ? gib(choice.tries[0].bytes) : "more than there is",
                     gib(limits.limit_bytes)),
         "shorten rows (--max_length, --max_pixels), share the model (--deepspeed zero3, more ranks), or raise "
-        "--memory_fraction");
+        "--memory_fraction, and --memory_limit where it is given");
   }
   while (fitted.back().rows + 1 < too_large) {
     const int64_t here = fitted.back().rows;
