@@ -243,18 +243,18 @@ class Careless(Story):
     def test_words_for_adapters_that_come_to_nothing(self):
         lora = [word for word in self.sft if word not in ("--tuner_type", "full")] + ["--tuner_type", "lora"]
         for words, said in ((["--freeze_llm", "true"], "nothing is left to adapt"),
-                            (["--rank_pattern", '{"nope": 3}'], "--rank_pattern nope: no module"),
-                            (["--alpha_pattern", '{"nope": 3}'], "--alpha_pattern nope: no module"),
+                            (["--rank_pattern", '{"nope": 3}'], "--rank_pattern nope: no module that is adapted"),
+                            (["--alpha_pattern", '{"nope": 3}'], "--alpha_pattern nope: no module that is adapted"),
                             (["--rank_pattern", '{"(": 3}'], "--rank_pattern (: "),
                             (["--rank_pattern", "q_proj"], "--rank_pattern: expected JSON"),
                             (["--exclude_modules", "nope"], "--exclude_modules nope: no module"),
-                            (["--layers_to_transform", "0", "99"], "--layers_to_transform 99: no module"),
+                            (["--layers_to_transform", "0", "99"], "--layers_to_transform 99: no module that is adapted"),
                             (["--target_regex", "("], "--target_regex (: "),
                             (["--init_weights", "pissa", "--lora_rank", "100"], "rank 100 of a matrix of"),
                             (["--min_lr_rate", "0.1"], "cosine knows no least rate")):
             self.refused(2, said, words=[*lora, *words])
         done = self.lockstep(*lora, "--rank_pattern", '{"q_proj": 3}', "--alpha_pattern", '{"v_proj": 8}', "--exclude_modules", "o_proj",
-                             "--layers_to_transform", "0", "--eval_steps", "1")
+                             "--layers_to_transform", "0", "--eval_steps", "1", expect=0)
         self.assertIn("--eval_steps has no effect", done.text)
 
     def test_token_ids_that_the_model_does_not_have(self):
@@ -264,16 +264,16 @@ class Careless(Story):
 
         words = lambda data: ["sft", "--model", self.model, "--dataset", data, "--output_dir", self.out, "--max_steps", "1"]  # noqa: E731
         for row, said in (({"input_ids": [1, 999999], "labels": [1, 2]}, "token 2 of the row"), ({"input_ids": [1, 2], "labels": [1, 10**8]}, "label 2"),
-                          ({"input_ids": [1, 2, 3], "labels": [1, 2, -5]}, "a token id, or -100")):
+                          ({"input_ids": [1, 2, 3], "labels": [1, 2, -5]}, "label 3 of the row: expected one of the model's 512, or -100, found -5")):
             self.refused(3, said, words=words(rows("bad.jsonl", row)))
         good = rows("good.jsonl", {"input_ids": [1, 5, 7, 9]}, {"input_ids": [1, 5, 7], "labels": [-100, -100, 7]}, {"query": "x"}, {"query": ""})
         answers = self.folder / "answers.jsonl"
-        self.lockstep("infer", "--model", self.model, "--val_dataset", good, "--result_path", answers, "--max_new_tokens", "3", "--use_chat_template", "false")
+        self.lockstep("infer", "--model", self.model, "--val_dataset", good, "--result_path", answers, "--max_new_tokens", "3", "--use_chat_template", "false", expect=0)
         found = [json.loads(line) for line in answers.read_text().splitlines()]
         self.assertEqual([row["response"] is not None for row in found], [True, True, True, False])
         self.assertIn("at least one token", found[3]["error"])
         vectors = self.folder / "vectors"
-        self.lockstep("embed", "--model", self.model, "--dataset", good, "--output", vectors, "--use_chat_template", "false")
+        self.lockstep("embed", "--model", self.model, "--dataset", good, "--output", vectors, "--use_chat_template", "false", expect=0)
         kept = [json.loads(line) for line in (vectors / "embeddings.jsonl").read_text().splitlines()]
         self.assertEqual([row.get("tokens") for row in kept][:2], [4, 2])
 
@@ -284,7 +284,7 @@ class Careless(Story):
         self.assertEqual(self.rows.read_text(), before)
 
     def test_packing_with_a_batch_size_of_auto(self):
-        self.lockstep(*sft_words(self.model, self.rows, self.out, steps=1, per_device_train_batch_size="auto", packing="true", deepspeed="zero0"))
+        self.lockstep(*sft_words(self.model, self.rows, self.out, steps=1, per_device_train_batch_size="auto", packing="true", deepspeed="zero0"), expect=0)
 
     def test_other_slips(self):
         model = ["--model", self.model]

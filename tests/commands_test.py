@@ -260,6 +260,14 @@ class Commands(Story):
             self.assertIn("there is no adapter to merge", done.stderr)
             self.assertFalse((self.folder / "merged").exists())
 
+    def test_an_adapter_is_merged_beside_its_folder_from_within_it_too(self):
+        model, adapter = self.model("qwen2"), self.folder / "run" / "checkpoint-1"
+        self.lockstep("sft", "--model", model, "--dataset", self.rows, "--tuner_type", "lora", "--max_steps", 1, "--add_version", "false",
+                      "--output_dir", self.folder / "run", expect=0)
+        self.lockstep("export", "--model", model, "--adapters", ".", "--merge_lora", "true", cwd=adapter, expect=0)
+        self.assertTrue((self.folder / "run" / "checkpoint-1-merged" / "config.json").exists())
+        self.assertEqual([path.name for path in adapter.iterdir() if path.name.endswith("-merged")], [])
+
     def test_verbs_that_are_not_built_say_what_there_is_instead(self):
         for verb in ("rlhf", "deploy", "app", "rollout", "sample", "web-ui", "megatron"):
             done = self.lockstep(verb, "--model", "m", expect=2)

@@ -102,7 +102,8 @@ int run_export(const Words& args, const Host& /*host*/) {
   if (!merge) throw usage_error("--merge_lora false: nothing is left to export", "--merge_lora true");
   options.model = completed(options.model, options.adapter);
   if (options.output.empty()) {
-    options.output = (std::filesystem::weakly_canonical(options.adapter) / "").parent_path().string() + "-merged";
+    const auto adapter = std::filesystem::absolute(options.adapter / "").lexically_normal();  // "." too
+    options.output = adapter.parent_path().string() + "-merged";
   }
   options.progress = told_each_two_seconds("merged");
   const Merged merged = merge_adapter(options);

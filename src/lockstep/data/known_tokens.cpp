@@ -1,6 +1,7 @@
 #include "lockstep/data/known_tokens.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,21 +29,22 @@ class KnownTokens final : public WrappedProcessor {
       throw data_error(sample.where + ": expected a row of at least one token, found none",
                        "a question that is not empty");
     }
-    check_ids(row, row.input_ids, "token", sample);
-    check_ids(row, row.labels, "label", sample);
+    check_ids(row.input_ids, row, sample, "token", "");
+    check_ids(row.labels, row, sample, "label", ", or -100");
     return row;
   }
 
-  void check_ids(const Features& row, const std::vector<int32_t>& ids, const char* what, const Sample& sample) const {
-    const auto is_known = [&](int32_t id) { return (id >= 0 && id < vocab_) || id == kNotLearnt; };
+  /// `none`: where an id may be none, how a person is told so.
+  void check_ids(const std::vector<int32_t>& ids, const Features& row, const Sample& sample, const char* what,
+                 std::string_view none) const {
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (is_known(ids[i]) && (ids[i] >= 0 || &ids == &row.labels)) continue;
+      if ((ids[i] >= 0 && ids[i] < vocab_) || (!none.empty() && ids[i] == kNotLearnt)) continue;
       const bool filled = std::ranges::any_of(row.media, [&](const MediaBlock& block) {
         return std::ranges::binary_search(block.places, static_cast<int32_t>(i));
       });
       if (filled) continue;
-      throw data_error(fmt::format("{}: {} {} of the row: expected one of the model's {}, found {}", sample.where, what,
-                                   i + 1, vocab_, ids[i]),
+      throw data_error(fmt::format("{}: {} {} of the row: expected one of the model's {}{}, found {}", sample.where,
+                                   what, i + 1, vocab_, none, ids[i]),
                        "are these ids of another tokenizer, or does tokenizer.json have more tokens than the model?");
     }
   }

@@ -14,20 +14,16 @@
 namespace lockstep {
 namespace {
 
-enum class Ids { kTokens, kLabels };  // labels: -100 is none
-
-std::vector<int32_t> read_ids(const Json& row, const char* name, const std::string& where, Ids kind) {
+std::vector<int32_t> read_ids(const Json& row, const char* name, const std::string& where, int64_t least) {
   const Json& list = row.at(name);
   if (!list.is_array() || list.empty()) throw field_error(where, name, "a list of token ids, at least one", list);
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (const auto& id : list) {
-    const bool whole = id.is_number_integer() && id.get<int64_t>() <= std::numeric_limits<int32_t>::max();
-    const bool none = whole && kind == Ids::kLabels && id.get<int64_t>() == kNotLearnt;
-    if (!none && !(whole && id.get<int64_t>() >= 0)) {
-      throw field_error(where, fmt::format("{}[{}]", name, ids.size()),
-                        kind == Ids::kLabels ? "a token id, or -100" : "a token id", id);
-    }
+    const bool fits = id.is_number_integer() && id.get<int64_t>() >= least &&
+                      id.get<int64_t>() <= std::numeric_limits<int32_t>::max();
+    if (!fits)
+      throw field_error(where, fmt::format("{}[{}]", name, ids.size()), fmt::format("a token id from {}", least), id);
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -38,9 +34,9 @@ std::vector<int32_t> read_ids(const Json& row, const char* name, const std::stri
 bool is_token_row(const Json& row) { return row.contains("input_ids"); }
 
 void read_token_row(const Json& row, const std::string& where, Sample& sample) {
-  sample.input_ids = read_ids(row, "input_ids", where, Ids::kTokens);
+  sample.input_ids = read_ids(row, "input_ids", where, 0);
   const bool labelled = row.contains("labels") && !row.at("labels").is_null();
-  sample.labels = labelled ? read_ids(row, "labels", where, Ids::kLabels) : sample.input_ids;
+  sample.labels = labelled ? read_ids(row, "labels", where, kNotLearnt) : sample.input_ids;
   if (sample.labels.size() != sample.input_ids.size()) {
     throw data_error(fmt::format("{}: field \"labels\": expected {} values, as many as input_ids, found {}", where,
                                  sample.input_ids.size(), sample.labels.size()));
