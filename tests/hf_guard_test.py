@@ -1,4 +1,8 @@
-"""The package lockstep-guard in real torchrun jobs: faults are named with their place, and jobs without one are left as they are."""
+"""The package lockstep-guard in real torchrun jobs: faults are named with their place, and jobs without one are left as they are.
+
+With LOCKSTEP_TORCH_ALONE=1 the Python that runs it needs torch and what builds the package, and jobs of other libraries are left out:
+so story.guard_older_torch runs some of these with the oldest torch that the package is for.
+"""
 import importlib.util
 import json
 import os
@@ -18,16 +22,18 @@ import fault_suite
 
 RANKS = 3
 AWAITED = {"LOCKSTEP_GUARD_NOTICE_SECONDS": "60"}  # on a busy machine ranks await each other longer than a notice is held back
+TORCH_ALONE = os.environ.get("LOCKSTEP_TORCH_ALONE") == "1"
 package = None  # where it is installed
 
 
 def setUpModule():
-    missing = [name for name in ("torch", "transformers", "accelerate", "nanobind", "scikit_build_core") if importlib.util.find_spec(name) is None]
+    needed = ("torch", "nanobind", "scikit_build_core", *(() if TORCH_ALONE else ("transformers", "accelerate")))
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeError(f"{sys.executable} has no {', '.join(missing)}: run tools/setup.sh tests, then configure anew, or name another "
                            "Python in LOCKSTEP_HF_PYTHON")
     global package
-    build = ROOT / "build" / "guard"
+    build = ROOT / "build" / ("guard_older" if TORCH_ALONE else "guard")
     package = build / "package"
     done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--upgrade",
                            "--target", package, f"--config-settings=build-dir={build / 'objects'}", ROOT / "python"], text=True, capture_output=True,
@@ -40,7 +46,9 @@ def setUpModule():
 FAULTS = ("plain dtype_i32_f32", "plain equal_calls_swapped", "plain sum_max", "plain broadcast_source", "plain all_reduce_skipped", "plain wrong_group",
           "plain both_receive", "plain short_receive", "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends sigkill",
           "ends sigstop", "ends stalled_data", "meeting absent_rank", "meeting other_world_size", "ddp tower_unused", "ddp nan_gradient",
-          "ddp deeper_model", "fsdp2 tower_unused", "accelerated none_tensor", "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
+          "ddp deeper_model")
+WITH_LIBRARIES = ("fsdp2 tower_unused",  # which torch 2.6 cannot do on CPUs
+                  "accelerated none_tensor", "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
 
 
 class Jobs(Story):
@@ -78,7 +86,7 @@ class Jobs(Story):
         print(f"seed {seed}", flush=True)
         asked = SimpleNamespace(seed=seed, package=package, limit=60)
         by_title = {truth.title: truth for truth in fault_suite.TRUTHS}
-        for title in sampled(FAULTS):
+        for title in sampled(FAULTS if TORCH_ALONE else FAULTS + WITH_LIBRARIES):
             with self.subTest(title):
                 result = fault_suite.one(by_title[title], "guard", RANKS, asked)
                 wrong = [check for check, right in result["checks"].items() if right is False and check != "before wrong numbers"]
@@ -116,6 +124,22 @@ class Jobs(Story):
             code, output = self.torchrun(JOBS / "calls.py", "none", guard=mode, **AWAITED)
             self.assertEqual(code, 0, output)
             self.assertNotIn("lockstep guard", output)
+
+    def test_each_way_to_end_early_is_told_as_what_it_is(self):
+        for way, said in (("caught", "error: rank 1: ValueError: bad row 12, at calls.py:"), ("hooked", "error: rank 1: ValueError: bad row 12, at calls.py:"),
+                          ("SystemExit", "rank 1 finished while rank"),
+                          ("sys.exit", "error: rank 1: it left by sys.exit('no learning rate'), at calls.py:"),
+                          ("os._exit 3", "error: rank 1: it left by os._exit(3), at calls.py:"),
+                          ("destroyed", 'rank 1 has left group "default" (destroy_process_group) while rank')):
+            with self.subTest(way):
+                code, output = self.torchrun(JOBS / "calls.py", way, **AWAITED)
+                self.assertNotEqual(code, 0, output)
+                self.assertIn(said, output)
+
+    def test_calls_begun_in_another_order_are_no_fault_to_the_strict(self):
+        code, output = self.torchrun(JOBS / "calls.py", "crossed", guard="strict", **AWAITED)
+        self.assertEqual(code, 0, output)
+        self.assertNotIn("lockstep guard", output)
 
     def test_ranks_of_several_nodes_are_one_job(self):
         said = self.nodes("shape")

@@ -32,8 +32,14 @@ def needed_by(library):
 
 
 def names(library, which):
-    """The dynamic symbols of a library that are open ("--undefined-only") or its own ("--defined-only")."""
-    return {line.split()[-1].split("@")[0] for line in said_by("nm", "-D", which, library).splitlines()}
+    """The dynamic symbols of a library that are open ("--undefined-only") or its own ("--defined-only"), each with its version or ""."""
+    return {tuple((line.split()[-1].replace("@@", "@") + "@").split("@")[:2]) for line in said_by("nm", "-D", which, library).splitlines()}
+
+
+def versions_asked_of(name, libraries):
+    """By these libraries, of the one that is called so."""
+    parts = [part for library in libraries for part in said_by("readelf", "-V", "-W", library).split(" File: ")[1:]]
+    return {version for part in parts if part.split()[0] == name for version in re.findall(r" Name: (\S+)", part)}
 
 
 def loaded_with(first, folders):
@@ -52,16 +58,19 @@ def loaded_with(first, folders):
 
 
 def compile_standins(libraries, missing, folder):
-    own = set().union(*(names(library, "--defined-only") for library in libraries))
-    left_open = set().union(*(names(library, "--undefined-only") for library in libraries)) - own
-    # What the system's libraries have is theirs: only these prefixes belong to GPU libraries.
-    code = "".join(f"void {name}(void) {{ __builtin_trap(); }}\n"
-                   for name in sorted(left_open) if re.match(r"(cu|nv|nccl)\w+$", name))
-    source = folder / "standin.c"
-    source.write_text(code)
-    for name in sorted(missing):
-        subprocess.run(["gcc", "-w", "-O1", "-fno-builtin", "-fPIC", "-shared", f"-Wl,-soname,{name}", source, "-o", folder / name], check=True)
-    source.unlink()
+    own = {name for library in libraries for name, _ in names(library, "--defined-only")}
+    left_open = {(name, version) for library in libraries for name, version in names(library, "--undefined-only") if name not in own}
+    for library in sorted(missing):
+        # What the system's libraries have is theirs: without a version only these prefixes belong to GPU libraries.
+        plain = {name for name, version in left_open if not version and re.match(r"(cu|nv|nccl)\w+$", name)}
+        nodes = {asked: sorted(name for name, version in left_open if version == asked) for asked in versions_asked_of(library, libraries)}
+        source, script = folder / "standin.c", folder / "versions"
+        source.write_text("".join(f"void {name}(void) {{ __builtin_trap(); }}\n" for name in sorted(plain.union(*nodes.values()))))
+        script.write_text("".join(f"{asked} {{ {' '.join(f'{name};' for name in has)} }};\n" for asked, has in nodes.items()))
+        words = [f"-Wl,--version-script={script}"] if nodes else []
+        subprocess.run(["gcc", "-w", "-O1", "-fno-builtin", "-fPIC", "-shared", f"-Wl,-soname,{library}", *words, source, "-o", folder / library], check=True)
+        source.unlink()
+        script.unlink()
 
 
 def main():

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 from . import _gathers, _modules
+from ._places import OF_OTHERS, own_line
 
 # What a rank says whose peer is gone: another one is the cause.
 SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL error", "ncclRemoteError", "ncclSystemError",
@@ -25,45 +26,103 @@ def tell(native):
         return
     _told = True
     before, leave, leave_politely, pid = sys.excepthook, os._exit, sys.exit, os.getpid()
-    said = [0]  # the exit code, as far as it is known
+    asked_to_end = left = already = None  # what is known of the end: that somebody wanted it; by which words; an exception that was told
 
-    def excepthook(kind, value, trace):
-        before(kind, value, trace)
-        if os.getpid() != pid or issubclass(kind, SystemExit):
+    def tell_exception(value):
+        nonlocal asked_to_end, already
+        if os.getpid() != pid or value is already or isinstance(value, SystemExit):
             return
-        if issubclass(kind, KeyboardInterrupt):
-            said[0] = ASKED_TO_END  # as the others are, one a moment before another
+        already, kind, trace = value, type(value), value.__traceback__
+        if isinstance(value, KeyboardInterrupt):
+            asked_to_end = ASKED_TO_END  # as the others are, one a moment before another
             return
-        text = f"{kind.__name__}: {value}"
-        secondary = any(word in text for word in SECONDARY)
+        message = _message_of(value)
+        secondary = any(word in f"{kind.__name__}: {message}" for word in SECONDARY)
         place = _place_of(trace)
         if secondary:
             native.wait_in_last_call()
             native.await_ending(1.5)
-        known = _names_of(text) + _gathers.about(value) + (f", at {place}" if place else "")
-        lines = str(value).splitlines() or [""]
-        told = f"{kind.__name__}{known}: {lines[0]}" if len(text) > LONG else f"{kind.__name__}: {lines[0]}{known}"
+        known = _names_of(message) + _gathers.about(value) + (f", at {place}" if place else "")
+        lines = message.splitlines() or [""]
+        head = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
+        told = f"{kind.__name__}{known}: {lines[0]}" if len(message) > LONG else f"{head}{known}"
         native.say_last_words("\n  ".join([told, *lines[1:]]), place, secondary, 1)
         native.await_ending(3.0 if secondary else 1.0)
 
+    def excepthook(kind, value, trace):
+        before(kind, value, trace)
+        _quietly(tell_exception, value)
+
+    def tell_end(reason, words, line, code):
+        """Of who leaves with a code: the exception that was caught, or who ended it where."""
+        if reason is not None:
+            _quietly(tell_exception, reason)
+        elif code:
+            native.say_last_words(f"it left by {words}{f', at {line}' if line else ''}", line, False, code)
+            native.await_ending(1.0)
+
     def exit_politely(code=None):
-        said[0] = 0 if code is None else code if isinstance(code, int) else 1
+        """Somebody may still catch it: told when the process does end."""
+        nonlocal left, asked_to_end
+        number = 0 if code is None else code if isinstance(code, int) else 1
+        if number > 128 or (number and _in_handler_of_signal()):
+            asked_to_end = ASKED_TO_END
+        left = (sys.exc_info()[1] if number else None, f"sys.exit({code!r:.60})", own_line(sys._getframe(1)), number)
         leave_politely(code)
 
     def exit_now(code):
         if os.getpid() == pid:
-            native.finish(code if isinstance(code, int) else 1)
+            number = code if isinstance(code, int) else 1
+            here = (sys.exc_info()[1], f"os._exit({number})", own_line(sys._getframe(1)), number)
+            if number and not asked_to_end:  # a process of multiprocessing has caught its sys.exit
+                _quietly(tell_end, *(left if left and left[3] else here))
+            native.finish(asked_to_end or number)
         leave(code)
+
+    def exit_at_last():
+        if os.getpid() != pid:
+            return
+        uncaught = None if hasattr(sys, "ps1") or "IPython" in sys.modules else getattr(sys, "last_value", None)
+        if isinstance(uncaught, BaseException):  # a job may have put a hook of its own in the place of ours
+            _quietly(tell_exception, uncaught)
+        if left and not asked_to_end:
+            _quietly(tell_end, *left)
+        native.finish(asked_to_end or (left[3] if left else 1 if already else -1))
 
     sys.excepthook = excepthook
     os._exit, sys.exit = exit_now, exit_politely
-    atexit.register(lambda: os.getpid() == pid and native.finish(said[0]))
+    atexit.register(exit_at_last)
+
+
+def _in_handler_of_signal():
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _quietly(function, *args):
+    """A job is never worse off."""
+    try:
+        function(*args)
+    except Exception:
+        pass
+
+
+def _message_of(value):
+    """What can be sent and shown: names of files may hold bytes that are no text."""
+    try:
+        text = str(value)
+    except Exception:
+        text = "an exception without a message that can be shown"
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _place_of(trace):
     frames = traceback.extract_tb(trace)
-    inside = ("site-packages", "/lockstep_guard/", "<")
-    own = [frame for frame in frames if not any(part in frame.filename for part in inside)] or frames
+    own = [frame for frame in frames if not any(part in frame.filename for part in OF_OTHERS)] or frames
     return f"{Path(own[-1].filename).name}:{own[-1].lineno} in {own[-1].name}" if own else ""
 
 

@@ -1,5 +1,8 @@
 """Groups of c10d: what each is called, and which ranks are in it; and calls between two of them."""
 import functools
+import sys
+
+from ._places import own_line
 
 WITHOUT_FUTURE = ("send", "recv", "reduce_scatter", "reduce_scatter_tensor")
 
@@ -22,7 +25,36 @@ def learn(c10d, native):
         known[group] = ranks
     c10d._pg_group_ranks = known
     originals = [getattr(c10d, name) for name in WITHOUT_FUTURE if hasattr(c10d, name)]
-    return {original: _blocking(native, original) for original in originals}
+    return {**{original: _blocking(native, original) for original in originals}, c10d.destroy_process_group: _leaving(c10d, native),
+            c10d.new_group: _making(native, c10d.new_group)}
+
+
+def _making(native, function):
+    """It returns when all ranks have come to it: until then, this is where they stand."""
+    @functools.wraps(function)
+    def told(ranks=None, *args, **kwargs):
+        line = own_line(sys._getframe(1))
+        native.stand_at(f"in new_group({'' if ranks is None else list(ranks)[:16]}), which all ranks must call, at {line}")
+        try:
+            return function(ranks, *args, **kwargs)
+        finally:
+            native.stand_at(line)
+    return told
+
+
+def _leaving(c10d, native):
+    """What a group has left, and of the default one all groups, will not come to a call of it any more."""
+    destroy = c10d.destroy_process_group
+
+    @functools.wraps(destroy)
+    def told(group=None):
+        try:
+            for one in list(c10d._pg_group_ranks) if group is None or group == c10d.GroupMember.WORLD else [group]:
+                native.leave_group(one.group_name)
+        except Exception:  # a group of one's own class
+            pass
+        return destroy(group)
+    return told
 
 
 def _blocking(native, function):

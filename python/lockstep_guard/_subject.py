@@ -3,12 +3,24 @@ import sys
 import threading
 from pathlib import Path
 
+from ._places import own_frame
+
 DEPTH = 40
 
 
 def of_main_thread():
     thread = threading.main_thread().ident
     return "; ".join(part for part in (_exception(thread), _tensor(sys._current_frames().get(thread))) if part)
+
+
+def waits_in_torch():
+    """The main thread, or in a line of a person's own; and not in Python's locks, queues and files, where another thread may be what it
+    waits for. No other thread does anything of a person's own: it might make the very call."""
+    frames = sys._current_frames()
+    frame = frames.pop(threading.main_thread().ident, None)
+    file = "<" if frame is None else frame.f_code.co_filename
+    pythons_own = file.startswith("<") or ("/lib/python3" in file and "-packages/" not in file)
+    return "" if pythons_own or any(own_frame(other) for other in frames.values()) else "yes"
 
 
 def _exception(thread):

@@ -1,5 +1,6 @@
 #include "interposer.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -95,8 +96,14 @@ ReduceOp reduction_of(const c10d::ReduceOp& op) {
       return ReduceOp::kMin;
     case c10d::ReduceOp::MAX:
       return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::kBitAnd;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::kBitOr;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::kBitXor;
     default:
-      return ReduceOp::kNone;
+      return ReduceOp::kOther;
   }
 }
 
@@ -110,14 +117,14 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-/// One shape as it is; of several, how many numbers and a hash of all. With it how many bytes there are, and whether a
+/// One shape as it is; of several, and of one with more sizes than are told, how many numbers and a hash of all. With it how many bytes there are, and whether a
 /// reduction is given NaN.
 WatchedCalls::Made made_of(const Watched& what, const c10::IValue& tensors, bool reduces) {
   WatchedCalls::Made made;
   CallSignature& out = made.signature;
   out.op = what.op;
   const bool flat = what.shapes == Shapes::kBytes;
-  size_t count = 0;
+  size_t count = 0, dims = 0;
   int64_t numel = 0;
   uint64_t mixed = 1469598103934665603ULL;
   const auto mix = [&](uint64_t value) { mixed = (mixed ^ value) * 1099511628211ULL; };
@@ -129,12 +136,13 @@ WatchedCalls::Made made_of(const Watched& what, const c10::IValue& tensors, bool
       const auto sizes = one.sizes();
       out = CallSignature::of(what.op, dtype_text(one.scalar_type()), {sizes.data(), sizes.size()});
     }
+    dims = std::max<size_t>(dims, static_cast<size_t>(one.dim()));
     numel += one.numel();
     mix(static_cast<uint64_t>(one.scalar_type()));
     for (const int64_t size : one.sizes()) mix(static_cast<uint64_t>(size) + 7);
     mix(1);
   });
-  if (what.shapes == Shapes::kOutside || (count < 2 && !flat)) return made;
+  if (what.shapes == Shapes::kOutside || (count < 2 && !flat && dims <= CallSignature::kDims)) return made;
   const std::array<int64_t, 1> all{numel};
   out = CallSignature::of(what.op, out.dtype_text(), all);
   out.has_splits = flat ? 0 : 1;
@@ -188,7 +196,7 @@ class Kernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     WatchedCalls& calls = WatchedCalls::instance();
     const auto call = calls.joined() ? enter(calls, *stack) : std::nullopt;
-    const bool waits = call && places_.async && !argument(*stack, *places_.async).toBool();
+    const bool waits = call && !is_async(*stack).value_or(true);
     if (!call) return original_.callBoxed(op, keys, stack);
     try {
       original_.callBoxed(op, keys, stack);
@@ -204,11 +212,16 @@ class Kernel final : public c10::OperatorKernel {
     return stack[stack.size() - places_.arguments + at];
   }
 
+  std::optional<bool> is_async(const torch::jit::Stack& stack) const {
+    return places_.async ? std::make_optional(argument(stack, *places_.async).toBool()) : std::nullopt;
+  }
+
   std::optional<WatchedCalls::Call> enter(WatchedCalls& calls, const torch::jit::Stack& stack) const {
     WatchedCalls::Made made = made_of(what_, argument(stack, places_.tensors), places_.reduction.has_value());
     if (places_.reduction) {
       made.signature.reduce = reduction_of(class_at<c10d::ReduceOp>(argument(stack, *places_.reduction)));
     }
+    made.is_async = is_async(stack);
     if (places_.root) made.signature.root = static_cast<int32_t>(argument(stack, *places_.root).toInt());
     if (places_.peer) made.peer = static_cast<int>(argument(stack, *places_.peer).toInt());
     if (places_.tag) made.tag = argument(stack, *places_.tag).toInt();

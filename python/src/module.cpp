@@ -80,6 +80,12 @@ NB_MODULE(_core, m) {
   m.def(
       "finish", [](int exit_code) { WatchedCalls::instance().finish(exit_code); }, nb::arg("exit_code"),
       nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "stand_at", [](const std::string& place) { WatchedCalls::instance().stand_at(place); }, nb::arg("place"),
+      nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "leave_group", [](const std::string& name) { WatchedCalls::instance().leave_group(name); }, nb::arg("name"),
+      nb::call_guard<nb::gil_scoped_release>());
   m.def("counts", [] {
     const auto counts = WatchedCalls::instance().counts();
     nb::dict out;

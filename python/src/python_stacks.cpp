@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace lockstep::python {
@@ -46,12 +48,11 @@ std::string ask_python(const char* function) {
   return text;
 }
 
-}  // namespace
-
-std::string python_subject() {
+/// "" where the interpreter is busy.
+std::string ask_in_time(const char* function) {
   const auto answer = std::make_shared<Answer>();
-  std::thread([answer] {
-    std::string text = ask_python("of_main_thread");
+  std::thread([answer, function] {
+    std::string text = ask_python(function);
     const std::lock_guard lock(answer->mutex);
     answer->text = std::move(text);
     answer->came.notify_all();
@@ -59,6 +60,18 @@ std::string python_subject() {
   std::unique_lock lock(answer->mutex);
   answer->came.wait_for(lock, kPatience, [&] { return answer->text.has_value(); });
   return answer->text.value_or("");
+}
+
+}  // namespace
+
+std::string python_subject() { return ask_in_time("of_main_thread"); }
+
+bool python_waits_in_torch() { return !ask_in_time("waits_in_torch").empty(); }
+
+bool main_thread_sleeps() {
+  std::ifstream file(fmt::format("/proc/self/task/{}/syscall", ::getpid()));
+  long number = -1;  // "running" while it runs
+  return file >> number && number == SYS_futex;
 }
 
 std::string python_nan() { return ask_python("nan_of_main_thread"); }

@@ -31,7 +31,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(250);
-constexpr auto kStrictPatience = std::chrono::hours(24);  // the agent ends what takes too long
+constexpr std::chrono::milliseconds kStrictPatience = std::chrono::hours(24);  // the agent ends what takes too long
+constexpr std::chrono::milliseconds kAsyncPatience = std::chrono::seconds(1);
+constexpr int64_t kAskNs = 700'000'000;  // for so long a call is open until Python is asked where its thread is
 
 /// Of a rank whose own words are not there already.
 void tell_torchrun(const std::string& path, const std::string& message) {
@@ -189,7 +191,8 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
   const int64_t now = steady_ns();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
-  const bool pair = made.signature.between_two();
+  const bool pair = made.signature.between_two(), main = is_main_thread();
+  if (!main) others_call_ = true;
   std::optional<Call> call;
   {
     const std::lock_guard lock(mutex_);
@@ -204,6 +207,7 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
       return std::nullopt;
     }
     recorder_.stand_at(site, now);
+    recorder_.leave_group(index, false);  // a name may come again
     CallSignature signature = made.signature;
     if (pair && !known->second.ranks.empty()) {
       signature.root = known->second.ranks[static_cast<size_t>(made.peer)];
@@ -211,9 +215,10 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
     call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site, 0, now), now};
     if (made.has_nan) note_nan(*call);
   }
-  // A pair cannot wait: two who first send and then receive would wait for each other.
+  // A pair cannot wait: two who first send and then receive would wait for each other. And whose thread goes on may rightly
+  // call its groups in another order than others do.
   if (recorder_.strict() && !pair) {
-    recorder_.await_clearance(call->group, call->seq, kStrictPatience);
+    recorder_.await_clearance(call->group, call->seq, made.is_async.value_or(false) ? kAsyncPatience : kStrictPatience);
     if (recorder_.has_ending()) std::this_thread::sleep_for(kStrictPatience);  // the roll call ends this process
   }
   return call;
@@ -230,6 +235,7 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
   {
     const std::lock_guard lock(mutex_);
     recorder_.set_state(call.group, call.seq, CallState::kLaunched);
+    if ((waits || blocks_thread) && is_main_thread()) main_waits_ = call;
   }
   if (!future && blocks_thread) {
     blocking_call = call;
@@ -249,6 +255,7 @@ void WatchedCalls::over(const Call& call, bool broken) {
   const std::lock_guard lock(mutex_);
   recorder_.ring(call.group).set_over(call.seq, broken, now);
   recorder_.device_passed(call.group, call.seq);
+  if (main_waits_ && main_waits_->group == call.group && main_waits_->seq == call.seq) main_waits_.reset();
   auto& total = recorder_.board().calls_ns;  // nobody else writes it
   total.store(total.load(std::memory_order_relaxed) + now - call.entered_ns, std::memory_order_relaxed);
 }
@@ -261,14 +268,40 @@ void WatchedCalls::look_at_works() {
   }
 }
 
-/// Which call of each group has been open for a while: the first that is launched and not through.
-void WatchedCalls::look() {
+bool WatchedCalls::is_main_thread() const { return reinterpret_cast<uint64_t>(::pthread_self()) == place_.main_thread; }
+
+/// Of each group the first that is launched, not through, and has been so for a while.
+std::vector<WatchedCalls::Open> WatchedCalls::open_calls() {
   const std::lock_guard lock(mutex_);
+  std::vector<Open> open;
   for (int index = 0; index < num_watched_; ++index) {
     const auto call = recorder_.ring(index).first_launched(through_[static_cast<size_t>(index)]);
     if (!call) continue;
     const Clock::time_point since{std::chrono::nanoseconds(call->entered_ns)};
-    if (Clock::now() - since >= kLook) recorder_.device_waits(index, call->seq, since);
+    if (Clock::now() - since >= kLook) open.push_back({index, call->seq, call->entered_ns});
+  }
+  return open;
+}
+
+/// Whether this rank can do nothing until the call is through: its main thread is asleep there, in torch, there is no other
+/// call that it can wait for, and no other thread makes calls.
+bool WatchedCalls::main_stands_in(const Open& call, size_t num_open) {
+  if (others_call_) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (main_waits_ && (main_waits_->group != call.group || main_waits_->seq != call.seq)) return false;
+    if (!main_waits_ && num_open > 1) return false;
+  }
+  return steady_ns() - call.entered_ns >= kAskNs && main_thread_sleeps() && python_waits_in_torch();
+}
+
+void WatchedCalls::look() {
+  const auto open = open_calls();
+  for (const auto& call : open) {
+    const bool stands = main_stands_in(call, open.size());
+    const std::lock_guard lock(mutex_);
+    if (const auto now = recorder_.ring(call.group).find(call.seq); !now || now->over()) continue;
+    recorder_.device_waits(call.group, call.seq, Clock::time_point(std::chrono::nanoseconds(call.entered_ns)), stands);
   }
 }
 
@@ -294,7 +327,7 @@ void WatchedCalls::wait_in_last_call() {
   const std::lock_guard lock(mutex_);
   for (int index = 0; index < num_watched_; ++index) {
     const auto last = recorder_.ring(index).last(1);
-    if (last.empty()) continue;
+    if (last.empty() || last[0].state == CallState::kDone) continue;
     recorder_.device_waits(index, last[0].seq, Clock::time_point(std::chrono::nanoseconds(last[0].entered_ns)));
   }
 }
@@ -307,6 +340,17 @@ std::optional<std::string> WatchedCalls::await_ending(double seconds) {
 
 void WatchedCalls::finish(int exit_code) {
   if (joined()) recorder_.finish(exit_code);
+}
+
+void WatchedCalls::stand_at(const std::string& place) {
+  const std::lock_guard lock(mutex_);
+  recorder_.stand_at(place);
+}
+
+void WatchedCalls::leave_group(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto known = groups_.find(name);
+  if (known != groups_.end() && known->second.index >= 0) recorder_.leave_group(known->second.index);
 }
 
 WatchedCalls::Counts WatchedCalls::counts() {

@@ -53,6 +53,11 @@ class WatchedCalls {
   /// ranks are in it.
   void learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks);
 
+  /// Where the main thread is, outside of any call.
+  void stand_at(const std::string& place);
+  /// This rank has destroyed it.
+  void leave_group(const std::string& name);
+
   /// What a kernel has seen.
   struct Made {
     CallSignature signature;
@@ -60,12 +65,13 @@ class WatchedCalls {
     int64_t tag = 0;
     int64_t bytes = 0;
     bool has_nan = false;
+    std::optional<bool> is_async;  // its thread goes on; nullopt: this torch does not say
   };
   using Call = WatchedCall;
   /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
   std::optional<Call> enter(const c10d::ProcessGroup& group, const Made& made);
-  /// No work: the backend has nothing more to say of it. `waits`: this thread waits for it at once.
-  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);
+  /// No work: the backend has nothing more to say of it.
+  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);  // this thread waits for it
   void over(const Call& call, bool broken);
 
   /// What this thread's calls are for, until it says something else: "layers.3 unshard". Returns what they were for.
@@ -82,7 +88,7 @@ class WatchedCalls {
   void wait_in_last_call();
   /// What the job ended with; nullopt: nobody has ended it within `seconds`.
   std::optional<std::string> await_ending(double seconds);
-  void finish(int exit_code);
+  void finish(int exit_code);  // -1: Python does not say which that is
 
   struct Counts {
     uint64_t calls = 0, unwatched = 0;
@@ -107,6 +113,14 @@ class WatchedCalls {
   void let_go_of_passed();
   void look_at_works();
   void look();
+  struct Open {
+    int group;
+    uint64_t seq;
+    int64_t entered_ns;
+  };
+  std::vector<Open> open_calls();
+  bool is_main_thread() const;
+  bool main_stands_in(const Open& call, size_t num_open);
 
   std::mutex mutex_;
   Recorder recorder_;
@@ -115,6 +129,8 @@ class WatchedCalls {
   std::map<std::string, Known> groups_;             // by their names
   std::array<uint64_t, Board::kGroups> through_{};  // calls up to this one are, as look() has seen
   AwaitedWorks awaited_;
+  std::optional<Call> main_waits_;        // the main thread for it, as was known when it was made
+  std::atomic<bool> others_call_{false};  // threads other than the main one: what these do next nobody knows
   int num_watched_ = 0;
   bool noted_nan_ = false;
   Counts counts_;

@@ -1,4 +1,5 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|os._exit|shape|"for ever". What rank 1 does on the way is right but for "shape"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|os._exit|shape|crossed|"for ever"|END. What rank 1 does on the way is right but
+for "shape" and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "os._exit 3", "destroyed"."""
 import os
 import sys
 import time
@@ -17,6 +18,27 @@ def step():
     dist.broadcast(torch.zeros(7), src=0)
 
 
+def end(way):
+    if way == "caught":
+        try:
+            raise ValueError("bad row 12")
+        except ValueError:
+            print("training failed", flush=True)
+            sys.exit(1)
+    if way == "hooked":
+        sys.excepthook = lambda *_: print("a hook of one's own", flush=True)
+        raise ValueError("bad row 12")
+    if way == "SystemExit":
+        raise SystemExit(3)
+    if way == "sys.exit":
+        sys.exit("no learning rate")
+    if way == "os._exit 3":
+        os._exit(3)
+    if way == "destroyed":
+        dist.destroy_process_group()
+        time.sleep(60)
+
+
 print("up", flush=True)
 for i in range(1 << 30 if kind == "for ever" else 60):
     if rank == 1 and i == 8 and kind == "slow":
@@ -26,6 +48,12 @@ for i in range(1 << 30 if kind == "for ever" else 60):
         time.sleep(600)
     if rank == 1 and i == 40 and kind == "shape":  # by then nodes have met
         dist.all_reduce(torch.zeros(5))  # another call
+    if rank == 1 and i == 8:
+        end(kind)
+    if i == 8 and kind == "crossed":  # awaited when all are begun: in whatever order
+        other = dist.new_group()
+        for work in [dist.all_reduce(torch.ones(3), group=group, async_op=True) for group in ([other, None] if rank == 1 else [None, other])]:
+            work.wait()
     step()
     time.sleep(0.02)
 if kind == "slow":

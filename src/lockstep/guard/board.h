@@ -96,7 +96,9 @@ struct Group {
   std::atomic<uint64_t> id{0};  // of name and members
   std::atomic<uint64_t> waiting_seq{0};
   std::atomic<int64_t> waiting_since_ns{0};
+  std::atomic<uint32_t> stands{0};       // 1: until that call is over this rank can do nothing else
   std::atomic<uint64_t> cleared{0};      // strict guard: calls up to this one are compared
+  std::atomic<uint32_t> left{0};         // 1: the rank has left it and makes no further call there
   std::atomic<uint32_t> closed{0};       // what it does from now on cannot be known: it is not compared any more
   std::atomic<uint32_t> num_members{0};  // 0: all
   SharedValue<FixedText<96>> name;
@@ -106,7 +108,7 @@ struct Group {
 
 struct Board {
   static constexpr uint64_t kMagic = 0x4C4F434B53544550ULL;
-  static constexpr uint64_t kVersion = 2;
+  static constexpr uint64_t kVersion = 3;
   static constexpr size_t kGroups = 64;
 
   uint64_t magic = kMagic, version = kVersion;

@@ -32,7 +32,8 @@ std::string_view op_name(Op op) {
 }
 
 std::string_view reduce_op_name(ReduceOp op) {
-  static constexpr std::array<std::string_view, 6> kNames{"", "sum", "max", "min", "product", "average"};
+  static constexpr std::array<std::string_view, 10> kNames{
+      "", "sum", "max", "min", "product", "average", "bitwise and", "bitwise or", "bitwise xor", "other operation"};
   return named(kNames, static_cast<size_t>(op));
 }
 

@@ -26,7 +26,7 @@ enum class Op : uint8_t {
 };
 std::string_view op_name(Op op);
 
-enum class ReduceOp : uint8_t { kNone, kSum, kMax, kMin, kProduct, kAverage };
+enum class ReduceOp : uint8_t { kNone, kSum, kMax, kMin, kProduct, kAverage, kBitAnd, kBitOr, kBitXor, kOther };
 std::string_view reduce_op_name(ReduceOp op);
 
 /// What must agree on all ranks. The shape is that of this rank's contribution; of a shape with more dimensions than

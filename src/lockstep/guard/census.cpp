@@ -13,7 +13,7 @@ constexpr size_t kManyCalls = 1 << 13;  // calls that a message may hold of each
 
 bool alike(const GroupReport& a, const GroupReport& b) {
   return a.name == b.name && a.entered == b.entered && a.history == b.history && a.path == b.path &&
-         a.nan_calls == b.nan_calls && a.waiting_seq == b.waiting_seq;
+         a.nan_calls == b.nan_calls && a.waiting_seq == b.waiting_seq && a.left == b.left;
 }
 
 bool alike(const std::optional<LastWordsReport>& a, const std::optional<LastWordsReport>& b) {
@@ -46,6 +46,7 @@ void merge(RankClass& into, const RankClass& from) {
   sample.phase_seconds = std::max(sample.phase_seconds, other.phase_seconds);
   for (size_t i = 0; i < sample.groups.size(); ++i) {
     sample.groups[i].waiting_seconds = std::max(sample.groups[i].waiting_seconds, other.groups[i].waiting_seconds);
+    sample.groups[i].stands = sample.groups[i].stands && other.groups[i].stands;
   }
   into.ranks.add(from.ranks);
 }

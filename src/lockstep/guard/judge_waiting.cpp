@@ -34,10 +34,9 @@ struct Missing {
   RankSet ranks;
 };
 
-/// Those that have not entered the call that `waiter` waits in.
-std::vector<Missing> missing_for(const Census& census, const RankClass& waiter) {
+/// Those that have not entered this call of `waiter`, which is open.
+std::vector<Missing> missing_for(const Census& census, const RankClass& waiter, const GroupReport* call) {
   std::vector<Missing> missing;
-  const GroupReport* call = waiter.sample.waiting();
   for (const auto& one : census.classes) {
     if (&one == &waiter) continue;
     const GroupReport* group = group_named(one.sample, call->name);
@@ -48,23 +47,42 @@ std::vector<Missing> missing_for(const Census& census, const RankClass& waiter) 
   return missing;
 }
 
+/// The call that it stands in; nullptr where it does something else, as it may while a call of it is open.
+const GroupReport* standing_in(const RankClass& one) {
+  const GroupReport* call = one.sample.waiting();
+  return call != nullptr && call->stands ? call : nullptr;
+}
+
 }  // namespace
+
+static std::optional<Diagnosis> early_end(const Census& census, const RankClass& waiter, const GroupReport& call) {
+  for (const auto& [one, ranks] : missing_for(census, waiter, &call)) {
+    const RankReport& sample = one->sample;
+    const bool ended = sample.life == Life::kFinished || sample.life == Life::kFinishing;
+    const GroupReport* group = group_named(sample, call.name);
+    const bool left = !ended && group != nullptr && group->left;
+    // Asked to: somebody wanted it, of the others too.
+    if ((!ended && !left) || sample.exit_code == kAskedToEnd) continue;
+    Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
+    const std::string how = left ? fmt::format("has left group \"{}\" (destroy_process_group)", call.name)
+                            : sample.exit_code < 0 ? "finished"  // with a code that Python does not tell
+                                                   : fmt::format("finished (exit code {})", sample.exit_code);
+    out.headline = fmt::format("{} {} while {} still {} in a call", ranks.phrase(), how, waiter.ranks.phrase(),
+                               waiter.ranks.size() == 1 ? "is" : "are");
+    out.why = "the rank had fewer steps, rows or epochs than the others, or left its loop early";
+    out.fix = "let every rank leave its loop at the same step: agree on the number of steps before the loop";
+    out.places.push_back(place_of(*one));
+    name_call(census, *one, out);
+    return out;
+  }
+  return std::nullopt;
+}
 
 std::optional<Diagnosis> early_end(const Census& census) {
   for (const auto& waiter : census.classes) {
-    const GroupReport* call = waiter.sample.waiting();
-    if (call == nullptr || call->waiting_seconds < kEndHolds) continue;
-    for (const auto& [one, ranks] : missing_for(census, waiter)) {
-      const bool ended = one->sample.life == Life::kFinished || one->sample.life == Life::kFinishing;
-      if (!ended || one->sample.exit_code == kAskedToEnd) continue;  // somebody wanted it, of the others too
-      Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
-      out.headline = fmt::format("{} finished (exit code {}) while {} still {} in a call", ranks.phrase(),
-                                 one->sample.exit_code, waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "is" : "are");
-      out.why = "the rank had fewer steps, rows or epochs than the others, or left its loop early";
-      out.fix = "let every rank leave its loop at the same step: agree on the number of steps before the loop";
-      out.places.push_back(place_of(*one));
-      name_call(census, *one, out);
-      return out;
+    for (const auto& call : waiter.sample.groups) {
+      if (call.waiting_seq == 0 || call.waiting_seconds < kEndHolds) continue;
+      if (auto found = early_end(census, waiter, call)) return found;
     }
   }
   return std::nullopt;
@@ -135,12 +153,12 @@ bool receives(const RankClass* one) {
 
 std::optional<Diagnosis> deadlock(const Census& census) {
   for (const auto& start : census.classes) {
-    if (start.sample.waiting() == nullptr) continue;
+    if (standing_in(start) == nullptr) continue;
     std::vector<const RankClass*> path{&start};
     while (true) {
       const RankClass* next = nullptr;
-      for (const auto& [one, ranks] : missing_for(census, *path.back())) {
-        const GroupReport* call = one->sample.waiting();
+      for (const auto& [one, ranks] : missing_for(census, *path.back(), standing_in(*path.back()))) {
+        const GroupReport* call = standing_in(*one);
         if (call != nullptr && call->waiting_seconds >= kCycleHolds &&
             call->name != path.back()->sample.waiting()->name) {
           next = one;
@@ -197,11 +215,11 @@ std::vector<Missing> late_ones(const Census& census, const RankClass& waiter) {
   while (!open.empty()) {
     const RankClass* at = open.back();
     open.pop_back();
-    const auto missing = missing_for(census, *at);
+    const auto missing = missing_for(census, *at, at->sample.waiting());
     if (missing.empty() && at != &waiter)
       late[at] = at->ranks;  // in a call to which all came, and it does not come out
     for (const auto& [one, ranks] : missing) {
-      if (one->sample.waiting() == nullptr) {
+      if (standing_in(*one) == nullptr) {
         late[one].add(ranks);
       } else if (seen.insert(one).second) {
         open.push_back(one);
@@ -297,7 +315,8 @@ Judgement judge_late(const Census& census, const JudgeOptions& options) {
   for (const auto& one : census.classes) {
     const GroupReport* group = one.sample.waiting();
     if (group == nullptr || group->waiting_seconds < options.soft_seconds) continue;
-    if (longest == nullptr || group->waiting_seconds > longest->sample.waiting()->waiting_seconds) longest = &one;
+    const auto weight = [](const GroupReport& call) { return std::pair(call.stands, call.waiting_seconds); };
+    if (longest == nullptr || weight(*group) > weight(*longest->sample.waiting())) longest = &one;
   }
   if (longest == nullptr) return {};
   return late(census, *longest, longest->sample.waiting()->waiting_seconds, options);

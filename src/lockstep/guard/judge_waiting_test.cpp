@@ -47,6 +47,38 @@ TEST(Deadlock, TwoSidesInTwoGroups) {
   }
 }
 
+// Calls that were begun and are awaited later: a rank that does something else meanwhile comes to the other's call.
+TEST(Deadlock, IsNoneWhileOneSideDoesSomethingElse) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(rank == 1 ? two_groups(rank, 3, 10, 6, "control", 2) : two_groups(rank, 3, 11, 5, "data", 2));
+  }
+  ASSERT_EQ(judge(census_of(reports)).diagnosis.fault, Fault::kDeadlock);
+  reports[1].groups[1].stands = false;
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+  const Judgement late = judge(census_of(reports), {.soft_seconds = 1});
+  EXPECT_EQ(late.verdict, Verdict::kNotice);
+  EXPECT_EQ(late.diagnosis.fault, Fault::kStall);
+  EXPECT_EQ(late.diagnosis.culprits, RankSet({1})) << late.diagnosis.text();
+}
+
+TEST(EarlyEnd, IsSeenBehindAnotherOpenCall) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(rank == 1 ? two_groups(rank, 3, 5, 5, "", 0) : two_groups(rank, 3, 5, 6, "control", 0.5));
+  }
+  for (const int rank : {0, 2}) wait_in_last(reports[static_cast<size_t>(rank)].groups[0], 0.5);  // to which all came
+  ASSERT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+  auto ended = reports;
+  ended[1].life = Life::kFinished;
+  ended[1].exit_code = -1;
+  EXPECT_EQ(judge(census_of(ended)).diagnosis.headline, "rank 1 finished while ranks 0, 2 still are in a call");
+  reports[1].groups[1].left = true;
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.headline,
+            "rank 1 has left group \"control\" (destroy_process_group) while ranks 0, 2 still are in a call");
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.culprits, RankSet({1}));
+}
+
 // Rank 0 waits in a for rank 1, rank 1 in b for rank 2, rank 2 in c for rank 0.
 TEST(Deadlock, ThreeSidesInACircle) {
   std::vector<RankReport> reports;

@@ -147,6 +147,27 @@ std::string calls_from(const GroupReport& group, uint64_t seq, size_t count) {
 
 std::string calls_word(size_t count) { return count == 1 ? "a call" : fmt::format("{} calls", count); }
 
+/// One call with two shapes; or two calls, where a line tells which rank went where.
+void explain_shapes(const FlightRecord& odd, const FlightRecord& usual, const std::string& name, Diagnosis& out) {
+  const CallSignature &a = odd.signature, &b = usual.signature;
+  const bool equal_size = a.numel() == b.numel() && a.splits == b.splits;
+  out.headline = fmt::format("{} sent another {}: {} beside {}", out.culprits.phrase(),
+                             equal_size ? "shape of the same size" : "shape", a.describe(), b.describe());
+  out.why = fmt::format("{} has another shape there{}", name,
+                        equal_size ? "; the transport moves bytes and would not notice" : "");
+  out.fix = fmt::format(
+      "make the shape equal on all ranks before {} (pad, or cut to the shortest); where sizes may "
+      "differ, gather nested values, which carry their shapes",
+      odd.site.view());
+  if (odd.site.view() != usual.site.view()) {
+    out.why += ", and the calls come from two lines: one of them may be a call that the others do not make";
+    out.fix = fmt::format(
+        "look first for a branch on the rank or on the data around {} and {}: every rank must make the same calls in "
+        "the same order; only where the two are meant as one call, make its shape equal on all ranks",
+        odd.site.view(), usual.site.view());
+  }
+}
+
 /// What differs in one call that both made at the same place.
 void explain_difference(const FlightRecord& odd, const FlightRecord& usual, const std::string& others, Diagnosis& out) {
   const CallSignature &a = odd.signature, &b = usual.signature;
@@ -185,15 +206,7 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
     out.why = fmt::format("each side of {} expects its values from another rank", name);
     out.fix = fmt::format("pass the same root on all ranks at {}: a constant, not the own rank", odd.site.view());
   } else if (a.num_dims != b.num_dims || a.dims != b.dims || a.splits != b.splits || a.has_splits != b.has_splits) {
-    const bool equal_size = a.numel() == b.numel() && a.splits == b.splits;
-    out.headline = fmt::format("{} sent another {}: {} beside {}", who, equal_size ? "shape of the same size" : "shape",
-                               a.describe(), b.describe());
-    out.why = fmt::format("{} has another shape there{}", name,
-                          equal_size ? "; the transport moves bytes and would not notice" : "");
-    out.fix = fmt::format(
-        "make the shape equal on all ranks before {} (pad, or cut to the shortest); where sizes may "
-        "differ, gather nested values, which carry their shapes",
-        odd.site.view());
+    explain_shapes(odd, usual, name, out);
   } else if (same_call(odd, usual)) {
     out.headline = fmt::format("{} left the others' path before the calls that are recorded", who);
     out.why = "the calls shown are equal but the histories before them are not: values are mixed up since then";
@@ -262,6 +275,32 @@ std::string_view what_differs(const NodeDifference& found) {
   return found.mine.substr(0, mine) == found.theirs.substr(0, theirs) ? "shape" : "dtype";
 }
 
+/// A call of one belongs to another part of the program than that of the other: no call of an evaluation comes in a backward
+/// pass, and none of a save elsewhere.
+bool are_apart(Phase one, Phase other) {
+  const auto trains = [](Phase phase) { return phase == Phase::kBackward || phase == Phase::kStep; };
+  const auto apart = [&](Phase a, Phase b) {
+    return a == Phase::kSave ? b != Phase::kSave : a == Phase::kEvaluate && trains(b);
+  };
+  return apart(one, other) || apart(other, one);
+}
+
+bool explain_places(const Camp& odd, const Camp& usual, Diagnosis& out) {
+  const Phase mine = odd.track.ranks->sample.phase, theirs = usual.track.ranks->sample.phase;
+  if (!are_apart(mine, theirs)) return false;
+  const auto be = [](const RankSet& ranks) { return ranks.size() == 1 ? "is" : "are"; };
+  const std::string others = usual.ranks.phrase();
+  out.headline = fmt::format("{} {} elsewhere: {}, where {} {} {}", out.culprits.phrase(), be(out.culprits),
+                             phase_text(mine), others, be(usual.ranks), phase_text(theirs));
+  out.why = fmt::format("their calls belong to different parts of the program: {} beside {}", odd.call->call(),
+                        usual.call->call());
+  out.fix = fmt::format(
+      "let all ranks train, evaluate, save and stop at the same steps: look for a branch on the rank, or data sets of "
+      "other lengths, around {} and {}",
+      odd.call->site.view(), usual.call->site.view());
+  return true;
+}
+
 /// Both are about to gather, and what they hold is not alike: that is why the calls are not.
 bool explain_structures(const Camp& odd, const Camp& usual, Diagnosis& out) {
   const auto shown = [](const Camp& camp) -> std::optional<Structure> {
@@ -273,6 +312,7 @@ bool explain_structures(const Camp& odd, const Camp& usual, Diagnosis& out) {
   };
   const auto mine = shown(odd), theirs = shown(usual);
   if (!mine || !theirs) return false;
+  if (mine->title != theirs->title && explain_places(odd, usual, out)) return true;
   const auto found = first_difference(*mine, *theirs);
   if (!found) return false;
   const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();

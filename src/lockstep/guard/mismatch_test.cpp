@@ -128,6 +128,36 @@ TEST(Mismatch, NamesCulpritCallAndReason) {
   }
 }
 
+// A metric summed beside a gradient: padded, one would be added to the other.
+TEST(Mismatch, CallsFromTwoLinesAreNotToldToBePadded) {
+  MismatchCase fault = all_cases()[2];
+  ASSERT_EQ(fault.name, "shape");
+  const auto inject = fault.inject;
+  fault.inject = [inject](TestCalls& calls, size_t at) {
+    inject(calls, at);
+    calls[at].site = "metrics.py:7";
+  };
+  const std::string fix = judge(census_of(ranks_with(fault, 3, 1, 0))).diagnosis.fix;
+  EXPECT_EQ(fix.find("pad"), std::string::npos) << fix;
+  EXPECT_NE(fix.find("around metrics.py:7 and clip.cpp:30"), std::string::npos) << fix;
+}
+
+// One evaluates and gathers what its batch holds, the others count what they train with.
+TEST(Mismatch, RanksInDifferentPartsOfTheProgramAreToldSo) {
+  auto reports = ranks_with(all_cases()[2], 3, 1, 0);
+  for (auto& report : reports) {
+    report.phase = report.rank == 1 ? Phase::kEvaluate : Phase::kBackward;
+    report.structures = {report.rank == 1
+                             ? R"({"label": "norm", "title": "batch", "nodes": [["labels", "int64 tensor, 1-d"]]})"
+                             : R"({"label": "norm", "title": "values", "nodes": [["", "int64 tensor, 0-d"]]})"};
+  }
+  const Diagnosis found = judge(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.headline, "rank 1 is elsewhere: evaluating, where ranks 0, 2 are in the backward pass");
+  EXPECT_NE(found.fix.find("evaluate, save and stop at the same steps"), std::string::npos) << found.fix;
+  reports[1].phase = Phase::kForward;  // which an evaluation has too
+  EXPECT_NE(judge(census_of(reports)).diagnosis.headline.find("holds another structure"), std::string::npos);
+}
+
 TEST(Mismatch, ShowsBothSidesOfTwo) {
   MismatchCase dtype = all_cases()[1];
   const Diagnosis found = judge(census_of(ranks_with(dtype, 2, 1, 0))).diagnosis;

@@ -74,6 +74,7 @@ uint64_t Recorder::enter(int group, const CallSignature& signature, std::string_
 void Recorder::wait_begins(int group, uint64_t seq, Clock::time_point now) {
   Group& home = board().groups[static_cast<size_t>(group)];
   home.waiting_since_ns.store(ns_of(now.time_since_epoch()), std::memory_order_relaxed);
+  home.stands.store(1, std::memory_order_relaxed);
   home.waiting_seq.store(seq, std::memory_order_release);
 }
 
@@ -82,9 +83,12 @@ void Recorder::wait_ends(int group, Clock::duration waited) {
   waited_in_phase_ns_ += ns_of(waited);
 }
 
-void Recorder::device_waits(int group, uint64_t seq, Clock::time_point since) {
+void Recorder::device_waits(int group, uint64_t seq, Clock::time_point since, bool stands) {
   Group& home = board().groups[static_cast<size_t>(group)];
   uint64_t nobody = 0;
+  if (const uint64_t told = home.waiting_seq.load(std::memory_order_relaxed); told == nobody || told == seq) {
+    home.stands.store(stands ? 1 : 0, std::memory_order_relaxed);
+  }
   if (home.waiting_seq.load(std::memory_order_relaxed) != nobody) return;  // the thread waits itself, or this was told
   home.waiting_since_ns.store(ns_of(since.time_since_epoch()), std::memory_order_relaxed);
   home.waiting_seq.compare_exchange_strong(nobody, seq, std::memory_order_release);

@@ -57,6 +57,10 @@ class Recorder {
   int add_group(std::string_view name, const RankSet& members = {});
   /// What this rank does in it from now on cannot be known.
   void close_group(int group) { board().groups[static_cast<size_t>(group)].closed.store(1, std::memory_order_release); }
+  /// It makes no call there from now on; false: it has come back.
+  void leave_group(int group, bool left = true) {
+    board().groups[static_cast<size_t>(group)].left.store(left ? 1 : 0, std::memory_order_release);
+  }
   FlightRing& ring(int group) const { return board().groups[static_cast<size_t>(group)].ring; }
 
   uint64_t enter(int group, const CallSignature& signature, std::string_view label, const std::source_location& site);
@@ -64,8 +68,9 @@ class Recorder {
   /// Between the two this rank can do nothing but wait for the others.
   void wait_begins(int group, uint64_t seq, Clock::time_point now);
   void wait_ends(int group, Clock::duration waited);
-  /// This thread has gone on, and a device of the rank stands in the call: told again and again, by any thread.
-  void device_waits(int group, uint64_t seq, Clock::time_point since);
+  /// This thread has gone on, and a device of the rank stands in the call: told again and again, by any thread. Without
+  /// `stands` the call is open and the rank may do something else meanwhile.
+  void device_waits(int group, uint64_t seq, Clock::time_point since, bool stands = true);
   void device_passed(int group, uint64_t seq);
 
   Phase phase() const { return board().phase.load(std::memory_order_relaxed); }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/worker.h"
 #include "lockstep/guard/report.h"
@@ -60,6 +61,23 @@ TEST(Recorder, TellsTheCallInWhichADeviceStands) {
   recorder.device_waits(group, second, Clock::now());
   recorder.device_passed(group, second);
   EXPECT_EQ(read(recorder).waiting(), nullptr);
+}
+
+TEST(Recorder, ACallMayBeOpenWhileTheRankDoesSomethingElse) {
+  Recorder recorder;
+  const int open = recorder.add_group("data"), other = recorder.add_group("control");
+  const uint64_t first = recorder.enter(open, kSum, "one", std::source_location::current());
+  recorder.device_waits(open, first, Clock::now(), /*stands=*/false);
+  EXPECT_FALSE(read(recorder).waiting()->stands);
+  recorder.device_waits(open, first, Clock::now());  // and has come to wait for it
+  EXPECT_TRUE(read(recorder).waiting()->stands);
+  recorder.device_waits(open, first, Clock::now(), /*stands=*/false);
+  recorder.wait_begins(other, recorder.enter(other, kSum, "two", std::source_location::current()), Clock::now());
+  EXPECT_EQ(read(recorder).waiting()->name, "control") << "where it stands comes first";
+  recorder.leave_group(other);
+  EXPECT_TRUE(read(recorder).groups[1].left);
+  EXPECT_TRUE(report_from_json(to_json(read(recorder))).groups[1].left);
+  EXPECT_TRUE(report_from_json(to_json(read(recorder))).groups[1].stands);
 }
 
 TEST(Recorder, ABoardHasRoomForFourGroups) {

@@ -28,8 +28,10 @@ GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
   report.history = report.tail.empty() ? 0 : report.tail.back().history;
   report.path = report.tail.empty() ? 0 : report.tail.back().path;
   report.nan_calls = group.ring.nan_calls();
+  report.left = group.left.load(std::memory_order_acquire) != 0;
   report.waiting_seq = group.waiting_seq.load(std::memory_order_acquire);
   if (report.waiting_seq > 0) {
+    report.stands = group.stands.load(std::memory_order_relaxed) != 0;
     report.waiting_seconds = seconds_between(group.waiting_since_ns.load(std::memory_order_relaxed), now_ns);
   }
   return report;
@@ -44,10 +46,11 @@ const FlightRecord* GroupReport::find(uint64_t seq) const {
 }
 
 const GroupReport* RankReport::waiting() const {
+  const GroupReport* open = nullptr;
   for (const auto& group : groups) {
-    if (group.waiting_seq > 0) return &group;
+    if (group.waiting_seq > 0 && (open == nullptr || (group.stands && !open->stands))) open = &group;
   }
-  return nullptr;
+  return open;
 }
 
 std::string RankReport::place() const {

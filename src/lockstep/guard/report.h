@@ -35,6 +35,8 @@ struct GroupReport {
   uint64_t nan_calls = 0;             // to which this rank gave NaN
   uint64_t waiting_seq = 0;           // 0: not waiting
   double waiting_seconds = 0;
+  bool left = false;               // it makes no further call there
+  bool stands = false;             // and can do nothing else meanwhile
   std::vector<FlightRecord> tail;  // the last calls, oldest first
 
   const FlightRecord* find(uint64_t seq) const;
@@ -71,7 +73,7 @@ struct RankReport {
   std::vector<std::string> structures;        // see structure.h
   int64_t read_ns = 0, realtime_offset_ns = 0;
 
-  /// The group whose call this rank waits in; nullptr when it does not wait.
+  /// The group whose call this rank waits in, first one that it stands in; nullptr when no call is open.
   const GroupReport* waiting() const;
   bool over() const { return life == Life::kFinished || process.state == ProcessState::kGone; }
   std::string place() const;  // "waiting for data (train.jsonl:17) for 12s, after step 7"

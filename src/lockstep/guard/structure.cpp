@@ -44,6 +44,20 @@ const std::string* nearest(const std::map<std::string, std::string>& texts, cons
   return found;
 }
 
+/// The same values, gathered in another order.
+std::optional<NodeDifference> other_order(const Structure& mine, const Structure& theirs) {
+  const auto [at, there] = std::ranges::mismatch(mine.nodes, theirs.nodes);
+  if (at == mine.nodes.end() || there == theirs.nodes.end()) return std::nullopt;
+  const auto place = [&](const Structure& of) {
+    const auto found = std::ranges::find(of.nodes, at->first, &std::pair<std::string, std::string>::first);
+    return fmt::format("number {} of the values", found - of.nodes.begin() + 1);
+  };
+  return NodeDifference{.path = mine.title + at->first,
+                        .mine = place(mine),
+                        .theirs = place(theirs),
+                        .fix = "build it with its keys in one order on all ranks, for instance sorted"};
+}
+
 }  // namespace
 
 std::optional<Structure> structure_from(const std::string& text) {
@@ -72,7 +86,7 @@ std::optional<NodeDifference> first_difference(const Structure& mine, const Stru
     const auto at = std::ranges::find_if(one->nodes, [&](const auto& node) { return differs(node, *other); });
     if (at != one->nodes.end() && path == nullptr) path = &at->first;
   }
-  if (path == nullptr) return std::nullopt;
+  if (path == nullptr) return one_title ? other_order(mine, theirs) : std::nullopt;
   const auto text = [&](const Structure& of) {
     const std::string* found = node_at(of, *path);
     return found == nullptr ? std::string("nothing") : *found;

@@ -37,6 +37,18 @@ TEST(Structure, TheFirstNodeThatIsNotAlikeIsNamedWithItsField) {
   EXPECT_FALSE(first_difference(*one, *one));
 }
 
+TEST(Structure, TheSameValuesInAnotherOrderAreADifference) {
+  const auto one =
+      structure_from(shown("labels 1", Json::parse(R"([["", "a dict of 2"], [".a", "x"], [".b", "x"]])")).dump());
+  const auto two =
+      structure_from(shown("labels 2", Json::parse(R"([["", "a dict of 2"], [".b", "x"], [".a", "x"]])")).dump());
+  const auto found = first_difference(*one, *two);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->path, "labels.a");
+  EXPECT_EQ(found->mine, "number 2 of the values");
+  EXPECT_EQ(found->theirs, "number 3 of the values");
+}
+
 TEST(Structure, ANodeThatOneSideLacksIsADifference) {
   auto two = *structure_from(shown("labels 1", kTwo).dump());
   auto one = two;

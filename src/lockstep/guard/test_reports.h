@@ -72,6 +72,7 @@ inline GroupReport& add_calls(RankReport& report, const TestCalls& calls, std::s
 
 inline void wait_in_last(GroupReport& group, double seconds) {
   group.waiting_seq = group.entered;
+  group.stands = true;
   group.waiting_seconds = seconds;
 }
 

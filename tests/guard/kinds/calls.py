@@ -223,6 +223,41 @@ def branches():
     return total.item()
 
 
+def overlaps():
+    """Calls that are begun here and awaited later, while the ranks make others in an order of their own; and those of threads."""
+    import threading
+    group, out = dist.new_group(), torch.ones(2) * rank
+    if rank == 1:
+        work = dist.all_reduce(out, group=group, async_op=True)
+        time.sleep(2)
+    dist.all_reduce(torch.ones(3))
+    if rank != 1:
+        work = dist.all_reduce(out, group=group, async_op=True)
+    work.wait()
+
+    def meet():  # when this rank's shard is written
+        time.sleep(2.5 if rank == 0 else 0)
+        dist.barrier(group=group)
+    thread = threading.Thread(target=meet)
+    thread.start()
+    time.sleep(2 if rank == 1 else 0)
+    dist.all_reduce(torch.ones(3))
+    thread.join()
+
+    if rank < 2:  # each receives in one thread, and sends in another
+        there = torch.zeros(3)
+
+        def send():
+            time.sleep(2)
+            dist.send(torch.ones(3) * rank, 1 - rank)
+        thread = threading.Thread(target=send)
+        thread.start()
+        dist.recv(there, 1 - rank)
+        thread.join()
+        out = torch.cat([out, there])
+    return out.tolist()
+
+
 def children():
     """Processes forked from a rank, which end in all ways: none of them is the rank."""
     import multiprocessing
