@@ -283,6 +283,17 @@ class Careless(Story):
             self.refused(2, "that is the data set itself", words=[words[0], "--model", self.model, "--val_dataset", f"{self.rows}", words[1], self.rows])
         self.assertEqual(self.rows.read_text(), before)
 
+    def test_words_that_nothing_would_heed(self):
+        for words in (["export", "--model", self.model, "--output_dir", self.out], self.sft):
+            self.refused(2, "nothing is made codes without --quant_bits", words=[*words, "--bnb_4bit_quant_type", "fp4"])
+        for flag in ("--custom_dataset_info", "--dataset_dir"):
+            self.refused(3, f"{flag} nope: expected a", words=[*self.sft, flag, "nope"])
+        config = self.model / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "attention_dropout": 0.5}))
+        done = self.lockstep(*self.sft, "--use_dora", "true", "--lora_rank", "4", expect=0)
+        self.assertIn("--lora_rank, --use_dora are of no effect: --tuner_type full", done.text)
+        self.assertIn("config.json: attention_dropout 0.5 is not applied", done.text)
+
     def test_packing_with_a_batch_size_of_auto(self):
         self.lockstep(*sft_words(self.model, self.rows, self.out, steps=1, per_device_train_batch_size="auto", packing="true", deepspeed="zero0"), expect=0)
 

@@ -22,6 +22,9 @@ void add_quant_flags(CLI::App& app, QuantFlags& f) {
   add("--bnb_4bit_quant_storage", f.storage, "uint8: codes are kept as bytes");
   add("--llm_int8_skip_modules", f.given.skip,
       "names of modules that are not (default: towers and projectors; none: no module; heads and tables never are)");
+  for (const char* name : {"--bnb_4bit_quant_type", "--bnb_4bit_use_double_quant", "--llm_int8_skip_modules"}) {
+    app.get_option(name)->each([&f, name](const std::string&) { f.given_flags.emplace_back(name); });
+  }
 }
 
 QuantOptions QuantFlags::options(const std::string& compute) const {
@@ -31,6 +34,10 @@ QuantOptions QuantFlags::options(const std::string& compute) const {
   if ((method == "none" && given.asked()) || (method.starts_with("b") && !given.asked())) {
     throw usage_error(fmt::format("--quant_method {} and --quant_bits {} contradict each other", method, given.bits),
                       "--quant_method bnb --quant_bits 4");
+  }
+  if (!given.asked() && !given_flags.empty()) {
+    throw usage_error(fmt::format("{}: nothing is made codes without --quant_bits", given_flags.front()),
+                      "--quant_method bnb --quant_bits 4, or leave it out");
   }
   if (!compute_dtype.empty() && (compute.empty() || dtype_from_flag(compute_dtype) != dtype_from_flag(compute))) {
     throw usage_error(

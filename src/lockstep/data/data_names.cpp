@@ -153,6 +153,14 @@ bool add_entry(NamedData& data, const std::string& name, const std::vector<std::
 }  // namespace
 
 NamedData find_data(const std::string& argument, const DatasetOptions& options) {
+  for (const auto& file : options.infos) {
+    if (!fs::is_regular_file(file)) {
+      throw data_error(fmt::format("--custom_dataset_info {}: expected a file, found none", file));
+    }
+  }
+  if (!options.dataset_dir.empty() && !fs::is_directory(options.dataset_dir)) {
+    throw data_error(fmt::format("--dataset_dir {}: expected a folder, found none", options.dataset_dir));
+  }
   NamedData data;
   std::tie(data.name, data.count) = split_count(argument);
   data.mapping.columns = options.columns;

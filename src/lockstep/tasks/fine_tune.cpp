@@ -23,6 +23,7 @@
 #include "lockstep/watch/memory_sink.h"
 #include "lockstep/watch/report_sink.h"
 #include "lockstep/watch/tensorboard_sink.h"
+#include "lockstep/zoo/dropout_keys.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -49,6 +50,10 @@ FineTuned FineTuneRun::run() {
     decide();
     predict();
     for (const auto& text : session_->notices()) notice(text);
+    if (const std::string words = options_.tuner.unheeded(); !words.empty()) notice(words);
+    for (const auto& key : dropout_keys(session_->folder().config)) {
+      notice(fmt::format("config.json: {} is not applied: nothing is dropped at random but by --lora_dropout", key));
+    }
     tell_rows();
     check_first_sample();
     check_fits();

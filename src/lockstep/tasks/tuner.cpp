@@ -205,6 +205,12 @@ void require_as_given(const TunerOptions& tuner, const ComponentChoice& componen
 
 }  // namespace
 
+std::string TunerOptions::unheeded() const {
+  if (adapts() || given.empty()) return "";
+  return fmt::format("{} of no effect: --tuner_type full trains the weights themselves, and makes no adapter",
+                     given.size() == 1 ? *given.begin() + " is" : join({given.begin(), given.end()}, ", ") + " are");
+}
+
 AdapterLayout continued_adapters(const TunerOptions& tuner, const ComponentChoice& components, double learning_rate,
                                  const Model& model, AdapterLayout of_folder) {
   require_as_given(tuner, components, of_folder, model);

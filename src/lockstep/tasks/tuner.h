@@ -20,6 +20,8 @@ struct TunerOptions {
   std::set<std::string> given = {};
 
   bool adapts() const { return type != "full"; }
+  /// Of words about adapters where none is made, what a person should know; "": nothing.
+  std::string unheeded() const;
   /// Throws UserError(kUsage): a type or a number that cannot be.
   void check() const;
   std::string fingerprint() const;  // equal where the same is trained
