@@ -130,6 +130,36 @@ class Resume(Story):
         saved = self.folder / "best" / "checkpoint-2"
         self.assertEqual(json.loads((saved / "trainer_state.json").read_text())["best_model_checkpoint"], str(saved))
 
+    def test_the_best_checkpoint_is_known_wherever_the_folder_stands(self):
+        """By its name: a run that goes on under another spelling of its folder does not remove it."""
+        flags = {"nproc": 1, "save_steps": 2, "eval_steps": 2, "val_dataset": self.rows, "save_total_limit": 2, "load_best_model_at_end": "true",
+                 "create_checkpoint_symlink": "true", "greater_is_better": "true"}  # so that the first evaluation is the best
+        self.lockstep(*sft_words(self.model, self.rows, "first", steps=6, **flags), cwd=self.folder, expect=0)
+
+        def resumed(name, resume, output_dir, cwd):
+            shutil.copytree(self.folder / "first", self.folder / name, symlinks=True)
+            words = sft_words(self.model, self.rows, output_dir, steps=10, resume_from_checkpoint=resume, **flags)
+            done = self.lockstep(*words, cwd=cwd, expect=0)
+            return self.folder / name, done, shlex.split(done.stdout.split("next: ")[1].splitlines()[0])[-1]
+
+        for name, resume, output_dir, cwd in (("absolute", self.folder / "absolute" / "checkpoint-6", "absolute", self.folder),
+                                              ("within", "checkpoint-6", ".", self.folder / "within"),
+                                              ("renamed", "true", self.folder / "renamed", None)):
+            with self.subTest(name):
+                out, done, best = resumed(name, resume, output_dir, cwd)
+                self.assertEqual(sorted(path.name for path in out.glob("checkpoint-*")), ["checkpoint-10", "checkpoint-2"], done.text)
+                self.assertEqual(((cwd or self.folder) / best).resolve(), out / "checkpoint-2", done.text)
+                self.assertEqual((os.readlink(out / "best"), os.readlink(out / "last")), ("checkpoint-2", "checkpoint-10"))
+        with self.subTest("in another folder"):
+            _, done, best = resumed("left", self.folder / "left" / "checkpoint-6", self.folder / "new", None)
+            self.assertEqual(sorted(path.name for path in (self.folder / "new").glob("checkpoint-*")), ["checkpoint-10", "checkpoint-8"])
+            self.assertEqual(((self.folder / "new" / "best").resolve(), best), (self.folder / "left" / "checkpoint-2", str(self.folder / "left" / "checkpoint-2")), done.text)
+        with self.subTest("gone"):
+            shutil.rmtree(self.folder / "first" / "checkpoint-2")
+            out, done, best = resumed("gone", "true", self.folder / "gone", None)
+            self.assertIn("of step 2, is no longer beside", done.stdout)
+            self.assertEqual(best, str(out / "checkpoint-8"), done.text)
+
     def test_bf16_masters_and_moments_are_kept(self):
         words = sft_words(self.model, self.rows, self.folder / "bf16", steps=6, save_steps=3, nproc=2, torch_dtype="bfloat16")
         self.lockstep(*words, expect=0)

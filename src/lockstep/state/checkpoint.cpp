@@ -58,8 +58,10 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
 void prune(const SaveOptions& options, const fs::path& newest, const fs::path& best) {
   if (options.save_total_limit <= 0) return;
   auto all = checkpoints_in(options.output_dir);
-  std::erase_if(all, [&](const auto& entry) { return entry.second == newest || entry.second == best; });
-  const auto kept = std::max<int64_t>(0, options.save_total_limit - 1 - (best.empty() || best == newest ? 0 : 1));
+  // A best one that stands in another folder, where the run came from, takes no place here.
+  const auto stay =
+      std::erase_if(all, [&](const auto& entry) { return entry.second == newest || entry.second == best; });
+  const auto kept = std::max<int64_t>(0, options.save_total_limit - static_cast<int64_t>(stay));
   for (size_t i = static_cast<size_t>(kept); i < all.size(); ++i) {
     // Renamed first: a kill while it is being removed must not leave a damaged folder under a checkpoint's name.
     const fs::path doomed = all[i].second.string() + kTemporary + "pruned";
@@ -190,7 +192,13 @@ CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOp
 
 TrainerState read_trainer_state(const fs::path& dir) {
   const fs::path file = dir / "trainer_state.json";
-  return trainer_state_from_json(read_json(file), file.string());
+  TrainerState state = trainer_state_from_json(read_json(file), file.string());
+  if (state.best_model_checkpoint.empty()) return state;
+  // The path is as the run was called then: from another folder, or before the run's was moved.
+  const fs::path best = dir.parent_path() / fs::path(state.best_model_checkpoint).filename();
+  state.best_model_checkpoint = fs::is_directory(best) ? best.string() : "";
+  if (state.best_model_checkpoint.empty()) state.best_metric.reset();  // nothing could be loaded that had it
+  return state;
 }
 
 TrainerState resume_state(const fs::path& dir, ParamStore& store, Communicator& data, Communicator& control) {

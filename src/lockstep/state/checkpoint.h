@@ -42,7 +42,8 @@ struct SaveOptions {
 CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOptions& options, Communicator& data,
                                 Communicator& control);
 
-/// Where the run of a checkpoint stood. Throws UserError(kCheckpoint).
+/// Where the run of a checkpoint stood. Its best checkpoint is the one of that name beside `dir`; where that is gone,
+/// there is no best, only the step that it was of. Throws UserError(kCheckpoint).
 TrainerState read_trainer_state(const std::filesystem::path& dir);
 
 /// Verifies the manifest, reads optimizer state into a store whose weights were loaded from the same folder, and

@@ -229,8 +229,16 @@ void FineTuneRun::make_trainer() {
   trainer_ = std::make_unique<Trainer>(
       TrainerParts{s.plan(), s.store(), s.executor(), *adamw_, job_.data(), job_.control(), *train_loader_, events_},
       train_options_, std::move(hooks), collate(), train_loader_->rows_per_epoch(), fresh_state());
-  if (folder_.checkpoint.empty()) return;
-  TrainerState state = resume_state(folder_.checkpoint, s.store(), job_.data(), job_.control());
+  if (!folder_.checkpoint.empty()) restore_trainer();
+}
+
+void FineTuneRun::restore_trainer() {
+  TrainerState state = resume_state(folder_.checkpoint, session_->store(), job_.data(), job_.control());
+  if (state.best_global_step > 0 && !state.best_metric) {
+    notice(
+        fmt::format("the best checkpoint so far, of step {}, is no longer beside {}: the next evaluation is the best",
+                    state.best_global_step, folder_.checkpoint.string()));
+  }
   if (options_.dataloader_drop_last && state.cursor.rows >= train_loader_->rows_per_epoch()) {
     state.cursor = {.epoch = state.cursor.epoch + 1, .rows = 0};  // other batches leave out more
   }

@@ -62,6 +62,7 @@ class FineTuneRun {
   void check_first_sample();
   std::map<Component, double> rate_ratios() const;
   void make_trainer();
+  void restore_trainer();
   void announce();
   PlannedJob planned_job() const;
   Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it

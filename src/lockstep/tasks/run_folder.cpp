@@ -64,7 +64,7 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
 
 /// Where a run goes on: beside its checkpoint, unless another place was asked for.
 fs::path folder_of(const fs::path& checkpoint, const RunFolderRequest& request, const fs::path& base) {
-  const fs::path own = checkpoint.has_parent_path() ? checkpoint.parent_path() : fs::path(".");
+  const fs::path own = checkpoint.parent_path();
   const bool stays = request.output_dir.empty() || is_same_folder(own, base) ||
                      (version_of(own) >= 0 && is_same_folder(own / "..", base));
   return stays ? own : fresh_folder(base, request.add_version);
@@ -105,6 +105,7 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
                                          resume, fs::exists(out.checkpoint) ? "something else" : "nothing"),
                              "true takes the newest whole checkpoint in --output_dir");
     }
+    if (!out.checkpoint.has_parent_path()) out.checkpoint = fs::path(".") / out.checkpoint;
     out.dir = folder_of(out.checkpoint, request, base);
     if (!is_same_folder(out.dir, out.checkpoint / "..")) begin_alone(out, request.overwrite);
     return out;
@@ -167,7 +168,8 @@ void link_checkpoints(const fs::path& dir, const std::map<std::string, fs::path>
     }
     std::error_code ignored;
     fs::remove(made, ignored);
-    fs::create_directory_symlink(checkpoint.filename(), made);
+    fs::create_directory_symlink(checkpoint.parent_path() == dir ? checkpoint.filename() : fs::absolute(checkpoint),
+                                 made);
     fs::rename(made, link);
   }
 }

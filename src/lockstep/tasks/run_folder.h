@@ -33,8 +33,8 @@ std::string shell_command(const std::vector<std::string>& words);
 /// The command line that continues from `checkpoint`.
 std::string resume_command(const std::vector<std::string>& args, const std::string& checkpoint);
 
-/// Links in a run's folder to checkpoints of it, by name; those that there are none of are left out, and a link that stands
-/// there is replaced. Throws UserError(kUsage) where something else has the name.
+/// Links in a run's folder to checkpoints, by name; those that there are none of are left out, and a link that stands
+/// there is replaced. Those to its own are relative: they hold when it is moved. Throws UserError(kUsage) where something else has the name.
 void link_checkpoints(const std::filesystem::path& dir, const std::map<std::string, std::filesystem::path>& links);
 
 }  // namespace lockstep

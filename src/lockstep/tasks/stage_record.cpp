@@ -105,8 +105,8 @@ void StageRecord::finish(size_t stage, bool by_best) {
   std::vector<std::string> notices;
   auto last = latest_whole(folder(stage), notices);
   if (last && by_best) {
-    const fs::path best = read_trainer_state(*last).best_model_checkpoint;
-    if (!best.empty() && fs::is_directory(folder(stage) / best.filename())) last = folder(stage) / best.filename();
+    const std::string best = read_trainer_state(*last).best_model_checkpoint;
+    if (!best.empty()) last = best;
   }
   if (!last) {
     throw checkpoint_error(
