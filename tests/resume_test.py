@@ -197,6 +197,34 @@ class Resume(Story):
         self.assertIn("resumes after step 5", done.stdout)
         self.assertEqual(losses(out), losses(self.whole))
 
+    def test_damaged_checkpoints_are_not_begun_over(self):
+        """auto begins afresh where there are no checkpoints, not where none of those that there are is whole."""
+        out = self.folder / "whole"
+        (out / "checkpoint-10" / "lockstep_manifest.json").unlink()
+        (out / "checkpoint-5" / "config.json").unlink()
+        kept = {path: path.stat().st_mtime_ns for path in out.glob("checkpoint-*/*")}
+        for resume, more in (("auto", []), ("true", []), ("true", ["--overwrite_output_dir", "true"])):
+            done = self.lockstep(*self.words, "--resume_from_checkpoint", resume, *more, expect=4)
+            for said in ("holds 2 checkpoints, none of them whole", "checkpoint-10: expected lockstep_manifest.json, found none",
+                         "checkpoint-5/config.json: expected a file of", "--overwrite_output_dir true", "another --output_dir"):
+                self.assertIn(said, done.stderr)
+            self.assertEqual(done.stderr.count("error:"), 1, done.text)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in out.glob("checkpoint-*/*")}, kept)
+        words = [*self.words, "--resume_from_checkpoint", "auto", "--overwrite_output_dir", "true"]
+        words[words.index("--max_steps") + 1] = 2
+        done = self.lockstep(*words, expect=0)
+        self.assertIn("this run begins afresh", done.stdout)
+        self.assertEqual([path.name for path in out.glob("checkpoint-*")], ["checkpoint-2"])
+
+    def test_a_model_card_does_not_decide_whether_a_checkpoint_is_whole(self):
+        out = self.folder / "adapters"
+        words = sft_words(self.model, self.rows, out, steps=2, save_steps=2, nproc=1, tuner_type="lora")
+        self.lockstep(*words, expect=0)
+        (out / "checkpoint-2" / "README.md").write_text("Trained on the rows of May.")
+        words[words.index("--max_steps") + 1] = 3
+        done = self.lockstep(*words, "--resume_from_checkpoint", "auto", expect=0)
+        self.assertIn("resumes after step 2", done.stdout)
+
     def test_a_signal_saves_and_prints_the_command_that_goes_on(self):
         out = self.folder / "stopped"
         words = sft_words(self.model, self.rows, out, steps=100000, save_steps=90000, nproc=2)

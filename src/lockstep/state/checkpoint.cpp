@@ -63,10 +63,7 @@ void prune(const SaveOptions& options, const fs::path& newest, const fs::path& b
       std::erase_if(all, [&](const auto& entry) { return entry.second == newest || entry.second == best; });
   const auto kept = std::max<int64_t>(0, options.save_total_limit - static_cast<int64_t>(stay));
   for (size_t i = static_cast<size_t>(kept); i < all.size(); ++i) {
-    // Renamed first: a kill while it is being removed must not leave a damaged folder under a checkpoint's name.
-    const fs::path doomed = all[i].second.string() + kTemporary + "pruned";
-    fs::rename(all[i].second, doomed);
-    fs::remove_all(doomed);
+    remove_checkpoint(all[i].second);
   }
 }
 
@@ -214,16 +211,22 @@ TrainerState resume_state(const fs::path& dir, ParamStore& store, Communicator& 
   return state;
 }
 
-std::optional<fs::path> latest_whole(const fs::path& dir, std::vector<std::string>& notices) {
+std::optional<fs::path> latest_whole(const fs::path& dir, std::vector<DamagedCheckpoint>& damaged) {
   for (const auto& [step, path] : checkpoints_in(dir)) {
     try {
       verify_folder(path);
       return path;
-    } catch (const Error& error) {
-      notices.push_back("skipped a damaged checkpoint: " + std::string(error.what()));
+    } catch (const UserError& error) {
+      damaged.push_back({path, error.message()});
     }
   }
   return std::nullopt;
+}
+
+void remove_checkpoint(const fs::path& checkpoint) {
+  const fs::path doomed = checkpoint.string() + kTemporary + "pruned";
+  fs::rename(checkpoint, doomed);
+  fs::remove_all(doomed);
 }
 
 }  // namespace lockstep

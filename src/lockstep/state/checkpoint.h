@@ -3,7 +3,7 @@
 //
 // Example:
 //   const CheckpointSaved saved = save_checkpoint(contents, {.output_dir = run_dir, .save_total_limit = 2}, data,
-//   control); if (const auto last = latest_whole(run_dir, notices)) resume_state(*last, store, data, control);
+//   control); if (const auto last = latest_whole(run_dir, damaged)) resume_state(*last, store, data, control);
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,17 @@ TrainerState read_trainer_state(const std::filesystem::path& dir);
 TrainerState resume_state(const std::filesystem::path& dir, ParamStore& store, Communicator& data,
                           Communicator& control);
 
-/// The newest checkpoint-N in `dir` whose manifest holds; what is half-written or damaged is skipped with a notice.
-std::optional<std::filesystem::path> latest_whole(const std::filesystem::path& dir, std::vector<std::string>& notices);
+struct DamagedCheckpoint {
+  std::filesystem::path path;
+  std::string why;  // which file, expected and found
+};
+
+/// The newest checkpoint-N in `dir` whose manifest holds; those that are passed over on the way join `damaged`.
+std::optional<std::filesystem::path> latest_whole(const std::filesystem::path& dir,
+                                                  std::vector<DamagedCheckpoint>& damaged);
+
+/// Takes its name away first: a kill in between leaves no damaged folder that is called a checkpoint.
+void remove_checkpoint(const std::filesystem::path& checkpoint);
 
 /// checkpoint-N folders in `dir`, whole or not, newest first.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& dir);

@@ -28,7 +28,7 @@ std::map<std::string, ManifestEntry> describe_folder(const std::filesystem::path
 void seal_folder(const std::filesystem::path& dir, int64_t step, const std::map<std::string, ManifestEntry>& files);
 
 /// Throws UserError(kCheckpoint) naming the first file that is missing, of another size, or of another content than
-/// the manifest says, with both figures.
+/// the manifest says, with both figures. A model card (README.md) may say what it likes.
 void verify_folder(const std::filesystem::path& dir);
 
 /// As verify_folder, of these files alone, as far as the folder has a manifest that names them.

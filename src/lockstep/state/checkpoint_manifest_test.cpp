@@ -49,5 +49,17 @@ TEST(CheckpointManifest, AByteThatChangedIsFoundAtTheSameSize) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(CheckpointManifest, AModelCardMayBeEditedOrRemoved) {
+  const std::filesystem::path dir = file_of("abc").parent_path();
+  std::filesystem::remove(dir / kManifestName);
+  write_text(dir / "README.md", "---\nlicense: mit\n---\n");
+  seal_folder(dir, 1, describe_folder(dir));
+  write_text(dir / "README.md", "Trained on the rows of May.\n");
+  EXPECT_NO_THROW(verify_folder(dir));
+  std::filesystem::remove(dir / "README.md");
+  EXPECT_NO_THROW(verify_folder(dir));
+  std::filesystem::remove_all(dir);
+}
+
 }  // namespace
 }  // namespace lockstep

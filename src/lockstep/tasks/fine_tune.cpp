@@ -260,7 +260,7 @@ void FineTuneRun::announce() {
                         "name a folder that can be written");
     }
     own_folder();
-    for (const auto& path : folder_.overwritten) fs::remove_all(path);
+    for (const auto& path : folder_.overwritten) remove_checkpoint(path);
     args_kept_ = options_.args_json;
     if (!session_->rendering().rows.empty()) args_kept_ = with_rendering(args_kept_, session_->rendering());
     if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.place());

@@ -41,11 +41,25 @@ std::vector<fs::path> run_folders(const fs::path& base) {
   return folders;
 }
 
-std::optional<fs::path> newest_checkpoint(const fs::path& base, std::vector<std::string>& notices) {
+std::optional<fs::path> newest_checkpoint(const fs::path& base, std::vector<DamagedCheckpoint>& damaged) {
   for (const auto& folder : run_folders(base)) {
-    if (const auto found = latest_whole(folder, notices)) return found;
+    if (const auto found = latest_whole(folder, damaged)) return found;
   }
   return std::nullopt;
+}
+
+/// Of work that stands there, and perhaps lacks one file that can be brought back.
+[[noreturn]] void refuse_damaged(const RunFolderRequest& request, const fs::path& base,
+                                 const std::vector<DamagedCheckpoint>& damaged) {
+  constexpr size_t kTold = 4;
+  std::string why;
+  for (size_t i = 0; i < std::min(kTold, damaged.size()); ++i) why += (i > 0 ? "; " : "") + damaged[i].why;
+  if (damaged.size() > kTold) why += fmt::format("; and {} more", damaged.size() - kTold);
+  throw checkpoint_error(
+      fmt::format("--resume_from_checkpoint {}: {} holds {} checkpoint{}, none of them whole: {}",
+                  request.resume_from_checkpoint, base.string(), damaged.size(), damaged.size() == 1 ? "" : "s", why),
+      "bring back what is missing or was changed; auto with --overwrite_output_dir true begins anew without them, "
+      "another --output_dir beside them");
 }
 
 fs::path fresh_folder(const fs::path& base, bool add_version) {
@@ -110,17 +124,21 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
     if (!is_same_folder(out.dir, out.checkpoint / "..")) begin_alone(out, request.overwrite);
     return out;
   }
-  if (const auto found = newest_checkpoint(base, out.notices)) {
+  std::vector<DamagedCheckpoint> damaged;
+  if (const auto found = newest_checkpoint(base, damaged)) {
     out.checkpoint = *found;
     out.dir = found->parent_path();
+    for (const auto& one : damaged) out.notices.push_back("skipped a damaged checkpoint: " + one.why);
     return out;
   }
+  if (!damaged.empty() && (resume == "true" || !request.overwrite)) refuse_damaged(request, base, damaged);
   if (resume == "true") {
     throw checkpoint_error(fmt::format("--resume_from_checkpoint true: no whole checkpoint in {}", base.string()),
                            "auto begins afresh where there is none");
   }
   out.notices.push_back(fmt::format("no whole checkpoint in {}: this run begins afresh", base.string()));
   out.dir = fresh_folder(base, request.add_version);
+  begin_alone(out, request.overwrite);
   return out;
 }
 

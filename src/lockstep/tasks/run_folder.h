@@ -22,8 +22,8 @@ struct RunFolder {
 };
 
 /// Decides, creates nothing. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
-/// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh. A
-/// checkpoint from elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and
+/// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh where there
+/// are no checkpoints, or where those that there are, none of them whole, are to be overwritten. A checkpoint from elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and
 /// UserError(kUsage) when a run would begin among the checkpoints of another.
 RunFolder choose_run_folder(const RunFolderRequest& request);
 

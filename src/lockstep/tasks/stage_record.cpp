@@ -102,8 +102,8 @@ void StageRecord::take_over(const std::vector<StageEntry>& before) {
 }
 
 void StageRecord::finish(size_t stage, bool by_best) {
-  std::vector<std::string> notices;
-  auto last = latest_whole(folder(stage), notices);
+  std::vector<DamagedCheckpoint> damaged;
+  auto last = latest_whole(folder(stage), damaged);
   if (last && by_best) {
     const std::string best = read_trainer_state(*last).best_model_checkpoint;
     if (!best.empty()) last = best;

@@ -176,15 +176,15 @@ TEST(Checkpoint, OldOnesGoAndDamagedOnesAreSkipped) {
     save(rank, held, folder.path(), 4, 2);  // again: takes the other's place
   });
   EXPECT_FALSE(fs::exists(folder.path() / "checkpoint-2"));
-  std::vector<std::string> notices;
-  EXPECT_EQ(latest_whole(folder.path(), notices), folder.path() / "checkpoint-4");
+  std::vector<DamagedCheckpoint> damaged;
+  EXPECT_EQ(latest_whole(folder.path(), damaged), folder.path() / "checkpoint-4");
   fs::resize_file(folder.path() / "checkpoint-4" / "tokenizer.json", 10);
   fs::create_directories(folder.path() / "checkpoint-9");
   fs::create_directories(folder.path() / "checkpoint-11.tmp-1");
-  EXPECT_EQ(latest_whole(folder.path(), notices), folder.path() / "checkpoint-3");
-  ASSERT_EQ(notices.size(), 2U);
-  EXPECT_NE(notices[0].find("checkpoint-9"), std::string::npos);
-  EXPECT_NE(notices[1].find("tokenizer.json: expected"), std::string::npos);
+  EXPECT_EQ(latest_whole(folder.path(), damaged), folder.path() / "checkpoint-3");
+  ASSERT_EQ(damaged.size(), 2U);
+  EXPECT_EQ(damaged[0].path, folder.path() / "checkpoint-9");
+  EXPECT_NE(damaged[1].why.find("tokenizer.json: expected"), std::string::npos);
 }
 
 TEST(Checkpoint, OtherTrainedPartsAreRefused) {
