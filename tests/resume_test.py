@@ -197,6 +197,18 @@ class Resume(Story):
         self.assertIn("resumes after step 5", done.stdout)
         self.assertEqual(losses(out), losses(self.whole))
 
+    def test_a_damaged_checkpoint_takes_no_place_of_those_that_are_kept(self):
+        weights = self.whole / "checkpoint-10" / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-9] ^= 1  # its size is right: what the resume has found must be remembered
+        weights.write_bytes(data)
+        words = [*self.words, "--resume_from_checkpoint", "true", "--save_total_limit", 2]
+        for flag, value in (("--max_steps", 7), ("--save_steps", 1)):
+            words[words.index(flag) + 1] = value
+        done = self.lockstep(*words, expect=0)
+        names = sorted(path.name for path in self.whole.glob("checkpoint-*"))
+        self.assertEqual(names, ["checkpoint-10", "checkpoint-6", "checkpoint-7"], done.text)
+
     def test_damaged_checkpoints_are_not_begun_over(self):
         """auto begins afresh where there are no checkpoints, not where none of those that there are is whole."""
         out = self.folder / "whole"

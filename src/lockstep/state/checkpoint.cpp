@@ -55,15 +55,20 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
   if (replaces) fs::remove_all(temporary);
 }
 
+/// A damaged one takes no whole one's place, whatever its step: it stays as long as one older than it does.
 void prune(const SaveOptions& options, const fs::path& newest, const fs::path& best) {
   if (options.save_total_limit <= 0) return;
   auto all = checkpoints_in(options.output_dir);
   // A best one that stands in another folder, where the run came from, takes no place here.
   const auto stay =
       std::erase_if(all, [&](const auto& entry) { return entry.second == newest || entry.second == best; });
-  const auto kept = std::max<int64_t>(0, options.save_total_limit - static_cast<int64_t>(stay));
-  for (size_t i = static_cast<size_t>(kept); i < all.size(); ++i) {
-    remove_checkpoint(all[i].second);
+  auto places = std::max<int64_t>(0, options.save_total_limit - static_cast<int64_t>(stay));
+  for (const auto& [step, path] : all) {
+    if (places == 0) {
+      remove_checkpoint(path);
+    } else if (std::ranges::find(options.damaged, path) == options.damaged.end() && has_all_bytes(path)) {
+      --places;
+    }
   }
 }
 

@@ -33,8 +33,9 @@ struct CheckpointContents {
 struct SaveOptions {
   std::filesystem::path output_dir;  // the run folder, on a disk that all ranks see
   bool save_only_model = false;      // no optimizer state: the checkpoint cannot be resumed
-  int64_t save_total_limit = 0;      // older ones are removed, apart from the best; 0: none are
+  int64_t save_total_limit = 0;      // whole ones kept, the best among them; those before them go; 0: none do
   int64_t max_shard_bytes = 5'000'000'000;
+  std::vector<std::filesystem::path> damaged = {};  // known not to be whole, besides those that lack bytes
 };
 
 /// Writes checkpoint-<step>. When one rank fails, all throw its error, nothing is renamed and the temporary folder is

@@ -69,17 +69,19 @@ std::map<std::string, ManifestEntry> manifest_entries(const fs::path& dir) {
   return entries;
 }
 
-void verify_file(const fs::path& path, const ManifestEntry& expected) {
+void verify_size(const fs::path& path, const ManifestEntry& expected) {
   if (!fs::is_regular_file(path)) {
     throw checkpoint_error(
         fmt::format("{}: expected a file of {} bytes (manifest), found none", path.string(), expected.bytes));
   }
   const auto size = static_cast<int64_t>(fs::file_size(path));
-  if (size != expected.bytes) {
-    throw checkpoint_error(
-        fmt::format("{}: expected {} bytes (manifest), found {}", path.string(), expected.bytes, size),
-        "the file was cut or changed after it was saved; take an earlier checkpoint");
-  }
+  if (size == expected.bytes) return;
+  throw checkpoint_error(fmt::format("{}: expected {} bytes (manifest), found {}", path.string(), expected.bytes, size),
+                         "the file was cut or changed after it was saved; take an earlier checkpoint");
+}
+
+void verify_file(const fs::path& path, const ManifestEntry& expected) {
+  verify_size(path, expected);
   const ManifestEntry found = describe_file(path);
   if (found == expected) return;
   throw checkpoint_error(
@@ -128,6 +130,15 @@ void seal_folder(const fs::path& dir, int64_t step, const std::map<std::string, 
 
 void verify_folder(const fs::path& dir) {
   for (const auto& [name, entry] : manifest_entries(dir)) verify_file(dir / name, entry);
+}
+
+bool has_all_bytes(const fs::path& dir) {
+  try {
+    for (const auto& [name, entry] : manifest_entries(dir)) verify_size(dir / name, entry);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
 }
 
 void verify_files(const fs::path& dir, const std::vector<std::string>& names) {

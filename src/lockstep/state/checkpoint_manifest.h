@@ -31,6 +31,9 @@ void seal_folder(const std::filesystem::path& dir, int64_t step, const std::map<
 /// the manifest says, with both figures. A model card (README.md) may say what it likes.
 void verify_folder(const std::filesystem::path& dir);
 
+/// What verify_folder finds without reading contents: a manifest, and each file of its size.
+bool has_all_bytes(const std::filesystem::path& dir);
+
 /// As verify_folder, of these files alone, as far as the folder has a manifest that names them.
 void verify_files(const std::filesystem::path& dir, const std::vector<std::string>& names);
 

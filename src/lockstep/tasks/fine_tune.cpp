@@ -301,8 +301,10 @@ CheckpointSaved FineTuneRun::save(const TrainerState& state) {
       save_checkpoint({*source_, side_files_, args_kept_, session_->store(), state, adapters ? &*adapters : nullptr},
                       {.output_dir = folder_.dir,
                        .save_only_model = options_.save_only_model,
-                       .save_total_limit = options_.save_total_limit},
+                       .save_total_limit = options_.save_total_limit,
+                       .damaged = folder_.damaged},
                       job_.data(), job_.control());
+  std::erase(folder_.damaged, fs::path(saved.path));  // it has taken that one's place
   const Family& family = session_->folder().family;
   const std::string& names = family.elsewhere.alone.names;
   if (!names.empty() && !adapters && trains_only(*source_, session_->plan(), names)) {

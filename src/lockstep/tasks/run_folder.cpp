@@ -128,7 +128,10 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
   if (const auto found = newest_checkpoint(base, damaged)) {
     out.checkpoint = *found;
     out.dir = found->parent_path();
-    for (const auto& one : damaged) out.notices.push_back("skipped a damaged checkpoint: " + one.why);
+    for (const auto& one : damaged) {
+      out.damaged.push_back(one.path);
+      out.notices.push_back("skipped a damaged checkpoint: " + one.why);
+    }
     return out;
   }
   if (!damaged.empty() && (resume == "true" || !request.overwrite)) refuse_damaged(request, base, damaged);

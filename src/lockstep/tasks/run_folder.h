@@ -18,6 +18,7 @@ struct RunFolder {
   std::filesystem::path dir;
   std::filesystem::path checkpoint;                // empty: from the start
   std::vector<std::filesystem::path> overwritten;  // checkpoints of another run
+  std::vector<std::filesystem::path> damaged;      // checkpoints that were passed over
   std::vector<std::string> notices;
 };
 

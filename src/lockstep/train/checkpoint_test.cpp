@@ -187,6 +187,28 @@ TEST(Checkpoint, OldOnesGoAndDamagedOnesAreSkipped) {
   EXPECT_NE(damaged[1].why.find("tokenizer.json: expected"), std::string::npos);
 }
 
+TEST(Checkpoint, DamagedOnesTakeNoPlaceAmongThoseThatAreKept) {
+  const Folder folder;
+  const auto at = [&](int64_t step) { return folder.path() / ("checkpoint-" + std::to_string(step)); };
+  const auto steps = [&] {
+    std::vector<int64_t> found;
+    for (const auto& [step, path] : checkpoints_in(folder.path())) found.push_back(step);
+    return found;
+  };
+  run_ranks(1, [&](Rank& rank) {
+    Held held(rank, 3);
+    for (const int64_t step : {2, 4, 6, 10}) save(rank, held, folder.path(), step);
+    fs::remove(at(10) / "config.json");
+    fs::remove(at(4) / kManifestName);
+    save(rank, held, folder.path(), 7, 3);
+    EXPECT_EQ(steps(), (std::vector<int64_t>{10, 7, 6, 4, 2}));  // three whole ones, whatever stands between them
+    save(rank, held, folder.path(), 12, 2);
+    EXPECT_EQ(steps(), (std::vector<int64_t>{12, 10, 7}));
+    save(rank, held, folder.path(), 14, 2);
+    EXPECT_EQ(steps(), (std::vector<int64_t>{14, 12}));
+  });
+}
+
 TEST(Checkpoint, OtherTrainedPartsAreRefused) {
   const Folder folder;
   run_ranks(1, [&](Rank& rank) {
