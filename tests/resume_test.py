@@ -168,6 +168,23 @@ class Resume(Story):
         self.lockstep(*words, "--resume_from_checkpoint", self.folder / "bf16" / "checkpoint-3", expect=0)
         self.assertEqual(losses(self.folder / "bf16"), before)
 
+    def test_a_run_with_nothing_left_to_do_names_the_checkpoint_that_it_has(self):
+        flags = {"nproc": 1, "save_steps": 3, "eval_steps": 3, "val_dataset": self.rows, "create_checkpoint_symlink": "true"}
+        out = self.folder / "done"
+        self.lockstep(*sft_words(self.model, self.rows, out, steps=6, **flags), expect=0)
+        best = os.readlink(out / "best")
+        for steps in (6, 4):
+            for link in ("last", "best"):
+                (out / link).unlink()
+            done = self.lockstep(*sft_words(self.model, self.rows, out, steps=steps, resume_from_checkpoint="true", **flags), expect=0)
+            self.assertIn(f"the checkpoint has 6 steps already, of {steps} in all: nothing is left to train", done.stdout)
+            self.assertNotIn("come next", done.stdout)
+            self.assertIn(f"last checkpoint: {out / 'checkpoint-6'}\n", done.stdout)
+            self.assertIn(f"next: lockstep infer --model {out / 'checkpoint-6'}\n", done.stdout)
+            self.assertEqual((os.readlink(out / "last"), os.readlink(out / "best")), ("checkpoint-6", best))
+            final = json.loads((out / "logging.jsonl").read_text().splitlines()[-1])
+            self.assertEqual((final["last_model_checkpoint"], final["best_model_checkpoint"]), (str(out / "checkpoint-6"), str(out / best)))
+
     def test_a_damaged_checkpoint_is_named(self):
         def cut(checkpoint):
             path = checkpoint / "optimizer-00001-of-00002.safetensors"

@@ -65,7 +65,9 @@ FineTuned FineTuneRun::run() {
     meter_.emplace(job_, session_->store().devices(), idle.resident_bytes - idle.file_bytes, forecast_.account(),
                    session_->shared_bytes());
     announce();
-    return finish(trainer_->run());
+    TrainOutcome outcome = trainer_->run();
+    if (outcome.steps == 0) outcome.last_checkpoint = folder_.checkpoint.string();  // where the run stands still
+    return finish(outcome);
   } catch (const Error& error) {
     tell_failure(error);
     throw;

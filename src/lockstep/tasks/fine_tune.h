@@ -17,11 +17,11 @@ namespace lockstep {
 
 /// The same on every rank.
 struct FineTuned {
-  bool interrupted = false;            // stopped as wished, with a checkpoint saved if a step was made
-  std::filesystem::path dir;           // the run folder
-  std::string last_checkpoint;         // empty: none was saved
-  std::string best_checkpoint;         // of the best evaluation; empty: none was saved there
-  int64_t steps = 0;                   // of the whole run, those before a resume too
+  bool interrupted = false;     // stopped as wished, with a checkpoint saved if a step was made
+  std::filesystem::path dir;    // the run folder
+  std::string last_checkpoint;  // of a run with nothing left to do: the one that it resumed; empty: none was saved
+  std::string best_checkpoint;  // of the best evaluation; empty: none was saved there
+  int64_t steps = 0;            // of the whole run, those before a resume too
   double train_loss = 0, seconds = 0;  // mean over steps; of this process
 };
 

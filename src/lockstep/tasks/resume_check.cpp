@@ -121,6 +121,10 @@ std::string with_base(const std::string& args_json, const ModelPlace& model) {
 }
 
 std::string resume_changes(const TrainerState& before, const TrainerState& now) {
+  if (now.global_step >= now.max_steps) {
+    return fmt::format("the checkpoint has {} steps already, of {} in all: nothing is left to train", now.global_step,
+                       now.max_steps);
+  }
   std::string out;
   const auto tell = [&](const char* what, auto was, auto is) {
     if (was != is) out += fmt::format("{}{} {} (was {})", out.empty() ? "" : ", ", is, what, was);

@@ -32,7 +32,8 @@ void require_same_groups(const std::filesystem::path& checkpoint, const TrainerS
 /// args.json as a checkpoint of adapters keeps it: with what tells their base from another. Text that is no JSON object stays.
 std::string with_base(const std::string& args_json, const ModelPlace& model);
 
-/// In words, of a run that goes on with `now` where `before` stood; "": nothing that matters is other.
+/// In words, of a run that goes on with `now` where `before` stood, or has nothing left to do; "": nothing that matters is
+/// other.
 std::string resume_changes(const TrainerState& before, const TrainerState& now);
 
 }  // namespace lockstep
