@@ -1,5 +1,6 @@
 """A training run from the outside: what it prints, what it writes, and that stages and ranks do not change the numbers."""
 import json
+import shutil
 
 from small_job import but_for_pace, losses, make_model, make_rows, records, sft_words
 from story import Story, main
@@ -60,6 +61,28 @@ class Training(Story):
             out, _ = self.train(name, **flags)
             for step, loss in losses(out).items():
                 self.assertAlmostEqual(loss, losses(first)[step], delta=1e-5, msg=f"{name} step {step}")
+
+    def test_steps_that_train_nothing_do_not_count_in_the_mean_loss(self):
+        """Neither in that of the run nor in that of a window, and not after a resume either."""
+        rows = self.folder / "some.jsonl"
+        with open(rows, "w") as out:
+            for i in range(12):
+                answer = {"role": "assistant", "content": f"number {i}", "loss": not 3 <= i < 9}
+                out.write(json.dumps({"messages": [{"role": "user", "content": f"Say {i}."}, answer]}) + "\n")
+        flags = {"dataset": rows, "dataset_shuffle": "false", "logging_steps": 4, "logging_first_step": "false", "save_steps": 2, "steps": 4}
+        out, done = self.train("some", **flags)
+        self.assertEqual(done.stdout.count("so it changes nothing"), 2, done.text)
+
+        def means():
+            logged = [json.loads(line) for line in (out / "logging.jsonl").read_text().splitlines()]
+            return [record["loss"] for record in logged if "loss" in record] + [record["train_loss"] for record in logged if "train_loss" in record]
+
+        whole = means()
+        self.assertEqual(len(whole), 2, done.text)
+        self.assertAlmostEqual(whole[0], whole[1], delta=1e-6)
+        shutil.rmtree(out / "checkpoint-4")
+        self.train("some", resume_from_checkpoint="true", **flags)
+        self.assertEqual(means(), whole)
 
     def test_every_epoch_sees_every_row(self):
         out, _ = self.train("epochs", steps=-1, num_train_epochs=2, nproc=2, gradient_accumulation_steps=3)

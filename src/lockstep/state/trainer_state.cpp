@@ -50,6 +50,8 @@ void describe(LockstepPart& part, JsonFields& f) {
   f("samples_seen", s.samples_seen);
   f("skipped_rows", s.skipped_rows);
   f("total_loss", s.total_loss);
+  if (!f.writing()) s.loss_steps = s.updates;  // of a checkpoint that does not say: as near as it tells
+  f.optional("loss_steps", s.loss_steps, true);
   f("cursor", s.cursor);
   f("loss_scale", s.loss_scale);
   f("since_log", s.since_log);

@@ -46,6 +46,7 @@ struct TrainerState {
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;
   int64_t tokens_computed = 0;  // with padding
   double total_loss = 0;        // of all step losses
+  int64_t loss_steps = 0;       // that it is the sum of: without those that trained nothing
   LoaderCursor cursor;
   LossScaleState loss_scale;
   LogSums since_log;

@@ -125,7 +125,7 @@ TrainOutcome Trainer::run() {
   }
   outcome.steps = state_.global_step - first_step_;
   outcome.samples = state_.samples_seen - first_sample;
-  outcome.train_loss = state_.total_loss / static_cast<double>(std::max<int64_t>(1, state_.global_step));
+  outcome.train_loss = state_.total_loss / static_cast<double>(std::max<int64_t>(1, state_.loss_steps));
   outcome.seconds = seconds_since(started_);
   return outcome;
 }
@@ -284,6 +284,7 @@ void Trainer::count(const Window& window, const Figures& figures) {
   state_.loss_scale = loss_scale_.state();
   if (!figures.updated) return;
   state_.total_loss += figures.loss;
+  ++state_.loss_steps;
   state_.since_log.loss += figures.loss;
   ++state_.since_log.steps;
   state_.since_log.correct_tokens += figures.correct;

@@ -47,7 +47,7 @@ struct TrainerHooks {
 struct TrainOutcome {
   bool interrupted = false;
   bool stopped_early = false;          // no evaluation was better for long enough
-  double train_loss = 0, seconds = 0;  // mean over steps; of this run
+  double train_loss = 0, seconds = 0;  // mean over all steps that trained; of this run
   int64_t steps = 0, samples = 0;      // of this run
   std::string last_checkpoint;
 };
