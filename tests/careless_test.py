@@ -99,6 +99,8 @@ class Careless(Story):
     def test_places_that_cannot_be_written(self):
         (self.folder / "file").write_text("")
         model = ["--model", self.model]
+        self.lockstep(*sft_words(self.model, self.rows, self.folder / "lora", steps=1, tuner_type="lora"), expect=0)
+        adapters = self.folder / "lora" / "checkpoint-1"
         for words in (sft_words(self.model, self.rows, self.folder / "file" / "x", steps=1),
                       sft_words(self.model, self.rows, self.folder / ("x" * 300), steps=1),
                       ["eval", *model, "--val_dataset", self.rows, "--output", self.folder / "no" / "rows.jsonl"],
@@ -107,6 +109,10 @@ class Careless(Story):
                       ["embed", *model, "--dataset", self.rows, "--output", self.folder / "file"],
                       ["plan", *model, "--report", self.folder / "no" / "plan.html"],
                       ["init", "--family", "qwen2", "--output_dir", self.folder / "file" / "m"],
+                      ["init", "--family", "qwen2", "--output_dir", "/proc/m"],
+                      ["export", *model, "--output_dir", self.folder / "file" / "m"], ["export", *model, "--output_dir", "/proc/m"],
+                      ["export", *model, "--quant_method", "bnb", "--quant_bits", 4, "--output_dir", "/proc/m"],
+                      ["export", "--adapters", adapters, "--output_dir", "/proc/m"],
                       ["demo", "--quick", "--output_dir", self.folder / "file" / "x"]):
             with self.subTest(words):
                 self.refused(2, words=words)
@@ -152,7 +158,7 @@ class Careless(Story):
                       ["eval", *model, "--val_dataset", self.rows, "--output", mine / "rows.jsonl"],
                       ["infer", *model, "--val_dataset", self.rows, "--result_path", mine / "rows.jsonl"],
                       ["embed", *model, "--dataset", self.rows, "--output", mine / "x"],
-                      ["inspect", mine / "x"], ["init", "--family", "qwen2", "--output_dir", mine / "x" / "m"],
+                      ["inspect", mine / "x"], ["export", *model, "--output_dir", mine / "x" / "m"], ["init", "--family", "qwen2", "--output_dir", mine / "x" / "m"],
                       ["demo", "--quick", "--output_dir", mine / "x"]):
             with self.subTest(words):
                 done = subprocess.run([str(BINARY), *map(str, words)], env=environment(), capture_output=True, text=True, timeout=60,

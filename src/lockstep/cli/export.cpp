@@ -14,6 +14,7 @@
 #include "lockstep/session/adapter_base.h"
 #include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/merge_adapter.h"
+#include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/quantise_model.h"
 #include "lockstep/tasks/run_folder.h"
 
@@ -41,6 +42,7 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
     throw usage_error("--model and --output_dir are required where codes are exported",
                       "lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir OUT");
   }
+  require_folder_place("--output_dir", given.output);
   QuantiseOptions options{
       .model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
@@ -56,6 +58,7 @@ int export_whole(const MergeOptions& given) {
     throw usage_error("--adapters, --quant_bits, or --model with --output_dir is required: nothing is to be exported",
                       "lockstep export --help");
   }
+  require_folder_place("--output_dir", given.output);
   const Copied made =
       copy_model({.model = given.model, .output = given.output, .progress = told_each_two_seconds("written")});
   const size_t tokens = given.model.new_tokens.size();
@@ -105,6 +108,7 @@ int run_export(const Words& args, const Host& /*host*/) {
     const auto adapter = std::filesystem::absolute(options.adapter / "").lexically_normal();  // "." too
     options.output = adapter.parent_path().string() + "-merged";
   }
+  require_folder_place("--output_dir", options.output);
   options.progress = told_each_two_seconds("merged");
   const Merged merged = merge_adapter(options);
   std::cout << fmt::format("{}: {} of {} tensors changed{}\n  next: {}\n", options.output.string(), merged.changed,

@@ -9,8 +9,10 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "lockstep/base/clock.h"
@@ -26,6 +28,13 @@ int64_t free_bytes_of(const fs::path& place) {
   struct statvfs info {};
   if (::statvfs(place.c_str(), &info) != 0) return -1;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+/// What the kernel shows as files: root may write in its folders, as far as access() tells, and makes none there.
+bool is_of_the_kernel(const fs::path& place) {
+  struct statfs info {};
+  if (::statfs(place.c_str(), &info) != 0) return false;
+  return info.f_type == PROC_SUPER_MAGIC || info.f_type == SYSFS_MAGIC;
 }
 
 }  // namespace
@@ -51,7 +60,7 @@ DiskFacts disk_facts(const std::string& dir, std::optional<int64_t> checkpoint_b
   while (!fs::exists(there, unknown) && there.has_relative_path()) there = there.parent_path();
   if (!fs::is_directory(there, unknown)) {
     facts.error = there.string() + " is no folder";
-  } else if (::access(there.c_str(), W_OK | X_OK) != 0) {
+  } else if (::access(there.c_str(), W_OK | X_OK) != 0 || is_of_the_kernel(there)) {
     facts.error = fmt::format("this user may not write in {}", there.string());
   }
   facts.free_bytes = std::max<int64_t>(0, free_bytes_of(there));

@@ -74,6 +74,7 @@ TEST(Disk, WithoutAModelOnlyTheSpaceIsTold) {
 TEST(Disk, AFolderThatCannotBeWrittenIsAFailure) {
   EXPECT_EQ(judge_disk({.dir = "out", .error = "this user may not write in out"}).level, Level::kFailure);
   EXPECT_TRUE(contains(disk_facts("/proc/self/status/out", 0).error, "is no folder"));
+  EXPECT_TRUE(contains(disk_facts("/proc/out", 0).error, "may not write in /proc"));  // root neither
 }
 
 TEST(Disk, TheFolderNeedNotBeThere) {
