@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import pathlib
+import resource
 import struct
 import subprocess
 import unittest
@@ -137,6 +138,17 @@ class Careless(Story):
         self.assertEqual(done.returncode, 2, done.stderr)
         for part in ("8.00 KiB free for", "vectors of 60 rows, 128 numbers each, need", "--force true"):
             self.assertIn(part, done.stderr)
+
+    def test_a_limit_on_the_size_of_files(self):
+        """ulimit -f: what may not grow is told, where a signal would end the process without a word."""
+        made = ["init", "--family", "llava", "--size", "small", "--output_dir", self.folder / "small"]
+        for kib, code, said, words in ((4000, 2, "ulimit -f unlimited", ["inspect", self.model]), (20000, 3, "File too large", made)):
+            with self.subTest(words[0]):
+                done = subprocess.run([str(BINARY), *map(str, words)], env=environment(), capture_output=True, text=True, timeout=60,
+                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kib, 1024 * kib)))
+                self.assertEqual(done.returncode, code, Done(done.returncode, done.stdout, done.stderr).text)
+                self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+                self.assertIn(said, done.stderr)
 
     def test_folders_that_are_files_or_hold_no_case(self):
         weights = self.model / "model.safetensors"

@@ -1,6 +1,7 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include <unistd.h>
 
@@ -10,10 +11,17 @@
 #include "lockstep/tensor/device_memory.h"
 
 int main(int argc, char** argv) {
-  const lockstep::Host host{.env = lockstep::Env::process(), .executable = lockstep::own_executable()};
-  (void)lockstep::DeviceMemory::host();  // sets LibTorch's environment: later, other threads may be reading it
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes is a failed write, told as such; training goes on without it
-  int code = lockstep::run_command({argv + 1, argv + argc}, host);
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that a limit (ulimit -f) does not let grow
+  std::optional<lockstep::Host> host;
+  try {
+    host.emplace(lockstep::Host{.env = lockstep::Env::process(), .executable = lockstep::own_executable()});
+  } catch (const lockstep::Error& error) {  // there is no memory for the roll call, through which errors are told
+    std::cerr << "lockstep: error: " << error.what() << "\n";
+    return static_cast<int>(error.code());
+  }
+  (void)lockstep::DeviceMemory::host();  // sets LibTorch's environment: later, other threads may be reading it
+  int code = lockstep::run_command({argv + 1, argv + argc}, *host);
   if (!std::cout.flush() && code == 0) {
     std::cerr << "lockstep: error: standard output took not all that was to be printed\n"
                  "  hint: is the disk full, or has its reader gone?\n";

@@ -145,7 +145,7 @@ Child start_program(const Program& program, int in, int out, int err, bool ends_
                   .group = ProcessGroup::kOwn,
                   .ends_with_thread = ends_with_thread,
                   .close_others = true,  // sockets of other ranks must not live on in the program
-                  .default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD},
+                  .default_signals = {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGCHLD},
                   .signal_mask = none});
   } catch (const ExecError& error) {
     throw cannot_execute(program, error.number());

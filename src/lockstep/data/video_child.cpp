@@ -47,7 +47,7 @@ Child start(const VideoRun& run, int out, int err) {
                          .group = ProcessGroup::kOwn,
                          .ends_with_thread = true,
                          .close_others = true,
-                         .default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD},
+                         .default_signals = {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGCHLD},
                          .signal_mask = none});
     limit(child.pid());
     return child;

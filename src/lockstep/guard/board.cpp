@@ -60,8 +60,13 @@ std::span<const Group> Board::used_groups() const {
 std::shared_ptr<BoardMemory> BoardMemory::create() {
   const int fd = ::memfd_create("lockstep-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0 || ::ftruncate(fd, sizeof(Board)) != 0 || ::fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
-    const std::string why = std::strerror(errno);
+    const int error = errno;
+    const std::string why = std::strerror(error);
     if (fd >= 0) ::close(fd);
+    if (error == EFBIG) {
+      throw usage_error(fmt::format("{} bytes of memory for the roll call: {}", sizeof(Board), why),
+                        "a limit on the size of files holds for it too: ulimit -f unlimited");
+    }
     throw Error(ExitCode::kInternal,
                 fmt::format("{} bytes of shared memory for the roll call: {}", sizeof(Board), why));
   }

@@ -32,6 +32,10 @@ InputFile::InputFile() : fd_(::memfd_create("lockstep-rows", MFD_CLOEXEC)) {
 void InputFile::write(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EFBIG) {
+      throw data_error(fmt::format("a metric program's input: {}", std::strerror(errno)),
+                       "a limit on the size of files holds for it too: ulimit -f unlimited");
+    }
     if (written < 0 && errno != EINTR) fail("writing a program's input");
     if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
   }
