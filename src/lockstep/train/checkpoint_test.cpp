@@ -209,6 +209,35 @@ TEST(Checkpoint, DamagedOnesTakeNoPlaceAmongThoseThatAreKept) {
   });
 }
 
+TEST(Checkpoint, ItsBestIsTheOneOfThatNameBesideIt) {
+  const Folder folder;
+  fs::create_directories(folder.path() / "checkpoint-2");
+  fs::create_directories(folder.path() / "checkpoint-4");
+  TrainerState state;
+  state.best_metric = 0.5;
+  state.best_global_step = 2;
+  state.best_model_checkpoint = "out/as/it/was/called/checkpoint-2";
+  write_json(folder.path() / "checkpoint-4" / "trainer_state.json", to_json(state));
+  TrainerState read = read_trainer_state(folder.path() / "checkpoint-4");
+  EXPECT_EQ(read.best_model_checkpoint, (folder.path() / "checkpoint-2").string());
+  EXPECT_EQ(read.best_metric, 0.5);
+  fs::remove(folder.path() / "checkpoint-2");
+  read = read_trainer_state(folder.path() / "checkpoint-4");
+  EXPECT_EQ(read.best_model_checkpoint, "");
+  EXPECT_EQ(read.best_metric, std::nullopt);
+  EXPECT_EQ(read.best_global_step, 2);  // what a notice tells
+}
+
+TEST(Checkpoint, OneThatDoesNotSayHowManyStepsTrainedHasItsUpdates) {
+  TrainerState state;
+  state.updates = 7;
+  state.loss_steps = 5;
+  Json json = to_json(state);
+  EXPECT_EQ(trainer_state_from_json(json, "state").loss_steps, 5);
+  json["lockstep"].erase("loss_steps");
+  EXPECT_EQ(trainer_state_from_json(json, "state").loss_steps, 7);
+}
+
 TEST(Checkpoint, OtherTrainedPartsAreRefused) {
   const Folder folder;
   run_ranks(1, [&](Rank& rank) {
