@@ -11,6 +11,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"

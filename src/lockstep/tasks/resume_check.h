@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <string>
 
+#include "lockstep/model/model_place.h"
 #include "lockstep/state/trainer_state.h"
 
 namespace lockstep {

@@ -105,7 +105,7 @@ TEST(Checkpoint, IsReadBackToTheBitByOtherRanksAndStages) {
     save(rank, held, folder.path());
   });
   for (const auto& [world, stage] : std::vector<std::pair<int, int>>{{3, 3}, {1, 0}, {2, 0}, {2, 1}, {4, 3}}) {
-    run_ranks(world, [&, stage = stage](Rank& rank) {
+    run_ranks(world, [&, world = world, stage = stage](Rank& rank) {
       Held expected(rank, stage), read(rank, stage, folder.path() / "checkpoint-3");
       expected.fill_state();
       const TrainerState state = resume_state(folder.path() / "checkpoint-3", read.store, rank.data(), rank.control());
