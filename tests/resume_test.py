@@ -239,6 +239,11 @@ class Resume(Story):
                 self.assertIn(said, done.stderr)
             self.assertEqual(done.stderr.count("error:"), 1, done.text)
         self.assertEqual({path: path.stat().st_mtime_ns for path in out.glob("checkpoint-*/*")}, kept)
+        versioned = ["true" if before == "--add_version" else word for before, word in zip(["", *self.words], self.words)]
+        versioned[versioned.index("--max_steps") + 1] = 1
+        done = self.lockstep(*versioned, "--resume_from_checkpoint", "auto", expect=0)  # in a folder of its own
+        self.assertIn("skipped a damaged checkpoint", done.stdout)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in out.glob("checkpoint-*/*")}, kept)
         words = [*self.words, "--resume_from_checkpoint", "auto", "--overwrite_output_dir", "true"]
         words[words.index("--max_steps") + 1] = 2
         done = self.lockstep(*words, expect=0)

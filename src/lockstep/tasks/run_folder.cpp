@@ -134,11 +134,13 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
     }
     return out;
   }
-  if (!damaged.empty() && (resume == "true" || !request.overwrite)) refuse_damaged(request, base, damaged);
+  const bool would_replace = !request.add_version && !request.overwrite;
+  if (!damaged.empty() && (resume == "true" || would_replace)) refuse_damaged(request, base, damaged);
   if (resume == "true") {
     throw checkpoint_error(fmt::format("--resume_from_checkpoint true: no whole checkpoint in {}", base.string()),
                            "auto begins afresh where there is none");
   }
+  for (const auto& one : damaged) out.notices.push_back("skipped a damaged checkpoint: " + one.why);
   out.notices.push_back(fmt::format("no whole checkpoint in {}: this run begins afresh", base.string()));
   out.dir = fresh_folder(base, request.add_version);
   begin_alone(out, request.overwrite);

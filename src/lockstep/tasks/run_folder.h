@@ -24,8 +24,9 @@ struct RunFolder {
 
 /// Decides, creates nothing. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
 /// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh where there
-/// are no checkpoints, or where those that there are, none of them whole, are to be overwritten. A checkpoint from elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and
-/// UserError(kUsage) when a run would begin among the checkpoints of another.
+/// are no checkpoints, or none of them whole and none is replaced that was not to be overwritten. A checkpoint from
+/// elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and UserError(kUsage) when a run
+/// would begin among the checkpoints of another.
 RunFolder choose_run_folder(const RunFolderRequest& request);
 
 /// `words` quoted for a shell where they need it.
@@ -35,7 +36,8 @@ std::string shell_command(const std::vector<std::string>& words);
 std::string resume_command(const std::vector<std::string>& args, const std::string& checkpoint);
 
 /// Links in a run's folder to checkpoints, by name; those that there are none of are left out, and a link that stands
-/// there is replaced. Those to its own are relative: they hold when it is moved. Throws UserError(kUsage) where something else has the name.
+/// there is replaced. Those to its own are relative: they hold when it is moved. Throws UserError(kUsage) where something
+/// else has the name.
 void link_checkpoints(const std::filesystem::path& dir, const std::map<std::string, std::filesystem::path>& links);
 
 }  // namespace lockstep

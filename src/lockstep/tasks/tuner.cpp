@@ -207,8 +207,9 @@ void require_as_given(const TunerOptions& tuner, const ComponentChoice& componen
 
 std::string TunerOptions::unheeded() const {
   if (adapts() || given.empty()) return "";
-  return fmt::format("{} of no effect: --tuner_type full trains the weights themselves, and makes no adapter",
-                     given.size() == 1 ? *given.begin() + " is" : join({given.begin(), given.end()}, ", ") + " are");
+  const std::vector<std::string> flags(given.begin(), given.end());
+  return fmt::format("{} {} of no effect: --tuner_type full trains the weights themselves, and makes no adapter",
+                     join(flags, ", "), flags.size() == 1 ? "is" : "are");
 }
 
 AdapterLayout continued_adapters(const TunerOptions& tuner, const ComponentChoice& components, double learning_rate,
