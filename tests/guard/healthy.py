@@ -20,8 +20,7 @@ KINDS = {name: function for room in (calls, modules, libraries) for name, functi
          if callable(function) and getattr(function, "__module__", "") == room.__name__ and not name.startswith("_")}
 QUICK = ("ddp", "fsdp2", "groups", "collectives", "objects", "functional", "pairs", "all_to_all", "coalesced", "barriers", "padding", "hsdp", "tensor_parallel",
          "pipeline", "compiled", "join", "branches", "overlaps", "checkpoints", "children", "accelerate", "trainer", "peft")
-# Needs torch alone, of which 2.6 cannot do FSDP2 on CPUs: neither can what stands on it.
-TORCH_ALONE = tuple(kind for kind in QUICK if kind not in ("fsdp2", "hsdp", "accelerate", "trainer", "peft"))
+TORCH_ALONE = tuple(kind for kind in QUICK if kind not in ("accelerate", "trainer", "peft"))
 MEETS_BY_ITSELF = ("accelerate", "trainer", "peft", "zero1", "zero2", "zero3", "trainer_zero3", "trl")
 
 
