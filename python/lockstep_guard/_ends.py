@@ -28,56 +28,57 @@ def tell(native):
     before, leave, leave_politely, pid = sys.excepthook, os._exit, sys.exit, os.getpid()
     asked_to_end = left = already = None  # what is known of the end: that somebody wanted it; by which words; an exception that was told
 
-    def tell_exception(value):
-        nonlocal asked_to_end, already
-        if os.getpid() != pid or value is already or isinstance(value, SystemExit):
-            return
-        already, kind, trace = value, type(value), value.__traceback__
+    def is_to_tell(value):
+        nonlocal asked_to_end
         if isinstance(value, KeyboardInterrupt):
             asked_to_end = ASKED_TO_END  # as the others are, one a moment before another
+        return os.getpid() == pid and not asked_to_end and value is not already and not isinstance(value, SystemExit)
+
+    def tell_exception(value):
+        nonlocal already
+        if not is_to_tell(value):
             return
-        message = _message_of(value)
-        secondary = any(word in f"{kind.__name__}: {message}" for word in SECONDARY)
-        place = _place_of(trace)
+        already = value
+        text, place, secondary = _words_of(value)
         if secondary:
             native.wait_in_last_call()
             native.await_ending(1.5)
-        known = _names_of(message) + _gathers.about(value) + (f", at {place}" if place else "")
-        lines = message.splitlines() or [""]
-        head = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
-        told = f"{kind.__name__}{known}: {lines[0]}" if len(message) > LONG else f"{head}{known}"
-        native.say_last_words("\n  ".join([told, *lines[1:]]), place, secondary, 1)
+        native.say_last_words(text, place, secondary, 1)
         native.await_ending(3.0 if secondary else 1.0)
 
     def excepthook(kind, value, trace):
         before(kind, value, trace)
         _quietly(tell_exception, value)
 
-    def tell_end(reason, words, line, code):
-        """Of who leaves with a code: the exception that was caught, or who ended it where."""
-        if reason is not None:
-            _quietly(tell_exception, reason)
-        elif code:
-            native.say_last_words(f"it left by {words}{f', at {line}' if line else ''}", line, False, code)
-            native.await_ending(1.0)
+    def way(words, code):
+        """By which somebody leaves: the exception that he has caught, or who ends it where."""
+        line = own_line(sys._getframe(2))
+        return sys.exc_info()[1], (f"it left by {words}{f', at {line}' if line else ''}", line, False), code
 
     def exit_politely(code=None):
-        """Somebody may still catch it: told when the process does end."""
+        """Somebody may still catch it: told when the process does end so."""
         nonlocal left, asked_to_end
         number = 0 if code is None else code if isinstance(code, int) else 1
-        if number > 128 or (number and _in_handler_of_signal()):
+        if number > 128 or _in_handler_of_signal():
             asked_to_end = ASKED_TO_END
-        left = (sys.exc_info()[1] if number else None, f"sys.exit({code!r:.60})", own_line(sys._getframe(1)), number)
+        if not (left and left[0] and left[2] == number and sys.exc_info()[1] is None):  # else multiprocessing goes on with it
+            left = way(f"sys.exit({code!r:.60})", number) if number else None
         leave_politely(code)
 
     def exit_now(code):
         if os.getpid() == pid:
             number = code if isinstance(code, int) else 1
-            here = (sys.exc_info()[1], f"os._exit({number})", own_line(sys._getframe(1)), number)
             if number and not asked_to_end:  # a process of multiprocessing has caught its sys.exit
-                _quietly(tell_end, *(left if left and left[3] else here))
+                _quietly(tell_way, *(left if left and left[2] == number else way(f"os._exit({number})", number)))
             native.finish(asked_to_end or number)
         leave(code)
+
+    def tell_way(reason, words, code):
+        if reason is not None:
+            tell_exception(reason)
+        else:
+            native.say_last_words(*words, code)
+            native.await_ending(1.0)
 
     def exit_at_last():
         if os.getpid() != pid:
@@ -85,13 +86,28 @@ def tell(native):
         uncaught = None if hasattr(sys, "ps1") or "IPython" in sys.modules else getattr(sys, "last_value", None)
         if isinstance(uncaught, BaseException):  # a job may have put a hook of its own in the place of ours
             _quietly(tell_exception, uncaught)
-        if left and not asked_to_end:
-            _quietly(tell_end, *left)
-        native.finish(asked_to_end or (left[3] if left else 1 if already else -1))
+        if left and not already:
+            reason, words, code = left
+            if reason is None or is_to_tell(reason):
+                words = words if reason is None else _words_of(reason)
+                if not asked_to_end:
+                    return native.end_with(*words, code)  # where that is the code in the end
+        native.finish(asked_to_end or (1 if already else -1))
 
     sys.excepthook = excepthook
     os._exit, sys.exit = exit_now, exit_politely
     atexit.register(exit_at_last)
+
+
+def _words_of(value):
+    """What is said of an exception, where, and whether another rank has caused it."""
+    kind, message = type(value), _message_of(value)
+    place = _place_of(value.__traceback__)
+    known = _names_of(message) + _gathers.about(value) + (f", at {place}" if place else "")
+    lines = message.splitlines() or [""]
+    head = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
+    told = f"{kind.__name__}{known}: {lines[0]}" if len(message) > LONG else f"{head}{known}"
+    return "\n  ".join([told, *lines[1:]]), place, any(word in f"{kind.__name__}: {message}" for word in SECONDARY)
 
 
 def _in_handler_of_signal():

@@ -81,6 +81,12 @@ NB_MODULE(_core, m) {
       "finish", [](int exit_code) { WatchedCalls::instance().finish(exit_code); }, nb::arg("exit_code"),
       nb::call_guard<nb::gil_scoped_release>());
   m.def(
+      "end_with",
+      [](const std::string& message, const std::string& place, bool secondary, int code) {
+        WatchedCalls::instance().end_with(message, place, secondary, code);
+      },
+      nb::arg("message"), nb::arg("place"), nb::arg("secondary"), nb::arg("code"));
+  m.def(
       "stand_at", [](const std::string& place) { WatchedCalls::instance().stand_at(place); }, nb::arg("place"),
       nb::call_guard<nb::gil_scoped_release>());
   m.def(

@@ -5,13 +5,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "descendants.h"
 #include "held_signals.h"
 #include "python_site.h"
 #include "python_stacks.h"
@@ -67,7 +67,8 @@ void WatchedCalls::join(const JobPlace& place) {
                                      kill_descendants();
                                    },
                                .own_stack =
-                                   [thread = place.main_thread] {
+                                   [this, thread = place.main_thread] {
+                                     if (leaving_) return std::string();
                                      const std::string subject = python_subject();
                                      return subject + (subject.empty() ? "" : "\n") + python_stacks(thread);
                                    }});
@@ -286,7 +287,7 @@ std::vector<WatchedCalls::Open> WatchedCalls::open_calls() {
 /// Whether this rank can do nothing until the call is through: its main thread is asleep there, in torch, there is no other
 /// call that it can wait for, and no other thread makes calls.
 bool WatchedCalls::main_stands_in(const Open& call, size_t num_open) {
-  if (others_call_) return false;
+  if (others_call_ || leaving_) return false;
   {
     const std::lock_guard lock(mutex_);
     if (main_waits_ && (main_waits_->group != call.group || main_waits_->seq != call.seq)) return false;
@@ -342,6 +343,20 @@ void WatchedCalls::finish(int exit_code) {
   if (joined()) recorder_.finish(exit_code);
 }
 
+void WatchedCalls::end_with(const std::string& message, const std::string& place, bool secondary, int code) {
+  static auto& words = *new std::function<void(int)>;
+  words = [this, message, place, secondary, code](int status) {
+    if (!joined()) return;  // a child that was forked
+    if (status == code) {
+      say_last_words(message, place, secondary, code);
+      (void)await_ending(secondary ? 3.0 : 1.0);
+    }
+    finish(status);
+  };
+  leaving_ = true;
+  [[maybe_unused]] static const int once = ::on_exit([](int status, void* /*nothing*/) { words(status); }, nullptr);
+}
+
 void WatchedCalls::stand_at(const std::string& place) {
   const std::lock_guard lock(mutex_);
   recorder_.stand_at(place);
@@ -362,25 +377,6 @@ WatchedCalls::Counts WatchedCalls::counts() {
     if (ns.is_number_integer()) counts.seconds_of_ranks[std::atoi(rank.c_str())] = ns.get<double>() * 1e-9;
   }
   return counts;
-}
-
-void kill_descendants() {
-  std::map<pid_t, std::vector<pid_t>> children;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator("/proc", failure)) {
-    const std::string name = entry.path().filename().string();
-    if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "stat");
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    const size_t after = text.rfind(") ");
-    if (after == std::string::npos || after + 4 >= text.size()) continue;
-    children[std::atoi(text.c_str() + after + 4)].push_back(std::atoi(name.c_str()));
-  }
-  std::vector<pid_t> open{::getpid()};
-  for (size_t i = 0; i < open.size(); ++i) {
-    for (const pid_t child : children[open[i]]) open.push_back(child);
-  }
-  for (size_t i = 1; i < open.size(); ++i) ::kill(open[i], SIGKILL);
 }
 
 }  // namespace lockstep::python

@@ -88,6 +88,8 @@ class WatchedCalls {
   void wait_in_last_call();
   /// What the job ended with; nullopt: nobody has ended it within `seconds`.
   std::optional<std::string> await_ending(double seconds);
+  /// These are its last words if this process ends with `code`; it is leaving, and what Python wants to end with may be caught.
+  void end_with(const std::string& message, const std::string& place, bool secondary, int code);
   void finish(int exit_code);  // -1: Python does not say which that is
 
   struct Counts {
@@ -135,9 +137,7 @@ class WatchedCalls {
   bool noted_nan_ = false;
   Counts counts_;
   std::atomic<bool> joined_{false};
+  std::atomic<bool> leaving_{false};  // Python is on its way out, and not asked any more
 };
-
-/// All that this process has started, and what these have.
-void kill_descendants();
 
 }  // namespace lockstep::python
