@@ -185,6 +185,11 @@ class Jobs(Story):
                     self.assertEqual(output.count("lockstep guard"), 0 if kind == "none" else 1, output)
                     self.assertEqual(said in output, kind == "shape", output)
 
+    def test_an_exception_in_a_process_of_a_spawned_job_is_told(self):
+        code, output = self.ended(self.python([JOBS / "spawned.py", "env", "raises", self.folder], "1", AWAITED), "raises")
+        self.assertEqual(code, 1, output)
+        self.assertIn("lockstep guard: error: rank 1: ValueError: bad row 12, at spawned.py:", output)
+
     def test_an_end_that_somebody_wants_is_no_fault_and_leaves_nothing(self):
         # Asleep: the others are in a call, where they hear of a signal only when this rank has gone.
         for kind, line, way in (("for ever", "up", signal.SIGINT), ("asleep", "asleep", signal.SIGINT), ("for ever", "up", signal.SIGTERM),

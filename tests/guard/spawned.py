@@ -1,4 +1,4 @@
-"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape FOLDER meets in one of the ways that torch has."""
+"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises FOLDER meets in one of the ways that torch has."""
 import os
 import sys
 from pathlib import Path
@@ -27,6 +27,8 @@ def meet(rank, how, where, port):
 def work(rank, how, kind, where, port):
     meet(rank, how, where, port)
     for i in range(10):
+        if kind == "raises" and rank == 1 and i == 5:
+            raise ValueError("bad row 12")
         dist.all_reduce(torch.ones(5 if kind == "shape" and rank == 1 and i == 5 else 3))  # usual call
     dist.destroy_process_group()
 
