@@ -22,9 +22,6 @@ void add_quant_flags(CLI::App& app, QuantFlags& f) {
   add("--bnb_4bit_quant_storage", f.storage, "uint8: codes are kept as bytes");
   add("--llm_int8_skip_modules", f.given.skip,
       "names of modules that are not (default: towers and projectors; none: no module; heads and tables never are)");
-  for (const char* name : {"--bnb_4bit_quant_type", "--bnb_4bit_use_double_quant", "--llm_int8_skip_modules"}) {
-    app.get_option(name)->each([&f, name](const std::string&) { f.given_flags.emplace_back(name); });
-  }
 }
 
 QuantOptions QuantFlags::options(const std::string& compute) const {
@@ -35,8 +32,13 @@ QuantOptions QuantFlags::options(const std::string& compute) const {
     throw usage_error(fmt::format("--quant_method {} and --quant_bits {} contradict each other", method, given.bits),
                       "--quant_method bnb --quant_bits 4");
   }
-  if (!given.asked() && !given_flags.empty()) {
-    throw usage_error(fmt::format("{}: nothing is made codes without --quant_bits", given_flags.front()),
+  const QuantOptions usual;  // as args.json of a run without codes says them
+  const char* const asks = given.type != usual.type       ? "--bnb_4bit_quant_type"
+                           : given.nested != usual.nested ? "--bnb_4bit_use_double_quant"
+                           : given.skip != usual.skip     ? "--llm_int8_skip_modules"
+                                                          : nullptr;
+  if (!given.asked() && asks != nullptr) {
+    throw usage_error(fmt::format("{}: nothing is made codes without --quant_bits", asks),
                       "--quant_method bnb --quant_bits 4, or leave it out");
   }
   if (!compute_dtype.empty() && (compute.empty() || dtype_from_flag(compute_dtype) != dtype_from_flag(compute))) {

@@ -15,7 +15,6 @@ namespace lockstep {
 struct QuantFlags {
   QuantOptions given;
   std::string method, compute_dtype, storage;
-  std::vector<std::string> given_flags;  // that say how numbers become codes
 
   /// `compute`: what --torch_dtype says; "": nothing. Throws UserError(kUsage): a method that is not built, words that
   /// contradict each other.

@@ -206,8 +206,27 @@ void require_as_given(const TunerOptions& tuner, const ComponentChoice& componen
 }  // namespace
 
 std::string TunerOptions::unheeded() const {
-  if (adapts() || given.empty()) return "";
-  const std::vector<std::string> flags(given.begin(), given.end());
+  const TunerOptions usual;  // as args.json of a run without adapters says them
+  std::vector<std::string> flags;
+  const auto look = [&](const char* flag, bool differs) {
+    if (differs && given.contains(flag)) flags.emplace_back(flag);
+  };
+  look("--lora_rank", lora.r != usual.lora.r);
+  look("--lora_alpha", lora.alpha != usual.lora.alpha);
+  look("--lora_dropout", lora.dropout != usual.lora.dropout);
+  look("--target_modules", lora.targets.names != usual.lora.targets.names);
+  look("--target_regex", !lora.targets.regex.empty());
+  look("--exclude_modules", !lora.exclude.names.empty());
+  look("--modules_to_save", !lora.modules_to_save.empty());
+  look("--layers_to_transform", !lora.layers.empty());
+  look("--rank_pattern", !lora.rank_pattern.empty());
+  look("--alpha_pattern", !lora.alpha_pattern.empty());
+  look("--lora_bias", lora.bias != usual.lora.bias);
+  look("--use_rslora", lora.rslora);
+  look("--use_dora", lora.dora);
+  look("--lorap_lr_ratio", loraplus_ratio != usual.loraplus_ratio);
+  look("--init_weights", lora.init != usual.lora.init);
+  if (adapts() || flags.empty()) return "";
   return fmt::format("{} {} of no effect: --tuner_type full trains the weights themselves, and makes no adapter",
                      join(flags, ", "), flags.size() == 1 ? "is" : "are");
 }
