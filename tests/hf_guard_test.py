@@ -141,6 +141,11 @@ class Jobs(Story):
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
 
+    def test_groups_may_be_left_and_made_again(self):
+        code, output = self.torchrun(JOBS / "calls.py", "again", **AWAITED)
+        self.assertEqual(code, 0, output)
+        self.assertNotIn("lockstep guard", output)
+
     def test_ranks_of_several_nodes_are_one_job(self):
         said = self.nodes("shape")
         for code, output in said:

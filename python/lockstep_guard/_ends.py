@@ -58,8 +58,8 @@ def tell(native):
     def exit_politely(code=None):
         """Somebody may still catch it: told when the process does end so."""
         nonlocal left, asked_to_end
-        number = 0 if code is None else code if isinstance(code, int) else 1
-        if number > 128 or _in_handler_of_signal():
+        number = _status_of(code)
+        if 128 < number < 160 or _in_handler_of_signal():
             asked_to_end = ASKED_TO_END
         if not (left and left[0] and left[2] == number and sys.exc_info()[1] is None):  # else multiprocessing goes on with it
             left = way(f"sys.exit({code!r:.60})", number) if number else None
@@ -67,7 +67,7 @@ def tell(native):
 
     def exit_now(code):
         if os.getpid() == pid:
-            number = code if isinstance(code, int) else 1
+            number = _status_of(code)
             if number and not asked_to_end:  # a process of multiprocessing has caught its sys.exit
                 _quietly(tell_way, *(left if left and left[2] == number else way(f"os._exit({number})", number)))
             native.finish(asked_to_end or number)
@@ -108,6 +108,11 @@ def _words_of(value):
     head = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
     told = f"{kind.__name__}{known}: {lines[0]}" if len(message) > LONG else f"{head}{known}"
     return "\n  ".join([told, *lines[1:]]), place, any(word in f"{kind.__name__}: {message}" for word in SECONDARY)
+
+
+def _status_of(code):
+    """What the parent sees of it: -1 is 255."""
+    return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
 
 
 def _in_handler_of_signal():

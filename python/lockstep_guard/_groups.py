@@ -1,6 +1,7 @@
 """Groups of c10d: what each is called, and which ranks are in it; and calls between two of them."""
 import functools
 import sys
+import threading
 
 from ._places import own_line
 
@@ -32,13 +33,12 @@ def learn(c10d, native):
 def _making(native, function):
     """It returns when all ranks have come to it: until then, this is where they stand."""
     @functools.wraps(function)
-    def told(ranks=None, *args, **kwargs):
-        line = own_line(sys._getframe(1))
-        native.stand_at(f"in new_group({'' if ranks is None else list(ranks)[:16]}), which all ranks must call, at {line}")
-        try:
-            return function(ranks, *args, **kwargs)
-        finally:
-            native.stand_at(line)
+    def told(*args, **kwargs):
+        if threading.current_thread() is threading.main_thread():
+            ranks = args[0] if args else kwargs.get("ranks")
+            which = list(ranks[:16]) if isinstance(ranks, (list, tuple, range)) else ""  # an iterator is not ours to read
+            native.stand_at(f"in new_group({which}), which all ranks must call, {own_line(sys._getframe(1))}")
+        return function(*args, **kwargs)
     return told
 
 

@@ -117,8 +117,8 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-/// One shape as it is; of several, and of one with more sizes than are told, how many numbers and a hash of all. With it how many bytes there are, and whether a
-/// reduction is given NaN.
+/// One shape as it is; of several, and of one with more sizes than are told, how many numbers and a hash of all. With it how
+/// many bytes there are, and whether a reduction is given NaN.
 WatchedCalls::Made made_of(const Watched& what, const c10::IValue& tensors, bool reduces) {
   WatchedCalls::Made made;
   CallSignature& out = made.signature;

@@ -1,5 +1,6 @@
 #include "python_stacks.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
@@ -48,11 +49,14 @@ std::string ask_python(const char* function) {
   return text;
 }
 
-/// "" where the interpreter is busy.
+/// "" where the interpreter is busy: then whoever has asked before still waits for it, and is not joined by more.
 std::string ask_in_time(const char* function) {
+  static std::atomic<bool> asks{false};
+  if (asks.exchange(true)) return "";
   const auto answer = std::make_shared<Answer>();
   std::thread([answer, function] {
     std::string text = ask_python(function);
+    asks = false;
     const std::lock_guard lock(answer->mutex);
     answer->text = std::move(text);
     answer->came.notify_all();

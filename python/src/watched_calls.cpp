@@ -107,6 +107,7 @@ void WatchedCalls::learn_group(const std::string& name, const std::string& title
   const std::lock_guard lock(mutex_);
   Known& known = groups_[name];
   if (known.title != title || known.ranks != ranks) known = {.title = title, .ranks = ranks};  // a name may come again
+  if (known.index >= 0) recorder_.leave_group(known.index, false);                             // as all of it may
 }
 
 /// -1: there is no room for it.
@@ -192,8 +193,8 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
   const int64_t now = steady_ns();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
-  const bool pair = made.signature.between_two(), main = is_main_thread();
-  if (!main) others_call_ = true;
+  const bool pair = made.signature.between_two();
+  if (!is_main_thread()) others_call_ = true;
   std::optional<Call> call;
   {
     const std::lock_guard lock(mutex_);
@@ -208,7 +209,6 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
       return std::nullopt;
     }
     recorder_.stand_at(site, now);
-    recorder_.leave_group(index, false);  // a name may come again
     CallSignature signature = made.signature;
     if (pair && !known->second.ranks.empty()) {
       signature.root = known->second.ranks[static_cast<size_t>(made.peer)];
@@ -272,9 +272,9 @@ void WatchedCalls::look_at_works() {
 bool WatchedCalls::is_main_thread() const { return reinterpret_cast<uint64_t>(::pthread_self()) == place_.main_thread; }
 
 /// Of each group the first that is launched, not through, and has been so for a while.
-std::vector<WatchedCalls::Open> WatchedCalls::open_calls() {
+std::vector<WatchedCalls::Call> WatchedCalls::open_calls() {
   const std::lock_guard lock(mutex_);
-  std::vector<Open> open;
+  std::vector<Call> open;
   for (int index = 0; index < num_watched_; ++index) {
     const auto call = recorder_.ring(index).first_launched(through_[static_cast<size_t>(index)]);
     if (!call) continue;
@@ -286,7 +286,7 @@ std::vector<WatchedCalls::Open> WatchedCalls::open_calls() {
 
 /// Whether this rank can do nothing until the call is through: its main thread is asleep there, in torch, there is no other
 /// call that it can wait for, and no other thread makes calls.
-bool WatchedCalls::main_stands_in(const Open& call, size_t num_open) {
+bool WatchedCalls::main_stands_in(const Call& call, size_t num_open) {
   if (others_call_ || leaving_) return false;
   {
     const std::lock_guard lock(mutex_);
@@ -340,6 +340,7 @@ std::optional<std::string> WatchedCalls::await_ending(double seconds) {
 }
 
 void WatchedCalls::finish(int exit_code) {
+  leaving_ = true;
   if (joined()) recorder_.finish(exit_code);
 }
 

@@ -70,8 +70,8 @@ class WatchedCalls {
   using Call = WatchedCall;
   /// nullopt: it is not watched. Where the guard is strict it returns when all ranks have come to it alike.
   std::optional<Call> enter(const c10d::ProcessGroup& group, const Made& made);
-  /// No work: the backend has nothing more to say of it.
-  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);  // this thread waits for it
+  /// No work: the backend has nothing more to say of it. `waits`: this thread waits for it at once.
+  void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);
   void over(const Call& call, bool broken);
 
   /// What this thread's calls are for, until it says something else: "layers.3 unshard". Returns what they were for.
@@ -115,14 +115,9 @@ class WatchedCalls {
   void let_go_of_passed();
   void look_at_works();
   void look();
-  struct Open {
-    int group;
-    uint64_t seq;
-    int64_t entered_ns;
-  };
-  std::vector<Open> open_calls();
+  std::vector<Call> open_calls();
   bool is_main_thread() const;
-  bool main_stands_in(const Open& call, size_t num_open);
+  bool main_stands_in(const Call& call, size_t num_open);
 
   std::mutex mutex_;
   Recorder recorder_;

@@ -1,11 +1,15 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|os._exit|shape|crossed|"for ever"|END. What rank 1 does on the way is right but
-for "shape" and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "os._exit 3", "destroyed"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|shape|crossed|"for ever"|END. What rank 1 does on
+the way is right but for "shape" and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "os._exit 3", "destroyed"."""
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from story import free_port
 
 kind = sys.argv[1]
 dist.init_process_group("gloo")
@@ -62,6 +66,18 @@ if kind == "slow":
     while lockstep_guard.report()["slowest"] != 1 and time.monotonic() < until:  # it is told once a second
         time.sleep(0.1)
     print(lockstep_guard.report() if rank == 0 else "", flush=True)
+if kind == "again":  # groups are left and made anew, under the same names; one rank is slow to make its first call there
+    world, port = dist.get_world_size(), torch.tensor([free_port()])
+    dist.broadcast(port, src=0)
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port.item(), world, rank == 0), rank=rank, world_size=world)
+    time.sleep(1.5 if rank == 1 else 0)
+    step()
+    for ranks in (None, iter(range(world))):
+        group = dist.new_group(ranks=ranks)
+        time.sleep(1.5 if rank == 1 else 0)
+        dist.all_reduce(torch.ones(1), group=group)
+        dist.destroy_process_group(group)
 if kind == "os._exit":
     os._exit(0)
 dist.destroy_process_group()

@@ -64,7 +64,8 @@ static std::optional<Diagnosis> early_end(const Census& census, const RankClass&
     // Asked to: somebody wanted it, of the others too.
     if ((!ended && !left) || sample.exit_code == kAskedToEnd) continue;
     Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
-    const std::string how = left ? fmt::format("has left group \"{}\" (destroy_process_group)", call.name)
+    const std::string how = left                   ? fmt::format("{} left group \"{}\" (destroy_process_group)",
+                                               ranks.size() == 1 ? "has" : "have", call.name)
                             : sample.exit_code < 0 ? "finished"  // with a code that Python does not tell
                                                    : fmt::format("finished (exit code {})", sample.exit_code);
     out.headline = fmt::format("{} {} while {} still {} in a call", ranks.phrase(), how, waiter.ranks.phrase(),

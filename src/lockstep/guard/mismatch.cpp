@@ -285,6 +285,7 @@ bool are_apart(Phase one, Phase other) {
   return apart(one, other) || apart(other, one);
 }
 
+/// Ranks of which one evaluates or saves while the others train make calls that were never meant for each other.
 bool explain_places(const Camp& odd, const Camp& usual, Diagnosis& out) {
   const Phase mine = odd.track.ranks->sample.phase, theirs = usual.track.ranks->sample.phase;
   if (!are_apart(mine, theirs)) return false;
