@@ -1,7 +1,9 @@
 // How many kernels a decoder layer queues on a GPU: what a step costs there beside its bytes and operations. Counted on the fake
 // GPU, which runs an op of LibTorch, a kernel of the program's own and a copy each as one call, as CUDA does.
 #include <iostream>
+#include <optional>
 #include <random>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,8 @@
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/exec/step_work.h"
 #include "lockstep/exec/test_job.h"
+#include "lockstep/model/kv_cache.h"
+#include "lockstep/tensor/make.h"
 #include "lockstep/testing/fake_gpu/environment.h"
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/testing/fake_gpu/fake_group.h"
@@ -34,7 +38,32 @@ Model text_model(int64_t layers) {
   return family_of(config).build(config);
 }
 
-enum class Work { kForward, kTraining };
+enum class Work { kForward, kTraining, kToken };
+
+/// One more token for each of a few answers, whose prompts of so many tokens have been read.
+class Answers {
+ public:
+  Answers(Job& job, const Model& model, int64_t rows, int64_t tokens) : job_(job), cache_(model.dims.layers, rows) {
+    for (int64_t slot = 0; slot < rows; ++slot) {
+      cache_.open(slot, tokens + 8);
+      pass(1, tokens, slot);
+      cache_.start(slot);
+    }
+  }
+  void next() { pass(cache_.slots(), 1, -1); }
+
+ private:
+  void pass(int64_t rows, int64_t tokens, int64_t slot) {
+    const OnDevice host(job_.store().devices().host);
+    std::vector<int64_t> ids(static_cast<size_t>(rows * tokens), 3), positions;
+    for (int64_t i = 0; i < rows * tokens; ++i) positions.push_back(i % tokens);
+    job_.executor().forward(
+        {{"input_ids", from_values(ids, {rows, tokens})}, {"positions", from_values(positions, {rows, tokens})}},
+        {.logits = LogitsWanted::kLast, .cache = &cache_, .slot = slot}, Modality::kText, Modality::kText);
+  }
+  Job& job_;
+  KvCache cache_;
+};
 
 int64_t launched(int64_t layers, Dtype dtype, Work work) {
   int64_t count = 0;
@@ -49,7 +78,10 @@ int64_t launched(int64_t layers, Dtype dtype, Work work) {
         Job job(model, options, rank.data());
         std::mt19937_64 random(5);
         const RowsOfStep window{{random_row(random, /*with_image=*/false)}};
+        std::optional<Answers> answers;
+        if (work == Work::kToken) answers.emplace(job, model, /*rows=*/3, /*tokens=*/9);
         const auto once = [&] {
+          if (answers) return answers->next();
           if (work == Work::kTraining) return (void)job.train(window);
           const OnDevice host(job.store().devices().host);
           Batch batch = collate(window[0], Job::collate_options());
@@ -81,6 +113,12 @@ TEST_P(GpuBudget, OfADecoderLayer) {
   EXPECT_LE(forward, 12);
   EXPECT_LE(backward, 22);
   std::cout << "a layer queues " << forward << " kernels forward, " << backward << " backward\n";
+}
+
+TEST_P(GpuBudget, OfATokenOfAnswers) {
+  const int64_t token = of_a_layer(GetParam(), Work::kToken);
+  EXPECT_LE(token, 8) << "for all answers together";
+  std::cout << "a layer queues " << token << " kernels for a token of all answers\n";
 }
 
 /// Sizes of a layer of Qwen2.5-7B, and a row.

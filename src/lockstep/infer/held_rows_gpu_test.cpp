@@ -5,11 +5,14 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/model/kv_cache.h"
+#include "lockstep/tensor/fn.h"
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 #include "lockstep/testing/fake_gpu/kernels.h"
 
@@ -92,6 +95,37 @@ TEST_P(HeldRowsOnGpu, SeeTheSameBesideOthers) {
   for (size_t i = 0; i < alone.size(); ++i) {
     EXPECT_TRUE(alone[i].select(0, 1).equal(beside[i].select(0, 1))) << "call " << i;
     EXPECT_TRUE(alone[i].select(0, 0).eq(0).all().item<bool>()) << "no row is there";
+  }
+}
+
+/// Heads that are cut and turned in the kernel are those that are before: the same bits.
+TEST_P(HeldRowsOnGpu, TurnWhatATokenBrings) {
+  at::Generator numbers = at::globalContext().defaultGenerator(at::kCPU);
+  numbers.set_current_seed(20261128);
+  for (const Shape& shape : {Shape{14, 2, 64}, Shape{4, 4, 6}, Shape{20, 1, 80}}) {
+    for (const int64_t tables : {1, 3}) {
+      const at::Device device = FakeGpu::device(1);
+      const fn::HeadCounts counts{shape.heads, shape.kv_heads, shape.dim};
+      const int64_t width = (shape.heads + 2 * shape.kv_heads) * shape.dim;
+      const auto drawn = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(GetParam()).to(device); };
+      KvCache fused(1, 3), split(1, 3);
+      for (const int64_t slot : {0, 2}) {
+        const at::Tensor k = drawn({1, shape.kv_heads, 300 * slot + 5, shape.dim}), v = drawn(k.sizes());
+        for (KvCache* cache : {&fused, &split}) {
+          cache->open(slot, 400);
+          cache->write(0, slot, k, v);
+          cache->start(slot);
+        }
+      }
+      for (int step = 0; step < 3; ++step) {
+        const at::Tensor qkv = drawn({3, 1, width}), angles = at::rand({tables, 1, shape.dim / 2}).mul(6);
+        const at::Tensor whole = at::cat({angles, angles}, -1), cos = whole.cos().to(device),
+                         sin = whole.sin().to(device);
+        const auto [q, k, v] = fn::split_heads(qkv, cos, sin, counts, false);
+        const at::Tensor expected = split.step(0, q, k, v).cpu();
+        EXPECT_TRUE(fused.step(0, {qkv, cos, sin, counts}).cpu().equal(expected)) << shape.dim << ", step " << step;
+      }
+    }
   }
 }
 

@@ -177,6 +177,12 @@ std::vector<Params::Use> Params::uses_of(size_t param) const {
   return uses;
 }
 
+Tensor Params::add_linear(const Tensor& sum, std::string_view module, const Tensor& x) const {
+  const size_t index = index_of(weight_of(module));
+  const bool plain = tensors_[index].dim() == 2 && find(bias_of(module)) == nullptr && uses_of(index).empty();
+  return plain ? fn::add_linear(sum, x, tensors_[index]) : sum.add(linear(module, x, {.summed = true}));
+}
+
 Tensor Params::linear(std::string_view module, const Tensor& x, const Applied& applied) const {
   const size_t index = index_of(weight_of(module));
   const Tensor& w = tensors_[index];

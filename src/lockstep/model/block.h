@@ -85,6 +85,8 @@ class Params {
 
   /// x[.., in] through a matrix, with its bias where it has one -> [.., out].
   Tensor linear(std::string_view module, const Tensor& x, const Applied& applied = {}) const;
+  /// sum + linear(); `sum` [.., out] may be written where it stands: nobody else may need it.
+  Tensor add_linear(const Tensor& sum, std::string_view module, const Tensor& x) const;
   /// Rows of a table: ids [..] -> [.., D].
   Tensor rows(std::string_view module, const Tensor& ids) const;
   /// fn::chunked_cross_entropy over what linear() would give.

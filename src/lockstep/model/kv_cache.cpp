@@ -137,7 +137,10 @@ std::pair<Tensor, Tensor> KvCache::write(int64_t layer, int64_t slot, const Tens
 Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   check(q.dim() == 4 && q.size(0) == slots() && q.size(2) == 1 && k.size(0) == slots(),
         "KvCache: one token for each slot");
-  if (gpu::attends_one(q)) return step_on_gpu(layer, q, k, v, window);
+  if (gpu::attends_one(q, q.size(3))) {
+    const Tensor own_q = q.contiguous(), own_k = k.contiguous(), own_v = v.contiguous();
+    return step_on_gpu(layer, {own_q, own_k, own_v}, window);
+  }
   std::vector<fn::CachedRow> rows(slots_.size());
   for (int64_t slot = 0; slot < slots(); ++slot) {
     const Slot& of = slots_[static_cast<size_t>(slot)];
@@ -152,7 +155,23 @@ Tensor KvCache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tens
   return fn::cached_attention(q, rows);
 }
 
-Tensor KvCache::step_on_gpu(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+Tensor KvCache::step(int64_t layer, const fn::FusedHeads& fused, int64_t window) {
+  const auto& [qkv, cos, sin, counts] = fused;
+  const auto [heads, kv_heads, dim] = counts;
+  check(qkv.size(0) == slots() && qkv.size(1) == 1, "KvCache: one token for each slot");
+  if (!gpu::attends_one(qkv, dim) || dim % 2 != 0 || cos.scalar_type() != at::kFloat) {
+    const auto parts = fn::split_heads(qkv, cos, sin, counts, /*repeat_kv=*/false);
+    return step(layer, parts[0], parts[1], parts[2], window);
+  }
+  const auto cut = [width = dim, whole = qkv.contiguous()](int64_t first, int64_t count) {
+    return whole.narrow(-1, first * width, count * width).unflatten(-1, {count, width}).transpose(1, 2);
+  };
+  const Tensor q = cut(0, heads), k = cut(heads, kv_heads), v = cut(heads + kv_heads, kv_heads);
+  const Tensor cos_R1H = cos.contiguous(), sin_R1H = sin.contiguous();
+  return step_on_gpu(layer, {q, k, v, &cos_R1H, &sin_R1H}, window);
+}
+
+Tensor KvCache::step_on_gpu(int64_t layer, const gpu::NewToken& token, int64_t window) {
   std::vector<int64_t> rows;
   rows.reserve(slots_.size() * OnGpu::kWords);
   int64_t longest = 0;
@@ -164,16 +183,15 @@ Tensor KvCache::step_on_gpu(int64_t layer, const Tensor& q, const Tensor& k, con
     }
     Held& mine = held(layer, slot);
     check(mine.length > 0, "KvCache: a slot that has started holds its prompt");
-    mine.lengthen(k, 1, of.capacity);
+    mine.lengthen(token.k, 1, of.capacity);
     longest = std::max(longest, mine.length);
     const auto at = [](const Tensor& x) { return x.is_meta() ? 0 : reinterpret_cast<int64_t>(x.const_data_ptr()); };
     rows.insert(rows.end(), {at(mine.keys), at(mine.values), mine.length, mine.keys.size(1)});
   }
   OnGpu& there = on_gpu_[static_cast<size_t>(layer)];
-  there.tell(rows, q.device());
-  const Tensor out = at::empty(q.sizes(), q.options());
-  gpu::attend_one(q.contiguous(), k.contiguous(), v.contiguous(),
-                  {.table = there.table, .steps = there.steps, .longest = longest, .window = window}, out);
+  there.tell(rows, token.q.device());
+  const Tensor out = at::empty(token.q.sizes(), token.q.options());
+  gpu::attend_one(token, {.table = there.table, .steps = there.steps, .longest = longest, .window = window}, out);
   return out;
 }
 

@@ -17,6 +17,12 @@
 #include "lockstep/tensor/fwd.h"
 
 namespace lockstep {
+namespace fn {
+struct FusedHeads;
+}
+namespace gpu {
+struct NewToken;
+}
 
 class KvCache {
  public:
@@ -44,6 +50,8 @@ class KvCache {
   /// alone.
   /// `window`: of all the slot's tokens, only the last so many are looked at (0: all); they are kept all the same.
   Tensor step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0);
+  /// The same of what split_heads() would cut: on a GPU one kernel does it all.
+  Tensor step(int64_t layer, const fn::FusedHeads& fused, int64_t window = 0);
 
  private:
   struct Held;
@@ -54,7 +62,7 @@ class KvCache {
     int64_t other = 0, tokens = 0;  // whose first tokens it begins with
   };
   Held& held(int64_t layer, int64_t slot);
-  Tensor step_on_gpu(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window);
+  Tensor step_on_gpu(int64_t layer, const gpu::NewToken& token, int64_t window);
 
   int64_t layers_;
   std::vector<Slot> slots_;

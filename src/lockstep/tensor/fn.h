@@ -19,6 +19,9 @@ namespace lockstep::fn {
 /// x[..., in] * w[out, in]^T (+ b[out]).
 Tensor linear(const Tensor& x, const Tensor& w);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b);
+/// sum + linear(x, w); where nothing is recorded for a gradient, on a GPU, in one kernel and where `sum` stands: nobody else may
+/// need it.
+Tensor add_linear(const Tensor& sum, const Tensor& x, const Tensor& w);
 /// Zeros in the place of linear's result, with its gradients: for a forward pass that is repeated for these alone.
 Tensor linear_without_value(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b);
 
@@ -60,6 +63,8 @@ Tensor dropout(const Tensor& x, double p, const std::vector<uint64_t>& keys);
 
 /// Root mean square norm over the last dim, statistics in float32. Source: transformers Qwen2RMSNorm.
 Tensor rms_norm(const Tensor& x, const Tensor& w, double eps);
+/// {x + y, rms_norm() of it}: where nothing is recorded for a gradient, in one kernel on a GPU.
+std::pair<Tensor, Tensor> add_and_norm(const Tensor& x, const Tensor& y, const Tensor& w, double eps);
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps);
 
 /// silu(gate) * up of a fused [.., 2F] whose first half is the gate; -> [.., F].
@@ -92,6 +97,11 @@ Tensor norm_heads(const Tensor& qkv, HeadCounts counts, const HeadNorms& norms);
 /// `repeat_kv`: k and v may come back with N heads, where the device's attention wants them so (CPU).
 std::array<Tensor, 3> split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, HeadCounts counts,
                                   bool repeat_kv);
+/// The same before it is cut, of one token a row: T is 1.
+struct FusedHeads {
+  const Tensor &qkv, &cos, &sin;
+  HeadCounts counts;
+};
 /// [B,N,T,H] -> [B,T,N*H].
 Tensor merge_heads(const Tensor& x);
 

@@ -1,14 +1,22 @@
 // Products with weights, tables of rows, patches.
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding.h>
 
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/product.h"
 
 namespace lockstep::fn {
 
 Tensor linear(const Tensor& x, const Tensor& w) { return linear_product(x, w, std::nullopt); }
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return linear_product(x, w, b); }
+Tensor add_linear(const Tensor& sum, const Tensor& x, const Tensor& w) {
+  if (at::GradMode::is_enabled() || !gpu::has_kernels(sum)) return sum.add(linear(x, w));
+  Tensor rows = sum.view({-1, sum.size(-1)});
+  rows.addmm_(x.reshape({-1, x.size(-1)}), w.t());
+  return sum;
+}
 Tensor linear_without_value(const Tensor& x, const Tensor& w, const std::optional<Tensor>& b) {
   return linear_product(x, w, b, /*valued=*/false);
 }

@@ -1,5 +1,8 @@
 // Norms over the last dim. R rows, D model.
+#include <utility>
+
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/layer_norm.h>
@@ -8,6 +11,7 @@
 
 #include "lockstep/tensor/fn.h"
 #include "lockstep/tensor/fn_common.h"
+#include "lockstep/tensor/gpu_kernels.h"
 
 namespace lockstep::fn {
 namespace {
@@ -69,6 +73,17 @@ class RmsNorm final : public Function<RmsNorm> {
 Tensor rms_norm(const Tensor& x, const Tensor& w, double eps) {
   if (has_kernels(x) && x.scalar_type() == w.scalar_type()) return RmsNorm::apply(x.contiguous(), w, eps);
   return at::rms_norm(x, w.sizes(), w, eps);
+}
+
+std::pair<Tensor, Tensor> add_and_norm(const Tensor& x, const Tensor& y, const Tensor& w, double eps) {
+  if (at::GradMode::is_enabled() || !gpu::meet(x, y) || x.scalar_type() != w.scalar_type()) {
+    Tensor sum = x.add(y);
+    Tensor normed = rms_norm(sum, w, eps);
+    return {std::move(sum), std::move(normed)};
+  }
+  Tensor sum = at::empty(x.sizes(), x.options()), normed = at::empty(x.sizes(), x.options());
+  gpu::add_norm(x.contiguous(), y.contiguous(), w.contiguous(), sum, normed, eps);
+  return {std::move(sum), std::move(normed)};
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, double eps) {

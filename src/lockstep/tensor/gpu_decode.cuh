@@ -21,6 +21,25 @@ constexpr int kKeysOfPart = 256;  // that a block has at most, whatever rows sta
 constexpr int kMostHeads = 8;     // queries of a block, which see the same keys
 constexpr int kMostHeadDim = 256;
 
+/// What the new token of each row brings: queries, key and value, `dim` numbers a head, one head behind the other. Where there are
+/// tables cos, sin [table_rows, dim], the first half again behind it, queries and keys are turned by them, and rounded.
+template <typename T>
+struct Brought {
+  const T *q, *k, *v;
+  Long q_stride, kv_stride;  // from a row to the next
+  const float *cos, *sin;    // null: as they are
+  Long table_rows;
+
+  LOCKSTEP_DEVICE float turned(const T* head, Long c, Long row, Long dim) const {
+    if (cos == nullptr) return number(head[c]);
+    const Long half = dim / 2, at = row % table_rows * dim + c;
+    const float other = c < half ? -number(head[c + half]) : number(head[c - half]);
+    T rounded;
+    round_to(rounded, number(head[c]) * cos[at] + other * sin[at]);
+    return number(rounded);
+  }
+};
+
 /// What a block has: `heads` queries of a row from `head` on, and keys [begin, end) of the head that they share.
 struct Part {
   Long row, kv_head, head, part, begin, end;
@@ -151,12 +170,10 @@ LOCKSTEP_DEVICE void sum_values(const T* values, const Memory& at, const Part& p
   } while (item < lanes * sets);
 }
 
-/// One query a row, behind its token's k and v, which are kept: q [rows, heads, dim], k, v [rows, kv_heads, dim]. out := the result
-/// where there is one part; else found [rows, heads, parts, 2 + dim]: the largest score, the sum of e^(score - largest), and that of
-/// the values by these.
+/// One query a row, behind its token's key and value, which are kept. out [rows, heads, dim] := the result where there is one part;
+/// else found [rows, heads, parts, 2 + dim]: the largest score, the sum of e^(score - largest), and that of the values by these.
 template <typename T, int W>
-LOCKSTEP_DEVICE void attend_one(const T* q, const T* k, const T* v, T* out, float* found, const Held& held,
-                                float scale) {
+LOCKSTEP_DEVICE void attend_one(const Brought<T>& brought, T* out, float* found, const Held& held, float scale) {
   LOCKSTEP_SHARED float query[kMostHeads * kMostHeadDim];
   LOCKSTEP_SHARED float score[kMostHeads * kKeysOfPart];
   LOCKSTEP_SHARED float met[kMostHeads * kKeysOfPart];
@@ -173,11 +190,15 @@ LOCKSTEP_DEVICE void attend_one(const T* q, const T* k, const T* v, T* out, floa
   const Long at_head = part.kv_head * held.table[4 * part.row + 3] * dim;
   T* const keys = memory_at<T>(held.table[4 * part.row]) + at_head;
   T* const values = memory_at<T>(held.table[4 * part.row + 1]) + at_head;
+  const Long at_new = part.row * brought.kv_stride + part.kv_head * dim;
   for (Long c = thread(); part.is_last && c < dim; c += threads()) {
-    keys[(part.end - 1) * dim + c] = k[(part.row * held.kv_heads + part.kv_head) * dim + c];
-    values[(part.end - 1) * dim + c] = v[(part.row * held.kv_heads + part.kv_head) * dim + c];
+    round_to(keys[(part.end - 1) * dim + c], brought.turned(brought.k + at_new, c, part.row, dim));
+    values[(part.end - 1) * dim + c] = brought.v[at_new + c];
   }
-  for (Long i = thread(); i < part.heads * dim; i += threads()) query[i] = number(q[first_head * dim + i]) * scale;
+  const T* const queries = brought.q + part.row * brought.q_stride + part.head * dim;
+  for (Long i = thread(); i < part.heads * dim; i += threads()) {
+    query[i] = brought.turned(queries + i / dim * dim, i % dim, part.row, dim) * scale;
+  }
   all_here();
   score_keys<T, W>(keys, at, part, dim);
   float most[kMostHeads], sum[kMostHeads];

@@ -140,6 +140,16 @@ void join_heads(const Tensor& d_qkv, const Tensor& cos, const Tensor& sin, const
   heads("join_heads", d_qkv, cos, sin, parts, layout);
 }
 
+void add_norm(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& sum, const Tensor& norm, double eps) {
+  if (x.is_meta()) return tell_hollow("add_norm", {x, y, sum, norm});
+  const int64_t dim = x.size(-1);
+  const auto wide_all = {&x, &y, &w, &sum, &norm};
+  const bool wide =
+      dim % instance_of(x).width == 0 && std::ranges::all_of(wide_all, [](const Tensor* t) { return is_wide(*t); });
+  launch(x, "add_norm", wide, {.x = x.numel() / dim, .threads = kThreads, .together = true},
+         {of(x), of(y), of(w), of(sum), of(norm), dim, static_cast<float>(eps)});
+}
+
 void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& losses, const Tensor& hits, double weight,
                    bool grads) {
   if (logits.is_meta()) return tell_hollow("cross_entropy", {logits, logits, targets, losses, hits});
@@ -196,15 +206,18 @@ void drop(const Tensor& to, const Tensor& x, uint64_t key, uint64_t threshold, d
          {of(to), of(x), count, static_cast<int64_t>(key), static_cast<int64_t>(threshold), static_cast<float>(scale)});
 }
 
-bool attends_one(const Tensor& q) {
+bool attends_one(const Tensor& x, int64_t dim) {
   constexpr int64_t kMostHeadDim = 256;  // of gpu_decode.cuh
-  return has_kernels(q) && q.size(3) <= kMostHeadDim;
+  return has_kernels(x) && dim <= kMostHeadDim;
 }
 
-void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRows& rows, const Tensor& out) {
+void attend_one(const NewToken& token, const HeldRows& rows, const Tensor& out) {
+  const auto& [q, k, v, cos, sin] = token;
   constexpr int64_t kKeysOfPart = 256, kMostHeads = 8;  // of gpu_decode.cuh
   static_assert(kThreads <= kKeysOfPart, "a block's threads meet in room for one number a key");
   const int64_t heads = q.size(1), kv_heads = k.size(1), dim = q.size(3);
+  check(v.stride(0) == k.stride(0) && (cos == nullptr || (cos->size(1) == 1 && dim % 2 == 0)),
+        "a token of rows whose heads stand alike");
   const int64_t parts = (rows.longest + kKeysOfPart - 1) / kKeysOfPart;
   const int64_t bundles = (heads / kv_heads + kMostHeads - 1) / kMostHeads;
   const Tensor found =
@@ -218,8 +231,9 @@ void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRow
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
   launch(q, "attend_one", wide,
          {.x = q.size(0) * kv_heads * bundles, .y = std::max<int64_t>(1, parts), .threads = kThreads, .together = true},
-         {of(q), of(k), of(v), of(out), of(found), of(rows.table), rows.steps, rows.window, heads, kv_heads, dim, parts,
-          scale});
+         {of(q), of(k), of(v), q.stride(0), k.stride(0), cos == nullptr ? nullptr : of(*cos),
+          sin == nullptr ? nullptr : of(*sin), cos == nullptr ? 1 : cos->size(0), of(out), of(found), of(rows.table),
+          rows.steps, rows.window, heads, kv_heads, dim, parts, scale});
   if (parts <= 1) return;
   launch(q, "attend_join", wide, {.x = q.size(0) * heads, .threads = kThreads},
          {of(found), of(out), of(rows.table), rows.steps, rows.window, heads, kv_heads, dim, parts});

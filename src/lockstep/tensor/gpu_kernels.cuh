@@ -123,6 +123,38 @@ LOCKSTEP_DEVICE void heads_of(T* fused, T* q, T* k, T* v, const float* cos, cons
   }
 }
 
+constexpr int kRowThreads = 1024;  // of a block that has a row, at most
+
+/// sum := x + y, rounded; norm := sum * w / the root of the mean of its squares and epsilon. A block has a row of `dim`.
+template <typename T, int W>
+LOCKSTEP_DEVICE void add_norm(const T* x, const T* y, const T* w, T* sum, T* norm, Long dim, float epsilon) {
+  LOCKSTEP_SHARED float met[kRowThreads];
+  const Long row = block_x() * dim, step = static_cast<Long>(threads()) * W;
+  float squares = 0.0F;
+  for (Long c = thread() * W; c < dim; c += step) {
+    const auto a = load<T, W>(x + row + c), b = load<T, W>(y + row + c);
+    Pack<T, W> out;
+    for (int i = 0; i < W; ++i) {
+      round_to(out.at[i], number(a.at[i]) + number(b.at[i]));
+      squares += number(out.at[i]) * number(out.at[i]);
+    }
+    store(sum + row + c, out);
+  }
+  met[thread()] = squares;
+  for (int half = threads() / 2; half > 0; half /= 2) {
+    all_here();
+    if (thread() < half) met[thread()] += met[thread() + half];
+  }
+  all_here();
+  const float by = 1.0F / sqrtf(met[0] / static_cast<float>(dim) + epsilon);
+  for (Long c = thread() * W; c < dim; c += step) {  // those that this thread has written
+    const auto all = load<T, W>(sum + row + c), weight = load<T, W>(w + c);
+    Pack<T, W> out;
+    for (int i = 0; i < W; ++i) round_to(out.at[i], number(all.at[i]) * by * number(weight.at[i]));
+    store(norm + row + c, out);
+  }
+}
+
 /// What a thread has seen of a row of logits: the largest, the first that is so large, and the sum of e^(x - largest).
 struct Seen {
   float most, sum;
@@ -134,8 +166,6 @@ LOCKSTEP_DEVICE Seen both(const Seen& a, const Seen& b) {
   const bool first = a.most > b.most || (a.most == b.most && a.at < b.at);
   return {most, a.sum * expf(a.most - most) + b.sum * expf(b.most - most), first ? a.at : b.at};
 }
-
-constexpr int kRowThreads = 1024;  // of a block that has a row of logits
 
 /// Cross entropy of a row; it becomes weight * (softmax - one_hot) when `grads` is set, zeros where the target is below 0.
 template <typename T, int W>
@@ -277,6 +307,9 @@ LOCKSTEP_DEVICE void adamw(T* weights, float* master, const float* grad, float* 
                                     Long kv_heads, Long dim, Long table_rows) {                                       \
     heads_of<T, W, true>(fused, q, k, v, cos, sin, {heads, kv_heads, dim, table_rows});                               \
   }                                                                                                                   \
+  LOCKSTEP_KERNEL add_norm_##NAME(const T* x, const T* y, const T* w, T* sum, T* norm, Long dim, float epsilon) {     \
+    add_norm<T, W>(x, y, w, sum, norm, dim, epsilon);                                                                 \
+  }                                                                                                                   \
   LOCKSTEP_KERNEL cross_entropy_##NAME(T* logits, const Long* targets, double* losses, unsigned char* hits, Long dim, \
                                        float weight, Long grads) {                                                    \
     cross_entropy<T, W>(logits, targets, losses, hits, dim, weight, grads);                                           \
@@ -293,10 +326,12 @@ LOCKSTEP_DEVICE void adamw(T* weights, float* master, const float* grad, float* 
   LOCKSTEP_KERNEL drop_##NAME(T* to, const T* x, Long count, Long key, Long threshold, float scale) {                 \
     drop<T, W>(to, x, count, key, threshold, scale);                                                                  \
   }                                                                                                                   \
-  LOCKSTEP_KERNEL attend_one_##NAME(const T* q, const T* k, const T* v, T* out, float* found, const Long* table,      \
-                                    Long steps, Long window, Long heads, Long kv_heads, Long dim, Long parts,         \
-                                    float scale) {                                                                    \
-    attend_one<T, W>(q, k, v, out, found, {table, steps, window, heads, kv_heads, dim, parts}, scale);                \
+  LOCKSTEP_KERNEL attend_one_##NAME(const T* q, const T* k, const T* v, Long q_stride, Long kv_stride,                \
+                                    const float* cos, const float* sin, Long table_rows, T* out, float* found,        \
+                                    const Long* table, Long steps, Long window, Long heads, Long kv_heads, Long dim,  \
+                                    Long parts, float scale) {                                                        \
+    attend_one<T, W>({q, k, v, q_stride, kv_stride, cos, sin, table_rows}, out, found,                                \
+                     {table, steps, window, heads, kv_heads, dim, parts}, scale);                                     \
   }                                                                                                                   \
   LOCKSTEP_KERNEL attend_join_##NAME(const float* found, T* out, const Long* table, Long steps, Long window,          \
                                      Long heads, Long kv_heads, Long dim, Long parts) {                               \

@@ -47,6 +47,9 @@ void split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, const 
 void join_heads(const Tensor& d_qkv, const Tensor& cos, const Tensor& sin, const HeadParts& parts,
                 kernels::HeadLayout layout);
 
+/// x, y [..., dim], w [dim] -> sum = x + y, and its root mean square norm.
+void add_norm(const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& sum, const Tensor& norm, double eps);
+
 /// logits [C,V] become gradients when `grads` is set; losses [C] float64, hits [C] uint8.
 void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& losses, const Tensor& hits, double weight,
                    bool grads);
@@ -73,11 +76,17 @@ struct HeldRows {
   int64_t longest = 0;  // tokens of the longest row by now
   int64_t window = 0;   // that a query sees back; 0: all
 };
-/// Whether a GPU can take heads of such a size.
-bool attends_one(const Tensor& q);
-/// One query a row: k, v [R,K,1,H] become its last token, which q [R,N,1,H] looks back from -> out [R,N,1,H], zeros where no row
-/// is. What a row gets depends on that row alone.
-void attend_one(const Tensor& q, const Tensor& k, const Tensor& v, const HeldRows& rows, const Tensor& out);
+/// Whether a GPU takes tokens of x, heads of `dim`.
+bool attends_one(const Tensor& x, int64_t dim);
+/// What a token brings: q [R,N,1,H], k, v [R,K,1,H], the heads of a row one behind the other. Tables cos, sin [R or 1,1,H] float32
+/// that turn q and k; null: they are turned.
+struct NewToken {
+  const Tensor &q, &k, &v;
+  const Tensor *cos = nullptr, *sin = nullptr;
+};
+/// One query a row: k, v become its last token, which q looks back from -> out [R,N,1,H], zeros where no row is. What a row gets
+/// depends on that row alone.
+void attend_one(const NewToken& token, const HeldRows& rows, const Tensor& out);
 
 struct AdamW {
   double rate, decay, beta1, beta2, epsilon;

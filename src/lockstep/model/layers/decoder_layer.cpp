@@ -53,6 +53,11 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
   const Tensor attended_BTD =
       attend(params, fn::rms_norm(x_BTD, params["input_layernorm.weight"], config_.norm_eps), in, context);
   tap(context, name() + ".attn_out", attended_BTD);
+  if (one_more(context) && !context.tap) {  // by as few kernels as a GPU can: a token's are short
+    const auto [sum_BTD, normed_BTD] =
+        fn::add_and_norm(x_BTD, attended_BTD, params["post_attention_layernorm.weight"], config_.norm_eps);
+    return {{place_.slot("hidden"), add_gated_mlp(sum_BTD, params, normed_BTD, config_.activation)}};
+  }
   const Tensor h_BTD = x_BTD.add(attended_BTD);
   const Tensor fed_BTD = gated_mlp(
       params, fn::rms_norm(h_BTD, params["post_attention_layernorm.weight"], config_.norm_eps), config_.activation);
@@ -60,6 +65,11 @@ Flow DecoderLayer::forward(const Params& params, const Flow& in, const Context& 
   Tensor out_BTD = h_BTD.add(fed_BTD);
   tap(context, name() + ".out", out_BTD);
   return {{place_.slot("hidden"), std::move(out_BTD)}};
+}
+
+/// Whether there is one token of each row of a cache, and not a prompt.
+bool DecoderLayer::one_more(const Context& context) const {
+  return context.*place_.cache != nullptr && context.slot < 0;
 }
 
 Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const {
@@ -70,17 +80,18 @@ Tensor DecoderLayer::attend(const Params& params, const Tensor& x_BTD, const Flo
         qkv, counts,
         {.q = params["self_attn.q_norm.weight"], .k = params["self_attn.k_norm.weight"], .eps = config_.norm_eps});
   }
+  const Tensor &cos = in[place_.slot("cos")], &sin = in[place_.slot("sin")];
   KvCache* cache = context.*place_.cache;
-  auto [q_BNTH, k_BKTH, v_BKTH] =
-      fn::split_heads(qkv, in[place_.slot("cos")], in[place_.slot("sin")], counts, /*repeat_kv=*/cache == nullptr);
-  const bool one_more = cache != nullptr && context.slot < 0;
-  if (cache != nullptr && !one_more) std::tie(k_BKTH, v_BKTH) = cache->write(index_, context.slot, k_BKTH, v_BKTH);
-  const Tensor o_BNTH = one_more ? cache->step(index_, q_BNTH, k_BKTH, v_BKTH, window_)
-                                 : fn::attention(q_BNTH, k_BKTH, v_BKTH,
-                                                 {.causal = true,
-                                                  .window = window_,
-                                                  .mask = in.find(place_.slot("mask")),
-                                                  .row_ends = in.find(place_.slot("row_ends"))});
+  if (one_more(context)) {
+    return params.linear("self_attn.o_proj", fn::merge_heads(cache->step(index_, {qkv, cos, sin, counts}, window_)));
+  }
+  auto [q_BNTH, k_BKTH, v_BKTH] = fn::split_heads(qkv, cos, sin, counts, /*repeat_kv=*/cache == nullptr);
+  if (cache != nullptr) std::tie(k_BKTH, v_BKTH) = cache->write(index_, context.slot, k_BKTH, v_BKTH);
+  const Tensor o_BNTH = fn::attention(q_BNTH, k_BKTH, v_BKTH,
+                                      {.causal = true,
+                                       .window = window_,
+                                       .mask = in.find(place_.slot("mask")),
+                                       .row_ends = in.find(place_.slot("row_ends"))});
   return params.linear("self_attn.o_proj", fn::merge_heads(o_BNTH));
 }
 

@@ -21,6 +21,7 @@ class DecoderLayer final : public Block {
   Flow forward(const Params& params, const Flow& in, const Context& context) const override;
 
  private:
+  bool one_more(const Context& context) const;
   Tensor attend(const Params& params, const Tensor& x_BTD, const Flow& in, const Context& context) const;
 
   TextConfig config_;

@@ -10,5 +10,7 @@ namespace lockstep {
 /// x [.., D] -> [.., D], with the parameters "mlp.gate_up.weight" [2F,D] (the gate first) and "mlp.down_proj.weight"
 /// [D,F] of the block, and their biases where there are any.
 Tensor gated_mlp(const Params& params, const Tensor& x, const std::string& activation);
+/// sum + that; nobody else may need `sum`.
+Tensor add_gated_mlp(const Tensor& sum, const Params& params, const Tensor& x, const std::string& activation);
 
 }  // namespace lockstep

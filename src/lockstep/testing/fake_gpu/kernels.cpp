@@ -102,6 +102,7 @@ const std::map<std::string, Bind>& kernels() {
       LOCKSTEP_DTYPES(join_heads),     LOCKSTEP_DTYPES(cross_entropy),   LOCKSTEP_DTYPES(accumulate),
       LOCKSTEP_DTYPES(drop),           LOCKSTEP_DTYPES(scale),           LOCKSTEP_DTYPES(adamw),
       LOCKSTEP_DTYPES(accumulate_few), LOCKSTEP_DTYPES(attend_one),      LOCKSTEP_DTYPES(attend_join),
+      LOCKSTEP_DTYPES(add_norm),
   };
 #undef LOCKSTEP_DTYPES
 #undef LOCKSTEP_ONE

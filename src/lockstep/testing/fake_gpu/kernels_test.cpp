@@ -8,6 +8,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -101,6 +102,35 @@ TEST_P(GpuKernels, TurnHeadsAsTheCpuDoes) {
       for (size_t i = 0; i < both.here.size(); ++i) expect_near(both.there[i], both.here[i], where);
     }
   }
+}
+
+TEST_P(GpuKernels, AddAndNormAsTheCpuDoes) {
+  using fake_gpu::ThreadsOfBlock;
+  const at::NoGradGuard no_grad;
+  for (const int64_t dim : {1, 3, 8, 250, 3584}) {
+    const at::Tensor x = drawn({3, 1, dim}), y = drawn({3, 1, dim}), w = drawn({dim});
+    const auto [sum, normed] = fn::add_and_norm(x, y, w, 1e-6);
+    for (const auto by : {ThreadsOfBlock::kOne, ThreadsOfBlock::kFirstFirst, ThreadsOfBlock::kLastFirst}) {
+      fake_gpu::play_blocks(by);
+      const auto before = FakeGpu::counts().launches;
+      const at::Tensor x_there = there(x), y_there = there(y), w_there = there(w);
+      const auto copies = FakeGpu::counts().launches - before;
+      const auto [sum_there, normed_there] = fn::add_and_norm(x_there, y_there, w_there, 1e-6);
+      EXPECT_EQ(FakeGpu::counts().launches - before, copies + 1);
+      fake_gpu::play_blocks(ThreadsOfBlock::kOne);
+      EXPECT_TRUE(sum_there.cpu().equal(sum)) << dim;
+      expect_near(normed_there, normed, std::to_string(dim));
+      EXPECT_TRUE(x_there.cpu().equal(x)) << "what comes in stays";
+    }
+  }
+}
+
+TEST_P(GpuKernels, AddAProductWhereTheSumStands) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor sum = drawn({2, 1, 24}), x = drawn({2, 1, 8}), w = drawn({24, 8});
+  const at::Tensor kept = sum.clone(), here = fn::add_linear(sum, x, w);
+  EXPECT_TRUE(sum.equal(kept)) << "a CPU has it made beside";
+  expect_near(fn::add_linear(there(sum), there(x), there(w)), here, "a sum");
 }
 
 TEST_P(GpuKernels, JudgeRowsOfLogitsAsTheCpuDoes) {
