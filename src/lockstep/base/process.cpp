@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -42,7 +45,7 @@ class Words {
 struct Start {
   explicit Start(const SpawnOptions& given)
       : options(given),
-        program(given.program.empty() ? given.argv.at(0) : given.program),
+        program(given.program.empty() && !given.body ? given.argv.at(0) : given.program),
         what(given.what.empty() ? program + " cannot be started" : given.what),
         argv(given.argv),
         own_environment(given.environment.value_or(std::vector<std::string>())),
@@ -116,7 +119,19 @@ pid_t spawn_by_system(const Start& start) {
   return pid;
 }
 
-/// After fork: calls that are safe there alone. A failure of exec goes through `report`, which exec closes.
+/// What exec would close.
+void close_what_exec_closes() {
+  std::vector<int> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    const int flags = ::fcntl(fd, F_GETFD);
+    if (fd > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) != 0) own.push_back(fd);
+  }
+  for (const int fd : own) ::close(fd);
+}
+
+/// After fork: calls that are safe there alone, unless there was one thread. A failure of exec goes through `report`, which
+/// exec closes.
 [[noreturn]] void become(const Start& start, pid_t parent, int report) {
   const SpawnOptions& options = start.options;
   if (options.group == ProcessGroup::kOwn) ::setpgid(0, 0);
@@ -136,6 +151,10 @@ pid_t spawn_by_system(const Start& start) {
     if (report > 3) ::close_range(3, static_cast<unsigned>(report) - 1, 0);
     ::close_range(static_cast<unsigned>(std::max(report, STDERR_FILENO)) + 1, ~0U, 0);
   }
+  if (options.body) {
+    close_what_exec_closes();
+    ::_exit([&]() noexcept { return options.body(); }());  // what it throws must not unwind into its parent's work
+  }
   ::execve(start.program.c_str(), start.argv.get(), start.environment);
   const int error = errno;
   [[maybe_unused]] const ssize_t written =
@@ -146,7 +165,7 @@ pid_t spawn_by_system(const Start& start) {
 
 pid_t spawn_by_fork(const Start& start) {
   std::optional<Pipe> report;
-  if (start.options.last_words.empty()) {
+  if (start.options.last_words.empty() && !start.options.body) {
     report.emplace(start.what);
     if (report->write.get() <= STDERR_FILENO) report->write = start.above_standard(report->write.get());
   }
@@ -237,8 +256,14 @@ void Child::signal(int number) const {
 Child spawn(const SpawnOptions& options) {
   const Start start(options);
   // Without fork's copy of our address space where we can: a rank is large. Only a child can ask for its parent's end.
-  const bool forks = options.ends_with_thread || !options.last_words.empty();
+  const bool forks = options.ends_with_thread || !options.last_words.empty() || options.body;
   return {forks ? spawn_by_fork(start) : spawn_by_system(start), options.group != ProcessGroup::kShared};
+}
+
+bool has_one_thread() {
+  std::error_code unknown;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", unknown);
+  return !unknown && std::distance(begin(tasks), end(tasks)) == 1;
 }
 
 std::string read_all(int fd) {

@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -104,6 +105,9 @@ struct SpawnOptions {
   std::optional<sigset_t> signal_mask{};
   /// Said on its standard error, with exit code 127, when the program cannot be executed: then spawn does not throw.
   std::string last_words{};
+  /// In place of a program: what a copy of this process does, and then ends with that code. For a process with one thread, see
+  /// has_one_thread(): what others hold in the moment of the copy nobody would let go there.
+  std::function<int()> body{};
 };
 
 /// The program cannot be executed; `number` is the errno of exec.
@@ -118,6 +122,9 @@ class ExecError : public Error {
 
 /// Throws ExecError; Error(kInternal) when there can be no process.
 [[nodiscard]] Child spawn(const SpawnOptions& options);
+
+/// Whether this process has no thread but the one that asks.
+bool has_one_thread();
 
 /// Everything until the end.
 std::string read_all(int fd);

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lockstep/base/worker.h"
+
 namespace lockstep {
 namespace {
 
@@ -184,6 +186,35 @@ TEST(Process, LinesAreReadOneByOneAndNotForEver) {
   EXPECT_GE(seconds_since(begun), 0.04);
   pipe.write.close();
   EXPECT_EQ(read_line(fd, std::chrono::seconds(20)), "");
+}
+
+TEST(Process, MayBeACopyOfThisOne) {
+  const Pipe kept, closed;
+  const int open = ::dup(kept.read.get());  // not closed by exec
+  Pipe out;
+  Child child = spawn({.out = out.write.get(), .body = [&] {
+                         const bool as_exec = ::fcntl(open, F_GETFD) >= 0 && ::fcntl(closed.read.get(), F_GETFD) < 0;
+                         const ssize_t said = ::write(STDOUT_FILENO, as_exec ? "yes" : "no", as_exec ? 3 : 2);
+                         return said > 0 ? 41 : 1;
+                       }});
+  out.write.close();
+  EXPECT_EQ(read_all(out.read.get()), "yes");
+  EXPECT_EQ(child.wait().exit_code, 41);
+  ::close(open);
+}
+
+TEST(Process, OfACopyNothingUnwindsIntoThisOne) {
+  Child child = spawn({.body = []() -> int { throw Error(ExitCode::kInternal, "lost"); }});
+  EXPECT_EQ(child.wait().signal, SIGABRT);
+}
+
+TEST(Process, CountsItsThreads) {
+  EXPECT_FALSE([] {
+    Worker other("other", [](const std::stop_token& stop) {
+      while (!stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    return has_one_thread();
+  }());
 }
 
 TEST(Process, KnowsItsOwnFile) { EXPECT_EQ(own_executable().filename().string().substr(0, 4), "base"); }

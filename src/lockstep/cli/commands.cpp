@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cctype>
+#include <csignal>
+#include <cstdio>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process.h"
 #include "lockstep/base/version.h"
 #include "lockstep/cli/verbs.h"
 #include "lockstep/dialect/accelerate.h"
@@ -18,6 +22,7 @@
 #include "lockstep/guard/settings.h"
 #include "lockstep/session/rank_main.h"
 #include "lockstep/tasks/config_file.h"
+#include "lockstep/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -207,6 +212,28 @@ int run_command(const Words& words, const Host& started) {
         host.lines->error(told, known != nullptr ? known->frames() : std::vector<std::string>());
         return true;
       });
+}
+
+int run_program(const Words& words) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes is a failed write, told as such; training goes on without it
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that a limit (ulimit -f) does not let grow
+  std::optional<Host> host;
+  try {
+    host.emplace(Host{.env = Env::process(), .executable = own_executable()});
+  } catch (const Error& error) {  // there is no memory for the roll call, through which errors are told
+    std::cerr << "lockstep: error: " << error.what() << "\n";
+    return static_cast<int>(error.code());
+  }
+  (void)DeviceMemory::host();  // sets LibTorch's environment: later, other threads may be reading it
+  int code = run_command(words, *host);
+  if (!std::cout.flush() && code == 0) {
+    std::cerr << "lockstep: error: standard output took not all that was to be printed\n"
+                 "  hint: is the disk full, or has its reader gone?\n";
+    code = static_cast<int>(ExitCode::kData);
+  }
+  std::cerr.flush();
+  std::fflush(nullptr);
+  return code;
 }
 
 }  // namespace lockstep

@@ -12,4 +12,7 @@ namespace lockstep {
 /// code. Nothing is thrown.
 int run_command(const std::vector<std::string>& words, const Host& host);
 
+/// All that this program does with such a command line, in the process's environment; the code to end with, without destructors.
+int run_program(const std::vector<std::string>& words);
+
 }  // namespace lockstep

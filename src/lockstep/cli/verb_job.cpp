@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/process.h"
+#include "lockstep/cli/commands.h"
 #include "lockstep/doctor/machine_facts.h"
 #include "lockstep/watch/communication_table.h"
 
@@ -32,6 +33,7 @@ int descriptor_of(const std::ostream& out) { return &out == &std::cout ? STDOUT_
 LaunchRequest launch_request(const std::string& verb, const std::vector<std::string>& args, const Host& host) {
   LaunchRequest request{.argv = {host.executable.string(), verb}, .program = "lockstep " + verb};
   request.argv.insert(request.argv.end(), args.begin(), args.end());
+  request.run_here = [](const std::vector<std::string>& argv) { return run_program({argv.begin() + 1, argv.end()}); };
   if (verb == "sft") request.restart_argv = resuming;
   request.with_too_few_gpus = verb == "doctor";
   request.notice = [lines = host.lines](const std::string& text) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <optional>
 
+#include <ATen/Parallel.h>
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -57,6 +59,14 @@ Variables rank_variables(const Env& env, const World& world, int local, int proc
   if (attempt > 0) set("TORCHELASTIC_RESTART_COUNT", attempt);
   if (!env.has("OMP_NUM_THREADS")) set("OMP_NUM_THREADS", std::max(1, usable_cores() / processes));
   return all;
+}
+
+/// Of this process. libgomp has read its variable when the program was loaded.
+void take_environment(const Variables& variables) {
+  ::clearenv();
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  const auto threads = Env(variables).integer("OMP_NUM_THREADS");
+  if (threads && *threads > 0) at::set_num_threads(static_cast<int>(*threads));
 }
 
 std::vector<std::string> exec_environment(const Variables& variables) {
@@ -164,6 +174,12 @@ void Launch::start(int rank, int local, const std::vector<std::string>& argv, co
                        .ends_with_thread = true,
                        .signal_mask = signals_.before(),
                        .last_words = "lockstep: this program could not be started again for a rank\n"};
+  if (options_.run_here && has_one_thread()) {
+    options.body = [&] {
+      take_environment(variables);
+      return options_.run_here(argv);
+    };
+  }
   const bool owns_terminal = local == 0;
   std::optional<Pipe> out, err;
   if (!owns_terminal) {
@@ -268,7 +284,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   std::optional<HeldPort> own_port;  // until the ranks have ended: nothing takes it before rank 0 does
   if (world.num_nodes == 1) own_port.emplace();
   const int port = own_port ? own_port->number() : world.master_port;
-  Signals signals;  // before the agent's thread, which must not take them
+  Signals signals;  // before the agent's thread, which must not take them, and which begins when all ranks are there
   Agent agent({.program = options.program,
                .node = world.node,
                .num_nodes = world.num_nodes,
@@ -277,6 +293,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
                .world_size = world.num_nodes * processes,
                .judge = options.judge,
                .strict = options.guard == Guard::kStrict,
+               .begins_later = true,
                .job_secret = job_secret(env),
                .say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }});
   Launch launch(options, agent, signals);
@@ -285,6 +302,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
                  rank_variables(env, world, local, processes, port, options.guard == Guard::kOff ? "" : agent.address(),
                                 attempt));
   }
+  agent.begin();
   Attempt done{.code = launch.wait()};
   done.interrupted = launch.interrupted();
   if (const auto conclusion = agent.close()) {

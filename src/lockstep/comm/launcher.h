@@ -25,6 +25,9 @@ struct LaunchOptions {
   int max_restarts = 0;
   /// The command line of the next attempt; asked after a failure that may not come again.
   std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
+  /// What `argv` would do if it were started: then ranks are copies of this process, where it has no other thread, and need not
+  /// load their libraries again. Called in the copy, with its environment set; returns its exit code.
+  std::function<int(const std::vector<std::string>& argv)> run_here{};
   /// Told why the ranks were ended, and whether they are started again; empty: it is printed.
   std::function<void(int code, const std::string& text, bool again)> conclude{};
   bool* interrupted = nullptr;  // set to whether a signal asked the ranks to stop, however they have ended

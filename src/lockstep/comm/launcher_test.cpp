@@ -6,11 +6,13 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +64,46 @@ TEST(Part, Launcher) {
   const int code = launch_ranks(shell(*script), Env::process(),
                                 {.num_processes = 2, .grace_seconds = grace, .interrupted = &interrupted});
   ::_exit(part_variable("HOW") == "interrupted" ? (code == 0 && interrupted ? 7 : 1) : code);
+}
+
+/// Not a test: its ranks are copies where it has one thread, and started where it has two.
+TEST(Part, LauncherOfCopies) {
+  const auto folder = part_variable("FOLDER");
+  if (!folder) return;
+  const pid_t here = ::getpid();
+  LaunchOptions options{.num_processes = 2};
+  options.run_here = [&](const std::vector<std::string>& argv) {
+    const Env env = Env::process();
+    std::ofstream(*folder + "/" + *env.text("RANK")) << (::getppid() == here ? "copy " : "? ") << argv.back() << ' '
+                                                     << at::get_num_threads() << ' ' << env.text("LEFT").value_or("-");
+    return *env.text("RANK") == "1" ? 9 : 0;
+  };
+  const Env env({{"PATH", "/usr/bin:/bin"}, {"OMP_NUM_THREADS", "3"}});
+  std::optional<Worker> other;
+  if (part_variable("HOW") == "threads") {
+    other.emplace("other", [](const std::stop_token& stop) {
+      while (!stop.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
+    });
+  }
+  ::setenv("LEFT", "behind", 1);
+  ::_exit(launch_ranks(shell("echo started > " + *folder + "/$RANK"), env, options));
+}
+
+TEST_F(LauncherTest, CopiesItselfWhereItHasOneThread) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a thread of the sanitizer's is always there";
+#endif
+  const auto code_of = [&](const std::string& how) {
+    int status = 0;
+    ::waitpid(start_part("Part.LauncherOfCopies", {{"FOLDER", folder_.string()}, {"HOW", how}}), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const std::string script = "echo started > " + folder_.string() + "/$RANK";
+  EXPECT_EQ(code_of("alone"), 9);
+  EXPECT_EQ(read("0"), "copy " + script + " 3 -");
+  EXPECT_EQ(read("1"), "copy " + script + " 3 -");
+  EXPECT_EQ(code_of("threads"), 0);
+  EXPECT_EQ(read("1"), "started\n");
 }
 
 TEST_F(LauncherTest, GivesEachRankItsPlace) {

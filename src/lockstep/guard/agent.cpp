@@ -55,6 +55,10 @@ Agent::Agent(AgentOptions options)
   for (int local = 0; local < options_.local_ranks; ++local) {
     ranks_.expect(options_.first_rank + local, local, options_.world_size, 0);
   }
+  if (!options_.begins_later) begin();
+}
+
+void Agent::begin() {
   thread_ = std::make_unique<Worker>("agent", [this](const std::stop_token& stop) { run(stop); });
 }
 

@@ -33,6 +33,7 @@ struct AgentOptions {
   JudgeOptions judge;
   double grace_seconds = 3;  // between the ending and SIGKILL
   bool strict = false;
+  bool begins_later = false;                    // with begin(): until then the process has no other thread
   bool only_tells = false;                      // what would end the job is told, and it goes on
   std::string job_secret;                       // see tree_key.h; empty: whoever reads the meeting point can join
   std::function<void(const std::string&)> say;  // a notice, as lines without the last newline
@@ -55,6 +56,8 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
+  /// Once, where it was to begin later.
+  void begin();
   /// For the environment of the ranks. No secret: the kernel says who knocks there.
   std::string address() const;
 

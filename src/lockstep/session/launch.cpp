@@ -33,6 +33,8 @@ void require_gpus(const RunOptions& run, int ranks) {
 Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const Env& env, int ranks) {
   check_guard(run.guard, World::from_env(env));
   if (!request.with_too_few_gpus) require_gpus(run, ranks);
+  // Copies of a process that has CUDA's libraries are not made: whether a driver bears that has not been seen.
+  const auto run_here = has_cuda_library() ? nullptr : request.run_here;
   Launched done;
   done.code = launch_ranks(request.argv, env,
                            {.num_processes = ranks,
@@ -41,6 +43,7 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
                             .guard = run.guard,
                             .max_restarts = run.max_restarts,
                             .restart_argv = request.restart_argv,
+                            .run_here = run_here,
                             .conclude = request.conclude,
                             .interrupted = &done.interrupted});
   return done;

@@ -21,7 +21,8 @@ struct LaunchRequest {
   std::string program = "lockstep";  // begins what people read
   /// The command of the next attempt, after a failure that may not come again; empty: the same.
   std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
-  std::function<void(const std::string& text)> notice{};  // for people: why there are so many ranks
+  std::function<int(const std::vector<std::string>& argv)> run_here{};  // as LaunchOptions
+  std::function<void(const std::string& text)> notice{};                // for people: why there are so many ranks
   std::function<void(int code, const std::string& text, bool again)> conclude{};  // as LaunchOptions
   bool with_too_few_gpus = false;  // starts all the same: the ranks tell it with all else
 };
