@@ -306,6 +306,15 @@ class Careless(Story):
             self.refused(2, "nothing is made codes without --quant_bits", words=[*words, "--bnb_4bit_quant_type", "fp4"])
         for flag in ("--custom_dataset_info", "--dataset_dir"):
             self.refused(3, f"{flag} nope: expected a", words=[*self.sft, flag, "nope"])
+        self.refused(2, "--media_dir nope: expected a folder", words=[*self.sft, "--media_dir", "nope"])
+        done = self.lockstep(*self.sft, "--packing_strategy", "sequential", "--shuffle_buffer_size", "9", "--lorap_emb_lr", "0.1", "--talker_loss_weight", "2",
+                             "--save_strategy", "no", "--save_total_limit", "3", "--max_new_tokens", "9", "--temperature", "0.5", "--warmup_steps", "1",
+                             "--warmup_ratio", "0.1", "--init_weights", "gaussian", "--columns", '{"my_qestion": "query"}', expect=0)
+        for words in ("--packing_strategy sequential", "--shuffle_buffer_size 9", "--lorap_emb_lr 0.1", "--talker_loss_weight 2", "--save_total_limit 3",
+                      "--max_new_tokens 9", "--temperature 0.5", "--warmup_ratio 0.1"):
+            self.assertIn(f"{words} has no effect: ", done.text)
+        self.assertIn('--columns: no row has "my_qestion", which is to be "query"', done.text)
+        self.assertNotIn("has no effect", self.lockstep(*self.sft, "--save_strategy", "no", "--columns", '{"Query": "query"}', expect=0).text)
         config = self.model / "config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "attention_dropout": 0.5}))
         done = self.lockstep(*self.sft, "--use_dora", "true", "--lora_rank", "4", expect=0)

@@ -1,6 +1,8 @@
 #include "lockstep/cli/row_flags.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -103,6 +105,10 @@ RowOptions RowFlags::options(const Env& env) const {
   if (truncation_strategy == "right") out.truncation = Truncation::kRight;
   if (truncation_strategy == "left") out.truncation = Truncation::kLeft;
   if (truncation_strategy == "turns") out.truncation = Truncation::kTurns;
+  if (std::error_code none; !media_dir.empty() && !std::filesystem::is_directory(media_dir, none)) {
+    throw usage_error(fmt::format("--media_dir {}: expected a folder, found none", media_dir),
+                      "leave it out where media lie beside the data file");
+  }
   out.root_image_dir = media_dir.empty() ? env.text("ROOT_IMAGE_DIR").value_or("") : media_dir;
   read_media_environment(env, out.media);
   return out;

@@ -207,8 +207,10 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
                  "begin in a folder that holds checkpoints of an earlier run: they go")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--resume_from_checkpoint", f.given.resume_from_checkpoint,
-                 "a checkpoint folder, or true: the newest whole one in --output_dir")
+  app.add_option(
+         "--resume_from_checkpoint", f.given.resume_from_checkpoint,
+         "a checkpoint folder; true: the newest whole one in --output_dir; auto: that, or a fresh start where there "
+         "is none")
       ->group(group);
   app.add_option("--save_strategy", f.given.save_strategy, "steps | epoch | no")
       ->check(strategies())

@@ -46,6 +46,7 @@ struct Verdict {
   std::vector<int64_t> whole;
   std::vector<BrokenRow> broken;
   std::set<std::string> unread;  // columns
+  std::set<std::string> mapped;  // columns of --columns that a row has
 };
 constexpr size_t kMostNames = 50;  // of columns that are told
 
@@ -54,7 +55,9 @@ Verdict judge_rows(const Source& source, size_t begin, size_t end) {
   for (size_t row = begin; row < end; ++row) {
     const std::string where = source.file.where(row);
     try {
-      const Json json = source.row(row);
+      Json raw = source.file.row(row);
+      source.mapping.add_found(raw, verdict.mapped);
+      const Json json = mapped_row(std::move(raw), source.mapping, where);
       sample_from_row(json, where, MediaFolders(source.folders.folders, /*look=*/false));
       verdict.whole.push_back(static_cast<int64_t>(row));
       for (auto& name : unread_columns(json)) {
@@ -77,6 +80,7 @@ Verdict judge_table(const Source& source) {
   if (source.file.size() == 0) return verdict;
   Verdict first = judge_rows(source, 0, 1);
   verdict.unread = std::move(first.unread);
+  verdict.mapped = std::move(first.mapped);
   if (first.broken.empty()) return verdict;
   // Unless it is that row's own fault, nothing in the file can be read.
   if (source.file.size() == 1 || !judge_rows(source, 1, 2).broken.empty()) {
@@ -109,6 +113,7 @@ Verdict judge_file(const Source& source) {
     all.whole.insert(all.whole.end(), part.whole.begin(), part.whole.end());
     std::move(part.broken.begin(), part.broken.end(), std::back_inserter(all.broken));
     all.unread.merge(part.unread);
+    all.mapped.merge(part.mapped);
   }
   return all;
 }
@@ -169,6 +174,7 @@ struct Dataset::Impl {
   std::vector<std::pair<uint32_t, uint32_t>> rows;  // file, row in file; whole ones only
   std::vector<BrokenRow> broken;
   std::vector<std::string> notices;
+  std::set<std::string> mapped;  // columns of --columns that a row has
   uint64_t hash = 0xCBF29CE484222325;
 
   /// Whole rows of all the files that are one data set.
@@ -217,11 +223,19 @@ struct Dataset::Impl {
     if (!verdict.unread.empty()) {
       notices.push_back(fmt::format("{}: not read: {}", name, fmt::join(verdict.unread, ", ")));
     }
+    mapped.merge(verdict.mapped);
     mix_in(hash, std::filesystem::path(name).filename().string());
     mix_in(hash, fmt::format("{} {}", content, verdict.whole.size()));
     if (!source.mapping.empty()) mix_in(hash, source.mapping.as_text());
     std::move(verdict.broken.begin(), verdict.broken.end(), std::back_inserter(broken));
     files.push_back(std::move(source));
+  }
+
+  void tell_unknown_columns(const std::vector<std::pair<std::string, std::string>>& columns) {
+    for (const auto& [name, usual] : columns) {
+      if (mapped.contains(name)) continue;
+      notices.push_back(fmt::format("--columns: no row has \"{}\", which is to be \"{}\"", name, usual));
+    }
   }
 };
 
@@ -229,6 +243,7 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetOptions& op
   if (paths.empty()) throw data_error("expected at least one data file, found none", "pass --dataset train.jsonl");
   const auto impl = std::make_shared<Impl>();
   for (const auto& path : paths) impl->add(path, options);
+  if (!options.streaming) impl->tell_unknown_columns(options.columns);
   *this = all_of(impl);
 }
 

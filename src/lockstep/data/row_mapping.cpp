@@ -18,6 +18,9 @@ std::string lower(std::string text) {
   return text;
 }
 
+/// Whether a row's column is the one that is called so: as in ms-swift, whatever the case of letters.
+bool same_column(const std::string& a, const std::string& b) { return lower(a) == lower(b); }
+
 Json mapped_turn(const Json& turn, const RowMapping& mapping) {
   if (!turn.is_object()) return turn;
   Json out = Json::object();
@@ -43,13 +46,22 @@ std::string RowMapping::as_text() const {
   return text;
 }
 
+void RowMapping::add_found(const Json& row, std::set<std::string>& found) const {
+  if (!row.is_object()) return;
+  for (const auto& [from, to] : columns) {
+    if (found.contains(from)) continue;
+    for (const auto& [name, value] : row.items()) {
+      if (same_column(from, name)) found.insert(from);
+    }
+  }
+}
+
 Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
   if (mapping.empty() || !row.is_object()) return row;
   Json out = Json::object();
   for (const auto& [name, value] : row.items()) {
-    // As ms-swift, whatever the case of the file's name.
-    const auto found = std::ranges::find_if(
-        mapping.columns, [&name = name](const auto& one) { return lower(one.first) == lower(name); });
+    const auto found =
+        std::ranges::find_if(mapping.columns, [&name = name](const auto& one) { return same_column(one.first, name); });
     const std::string& to = found == mapping.columns.end() ? name : found->second;
     if (out.contains(to) && !out.at(to).is_null()) {
       if (value.is_null()) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ struct RowMapping {
 
   bool empty() const { return columns.empty() && role_key.empty() && content_key.empty() && roles.empty(); }
   std::string as_text() const;  // two that are equal read rows alike
+  /// Adds those of `columns` that a row of the file has, by the name that they have here.
+  void add_found(const Json& row, std::set<std::string>& found) const;
 };
 
 /// Throws UserError(kData) naming `where` for a column whose usual name the row has too, and for turns that have no such keys.

@@ -18,6 +18,7 @@
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/part_alone.h"
 #include "lockstep/tasks/resume_check.h"
+#include "lockstep/tasks/unheeded.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/jsonl_sink.h"
 #include "lockstep/watch/logger_sink.h"
@@ -51,7 +52,7 @@ FineTuned FineTuneRun::run() {
     decide();
     predict();
     for (const auto& text : session_->notices()) notice(text);
-    if (const std::string words = options_.tuner.unheeded(); !words.empty()) notice(words);
+    for (const auto& words : unheeded_words(options_)) notice(words);
     for (const auto& key : dropout_keys(session_->folder().config)) {
       notice(fmt::format("config.json: {} is not applied: nothing is dropped at random but by --lora_dropout", key));
     }
