@@ -12,6 +12,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/state/sum_of_squares.h"
 #include "lockstep/tensor/finite.h"
 #include "lockstep/tensor/gpu_kernels.h"
 #include "lockstep/tensor/gpus.h"
@@ -229,17 +230,13 @@ std::string GradReducer::first_not_finite() const {
 }
 
 Tensor GradReducer::local_sum_of_squares() const {
-  constexpr int64_t kPiece = int64_t{1} << 30;  // BLAS counts in 32 bits
   std::map<std::string, Tensor> by_device;
   for (int unit = 0; unit < store_.num_units(); ++unit) {
     const UnitState& state = store_.unit(unit);
-    if (!state.touched) continue;
-    for (int64_t begin = 0; begin < state.grad.numel(); begin += kPiece) {
-      const Tensor part = state.grad.narrow(0, begin, std::min(kPiece, state.grad.numel() - begin));
-      const Tensor squares = part.dot(part).to(at::kDouble);
-      const auto [sum, first] = by_device.emplace(part.device().str(), squares);
-      if (!first) sum->second.add_(squares);
-    }
+    if (!state.touched || state.grad.numel() == 0) continue;
+    const Tensor squares = sum_of_squares(state.grad);
+    const auto [sum, first] = by_device.emplace(state.grad.device().str(), squares);
+    if (!first) sum->second.add_(squares);
   }
   if (by_device.empty()) return zeros({}, Dtype::kF64);
   Tensor sum = by_device.begin()->second;
