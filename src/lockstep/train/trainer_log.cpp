@@ -1,5 +1,6 @@
 // What a logging step tells: figures agreed over ranks, and rows that could not be used.
 #include <algorithm>
+#include <limits>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -27,13 +28,14 @@ std::string Trainer::largest_batch() const {
 
 void Trainer::log(const Figures& figures) {
   const auto steps = std::max<int64_t>(1, state_.global_step - steps_at_log_);
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();  // every step was left out
   const auto trained = static_cast<double>(std::max<int64_t>(1, state_.since_log.steps));
   const CommCounters now = parts_.data.counters();
   const auto each = [&](double before, double after) { return (after - before) / static_cast<double>(steps); };
   StepDone done{.step = state_.global_step,
                 .max_steps = state_.max_steps,
                 .epoch = state_.epoch,
-                .loss = state_.since_log.loss / trained,
+                .loss = state_.since_log.steps > 0 ? state_.since_log.loss / trained : kNone,
                 .grad_norm = figures.grad_norm,
                 .learning_rate = figures.learning_rate};
   if (state_.since_log.target_tokens > 0) {

@@ -1,6 +1,7 @@
 #include "lockstep/watch/console_sink.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -91,12 +92,21 @@ void ConsoleSink::show(const RunStarted& run) {
   line(text, kBold);
 }
 
+namespace {
+
+/// What there is none of, where every step was left out, is no number.
+std::string number_or_dash(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+}  // namespace
+
 void ConsoleSink::show(const StepDone& step) {
   if (options_.quiet) return;
   const double share = share_of(step.step, step.max_steps);
   const auto digits = std::to_string(step.max_steps).size();
-  std::string rest =
-      fmt::format("  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}", step.loss, step.grad_norm, step.learning_rate);
+  std::string rest = fmt::format("  loss {}  grad_norm {}  lr {:.2e}", number_or_dash(step.loss, 4),
+                                 number_or_dash(step.grad_norm, 3), step.learning_rate);
   for (const auto& [name, rate] : step.component_rates) rest += fmt::format(" {} {:.2e}", name, rate);
   if (step.token_accuracy >= 0) rest += fmt::format("  token_acc {:.1f}%", step.token_accuracy * 100);
   if (step.talker_loss >= 0) rest += fmt::format("  talker_loss {:.4f}", step.talker_loss);
