@@ -254,6 +254,31 @@ class Commands(Story):
         (self.folder / "sft.yaml").write_text(done.stdout)
         self.lockstep("sft", self.folder / "sft.yaml", expect=0)
 
+    def test_a_migrated_file_says_each_key_once(self):
+        (self.folder / "lf.yaml").write_text(f"model_name_or_path: {self.model('qwen2')}\ndataset: {self.rows}\nstage: sft\ndo_train: true\ncutoff_len: 64\ntemplate: qwen\n"
+                                             f"output_dir: {self.folder / 'lf'}\nmax_steps: 1\nfinetuning_type: lora\n")
+        done = self.lockstep("migrate", self.folder / "lf.yaml", expect=0)
+        keys = [line.split(":")[0] for line in done.stdout.splitlines() if line[:1].isalpha()]
+        self.assertEqual(sorted(keys), sorted(set(keys)))
+        (self.folder / "migrated.yaml").write_text(done.stdout)
+        self.lockstep("sft", self.folder / "migrated.yaml", expect=0)
+
+    def test_a_script_of_minicpms_kind_is_migrated(self):
+        (self.folder / "mini.sh").write_text(f"GPUS=2\nDISTRIBUTED_ARGS=\"\n    --nproc_per_node $GPUS --nnodes 1 \\\n\"\nif [ -z $X ]; then LR=1e-4; else LR=1e-5; fi\n"
+                                             f"ARGS=(--model_name_or_path {self.model('qwen2')}\n  --learning_rate $LR)\n"
+                                             f"nohup torchrun $DISTRIBUTED_ARGS finetune.py \"${{ARGS[@]}}\" --max_steps $((1*1)) --frobnicate 1 &\n")
+        done = self.lockstep("migrate", self.folder / "mini.sh", expect=0)
+        for line in ("NPROC_PER_NODE: 2", "learning_rate: 1e-5", "max_steps: 1", "# the script decides", "frobnicate: 1  # lockstep has no such flag"):
+            self.assertIn(line, done.stdout)
+
+    def test_the_system_message_may_be_a_file(self):
+        (self.folder / "system.txt").write_text("You are from a file.")
+        words = ("sft", "--model", self.model("qwen2_5_vl"), "--dataset", self.rows, "--tuner_type", "full", "--max_steps", 1, "--save_strategy", "no")
+        done = self.lockstep(*words, "--output_dir", self.folder / "s1", "--system", self.folder / "system.txt", expect=0)
+        self.assertIn("You are from a file.", done.text)
+        done = self.lockstep(*words, "--output_dir", self.folder / "s2", "--system", self.folder / "none.txt", expect=2)
+        self.assertIn("expected a file with the message, found none", done.text)
+
     def test_nothing_is_merged_where_there_is_no_adapter(self):
         for words in (("merge-lora",), ("export", "--merge_lora", "true")):
             done = self.lockstep(*words, "--model", self.model("qwen2"), "--output_dir", self.folder / "merged", expect=2)

@@ -1,4 +1,5 @@
 // lockstep migrate: a script or a file of flags of another stack as one YAML for lockstep, with what was understood.
+#include <algorithm>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include "lockstep/cli/verbs.h"
 #include "lockstep/dialect/given_words.h"
 #include "lockstep/dialect/shell_script.h"
+#include "lockstep/dialect/stack_command.h"
 #include "lockstep/dialect/translate.h"
 #include "lockstep/tasks/config_file.h"
 
@@ -43,6 +45,20 @@ bool knows(const std::string& verb, const std::string& name) {
   return added && app.get_option_no_throw("--" + name) != nullptr;
 }
 
+/// A key stands in a file once: what is said in several words becomes one list.
+std::vector<GivenFlag> one_of_each(const std::vector<GivenFlag>& flags) {
+  std::vector<GivenFlag> out;
+  for (const auto& flag : flags) {
+    const auto same = std::ranges::find(out, flag.name, &GivenFlag::name);
+    if (same == out.end()) {
+      out.push_back(flag);
+    } else {
+      same->values.insert(same->values.end(), flag.values.begin(), flag.values.end());
+    }
+  }
+  return out;
+}
+
 void print(const StackCommand& command) {
   const Expanded expanded = expand_config_file(command.args);
   std::map<std::string, std::string> environment = command.environment;
@@ -53,10 +69,13 @@ void print(const StackCommand& command) {
   for (const auto& one : found.understood) {
     if (one.meaning.empty()) std::cout << "# " << one.text() << "\n";
   }
+  for (const auto& flag : command.untaken) {
+    std::cout << fmt::format("# {}: of the launcher, and nothing is made of it\n", flag);
+  }
   if (!environment.empty()) std::cout << "ENV:\n";
   for (const auto& [name, value] : environment) std::cout << fmt::format("  {}: {}\n", name, yaml_scalar(value));
-  for (const auto& flag : given_words(found.words).flags) {
-    std::string why;
+  for (const auto& flag : one_of_each(given_words(found.words).flags)) {
+    std::string why = knows(verb, flag.name) ? "" : "  # lockstep has no such flag";
     for (const auto& one : found.understood) {
       if (one.meaning == flag.text()) why = one.given.empty() ? "  # " + one.why : "  # " + one.given;
     }
@@ -79,7 +98,7 @@ int run_migrate(const Words& args, const Host& /*host*/) {
       ->required();
   if (!parse_flags(app, args)) return 0;
   if (file.ends_with(".yaml") || file.ends_with(".yml") || file.ends_with(".json")) {
-    print({.verb = "sft", .args = {file}, .environment = {}});
+    print({.verb = "sft", .args = {file}, .environment = {}, .untaken = {}});
     return 0;
   }
   constexpr size_t kMostBytes = size_t{1} << 20;
@@ -89,6 +108,9 @@ int run_migrate(const Words& args, const Host& /*host*/) {
     if (found.verb.empty()) continue;
     if (any) std::cout << "---\n";
     any = true;
+    if (command.behind_branches) {
+      std::cout << "# the script decides (if, case, a loop): of what it sets in several ways the last is taken here\n";
+    }
     print(found);
   }
   if (!any) {

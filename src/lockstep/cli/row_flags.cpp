@@ -40,6 +40,8 @@ void add_naming_flags(CLI::App& app, RowFlags& flags) {
       ->group("Data");
 }
 
+constexpr size_t kMostSystemBytes = size_t{1} << 20;
+
 /// --columns: an object of texts, as JSON or as Python writes it.
 std::vector<std::pair<std::string, std::string>> read_columns(const std::string& text) {
   std::vector<std::pair<std::string, std::string>> columns;
@@ -71,7 +73,9 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->check(CLI::IsMember({"delete", "right", "left", "turns"}))
       ->capture_default_str()
       ->group("Data");
-  app.add_option("--system", flags.given.system, "system message of a chat, and of rows that have none")->group("Data");
+  app.add_option("--system", flags.given.system,
+                 "system message of a chat, and of rows that have none; or a file of it (.txt)")
+      ->group("Data");
   app.add_option(
          "--loss_scale", flags.loss_scale,
          "which tokens are learnt: default (answers) | last_round | all; ignore_empty_think, also behind a plus")
@@ -96,8 +100,31 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
   add_naming_flags(app, flags);
 }
 
+namespace {
+
+/// As ms-swift: what ends in .txt is a file that holds it, and "\\n" a new line.
+std::string read_system(const std::string& text) {
+  if (!text.ends_with(".txt")) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool ends_line = text[i] == '\\' && i + 1 < text.size() && text[i + 1] == 'n';
+      out += ends_line ? '\n' : text[i];
+      i += ends_line ? 1 : 0;
+    }
+    return out;
+  }
+  if (std::error_code none; !std::filesystem::is_regular_file(text, none)) {
+    throw usage_error(fmt::format("--system {}: expected a file with the message, found none", text),
+                      "a message that ends in .txt is written into a file");
+  }
+  return read_text(text, kMostSystemBytes);
+}
+
+}  // namespace
+
 RowOptions RowFlags::options(const Env& env) const {
   RowOptions out = given;
+  out.system = read_system(given.system);
   out.columns = read_columns(columns);
   if (norm_bbox == "norm1000") out.media.box_unit = BoxUnit::kThousandths;
   if (norm_bbox == "none") out.media.box_unit = BoxUnit::kPixels;

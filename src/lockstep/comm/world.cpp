@@ -180,11 +180,14 @@ World from_mpi(const Env& env, const MpiNames& names) {
   return world;
 }
 
-/// RANK and WORLD_SIZE of pods (PyTorchJob), or PET_* (Kubeflow Trainer): they count nodes. Newer operators multiply
+/// RANK and WORLD_SIZE of pods (PyTorchJob), PET_* (Kubeflow Trainer), or NNODES and NODE_RANK (ms-swift, LLaMA-Factory): they count
+/// nodes. Newer operators multiply
 /// WORLD_SIZE by the ranks of a node, so both readings are accepted where PET_NNODES tells them apart.
 World from_node_variables(const Env& env) {
   World world;
-  world.source = env.has("PET_NNODES") ? "node-level PET_NNODES and PET_NODE_RANK" : "node-level RANK and WORLD_SIZE";
+  world.source = env.has("PET_NNODES") ? "node-level PET_NNODES and PET_NODE_RANK"
+                 : env.has("NNODES")   ? "node-level NNODES and NODE_RANK"
+                                       : "node-level RANK and WORLD_SIZE";
   const Number node = number(env, {"PET_NODE_RANK", "NODE_RANK", "RANK"});
   const Number pods = number(env, {"WORLD_SIZE"});
   Number num_nodes = number(env, {"PET_NNODES", "NNODES"});
@@ -229,7 +232,7 @@ World World::from_env(const Env& env) {
     world = from_slurm(env);
   } else if (mpi != std::end(kMpi)) {
     world = from_mpi(env, *mpi);
-  } else if (number(env, {"PET_NNODES"}).value.value_or(1) > 1 || env.has("RANK") || has_size) {
+  } else if (number(env, {"PET_NNODES", "NNODES"}).value.value_or(1) > 1 || env.has("RANK") || has_size) {
     world = from_node_variables(env);
   }
   world.interface = text(env, {"GLOO_SOCKET_IFNAME"});

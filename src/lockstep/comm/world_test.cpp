@@ -217,6 +217,20 @@ TEST(World, ReadsPetVariables) {
   EXPECT_EQ(world.master_port, 29500);
 }
 
+TEST(World, ReadsWhatMsSwiftStartsNodesWith) {
+  const Variables node{
+      {"NNODES", "2"}, {"NODE_RANK", "1"}, {"NPROC_PER_NODE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29501"}};
+  const World world = world_of(node);
+  EXPECT_EQ(world.rank, 4);
+  EXPECT_EQ(world.size, 8);
+  EXPECT_EQ(world.node, 1);
+  EXPECT_TRUE(world.needs_launch);
+  EXPECT_EQ(world_of({{"NNODES", "1"}, {"NPROC_PER_NODE", "4"}}).source, "single process");
+  EXPECT_NE(refusal({{"NNODES", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).find("is not set although NNODES=2"),
+            std::string::npos)
+      << refusal({{"NNODES", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}});
+}
+
 TEST(Slurm, ExpandsNodeLists) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
       {"gpu[01-03,7],login", {"gpu01", "gpu02", "gpu03", "gpu7", "login"}},

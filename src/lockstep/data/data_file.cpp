@@ -93,6 +93,12 @@ bool ends_in(const std::string& name, std::string_view ending) {
   return name.size() > ending.size() && name.ends_with(ending);
 }
 
+/// Of lines the last ends with a row's bracket.
+bool ends_as_array(std::string_view text) {
+  const size_t last = text.find_last_not_of(" \t\r\n");
+  return last != std::string_view::npos && text[last] == ']';
+}
+
 /// Of a text that may be large, a part at a time.
 std::string hash_of_text(std::string_view bytes) {
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
@@ -123,7 +129,7 @@ DataFile::DataFile(const std::string& name) : name_(name), map_(checked(name)) {
   } else if (ends_in(name, ".txt")) {
     kind_ = Kind::kText;
     rows_ = index_lines(text());
-  } else if (!ends_in(name, ".jsonl") && is_json_array(text())) {
+  } else if (is_json_array(text()) && (!ends_in(name, ".jsonl") || ends_as_array(text()))) {
     kind_ = Kind::kArray;
     rows_ = index_array(text(), problem_);
   } else {

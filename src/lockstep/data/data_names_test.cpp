@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/data/dataset.h"
 
 namespace lockstep {
@@ -123,6 +124,27 @@ TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
             std::string::npos);
   EXPECT_NE(read({"slip"}, options).find("did you mean \"columns\"?"), std::string::npos);
   EXPECT_EQ(read({"onne"}, options), "--dataset onne: no such file; hint: did you mean \"one\"?");
+}
+
+TEST_F(NamedDataTest, OfLlamaFactorysRowsWhatAnEntryDoesNotNameIsLeftOut) {
+  write("data/a.json",
+        R"([{"instruction": "q", "input": "i", "output": "a", "system": "s", "history": [["h", "j"]], "r": "b"}])");
+  write("data/dataset_info.json", R"({
+    "plain": {"file_name": "a.json"}, "few": {"file_name": "a.json", "columns": {"prompt": "instruction", "response": "output"}},
+    "other": {"file_name": "a.json", "columns": {"prompt": "input", "response": "r", "system": "system"}},
+    "all": {"file_name": "a.json", "columns": {"prompt": "instruction", "query": "input", "response": "output", "history": "history"}},
+    "none": {"file_name": "a.json", "columns": {"prompt": "nope"}}, "part": {"file_name": "a.json", "split": "train[:1]"}})");
+  const DatasetOptions options{.dataset_dir = (folder_ / "data").string()};
+  EXPECT_EQ(read({"plain"}, options), "q\ni>a");
+  EXPECT_EQ(read({"few"}, options), "q>a");
+  EXPECT_EQ(read({"other"}, options), "s!>i>b");
+  EXPECT_EQ(read({"all"}, options), "h>j>q\ni>a");
+  EXPECT_NE(read({"none"}, options).find("expected a field \"messages\""), std::string::npos)
+      << read({"none"}, options);
+  EXPECT_NE(read({"part"}, options).find("split: expected \"train\", all that a file has"), std::string::npos);
+  const Dataset few({"few"}, options);
+  EXPECT_NE(join(few.notices(), "; ").find("not read: history, input, r, system"), std::string::npos)
+      << join(few.notices(), "; ");
 }
 
 TEST_F(NamedDataTest, NamesOfMsSwiftAreFilesWithColumns) {

@@ -57,6 +57,7 @@ Verdict judge_rows(const Source& source, size_t begin, size_t end) {
     try {
       Json raw = source.file.row(row);
       source.mapping.add_found(raw, verdict.mapped);
+      source.mapping.add_left_out(raw, verdict.unread);
       const Json json = mapped_row(std::move(raw), source.mapping, where);
       sample_from_row(json, where, MediaFolders(source.folders.folders, /*look=*/false));
       verdict.whole.push_back(static_cast<int64_t>(row));

@@ -73,13 +73,20 @@ void refuse_ranking(const Entry& entry, const Entry& columns) {
       "training by preferences is not built: name a data set of answers");
 }
 
-/// Columns of both formats, by the usual names.
+/// Columns of both formats, by the usual names. Those that an entry does not name are not read, whatever stands in them.
 void map_columns(RowMapping& mapping, const Entry& columns, bool sharegpt) {
   columns.expect_only({"prompt", "query", "response", "history", "messages", "system", "tools", "images", "videos",
                        "audios", "chosen", "rejected", "kto_tag"});
+  mapping.unread = {"messages",   "conversations", "conversation", "query",    "prompt",        "question",
+                    "problem",    "instruction",   "input",        "response", "answer",        "output",
+                    "targets",    "target",        "answer_key",   "answers",  "solution",      "text",
+                    "completion", "content",       "history",      "system",   "system_prompt", "tools",
+                    "images",     "image",         "videos",       "video",    "audios",        "audio"};
   const auto map = [&](const char* key, const std::string& usual, const char* name) {
-    const std::string own = columns.text(key, usual);
+    // Without "columns" these are the usual ones; beside others what is not said is none.
+    const std::string own = columns.text(key, columns.json().empty() ? usual : "");
     if (!own.empty() && own != name) mapping.columns.emplace_back(own, name);
+    mapping.unread.erase(own);
   };
   if (sharegpt) {
     map("messages", "conversations", "messages");
@@ -128,6 +135,11 @@ InfoEntry factory_entry(const Entry& entry, const fs::path& folder) {
   }
   made.subset = entry.text("subset");
   made.split = entry.text("split");
+  if (!made.split.empty() && made.split != "train" && !fs::is_directory(made.path)) {
+    throw data_error(fmt::format("{}: split: expected \"train\", all that a file has, found \"{}\"", entry.where(),
+                                 cut_text(made.split)),
+                     "\"num_samples\": N takes the first rows; or name a folder with files of its splits");
+  }
   if (const Json* samples = entry.find("num_samples")) {
     if (!samples->is_number_integer() || samples->get<int64_t>() < 1)
       throw data_error(

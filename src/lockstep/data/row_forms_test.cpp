@@ -74,6 +74,12 @@ TEST(RowForms, Conversations) {
       {R"({"messages": "[{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'content': 'a', 'loss': False}]"})",
        "user: q | assistant-: a"},
       {R"({"instruction": "q", "input": "i", "output": "a"})", "user: q\ni | assistant: a"},
+      {R"({"instruction": "", "input": "i", "output": "a"})", "user: i | assistant: a"},
+      {R"({"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "a"}]})",
+       "system: s | user: q | assistant-: b | user: r | assistant: a"},
+      {R"({"prompt": [{"role": "user", "content": "<image>q"}], "completion": "a", "images": ["a.png"]})",
+       "user: <image>q | assistant: a; images /data/a.png"},
+      {R"({"prompt": [{"type": "text", "text": "q"}], "response": "a"})", "user: q | assistant: a"},
       {R"({"query": "q", "response": ["a", "b"], "channel": "c"})",
        "user: q | assistant: a; accepted [\"a\",\"b\"]; group c"},
       {R"({"text": "only words"})", "assistant: only words"},
@@ -93,6 +99,9 @@ TEST(RowForms, Media) {
        R"(user: <video>q; video ["/data/a.png","/data/b.png"])"},
       {R"({"messages": [{"role": "user", "content": [{"type": "video", "video": "a.mp4", "fps": 2}, {"type": "text", "text": "q"}]}]})",
        R"(user: <video>q; video {"video":"/data/a.mp4","fps":2.0})"},
+      {R"({"query": "q", "images": [{"bytes": "AA==", "path": "a.png"}]})", "user: <image>q; images data:;base64,AA=="},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image", "bytes": "AA==", "path": "a.png"}, {"type": "text", "text": "q"}]}]})",
+       "user: <image>q; images data:;base64,AA=="},
       {R"({"query": "q", "images": [{"bytes": "AA==", "path": null}, {"bytes": null, "path": "a.png"}]})",
        "user: <image><image>q; images data:;base64,AA==,/data/a.png"},
       {R"({"conversations": [{"role": "user", "content": "<image_01> and <image_00>"}], "image": {"<image_00>": "a.png", "<image_01>": "b.png"}})",
@@ -110,6 +119,19 @@ TEST(RowForms, Media) {
        R"(user: <video>q; video {"video":"/data/a.mp4","nframes":4})"},
   };
   for (const auto& [row, becomes] : forms) EXPECT_EQ(read(row), becomes) << row;
+}
+
+TEST(RowForms, WhatIsNoPictureIsNone) {
+  for (const char* part : {R"({"Text": "q"})", R"({"foo": "bar"})", R"({"role": "user", "content": "q"})"}) {
+    const std::string row = fmt::format(R"({{"query": [{}], "images": ["a.png"]}})", part);
+    EXPECT_NE(read(row).find("expected a part such as"), std::string::npos) << read(row);
+  }
+  for (const char* row :
+       {R"({"query": "q", "images": [{"path": "a.png", "max_pixels": 3136}]})",
+        R"({"query": [{"type": "image", "image": "a.png", "resized_height": 56}, {"type": "text", "text": "q"}]})",
+        R"({"query": [{"type": "image_url", "image_url": {"url": "a.png", "min_pixels": 56}}]})"}) {
+    EXPECT_NE(read(row).find("expected no size of one picture"), std::string::npos) << read(row);
+  }
 }
 
 TEST(RowForms, ToolsInEverySpelling) {

@@ -43,6 +43,7 @@ std::string RowMapping::as_text() const {
   std::string text = fmt::format("{} {}", role_key, content_key);
   for (const auto& [from, to] : columns) text += fmt::format("; {} {}", from, to);
   for (const auto& [from, to] : roles) text += fmt::format(", {} {}", from, to);
+  for (const auto& name : unread) text += fmt::format("; without {}", name);
   return text;
 }
 
@@ -56,12 +57,21 @@ void RowMapping::add_found(const Json& row, std::set<std::string>& found) const 
   }
 }
 
+void RowMapping::add_left_out(const Json& row, std::set<std::string>& left_out) const {
+  if (!row.is_object()) return;
+  for (const auto& name : unread) {
+    const auto found = row.find(name);
+    if (found != row.end() && !found->is_null()) left_out.insert(name);
+  }
+}
+
 Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
   if (mapping.empty() || !row.is_object()) return row;
   Json out = Json::object();
   for (const auto& [name, value] : row.items()) {
     const auto found =
         std::ranges::find_if(mapping.columns, [&name = name](const auto& one) { return same_column(one.first, name); });
+    if (found == mapping.columns.end() && mapping.unread.contains(name)) continue;
     const std::string& to = found == mapping.columns.end() ? name : found->second;
     if (out.contains(to) && !out.at(to).is_null()) {
       if (value.is_null()) continue;

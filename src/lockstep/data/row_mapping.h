@@ -16,11 +16,16 @@ struct RowMapping {
   std::vector<std::pair<std::string, std::string>> columns;  // the file's name, the usual one
   std::string role_key, content_key;                         // of turns; empty: the usual
   std::map<std::string, std::string> roles;                  // the file's role, the usual one
+  std::set<std::string> unread;                              // the file's columns that are left out
 
-  bool empty() const { return columns.empty() && role_key.empty() && content_key.empty() && roles.empty(); }
+  bool empty() const {
+    return columns.empty() && role_key.empty() && content_key.empty() && roles.empty() && unread.empty();
+  }
   std::string as_text() const;  // two that are equal read rows alike
   /// Adds those of `columns` that a row of the file has, by the name that they have here.
   void add_found(const Json& row, std::set<std::string>& found) const;
+  /// Adds those that a row has and that are left out.
+  void add_left_out(const Json& row, std::set<std::string>& left_out) const;
 };
 
 /// Throws UserError(kData) naming `where` for a column whose usual name the row has too, and for turns that have no such keys.

@@ -11,7 +11,9 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::array<const char*, 6> kVideoSources = {"frames", "video", "video_url", "path", "url", "bytes"};
+// Content comes before a name: a hub's pictures carry the names that they had elsewhere.
+constexpr std::array<const char*, 6> kVideoSources = {"frames", "bytes", "video", "video_url", "path", "url"};
+constexpr std::array<const char*, 6> kPictureSources = {"bytes", "image", "image_url", "url", "path", "source"};
 constexpr std::string_view kMark = "<image>", kVideoMark = "<video>", kAudioMark = "<audio>";
 
 bool is_empty(const Json& value) {
@@ -188,29 +190,45 @@ void RowMedia::read_wishes(const Json& value, const std::string& field, Video& i
 
 void RowMedia::read_images(const Json& value, const std::string& field) {
   if (value.is_array()) {
-    for (size_t i = 0; i < value.size(); ++i)
-      row_images_.push_back(reference(value[i], fmt::format("{}[{}]", field, i)));
+    for (size_t i = 0; i < value.size(); ++i) row_images_.push_back(picture(value[i], fmt::format("{}[{}]", field, i)));
     return;
   }
   if (!value.is_object() || !value.begin().key().starts_with('<')) {
-    row_images_.push_back(reference(value, field));
+    row_images_.push_back(picture(value, field));
     return;
   }
   for (const auto& [name, path] : value.items()) {
     const std::string item = fmt::format("{}.{}", field, name);
     if (name == kMark) {
-      row_images_.push_back(reference(path, item));
+      row_images_.push_back(picture(path, item));
     } else {
-      named_images_[name] = reference(path, item);
+      named_images_[name] = picture(path, item);
       named_used_[name] = false;
     }
+  }
+}
+
+std::string RowMedia::picture(const Json& value, const std::string& field) const {
+  refuse_size(value, field);
+  return reference(value, field);
+}
+
+/// qwen_vl_utils' sizes of one picture, which would be other pixels.
+void RowMedia::refuse_size(const Json& value, const std::string& field) const {
+  for (const char* key : {"min_pixels", "max_pixels", "resized_height", "resized_width"}) {
+    const auto found = value.is_object() ? value.find(key) : value.end();
+    if (!value.is_object() || found == value.end() || found->is_null()) continue;
+    const UserError error = field_error(where_, fmt::format("{}.{}", field, key), "no size of one picture", *found);
+    throw data_error(error.message(),
+                     "\"chat_template_kwargs\": {\"max_pixels\": N} of the row limits all its pictures, --max_pixels "
+                     "those of all rows");
   }
 }
 
 std::string RowMedia::reference(const Json& value, const std::string& field) const {
   if (value.is_string()) return path_reference(value.get<std::string>(), field);
   if (value.is_object()) {
-    for (const char* key : {"path", "url", "image", "audio", "bytes", "data"}) {
+    for (const char* key : {"bytes", "data", "path", "url", "image", "audio"}) {
       const auto it = value.find(key);
       if (it == value.end() || is_empty(*it)) continue;
       if (!it->is_string()) throw field_error(where_, fmt::format("{}.{}", field, key), "text", *it);
@@ -246,14 +264,19 @@ std::string RowMedia::content_text(const Json& content, const std::string& field
 std::string RowMedia::part_text(const Json& part, const std::string& field) {
   if (part.is_string()) return marked_text(part.get<std::string>());
   if (!part.is_object()) throw field_error(where_, field, "a part such as {\"type\": \"text\", \"text\": ...}", part);
+  const auto any = [&](const auto& keys) {
+    return std::ranges::any_of(keys, [&](const char* key) { return part.contains(key); });
+  };
   std::string type = part.contains("text")                                  ? "text"
                      : part.contains("video") || part.contains("video_url") ? "video"
                      : part.contains("audio")                               ? "audio"
-                                                                            : "image";
+                     : any(kPictureSources)                                 ? "image"
+                                                                            : "";
   if (const auto it = part.find("type"); it != part.end()) {
     if (!it->is_string()) throw field_error(where_, field + ".type", "text", *it);
     type = it->get<std::string>();
   }
+  if (type.empty()) throw field_error(where_, field, "a part such as {\"type\": \"text\", \"text\": ...}", part);
   if (type == "text") {
     const auto it = part.find("text");
     if (it == part.end() || !it->is_string())
@@ -269,10 +292,12 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
 
 std::string RowMedia::picture_part(const Json& part, const std::string& field) {
   marks_.emplace_back();  // without a source of its own it takes the row's next image
-  for (const char* key : {"image", "image_url", "url", "path", "source"}) {
+  refuse_size(part, field);
+  for (const char* key : kPictureSources) {
     const auto it = part.find(key);
     if (it == part.end() || is_empty(*it)) continue;
-    marks_.back() = reference(*it, fmt::format("{}.{}", field, key));
+    const bool content = std::string_view(key) == "bytes";  // reference() knows what they are
+    marks_.back() = picture(content ? part : *it, fmt::format("{}.{}", field, key));
     break;
   }
   return std::string(kMark);

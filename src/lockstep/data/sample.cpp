@@ -28,6 +28,13 @@ constexpr std::array kCommonNames = {"images", "image",         "videos", "video
                                      "system", "system_prompt", "tools",  "objects", "speech", "chat_template_kwargs",
                                      "id",     "metadata",      "group",  "channel", "adapter"};
 
+/// A "prompt" of turns, in place of a text or the parts of one.
+bool asks_in_turns(const Json& row) {
+  const Json* prompt = find_value(row, "prompt");
+  return prompt != nullptr && prompt->is_array() && !prompt->empty() && prompt->front().is_object() &&
+         (prompt->front().contains("role") || prompt->front().contains("from"));
+}
+
 /// One row on its way to a Sample: all forms end in the same messages.
 class RowReader {
  public:
@@ -41,6 +48,8 @@ class RowReader {
       read_token_row(row_, where_, sample_);
     } else if (const char* turns = first_name(row_, kTurnNames)) {
       read_turns(turns);
+    } else if (asks_in_turns(row_)) {
+      read_prompt_completion();
     } else {
       read_query_response();
     }
@@ -181,6 +190,23 @@ class RowReader {
     reader.read(turns, name);
   }
 
+  /// TRL's: of the turns that are asked none is learnt.
+  void read_prompt_completion() {
+    const Json& prompt = row_.at("prompt");
+    TurnReader reader(where_, media_, sample_.messages);
+    add_system(reader.begins_with_system(prompt, "prompt"));
+    reader.read(prompt, "prompt");
+    for (Message& asked : sample_.messages) asked.trained = asked.trained && asked.role != "assistant";
+    const Json* completion = find_value(row_, "completion");
+    const char* response = first_name(row_, kResponseNames);
+    if (completion != nullptr && completion->is_array()) {
+      (void)reader.begins_with_system(*completion, "completion");
+      reader.read(*completion, "completion");
+    } else if (response != nullptr) {
+      add("assistant", media_.content_text(first_answer(row_.at(response)), response));
+    }
+  }
+
   void read_query_response() {
     const char* query = first_name(row_, kQueryNames);
     const char* response = first_name(row_, kResponseNames);
@@ -191,7 +217,7 @@ class RowReader {
       std::string question = media_.content_text(row_.at(query), query);
       const Json* input = find_value(row_, "input");
       if (std::string_view(query) == "instruction" && input != nullptr && *input != "") {
-        question += "\n" + media_.content_text(*input, "input");
+        question += (question.empty() ? "" : "\n") + media_.content_text(*input, "input");
       }
       add("user", std::move(question));
     }
@@ -329,6 +355,10 @@ std::vector<std::string> unread_columns(const Json& row) {
     read.insert(read.end(), {"input_ids", "labels"});
   } else if (turns != nullptr) {
     also(turns);
+  } else if (asks_in_turns(row)) {
+    also("prompt");
+    also("completion");
+    also(first_name(row, kResponseNames));
   } else {
     const char* query = first_name(row, kQueryNames);
     also(query);

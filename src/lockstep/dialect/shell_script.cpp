@@ -1,8 +1,11 @@
 #include "lockstep/dialect/shell_script.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
-#include <filesystem>
+#include <cstdint>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -10,12 +13,84 @@ namespace {
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-/// "NAME=value" at the begin of a command; the length of the name, or 0.
+/// "NAME=value" or "NAME+=value" at the begin of a command; the length of the name, or 0.
 size_t name_of_assignment(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0 || std::isdigit(static_cast<unsigned char>(word[0])) != 0) return 0;
-  return std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), is_name) ? equals : 0;
+  const size_t end = word[equals - 1] == '+' ? equals - 1 : equals;
+  return std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(end), is_name) ? end : 0;
 }
+
+/// A sum of whole numbers, as $((…)) has it: + - * / % and brackets. nullopt: it is something else.
+class Arithmetic {
+ public:
+  explicit Arithmetic(std::string_view text) : text_(text) {}
+  std::optional<int64_t> value() {
+    const int64_t found = sum(0);
+    skip();
+    return fine_ && at_ == text_.size() ? std::optional(found) : std::nullopt;
+  }
+
+ private:
+  static constexpr int64_t kMost = int64_t{1} << 31;
+  static constexpr int kDeepest = 32;
+
+  void skip() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+  }
+  char next() {
+    skip();
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+  int64_t bounded(int64_t number) {
+    fine_ = fine_ && number < kMost * kMost / 2 && number > -kMost * kMost / 2;
+    return fine_ ? number : 0;
+  }
+  int64_t sum(int depth) {
+    int64_t left = product(depth);
+    for (char c = next(); c == '+' || c == '-'; c = next()) {
+      ++at_;
+      const int64_t right = product(depth);
+      left = bounded(c == '+' ? left + right : left - right);
+    }
+    return left;
+  }
+  int64_t product(int depth) {
+    int64_t left = factor(depth);
+    for (char c = next(); c == '*' || c == '/' || c == '%'; c = next()) {
+      ++at_;
+      const int64_t right = factor(depth);
+      fine_ = fine_ && (c != '*' || (std::abs(left) < kMost && std::abs(right) < kMost)) && (c == '*' || right != 0);
+      if (!fine_) return 0;
+      left = c == '*' ? left * right : c == '/' ? left / right : left % right;
+    }
+    return left;
+  }
+  int64_t factor(int depth) {
+    const char c = next();
+    if (c == '(' && depth < kDeepest) {
+      ++at_;
+      const int64_t inner = sum(depth + 1);
+      fine_ = fine_ && next() == ')';
+      ++at_;
+      return inner;
+    }
+    int64_t number = 0;
+    const size_t from = at_;
+    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0 && number < kMost)
+      number = number * 10 + (text_[at_++] - '0');
+    fine_ = fine_ && at_ > from;
+    return fine_ ? number : 0;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  bool fine_ = true;
+};
+
+/// Words behind which a command begins.
+constexpr std::array<std::string_view, 9> kKeywords = {"then", "else", "do", "fi", "done", "esac", "{", "}", "!"};
+constexpr std::array<std::string_view, 7> kBranches = {"if", "elif", "else", "case", "for", "while", "until"};
 
 class Script {
  public:
@@ -37,7 +112,14 @@ class Script {
     } else if (c == '\'' || c == '"') {
       quoted(c);
     } else if (c == '$') {
-      variable();
+      variable(/*is_quoted=*/false);
+    } else if (c == '(' && assigns() && word_.ends_with("=")) {
+      begin_array();
+    } else if (c == ')' && array_) {
+      end_array();
+    } else if (c == '\n' && array_) {
+      end_word();
+      ++at_;
     } else if (c == '#' && !in_word_) {
       while (at_ < text_.size() && text_[at_] != '\n') ++at_;
     } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
@@ -64,7 +146,7 @@ class Script {
         if (text_[at_ + 1] != '\n') word_ += text_[at_ + 1];
         at_ += 2;
       } else if (quote == '"' && text_[at_] == '$') {
-        variable();
+        variable(/*is_quoted=*/true);
       } else {
         word_ += text_[at_++];
       }
@@ -72,39 +154,137 @@ class Script {
     ++at_;
   }
 
-  /// $NAME, ${NAME}, ${NAME:-otherwise}.
-  void variable() {
+  /// Whether this word is what a variable is set to, which the shell does not split.
+  bool assigns() const { return name_of_assignment(word_) > 0 && (words_.empty() || words_[0] == "export") && !array_; }
+
+  /// What stands between brackets of two kinds, computed; the place behind it. nullopt: it is not computed here.
+  std::optional<std::string> computed(size_t& end) const {
+    size_t depth = 0;
+    for (end = at_; end < text_.size(); ++end) {
+      if (text_[end] == '(') ++depth;
+      if (text_[end] == ')' && --depth == 0) break;
+    }
+    end = std::min(end + 1, text_.size());
+    std::string inner = text_.substr(at_, end - at_);
+    if (!inner.starts_with("((") || !inner.ends_with("))")) return std::nullopt;
+    inner = inner.substr(2, inner.size() - 4);
+    std::string numbers;
+    for (size_t i = 0; i < inner.size();) {
+      if (inner[i] == '$' || inner[i] == '{' || inner[i] == '}') {
+        ++i;
+        continue;
+      }
+      std::string name;
+      while (i < inner.size() && is_name(inner[i])) name += inner[i++];
+      if (name.empty()) {
+        numbers += inner[i++];
+        continue;
+      }
+      const auto known = variables_.find(name);
+      numbers += known == variables_.end() ? name : known->second;
+    }
+    const auto found = Arithmetic(numbers).value();
+    return found ? std::optional(std::to_string(*found)) : std::nullopt;
+  }
+
+  /// A variable's text: several words where it is not quoted.
+  void insert(const std::string& value, bool is_quoted) {
+    if (is_quoted || assigns()) {
+      in_word_ = true;
+      word_ += value;
+      return;
+    }
+    for (const char c : value) {
+      std::isspace(static_cast<unsigned char>(c)) != 0 ? end_word() : add(c);
+    }
+  }
+
+  /// "${NAME[@]}": a word for each.
+  void insert_array(const std::vector<std::string>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) end_word();
+      in_word_ = true;
+      word_ += values[i];
+    }
+  }
+
+  /// $NAME, ${NAME}, ${NAME:-otherwise}, ${NAME:=otherwise}, ${NAME[@]}, $((1 + 2)).
+  void variable(bool is_quoted) {
     const size_t from = at_++;
     std::string name, otherwise;
+    if (at_ < text_.size() && text_[at_] == '(') {
+      size_t end = 0;
+      const auto value = computed(end);
+      in_word_ = true;
+      word_ += value ? *value : text_.substr(from, end - from);
+      at_ = end;
+      return;
+    }
     if (at_ < text_.size() && text_[at_] == '{') {
       const size_t end = text_.find('}', at_);
       if (end == std::string::npos) return add('$');
       name = text_.substr(at_ + 1, end - at_ - 1);
-      if (const size_t colon = name.find(":-"); colon != std::string::npos) {
+      for (const char* mark : {":-", ":="}) {
+        const size_t colon = name.find(mark);
+        if (colon == std::string::npos) continue;
         otherwise = name.substr(colon + 2);
         name.resize(colon);
       }
       at_ = end + 1;
+      if (name.ends_with("[@]") || name.ends_with("[*]")) {
+        const auto array = arrays_.find(name.substr(0, name.size() - 3));
+        if (array != arrays_.end()) return insert_array(array->second);
+      }
     } else {
       while (at_ < text_.size() && is_name(text_[at_])) name += text_[at_++];
     }
     const auto known = variables_.find(name);
-    in_word_ = true;
-    word_ += known != variables_.end() ? known->second
-             : !otherwise.empty()      ? otherwise
-                                       : text_.substr(from, at_ - from);
+    insert(known != variables_.end() ? known->second
+           : !otherwise.empty()      ? otherwise
+                                     : text_.substr(from, at_ - from),
+           is_quoted);
+  }
+
+  void begin_array() {
+    ++at_;
+    array_ = std::exchange(word_, "");
+    in_word_ = false;
+    around_ = std::exchange(words_, {});
+  }
+
+  void end_array() {
+    ++at_;
+    end_word();
+    const std::string name = array_->substr(0, name_of_assignment(*array_));
+    std::vector<std::string>& to = arrays_[name];
+    if (!array_->ends_with("+=")) to.clear();
+    to.insert(to.end(), words_.begin(), words_.end());
+    words_ = std::exchange(around_, {});
+    array_.reset();
   }
 
   void end_word() {
     if (!in_word_) return;
     in_word_ = false;
     std::string word = std::exchange(word_, "");
-    const size_t name = words_.empty() ? name_of_assignment(word) : 0;
+    if (words_.empty() && before_.empty() && !array_) {
+      branches_ = branches_ || std::ranges::find(kBranches, word) != kBranches.end();
+      if (std::ranges::find(kKeywords, word) != kKeywords.end()) return;
+    }
+    const size_t name = words_.empty() && !array_ ? name_of_assignment(word) : 0;
     if (name == 0) {
       words_.push_back(std::move(word));
     } else {
-      before_[word.substr(0, name)] = word.substr(name + 1);
+      const auto [title, value] = assigned(word, name);
+      before_[title] = value;
     }
+  }
+
+  std::pair<std::string, std::string> assigned(const std::string& word, size_t name) const {
+    std::string title = word.substr(0, name), value = word.substr(word.find('=') + 1);
+    const auto known = variables_.find(title);
+    if (word[name] == '+' && known != variables_.end()) value = known->second + value;
+    return {std::move(title), std::move(value)};
   }
 
   void end_command() {
@@ -113,15 +293,17 @@ class Script {
     std::map<std::string, std::string> before = std::exchange(before_, {});
     if (!words.empty() && words[0] == "export") {
       for (const auto& word : words) {
-        if (const size_t name = name_of_assignment(word); name > 0)
-          exported_[word.substr(0, name)] = word.substr(name + 1);
+        if (const size_t name = name_of_assignment(word); name > 0) {
+          const auto [title, value] = assigned(word, name);
+          exported_[title] = value;
+        }
       }
       for (const auto& [name, value] : exported_) variables_[name] = value;
     } else if (words.empty()) {
       for (const auto& [name, value] : before) variables_[name] = value;
     } else {
       before.insert(exported_.begin(), exported_.end());
-      commands_.push_back({std::move(before), std::move(words)});
+      commands_.push_back({std::move(before), std::move(words), branches_});
     }
   }
 
@@ -131,55 +313,15 @@ class Script {
   std::string word_;
   std::vector<std::string> words_;
   std::map<std::string, std::string> variables_, exported_, before_;
+  std::map<std::string, std::vector<std::string>> arrays_;
+  std::optional<std::string> array_;  // "NAME=" or "NAME+=" of the one that is being read, whose words come
+  std::vector<std::string> around_;   // of the command that it stands in
+  bool branches_ = false;
   std::vector<ShellCommand> commands_;
 };
-
-std::string program_of(const std::string& word) { return std::filesystem::path(word).filename().string(); }
-
-std::string verb_of(const std::string& word) {
-  return word == "train" || word == "finetune" ? "sft"
-         : word == "merge-lora"                ? "export"
-         : word == "chat"                      ? "infer"
-                                               : word;
-}
 
 }  // namespace
 
 std::vector<ShellCommand> shell_commands(const std::string& script) { return Script(script).commands(); }
-
-StackCommand stack_command(const ShellCommand& command) {
-  const auto& words = command.words;
-  StackCommand out{.verb = "", .args = {}, .environment = command.environment};
-  const std::string program = program_of(words[0]);
-  const auto rest = [&](size_t from) {
-    return std::vector<std::string>(words.begin() + static_cast<std::ptrdiff_t>(from), words.end());
-  };
-  if ((program == "swift" || program == "lockstep" || program == "llamafactory-cli" || program == "lmf") &&
-      words.size() > 1) {
-    out.verb = verb_of(words[1]);
-    out.args = rest(2);
-    return out;
-  }
-  for (size_t i = 1; i < words.size(); ++i) {
-    const size_t equals = words[i].find('=');
-    const std::string flag = words[i].substr(0, equals);
-    if (flag == "--nproc_per_node" || flag == "--nproc-per-node" || flag == "--num_gpus" || flag == "--num_processes") {
-      out.environment["NPROC_PER_NODE"] = equals != std::string::npos ? words[i].substr(equals + 1)
-                                          : i + 1 < words.size()      ? words[i + 1]
-                                                                      : "";
-    }
-    if (!words[i].ends_with(".py")) continue;
-    const std::string script = program_of(words[i]);
-    const bool has_verb =
-        i + 1 < words.size() && (words[i + 1] == "sft" || words[i + 1] == "pt" || words[i + 1] == "infer");
-    out.verb = has_verb                       ? words[i + 1]
-               : script.starts_with("infer")  ? "infer"
-               : script.starts_with("export") ? "export"
-                                              : "sft";
-    out.args = rest(has_verb ? i + 2 : i + 1);
-    return out;
-  }
-  return out;
-}
 
 }  // namespace lockstep

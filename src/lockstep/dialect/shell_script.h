@@ -13,19 +13,13 @@ namespace lockstep {
 struct ShellCommand {
   std::map<std::string, std::string> environment;  // exported before it, or in front of it
   std::vector<std::string> words;
+  bool behind_branches =
+      false;  // the script has decided something before (if, case, a loop): the last that is set counts
 };
 
-/// Comments, continued lines, quotes and variables that the script itself sets are understood; other variables stay as
-/// they are, and what is computed ($(…), loops) is not looked into. Commands without words are left out.
+/// Comments, continued lines, quotes, whole-number arithmetic, and variables and arrays that the script itself sets are
+/// understood, as words where they are not quoted; other variables stay as they are, and what is computed ($(…)) is not looked
+/// into: every branch is read, as if all were taken. Commands without words are left out.
 std::vector<ShellCommand> shell_commands(const std::string& script);
-
-/// The verb and the flags of a command that starts training, answering or merging in another stack: `swift sft …`,
-/// `llamafactory-cli train …`, `torchrun … train.py …`, `deepspeed … train.py …`, `accelerate launch … train.py …`.
-struct StackCommand {
-  std::string verb;  // of lockstep; empty: it is none
-  std::vector<std::string> args;
-  std::map<std::string, std::string> environment;  // with NPROC_PER_NODE of a launcher's flag
-};
-StackCommand stack_command(const ShellCommand& command);
 
 }  // namespace lockstep

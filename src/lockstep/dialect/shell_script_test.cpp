@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/text_format.h"
+#include "lockstep/dialect/stack_command.h"
 
 namespace lockstep {
 namespace {
@@ -43,10 +44,56 @@ TEST(ShellScript, FindsVerbAndFlagsOfEachLauncher) {
   EXPECT_EQ(of("accelerate launch --num_processes 4 swift/cli/sft.py --model m"), "sft: --model m on 4");
   EXPECT_EQ(of("python x/infer.py --model m"), "infer: --model m");
   EXPECT_EQ(of("ls -l"), ": ");
+  EXPECT_EQ(of("nohup swift sft --model m"), "sft: --model m");
+  EXPECT_EQ(of("python -m llamafactory.cli train a.yaml"), "sft: a.yaml");
+  EXPECT_EQ(of("conda run -n x llamafactory-cli train a.yaml"), "sft: a.yaml");
+  EXPECT_EQ(of("echo swift sft"), ": ");
+  EXPECT_EQ(of("deepspeed --include localhost:2,3 train.py --a b"), "sft: --a b on 2");
+}
+
+TEST(ShellScript, TakesWhatALauncherSays) {
+  const auto found = stack_command(
+      shell_commands(
+          "env X=1 torchrun --nnodes 2 --node_rank=1 --master_addr h --master_port 9 --nproc_per_node 4 t.py --a b")
+          .at(0));
+  EXPECT_EQ(found.environment, (std::map<std::string, std::string>{{"MASTER_ADDR", "h"},
+                                                                   {"MASTER_PORT", "9"},
+                                                                   {"NNODES", "2"},
+                                                                   {"NODE_RANK", "1"},
+                                                                   {"NPROC_PER_NODE", "4"},
+                                                                   {"X", "1"}}));
+  const auto accelerate = stack_command(
+      shell_commands(
+          "accelerate launch --config_file f.yaml --mixed_precision fp16 --use_fsdp --num_machines 1 t.py --a b")
+          .at(0));
+  EXPECT_EQ(join(accelerate.args, " "), "--a b --accelerate_config f.yaml --fp16 true");
+  EXPECT_EQ(join(accelerate.untaken, "|"), "--use_fsdp");
+  EXPECT_TRUE(accelerate.environment.empty());
+}
+
+TEST(ShellScript, SplitsVariablesIntoWordsAsTheShellDoes) {
+  const auto words = [](const std::string& script) {
+    const auto found = shell_commands(script);
+    return found.empty() ? std::string("none") : join(found.back().words, "|");
+  };
+  EXPECT_EQ(words("A='--x 4  --y 8'\nrun $A \"$A\" $NOPE"), "run|--x|4|--y|8|--x 4  --y 8|$NOPE");
+  EXPECT_EQ(words("A=1\nA+='2 3'\nB=$A\nrun \"$B\""), "run|12 3");
+  EXPECT_EQ(words("ARGS=(\n  --a 1  # one\n  \"b c\"\n)\nARGS+=(--d)\nrun \"${ARGS[@]}\" end"),
+            "run|--a|1|b c|--d|end");
+  EXPECT_EQ(words("BS=2\nrun $((BS*2)) $(( (1 + ${BS}) * 28*28 )) $((1/0)) $((x+1)) $(date +%F)"),
+            "run|4|2352|$((1/0))|$((x+1))|$(date +%F)");
+  EXPECT_EQ(words("export MAX=$((1280*28*28))\nrun ${MAX} ${X:=7} ${Y:-8}"), "run|1003520|7|8");
+  EXPECT_EQ(words("E=\nrun $E x"), "run|x");
+  const auto branches = shell_commands("run a\nif [ -z \"$F\" ]; then S=1; else S=5; fi\nrun $S");
+  EXPECT_FALSE(branches.front().behind_branches);
+  EXPECT_TRUE(branches.back().behind_branches);
+  EXPECT_EQ(join(branches.back().words, "|"), "run|5");
 }
 
 TEST(ShellScript, WhatIsCutShortHasAnEnd) {
-  for (const char* text : {"swift sft '", "a \\", "\"$", "${A", "", "\\", "$"}) (void)shell_commands(text);
+  for (const char* text : {"swift sft '", "a \\", "\"$", "${A", "", "\\", "$", "$((", "$(", "A=(", "A=(b", "${A[@]",
+                           "$((9999999999999999999*9))", ")", "A+="})
+    (void)shell_commands(text);
 }
 
 }  // namespace

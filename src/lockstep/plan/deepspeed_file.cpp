@@ -276,6 +276,11 @@ class Reader {
     if (!params.is_object()) throw wrong(key + ".params", "an object", params);
     for (const auto& [name, one] : params.items()) {
       const std::string path = fmt::format("{}.params.{}", key, name);
+      if (name == "adam_w_mode" && one == false && type == "Adam" && params.value("weight_decay", Json(0)) != 0) {
+        throw usage_error(
+            fmt::format("{}: {}: expected true, found false: decay in the gradient is not built", where_, path),
+            "\"adam_w_mode\": true decays the weights themselves, \"weight_decay\": 0 not at all");
+      }
       if (!asks_for_something(one)) continue;
       if (name == "betas" && one.is_array() && one.size() == 2) {
         out_.says.push_back({path + "[0]", "--adam_beta1", one[0].dump()});
