@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <optional>
 
@@ -175,6 +177,8 @@ void Launch::start(int rank, int local, const std::vector<std::string>& argv, co
                        .signal_mask = signals_.before(),
                        .last_words = "lockstep: this program could not be started again for a rank\n"};
   if (options_.run_here && has_one_thread()) {
+    std::cout.flush();  // or the copy would say it too
+    std::fflush(nullptr);
     options.body = [&] {
       take_environment(variables);
       return options_.run_here(argv);

@@ -193,6 +193,14 @@ TEST(RowForms, WhatAFormDoesNotReadIsNamed) {
       (Names{"rejected_response", "messages[].mood"}));
   EXPECT_EQ(unread(R"({"instruction": "q", "input": "i", "output": "a", "id": 1, "system_prompt": "s"})"), Names{});
   EXPECT_EQ(unread(R"({"query": "q", "prompt": "p", "response": "a"})"), Names{"prompt"});
+  EXPECT_EQ(
+      unread(
+          R"({"messages": [{"role": "user", "content": "q", "loss": true}, {"role": "assistant", "content": "a", "loss": true}]})"),
+      Names{"messages[].loss of a question"});
+  EXPECT_EQ(
+      unread(
+          R"({"messages": [{"role": "user", "content": "q", "loss": false}, {"role": "assistant", "content": "a"}]})"),
+      Names{});
 }
 
 }  // namespace

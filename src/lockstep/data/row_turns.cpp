@@ -44,6 +44,13 @@ bool is_turn_key(const std::string& key) {
   return in(kOthers) || in(kQuestions) || in(kAnswers) || in(kFields) || in(kLosses);
 }
 
+bool asks_to_learn_a_question(const Json& turn, const std::string& key, const Json& value) {
+  if (std::ranges::find(kLosses, key) == kLosses.end() || value == false || value == 0) return false;
+  const Json* role = find_value(turn, turn.contains("role") ? "role" : "from");
+  return role != nullptr && role->is_string() &&
+         (*role == "system" || std::ranges::find(kQuestions, *role) != kQuestions.end());
+}
+
 bool TurnReader::begins_with_system(const Json& turns, const std::string& name) const {
   if (!turns.is_array() || turns.empty()) throw field_error(where_, name, "a list of turns, at least one", turns);
   for (size_t i = 0; i < turns.size(); ++i) {

@@ -13,6 +13,8 @@ namespace lockstep {
 
 /// Names of a question and of an answer in a turn that is a pair: {"human": ..., "assistant": ...}.
 bool is_turn_key(const std::string& key);
+/// {"role": "user", "content": ..., "loss": true}: only answers are learnt by turns.
+bool asks_to_learn_a_question(const Json& turn, const std::string& key, const Json& value);
 
 class TurnReader {
  public:

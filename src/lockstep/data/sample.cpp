@@ -373,8 +373,9 @@ std::vector<std::string> unread_columns(const Json& row) {
   for (const auto& turn : row.at(turns)) {
     if (!turn.is_object()) continue;
     for (const auto& [name, value] : turn.items()) {
-      const std::string told = fmt::format("{}[].{}", turns, name);
-      if (!value.is_null() && !is_turn_key(name) && std::ranges::find(unread, told) == unread.end())
+      const bool learns = asks_to_learn_a_question(turn, name, value);
+      const std::string told = fmt::format("{}[].{}{}", turns, name, learns ? " of a question" : "");
+      if (!value.is_null() && (learns || !is_turn_key(name)) && std::ranges::find(unread, told) == unread.end())
         unread.push_back(told);
     }
   }

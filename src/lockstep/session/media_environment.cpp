@@ -75,7 +75,8 @@ std::vector<std::string> media_variables(const Env& env) {
                            "MAX_SLICE_NUMS",      "MAX_NUM_FRAMES",       "FPS",
                            "FPS_MIN_FRAMES",      "FPS_MAX_FRAMES",       "NFRAMES",
                            "SAMPLING_RATE",       "USE_AUDIO_IN_VIDEO",   "IMAGE_MAX_TOKEN_NUM",
-                           "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT"}) {
+                           "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT",
+                           "IMAGE_MIN_TOKEN_NUM", "VIDEO_MIN_TOKEN_NUM"}) {
     if (env.text(name)) set.emplace_back(name);
   }
   // Of qwen_vl_utils and older ms-swift; what they are where nobody says so is what is done.
