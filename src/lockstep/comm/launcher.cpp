@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <map>
 #include <optional>
 
@@ -177,8 +176,7 @@ void Launch::start(int rank, int local, const std::vector<std::string>& argv, co
                        .signal_mask = signals_.before(),
                        .last_words = "lockstep: this program could not be started again for a rank\n"};
   if (options_.run_here && has_one_thread()) {
-    std::cout.flush();  // or the copy would say it too
-    std::fflush(nullptr);
+    std::fflush(nullptr);  // or the copy would say it too
     options.body = [&] {
       take_environment(variables);
       return options_.run_here(argv);
