@@ -10,6 +10,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/yaml_file.h"
 #include "lockstep/dialect/shell_script.h"
+#include "lockstep/dialect/stack_command.h"
 #include "lockstep/dialect/translate.h"
 #include "lockstep/plan/zero.h"
 
