@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -158,7 +160,7 @@ class Script {
   bool assigns() const { return name_of_assignment(word_) > 0 && (words_.empty() || words_[0] == "export") && !array_; }
 
   /// What stands between brackets of two kinds, computed; the place behind it. nullopt: it is not computed here.
-  std::optional<std::string> computed(size_t& end) const {
+  std::optional<std::string> computed(size_t& end) {
     size_t depth = 0;
     for (end = at_; end < text_.size(); ++end) {
       if (text_[end] == '(') ++depth;
@@ -182,13 +184,22 @@ class Script {
       }
       const auto known = variables_.find(name);
       numbers += known == variables_.end() ? name : known->second;
+      allow(name.size() + (known == variables_.end() ? 0 : known->second.size()));
     }
     const auto found = Arithmetic(numbers).value();
     return found ? std::optional(std::to_string(*found)) : std::nullopt;
   }
 
+  /// A script that sets a variable to itself twice, again and again, would have no end.
+  void allow(size_t bytes) {
+    constexpr size_t kMost = size_t{16} << 20;
+    inserted_ += bytes;
+    if (inserted_ > kMost) throw data_error("a shell script: expected variables of 16 MiB in all at most, found more");
+  }
+
   /// A variable's text: several words where it is not quoted.
   void insert(const std::string& value, bool is_quoted) {
+    allow(value.size());
     if (is_quoted || assigns()) {
       in_word_ = true;
       word_ += value;
@@ -202,6 +213,7 @@ class Script {
   /// "${NAME[@]}": a word for each.
   void insert_array(const std::vector<std::string>& values) {
     for (size_t i = 0; i < values.size(); ++i) {
+      allow(values[i].size() + 1);
       if (i > 0) end_word();
       in_word_ = true;
       word_ += values[i];
@@ -221,8 +233,11 @@ class Script {
       return;
     }
     if (at_ < text_.size() && text_[at_] == '{') {
-      const size_t end = text_.find('}', at_);
-      if (end == std::string::npos) return add('$');
+      const size_t end = at_ < no_bracket_from_ ? text_.find('}', at_) : std::string::npos;
+      if (end == std::string::npos) {
+        no_bracket_from_ = std::min(no_bracket_from_, at_);  // or each of many would be looked for to the end
+        return add('$');
+      }
       name = text_.substr(at_ + 1, end - at_ - 1);
       for (const char* mark : {":-", ":="}) {
         const size_t colon = name.find(mark);
@@ -280,10 +295,13 @@ class Script {
     }
   }
 
-  std::pair<std::string, std::string> assigned(const std::string& word, size_t name) const {
+  std::pair<std::string, std::string> assigned(const std::string& word, size_t name) {
     std::string title = word.substr(0, name), value = word.substr(word.find('=') + 1);
     const auto known = variables_.find(title);
-    if (word[name] == '+' && known != variables_.end()) value = known->second + value;
+    if (word[name] == '+' && known != variables_.end()) {
+      allow(known->second.size());
+      value = known->second + value;
+    }
     return {std::move(title), std::move(value)};
   }
 
@@ -308,7 +326,7 @@ class Script {
   }
 
   const std::string& text_;
-  size_t at_ = 0;
+  size_t at_ = 0, inserted_ = 0, no_bracket_from_ = std::string::npos;
   bool in_word_ = false;
   std::string word_;
   std::vector<std::string> words_;

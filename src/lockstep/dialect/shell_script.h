@@ -19,7 +19,8 @@ struct ShellCommand {
 
 /// Comments, continued lines, quotes, whole-number arithmetic, and variables and arrays that the script itself sets are
 /// understood, as words where they are not quoted; other variables stay as they are, and what is computed ($(…)) is not looked
-/// into: every branch is read, as if all were taken. Commands without words are left out.
+/// into: every branch is read, as if all were taken. Commands without words are left out. Throws UserError(kData) where variables
+/// hold others until they have 16 MiB.
 std::vector<ShellCommand> shell_commands(const std::string& script);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/dialect/stack_command.h"
 
@@ -94,6 +95,17 @@ TEST(ShellScript, WhatIsCutShortHasAnEnd) {
   for (const char* text : {"swift sft '", "a \\", "\"$", "${A", "", "\\", "$", "$((", "$(", "A=(", "A=(b", "${A[@]",
                            "$((9999999999999999999*9))", ")", "A+="})
     (void)shell_commands(text);
+}
+
+TEST(ShellScript, WhatGrowsWithoutEndIsRefused) {
+  for (const char* line : {"A=$A$A\n", "A+=$A\n", "A=(\"${A[@]}\" \"${A[@]}\")\n", "A=\"$A $A\"\n"}) {
+    std::string script = "A=x\nA=(x)\n";
+    for (int i = 0; i < 40; ++i) script += line;
+    EXPECT_THROW((void)shell_commands(script), UserError) << line;
+  }
+  std::string open;
+  for (int i = 0; i < 200'000; ++i) open += "${$((\"";
+  (void)shell_commands(open);  // not in as many seconds as it has brackets
 }
 
 }  // namespace
