@@ -60,7 +60,13 @@ void expect_right(int64_t R, int64_t wide, int64_t ranks, at::ScalarType dtype) 
     EXPECT_TRUE(all.narrow(1, wide, kBeside).equal(whole.narrow(1, wide, kBeside))) << "written beside the result";
   }
   const Tensor turned = h.t().contiguous().t();  // as another product may have left it
-  EXPECT_TRUE(over_rows(turned, x, kScale, at::kFloat, false).equal(over));
+  const Tensor of_turned = over_rows(turned, x, kScale, at::kFloat, false);
+  // Of many ranks LibTorch's product is taken where the processor multiplies bfloat16, and has other bits where a factor lies
+  // otherwise (as is played here on processors that do not).
+  constexpr int64_t kFewRanks = 32;
+  const bool library = ranks > kFewRanks && dtype == at::kBFloat16 && multiplies_natively(Dtype::kBF16);
+  expect_near(of_turned, exact_product(h, x).mul(kScale), dtype);
+  EXPECT_TRUE(library || of_turned.equal(over));
 }
 
 TEST(LowRankProduct, EqualsFloat64InEveryDtypeAndByEveryPath) {
