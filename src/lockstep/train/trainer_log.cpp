@@ -1,6 +1,8 @@
 // What a logging step tells: figures agreed over ranks, and rows that could not be used.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -25,6 +27,13 @@ std::string Trainer::largest_batch() const {
                      largest_.packed ? "together" : "of", largest_.tokens,
                      media ? fmt::format(" ({})", largest_.modalities.names()) : "");
 }
+
+namespace {
+
+/// As JSON has it, which knows no numbers that are none.
+std::string number_or_null(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
+
+}  // namespace
 
 void Trainer::log(const Figures& figures) {
   const auto steps = std::max<int64_t>(1, state_.global_step - steps_at_log_);
@@ -73,8 +82,8 @@ void Trainer::log(const Figures& figures) {
   done.reduce_bytes = (now.reduce_bytes - counters_at_log_.reduce_bytes) / steps;
   state_.log_history.push_back(
       fmt::format(R"({{"epoch": {}, "grad_norm": {}, "learning_rate": {}, "loss": {}, "token_acc": {}, "step": {}}})",
-                  done.epoch, figures.updated ? fmt::format("{}", done.grad_norm) : "null", done.learning_rate,
-                  done.loss, done.token_accuracy, done.step));
+                  done.epoch, number_or_null(figures.updated ? done.grad_norm : kNone), done.learning_rate,
+                  number_or_null(done.loss), done.token_accuracy, done.step));
   report_skipped_rows();
   parts_.events.emit(done);
   if (!memory.ranks.empty()) parts_.events.emit(memory);
