@@ -90,8 +90,9 @@ class Arithmetic {
   bool fine_ = true;
 };
 
-/// Words behind which a command begins.
-constexpr std::array<std::string_view, 9> kKeywords = {"then", "else", "do", "fi", "done", "esac", "{", "}", "!"};
+/// Words behind which a command begins, those of programs that run it among them.
+constexpr std::array<std::string_view, 13> kKeywords = {"then", "else", "do",  "fi",    "done", "esac", "{",
+                                                        "}",    "!",    "env", "nohup", "time", "exec"};
 constexpr std::array<std::string_view, 7> kBranches = {"if", "elif", "else", "case", "for", "while", "until"};
 
 class Script {
@@ -282,7 +283,7 @@ class Script {
     if (!in_word_) return;
     in_word_ = false;
     std::string word = std::exchange(word_, "");
-    if (words_.empty() && before_.empty() && !array_) {
+    if (words_.empty() && !array_) {
       branches_ = branches_ || std::ranges::find(kBranches, word) != kBranches.end();
       if (std::ranges::find(kKeywords, word) != kKeywords.end()) return;
     }

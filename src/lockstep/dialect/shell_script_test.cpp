@@ -63,6 +63,16 @@ TEST(ShellScript, TakesWhatALauncherSays) {
                                                                    {"NODE_RANK", "1"},
                                                                    {"NPROC_PER_NODE", "4"},
                                                                    {"X", "1"}}));
+  const auto two = stack_command(
+      shell_commands("time accelerate launch --num_machines 2 --num_processes 8 --main_process_ip h --log_dir l t.py")
+          .at(0));
+  EXPECT_EQ(two.environment,
+            (std::map<std::string, std::string>{{"MASTER_ADDR", "h"}, {"NNODES", "2"}, {"NPROC_PER_NODE", "4"}}));
+  EXPECT_EQ(join(two.untaken, "|"), "--log_dir l");
+  const auto meeting =
+      stack_command(shell_commands("torchrun --rdzv_endpoint=h:29400 --max_restarts 3 t.py --a b").at(0));
+  EXPECT_EQ(meeting.environment, (std::map<std::string, std::string>{{"MASTER_ADDR", "h"}, {"MASTER_PORT", "29400"}}));
+  EXPECT_EQ(join(meeting.args, " "), "--a b --max_restarts 3");
   const auto accelerate = stack_command(
       shell_commands(
           "accelerate launch --config_file f.yaml --mixed_precision fp16 --use_fsdp --num_machines 1 t.py --a b")

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <string_view>
@@ -21,13 +21,6 @@ std::string verb_of(const std::string& word) {
                                                : word;
 }
 
-bool is_assignment(const std::string& word) {
-  const size_t equals = word.find('=');
-  return equals != std::string::npos && equals > 0 && word[0] != '-' &&
-         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
-                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-}
-
 /// A launcher's flag, and the variable that says the same.
 struct LauncherFlag {
   std::string_view flag, variable;
@@ -44,9 +37,8 @@ constexpr std::array<LauncherFlag, 12> kLauncherFlags{{{"nproc_per_node", "NPROC
                                                        {"main_process_ip", "MASTER_ADDR"},
                                                        {"master_port", "MASTER_PORT"},
                                                        {"main_process_port", "MASTER_PORT"}}};
-/// Of these nothing is lost: ranks of one machine meet by themselves, and the roll call tells how they end.
-constexpr std::array<std::string_view, 9> kNeedless = {
-    "standalone", "rdzv_backend", "rdzv_id", "max_restarts", "tee", "log_dir", "no_local_rank", "multi_gpu", "module"};
+/// Of these nothing is lost: ranks of one machine meet by themselves.
+constexpr std::array<std::string_view, 5> kNeedless = {"standalone", "rdzv_backend", "rdzv_id", "multi_gpu", "module"};
 
 /// What stands before the script or the module.
 class LauncherWords {
@@ -63,17 +55,28 @@ class LauncherWords {
       const std::string value = equals != std::string::npos ? words[i].substr(equals + 1) : behind ? words[i + 1] : "";
       take(name, value, words[i] + (behind ? " " + words[i + 1] : ""));
     }
+    // accelerate counts the ranks of all machines.
+    const auto nodes = out_.environment.find("NNODES");
+    const int all = std::atoi(all_ranks_.c_str()),
+              machines = nodes == out_.environment.end() ? 1 : std::atoi(nodes->second.c_str());
+    if (all > 0 && machines > 1) out_.environment["NPROC_PER_NODE"] = std::to_string(all / machines);
   }
 
  private:
   void take(const std::string& name, const std::string& value, const std::string& spelled) {
     const auto* const known = std::ranges::find(kLauncherFlags, name, &LauncherFlag::flag);
+    if (name == "num_processes") all_ranks_ = value;
     if (known != kLauncherFlags.end()) {
       if (known->variable != "NNODES" || value != "1") out_.environment[std::string(known->variable)] = value;
     } else if (name == "config_file") {
       out_.args.insert(out_.args.end(), {"--accelerate_config", value});
     } else if (name == "mixed_precision" && (value == "fp16" || value == "bf16")) {
       out_.args.insert(out_.args.end(), {"--" + value, "true"});
+    } else if (name == "max_restarts") {
+      if (value != "0") out_.args.insert(out_.args.end(), {"--max_restarts", value});
+    } else if (const size_t colon = value.rfind(':'); name == "rdzv_endpoint" && colon != std::string::npos) {
+      out_.environment["MASTER_ADDR"] = value.substr(0, colon);
+      out_.environment["MASTER_PORT"] = value.substr(colon + 1);
     } else if (name == "include" && value.starts_with("localhost:")) {
       const std::string devices = value.substr(value.find(':') + 1);
       out_.environment["CUDA_VISIBLE_DEVICES"] = devices;
@@ -84,6 +87,7 @@ class LauncherWords {
   }
 
   StackCommand& out_;
+  std::string all_ranks_;
 };
 
 /// A word that is a program of another stack with verbs of its own.
@@ -111,10 +115,6 @@ StackCommand stack_command(const ShellCommand& command) {
     return out;
   };
   for (size_t i = 0; i < words.size(); ++i) {
-    if (is_assignment(words[i]) && i > 0 && words[0] == "env") {
-      const size_t equals = words[i].find('=');
-      out.environment[words[i].substr(0, equals)] = words[i].substr(equals + 1);
-    }
     const bool runs = i == 0 || (words[0] != "echo" && words[0] != "cd" && words[0] != "printf");
     if (runs && has_verbs(words[i]) && i + 1 < words.size() && !words[i + 1].starts_with("-")) {
       return take(verb_of(words[i + 1]), i, i + 2);

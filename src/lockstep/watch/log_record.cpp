@@ -4,9 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <tuple>
-#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -129,9 +127,6 @@ std::optional<StepDone> read_step_record(const Json& record) {
   if (!at || !record.contains("loss")) return std::nullopt;
   auto out = record_of<StepDone>(record, JsonReading::kLenient);
   std::tie(out.step, out.max_steps) = *at;
-  for (auto [key, value] : {std::pair("loss", &out.loss), {"grad_norm", &out.grad_norm}}) {
-    if (record.contains(key) && record.at(key).is_null()) *value = std::numeric_limits<double>::quiet_NaN();
-  }
   for (const auto& [key, value] : record.items()) {
     if (key.starts_with(kRateOf)) out.component_rates.emplace_back(key.substr(kRateOf.size()), value.get<double>());
   }
