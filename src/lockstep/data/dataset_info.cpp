@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/data/row_fields.h"
 
 namespace lockstep {
 namespace {
@@ -73,15 +74,21 @@ void refuse_ranking(const Entry& entry, const Entry& columns) {
       "training by preferences is not built: name a data set of answers");
 }
 
+/// All that a conversation and its media may be read from.
+std::set<std::string> conversation_columns() {
+  std::set<std::string> all = {"history", "system", "system_prompt", "tools",  "images",
+                               "image",   "videos", "video",         "audios", "audio"};
+  all.insert(kQueryNames.begin(), kQueryNames.end());
+  all.insert(kResponseNames.begin(), kResponseNames.end());
+  all.insert(kTurnNames.begin(), kTurnNames.end());
+  return all;
+}
+
 /// Columns of both formats, by the usual names. Those that an entry does not name are not read, whatever stands in them.
 void map_columns(RowMapping& mapping, const Entry& columns, bool sharegpt) {
   columns.expect_only({"prompt", "query", "response", "history", "messages", "system", "tools", "images", "videos",
                        "audios", "chosen", "rejected", "kto_tag"});
-  mapping.unread = {"messages",   "conversations", "conversation", "query",    "prompt",        "question",
-                    "problem",    "instruction",   "input",        "response", "answer",        "output",
-                    "targets",    "target",        "answer_key",   "answers",  "solution",      "text",
-                    "completion", "content",       "history",      "system",   "system_prompt", "tools",
-                    "images",     "image",         "videos",       "video",    "audios",        "audio"};
+  mapping.unread = conversation_columns();
   const auto map = [&](const char* key, const std::string& usual, const char* name) {
     // Without "columns" these are the usual ones; beside others what is not said is none.
     const std::string own = columns.text(key, columns.json().empty() ? usual : "");

@@ -19,10 +19,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::array kQueryNames = {"query", "prompt", "question", "problem", "instruction", "input"};
-constexpr std::array kResponseNames = {"response", "answer",   "output", "targets",    "target", "answer_key",
-                                       "answers",  "solution", "text",   "completion", "content"};
-constexpr std::array kTurnNames = {"messages", "conversations", "conversation"};
 // What every form reads beside its turns.
 constexpr std::array kCommonNames = {"images", "image",         "videos", "video",   "audios", "audio",
                                      "system", "system_prompt", "tools",  "objects", "speech", "chat_template_kwargs",
