@@ -313,7 +313,7 @@ class Careless(Story):
         for words in ("--packing_strategy sequential", "--shuffle_buffer_size 9", "--lorap_emb_lr 0.1", "--talker_loss_weight 2", "--save_total_limit 3",
                       "--max_new_tokens 9", "--temperature 0.5", "--warmup_ratio 0.1"):
             self.assertIn(f"{words} has no effect: ", done.text)
-        self.assertIn('--columns: no row has "my_qestion", which is to be "query"', done.text)
+        self.assertIn('--columns: no row that was looked at has "my_qestion", which is to be "query"', done.text)
         self.assertNotIn("has no effect", self.lockstep(*self.sft, "--save_strategy", "no", "--columns", '{"Query": "query"}', expect=0).text)
         config = self.model / "config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "attention_dropout": 0.5}))

@@ -235,7 +235,8 @@ struct Dataset::Impl {
   void tell_unknown_columns(const std::vector<std::pair<std::string, std::string>>& columns) {
     for (const auto& [name, usual] : columns) {
       if (mapped.contains(name)) continue;
-      notices.push_back(fmt::format("--columns: no row has \"{}\", which is to be \"{}\"", name, usual));
+      notices.push_back(
+          fmt::format("--columns: no row that was looked at has \"{}\", which is to be \"{}\"", name, usual));
     }
   }
 };

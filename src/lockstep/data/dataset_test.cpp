@@ -143,6 +143,12 @@ TEST_F(DatasetTest, ACutArrayKeepsItsWholeElements) {
   EXPECT_EQ(data.broken()[1].why, "line 4: the array is not closed; is the file complete?");
 }
 
+TEST_F(DatasetTest, LinesMayBeOneArray) {
+  EXPECT_EQ(queries(Dataset({write("a.jsonl", "[" + row("a") + ", " + row("b") + "]\n")}, {})), "ab");
+  EXPECT_EQ(queries(Dataset({write("b.jsonl", "[1, 2]\n" + row("b") + "\n")}, {})), "b")
+      << "a row that is none, and one";
+}
+
 TEST_F(DatasetTest, FilesThatCannotBeReadAreNamed) {
   EXPECT_TRUE(holds(message({(folder_ / "no.jsonl").string()}), "no.jsonl: no such file"));
   EXPECT_TRUE(holds(message({folder_.string()}), "expected files of the split \"train\" in "));
