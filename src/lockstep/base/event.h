@@ -24,7 +24,7 @@ struct RunStarted {
 /// one; memory in bytes; one entry a rank in `peak_bytes` and `predicted_bytes` (empty: no prediction).
 struct StepDone {
   int64_t step = 0, max_steps = 0;
-  double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0, token_accuracy = -1;  // -1: not measured
+  double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0, token_accuracy = -1;  // -1, NaN: not measured
   double talker_loss = -1;  // the mean per code of speech, over the steps that had some; loss holds it, weighted
   double tokens_per_second = 0, seconds_per_step = 0, elapsed_seconds = 0, remaining_seconds = 0, loss_scale = 0;
   int64_t tokens_seen = 0, samples_seen = 0, skipped_rows = 0;

@@ -90,18 +90,17 @@ TEST(Part, LauncherOfCopies) {
 }
 
 TEST_F(LauncherTest, CopiesItselfWhereItHasOneThread) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a thread of the sanitizer's is always there";
-#endif
   const auto code_of = [&](const std::string& how) {
     int status = 0;
     ::waitpid(start_part("Part.LauncherOfCopies", {{"FOLDER", folder_.string()}, {"HOW", how}}), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   const std::string script = "echo started > " + folder_.string() + "/$RANK";
+#if !defined(__SANITIZE_THREAD__)  // which has a thread of its own everywhere
   EXPECT_EQ(code_of("alone"), 9);
   EXPECT_EQ(read("0"), "copy " + script + " 3 -");
   EXPECT_EQ(read("1"), "copy " + script + " 3 -");
+#endif
   EXPECT_EQ(code_of("threads"), 0);
   EXPECT_EQ(read("1"), "started\n");
 }

@@ -1,5 +1,6 @@
 #include "lockstep/watch/console_sink.h"
 
+#include <limits>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -55,6 +56,13 @@ TEST(ConsoleSink, GivesTheExtremesOfManyRanksAndLeavesOutWhatWasNotMeasured) {
   EXPECT_EQ(shown({}, {step}),
             "step  30/300  10%  loss 1.2346  grad_norm 0.812  lr 1.00e-04  12.3K tok/s"
             "  mem 1.00-3.00 GiB  left 2m 3s  0.412 s/it\n");
+}
+
+TEST(ConsoleSink, ShowsNoNumberWhereEveryStepWasLeftOut) {
+  StepDone step = example_step();
+  step.loss = step.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(shown({}, {step}).starts_with("step  30/300  10%  loss -  grad_norm -  lr 1.00e-04"))
+      << shown({}, {step});
 }
 
 TEST(ConsoleSink, NamesTheRatesOfComponents) {
