@@ -3,8 +3,9 @@
 #
 # Tests wait for each other's ranks more than they compute, so the sanitized build is compiled beside them, on what they leave.
 # `test` is what CI runs at every change, on two cores within an hour: of cases that are much alike it takes a fifth, others every
-# day (tests/story.py). `check` takes all, and adds what takes long and seldom finds anything. What of the latter was clean
-# is remembered by content (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
+# day (tests/story.py). A machine on which that takes longer has a tenth of them, and no sanitizers, and is told so. `check`
+# takes all, and adds what takes long and seldom finds anything. What of the latter was clean is remembered by content
+# (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in test) scale=0.2 sanitized=readers ;; check) scale=1 sanitized=address,undefined ;; *) echo "tools/ci.sh: expected test or check, found \"${1:-}\"" >&2; exit 2 ;; esac
@@ -40,14 +41,14 @@ LOCKSTEP_TEST_SCALE=${LOCKSTEP_TEST_SCALE:-$scale} tools/run_tests.sh release | 
 step "address and undefined-behaviour sanitizers"
 if [ "$1" = test ] && [ $((SECONDS - started)) -gt 4200 ]; then
   echo "left out: build and tests took more than 70 minutes here; tools/sanitize.sh $sanitized runs them"
-  kill -- -"$beside" 2>/dev/null || true
-  left_out=1
-elif ! wait "$beside"; then
-  cat build/asan/build.log
-  exit 1
+else
+  if ! wait "$beside"; then
+    cat build/asan/build.log
+    exit 1
+  fi
+  trap - EXIT
+  tools/sanitize.sh "$sanitized"
 fi
-trap - EXIT
-if [ -z "${left_out:-}" ]; then tools/sanitize.sh "$sanitized"; fi
 
 if [ "$1" = check ]; then
   step "clang-tidy"

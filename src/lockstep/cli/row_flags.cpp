@@ -40,7 +40,19 @@ void add_naming_flags(CLI::App& app, RowFlags& flags) {
       ->group("Data");
 }
 
-constexpr size_t kMostSystemBytes = size_t{1} << 20;
+/// As ms-swift: what ends in .txt is a file that holds it, and "\\n" a new line.
+std::string read_system(std::string text) {
+  if (!text.ends_with(".txt")) {
+    for (size_t at = 0; (at = text.find("\\n", at)) != std::string::npos; ++at) text.replace(at, 2, "\n");
+    return text;
+  }
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  if (std::error_code none; !std::filesystem::is_regular_file(text, none)) {
+    throw usage_error(fmt::format("--system {}: expected a file with the message, found none", text),
+                      "a message that ends in .txt is written into a file");
+  }
+  return read_text(text, kMostBytes);
+}
 
 /// --columns: an object of texts, as JSON or as Python writes it.
 std::vector<std::pair<std::string, std::string>> read_columns(const std::string& text) {
@@ -99,28 +111,6 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->group("Data");
   add_naming_flags(app, flags);
 }
-
-namespace {
-
-/// As ms-swift: what ends in .txt is a file that holds it, and "\\n" a new line.
-std::string read_system(const std::string& text) {
-  if (!text.ends_with(".txt")) {
-    std::string out;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const bool ends_line = text[i] == '\\' && i + 1 < text.size() && text[i + 1] == 'n';
-      out += ends_line ? '\n' : text[i];
-      i += ends_line ? 1 : 0;
-    }
-    return out;
-  }
-  if (std::error_code none; !std::filesystem::is_regular_file(text, none)) {
-    throw usage_error(fmt::format("--system {}: expected a file with the message, found none", text),
-                      "a message that ends in .txt is written into a file");
-  }
-  return read_text(text, kMostSystemBytes);
-}
-
-}  // namespace
 
 RowOptions RowFlags::options(const Env& env) const {
   RowOptions out = given;

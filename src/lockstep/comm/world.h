@@ -2,7 +2,7 @@
 //
 // Knows: lockstep's own launcher and torchrun (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_*, TORCHELASTIC_USE_AGENT_STORE),
 // Slurm (SLURM_*), Open MPI / MPICH (OMPI_*, PMI_*), PyTorchJob (RANK and WORLD_SIZE without LOCAL_RANK are
-// *node*-level).
+// *node*-level), NNODES and NODE_RANK of ms-swift and LLaMA-Factory.
 //
 // Example:
 //   const World world = World::from_env(Env::process());   // {rank 0, size 1} when nothing says otherwise

@@ -28,8 +28,8 @@ class Unheeded {
 
 }  // namespace
 
-std::vector<std::string> unheeded_words(const FineTuneOptions& o) {
-  const FineTuneOptions usual;  // as args.json of another run says them
+std::vector<std::string> unheeded_words(const FineTuneOptions& options) {
+  const FineTuneOptions &o = options, usual;  // as args.json of another run says them
   Unheeded all;
   if (const std::string words = o.tuner.unheeded(); !words.empty()) all.words.push_back(words);
   all.unless(o.run.adapters.empty(), "the adapter of --adapters has begun");
