@@ -50,6 +50,19 @@ class Launch(Story):
         done = self.lockstep(*sft_words(self.model, self.rows, self.folder / "out", steps=2), env={"NPROC_PER_NODE": 3}, expect=0)
         self.assertIn("3 ranks", done.stdout)
 
+    def test_nodes_of_ms_swift_meet(self):
+        own = self.folder / "own"
+        self.lockstep(*sft_words(self.model, self.rows, own, steps=2, nproc=4), expect=0)
+        out, port = self.folder / "out", free_port()
+        nodes = [start(*sft_words(self.model, self.rows, out, steps=2),
+                       env={"NNODES": 2, "NODE_RANK": node, "NPROC_PER_NODE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                            "LOCKSTEP_JOB_SECRET": "known to both nodes"})
+                 for node in range(2)]
+        done = [finish(process) for process in nodes]
+        self.assertEqual([d.returncode for d in done], [0, 0], done[0].text + done[1].text)
+        self.assertEqual(done[1].stdout + done[1].stderr, "")
+        self.assertEqual(losses(out), losses(own))
+
     def test_a_launcher_and_nproc_that_disagree_are_refused(self):
         words = sft_words(self.model, self.rows, self.folder / "out", nproc=4)
         done = [finish(process) for process in self.start_ranks(words)]
