@@ -253,6 +253,8 @@ class Commands(Story):
         self.assertIn("tuner_type: lora  # --train_type lora", done.stdout)
         (self.folder / "sft.yaml").write_text(done.stdout)
         self.lockstep("sft", self.folder / "sft.yaml", expect=0)
+        for name in ("nope.sh", "nope.yaml"):
+            self.assertIn("found no such file", self.lockstep("migrate", self.folder / name, expect=2).stderr)
 
     def test_a_migrated_file_says_each_key_once(self):
         (self.folder / "lf.yaml").write_text(f"model_name_or_path: {self.model('qwen2')}\ndataset: {self.rows}\nstage: sft\ndo_train: true\ncutoff_len: 64\ntemplate: qwen\n"

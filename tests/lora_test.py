@@ -194,6 +194,8 @@ class GoesOn(Story):
         config["base_model_name_or_path"] = "someone/unknown"
         (adapter / "adapter_config.json").write_text(json.dumps(config))
         for verb in ("eval", "infer", "embed"):
+            self.assertIn(f"{self.folder / 'nope'}: expected a folder with adapter_config.json, found no such folder",
+                          self.use(verb, "--adapters", self.folder / "nope", expect=4).stderr)
             done = self.use(verb, "--adapters", adapter, expect=2)
             for word in (str(adapter), "someone/unknown", "--model"):
                 self.assertIn(word, done.stderr)

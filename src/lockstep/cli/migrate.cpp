@@ -1,5 +1,6 @@
 // lockstep migrate: a script or a file of flags of another stack as one YAML for lockstep, with what was understood.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -101,6 +102,7 @@ int run_migrate(const Words& args, const Host& /*host*/) {
     print({.verb = "sft", .args = {file}, .environment = {}, .untaken = {}});
     return 0;
   }
+  if (!std::filesystem::exists(file)) throw usage_error(fmt::format("{}: expected a script, found no such file", file));
   constexpr size_t kMostBytes = size_t{1} << 20;
   bool any = false;
   for (const auto& command : shell_commands(read_text(file, kMostBytes))) {

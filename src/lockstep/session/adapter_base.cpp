@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/state/adapter_folder.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -54,6 +55,7 @@ std::string described(const std::vector<std::string>& tokens) {
 }  // namespace
 
 AdapterBase base_of_adapter(const fs::path& adapter) {
+  expect_adapter_folder(adapter);
   const Json args = read_object(adapter / "args.json"), config = read_object(adapter / "adapter_config.json");
   AdapterBase base;
   const std::string dtype = text_of(args, "torch_dtype");

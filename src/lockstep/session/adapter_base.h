@@ -16,8 +16,8 @@ struct AdapterBase {
 };
 
 /// args.json of the folder, as ms-swift and lockstep write it, else base_model_name_or_path of adapter_config.json; a
-/// relative path is tried from here and from the adapter's folder. Throws UserError(kUsage) where no folder is found,
-/// naming what was looked for.
+/// relative path is tried from here and from the adapter's folder. Throws UserError(kUsage) where no base is found, naming
+/// what was looked for, and kCheckpoint where the folder holds no adapter.
 AdapterBase base_of_adapter(const std::filesystem::path& adapter);
 /// What a person says of a base counts; where they name no folder, the rest is as the adapter says. New tokens are always as
 /// it says where they name none: it knows them by their ids. Throws as base_of_adapter does.

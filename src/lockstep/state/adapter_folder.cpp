@@ -40,21 +40,24 @@ bool is_adapters(const std::string& key) { return key.find(".lora_") != std::str
 
 bool is_adapter_folder(const fs::path& dir) { return fs::exists(dir / kConfig); }
 
+void expect_adapter_folder(const fs::path& dir) {
+  if (is_adapter_folder(dir)) return;
+  std::string inside;
+  if (fs::is_directory(dir)) {
+    for (const auto& entry : fs::directory_iterator(dir)) {
+      if (entry.is_directory() && is_adapter_folder(entry.path())) inside = entry.path().string();
+    }
+  }
+  throw checkpoint_error(fmt::format("{}: expected a folder with {}, found {}", dir.string(), kConfig,
+                                     fs::is_directory(dir) ? "none in it" : "no such folder"),
+                         inside.empty() ? "name the folder that peft, ms-swift or lockstep saved an adapter in"
+                                        : "did you mean " + inside + "?");
+}
+
 AdapterFolder AdapterFolder::open(const fs::path& dir) {
   AdapterFolder folder;
   folder.dir_ = dir;
-  if (!is_adapter_folder(dir)) {
-    std::string inside;
-    if (fs::is_directory(dir)) {
-      for (const auto& entry : fs::directory_iterator(dir)) {
-        if (entry.is_directory() && is_adapter_folder(entry.path())) inside = entry.path().string();
-      }
-    }
-    throw checkpoint_error(fmt::format("{}: expected a folder with {}, found {}", dir.string(), kConfig,
-                                       fs::is_directory(dir) ? "none in it" : "no such folder"),
-                           inside.empty() ? "name the folder that peft, ms-swift or lockstep saved an adapter in"
-                                          : "did you mean " + inside + "?");
-  }
+  expect_adapter_folder(dir);
   folder.config_ = LoraConfig::from_json(read_json(dir / kConfig), (dir / kConfig).string());
   for (const char* name : kTensors) {
     if (!folder.files_.empty() || !fs::exists(dir / name)) continue;

@@ -28,6 +28,8 @@ class ParamStore;
 
 /// Whether a folder holds an adapter: it has an adapter_config.json.
 bool is_adapter_folder(const std::filesystem::path& dir);
+/// Throws UserError(kCheckpoint) where it holds none, naming a folder inside that does.
+void expect_adapter_folder(const std::filesystem::path& dir);
 
 class AdapterFolder {
  public:
