@@ -309,10 +309,11 @@ class Careless(Story):
         self.refused(2, "--media_dir nope: expected a folder", words=[*self.sft, "--media_dir", "nope"])
         done = self.lockstep(*self.sft, "--packing_strategy", "sequential", "--shuffle_buffer_size", "9", "--lorap_emb_lr", "0.1", "--talker_loss_weight", "2",
                              "--save_strategy", "no", "--save_total_limit", "3", "--max_new_tokens", "9", "--temperature", "0.5", "--warmup_steps", "1",
-                             "--warmup_ratio", "0.1", "--init_weights", "gaussian", "--columns", '{"my_qestion": "query"}', expect=0)
+                             "--warmup_ratio", "0.1", "--init_weights", "gaussian", "--report_to", "all", "--columns", '{"my_qestion": "query"}', expect=0)
         for words in ("--packing_strategy sequential", "--shuffle_buffer_size 9", "--lorap_emb_lr 0.1", "--talker_loss_weight 2", "--save_total_limit 3",
                       "--max_new_tokens 9", "--temperature 0.5", "--warmup_ratio 0.1"):
             self.assertIn(f"{words} has no effect: ", done.text)
+        self.assertIn("--report_to all is tensorboard: ", done.text)
         self.assertIn('--columns: no row that was looked at has "my_qestion", which is to be "query"', done.text)
         self.assertNotIn("has no effect", self.lockstep(*self.sft, "--save_strategy", "no", "--columns", '{"Query": "query"}', expect=0).text)
         config = self.model / "config.json"
