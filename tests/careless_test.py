@@ -106,6 +106,7 @@ class Careless(Story):
                       sft_words(self.model, self.rows, self.folder / ("x" * 300), steps=1),
                       ["eval", *model, "--val_dataset", self.rows, "--output", self.folder / "no" / "rows.jsonl"],
                       ["eval", *model, "--val_dataset", self.rows, "--output", self.folder],
+                      ["eval", *model, "--val_dataset", self.rows, "--result_path", self.folder],
                       ["infer", *model, "--val_dataset", self.rows, "--result_path", self.folder],
                       ["embed", *model, "--dataset", self.rows, "--output", self.folder / "file"],
                       ["plan", *model, "--report", self.folder / "no" / "plan.html"],

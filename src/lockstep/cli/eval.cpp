@@ -64,7 +64,7 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
       ->group("Evaluation");
   add_sampling_flags(app, "Evaluation", flags.given.sampling);
   add_metric_flags(app, flags.given.metric, "Evaluation");
-  app.add_option("--output", flags.given.output, "write all rows with their answers here, as JSON lines")
+  app.add_option("--output,--result_path", flags.given.output, "write all rows with their answers here, as JSON lines")
       ->group("Output");
   app.add_option("--output_dir", flags.given.output_dir,
                  "a folder for both: rows in generated_predictions.jsonl, figures in predict_results.json")
