@@ -60,7 +60,8 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options) {
   all.look("--top_p", o.sampling.top_p, usual.sampling.top_p);
   all.look("--repetition_penalty", o.sampling.repetition_penalty, usual.sampling.repetition_penalty);
   if (std::ranges::find(o.report_to, "all") != o.report_to.end()) {
-    all.words.emplace_back("--report_to all is tensorboard: trackers (wandb, swanlab, mlflow) are fed where they are named");
+    all.words.emplace_back(
+        "--report_to all is tensorboard: trackers (wandb, swanlab, mlflow) are fed where they are named");
   }
   return all.words;
 }
