@@ -236,7 +236,11 @@ std::pair<Tensor, Tensor> Params::cross_entropy(std::string_view module, const T
   check(!uses[0].rows.defined(), "a loss is computed with one adapter");
   const AdaptedParam* const adapted = uses[0].adapted;
   const Tensors of = tensors_of(*adapted, tensors_);
-  check(!of.magnitude.defined() && !of.bias.defined(), "a head is adapted by LoRA alone");
+  if (of.magnitude.defined() || of.bias.defined()) {
+    throw usage_error(fmt::format("{}: a loss through {} of an output head is not built", module,
+                                  of.magnitude.defined() ? "DoRA" : "a bias of LoRA's B"),
+                      "infer, embed and export take such an adapter; to train or measure one, leave its head out");
+  }
   const auto& part = adapted->parts.at(0);
   const auto dtype = x_RD.scalar_type();
   const Tensor given = dropped(*adapted, by_rows(x_RD, context_), context_).reshape(x_RD.sizes());

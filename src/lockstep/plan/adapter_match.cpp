@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/plan/settled_words.h"
 
 namespace lockstep {
 namespace {
@@ -64,7 +65,7 @@ struct Names {
   Dialect dialect;
   std::map<std::string, ModuleOfModel> modules;
   std::map<std::string, std::map<std::string, StoredRows>> params;  // -> canonical keys of what it holds, and where
-  std::vector<std::string> idle;                                    // tensors that no block reads
+  std::map<std::string, std::string> idle;                          // tensors that no block reads -> their keys
 };
 
 /// The language model's names as a text model has them.
@@ -95,14 +96,14 @@ Names shape_of(const Model& model, const std::string& name, const Dialect& diale
       }
     }
   }
-  for (const auto& source : model.unused) shape.idle.push_back(stored_part(dialect, source.key).name);
+  for (const auto& source : model.unused) shape.idle.emplace(stored_part(dialect, source.key).name, source.key);
   return shape;
 }
 
-bool is_idle(const Names& shape, const Parsed& one) {
-  const std::string within = one.role == Role::kWhole ? one.name : one.name + std::string(kWeight);
-  return std::ranges::find(shape.idle, within) != shape.idle.end();
-}
+/// The tensor of the model that it is, or that it adapts.
+std::string within(const Parsed& one) { return one.role == Role::kWhole ? one.name : one.name + std::string(kWeight); }
+
+bool is_idle(const Names& shape, const Parsed& one) { return shape.idle.contains(within(one)); }
 
 bool knows(const Names& shape, const Parsed& one) {
   return one.role == Role::kWhole ? shape.params.contains(one.name) : shape.modules.contains(one.name);
@@ -170,10 +171,7 @@ class Matcher {
   }
 
   void sort_in(const Parsed& one) {
-    if (!knows(shape_, one)) {
-      out_.idle.push_back(one.tensor->spec.name);
-      return;
-    }
+    if (!knows(shape_, one)) return add_idle(one);
     if (one.role == Role::kWhole) return add_whole(one);
     TensorsOfModule& of = by_module_[one.name];
     const AdapterTensor*& slot = one.role == Role::kA           ? of.a
@@ -187,11 +185,25 @@ class Matcher {
     slot = one.tensor;
   }
 
+  void add_idle(const Parsed& one) {
+    const std::string& found = one.tensor->spec.name;
+    std::string name = stored_part(naming_, shape_.idle.at(within(one))).name;
+    if (one.role != Role::kWhole) name.erase(name.size() - kWeight.size());
+    const size_t at = found.find(one.name);
+    std::string written = found;
+    if (at != std::string::npos) written.replace(at, one.name.size(), name);
+    out_.idle.push_back({found, std::move(written)});
+    if (one.role != Role::kA) return;
+    worded_.push_back(
+        {name, one.tensor->spec.shape.empty() ? 0 : one.tensor->spec.shape[0], config_.alpha_of(one.name)});
+  }
+
   void add_whole(const Parsed& one) {
     // peft keeps a copy of a table or a head that it adapts.
     const bool copy = one.tensor->spec.name.ends_with(".base_layer.weight");
     for (const auto& [key, rows] : shape_.params.at(one.name)) {
       if (!copy) out_.layout.saved.insert(key);
+      if (!copy && config_.saves(one.name)) saved_.insert(stored_part(naming_, key).name);
       out_.where[key] = {one.tensor->spec.name, rows};
       whole_[key] = one.tensor;
     }
@@ -237,6 +249,7 @@ class Matcher {
     if (of.magnitude != nullptr && numel_of(of.magnitude->spec.shape) != b[0]) expect(*of.magnitude, {b[0]});
     if (of.bias != nullptr) expect(*of.bias, {b[0]});
     out_.layout.modules.push_back({named_anew(module), rank, config_.scale_of(name, rank)});
+    worded_.push_back({out_.layout.modules.back().module.name, rank, config_.alpha_of(name)});
     tensors_[{module.block, module.param, module.first_row}] = of;
   }
 
@@ -268,8 +281,9 @@ class Matcher {
   /// Which tensor of the files fills each that is computed with.
   void finish() {
     AdapterLayout& layout = out_.layout;
-    layout.config = config_;
+    out_.config = layout.config = config_;
     layout.naming = naming_;
+    if (shape_.name != naming_.name) settle_words(layout.config);
     for (const auto& one : layout.modules) {
       const auto& of = tensors_.at({one.module.block, one.module.param, one.module.first_row});
       const AdapterLayout alone{.config = config_, .naming = shape_.dialect, .modules = {one}};
@@ -292,6 +306,23 @@ class Matcher {
     });
   }
 
+  /// The config's words mean the same modules as before.
+  void settle_words(LoraConfig& config) const {
+    std::vector<std::string> tensors;
+    for (const auto& block : model_.blocks) {
+      for (const auto& spec : block->params()) {
+        for (const auto& source : spec.sources) {
+          tensors.push_back(stored_part(naming_, spec.tied ? spec.untied_key : source.key).name);
+        }
+      }
+    }
+    settle_saved(config, saved_, tensors);
+    settle_patterns(config, worded_);
+    std::set<std::string> chosen;
+    for (const auto& one : worded_) chosen.insert(one.name);
+    settle_targets(config, config_.targets, chosen, peft_modules(model_, naming_));
+  }
+
   void check_whole() const {
     for (const auto& block : model_.blocks) {
       for (const auto& spec : block->params()) {
@@ -312,6 +343,8 @@ class Matcher {
   AdapterMatch out_;
   std::map<std::string, TensorsOfModule> by_module_;
   std::map<std::string, const AdapterTensor*> whole_;
+  std::vector<WordedModule> worded_;  // all that is adapted, under the names that are written
+  std::set<std::string> saved_;       // tensors that modules_to_save names, likewise
   std::map<Place, TensorsOfModule> tensors_;
   mutable std::map<Place, std::string> names_;
 };

@@ -20,10 +20,17 @@ struct AdapterTensor {
   TensorSpec spec;
 };
 
+/// A tensor of a module that nothing is computed with.
+struct IdleTensor {
+  std::string name, written;  // in the files, and as it will be written again
+  bool operator==(const IdleTensor&) const = default;
+};
+
 struct AdapterMatch {
   AdapterLayout layout;                     // as it will be written again
+  LoraConfig config;                        // as the files say it, under their names
   std::map<std::string, StoredPart> where;  // by the key of ParamSource: the tensor of the files
-  std::vector<std::string> idle;            // tensors of modules that nothing is computed with: carried along
+  std::vector<IdleTensor> idle;             // carried along
   Dialect naming_of_files;                  // how the files call the model's tensors
   std::string shape;                        // of the names: "in memory", "released", "text only", a dialect's name
 };

@@ -133,6 +133,39 @@ Model model_with_deep_text() {
   return model;
 }
 
+/// Names of the released files, or of the text model alone, are not those that are written: peft, and a run that goes on, would
+/// choose other modules by them, or give them other ranks and scales.
+TEST(AdapterMatch, WordsOfTheConfigMeanTheSameModulesUnderTheNamesThatAreWritten) {
+  const Model model = model_with_deep_text();
+  LoraConfig config = targets({"q_proj", "k_proj"});
+  config.exclude.names = {"tower.q_proj"};
+  config.rank_pattern = {{"model.language_model.layers.0.q_proj", 3}};
+  config.alpha_pattern = {{"model.language_model.layers.0.k_proj", 5}};
+  config.modules_to_save = {"lm_head"};
+  const AdapterLayout layout = chosen(model, config);
+  const std::vector<std::pair<std::string, std::string>> to_text{{"model.language_model.", "model."}},
+      to_released{{"model.model.language_model.", "model.language_model.model."},
+                  {"model.lm_head.", "model.language_model.lm_head."}};
+  for (const bool text : {true, false}) {
+    const std::string stem = text ? "model" : "language_model.model";
+    LoraConfig old = config;
+    old.exclude = {};
+    old.targets = {.names = {}, .regex = "^(" + stem + "(?=\\.).*\\.(q_proj|k_proj))$"};
+    old.rank_pattern = {{stem + ".layers.0.q_proj", 3}};
+    old.alpha_pattern = {{stem + ".layers.0.k_proj", 5}};
+    old.modules_to_save = {text ? "lm_head" : "language_model.lm_head"};
+    const AdapterMatch match = matched(model, old, renamed(written(model, layout), text ? to_text : to_released));
+    ASSERT_EQ(match.shape, text ? "text only" : "released");
+    EXPECT_EQ(match.config.targets, old.targets) << "as the files say it";
+    expect_same_modules(match.layout, layout);
+    const AdapterMatch again = matched(model, match.layout.config, written(model, match.layout));
+    EXPECT_EQ(again.shape, "in memory");
+    expect_same_modules(again.layout, layout);
+    const AdapterLayout by_words = chosen(model, match.layout.config);
+    expect_same_modules(by_words, layout);
+  }
+}
+
 TEST(AdapterMatch, AnAdapterOfTheTextModelAloneFindsItsModules) {
   const Model model = model_with_deep_text();
   LoraConfig config = targets({"q_proj", "lm_head"});
@@ -260,7 +293,8 @@ TEST(AdapterMatch, TensorsOfModulesThatNothingIsComputedWithAreCarried) {
   tensors.push_back({"adapter_model.safetensors", {idle + "A.weight", Dtype::kF32, {2, 6}}});
   tensors.push_back({"adapter_model.safetensors", {idle + "B.weight", Dtype::kF32, {6, 2}}});
   const AdapterMatch match = matched(model, config, tensors);
-  EXPECT_EQ(match.idle, (std::vector<std::string>{idle + "A.weight", idle + "B.weight"}));
+  EXPECT_EQ(match.idle,
+            (std::vector<IdleTensor>{{idle + "A.weight", idle + "A.weight"}, {idle + "B.weight", idle + "B.weight"}}));
   EXPECT_EQ(match.layout.modules.size(), 2u);
 }
 

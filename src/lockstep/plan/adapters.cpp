@@ -259,6 +259,16 @@ std::vector<ModuleOfModel> modules_of(const Model& model, const Dialect& naming)
   return modules;
 }
 
+std::vector<std::string> peft_modules(const Model& model, const Dialect& naming) {
+  std::vector<std::string> names;
+  for (const auto& module : modules_of(model, naming)) names.push_back(module.name);
+  for (const auto& source : model.unused) {
+    const std::string name = stored_part(naming, source.key).name;
+    if (source.shape.size() > 1 && name.ends_with(".weight")) names.push_back(name.substr(0, name.size() - 7));
+  }
+  return names;
+}
+
 AdapterLayout choose_adapters(const Model& model, const Dialect& naming, const AdapterChoice& choice) {
   AdapterLayout layout{.config = choice.config, .naming = naming, .whole = choice.whole};
   const auto modules = modules_of(model, naming);

@@ -32,6 +32,8 @@ struct ModuleOfModel {
 
 /// All of a model, in the order of its blocks; `naming` says how they are called.
 std::vector<ModuleOfModel> modules_of(const Model& model, const Dialect& naming);
+/// Their names as peft sees them, with those of parts that nothing is computed with.
+std::vector<std::string> peft_modules(const Model& model, const Dialect& naming);
 
 struct AdaptedModule {
   ModuleOfModel module;

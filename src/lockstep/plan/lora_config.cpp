@@ -242,8 +242,12 @@ bool LoraConfig::lists_layer_of(const std::string& module) const {
   return layer && std::ranges::find(layers, *layer) != layers.end();
 }
 
-bool LoraConfig::saves_module(const std::string& module) const {
-  return std::ranges::any_of(modules_to_save, [&](const auto& name) { return module.ends_with(name); });
+bool LoraConfig::saves(const std::string& tensor) const {
+  for (size_t dot = tensor.find('.'); dot != std::string::npos; dot = tensor.find('.', dot + 1)) {
+    const std::string module = tensor.substr(0, dot);
+    if (std::ranges::any_of(modules_to_save, [&](const auto& name) { return module.ends_with(name); })) return true;
+  }
+  return false;
 }
 
 namespace {

@@ -49,7 +49,8 @@ struct LoraConfig {
   /// Whether a module is to be adapted, by its name alone.
   bool targets_module(const std::string& module) const;
   bool lists_layer_of(const std::string& module) const;  // layers_to_transform names the layer that it is in
-  bool saves_module(const std::string& module) const;
+  /// Whether modules_to_save names a module that this tensor is of.
+  bool saves(const std::string& tensor) const;
   bool changes_base() const {
     return init == "pissa" || init == "olora";
   }  // what A and B began with is taken out of it

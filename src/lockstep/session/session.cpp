@@ -91,7 +91,7 @@ void Session::open_adapters() {
     if (!match.idle.empty()) {
       notices_.push_back(
           fmt::format("--adapters {}: {} tensors are of modules that nothing is computed with ({}, …): carried along",
-                      given.dir.string(), match.idle.size(), match.idle.front()));
+                      given.dir.string(), match.idle.size(), match.idle.front().name));
     }
     opened_.push_back({std::move(folder), std::move(match), std::make_shared<const AdapterLayout>(std::move(layout))});
   }

@@ -277,9 +277,8 @@ class AdapterWriter {
         }
       }
     }
-    for (const auto& name : files.idle) {
-      const Tensor tensor = files.from->read(name);
-      adapter_.specs[name] = spec_of(tensor, name);
+    for (const auto& idle : files.idle) {
+      adapter_.specs[idle.written] = spec_of(files.from->read(idle.name), idle.written);
     }
   }
 
@@ -292,7 +291,7 @@ class AdapterWriter {
     if (place != places_.end()) write_part(*place->second.first->writer, place->second.second, value);
   }
   void finish() {
-    for (const auto& name : files_.idle) adapter_.writer->write(name, files_.from->read(name));
+    for (const auto& idle : files_.idle) adapter_.writer->write(idle.written, files_.from->read(idle.name));
     for (AdapterFile* file : {&adapter_, &whole_}) {
       if (file->writer) file->writer->finish();
     }

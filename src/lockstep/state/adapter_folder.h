@@ -117,7 +117,7 @@ struct AdapterFiles {
   const Model& model;
   const AdapterLayout& layout;
   std::shared_ptr<const AdapterFolder> from;  // whose idle tensors are carried along; may be null
-  std::vector<std::string> idle;
+  std::vector<IdleTensor> idle;
 };
 
 /// adapter_config.json, adapter_model.safetensors, vit.safetensors where components are trained whole, README.md. Files on

@@ -80,15 +80,21 @@ void MergedAdapter::add_module(const AdaptedModule& one) {
     const ParamSource& source = spec.sources[one.module.first_source + i];
     const std::string& own = spec.tied ? spec.untied_key : source.key;
     changes_[own] = {.from = source, .way = Way::kAdded, .module = &one, .a_key = a_key};
-    if (!match_.layout.config.lora_bias) continue;
-    const std::string bias = without_weight(own) + ".bias";
-    if (weights_.find(keys_.on_disk(bias).name) == nullptr) {
-      throw usage_error(
-          fmt::format("{}: lora_B has a bias, and the model has none to put it into", without_weight(own)),
-          "use the adapter as it is, with --adapters");
-    }
-    changes_[bias] = {.from = {bias, {source.shape[0]}}, .way = Way::kBias, .module = &one, .a_key = {}};
+    if (match_.layout.config.lora_bias) add_bias(without_weight(own), source.shape[0], one);
   }
+}
+
+void MergedAdapter::add_bias(const std::string& module, int64_t rows, const AdaptedModule& of) {
+  const std::string bias = module + ".bias";
+  if (weights_.find(keys_.on_disk(bias).name) == nullptr) {
+    throw usage_error(fmt::format("{}: lora_B has a bias, and the model has none to put it into", module),
+                      "use the adapter as it is, with --adapters");
+  }
+  changes_[bias] = {.from = {bias, {rows}}, .way = Way::kBias, .module = &of, .a_key = {}};
+}
+
+bool MergedAdapter::is_idle(const std::string& name) const {
+  return std::ranges::find(match_.idle, name, &IdleTensor::name) != match_.idle.end();
 }
 
 /// Of tensors that no block reads and the adapter has parts of all the same.
@@ -101,15 +107,16 @@ void MergedAdapter::add_idle(const ParamSource& source) {
   }
   if (!source.key.ends_with(".weight")) return;
   const std::string module = without_weight(there), name = "base_model.model." + module + ".lora_A.weight";
-  if (std::ranges::find(match_.idle, name) == match_.idle.end()) return;
+  if (!is_idle(name)) return;
   const int64_t rank = shape_of(adapter_.read(name))[0];
   const std::string key = without_weight(source.key);
-  for (const char* part : {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"}) {
+  for (const char* part : {".lora_A.weight", ".lora_B.weight", ".lora_B.bias", ".lora_magnitude_vector"}) {
     match_.where[key + part] = {"base_model.model." + module + part, {}};
   }
   idle_.push_back(std::make_unique<AdaptedModule>(
-      AdaptedModule{{.name = module, .rows = source.shape[0]}, rank, match_.layout.config.scale_of(module, rank)}));
+      AdaptedModule{{.name = module, .rows = source.shape[0]}, rank, match_.config.scale_of(module, rank)}));
   changes_[source.key] = {.from = source, .way = Way::kAdded, .module = idle_.back().get(), .a_key = key};
+  if (match_.layout.config.lora_bias) add_bias(key, source.shape[0], *idle_.back());
 }
 
 /// The tensor of the adapter's files that stands for one of the model that nothing is computed with; "": none.
@@ -118,7 +125,7 @@ std::string MergedAdapter::whole_idle(const std::string& there) const {
   std::string inside = there;
   if (leaf != std::string::npos) inside.insert(leaf, ".base_layer");
   for (const std::string& name : {"base_model.model." + there, "base_model.model." + inside, there}) {
-    if (std::ranges::find(match_.idle, name) != match_.idle.end()) return name;
+    if (is_idle(name)) return name;
   }
   return "";
 }

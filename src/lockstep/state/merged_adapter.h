@@ -54,6 +54,8 @@ class MergedAdapter {
   bool splits_tied() const;
   void add_module(const AdaptedModule& one);
   void add_idle(const ParamSource& source);
+  void add_bias(const std::string& module, int64_t rows, const AdaptedModule& of);
+  bool is_idle(const std::string& name) const;
   std::string whole_idle(const std::string& there) const;
   Tensor stored(const std::string& key, const Shape& shape) const;
   Tensor base(const ParamSource& from, int64_t row, int64_t count, int64_t width) const;

@@ -11,7 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
-#include "lockstep/text/regex.h"
+#include "lockstep/plan/settled_words.h"
 
 namespace lockstep {
 namespace {
@@ -30,68 +30,6 @@ std::set<Component> trained_components(const ComponentChoice& components, const 
 }
 
 std::string leaf_of(const std::string& name) { return name.substr(name.rfind('.') + 1); }
-
-/// Modules that belong together under one beginning: "model.language_model".
-std::string stem_of(const std::string& name) {
-  static constexpr const char* kLists[] = {".layers.", ".layer.", ".blocks."};
-  for (const char* list : kLists) {
-    if (const size_t at = name.find(list); at != std::string::npos) return name.substr(0, at);
-  }
-  const size_t dot = name.rfind('.');
-  return dot == std::string::npos ? "" : name.substr(0, dot);
-}
-
-/// One expression for the chosen modules, as ms-swift writes it: ^(stem(?=\.).*\.(leaf|leaf))$ for each stem.
-std::string expression_for(const std::vector<AdaptedModule>& chosen) {
-  std::map<std::string, std::set<std::string>> leaves;
-  for (const auto& one : chosen) leaves[stem_of(one.module.name)].insert(escape_regex(leaf_of(one.module.name)));
-  std::vector<std::string> stems;
-  for (const auto& [stem, names] : leaves) {
-    stems.push_back(fmt::format("{}(?=\\.).*\\.({})", escape_regex(stem), fmt::join(names, "|")));
-  }
-  return stems.size() == 1 ? "^(" + stems[0] + ")$" : "^(" + join(stems, "|") + ")$";
-}
-
-/// Whether peft would choose these modules, and no others, by these words.
-bool chooses(const LoraConfig& config, const AdapterLayout& layout, const std::vector<std::string>& all) {
-  const std::set<std::string> wanted = [&] {
-    std::set<std::string> names;
-    for (const auto& one : layout.modules) names.insert(one.module.name);
-    return names;
-  }();
-  return std::ranges::all_of(all,
-                             [&](const auto& name) { return config.targets_module(name) == wanted.contains(name); });
-}
-
-/// Names of all modules that peft sees: those of parts that nothing is computed with, too.
-std::vector<std::string> names_in(const Model& model, const Dialect& naming) {
-  std::vector<std::string> names;
-  for (const auto& module : modules_of(model, naming)) names.push_back(module.name);
-  for (const auto& source : model.unused) {
-    const std::string name = stored_part(naming, source.key).name;
-    if (source.shape.size() > 1 && name.ends_with(".weight")) names.push_back(name.substr(0, name.size() - 7));
-  }
-  return names;
-}
-
-/// The shortest of: what was asked for, an expression, all names.
-void settle_targets(AdapterLayout& layout, const LoraConfig& asked, const Model& model) {
-  if (layout.modules.empty()) return;
-  const auto all = names_in(model, layout.naming);
-  layout.config.targets = asked.targets;
-  if (asked.targets.names != std::vector<std::string>{"all-linear"} && chooses(layout.config, layout, all)) return;
-  layout.config.exclude = {};
-  layout.config.layers.clear();
-  layout.config.layers_pattern.clear();
-  layout.config.targets = {.names = {}, .regex = expression_for(layout.modules)};
-  if (chooses(layout.config, layout, all)) return;
-  layout.config.targets = {};
-  for (const auto& one : layout.modules) layout.config.targets.names.push_back(one.module.name);
-}
-
-}  // namespace
-
-namespace {
 
 void set_rates(AdapterLayout& layout, const TunerOptions& tuner, double learning_rate) {
   layout.loraplus_ratio = tuner.loraplus_ratio;
@@ -159,7 +97,9 @@ AdapterLayout fresh_adapters(const TunerOptions& tuner, const ComponentChoice& c
   check_left(choice);
   AdapterLayout layout = choose_adapters(model, naming, choice);
   set_rates(layout, tuner, learning_rate);
-  settle_targets(layout, tuner.lora, model);
+  std::set<std::string> chosen;
+  for (const auto& one : layout.modules) chosen.insert(one.module.name);
+  settle_targets(layout.config, tuner.lora.targets, chosen, peft_modules(model, layout.naming));
   return layout;
 }
 
