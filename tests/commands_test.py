@@ -295,6 +295,16 @@ class Commands(Story):
         self.assertTrue((self.folder / "run" / "checkpoint-1-merged" / "config.json").exists())
         self.assertEqual([path.name for path in adapter.iterdir() if path.name.endswith("-merged")], [])
 
+    def test_an_exported_folder_may_be_named_as_shells_complete_it_or_by_a_link(self):
+        model, empty, link = self.model("qwen2"), self.folder / "empty", self.folder / "link"
+        empty.mkdir()
+        link.symlink_to(empty)
+        for place in (f"{self.folder}/copy/", link):
+            self.lockstep("export", "--model", model, "--output_dir", place, expect=0)
+            self.assertTrue((self.folder / place / "config.json").exists())
+        self.assertEqual(list(self.folder.glob("**/*.tmp-*")), [])
+        self.assertTrue(link.is_symlink())
+
     def test_verbs_that_are_not_built_say_what_there_is_instead(self):
         for verb in ("rlhf", "deploy", "app", "rollout", "sample", "web-ui", "megatron"):
             done = self.lockstep(verb, "--model", "m", expect=2)

@@ -340,13 +340,32 @@ class HostileFiles(Story):
                          "--add_version", "false"])
         saved = next(out.glob("checkpoint-1"))
         self.refused(0, ["inspect", saved])
-        weights = saved / "model.safetensors"
-        data = bytearray(weights.read_bytes())
-        data[-100] ^= 1
-        weights.write_bytes(data)
+        lora = self.folder / "lora"
+        self.refused(0, ["sft", "--model", saved, "--dataset", self.rows, "--output_dir", lora, "--max_steps", 1, "--report_to", "none", "--tuner_type", "lora",
+                         "--add_version", "false"])
+
+        def flip(path):
+            data = bytearray(path.read_bytes())
+            data[-100] ^= 1
+            path.write_bytes(data)
+
+        weights, adapter = saved / "model.safetensors", lora / "checkpoint-1"
+        broken = shutil.copytree(adapter, self.folder / "broken")
+        flip(broken / "adapter_model.safetensors")
+        for words in (["inspect", broken], [*self.infer(saved), "--adapters", broken], ["export", "--adapters", broken, "--output_dir", self.folder / "made"],
+                      ["eval", "--model", saved, "--adapters", broken, "--val_dataset", self.rows, "--predict_with_generate", "false"]):
+            self.refused(4, words, "adapter_model.safetensors", "xxh64")
+            self.refused(0, [*words, "--verify", "false"])
+        flip(weights)
         for words in (["inspect", saved], self.infer(saved)):
             self.refused(4, words, "model.safetensors", "xxh64")
             self.refused(0, [*words, "--verify", "false"])
+        for words in (["export", "--model", saved], ["export", "--model", saved, "--adapters", adapter],
+                      ["export", "--model", saved, "--quant_method", "bnb", "--quant_bits", 8]):
+            copy = self.folder / f"export{len(words)}"
+            self.refused(4, [*words, "--output_dir", copy], "model.safetensors", "xxh64")
+            self.assertFalse(copy.exists())
+            self.refused(0, [*words, "--output_dir", copy, "--verify", "false"])
         for text in (DEEP_LIST, "[]", '{"format": 1}', '{"format": "lockstep checkpoint 1", "files": {"../x": {}}}'):
             (saved / "lockstep_manifest.json").write_text(text)
             self.refused(4, ["inspect", saved], "lockstep_manifest.json")

@@ -38,6 +38,12 @@ class Resume(Story):
         for name in ("model.safetensors", "optimizer-00000-of-00002.safetensors", "optimizer-00001-of-00002.safetensors"):
             self.assertEqual((out / "checkpoint-10" / name).read_bytes(), (self.whole / "checkpoint-10" / name).read_bytes(), name)
 
+    def test_a_link_to_a_checkpoint_and_true_as_python_has_it(self):
+        for name, word in (("linked", self.folder / "linked" / "last"), ("python", "True")):
+            out, done = self.resume(name, ["--resume_from_checkpoint", word], damage=lambda saved: (saved.parent / "last").symlink_to(saved.name))
+            self.assertIn("resumes after step 5", done.stdout)
+            self.assertEqual(losses(out), losses(self.whole))
+
     def test_another_stage_continues_to_the_bit(self):
         out, _ = self.resume("zero0", ["--deepspeed", "zero0"])
         self.assertEqual(losses(out), losses(self.whole))

@@ -29,7 +29,7 @@ BORDER = [
      "printing and flags are for cli/: return a value, or emit an event"),
     (r"\bgetenv\(|\benviron\b", r"base/(env|process|program)\.cpp|\w+/(test_\w+\.h|\w+_test\.cpp)",
      "the environment is read once, in main: take an Env or a value"),
-    (r"(?<![\w.])_?exit\(", r"main\.cpp|base/process\.cpp|guard/member\.cpp|cli/stop_signals\.cpp|\w+/\w+_test\.cpp|cuda/",
+    (r"(?<![\w.])_?exit\(", r"main\.cpp|base/(interrupted|process)\.cpp|guard/member\.cpp|cli/stop_signals\.cpp|\w+/\w+_test\.cpp|cuda/",
      "a process ends in main: throw an Error"),
     (r"\b[Jj]son::(?:sax_)?parse\(|\bfrom_(?:cbor|bson|msgpack|ubjson)\(|YAML::Load",
      r"base/json\.cpp|text/tokenizer_file\.cpp|base/yaml_file\.cpp|\w+/test_\w+\.h|\w+/\w+_test\.cpp",

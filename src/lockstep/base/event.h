@@ -58,6 +58,7 @@ struct EvalDone {
   std::vector<SamplePrediction> samples;
   std::vector<std::pair<std::string, double>> groups;   // exact match per kind of question, where rows name one
   std::vector<std::pair<std::string, double>> metrics;  // the others, built in and from metric programs, by name
+  double epoch = 0;
 };
 
 struct CheckpointSaved {

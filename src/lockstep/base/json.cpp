@@ -165,7 +165,11 @@ bool try_parse_json(std::string_view text, Json& out, JsonFault& fault, const Js
   Builder builder(out, fault, limits);
   size_t read = 0;
   const CountedBytes begin{text.data(), &read}, end{text.data() + text.size(), &read};
-  if (Json::sax_parse(begin, end, static_cast<nlohmann::json_sax<Json>*>(&builder))) return true;
+  const bool parsed = Json::sax_parse(begin, end, static_cast<nlohmann::json_sax<Json>*>(&builder));
+  // The library takes a byte of zero for the end of the text: what stands behind it would be dropped in silence.
+  const size_t zero = parsed ? text.find('\0') : std::string_view::npos;
+  if (parsed && zero == std::string_view::npos) return true;
+  if (parsed) fault = {zero, "a byte of zero, as a file has that was cut by a crash", JsonFault::Kind::kSyntax};
   if (fault.byte == std::string::npos) fault.byte = read == 0 ? 0 : read - 1;
   out = Json();
   return false;

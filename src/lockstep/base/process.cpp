@@ -119,6 +119,16 @@ pid_t spawn_by_system(const Start& start) {
   return pid;
 }
 
+/// Handlers are of the program that was copied, as exec has it; what is ignored stays so.
+void forget_handlers() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL) {
+      ::signal(signal, SIG_DFL);
+    }
+  }
+}
+
 /// What exec would close.
 void close_what_exec_closes() {
   std::vector<int> own;
@@ -153,6 +163,7 @@ void close_what_exec_closes() {
   }
   if (options.body) {
     close_what_exec_closes();
+    forget_handlers();
     ::_exit([&]() noexcept { return options.body(); }());  // what it throws must not unwind into its parent's work
   }
   ::execve(start.program.c_str(), start.argv.get(), start.environment);

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interrupted.h"
 #include "lockstep/base/process.h"
 #include "lockstep/base/version.h"
 #include "lockstep/cli/verbs.h"
@@ -142,6 +143,9 @@ bool takes_other_stacks(const std::string& verb) {
   return verb == "sft" || verb == "pt" || verb == "eval" || verb == "infer" || verb == "plan";
 }
 
+/// Verbs that keep nothing for a run that goes on, and have no children that speak for them.
+bool ends_at_once(const std::string& verb) { return verb != "sft" && verb != "pt" && verb != "demo"; }
+
 int run_verb(const Verb& verb, const Words& args, const Host& host) {
   if (verb.name == std::string_view("migrate")) return verb.run(args, host);  // its file is what it is about
   Expanded expanded = expand_config_file(args);
@@ -173,7 +177,9 @@ int run_words(const Words& words, const Host& host) {
   Words args(words.begin() + 1, words.end());
   if (words[0] == "merge-lora" && !is_given(args, "merge_lora")) args.insert(args.end(), {"--merge_lora", "true"});
   if (words[0] == "agent") return run_agent(args, host);  // started by ranks
-  return run_verb(find_verb(words[0]), args, host);
+  const Verb& verb = find_verb(words[0]);
+  if (ends_at_once(verb.name) && !host.env.has("RANK")) end_when_interrupted(std::string("lockstep ") + verb.name);
+  return run_verb(verb, args, host);
 }
 
 /// To the program that has started this one and says so; null: there is none.

@@ -43,8 +43,11 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
                       "lockstep export --model DIR --quant_method bnb --quant_bits 4 --output_dir OUT");
   }
   require_folder_place("--output_dir", given.output);
-  QuantiseOptions options{
-      .model = given.model, .output = given.output, .quant = quant, .progress = told_each_two_seconds("written")};
+  QuantiseOptions options{.model = given.model,
+                          .output = given.output,
+                          .verify = given.verify,
+                          .quant = quant,
+                          .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
   const QuantisedModel made = quantise_model(options);
   std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,
@@ -59,8 +62,10 @@ int export_whole(const MergeOptions& given) {
                       "lockstep export --help");
   }
   require_folder_place("--output_dir", given.output);
-  const Copied made =
-      copy_model({.model = given.model, .output = given.output, .progress = told_each_two_seconds("written")});
+  const Copied made = copy_model({.model = given.model,
+                                  .output = given.output,
+                                  .verify = given.verify,
+                                  .progress = told_each_two_seconds("written")});
   const size_t tokens = given.model.new_tokens.size();
   std::cout << fmt::format(
       "{}: {} tensors, {}, {}\n  next: {}\n", given.output.string(), made.tensors, format_bytes(made.bytes),
@@ -88,6 +93,10 @@ int run_export(const Words& args, const Host& /*host*/) {
   add_new_token_flag(app, new_special_tokens);
   app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
+  app.add_option("--verify", options.verify,
+                 "compare what is read with the hashes of lockstep_manifest.json, where there is one")
+      ->capture_default_str()
+      ->group("Model");
   add_quant_flags(app, quant);
   OtherStacks others{.verb = "export", .notices = {}};
   if (!parse_flags(app, args, {"adapters", "model", "merge_lora", "output_dir", "quant_bits"}, &others)) return 0;

@@ -39,7 +39,7 @@ int run_inspect(const Words& args, const Host& host) {
     return 0;
   };
   if (is_adapter_folder(dir)) {
-    const Json report = inspect_adapter(dir, place);
+    const Json report = inspect_adapter(dir, place, verify);
     if (host.lines) return told(report);
     std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);

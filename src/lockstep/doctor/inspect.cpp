@@ -87,6 +87,7 @@ void look_at_model(const Model& model, const Weights& weights, Json& report) {
   report["dialect"] = keys.dialect();
   report["derived"] = rest.derived;
   for (const auto& notice : rest.notices) report["notices"].push_back(notice);
+  if (std::string words = differing_head(model, weights, keys); !words.empty()) report["notices"].push_back(words);
 }
 
 void look_at_text(const fs::path& dir, Json& report) {

@@ -201,12 +201,22 @@ class Matcher {
   void add_whole(const Parsed& one) {
     // peft keeps a copy of a table or a head that it adapts.
     const bool copy = one.tensor->spec.name.ends_with(".base_layer.weight");
+    const bool learns = !copy && is_trained(one);
     for (const auto& [key, rows] : shape_.params.at(one.name)) {
-      if (!copy) out_.layout.saved.insert(key);
-      if (!copy && config_.saves(one.name)) saved_.insert(stored_part(naming_, key).name);
+      if (learns) out_.layout.saved.insert(key);
+      if (learns && config_.saves(one.name)) saved_.insert(stored_part(naming_, key).name);
       out_.where[key] = {one.tensor->spec.name, rows};
       whole_[key] = one.tensor;
     }
+    if (copy || learns) return;
+    const std::string& key = shape_.params.at(one.name).begin()->first;
+    out_.frozen.push_back({one.tensor->spec.name, std::string(kRoots[0]) + stored_part(naming_, key).name});
+  }
+
+  /// What stands beside the adapter's own file is there because it was trained; in it may be tables that were not.
+  bool is_trained(const Parsed& one) const {
+    const bool is_bias = config_.bias != "none" && one.name.find("bias") != std::string::npos;
+    return is_bias || config_.saves(one.name) || !one.tensor->file.starts_with("adapter_model");
   }
 
   void expect(const AdapterTensor& tensor, const Shape& expected) const {

@@ -20,17 +20,18 @@ struct AdapterTensor {
   TensorSpec spec;
 };
 
-/// A tensor of a module that nothing is computed with.
-struct IdleTensor {
+/// A tensor of an adapter's files that is written again as it is.
+struct CarriedTensor {
   std::string name, written;  // in the files, and as it will be written again
-  bool operator==(const IdleTensor&) const = default;
+  bool operator==(const CarriedTensor&) const = default;
 };
 
 struct AdapterMatch {
   AdapterLayout layout;                     // as it will be written again
   LoraConfig config;                        // as the files say it, under their names
   std::map<std::string, StoredPart> where;  // by the key of ParamSource: the tensor of the files
-  std::vector<IdleTensor> idle;             // carried along
+  std::vector<CarriedTensor> idle;          // of modules that nothing is computed with
+  std::vector<CarriedTensor> frozen;        // the model's own, which nothing trains: peft's save_embedding_layers
   Dialect naming_of_files;                  // how the files call the model's tensors
   std::string shape;                        // of the names: "in memory", "released", "text only", a dialect's name
 };

@@ -133,6 +133,21 @@ Model model_with_deep_text() {
   return model;
 }
 
+/// peft's save_embedding_layers, which it does by itself where the vocabulary has grown.
+TEST(AdapterMatch, TablesThatNobodyTrainsAreReadAndCarried) {
+  const Model model = adapted_model();
+  const LoraConfig config = targets({"q_proj"});
+  auto tensors = written(model, chosen(model, config));
+  const std::string table = "base_model.model.model.language_model.embed_tokens.weight";
+  tensors.push_back({"adapter_model.safetensors", {table, Dtype::kF32, {11, 4}}});
+  const AdapterMatch match = matched(model, config, tensors);
+  EXPECT_TRUE(match.layout.saved.empty());
+  EXPECT_EQ(match.frozen, (std::vector<CarriedTensor>{{table, table}}));
+  EXPECT_EQ(match.where.at("model.embed_tokens.weight").name, table);
+  tensors.back().file = "non_lora_trainables.bin";
+  EXPECT_TRUE(matched(model, config, tensors).layout.saved.contains("model.embed_tokens.weight")) << "beside it";
+}
+
 /// Names of the released files, or of the text model alone, are not those that are written: peft, and a run that goes on, would
 /// choose other modules by them, or give them other ranks and scales.
 TEST(AdapterMatch, WordsOfTheConfigMeanTheSameModulesUnderTheNamesThatAreWritten) {
@@ -293,8 +308,8 @@ TEST(AdapterMatch, TensorsOfModulesThatNothingIsComputedWithAreCarried) {
   tensors.push_back({"adapter_model.safetensors", {idle + "A.weight", Dtype::kF32, {2, 6}}});
   tensors.push_back({"adapter_model.safetensors", {idle + "B.weight", Dtype::kF32, {6, 2}}});
   const AdapterMatch match = matched(model, config, tensors);
-  EXPECT_EQ(match.idle,
-            (std::vector<IdleTensor>{{idle + "A.weight", idle + "A.weight"}, {idle + "B.weight", idle + "B.weight"}}));
+  EXPECT_EQ(match.idle, (std::vector<CarriedTensor>{{idle + "A.weight", idle + "A.weight"},
+                                                    {idle + "B.weight", idle + "B.weight"}}));
   EXPECT_EQ(match.layout.modules.size(), 2u);
 }
 

@@ -43,15 +43,18 @@ Json names_json(const ModuleNames& names) {
 }
 
 template <typename T>
-std::vector<std::pair<std::string, T>> pattern_from(const HfConfig& config, const std::string& key, double most) {
+std::vector<std::pair<std::string, T>> pattern_from(const HfConfig& config, const std::string& key, double least,
+                                                    double most) {
   std::vector<std::pair<std::string, T>> out;
   const HfConfig table = config.at(key);
   for (const auto& [name, value] : table.json().items()) {
-    const double number = table.positive(name, 0);
-    if (number > most || (std::is_integral_v<T> && number != std::floor(number))) {
-      throw checkpoint_error(fmt::format("{}: {}: expected {} up to {}, found {}", table.where(), name,
-                                         std::is_integral_v<T> ? "a whole number" : "a number", most, value.dump()));
+    const double number = value.is_number() ? value.template get<double>() : -1;
+    if (number < least || number > most || (std::is_integral_v<T> && number != std::floor(number))) {
+      throw checkpoint_error(fmt::format("{}: {}: expected {} from {} to {}, found {}", table.where(), name,
+                                         std::is_integral_v<T> ? "a whole number" : "a number", least, most,
+                                         value.dump()));
     }
+    (void)Regex(name, fmt::format("{}: {}", config.where(), key));
     out.emplace_back(name, static_cast<T>(number));
   }
   return out;
@@ -168,8 +171,8 @@ LoraConfig LoraConfig::from_json(const Json& json, const std::string& where) {
     const ModuleNames pattern = names_from(config, "layers_pattern");
     out.layers_pattern = pattern.regex.empty() ? pattern.names : std::vector<std::string>{pattern.regex};
   }
-  out.rank_pattern = pattern_from<int64_t>(config, "rank_pattern", kMaxRank);
-  out.alpha_pattern = pattern_from<double>(config, "alpha_pattern", 1e12);
+  out.rank_pattern = pattern_from<int64_t>(config, "rank_pattern", 1, kMaxRank);
+  out.alpha_pattern = pattern_from<double>(config, "alpha_pattern", 0, 1e12);
   if (config.has("modules_to_save")) out.modules_to_save = config.texts("modules_to_save");
   out.init = init_from(config);
   out.task_type = config.text("task_type", "");

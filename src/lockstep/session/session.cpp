@@ -60,6 +60,11 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
                                      options_.vision_tower.string(), options_.model.string()));
     }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
+    if (job_.reports()) {
+      if (std::string words = differing_head(folder_->model, *weights_, *keys_); !words.empty()) {
+        notices_.push_back(std::move(words));
+      }
+    }
     open_adapters();
     processor_ = folder_->processor(options_.use_chat_template);
     // Texts are spelled as the tokenizer has it, and a conversation that was asked for is for this run.
@@ -86,6 +91,7 @@ void Session::open_adapters() {
   for (const auto& given : options_.adapters) {
     auto folder = std::make_shared<const AdapterFolder>(AdapterFolder::open(given.dir));
     AdapterMatch match = folder->match(folder_->model, naming());
+    if (options_.verify && job_.reports()) folder->verify();
     AdapterLayout layout = match.layout;
     if (options_.adapters.size() > 1) layout.name = given.name;
     if (!match.idle.empty()) {
@@ -164,10 +170,12 @@ void Session::adapt(AdapterLayout layout) {
 }
 
 AdapterFiles Session::adapter_files() const {
-  AdapterFiles files{.model = folder_->model, .layout = *adapters_, .from = nullptr, .idle = {}};
+  AdapterFiles files{.model = folder_->model, .layout = *adapters_, .from = nullptr, .carried = {}};
   if (opened_.empty()) return files;
   files.from = opened_.front().folder;
-  files.idle = opened_.front().match.idle;
+  const AdapterMatch& match = opened_.front().match;
+  files.carried = match.idle;
+  files.carried.insert(files.carried.end(), match.frozen.begin(), match.frozen.end());
   return files;
 }
 

@@ -20,6 +20,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/key_map.h"
 #include "lockstep/model/safetensors_writer.h"
+#include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/param_store.h"
 #include "lockstep/tensor/make.h"
 
@@ -70,6 +71,10 @@ AdapterFolder AdapterFolder::open(const fs::path& dir) {
     if (fs::exists(dir / name)) folder.files_.push_back(std::make_shared<const Weights>(Weights::open(dir / name)));
   }
   return folder;
+}
+
+void AdapterFolder::verify() const {
+  for (const auto& file : files_) verify_files(dir_, file->files());
 }
 
 std::vector<AdapterTensor> AdapterFolder::tensors() const {
@@ -277,8 +282,8 @@ class AdapterWriter {
         }
       }
     }
-    for (const auto& idle : files.idle) {
-      adapter_.specs[idle.written] = spec_of(files.from->read(idle.name), idle.written);
+    for (const auto& one : files.carried) {
+      adapter_.specs[one.written] = spec_of(files.from->read(one.name), one.written);
     }
   }
 
@@ -291,7 +296,7 @@ class AdapterWriter {
     if (place != places_.end()) write_part(*place->second.first->writer, place->second.second, value);
   }
   void finish() {
-    for (const auto& idle : files_.idle) adapter_.writer->write(idle.written, files_.from->read(idle.name));
+    for (const auto& one : files_.carried) adapter_.writer->write(one.written, files_.from->read(one.name));
     for (AdapterFile* file : {&adapter_, &whole_}) {
       if (file->writer) file->writer->finish();
     }

@@ -40,6 +40,8 @@ class AdapterFolder {
   const std::filesystem::path& dir() const { return dir_; }
   const LoraConfig& config() const { return config_; }
   std::string fingerprint() const;  // of its files
+  /// Compares them with the hashes that lockstep saves beside them, where there are some. Throws UserError(kCheckpoint).
+  void verify() const;
   AdapterMatch match(const Model& model, const Dialect& naming) const;
   std::vector<AdapterTensor> tensors() const;
   /// Elements [begin, begin + out.numel()) of a part of a tensor whose shape is `shape`, into `out` (f32, host).
@@ -116,8 +118,8 @@ class AdapterValues {
 struct AdapterFiles {
   const Model& model;
   const AdapterLayout& layout;
-  std::shared_ptr<const AdapterFolder> from;  // whose idle tensors are carried along; may be null
-  std::vector<IdleTensor> idle;
+  std::shared_ptr<const AdapterFolder> from;  // whose tensors these are; may be null
+  std::vector<CarriedTensor> carried;
 };
 
 /// adapter_config.json, adapter_model.safetensors, vit.safetensors where components are trained whole, README.md. Files on

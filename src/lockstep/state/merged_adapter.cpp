@@ -94,7 +94,7 @@ void MergedAdapter::add_bias(const std::string& module, int64_t rows, const Adap
 }
 
 bool MergedAdapter::is_idle(const std::string& name) const {
-  return std::ranges::find(match_.idle, name, &IdleTensor::name) != match_.idle.end();
+  return std::ranges::find(match_.idle, name, &CarriedTensor::name) != match_.idle.end();
 }
 
 /// Of tensors that no block reads and the adapter has parts of all the same.

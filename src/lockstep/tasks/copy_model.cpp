@@ -11,6 +11,7 @@
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/session/model_folder.h"
+#include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/tasks/new_folder.h"
 #include "lockstep/tensor/make.h"
 
@@ -30,6 +31,7 @@ Copied copy_model(const CopyOptions& options) {
   const ModelFolder folder(options.model);
   const Weights weights = open_weights(folder.family, folder.config);
   (void)KeyMap::match(folder.model, weights);  // all of it is there and fits
+  if (options.verify) verify_files(weights.dir(), weights.files());
   if (weights.any_quantised()) {
     throw usage_error("--model: its matrices are codes already",
                       "copy the folder, or export the model that they were made of");

@@ -19,6 +19,7 @@ class Weights;
 struct CopyOptions {
   ModelPlace model;
   std::filesystem::path output;  // must not be there, or be empty
+  bool verify = true;            // what is read is compared with the hashes that stand beside it
   int64_t max_shard_bytes = 5'000'000'000;
   std::function<void(int64_t done, int64_t all)> progress{};  // bytes
 };

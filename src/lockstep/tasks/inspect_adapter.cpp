@@ -27,7 +27,7 @@ void add_match(Json& report, const AdapterFolder& folder, const ModelPlace& base
 
 }  // namespace
 
-Json inspect_adapter(const std::filesystem::path& dir, const ModelPlace& model) {
+Json inspect_adapter(const std::filesystem::path& dir, const ModelPlace& model, bool verify) {
   Json report{{"folder", dir.string()}, {"problems", Json::array()}};
   const auto attempt = [&](const char* what, const auto& work) {
     try {
@@ -45,6 +45,7 @@ Json inspect_adapter(const std::filesystem::path& dir, const ModelPlace& model) 
     report["alpha"] = config.alpha;
     report["scale"] = config.scale_of("", config.r);
     report["tensors"] = folder.tensors().size();
+    if (verify) attempt("hashes", [&] { folder.verify(); });
     attempt("base", [&] {
       const ModelPlace base = completed(model, dir);
       report["base"] = base.folder.string();

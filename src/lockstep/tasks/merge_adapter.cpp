@@ -18,6 +18,7 @@
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/state/adapter_folder.h"
+#include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/merged_adapter.h"
 #include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/new_folder.h"
@@ -39,6 +40,10 @@ class Merger {
         adapter_(AdapterFolder::open(options.adapter)),
         values_(folder_.model, weights_, keys_, adapter_,
                 adapter_.match(folder_.model, naming_of_adapters(folder_.model, keys_.dialect()))) {
+    if (options.verify) {
+      verify_files(weights_.dir(), weights_.files());
+      adapter_.verify();
+    }
     merged_.untied = values_.untied();
   }
 

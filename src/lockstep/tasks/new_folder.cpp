@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interrupted.h"
 #include "lockstep/base/new_file.h"
 
 namespace lockstep {
@@ -17,14 +18,20 @@ void write_new_folder(const fs::path& output, const std::function<void(const fs:
         fmt::format("--output_dir {}: expected a folder that is not there yet, found one", output.string()),
         "name another, or remove it");
   }
-  const fs::path temporary = output.string() + ".tmp-" + std::to_string(::getpid());
+  // Beside the folder itself: what ends in "/", or is a link, would have it inside.
+  const fs::path place = fs::weakly_canonical(fs::absolute(output / "").lexically_normal().parent_path());
+  const fs::path temporary = place.string() + ".tmp-" + std::to_string(::getpid());
+  const auto remove = [&] {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+  };
+  const UndoneWhenInterrupted undone(remove);
   make_folders(temporary);
   try {
     write(temporary);
-    fs::rename(temporary, output);
+    fs::rename(temporary, place);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    remove();
     throw;
   }
 }

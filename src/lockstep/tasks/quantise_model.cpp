@@ -19,6 +19,7 @@
 #include "lockstep/plan/adapters.h"
 #include "lockstep/session/model_folder.h"
 #include "lockstep/session/quantising.h"
+#include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/new_folder.h"
 #include "lockstep/tensor/make.h"
@@ -38,6 +39,7 @@ class Quantiser {
         keys_(KeyMap::match(folder_.model, weights_)),
         naming_(naming_of_adapters(folder_.model, keys_.dialect())),
         format_(options.quant.format(folder_.dtype_of_config())) {
+    if (options.verify) verify_files(weights_.dir(), weights_.files());
     if (weights_.borrows()) {
       throw usage_error("--model: its tower stands in another folder, which its codes would not",
                         "save a checkpoint that holds its tower itself");

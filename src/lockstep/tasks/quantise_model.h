@@ -16,6 +16,7 @@ namespace lockstep {
 struct QuantiseOptions {
   ModelPlace model;
   std::filesystem::path output;  // must not be there, or be empty
+  bool verify = true;            // what is read is compared with the hashes that stand beside it
   QuantOptions quant;
   std::optional<Dtype> compute = {};  // what others shall compute in; nullopt: what config.json says
   int64_t max_shard_bytes = 5'000'000'000;

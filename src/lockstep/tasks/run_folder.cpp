@@ -107,13 +107,15 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
   const fs::path base =
       request.output_dir.empty() ? fs::path("output") / model.filename() : without_slash(request.output_dir);
   const std::string& resume = request.resume_from_checkpoint;
-  if (resume.empty() || resume == "false") {
+  const auto says = [&](const char* word, const char* in_python) { return resume == word || resume == in_python; };
+  if (resume.empty() || says("false", "False")) {
     out.dir = fresh_folder(base, request.add_version);
     begin_alone(out, request.overwrite);
     return out;
   }
-  if (resume != "true" && resume != "auto") {
+  if (!says("true", "True") && resume != "auto") {
     out.checkpoint = without_slash(resume);
+    if (fs::is_symlink(out.checkpoint)) out.checkpoint = fs::canonical(out.checkpoint);  // "last", "best"
     if (!checkpoint_step(out.checkpoint) || !fs::is_directory(out.checkpoint)) {
       throw checkpoint_error(fmt::format("--resume_from_checkpoint {}: expected a folder checkpoint-N, found {}",
                                          resume, fs::exists(out.checkpoint) ? "something else" : "nothing"),

@@ -110,8 +110,8 @@ std::optional<std::pair<size_t, size_t>> value_of(std::string_view text, std::st
     const char c = text[at];
     if (c == '"') {
       const size_t from = at++;
-      while (text[at] != '"') at += text[at] == '\\' ? 2 : 1;
-      const size_t colon = text.find_first_not_of(" \t\r\n", at + 1);
+      while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+      const size_t colon = std::min(text.size() - 1, text.find_first_not_of(" \t\r\n", at + 1));
       if (depth == 1 && begin == 0 && text[colon] == ':' && text.substr(from, at + 1 - from) == wanted)
         begin = colon + 1;
       continue;
@@ -119,7 +119,7 @@ std::optional<std::pair<size_t, size_t>> value_of(std::string_view text, std::st
     if (c == '[' || c == '{') ++depth;
     const bool closes = c == ']' || c == '}';
     if (begin != 0 && depth == 1 && (c == ',' || closes)) return std::pair{begin, at};
-    if (closes) --depth;
+    if (closes && --depth == 0) break;
   }
   return std::nullopt;
 }

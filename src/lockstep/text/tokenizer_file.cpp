@@ -174,8 +174,13 @@ TokenizerFile read_tokenizer_file(const TokenizerFolder& folder) {
         "of Qwen2");
   }
   Reader reader(file);
-  if (!Json::sax_parse(folder.text(name), &reader)) {
+  const std::string text = folder.text(name);
+  if (!Json::sax_parse(text, &reader)) {
     throw checkpoint_error(fmt::format("{}: {}", file.path, reader.error()), "is the file complete?");
+  }
+  if (const size_t zero = text.find('\0'); zero != std::string::npos) {  // where the library takes the text to end
+    throw checkpoint_error(fmt::format("{}: not valid JSON (byte {} is zero)", file.path, zero),
+                           "is the file complete?");
   }
   file.rest = std::make_unique<Json>(reader.take());
   if (!file.rest->is_object())

@@ -299,7 +299,8 @@ bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_st
 void Trainer::evaluate(bool may_be_best) {
   if (!hooks_.evaluate) return;
   const PhaseScope scope(recorder_, Phase::kEvaluate);
-  const EvalDone done = hooks_.evaluate(state_.global_step);
+  EvalDone done = hooks_.evaluate(state_.global_step);
+  done.epoch = state_.epoch;
   parts_.events.emit(done);
   if (!std::isfinite(done.loss)) return;  // nothing could be evaluated: it is no best, and no JSON either
   state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",

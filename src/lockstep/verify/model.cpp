@@ -222,7 +222,9 @@ Named VerifyModel::gradients() {
                                [&](const ParamSource& source, const Tensor& value) { impl_->put(out, source, value); });
   impl_->shape_as_stored(out);
   if (impl_->adapter) {
-    for (const auto& name : impl_->adapter->idle) out[name] = zeros_like_of(impl_->adapter_files->read(name));
+    for (const auto& one : impl_->adapter->idle) {
+      out[one.name] = zeros_like_of(impl_->adapter_files->read(one.name));
+    }
   } else {
     for (const auto& source : impl_->model.unused) out[source.key] = zeros(source.shape, Dtype::kF32);
   }

@@ -66,6 +66,7 @@ Json as_json(const EvalDone& eval) {
   for (const auto& [name, share] : eval.groups) groups[name] = share;
   return {{"event", "eval"},
           {"step", eval.step},
+          {"epoch", eval.epoch},
           {"num_samples", eval.num_samples},
           {"loss", eval.loss},
           {"token_acc", measured(eval.token_accuracy)},

@@ -40,7 +40,7 @@ void JsonlSink::on(const Event& event) {
     write(memory_record(*memory));
   } else if (const auto* eval = std::get_if<EvalDone>(&event)) {
     remember_best(*eval);
-    history_.push_back(to_record(*eval, epoch_, max_steps_));
+    history_.push_back(to_record(*eval, max_steps_));
     write(history_.back());
   } else if (const auto* saved = std::get_if<CheckpointSaved>(&event)) {
     last_checkpoint_ = saved->path;

@@ -65,7 +65,8 @@ TEST(JsonlSink, WritesTheKeysOfMsSwiftFirst) {
                    .exact_match = 0.5,
                    .seconds = 4,
                    .groups = {{"count", 0.5}},
-                   .metrics = {{"perplexity", 1.5}, {"my_metric.f1", 0.25}}});
+                   .metrics = {{"perplexity", 1.5}, {"my_metric.f1", 0.25}},
+                   .epoch = 0.75});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(
@@ -78,7 +79,7 @@ TEST(JsonlSink, WritesTheKeysOfMsSwiftFirst) {
       R"J("reduce_wait_seconds":0.0,"gather_bytes":7,"reduce_bytes":8})J");
   EXPECT_EQ(lines[1], R"J({"eval_loss":0.5,"eval_token_acc":0.75,"eval_exact_match":0.5,"eval_perplexity":1.5,)J"
                       R"J("eval_my_metric.f1":0.25,"eval_runtime":4.0,)J"
-                      R"J("eval_samples_per_second":2.5,"eval_samples":10,"eval_groups":{"count":0.5},"epoch":0.5,)J"
+                      R"J("eval_samples_per_second":2.5,"eval_samples":10,"eval_groups":{"count":0.5},"epoch":0.75,)J"
                       R"J("global_step/max_steps":"1/4"})J");
 }
 
@@ -150,9 +151,9 @@ TEST(LogRecord, ReadsBackWhatItWrote) {
                       .seconds = 1,
                       .groups = {{"a", 1}},
                       .metrics = {{"anls", 0.5}}};
-  const auto eval_again = read_eval_record(to_record(eval, 0.5, 4));
+  const auto eval_again = read_eval_record(to_record(eval, 4));
   ASSERT_TRUE(eval_again);
-  EXPECT_EQ(to_record(*eval_again, 0.5, 4), to_record(eval, 0.5, 4));
+  EXPECT_EQ(to_record(*eval_again, 4), to_record(eval, 4));
   EXPECT_FALSE(read_eval_record(to_record(step)));
 }
 

@@ -111,13 +111,13 @@ static void describe(EvalDone& eval, JsonFields& f) {
   f("eval_samples", eval.num_samples);
   for (auto& [name, share] : eval.groups) share = nine_digits(share);
   f.optional("eval_groups", eval.groups, !eval.groups.empty());
+  shortened(f, "epoch", eval.epoch);
 }
 
 Json to_record(const StepDone& step) { return json_of(step); }
 
-Json to_record(const EvalDone& eval, double epoch, int64_t max_steps) {
+Json to_record(const EvalDone& eval, int64_t max_steps) {
   Json out = json_of(eval);
-  out["epoch"] = nine_digits(epoch);
   out[kStepKey] = fmt::format("{}/{}", eval.step, max_steps);
   return out;
 }

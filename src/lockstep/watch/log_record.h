@@ -23,7 +23,7 @@ std::string swift_duration(double seconds);
 double nine_digits(double value);
 
 Json to_record(const StepDone& step);
-Json to_record(const EvalDone& eval, double epoch, int64_t max_steps);
+Json to_record(const EvalDone& eval, int64_t max_steps);
 
 /// nullopt when the record is of another kind.
 std::optional<StepDone> read_step_record(const Json& record);
