@@ -1,5 +1,6 @@
 """lockstep as a Python module: its calls give what the program gives, its errors say what to do, its page and its types are true."""
 import ast
+import enum
 import io
 import json
 import pickle
@@ -70,6 +71,11 @@ class Python(PythonStory):
                 whole = numpy.concatenate([vectors.reshape(-1, found.width) for vectors in expected])
                 self.assertTrue(numpy.array_equal(numpy.asarray(found), whole))
                 self.assertEqual(found.shape, whole.shape)
+        for copy in (numpy.array(found), numpy.array(found, copy=True), numpy.copy(found), torch.from_dlpack(numpy.array(found)).numpy()):
+            copy[:] = -7
+        self.assertTrue(numpy.array_equal(numpy.asarray(found), whole), "a copy is none")
+        with self.assertRaises(ValueError):
+            numpy.asarray(found, dtype=numpy.float64, copy=False)
         places = {found.numpy().ctypes.data, found.torch().data_ptr(), torch.from_dlpack(found).data_ptr(), found[0].ctypes.data}
         self.assertEqual(len(places), 1)
         kept = found.torch()
@@ -78,6 +84,44 @@ class Python(PythonStory):
         self.assertTrue(numpy.array_equal(kept.numpy(), whole))
         with self.assertRaises(lockstep.Error):
             opened.embed(rows)
+
+    def test_what_a_model_is_asked_for_is_not_left_out(self):
+        import lockstep
+        heard = []
+        with lockstep.Model(make_model(self.folder, "qwen2"), on_event=heard.append) as opened:
+            asked = [{"my_question": "Say 2.", "imagez": ["a.png"]}]
+            said = opened.generate(asked, max_new_tokens=3, columns={"my_question": "query"})
+            self.assertEqual([row["response"] for row in said], [row["response"] for row in opened.generate([{"query": "Say 2."}], max_new_tokens=3)])
+            self.assertIn("imagez", str([event for event in heard if event["event"] == "notice"]))
+            for words in ({"max_samples": 1}, {"dataset_dir": "x"}):
+                with self.assertRaisesRegex(TypeError, next(iter(words))):
+                    opened.generate(asked, **words)
+            with self.assertRaisesRegex(ValueError, r"rows\[1\].query: expected text that UTF-8 can hold"):
+                opened.generate([{"query": "a"}, {"query": "\ud800"}])
+        # Asked from within what it waits for, a model would wait for ever.
+        refused = []
+
+        def again(_event):
+            for ask in (lambda: held[0].generate([{"query": "a"}]), held[0].close):
+                try:
+                    ask()
+                except RuntimeError as error:
+                    refused.append(str(error))
+
+        held = [lockstep.Model(self.folder / "qwen2", on_event=again)]
+        held[0].generate([{"query": "a", "imagez": 1}], max_new_tokens=2)
+        held[0].close()
+        self.assertEqual(len(refused), 2 * len(refused[:1]))
+        self.assertIn("its own on_event", refused[0])
+
+    def test_a_program_without_standard_output_runs_jobs(self):
+        model = make_model(self.folder, "qwen2")
+        text = ("import sys\nsys.stdout = None\nimport lockstep\nassert lockstep.inspect(sys.argv[1])['problems'] == []\n"
+                "class Out:\n    def write(self, text):\n        pass\nsys.stdout = Out()\n"
+                "lockstep.plan(model=sys.argv[1], dataset=[{'query': 'caf\\u00e9', 'response': 'b'}] * 2)\nsys.stdout = None\n")
+        process = program(self.folder, text, model)
+        code, out, err = self.ended(process)
+        self.assertEqual(code, 0, out + err)
 
     def test_a_row_without_a_vector_is_not_passed_over(self):
         import lockstep
@@ -175,6 +219,12 @@ class Python(PythonStory):
                                    "max_memory": {0: "10GiB", "cpu": "1GiB"}, "prompt": "-1"}),
                          ["--model=m", "--torch_dtype=bfloat16", "--strict=true", "--top_p=0.1", "--seed=3", "--learning_rate=1e-05", "--dataset=a.jsonl",
                           "--dataset=b.jsonl", '--device_map={"a": 0}', "--adapters=x=dir", "--max_memory=0:10GiB,cpu:1GiB", "--prompt=-1"])
+        class Kind(str, enum.Enum):
+            LORA = "lora"
+        self.assertEqual(words_of({"learning_rate": numpy.float64(1e-3), "tuner_type": Kind.LORA, "seed": torch.tensor(3), "top_k": numpy.array(2), "strict": numpy.True_}),
+                         ["--learning_rate=0.001", "--tuner_type=lora", "--seed=3", "--top_k=2", "--strict=true"])
+        with self.assertRaisesRegex(ValueError, "output_dir: .* byte of zero"):
+            words_of({"output_dir": "a\0b"})
         for wrong in ({"seed": object()}, {"dataset": []}, {"model": b"m"}):
             with self.assertRaisesRegex(TypeError, next(iter(wrong))):
                 words_of(wrong)

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from . import _core, _torch
 from ._error import Error
-from ._flags import Flag, words_of
+from ._flags import Flag, word_of, words_of
 from ._rows import rows_as_json
 
 Event = dict[str, Any]
@@ -54,12 +54,18 @@ def plan(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any
 
 def inspect(folder: "str | os.PathLike[str]", *, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
     """What a checkpoint's folder holds; what is wrong with it stands in "problems": `lockstep inspect --json`."""
-    return run_verb("inspect", flags, on_event, os.fspath(folder))
+    return run_verb("inspect", flags, on_event, word_of("folder", folder))
 
 
 def _print(event: Event) -> None:
     if event.get("text"):
-        print(event["text"], end="", flush=True)
+        print(event["text"], end="")
+        _flush()
+
+
+def _flush() -> None:
+    """What stands for standard output, where anything does."""
+    getattr(sys.stdout, "flush", lambda: None)()
 
 
 class _Heard:
@@ -96,7 +102,7 @@ def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent]
     with _rows_in_files(flags, variables) as with_files:
         words = [str(PROGRAM), verb, *first, *words_of(with_files)]
         words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
-        sys.stdout.flush()  # what the job still says of itself stands behind what was printed before
+        _flush()  # what the job still says of itself stands behind what was printed before
         code = _core.run_job(words, heard.line)
     if heard.error is not None and code != 0:
         raise Error(heard.error["message"], heard.error["code"], heard.error["hint"], heard.error["frames"])
@@ -133,5 +139,5 @@ def _rows_in_files(flags: "Mapping[str, Flag]", variables: "dict[str, str]") -> 
     with tempfile.TemporaryDirectory(prefix="lockstep_rows_") as folder:
         for name, value in rows.items():
             out[name] = Path(folder) / f"{name}.json"
-            Path(folder, f"{name}.json").write_text(rows_as_json(value)[0])
+            Path(folder, f"{name}.json").write_text(rows_as_json(value)[0], encoding="utf-8")
         yield out

@@ -2,6 +2,7 @@
 import atexit
 import json
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
@@ -62,10 +63,14 @@ class Embeddings:
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         values = self.numpy()
-        return values if dtype is None or dtype == values.dtype else values.astype(dtype)
+        if dtype is not None and dtype != values.dtype:
+            if copy is False:
+                raise ValueError(f"expected float32, which needs no copy, found dtype={dtype} beside copy=False")
+            return values.astype(dtype)
+        return values.copy() if copy else values
 
-    def __dlpack__(self, **asked: Any) -> Any:
-        return self._whole().__dlpack__(**asked)
+    def __dlpack__(self, *, copy: Optional[bool] = None, **asked: Any) -> Any:
+        return (self.numpy().copy() if copy else self._whole()).__dlpack__(**asked)
 
     def __dlpack_device__(self) -> Any:
         return self._whole().__dlpack_device__()
@@ -83,7 +88,8 @@ class Model:
 
     Keywords are the flags of `lockstep infer` that open a model. It is one process's: several ranks are for lockstep.infer and
     lockstep.embed. Threads may share it, and take turns. on_event is called with each event as a dict; without it notices become
-    warnings. Use it in a `with`, or close() it, to give its memory back before it is collected.
+    warnings; it cannot use the model. Use it in a `with`, or close() it, so that the next one has its memory before it is collected: the
+    process keeps it.
     """
 
     def __init__(self, folder: "Folder | None" = None, *, dtype: Flag = None, device: "str | None" = None,
@@ -91,6 +97,7 @@ class Model:
                  on_event: Optional[_jobs.OnEvent] = None, **flags: Flag) -> None:
         self.folder = None if folder is None else os.fspath(folder)
         self._on_event = on_event
+        self._telling: "int | None" = None  # the thread that is in on_event: it waits for what it would ask for
         words = words_of({"model": self.folder, "dtype": dtype, "device": device, "adapters": adapters, **flags})
         self._core = _core.Model(words, _told_by(weakref.ref(self)))
         _open.add(self)
@@ -102,7 +109,7 @@ class Model:
         be used has an "error" (strict=True raises it)."""
         words = words_of({"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
                           "repetition_penalty": repetition_penalty, "seed": seed, "batch_size": batch_size, **flags})
-        text, count = rows_as_json(rows)
+        text, count = self._rows_to_read(rows, flags)
         answers: "list[dict[str, Any]]" = json.loads(self._core.answer(text, words)) if count > 0 else []
         return answers
 
@@ -110,7 +117,7 @@ class Model:
               batch_size: "int | str | None" = None, **flags: Flag) -> Embeddings:
         """Vectors: those of `lockstep embed`, bit for bit."""
         words = words_of({"pooling": pooling, "normalize": normalize, "stage": stage, "batch_size": batch_size, **flags})
-        text, count = rows_as_json(rows)
+        text, count = self._rows_to_read(rows, flags)
         return Embeddings(self._core.embed(text, words), count, per_token=stage == "inputs")
 
     def inspect(self, **flags: Flag) -> "dict[str, Any]":
@@ -120,6 +127,7 @@ class Model:
         return _jobs.run_verb("inspect", {"verify": False, **flags}, None, self.folder)
 
     def close(self) -> None:
+        self._refuse_own_events()
         self._core.close()
 
     def __enter__(self) -> "Model":
@@ -128,9 +136,23 @@ class Model:
     def __exit__(self, kind: "type[BaseException] | None", error: "BaseException | None", trace: "types.TracebackType | None") -> None:
         self.close()
 
+    def _rows_to_read(self, rows: "Iterable[Row]", flags: "Mapping[str, Flag]") -> "tuple[str, int]":
+        self._refuse_own_events()
+        for name in sorted(flags.keys() & {"max_samples", "dataset_dir", "custom_dataset_info"}):
+            raise TypeError(f"{name}: is of files of rows, and here the rows themselves are given: leave it out")
+        return rows_as_json(rows)
+
+    def _refuse_own_events(self) -> None:
+        if self._telling == threading.get_ident():
+            raise RuntimeError("a model cannot be used from its own on_event, which it waits for: use it when the call is over")
+
     def _tell(self, event: _jobs.Event) -> None:
         if self._on_event is not None:
-            self._on_event(event)
+            self._telling = threading.get_ident()
+            try:
+                self._on_event(event)
+            finally:
+                self._telling = None
         elif event["event"] == "notice":
             warnings.warn(event["message"], Notice, stacklevel=4)
 

@@ -24,7 +24,9 @@ def rows_as_json(rows: "Iterable[Row]") -> "tuple[str, int]":
 
 
 def _plain(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, (str, bool, int)):
+    if isinstance(value, str):
+        return _text(value, where)
+    if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
         if math.isfinite(value):
@@ -34,16 +36,28 @@ def _plain(value: Any, where: str) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{where}: expected text as names of its fields, found {key!r}")
-        return {key: _plain(part, f"{where}.{key}") for key, part in value.items()}
+        return {_text(key, where): _plain(part, f"{where}.{key}") for key, part in value.items()}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _data_uri(value)
     if isinstance(value, os.PathLike):
-        return str(os.fspath(value))
+        return _text(str(os.fspath(value)), where)
     if _is_picture(value):
-        return _data_uri(_png(value))
+        try:
+            return _data_uri(_png(value))
+        except Exception as error:
+            raise ValueError(f"{where}: expected a picture that Pillow can read and write as PNG, found one of mode {value.mode} and size {value.size}: "
+                             f"{error}") from error
     if isinstance(value, Sequence):
         return [_plain(part, f"{where}[{i}]") for i, part in enumerate(value)]
     return _plain_array(value, where)
+
+
+def _text(value: str, where: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}: expected text that UTF-8 can hold, found {value[:80]!a} ({error.reason})") from error
+    return value
 
 
 def _plain_array(value: Any, where: str) -> Any:

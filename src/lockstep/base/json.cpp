@@ -169,7 +169,7 @@ bool try_parse_json(std::string_view text, Json& out, JsonFault& fault, const Js
   // The library takes a byte of zero for the end of the text: what stands behind it would be dropped in silence.
   const size_t zero = parsed ? text.find('\0') : std::string_view::npos;
   if (parsed && zero == std::string_view::npos) return true;
-  if (parsed) fault = {zero, "a byte of zero, as a file has that was cut by a crash", JsonFault::Kind::kSyntax};
+  if (parsed) fault = {zero, "a byte of zero, as a file has that was cut by a crash", JsonFault::Kind::kLimit};
   if (fault.byte == std::string::npos) fault.byte = read == 0 ? 0 : read - 1;
   out = Json();
   return false;

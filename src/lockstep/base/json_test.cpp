@@ -58,9 +58,9 @@ TEST(ParseJson, ATruncatedTextPointsAtItsEnd) {
 TEST(ParseJson, RefusesBytesThatAreNotUtf8AndTextAfterTheEnd) {
   EXPECT_EQ(refusal([] { parse_json("\"\xff\"", "f"); }).substr(0, 5), "4: f:");
   EXPECT_EQ(refusal([] { parse_json("{} {}", "f"); }).substr(0, 5), "4: f:");
-  for (const std::string tail : {std::string(1, '\0'), std::string("\0{", 2), std::string(4096, '\0')}) {
+  for (const std::string& tail : {std::string(1, '\0'), std::string("\0{", 2), std::string(4096, '\0')}) {
     EXPECT_NE(
-        refusal([&] { parse_json("{}" + tail, "f"); }).find("4: f: line 1 column 3: not valid JSON (a byte of zero"),
+        refusal([&] { parse_json("{}" + tail, "f"); }).find("4: f: line 1 column 3: not valid JSON: a byte of zero"),
         std::string::npos);
   }
 }

@@ -252,9 +252,11 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetOptions& op
 Dataset Dataset::of_text(const std::string& name, std::string array, const DatasetOptions& options) {
   const auto impl = std::make_shared<Impl>();
   const std::filesystem::path folder = options.root_image_dir.empty() ? "." : options.root_image_dir;
-  impl->add_file(
-      {.file = DataFile(name, std::move(array)), .mapping = {}, .folders = {{std::filesystem::absolute(folder)}, true}},
-      options, impl->rows);
+  impl->add_file({.file = DataFile(name, std::move(array)),
+                  .mapping = {.columns = options.columns},
+                  .folders = {{std::filesystem::absolute(folder)}, true}},
+                 options, impl->rows);
+  impl->tell_unknown_columns(options.columns);
   mix_in(impl->hash, fmt::format("{} {}", impl->rows.size(), impl->rows.size()));  // as of a file without a count
   return all_of(impl);
 }

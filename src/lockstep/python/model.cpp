@@ -13,10 +13,12 @@ namespace lockstep::python {
 namespace nb = nanobind;
 namespace {
 
-Dataset dataset_of(const std::string& rows, const RowOptions& options) {
+Dataset dataset_of(const std::string& rows, const RowOptions& options, EventBus& events) {
   DatasetOptions reading = options.dataset();
   reading.may_be_empty = true;
-  return Dataset::of_text("rows", rows, reading);
+  Dataset data = Dataset::of_text("rows", rows, reading);
+  for (const auto& text : data.notices()) events.emit(Notice{text});
+  return data;
 }
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -81,14 +83,14 @@ OpenModel& Model::open() {
 std::string Model::answer(const std::string& rows, const Words& words) {
   const AnswerFileOptions options = parse_answering_words(words, Env::process());
   std::string text;
-  thread_.run([&] { text = text_of(open().answer(dataset_of(rows, options.rows), options, events_)); });
+  thread_.run([&] { text = text_of(open().answer(dataset_of(rows, options.rows, events_), options, events_)); });
   return text;
 }
 
 VectorsOfRows Model::embed(const std::string& rows, const Words& words) {
   const EmbeddingOptions options = parse_embedding_words(words, Env::process());
   RowVectors found;
-  thread_.run([&] { found = open().embed(dataset_of(rows, options.rows), options, events_); });
+  thread_.run([&] { found = open().embed(dataset_of(rows, options.rows, events_), options, events_); });
   return handed_over(std::move(found));
 }
 

@@ -119,11 +119,13 @@ void Session::check_several() const {
     if (!names.insert(one.layout->name).second) {
       refuse(fmt::format("two of them are called {}", one.layout->name), "--adapters a=DIR b=DIR");
     }
-    const bool whole = !one.layout->saved.empty();
+    const auto& saved = one.layout->saved;
+    const auto& frozen = one.match.frozen;
+    const bool whole = !saved.empty() || !frozen.empty();
     if (!whole && !one.layout->config.changes_base()) continue;
     refuse(whole
                ? fmt::format("it holds modules of the model itself ({}), which rows cannot choose",
-                             *one.layout->saved.begin())
+                             saved.empty() ? frozen.front().name : *saved.begin())
                : fmt::format("it began with parts of the base's matrices ({}), which the others were not trained over",
                              one.layout->config.init),
            "use it alone, or merge it: lockstep export --adapters DIR --merge_lora true");

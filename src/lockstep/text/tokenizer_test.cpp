@@ -61,7 +61,7 @@ TEST(Tokenizer, WhatStandsBehindAByteOfZeroIsNotLeftOut) {
   const Folder folder(small({{"a", 0}}, Json::array()));
   const std::string whole = read_text(folder.path() / "tokenizer.json");
   EXPECT_NO_THROW(Tokenizer::load(folder.path()));
-  for (const std::string tail : {std::string(1, '\0'), std::string("\0\"", 2)}) {
+  for (const std::string& tail : {std::string(1, '\0'), std::string("\0\"", 2)}) {
     write_text(folder.path() / "tokenizer.json", whole + tail);
     EXPECT_THROW(Tokenizer::load(folder.path()), UserError);
   }
