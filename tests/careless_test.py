@@ -300,6 +300,12 @@ class Careless(Story):
         before = self.rows.read_text()
         for words in (["infer", "--result_path"], ["eval", "--output"]):
             self.refused(2, "that is the data set itself", words=[words[0], "--model", self.model, "--val_dataset", f"{self.rows}", words[1], self.rows])
+        answers, vectors = self.folder / "generated_predictions.jsonl", self.folder / "embeddings.jsonl"
+        for path, words in ((answers, ["eval", "--model", self.model, "--val_dataset", answers, "--output_dir", self.folder]),
+                            (vectors, ["embed", "--model", self.model, "--dataset", vectors, "--output", self.folder])):
+            path.write_text(before)
+            self.refused(2, "that is the data set itself", words=words)
+            self.assertEqual(path.read_text(), before)
         self.assertEqual(self.rows.read_text(), before)
 
     def test_words_that_nothing_would_heed(self):

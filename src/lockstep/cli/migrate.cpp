@@ -99,6 +99,10 @@ int run_migrate(const Words& args, const Host& /*host*/) {
       ->required();
   if (!parse_flags(app, args)) return 0;
   if (file.ends_with(".yaml") || file.ends_with(".yml") || file.ends_with(".json")) {
+    if (expand_config_file({file}).staged) {
+      throw usage_error(fmt::format("{}: stages are lockstep's own: there is nothing to migrate", file),
+                        "lockstep sft " + file + " starts them");
+    }
     print({.verb = "sft", .args = {file}, .environment = {}, .untaken = {}});
     return 0;
   }

@@ -11,8 +11,11 @@ void add_sampling_flags(CLI::App& app, const std::string& group, SamplingOptions
       ->check(real_number({.least = 0}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--top_k", out.top_k, "0: off")->check(whole_number(0))->capture_default_str()->group(group);
-  app.add_option("--top_p", out.top_p, "")
+  app.add_option("--top_k", out.top_k, "draw among so many of the likeliest, beside a --temperature; 0: all")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top_p", out.top_p, "draw among the likeliest that have this share together, beside a --temperature")
       ->check(real_number({.above = 0, .most = 1}))
       ->capture_default_str()
       ->group(group);

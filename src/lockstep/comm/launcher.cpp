@@ -146,6 +146,8 @@ class Launch {
   void start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables);
   int wait();
   bool interrupted() const { return requests_ > 0; }
+  /// Of the rank whose code is that of all: one that heeded the signal has said itself how it ended, with 130 too.
+  bool ended_by_signal() const { return by_signal_; }
 
  private:
   bool all_ended() const {
@@ -166,6 +168,7 @@ class Launch {
   int requests_ = 0;                  // signals that asked us to end
   std::optional<Deadline> deadline_;  // SIGKILL after it
   int result_ = 0;
+  bool by_signal_ = false;
 };
 
 void Launch::start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables) {
@@ -243,7 +246,9 @@ void Launch::collect() {
     if (!status) continue;
     rank.has_ended = true;
     agent_.process_ended(rank.rank, {.known = true, .exit_code = status->exit_code, .signal = status->signal});
-    if (result_ == 0) result_ = status->shell_code();
+    if (result_ != 0) continue;
+    result_ = status->shell_code();
+    by_signal_ = status->signal != 0;
   }
 }
 
@@ -310,7 +315,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   if (const auto conclusion = agent.close()) {
     done.code = conclusion->exit_code;
     done.last_words = conclusion->text;
-  } else if (done.interrupted && ended_by_request(done.code)) {
+  } else if (done.interrupted && launch.ended_by_signal() && ended_by_request(done.code)) {
     done.code = static_cast<int>(ExitCode::kInterrupted);
     done.last_words =
         fmt::format("{}: interrupted: its ranks have ended at once, nothing more was written", options.program);

@@ -176,7 +176,12 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   int64_t batch = options.batch.rows;
   RowsOfStep planned;
   together(job.control(), "opening the rows", [&] {
-    if (job.reports()) require_folder_place("--output", options.output);
+    if (job.reports()) {
+      require_folder_place("--output", options.output);
+      for (const char* name : {"embeddings.jsonl", "rows.jsonl"}) {
+        require_other_file("--output", options.output / name, options.dataset);
+      }
+    }
     DatasetOptions reading = options.rows.dataset();
     reading.may_be_empty = true;
     rows.emplace(options.dataset, reading);

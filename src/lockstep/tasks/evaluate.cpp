@@ -76,11 +76,25 @@ void write_figures(Job& job, const std::filesystem::path& folder, const Evaluati
   });
 }
 
+constexpr const char* kAnswers = "generated_predictions.jsonl";
+
+/// Refuses what cannot be written, or is what is read.
+void make_places(const EvaluationOptions& options) {
+  if (!options.output.empty()) {
+    require_file_place("--output", options.output);
+    require_other_file("--output", options.output, options.dataset);
+  }
+  if (options.output_dir.empty()) return;
+  require_folder_place("--output_dir", options.output_dir);
+  require_other_file("--output_dir", options.output_dir / kAnswers, options.dataset);
+  std::filesystem::create_directories(options.output_dir);
+}
+
 }  // namespace
 
 std::filesystem::path EvaluationOptions::answers_file() const {
   if (!output.empty() || output_dir.empty() || !generate) return output;
-  return output_dir / "generated_predictions.jsonl";
+  return output_dir / kAnswers;
 }
 
 Json Evaluation::json() const {
@@ -119,13 +133,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   together(job.control(), "finding metric programs", [&] {
     if (!job.reports()) return;
     programs = options.metric.found();
-    if (!options.output.empty()) {
-      require_file_place("--output", options.output);
-      require_other_file("--output", options.output, options.dataset);
-    }
-    if (options.output_dir.empty()) return;
-    require_folder_place("--output_dir", options.output_dir);
-    std::filesystem::create_directories(options.output_dir);
+    make_places(options);
   });
   Session session(job, options.run);
   std::optional<Dataset> rows;
