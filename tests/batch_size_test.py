@@ -44,6 +44,10 @@ class AutomaticBatchSize(Story):
         again = self.lockstep("embed", "--model", self.model, "--dataset", self.rows, "--output", out, "--batch_size", "auto",
                               expect=0)
         self.assertIn("already", again.stdout)
+        anew = ["embed", "--model", self.model, "--dataset", self.rows, "--output", out, "--overwrite", "true"]
+        for words, left in ((["--format", "safetensors"], {"embed.json", "embeddings.safetensors", "rows.jsonl"}), ([], {"embed.json", "embeddings.jsonl"})):
+            self.lockstep(*anew, *words, expect=0)
+            self.assertEqual({path.name for path in out.iterdir()}, left)  # vectors of before would pass for these
         answers = self.folder / "answers.jsonl"
         self.chosen(self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", answers,
                                   "--max_new_tokens", 2, "--batch_size", "auto", "--nproc", 2, expect=0))

@@ -322,7 +322,18 @@ class Careless(Story):
             self.assertIn(f"{words} has no effect: ", done.text)
         self.assertIn("--report_to all is tensorboard: ", done.text)
         self.assertIn('--columns: no row that was looked at has "my_qestion", which is to be "query"', done.text)
-        self.assertNotIn("has no effect", self.lockstep(*self.sft, "--save_strategy", "no", "--columns", '{"Query": "query"}', expect=0).text)
+        self.assertIn("--freeze_vit false has no effect: the model takes texts alone", done.text)
+        words = sft_words(self.model, self.rows, self.out, steps=1, freeze_vit=None, freeze_aligner=None, save_strategy="no")
+        self.assertNotIn("has no effect", self.lockstep(*words, "--columns", '{"Query": "query"}', expect=0).text)
+        eval_words = ["eval", "--model", self.model, "--val_dataset", self.rows, "--predict_with_generate", "false"]
+        self.assertIn("--top_k 5 has no effect: no answers are made", self.lockstep(*eval_words, "--top_k", "5", expect=0).text)
+        infer_words = ["infer", "--model", self.model, "--prompt", "Hi", "--max_new_tokens", "1"]
+        done = self.lockstep(*infer_words, "--top_p", "0.5", "--strict", "true", "--media_dir", self.folder, expect=0)
+        for words in ("--top_p 0.5", "--strict true", f"--media_dir {self.folder}"):
+            self.assertIn(f"{words} has no effect: ", done.text)
+        self.refused(2, "--speaker and --talker_", words=[*infer_words, "--speaker", "Chelsie"])
+        self.refused(2, "--model names the base of an adapter", words=["inspect", self.model, "--model", self.model])
+        self.assertIn("--memory_limit has no effect: ", self.lockstep("doctor", "--model", self.model, "--memory_limit", "1GiB", expect=0).text)
         config = self.model / "config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "attention_dropout": 0.5}))
         done = self.lockstep(*self.sft, "--use_dora", "true", "--lora_rank", "4", expect=0)

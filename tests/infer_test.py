@@ -136,6 +136,8 @@ class Infer(Story):
         self.assertEqual(done.stdout.count("shows a picture"), 2, done.text)
         self.assertIn("there is no command /claer; did you mean /clear?", done.stdout)
         self.assertEqual(len(done.stdout.splitlines()), 3, done.text)
+        answers = [self.lockstep("infer", "--model", self.model, "--max_new_tokens", 3, input=f"Hello{end}/help{end}", expect=0).stdout for end in ("\n", "\r\n")]
+        self.assertEqual(*answers)
 
     def test_a_conversation_ends_with_its_input(self):
         done = self.lockstep("infer", "--model", self.model, "--max_new_tokens", 3, "--nproc", 2,

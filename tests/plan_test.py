@@ -1,6 +1,7 @@
 """What `lockstep plan` says before a weight is loaded: the parts of its JSON, advice that holds when it is taken, and the
 same plan in the run that follows."""
 import json
+import re
 
 from small_job import make_model, make_rows, sft_words
 from story import ROOT, Story, main
@@ -101,6 +102,17 @@ class Plan(Story):
             self.assertIn(words, said)
         for words in ("<title>Plan of LLaVA-1.5-7B for 2 ranks</title>", "cuda:0", "language_model.model.layers.0-31"):
             self.assertIn(words, page.read_text())
+
+    def test_pages_show_what_is_printed(self):
+        for page in ("README.md", "README.zh.md", "docs/plan.md"):
+            text = (ROOT / page).read_text()
+            shown = re.findall(r"```\n\$ lockstep (plan --model configs/.*)\n((?:.+\n|\n)*?)```", text)
+            self.assertEqual(len(shown), 1, page)
+            command, lines = shown[0]
+            said = self.lockstep(*command.split(), cwd=ROOT, expect=0).stdout.splitlines()
+            for line in lines.splitlines():
+                if line not in ("…", ""):
+                    self.assertIn(line, said, page)
 
     def test_flags_that_cannot_be_meant(self):
         model = CONFIGS / "Qwen2.5-7B"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "lockstep/cli/component_flags.h"
 #include "lockstep/cli/flags.h"
@@ -29,7 +30,7 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
       "  lockstep doctor --model DIR --dataset train.jsonl --deepspeed zero3 --nproc 8 --output_dir /data/run\n"
       "  torchrun --nnodes 2 … --no-python lockstep doctor --json    every pair over the network, for programs");
   add_run_flags(app, flags.run);
-  app.add_option("--dataset,--val_dataset", flags.given.job.dataset, "JSONL or JSON files")->group("Data");
+  app.add_option("--dataset,--val_dataset", flags.given.job.dataset, kRowFiles)->group("Data");
   add_row_flags(app, flags.rows);
   add_component_flags(app, flags.given.job.components, /*rates=*/false);
   app.add_flag("--inference", flags.given.inference, "the job trains nothing")->group("Training");
@@ -42,6 +43,11 @@ std::optional<DoctorFlags> parse_doctor_flags(const std::vector<std::string>& ar
   OtherStacks others{.verb = "doctor", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   flags.notices = std::move(others.notices);
+  for (const char* flag : {"--device_map", "--max_memory", "--memory_limit", "--offload", "--virtual_devices"}) {
+    if (app.count(flag) == 0) continue;
+    flags.notices.push_back(fmt::format(
+        "{} has no effect: what each rank holds is of one device, without a limit (lockstep plan heeds it)", flag));
+  }
   (void)flags.options(Env());
   return flags;
 }

@@ -52,7 +52,9 @@ std::optional<EmbedFlags> parse_embed_flags(const std::vector<std::string>& args
       "into "
       "the text embeddings");
   add_run_flags(app, f.run);
-  app.add_option("--dataset,--val_dataset", f.given.dataset, "rows to embed, JSONL or JSON")->required()->group("Data");
+  app.add_option("--dataset,--val_dataset", f.given.dataset, std::string("rows to embed: ") + kRowFiles)
+      ->required()
+      ->group("Data");
   add_embedding_flags(app, f);
   app.add_option("--output,--output_dir", f.given.output, "folder for the embeddings")->required()->group("Output");
   app.add_option("--format", f.format, "jsonl, or safetensors with rows.jsonl beside it")

@@ -51,7 +51,7 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
       "Example:\n  lockstep eval --model output/v0-20260101-120000/checkpoint-300 --val_dataset eval.jsonl --nproc 2\n"
       "  lockstep eval --model my-model --val_dataset eval.jsonl --metric ./my_metric.py --output predictions.jsonl");
   add_run_flags(app, flags.run);
-  app.add_option("--val_dataset,--dataset", flags.given.dataset, "JSONL or JSON files")->required()->group("Data");
+  app.add_option("--val_dataset,--dataset", flags.given.dataset, kRowFiles)->required()->group("Data");
   add_row_flags(app, flags.rows);
   add_batch_flags(app, "--per_device_eval_batch_size,--batch_size", "rows on one rank at a time", "Evaluation",
                   flags.given.batch);

@@ -17,6 +17,7 @@
 #include "lockstep/cli/verbs.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/tasks/conversation.h"
+#include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
 namespace {
@@ -55,10 +56,11 @@ class Terminal {
   }
 
   /// The pictures of the flags come with the first question.
-  void ask(const std::string& question) {
-    const std::string text = talk_.ask(question, images_);
+  std::string ask(const std::string& question) {
+    std::string text = talk_.ask(question, images_);
     images_.clear();
     if (job_.reports()) std::cout << (streams_ ? "" : text) << std::endl;
+    return text;
   }
 
   /// Until end of input, or "exit".
@@ -72,7 +74,7 @@ class Terminal {
         continue;
       }
       try {
-        ask(line);
+        (void)ask(line);
       } catch (const UserError& error) {  // a path that is not there: the conversation goes on
         if (job_.reports()) std::cout << error.what() << std::endl;
       } catch (const SharedError& error) {
@@ -102,6 +104,7 @@ class Terminal {
     if (job_.reports()) {
       if (terminal) std::cout << "> " << std::flush;
       if (!std::getline(std::cin, line)) line = "exit";
+      if (line.ends_with('\r')) line.pop_back();  // of a file that Windows wrote
     }
     return from_rank_0(job_.control(), line, "question");
   }
@@ -126,15 +129,20 @@ std::string usual_result(const RunOptions& run) {
   return ((own ? folder : fs::path("result") / name) / "infer_result" / text.data()).string();
 }
 
-void talk(Job& job, const InferFlags& flags, const AnswerFileOptions& options) {
+void talk(Job& job, const InferFlags& flags, const AnswerFileOptions& options, const Host& host,
+          const Console& console) {
   Session session(job, options.run);
+  for (const auto& words : unheeded_in_talk(options, session.model())) console.events().emit(Notice{words});
+  if (const auto& folder = flags.rows.media_dir; !folder.empty()) {
+    console.events().emit(Notice{fmt::format("--media_dir {} has no effect: pictures are where --image says", folder)});
+  }
   session.decide(session.inference());
   session.load();
   Terminal terminal(session, flags, options);
   if (flags.prompt.empty()) {
     terminal.converse();
   } else {
-    terminal.ask(flags.prompt);
+    (void)tell_result(host, job, {{"response", terminal.ask(flags.prompt)}});
   }
 }
 
@@ -151,7 +159,7 @@ int run_infer(const Words& args, const Host& host) {
   Console console(std::cerr, job, host);
   console.tell(flags->notices);
   if (options.input.empty()) {
-    talk(job, *flags, options);
+    talk(job, *flags, options, host, console);
   } else {
     if (options.output.empty()) options.output = from_rank_0(job.control(), usual_result(options.run), "result path");
     const Answered done = answer_file(job, options, console.events());

@@ -60,7 +60,7 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   add_run_flags(app, f.run);
   app.add_option("--merge_lora", f.given.run.merge_adapter, "put the adapter into the weights while they are loaded")
       ->group("Model");
-  app.add_option("--val_dataset,--input,--dataset", f.given.input, "rows to answer, JSONL or JSON files")
+  app.add_option("--val_dataset,--input,--dataset", f.given.input, std::string("rows to answer: ") + kRowFiles)
       ->group("Prompts");
   app.add_option(
          "--result_path,--output", f.given.output,
@@ -108,7 +108,14 @@ AnswerFileOptions InferFlags::answering(const Env& env) const {
   AnswerFileOptions out = given;
   out.rows = rows.options(run.with_variables(env));
   out.sampling.seed = out.rows.seed;
-  if (!speech) return out;
+  if (!speech) {
+    const SpeakChoice usual;
+    if (voice.speaker != usual.speaker || voice.how.max_codes != usual.how.max_codes ||
+        voice.how.sampling.temperature != usual.how.sampling.temperature) {
+      throw usage_error("--speaker and --talker_… are of answers that are said, and none are asked for", "--speech");
+    }
+    return out;
+  }
   out.speech = voice;
   out.speech->how.sampling.seed = out.rows.seed + 1;  // else codes would be drawn as the tokens were
   return out;

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -43,6 +44,10 @@ int run_inspect(const Words& args, const Host& host) {
     if (host.lines) return told(report);
     std::cout << (as_json ? report.dump(2) + "\n" : adapter_text(report));
     return static_cast<int>(report["problems"].empty() ? ExitCode::kOk : ExitCode::kCheckpoint);
+  }
+  if (!place.folder.empty()) {
+    throw usage_error(fmt::format("--model names the base of an adapter, and {} holds none", dir),
+                      "leave --model out, or name a folder with adapter_config.json");
   }
   Json report = inspect_checkpoint({dir, place.vision_tower, place.joint}, components_from("--no_build", no_build),
                                    host.env.flag("ENABLE_AUDIO_OUTPUT").value_or(true));

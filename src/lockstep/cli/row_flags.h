@@ -12,6 +12,10 @@ class App;
 
 namespace lockstep {
 
+/// What --dataset and its like take: docs/rows.md.
+inline constexpr const char* kRowFiles =
+    "files of rows (JSONL, JSON, CSV, TSV, TXT, Parquet, Arrow), folders of them, or names of a --custom_dataset_info";
+
 struct RowFlags {
   RowOptions given;  // what a flag says as it is
   std::string truncation_strategy = "delete", loss_scale = "default";

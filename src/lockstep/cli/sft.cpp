@@ -15,16 +15,10 @@ namespace lockstep {
 const char* const sft_summary = "fine-tune a model on your rows";
 const char* const pt_summary = "go on with pre-training: sft on whole texts, without a chat template";
 
-int run_pt(const Words& args, const Host& host) {
-  Words words;
-  if (!is_given(args, "use_chat_template")) words.insert(words.end(), {"--use_chat_template", "false"});
-  if (!is_given(args, "loss_scale")) words.insert(words.end(), {"--loss_scale", "all"});
-  words.insert(words.end(), args.begin(), args.end());
-  return run_sft(words, host);
-}
+namespace {
 
-int run_sft(const Words& args, const Host& host) {
-  const auto flags = parse_sft_flags(args);
+int train(const Words& args, const Host& host, bool pretrains) {
+  const auto flags = parse_sft_flags(args, pretrains);
   if (!flags) return 0;
   FineTuneOptions options = flags->options(host.env);
   if (const auto code = launch_verb("sft", args, options.run, host)) return *code;
@@ -50,5 +44,17 @@ int run_sft(const Words& args, const Host& host) {
                {"interrupted", done.interrupted}});
   return static_cast<int>(done.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
 }
+
+}  // namespace
+
+int run_pt(const Words& args, const Host& host) {
+  Words words;
+  if (!is_given(args, "use_chat_template")) words.insert(words.end(), {"--use_chat_template", "false"});
+  if (!is_given(args, "loss_scale")) words.insert(words.end(), {"--loss_scale", "all"});
+  words.insert(words.end(), args.begin(), args.end());
+  return train(words, host, /*pretrains=*/true);
+}
+
+int run_sft(const Words& args, const Host& host) { return train(args, host, /*pretrains=*/false); }
 
 }  // namespace lockstep

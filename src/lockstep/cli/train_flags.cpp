@@ -16,6 +16,7 @@
 #include "lockstep/cli/metric_flags.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/sampling_flags.h"
+#include "lockstep/cli/verbs.h"
 #include "lockstep/dialect/flag_value.h"
 #include "lockstep/plan/flag_json.h"
 
@@ -79,7 +80,7 @@ void add_grouping_flags(CLI::App& app, RowGrouping& grouping) {
 }
 
 void add_data_flags(CLI::App& app, SftFlags& f) {
-  app.add_option("--dataset", f.given.dataset, "JSONL or JSON files; file#N takes N rows")->group("Data");
+  app.add_option("--dataset", f.given.dataset, std::string(kRowFiles) + "; file#N takes N rows")->group("Data");
   app.add_option("--val_dataset", f.given.val_dataset, "files to evaluate on")->group("Data");
   app.add_option("--split_dataset_ratio", f.given.split_dataset_ratio,
                  "part of --dataset kept for evaluation; from 1 on a number of rows")
@@ -308,18 +309,32 @@ void SftParser::check() {
   f.notices.insert(f.notices.end(), of_deepspeed.begin(), of_deepspeed.end());
 }
 
-std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args) {
+namespace {
+
+constexpr const char* kExamples =
+    "Example:\n  lockstep sft --model my-model --dataset train.jsonl --tuner_type full --deepspeed zero3 --nproc 2 "
+    "--output_dir output\n"
+    "  lockstep sft args.json --max_steps 20\n"
+    "  lockstep sft stages.yaml --nproc 2      \"stages:\" in the file: one run after the other, each from the last "
+    "checkpoint of the one before";
+constexpr const char* kPretrainingExamples =
+    "Example:\n  lockstep pt --model my-model --dataset texts.jsonl --tuner_type full --packing true --max_length 4096 "
+    "--output_dir output\n"
+    "A row is a text, {\"text\": …}, or a line of a .txt file; all of it is learnt.";
+
+}  // namespace
+
+std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bool pretrains) {
   SftFlags flags;
   SftParser parser(flags);
-  CLI::App app("fine-tune a model; flags are ms-swift's, and a YAML or JSON file of them may come first",
-               "lockstep sft");
-  app.footer(
-      "Example:\n  lockstep sft --model my-model --dataset train.jsonl --tuner_type full --deepspeed zero3 --nproc 2 "
-      "--output_dir "
-      "output\n"
-      "  lockstep sft args.json --max_steps 20\n"
-      "  lockstep sft stages.yaml --nproc 2      \"stages:\" in the file: one run after the other, each from the last "
-      "checkpoint of the one before");
+  CLI::App app(std::string(pretrains ? pt_summary : sft_summary) +
+                   "; flags are ms-swift's, and a YAML or JSON file of them may come first",
+               pretrains ? "lockstep pt" : "lockstep sft");
+  app.footer(pretrains ? kPretrainingExamples : kExamples);
+  if (pretrains) {
+    flags.run.given.use_chat_template = false;
+    flags.rows.loss_scale = "all";
+  }
   parser.add_to(app, SftParser::Verb::kSft);
   const UsualFlags usual = {"model",
                             "dataset",

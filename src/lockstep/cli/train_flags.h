@@ -38,7 +38,7 @@ class SftParser {
   SftFlags& flags_;
 };
 
-/// nullopt when --help was printed. Throws UserError(kUsage).
-std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args);
+/// nullopt when --help was printed. `pretrains`: with the defaults of `lockstep pt`, for whole texts. Throws UserError(kUsage).
+std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bool pretrains = false);
 
 }  // namespace lockstep

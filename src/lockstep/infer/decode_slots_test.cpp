@@ -103,7 +103,7 @@ int64_t blocks_run(const Model& model, const Rows& prompts, int64_t slots) {
     const auto source = dealt_prompts(static_cast<int64_t>(prompts.size()), rank.control(), [&](int64_t row) {
       return std::optional<Features>(prompts[static_cast<size_t>(row)]);
     });
-    EXPECT_EQ(generator.run(source, options).size(), prompts.size());
+    EXPECT_EQ(generator.run_all(source, options).size(), prompts.size());
   });
   return count;
 }
@@ -166,7 +166,7 @@ TEST(Generate, WhatAPromptThrowsEndsTheRunOnAllRanks) {
         return prompts[static_cast<size_t>(row)];
       });
       try {
-        generator.run(source, options_of(1));
+        generator.run_all(source, options_of(1));
       } catch (const Error& error) {
         if (error.message().find("rows.jsonl:8") != std::string::npos) ++thrown;
       }

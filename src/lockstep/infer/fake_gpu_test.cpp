@@ -52,7 +52,7 @@ class GenerationOnFakeGpus : public testing::Test {
             return std::optional<Features>(prompts[static_cast<size_t>(row)]);
           });
           const auto before = FakeGpu::counts();
-          auto rows = generator.run(source, wanted);
+          auto rows = generator.run_all(source, wanted);
           said = {std::move(rows), FakeGpu::counts().host_waits - before.host_waits};
         },
         on);

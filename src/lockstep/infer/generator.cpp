@@ -43,9 +43,13 @@ void add_rows(const Value::Dict& columns, std::vector<Generated>& out) {
 
 }  // namespace
 
-std::vector<Generated> Generator::run(const PromptSource& next, const GenerateOptions& options) {
+std::vector<Generated> Generator::run_all(const PromptSource& next, const GenerateOptions& options,
+                                          const OnRow& on_row) {
   std::vector<Generated> mine, all;
-  run(next, options, [&](const Generated& row) { mine.push_back(row); });
+  run(next, options, [&](const Generated& row) {
+    mine.push_back(row);
+    if (on_row) on_row(row);
+  });
   for (const Value& of_rank : gather_nested(control_, columns(mine), "generated rows")) add_rows(*of_rank.dict(), all);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return all;

@@ -4,7 +4,7 @@
 // Example:
 //   DatasetPrompts prompts(rows, processor, {…});
 //   Generator generator(model, executor, control, plan.gathers());
-//   auto answers = generator.run(prompts, options);   // in input order, once each, on every rank
+//   auto answers = generator.run_all(prompts, options);   // in input order, once each, on every rank
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class Generator {
   /// Collective.
   void run(const PromptSource& next, const GenerateOptions& options, const OnRow& on_row);
 
-  /// The same; all ranks' answers in the order of their rows, on every rank. Collective.
-  std::vector<Generated> run(const PromptSource& next, const GenerateOptions& options);
+  /// The same; all ranks' answers in the order of their rows, on every rank. `on_row`: may be empty. Collective.
+  std::vector<Generated> run_all(const PromptSource& next, const GenerateOptions& options, const OnRow& on_row = {});
 
   /// Forward passes of this rank so far, those in which it only lent its shards among them.
   int64_t passes() const { return turns_.passes(); }

@@ -44,7 +44,7 @@ inline Said generate(const Model& model, const Rows& prompts, int world, const H
     const auto source = dealt_prompts(static_cast<int64_t>(prompts.size()), rank.control(), [&](int64_t row) {
       return std::optional<Features>(prompts[static_cast<size_t>(row)]);
     });
-    auto rows = generator.run(source, options);
+    auto rows = generator.run_all(source, options);
     if (rank.id() == 0) said = {std::move(rows), generator.passes()};
   });
   return said;

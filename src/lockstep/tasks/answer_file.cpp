@@ -19,6 +19,7 @@
 #include "lockstep/tasks/answer_prompts.h"
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/rows_progress.h"
+#include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
 namespace {
@@ -142,6 +143,7 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
       session.inference(), planned,
       {.answer_tokens = options.max_new_tokens, .codes = options.speech ? options.speech->how.max_codes : int64_t{0}});
   session.tell_notices(events);
+  for (const auto& words : unheeded_words(options, session.model())) events.emit(Notice{words});
   if (job.reports() && session.num_choices() > 1) {
     events.emit(Notice{fmt::format("rows without \"adapter\" are answered with {}; \"{}\" is the model alone",
                                    options.run.adapters.front().name, kBaseAlone)});

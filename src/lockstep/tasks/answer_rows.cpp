@@ -17,6 +17,7 @@
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/metric/program_values.h"
 #include "lockstep/tasks/metric_programs.h"
+#include "lockstep/tasks/rows_progress.h"
 
 namespace lockstep {
 namespace {
@@ -64,15 +65,20 @@ std::string without_place(const std::string& why, const std::string& where) {
 }
 
 std::pair<std::vector<Generated>, Skipped> generate(Session& session, const Dataset& dataset,
-                                                    const AnswerOptions& options) {
+                                                    const AnswerOptions& options, const EventBus& events) {
   Job& job = session.job();
   DatasetPrompts prompts(dataset, session.processor(), options.rows.loader(job, session.options(), 1),
                          job.control().recorder());
   GenerateOptions generate = options.generate;  // no more slots than there are rows for
   generate.batch_size = std::clamp<int64_t>(dataset.size(), 1, generate.batch_size);
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
-  auto answers =
-      job.control().recorder().confessing([&] { return generator.run([&] { return prompts.next(); }, generate); });
+  RowsProgress progress(job, events, "answers", dataset.size());
+  int64_t mine = 0;
+  auto answers = job.control().recorder().confessing([&] {
+    return generator.run_all([&] { return prompts.next(); }, generate,
+                             [&](const Generated&) { progress.reach(++mine * job.world.size); });
+  });
+  progress.finish();
   Skipped skipped;
   for (const auto& row : prompts.skipped()) skipped[row.row] = without_place(row.why, dataset.where(row.row));
   return {std::move(answers), gathered(job.control(), skipped)};
@@ -116,7 +122,7 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
 AnswerFigures answer_rows(Session& session, const Dataset& dataset, const AnswerOptions& options,
                           const EventBus& events) {
   Communicator& control = session.job().control();
-  const auto generated = generate(session, dataset, options);
+  const auto generated = generate(session, dataset, options, events);
   const std::vector<Generated>& answers = generated.first;
   const Skipped& skipped = generated.second;
   AnswerFigures figures;

@@ -87,9 +87,10 @@ void Conversation::add_question(const std::string& text, std::vector<std::string
         given
             ? fmt::format("--image {}: no such file", missing)
             : fmt::format("{}{}: expected the path of a picture behind {}, found no such file", kMark, missing, kMark),
-        given ? ""
-              : "write <image>path.png What is it?, or --prompt with --image path.png: then <image> is its "
-                "place");
+        given
+            ? ""
+            : "write <image>path.png What is it?, with quotes around a path that has blanks, or --prompt with --image "
+              "path.png: then <image> is its place");
   }
   for (const auto& image : images) history_.images.push_back(absolute(image));
   history_.messages.push_back({.role = "user", .content = content});
@@ -103,7 +104,7 @@ std::string Conversation::answer() {
   StreamDecoder stream(session_.processor().tokenizer(), options.sampling.skip_special_tokens);
   if (on_text) options.on_token = [&](int64_t, int32_t token) { on_text(stream.push(token)); };
   const auto prompt = [&](int64_t) { return session_.processor().prompt_features(history_, options_.process); };
-  const auto answers = generator_.run(dealt_prompts(1, control, prompt), options);
+  const auto answers = generator_.run_all(dealt_prompts(1, control, prompt), options);
   if (on_text && session_.job().reports()) on_text(stream.finish());
   return session_.processor().tokenizer().decode(answers.at(0).tokens, options.sampling.skip_special_tokens);
 }

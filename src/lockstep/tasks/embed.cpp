@@ -18,6 +18,7 @@
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/rows_progress.h"
+#include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
 namespace {
@@ -78,6 +79,15 @@ bool is_finished(const EmbeddingOptions& options, const Json& identity) {
       ExitCode::kUsage,
       fmt::format("{} holds finished embeddings of another run (its {} says which)", options.output.string(), kDone),
       "name another --output, or give --overwrite true to replace them");
+}
+
+/// Takes away what an earlier run has finished there, in whatever format: beside new vectors it would pass for them.
+void clear_finished(const fs::path& folder) {
+  if (!fs::exists(folder / kDone)) return;
+  const bool in_safetensors = read_json(folder / kDone).value("format", "") == "safetensors";
+  fs::remove(folder / kDone);
+  fs::remove(folder / (in_safetensors ? "embeddings.safetensors" : "embeddings.jsonl"));
+  if (in_safetensors) fs::remove(folder / "rows.jsonl");
 }
 
 /// The least that the vectors take, in the journal and in the file that is written from it at the end. How many tokens a
@@ -201,6 +211,7 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   if (out.was_finished) return out;
   session.decide(session.inference(), planned, {.layout = RowLayout::kPacked});
   session.tell_notices(events);
+  for (const auto& words : unheeded_words(options, session.model())) events.emit(Notice{words});
   for (const auto& text : rows->notices()) {
     if (job.reports()) events.emit(Notice{text});
   }
@@ -208,7 +219,7 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   if (batch == kAutoBatch) batch = find_embedding_batch(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
   together(job.control(), "clearing the output", [&] {
-    if (job.reports()) fs::remove(options.output / kDone);
+    if (job.reports()) clear_finished(options.output);
   });
   RowJournal journal(options.output / kUnfinished, identity, options.overwrite, job.control());
   const bool from_nothing = journal.size() == 0;

@@ -17,6 +17,8 @@
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/output_place.h"
+#include "lockstep/tasks/rows_progress.h"
+#include "lockstep/tasks/unheeded.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/event_lines.h"
 
@@ -149,6 +151,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   session.decide(session.inference(), planned,
                  {.answer_tokens = options.generate ? options.max_new_tokens : int64_t{0}});
   session.tell_notices(events);
+  for (const auto& words : unheeded_words(options, session.model())) events.emit(Notice{words});
   const std::string media = rows_with_media(job, session.model(), *rows);
   if (!media.empty() && job.reports()) events.emit(Notice{media});
   for (const auto& text : rows->notices()) {
@@ -159,7 +162,10 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   const int64_t batch = options.batch.is_auto() ? find_batch_size(session, options, *rows, events) : options.batch.rows;
   Loader loader(*rows, session.processor(), options.rows.loader(job, options.run, batch));
   Evaluation found;
-  found.loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control());
+  RowsProgress progress(job, events, "evaluate", rows->size());
+  found.loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control(),
+                             {.progress = [&](int64_t done) { progress.reach(done); }});
+  progress.finish();
   found.loss.skipped += static_cast<int64_t>(rows->broken().size());
   if (options.generate) {
     found.answers = answer_rows(session, *rows,

@@ -23,6 +23,7 @@
 #include "lockstep/session/model_folder.h"
 #include "lockstep/session/quantising.h"
 #include "lockstep/session/room.h"
+#include "lockstep/tasks/plan_job.h"
 #include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/kernels.h"
 #include "lockstep/tensor/product.h"
@@ -118,6 +119,7 @@ CheckResult Examiner::look_at_plan(const CheckpointParts& parts) {
   options_.job.components.check_against(folder_->model);
   PlanOptions options = options_.job.plan_options(world_.size, run_.dtype.value_or(folder_->dtype_of_config()));
   options.training = !options_.inference;
+  options.adapters = planned_adapters(options_.job, folder_->model);
   options.quantised = quantisation_for(*folder_, run_.quant, options.compute, nullptr, nullptr);
   const Plan plan = make_plan(folder_->model, options);
   const StateBytes bytes = plan.state_bytes();

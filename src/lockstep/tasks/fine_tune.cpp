@@ -52,7 +52,7 @@ FineTuned FineTuneRun::run() {
     decide();
     predict();
     for (const auto& text : session_->notices()) notice(text);
-    for (const auto& words : unheeded_words(options_)) notice(words);
+    for (const auto& words : unheeded_words(options_, session_->model())) notice(words);
     for (const auto& key : dropout_keys(session_->folder().config)) {
       notice(fmt::format("config.json: {} is not applied: nothing is dropped at random but by --lora_dropout", key));
     }

@@ -11,6 +11,7 @@
 #include "lockstep/comm/together.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
+#include "lockstep/tasks/rows_progress.h"
 #include "lockstep/train/evaluator.h"
 
 namespace lockstep {
@@ -18,14 +19,15 @@ namespace lockstep {
 EvalDone FineTuneRun::evaluate(int64_t step) {
   const auto begun = Clock::now();
   const int64_t total = val_rows_->size();
-  const EvaluateOptions options{
-      .loss_chunk = train_options_.loss_chunk,
-      .talker_loss_weight = train_options_.talker_loss_weight,
-      .progress = [&](int64_t rows) { events_.emit(Progress{.phase = "evaluate", .done = rows, .total = total}); }};
+  RowsProgress progress(job_, events_, "evaluate", total);
+  const EvaluateOptions options{.loss_chunk = train_options_.loss_chunk,
+                                .talker_loss_weight = train_options_.talker_loss_weight,
+                                .progress = [&](int64_t rows) { progress.reach(rows); }};
   // Made for this evaluation: the rows that a loader has ready would wait in memory through all of training.
   Loader loader(*val_rows_, session_->processor(), loader_options(options_.per_device_eval_batch_size, false));
   const LossFigures figures =
       evaluate_loss(session_->executor(), loader, collate(), job_.data(), job_.control(), options);
+  progress.finish();
   EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
   if (figures.target_tokens > 0) {
     done.loss = figures.loss;

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tasks/answer_prompts.h"
+#include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +45,7 @@ std::vector<Json> OpenModel::answer(const Dataset& rows, AnswerFileOptions optio
     options.run.require_one_adapter();  // a talker speaks with one
     (void)speaker_of(session_, *options.speech);
   }
+  for (const auto& words : unheeded_words(options, session_.model())) events.emit(Notice{words});
   const int64_t batch =
       options.batch.is_auto() ? find_answer_slots(session_, options, rows, events) : options.batch.rows;
   std::vector<int64_t> order(static_cast<size_t>(rows.size()));
@@ -65,6 +67,7 @@ std::vector<Json> OpenModel::answer(const Dataset& rows, AnswerFileOptions optio
 RowVectors OpenModel::embed(const Dataset& rows, EmbeddingOptions options, const EventBus& events) {
   options.run = session_.options();
   options.run.require_one_adapter();
+  for (const auto& words : unheeded_words(options, session_.model())) events.emit(Notice{words});
   const int64_t batch =
       options.batch.is_auto() ? find_embedding_batch(session_, options, rows, events) : options.batch.rows;
   std::vector<int64_t> place(static_cast<size_t>(rows.size()));  // of a whole row among all

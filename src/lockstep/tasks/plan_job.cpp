@@ -136,19 +136,6 @@ int kept_blocks_of(const JobPlanOptions& options, const Job& job, const PlannedJ
   return found.kept;
 }
 
-/// Those of a folder, or fresh ones. No weights are there that say how the folder calls its modules.
-std::shared_ptr<const AdapterLayout> adapters_of(const FineTuneOptions& sft, const Model& model) {
-  const Dialect naming = naming_of_adapters(model, "");
-  sft.run.require_one_adapter();
-  if (!sft.run.adapters.empty()) {
-    return std::make_shared<const AdapterLayout>(
-        AdapterFolder::open(sft.run.adapters.front().dir).match(model, naming).layout);
-  }
-  if (!sft.tuner.adapts()) return nullptr;
-  return std::make_shared<const AdapterLayout>(
-      fresh_adapters(sft.tuner, sft.components, sft.train.learning_rate, model, naming));
-}
-
 /// The tables say what can be computed; whether this machine has the room is another question.
 std::string said_of_machine(const JobPlanOptions& options, const Job& job, const MemoryForecast& memory) {
   if (!job.on_cpu()) {
@@ -162,6 +149,18 @@ std::string said_of_machine(const JobPlanOptions& options, const Job& job, const
 }
 
 }  // namespace
+
+std::shared_ptr<const AdapterLayout> planned_adapters(const FineTuneOptions& job, const Model& model) {
+  const Dialect naming = naming_of_adapters(model, "");
+  job.run.require_one_adapter();
+  if (!job.run.adapters.empty()) {
+    return std::make_shared<const AdapterLayout>(
+        AdapterFolder::open(job.run.adapters.front().dir).match(model, naming).layout);
+  }
+  if (!job.tuner.adapts()) return nullptr;
+  return std::make_shared<const AdapterLayout>(
+      fresh_adapters(job.tuner, job.components, job.train.learning_rate, model, naming));
+}
 
 void JobPlanOptions::check() const {
   job.run.placement.check();
@@ -199,7 +198,7 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   PlanOptions wanted = sft.plan_options(out.world, sft.run.dtype.value_or(out.folder.dtype_of_config()));
   wanted.training = !options.inference;
   wanted.shared_weights = may_share_weights(job, sft.run, wanted);
-  wanted.adapters = adapters_of(sft, model);
+  wanted.adapters = planned_adapters(sft, model);
   wanted.quantised = quantisation_for(out.folder, sft.run.quant, wanted.compute, nullptr, nullptr);
   const RehearsedRows rows = rows_of(sft, out.folder, out.world);
   out.rows = rows.source();

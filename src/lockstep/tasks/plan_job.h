@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct JobPlan {
   Json json() const;         // as plan.json of a run
   std::string page() const;  // a picture of the memory, HTML
 };
+
+/// Those of a folder, or fresh ones; null: every weight is trained. No weights are there that say how the folder calls its modules.
+/// Throws UserError.
+std::shared_ptr<const AdapterLayout> planned_adapters(const FineTuneOptions& job, const Model& model);
 
 /// `env`: what launchers and drivers have set (NPROC_PER_NODE, CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS). Sets the number
 /// of threads of this process's ops. Components that are refused stand in the plan: JobPlan::components.require().

@@ -21,7 +21,9 @@ namespace lockstep {
 class RowsProgress {
  public:
   RowsProgress(const Job& job, const EventBus& events, std::string phase, int64_t total)
-      : job_(job), events_(events), phase_(std::move(phase)), total_(total) {}
+      : job_(job), events_(events), phase_(std::move(phase)), total_(total) {
+    tell(0);  // from here on time is counted
+  }
 
   /// So many rows of all ranks, or about.
   void reach(int64_t done) { tell(std::min(done, job_.world.size == 1 ? total_ : total_ - 1)); }
@@ -30,7 +32,7 @@ class RowsProgress {
 
  private:
   void tell(int64_t done) {
-    if (!job_.reports() || done == told_) return;
+    if (!job_.reports() || done == told_ || total_ == 0) return;
     told_ = done;
     events_.emit(Progress{.phase = phase_, .done = done, .total = total_});
   }
@@ -38,7 +40,7 @@ class RowsProgress {
   const Job& job_;
   const EventBus& events_;
   std::string phase_;
-  int64_t total_, told_ = 0;
+  int64_t total_, told_ = -1;
 };
 
 }  // namespace lockstep

@@ -27,8 +27,8 @@ std::vector<int64_t> told(World world, const std::vector<int64_t>& reached) {
 }
 
 TEST(RowsProgress, IsWholeWhenEveryRankHasSaidSo) {
-  EXPECT_EQ(told({.rank = 0, .size = 3}, {3, 6, 9}), (std::vector<int64_t>{3, 5, 6}));
-  EXPECT_EQ(told({.rank = 0, .size = 1}, {1, 5, 6}), (std::vector<int64_t>{1, 5, 6})) << "alone it knows";
+  EXPECT_EQ(told({.rank = 0, .size = 3}, {3, 6, 9}), (std::vector<int64_t>{0, 3, 5, 6}));
+  EXPECT_EQ(told({.rank = 0, .size = 1}, {1, 5, 6}), (std::vector<int64_t>{0, 1, 5, 6})) << "alone it knows";
   EXPECT_EQ(told({.rank = 1, .size = 3}, {3, 6}), std::vector<int64_t>{}) << "one rank reports";
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace lockstep {
 namespace {
@@ -19,7 +20,10 @@ class Unheeded {
   }
   template <typename Value>
   void look(const char* flag, const Value& said, const Value& usual) {
-    if (!heeded_ && said != usual) words.push_back(fmt::format("{} {} has no effect: {}", flag, said, why_));
+    if (!(said == usual)) look_at(fmt::format("{} {}", flag, said));
+  }
+  void look_at(const std::string& said) {
+    if (!heeded_) words.push_back(fmt::format("{} has no effect: {}", said, why_));
   }
 
  private:
@@ -27,9 +31,102 @@ class Unheeded {
   std::string why_;
 };
 
+/// Of answers, how each token is found.
+void look_at_sampling(Unheeded& all, const SamplingOptions& o) {
+  const SamplingOptions usual;
+  all.unless(o.temperature > 0, "the likeliest token is taken (--temperature 0.7 draws)");
+  all.look("--top_k", o.top_k, usual.top_k);
+  all.look("--top_p", o.top_p, usual.top_p);
+}
+
+/// Of a run that makes answers or not.
+void look_at_answers(Unheeded& all, bool made, int64_t max_new_tokens, int64_t usual_tokens, const SamplingOptions& o) {
+  const SamplingOptions usual;
+  if (made) look_at_sampling(all, o);
+  all.unless(made, "no answers are made (--predict_with_generate true)");
+  all.look("--max_new_tokens", max_new_tokens, usual_tokens);
+  all.look("--temperature", o.temperature, usual.temperature);
+  all.look("--top_k", o.top_k, usual.top_k);
+  all.look("--top_p", o.top_p, usual.top_p);
+  all.look("--repetition_penalty", o.repetition_penalty, usual.repetition_penalty);
+  all.look("--skip_special_tokens", o.skip_special_tokens, usual.skip_special_tokens);
+}
+
+void look_at_programs(Unheeded& all, const MetricOptions& o) {
+  all.unless(!o.programs.empty(), "it is of programs that measure (--metric ./my_metric.py)");
+  all.look("--metric_timeout", o.timeout_s, MetricOptions{}.timeout_s);
+}
+
+void look_at_search(Unheeded& all, const BatchSize& batch) {
+  all.unless(batch.is_auto(), "it is of a batch size that is searched for (auto)");
+  all.look("--memory_fraction", batch.memory_fraction, BatchSize{}.memory_fraction);
+}
+
+void look_at_teaching(Unheeded& all, const RowOptions& rows) {
+  all.unless(false, "nothing is learnt");
+  if (rows.taught.of != Taught{}.of || !rows.taught.empty_thinking) all.look_at("--loss_scale");
+}
+
+bool takes_media(const Model& model) {
+  const auto senses = [](Component c) { return c == Component::kVision || c == Component::kAudio; };
+  return std::ranges::any_of(model.blocks, [&](const auto& block) { return senses(block->component()); }) ||
+         std::ranges::any_of(model.left_out, [&](const auto& left) { return senses(left.component); });
+}
+
+const char* unit_word(BoxUnit unit) { return unit == BoxUnit::kPixels ? "none" : "norm1000"; }
+
+void look_at_media(Unheeded& all, const RowOptions& rows, const Model& model) {
+  all.unless(takes_media(model), "the model takes texts alone");
+  all.look("--max_pixels", rows.media.shrink_to_pixels, MediaOptions{}.shrink_to_pixels);
+  if (rows.media.box_unit != BoxUnit::kOfFamily)
+    all.look_at(fmt::format("--norm_bbox {}", unit_word(rows.media.box_unit)));
+}
+
+void look_at_data(Unheeded& all, const FineTuneOptions& o) {
+  const FineTuneOptions usual;
+  all.unless(o.grouping.packing, "rows are put into no bins (--packing true)");
+  all.look("--packing_strategy", o.grouping.packing_strategy, usual.grouping.packing_strategy);
+  all.unless(o.grouping.streaming, "it is drawn from all rows (--streaming true)");
+  all.look("--shuffle_buffer_size", o.grouping.shuffle_buffer_size, usual.grouping.shuffle_buffer_size);
+  all.unless(o.dataset_shuffle || o.split_dataset_ratio > 0, "rows come in the order of their files");
+  if (o.data_seed) all.look_at(fmt::format("--data_seed {}", *o.data_seed));
+}
+
+void look_at_evaluation(Unheeded& all, const FineTuneOptions& o) {
+  const FineTuneOptions usual;
+  all.unless(!o.val_dataset.empty() || o.split_dataset_ratio > 0, "no rows are evaluated (--val_dataset FILE)");
+  all.look("--per_device_eval_batch_size", o.per_device_eval_batch_size, usual.per_device_eval_batch_size);
+  all.look("--metric_for_best_model", o.metric_for_best_model, usual.metric_for_best_model);
+  if (o.greater_is_better) all.look_at(fmt::format("--greater_is_better {}", *o.greater_is_better));
+  look_at_answers(all, o.predict_with_generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
+  look_at_programs(all, o.metric);
+}
+
+void look_at_trackers(Unheeded& all, const FineTuneOptions& o) {
+  const LoggerOptions usual;
+  all.unless(!o.loggers().empty(), "no tracker is fed (--report_to wandb)");
+  all.look("--run_name", o.logger.name, usual.name);
+  all.look("--project", o.logger.project, usual.project);
+  for (const auto& [name, value] : o.logger.settings) all.look_at(fmt::format("--{} {}", name, value));
+  if (std::ranges::find(o.report_to, "all") == o.report_to.end()) return;
+  all.words.emplace_back(
+      "--report_to all is tensorboard: trackers (wandb, swanlab, mlflow) are fed where they are named");
+}
+
+/// What scripts of models that see give models of text as well.
+void look_at_towers(Unheeded& all, const FineTuneOptions& o, const Model& model) {
+  look_at_media(all, o.rows, model);
+  const auto look = [&](const char* flag, const std::optional<bool>& said) {
+    if (said) all.look_at(fmt::format("{} {}", flag, *said));
+  };
+  look("--freeze_vit", o.components.freeze_vit);
+  look("--freeze_aligner", o.components.freeze_aligner);
+  look("--vit_gradient_checkpointing", o.vit_gradient_checkpointing);
+}
+
 }  // namespace
 
-std::vector<std::string> unheeded_words(const FineTuneOptions& options) {
+std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Model& model) {
   const FineTuneOptions &o = options, usual;  // as args.json of another run says them
   Unheeded all;
   if (const std::string words = o.tuner.unheeded(); !words.empty()) all.words.push_back(words);
@@ -38,31 +135,70 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options) {
   all.unless(o.tuner.loraplus_ratio != usual.tuner.loraplus_ratio, "it is of LoRA+ (--lorap_lr_ratio 16)");
   all.look("--lorap_emb_lr", o.tuner.table_rate, usual.tuner.table_rate);
 
-  all.unless(o.grouping.packing, "rows are put into no bins (--packing true)");
-  all.look("--packing_strategy", o.grouping.packing_strategy, usual.grouping.packing_strategy);
-  all.unless(o.grouping.streaming, "it is drawn from all rows (--streaming true)");
-  all.look("--shuffle_buffer_size", o.grouping.shuffle_buffer_size, usual.grouping.shuffle_buffer_size);
-
+  look_at_data(all, o);
+  look_at_towers(all, o, model);
   all.unless(o.rows.speaks, "no talker is trained");
   all.look("--talker_loss_weight", o.train.talker_loss_weight, usual.train.talker_loss_weight);
   all.unless(o.train.warmup_steps == 0, fmt::format("--warmup_steps {} counts", o.train.warmup_steps));
   all.look("--warmup_ratio", o.train.warmup_ratio, usual.train.warmup_ratio);
+  if (!o.checkpoint_as_needed) look_at_search(all, o.batch);
 
   all.unless(o.saves(), "nothing is saved (--save_strategy no)");
   all.look("--save_total_limit", o.save_total_limit, usual.save_total_limit);
   all.look("--save_only_model", o.save_only_model, usual.save_only_model);
   all.look("--create_checkpoint_symlink", o.create_checkpoint_symlink, usual.create_checkpoint_symlink);
+  look_at_evaluation(all, o);
+  look_at_trackers(all, o);
+  return all.words;
+}
 
-  all.unless(o.predict_with_generate, "no answers are made (--predict_with_generate true)");
-  all.look("--max_new_tokens", o.max_new_tokens, usual.max_new_tokens);
-  all.look("--temperature", o.sampling.temperature, usual.sampling.temperature);
-  all.look("--top_k", o.sampling.top_k, usual.sampling.top_k);
-  all.look("--top_p", o.sampling.top_p, usual.sampling.top_p);
-  all.look("--repetition_penalty", o.sampling.repetition_penalty, usual.sampling.repetition_penalty);
-  if (std::ranges::find(o.report_to, "all") != o.report_to.end()) {
-    all.words.emplace_back(
-        "--report_to all is tensorboard: trackers (wandb, swanlab, mlflow) are fed where they are named");
+std::vector<std::string> unheeded_words(const EvaluationOptions& options, const Model& model) {
+  const EvaluationOptions &o = options, usual;
+  Unheeded all;
+  look_at_answers(all, o.generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
+  all.look("--show", o.show, usual.show);
+  look_at_programs(all, o.metric);
+  look_at_search(all, o.batch);
+  look_at_media(all, o.rows, model);
+  return all.words;
+}
+
+std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const Model& model) {
+  Unheeded all;
+  look_at_search(all, options.batch);
+  look_at_teaching(all, options.rows);
+  look_at_media(all, options.rows, model);
+  return all.words;
+}
+
+std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const Model& model) {
+  Unheeded all;
+  look_at_sampling(all, options.sampling);
+  look_at_search(all, options.batch);
+  look_at_teaching(all, options.rows);
+  look_at_media(all, options.rows, model);
+  return all.words;
+}
+
+std::vector<std::string> unheeded_in_talk(const AnswerFileOptions& options, const Model& model) {
+  const AnswerFileOptions &o = options, usual;
+  Unheeded all;
+  look_at_sampling(all, o.sampling);
+  look_at_teaching(all, o.rows);
+  look_at_media(all, o.rows, model);
+  all.unless(false, "no file of rows is answered (--val_dataset rows.jsonl)");
+  if (o.batch.is_auto()) {
+    all.look_at("--max_batch_size auto");
+  } else {
+    all.look("--max_batch_size", o.batch.rows, usual.batch.rows);
   }
+  all.look("--memory_fraction", o.batch.memory_fraction, usual.batch.memory_fraction);
+  all.look("--overwrite", o.overwrite, usual.overwrite);
+  all.look("--strict", o.rows.strict, usual.rows.strict);
+  all.look("--max_samples", o.rows.max_samples, usual.rows.max_samples);
+  all.look("--dataset_dir", o.rows.dataset_dir, usual.rows.dataset_dir);
+  if (!o.rows.columns.empty()) all.look_at("--columns");
+  if (!o.rows.infos.empty()) all.look_at(fmt::format("--custom_dataset_info {}", fmt::join(o.rows.infos, " ")));
   return all.words;
 }
 

@@ -42,8 +42,26 @@ std::string outcome_word(const RunHistory& history) {
                                                : fmt::format("failed, exit code {}", history.end->exit_code);
 }
 
-std::string fact(std::string_view name, const std::string& value) {
+std::string fact(const std::string& name, const std::string& value) {
   return value.empty() ? "" : fmt::format("<span>{} <b>{}</b></span>", name, escape_html(value));
+}
+
+/// Of a run that went on: what begins anew with each start.
+std::string since(const RunStarted& run) {
+  return run.start_step > 0 ? fmt::format(" since step {}", run.start_step) : "";
+}
+
+/// What it runs with, also where no flag says it.
+std::string settings(const RunStarted& run) {
+  const Json args = lenient(run.args_json), plan = lenient(run.plan_json);
+  const Json planned = plan.is_object() ? plan.value("options", Json()) : Json();
+  const auto shown = [](const Json& from, const char* key, const char* label, const char* before = "") {
+    const bool there = from.is_object() && from.contains(key) && !from[key].is_null();
+    return there ? fact(label, before + as_text(from[key])) : std::string();
+  };
+  const std::string zero = shown(planned, "zero", "ZeRO", "zero"), dtype = shown(planned, "compute", "dtype");
+  return (zero.empty() ? shown(args, "deepspeed", "ZeRO") : zero) +
+         (dtype.empty() ? shown(args, "torch_dtype", "dtype") : dtype) + shown(args, "seed", "seed");
 }
 
 std::string header(const RunHistory& history) {
@@ -57,12 +75,8 @@ std::string header(const RunHistory& history) {
   }
   out += R"(<p class="facts">)" + fact("parameters", format_count(run.num_params)) + fact("trained", trained);
   out += fact("ranks", std::to_string(run.world_size));
-  const Json args = lenient(run.args_json);
-  for (const auto& [key, label] :
-       {std::pair{"deepspeed", "ZeRO"}, {"zero_stage", "ZeRO stage"}, {"torch_dtype", "dtype"}, {"seed", "seed"}}) {
-    if (args.is_object() && args.contains(key) && !args[key].is_null()) out += fact(label, as_text(args[key]));
-  }
-  if (history.end) out += fact("duration", format_duration(history.end->seconds));
+  out += settings(run);
+  if (history.end) out += fact("duration" + since(run), format_duration(history.end->seconds));
   out += fact("folder", run.output_dir) + "</p>\n";
   if (!history.end || history.end->exit_code == 0) return out;
   out += fmt::format(R"(<div class="banner {}"><b>{}</b> at step {})", outcome_class(history),
@@ -88,7 +102,8 @@ std::string tiles(const RunHistory& history) {
       for (const int64_t bytes : step.predicted_bytes) predicted = std::max(predicted, bytes);
     }
     std::nth_element(speeds.begin(), speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2), speeds.end());
-    out += tile("Steps", fmt::format("{}", last.step), fmt::format("of {}, epoch {:.2f}", last.max_steps, last.epoch));
+    const int64_t reached = std::max(last.step, history.end ? history.end->step : 0);  // logged now and then
+    out += tile("Steps", fmt::format("{}", reached), fmt::format("of {}, epoch {:.2f}", last.max_steps, last.epoch));
     out += tile("Training loss", fmt::format("{:.4f}", smoothed_loss(history).back()),
                 fmt::format("from {:.4f}, smoothed", history.steps.front().loss));
     out += tile("Speed", format_count(static_cast<int64_t>(speeds[speeds.size() / 2])), "tokens/s, median");
@@ -170,7 +185,8 @@ std::string details(const RunHistory& history) {
     out += "</ul>";
   }
   if (!history.checkpoints.empty()) {
-    out += R"(<h2>Checkpoints</h2><div class="card"><table><tr><th class="num">Step</th><th>Folder</th>)"
+    out += "<h2>Checkpoints" + since(history.start) + "</h2>";
+    out += R"(<div class="card"><table><tr><th class="num">Step</th><th>Folder</th>)"
            R"(<th class="num">Size</th><th class="num">Time</th></tr>)";
     for (const auto& saved : history.checkpoints) {
       out += fmt::format(

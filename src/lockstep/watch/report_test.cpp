@@ -153,8 +153,17 @@ TEST(Report, ReadsTheEarlierCurvesOfAResumedRun) {
   JsonlSink log(folder / "logging.jsonl");
   for (const auto& event : synthetic_run("", "interrupted", 130)) log.on(event);
   ReportSink sink({.page = folder / "report.html", .log = folder / "logging.jsonl"});
-  sink.on(RunStarted{.verb = "sft", .start_step = 200, .max_steps = 600});
+  sink.on(RunStarted{.verb = "sft",
+                     .plan_json = R"({"options": {"zero": 2, "compute": "float32"}})",
+                     .start_step = 200,
+                     .max_steps = 600});
+  sink.on(CheckpointSaved{.step = 209, .path = "checkpoint-209"});
+  sink.on(RunEnded{.outcome = "done", .seconds = 9, .step = 209});
   const std::string page = read_text(folder / "report.html");
+  EXPECT_EQ(count(page, "<span>duration since step 200 <b>"), 1U) << "of this start alone";
+  EXPECT_EQ(count(page, "<h2>Checkpoints since step 200</h2>"), 1U);
+  EXPECT_EQ(count(page, "<span>Steps</span><b>209</b>"), 1U) << "though no record was written there";
+  EXPECT_EQ(count(page, "<span>ZeRO <b>zero2</b></span><span>dtype <b>float32</b></span>"), 1U) << "no flag says it";
   EXPECT_EQ(count(page, "step 200\neach record"), 1U);
   EXPECT_EQ(count(page, "step 205"), 0U);
   EXPECT_EQ(count(page, "<title>step 100: "), 2U);  // the evaluation, on the loss and on the accuracy chart

@@ -1,0 +1,115 @@
+#include "lockstep/tasks/unheeded.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/model/test_block.h"
+
+namespace lockstep {
+namespace {
+
+using Words = std::set<std::string>;
+
+/// What has no effect, without the reasons.
+Words flags(const std::vector<std::string>& told) {
+  Words out;
+  for (const auto& text : told) {
+    const size_t end = text.find(" has no effect: ");
+    EXPECT_NE(end, std::string::npos) << text;
+    out.insert(text.substr(0, end));
+  }
+  return out;
+}
+
+Model of_text() {
+  Model model{.family = "fake"};
+  add_fake(model, "layer", Component::kLlm, Modality::kText, {}, {});
+  return model;
+}
+
+Model that_sees() {
+  Model model = of_text();
+  add_fake(model, "tower", Component::kVision, Modality::kText, {}, {});
+  return model;
+}
+
+TEST(Unheeded, IsNothingOfARunAsItIs) {
+  for (const Model& model : {of_text(), that_sees()}) {
+    EXPECT_EQ(flags(unheeded_words(FineTuneOptions{}, model)), Words{});
+    EXPECT_EQ(flags(unheeded_words(EvaluationOptions{}, model)), Words{});
+    EXPECT_EQ(flags(unheeded_words(AnswerFileOptions{}, model)), Words{});
+    EXPECT_EQ(flags(unheeded_words(EmbeddingOptions{}, model)), Words{});
+    EXPECT_EQ(flags(unheeded_in_talk(AnswerFileOptions{}, model)), Words{});
+  }
+}
+
+TEST(Unheeded, TopKAndTopPDrawNothingFromALikeliestToken) {
+  AnswerFileOptions answers;
+  answers.sampling = {.top_k = 5, .top_p = 0.5, .repetition_penalty = 1.1};
+  FineTuneOptions sft;
+  sft.sampling = answers.sampling;
+  sft.predict_with_generate = true;
+  const Words both{"--top_k 5", "--top_p 0.5"};
+  EXPECT_EQ(flags(unheeded_words(answers, of_text())), both);
+  EXPECT_EQ(flags(unheeded_in_talk(answers, of_text())), both);
+  EXPECT_EQ(flags(unheeded_words(EvaluationOptions{.sampling = answers.sampling}, of_text())), both);
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), both);
+  answers.sampling.temperature = 0.7;
+  EXPECT_EQ(flags(unheeded_words(answers, of_text())), Words{});
+}
+
+TEST(Unheeded, OfAnEvaluationWithoutAnswers) {
+  EvaluationOptions options{.generate = false, .max_new_tokens = 9, .show = 3};
+  options.sampling = {.temperature = 0.7, .skip_special_tokens = true};
+  options.metric.timeout_s = 5;
+  EXPECT_EQ(flags(unheeded_words(options, of_text())), (Words{"--max_new_tokens 9", "--show 3", "--temperature 0.7",
+                                                              "--skip_special_tokens true", "--metric_timeout 5"}));
+}
+
+TEST(Unheeded, OfMediaToAModelOfText) {
+  FineTuneOptions sft;
+  sft.rows.media.shrink_to_pixels = 1000;
+  sft.rows.media.box_unit = BoxUnit::kPixels;
+  sft.components.freeze_vit = true;
+  sft.vit_gradient_checkpointing = false;
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), (Words{"--max_pixels 1000", "--norm_bbox none", "--freeze_vit true",
+                                                          "--vit_gradient_checkpointing false"}));
+  EXPECT_EQ(flags(unheeded_words(sft, that_sees())), Words{});
+}
+
+TEST(Unheeded, OfTrainingThatNothingFollows) {
+  FineTuneOptions sft;
+  sft.data_seed = 7;
+  sft.dataset_shuffle = false;
+  sft.per_device_eval_batch_size = 4;
+  sft.greater_is_better = true;
+  sft.batch.memory_fraction = 0.5;
+  sft.logger.name = "mine";
+  sft.logger.settings["swanlab_mode"] = "local";
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())),
+            (Words{"--data_seed 7", "--per_device_eval_batch_size 4", "--greater_is_better true",
+                   "--memory_fraction 0.5", "--run_name mine", "--swanlab_mode local"}));
+  sft.split_dataset_ratio = 0.1;  // which rows are kept is drawn by data_seed
+  sft.report_to = {"swanlab"};
+  sft.checkpoint_as_needed = true;
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{});
+}
+
+TEST(Unheeded, OfRowsWhereThereAreNone) {
+  AnswerFileOptions talk;
+  talk.rows.columns = {{"mine", "query"}};
+  talk.rows.infos = {"a.json", "b.json"};
+  talk.rows.taught.of = Taught::Of::kAll;
+  talk.rows.strict = talk.overwrite = true;
+  talk.rows.max_samples = 3;
+  talk.batch.rows = 2;
+  EXPECT_EQ(flags(unheeded_in_talk(talk, of_text())),
+            (Words{"--columns", "--custom_dataset_info a.json b.json", "--loss_scale", "--strict true",
+                   "--overwrite true", "--max_samples 3", "--max_batch_size 2"}));
+  EXPECT_EQ(flags(unheeded_words(talk, of_text())), Words{"--loss_scale"});
+  EXPECT_EQ(flags(unheeded_words(EmbeddingOptions{.rows = talk.rows}, of_text())), Words{"--loss_scale"});
+}
+
+}  // namespace
+}  // namespace lockstep
