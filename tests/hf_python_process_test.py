@@ -58,6 +58,27 @@ class PythonProcess(PythonStory):
                           "threading.Thread(target=ask, daemon=True).start()\ntime.sleep(0.5)\nprint('over')\n")
         self.assertEqual(self.ended(process), (0, "over\n", ""))
 
+    def test_a_program_ends_though_a_daemon_thread_waits_for_a_job_or_a_model(self):
+        make_model(self.folder, "qwen2")
+        make_rows(self.folder, count=40, images=False)
+        sft = "lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=100000, on_event=told)"
+        for work, until in ((sft, "begun.wait()"), ("[lockstep.Model('qwen2') for _ in range(1000)]", "time.sleep(0.3)")):
+            with self.subTest(work):
+                process = program(self.folder, "import lockstep, threading, time\nbegun = threading.Event()\nthreading.excepthook = lambda told: None\n"
+                                  f"def told(event):\n  if event['event'] == 'step': begun.set()\n"
+                                  f"threading.Thread(target=lambda: {work}, daemon=True).start()\n{until}\nprint('over')\n")
+                self.assertEqual(self.ended(process), (0, "over\n", ""))
+                self.assertEqual(self.left_of_it(), [])
+
+    def test_a_program_that_is_not_told_of_its_children_has_results_all_the_same(self):
+        make_model(self.folder, "qwen2")
+        text = ("import lockstep, os, signal, threading, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+                "assert lockstep.inspect('qwen2')['problems'] == []\n"
+                "try:\n  lockstep.inspect('nowhere')\nexcept lockstep.Error as error:\n  print(error.code)\n"
+                "try:\n  lockstep.plan(model='qwen2', on_event=lambda e: os.killpg(int(open(f'/proc/self/task/{threading.get_native_id()}/children').read().split()[0]), 9))\n"
+                "except lockstep.Error as error:\n  print(error.code, 'nobody knows how' in str(error))\n")
+        self.assertEqual(self.ended(program(self.folder, text)), (0, "4\n70 True\n", ""))
+
     def test_ranks_of_torchrun_are_one_run(self):
         make_model(self.folder, "qwen2")
         make_rows(self.folder, count=8, images=False)
@@ -121,6 +142,11 @@ class PythonProcess(PythonStory):
             saved = re.search(r"^saved (.*)$", out, re.M)
             self.assertTrue(saved and Path(saved[1]).is_dir(), out)
             self.assertEqual(self.left_of_it(), [])
+        # Each Ctrl-C counts, also while Python is at work for it: without a checkpoint then.
+        interrupted = run.replace("def told(event):\n", "def told(event):\n  raise KeyboardInterrupt\n").replace("output_dir='out'", "output_dir='often'")
+        code, out, err = self.ended(program(self.folder, interrupted))
+        self.assertEqual(code, -signal.SIGINT, err)
+        self.assertEqual([*Path("often").glob("**/checkpoint-*")], [])
         process = program(self.folder, run)
         self.assertEqual(process.stdout.readline(), "step\n")
         process.kill()

@@ -71,6 +71,10 @@ class Python(PythonStory):
                 whole = numpy.concatenate([vectors.reshape(-1, found.width) for vectors in expected])
                 self.assertTrue(numpy.array_equal(numpy.asarray(found), whole))
                 self.assertEqual(found.shape, whole.shape)
+        pooled = opened.embed(rows, stage=["hidden"])
+        self.assertTrue(numpy.array_equal(pooled[2:5], numpy.stack([pooled[2], pooled[3], pooled[4]])))
+        with self.assertRaisesRegex(TypeError, "a vector a token"):
+            opened.embed(rows, stage=["inputs"])[0:2]
         for copy in (numpy.array(found), numpy.array(found, copy=True), numpy.copy(found), torch.from_dlpack(numpy.array(found)).numpy()):
             copy[:] = -7
         self.assertTrue(numpy.array_equal(numpy.asarray(found), whole), "a copy is none")
@@ -96,6 +100,20 @@ class Python(PythonStory):
             for words in ({"max_samples": 1}, {"dataset_dir": "x"}):
                 with self.assertRaisesRegex(TypeError, next(iter(words))):
                     opened.generate(asked, **words)
+            for words in ({"no_such_flag": 1}, {"help": True}, {"speaker": "Chelsie"}):
+                with self.assertRaises((TypeError, lockstep.Error)):
+                    opened.generate([], **words)
+            kept = opened.generate([{"query": "a", "id": 7, "metadata": {"page": [1]}}], max_new_tokens=1, do_sample=False, num_beams=1, top_p=0.5)
+            self.assertEqual([kept[0]["id"], kept[0]["metadata"]], ["7", {"page": [1]}])
+            told = [event["message"] for event in heard if event["event"] == "notice"]
+            self.assertTrue(any("--top_p 0.5 has no effect" in text for text in told), told)
+            self.assertTrue(any("--do_sample" in text for text in told), told)
+            with self.assertRaisesRegex(TypeError, "model: "):
+                lockstep.Model(self.folder / "qwen2", model="x")
+            with self.assertRaisesRegex(TypeError, "help: "):
+                lockstep.plan(help=True)
+            with self.assertRaisesRegex(ValueError, "equals sign"):
+                lockstep.Model(self.folder / "qwen2", adapters={"a=b": "x"})
             with self.assertRaisesRegex(ValueError, r"rows\[1\].query: expected text that UTF-8 can hold"):
                 opened.generate([{"query": "a"}, {"query": "\ud800"}])
         # Asked from within what it waits for, a model would wait for ever.

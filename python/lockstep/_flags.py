@@ -15,6 +15,8 @@ def words_of(flags: "Mapping[str, Flag]") -> "list[str]":
     """None leaves a flag out; lists are several values; dicts are JSON, or NAME=DIR of adapters."""
     words: "list[str]" = []
     for name, value in flags.items():
+        if name == "help":
+            raise TypeError("help: is of the command line; here help(lockstep.sft) and docs/python.md say what there is")
         flag = "--" + _OTHER_NAMES.get(name, name)
         if value is None:
             continue
@@ -28,6 +30,9 @@ def words_of(flags: "Mapping[str, Flag]") -> "list[str]":
 def _words_of_value(name: str, value: Flag) -> "list[str]":
     if isinstance(value, Mapping):
         if name == "adapters":
+            for key in value:
+                if "=" in str(key):
+                    raise ValueError(f"adapters: expected names without an equals sign, found {key!r}")
             return [f"{key}={word_of(name, folder)}" for key, folder in value.items()]
         if name == "max_memory":
             return [",".join(f"{key}:{word_of(name, most)}" for key, most in value.items())]

@@ -68,6 +68,11 @@ def _flush() -> None:
     getattr(sys.stdout, "flush", lambda: None)()
 
 
+def _is_true(answer: Any) -> bool:
+    """True itself, or numpy's: a callback may return whatever it likes besides, such as what list.append or a lambda gives."""
+    return answer is True or (type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_") and bool(answer))
+
+
 class _Heard:
     """What a job has said."""
 
@@ -83,7 +88,7 @@ class _Heard:
         elif said["event"] == "error":
             self.error = self.error or said
         else:
-            return self.on_event(said) is True
+            return _is_true(self.on_event(said))
         return False
 
 
@@ -108,12 +113,15 @@ def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent]
         raise Error(heard.error["message"], heard.error["code"], heard.error["hint"], heard.error["frames"])
     if heard.result is not None:
         return heard.result
-    if code == 0 and os.environ.get("RANK", "0") != "0":  # one of many ranks, which somebody else has started: the first has it
+    if not code and os.environ.get("RANK", "0") != "0":  # one of many ranks, which somebody else has started: the first has it
         return {}
     raise _ended(verb, code)
 
 
-def _ended(verb: str, code: int) -> Error:
+def _ended(verb: str, code: "int | None") -> Error:
+    if code is None:
+        return Error(f"lockstep {verb} has ended, and nobody knows how", 70,
+                     "this program ignores SIGCHLD, or waits for whatever child there is: signal.signal(signal.SIGCHLD, signal.SIG_DFL)")
     if code <= 128:
         return Error(f"lockstep {verb} ended with code {code} and has said no more", code or 70)
     name = signal.Signals(code - 128).name if code - 128 in set(signal.Signals) else str(code - 128)

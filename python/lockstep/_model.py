@@ -45,8 +45,12 @@ class Embeddings:
         self._whole()
         return self._vectors, self.width
 
-    def __getitem__(self, row: int) -> Any:
-        """A view, of numpy: [width], or [tokens, width]."""
+    def __getitem__(self, row: "int | slice") -> Any:
+        """A view, of numpy: [width], or [tokens, width]; of a slice of rows [rows, width]."""
+        if isinstance(row, slice):
+            if self._per_token:
+                raise TypeError('with stage="inputs" a row has a vector a token: v[i] gives those of one row')
+            return self.numpy()[row]
         row = range(self._count)[row]
         if row in self.errors:
             raise Error(self.errors[row], 3)
@@ -98,6 +102,8 @@ class Model:
         self.folder = None if folder is None else os.fspath(folder)
         self._on_event = on_event
         self._telling: "int | None" = None  # the thread that is in on_event: it waits for what it would ask for
+        if "model" in flags:
+            raise TypeError("model: expected one folder, and the first argument names it")
         words = words_of({"model": self.folder, "dtype": dtype, "device": device, "adapters": adapters, **flags})
         self._core = _core.Model(words, _told_by(weakref.ref(self)))
         _open.add(self)
@@ -109,8 +115,8 @@ class Model:
         be used has an "error" (strict=True raises it)."""
         words = words_of({"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
                           "repetition_penalty": repetition_penalty, "seed": seed, "batch_size": batch_size, **flags})
-        text, count = self._rows_to_read(rows, flags)
-        answers: "list[dict[str, Any]]" = json.loads(self._core.answer(text, words)) if count > 0 else []
+        text, _ = self._rows_to_read(rows, flags)
+        answers: "list[dict[str, Any]]" = json.loads(self._core.answer(text, words))
         return answers
 
     def embed(self, rows: "Iterable[Row]", *, pooling: "str | None" = None, normalize: "bool | None" = None, stage: "str | None" = None,
@@ -118,7 +124,7 @@ class Model:
         """Vectors: those of `lockstep embed`, bit for bit."""
         words = words_of({"pooling": pooling, "normalize": normalize, "stage": stage, "batch_size": batch_size, **flags})
         text, count = self._rows_to_read(rows, flags)
-        return Embeddings(self._core.embed(text, words), count, per_token=stage == "inputs")
+        return Embeddings(self._core.embed(text, words), count, per_token="--stage=inputs" in words)
 
     def inspect(self, **flags: Flag) -> "dict[str, Any]":
         """What its folder holds: lockstep.inspect. Its weights' hashes were compared when it was opened; verify=True does it again."""
@@ -177,5 +183,6 @@ def _numpy() -> Any:
 @atexit.register
 def _close_all() -> None:
     """While there is still a Python to end a thread in."""
+    _core.call_off_all()
     for model in list(_open):
         model._core.close_now()

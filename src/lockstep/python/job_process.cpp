@@ -1,6 +1,7 @@
 #include "lockstep/python/job_process.h"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <utility>
 
@@ -8,11 +9,13 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>  // what Python is called with
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/process.h"
 #include "lockstep/python/call_off.h"
+#include "lockstep/python/waiting.h"
 
 namespace lockstep::python {
 namespace nb = nanobind;
@@ -44,26 +47,39 @@ class RunningJob {
     ::fcntl(lines_.read.get(), F_SETFL, O_NONBLOCK);
   }
 
-  int wait() {
-    bool ended = false;
-    while (!ended) {
+  std::optional<int> wait() {
+    Standing standing = Standing::kRuns;
+    while (standing == Standing::kRuns) {
       {
         const nb::gil_scoped_release others;
         constexpr int kLookMs =
             50;  // at signals, and at the job's end: what it has started may hold the pipe for longer
         pollfd ready{lines_.read.get(), POLLIN, 0};
         ::poll(&ready, 1, kLookMs);
-        ended = child_->ended();
+        if (Waiting::called_off()) child_->signal(SIGKILL);
+        standing = look();
       }
       take_lines();
       if (call_off_.asked()) stop();
     }
-    const int code = child_->wait().shell_code();
+    std::optional<int> code;
+    if (standing == Standing::kEnded) code = child_->wait().shell_code();
+    child_->let_go();
     call_off_.raise();
     return code;
   }
 
  private:
+  enum class Standing { kRuns, kEnded, kTaken };  // kTaken: somebody else has been told how it ended
+
+  Standing look() const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(child_->pid()), &info, WEXITED | WNOWAIT | WNOHANG) != 0) {
+      return errno == ECHILD ? Standing::kTaken : Standing::kRuns;
+    }
+    return info.si_pid != 0 ? Standing::kEnded : Standing::kRuns;
+  }
+
   void take_lines() {
     std::array<char, 1 << 16> buffer;
     for (ssize_t size = 0; (size = ::read(lines_.read.get(), buffer.data(), buffer.size())) > 0;) {
@@ -80,13 +96,16 @@ class RunningJob {
     try {
       if (nb::cast<bool>(on_line_(line)) && requests_ == 0) stop();
     } catch (nb::python_error& error) {
+      const bool by_hand =
+          error.matches(PyExc_KeyboardInterrupt);  // Ctrl-C while Python was at work here: each one counts
       call_off_.take(std::move(error));
-      if (requests_ == 0) stop();
+      if (by_hand || requests_ == 0) stop();
     }
   }
 
   void stop() { child_->signal(++requests_ > 2 ? SIGKILL : SIGINT); }
 
+  const Waiting here_;
   const nb::object& on_line_;
   Descriptor nothing_;
   Pipe lines_{"lockstep: pipe"};
@@ -98,7 +117,7 @@ class RunningJob {
 
 }  // namespace
 
-int run_job(const std::vector<std::string>& argv, const nb::object& on_line) {
+std::optional<int> run_job(const std::vector<std::string>& argv, const nb::object& on_line) {
   return RunningJob(argv, on_line).wait();
 }
 

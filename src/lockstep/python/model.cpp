@@ -53,8 +53,16 @@ class Model::Told final : public EventSink {
 
 Model::Model(const Words& words, nb::object on_event) : told_(std::make_unique<Told>(thread_, std::move(on_event))) {
   events_.add(*told_);
-  const RunOptions options = parse_model_words(words, Env::process());
-  thread_.run([&] { model_ = std::make_unique<OpenModel>(options, events_); });
+  std::vector<std::string> notices;
+  const RunOptions options = parse_model_words(words, Env::process(), notices);
+  thread_.run([&] {
+    tell(notices);
+    model_ = std::make_unique<OpenModel>(options, events_);
+  });
+}
+
+void Model::tell(const Words& notices) const {
+  for (const auto& text : notices) events_.emit(Notice{text});
 }
 
 Model::~Model() {
@@ -81,16 +89,24 @@ OpenModel& Model::open() {
 }
 
 std::string Model::answer(const std::string& rows, const Words& words) {
-  const AnswerFileOptions options = parse_answering_words(words, Env::process());
+  std::vector<std::string> notices;
+  const AnswerFileOptions options = parse_answering_words(words, Env::process(), notices);
   std::string text;
-  thread_.run([&] { text = text_of(open().answer(dataset_of(rows, options.rows, events_), options, events_)); });
+  thread_.run([&] {
+    tell(notices);
+    text = text_of(open().answer(dataset_of(rows, options.rows, events_), options, events_));
+  });
   return text;
 }
 
 VectorsOfRows Model::embed(const std::string& rows, const Words& words) {
-  const EmbeddingOptions options = parse_embedding_words(words, Env::process());
+  std::vector<std::string> notices;
+  const EmbeddingOptions options = parse_embedding_words(words, Env::process(), notices);
   RowVectors found;
-  thread_.run([&] { found = open().embed(dataset_of(rows, options.rows, events_), options, events_); });
+  thread_.run([&] {
+    tell(notices);
+    found = open().embed(dataset_of(rows, options.rows, events_), options, events_);
+  });
   return handed_over(std::move(found));
 }
 

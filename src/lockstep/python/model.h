@@ -41,6 +41,7 @@ class Model {
  private:
   class Told;
   OpenModel& open();
+  void tell(const Words& notices) const;
 
   std::unique_ptr<Told> told_;
   EventBus events_;

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/interruption.h"
 #include "lockstep/python/call_off.h"
+#include "lockstep/python/waiting.h"
 #include "lockstep/tensor/device_memory.h"
 
 namespace lockstep::python {
@@ -33,6 +34,11 @@ ModelThread::~ModelThread() {
     (void)worker_.release();  // it is not in this process: nobody to wait for
     return;
   }
+  if (Waiting::called_off()) {  // its lock would not be had again; nobody has asked for anything any more
+    worker_.reset();
+    return;
+  }
+  const Waiting here;
   const nb::gil_scoped_release others;
   worker_.reset();
 }
@@ -67,6 +73,7 @@ void ModelThread::run(const std::function<void()>& body) {
         "open the model in the new process, or start processes with multiprocessing.get_context(\"spawn\")");
   }
   constexpr auto kLook = std::chrono::milliseconds(50);  // at signals
+  const Waiting here;
   const auto task = std::make_shared<Task>();
   task->body = &body;
   {
@@ -81,7 +88,7 @@ void ModelThread::run(const std::function<void()>& body) {
       std::unique_lock lock(mutex_);
       is_done = done_.wait_for(lock, kLook, [&] { return task->is_done; });
     }
-    if (!is_done && task->asked.asked()) task->called_off = true;
+    if (!is_done && (task->asked.asked() || Waiting::called_off())) task->called_off = true;
   }
   task->asked.raise();
   if (task->error) std::rethrow_exception(task->error);

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <torch/version.h>
@@ -13,6 +14,7 @@
 #include "lockstep/base/version.h"
 #include "lockstep/python/job_process.h"
 #include "lockstep/python/model.h"
+#include "lockstep/python/waiting.h"
 #include "lockstep/tensor/libtorch_allocators.h"
 
 namespace lockstep::python {
@@ -63,4 +65,5 @@ NB_MODULE(_core, module) {
       .def("close", &Model::close)
       .def("close_now", &Model::close_now);
   module.def("run_job", &run_job, nb::arg("argv"), nb::arg("on_line"));
+  module.def("call_off_all", &Waiting::call_off_all);
 }

@@ -32,6 +32,8 @@ Json answer_row(const Sample& sample, const Json& record) {
   if (!sample.audios.empty()) row["audios"] = sample.audios;
   if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
   if (record.contains("speech")) row["speech"] = record["speech"];
+  if (!sample.id.empty()) row["id"] = sample.id;
+  if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");
   return row;
 }
 

@@ -43,6 +43,7 @@ Json prediction_row(const Sample& sample, const std::string& response) {
   for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   if (!sample.audios.empty()) row["audios"] = sample.audios;
   if (!sample.group.empty()) row["group"] = sample.group;
+  if (!sample.id.empty()) row["id"] = sample.id;
   if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");
   return row;
 }
