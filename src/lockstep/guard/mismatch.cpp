@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "lockstep/guard/call_difference.h"
 #include "lockstep/guard/call_paths.h"
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/guard/structure.h"
@@ -147,82 +148,6 @@ std::string calls_from(const GroupReport& group, uint64_t seq, size_t count) {
 
 std::string calls_word(size_t count) { return count == 1 ? "a call" : fmt::format("{} calls", count); }
 
-/// One call with two shapes; or two calls, where a line tells which rank went where.
-void explain_shapes(const FlightRecord& odd, const FlightRecord& usual, const std::string& name, Diagnosis& out) {
-  const CallSignature &a = odd.signature, &b = usual.signature;
-  const bool equal_size = a.numel() == b.numel() && a.splits == b.splits;
-  out.headline = fmt::format("{} sent another {}: {} beside {}", out.culprits.phrase(),
-                             equal_size ? "shape of the same size" : "shape", a.describe(), b.describe());
-  out.why = fmt::format("{} has another shape there{}", name,
-                        equal_size ? "; the transport moves bytes and would not notice" : "");
-  out.fix = fmt::format(
-      "make the shape equal on all ranks before {} (pad, or cut to the shortest); where sizes may "
-      "differ, gather nested values, which carry their shapes",
-      odd.site.view());
-  if (odd.site.view() != usual.site.view()) {
-    out.why += ", and the calls come from two lines: one of them may be a call that the others do not make";
-    out.fix = fmt::format(
-        "look first for a branch on the rank or on the data around {} and {}: every rank must make the same calls in "
-        "the same order; only where the two are meant as one call, make its shape equal on all ranks",
-        odd.site.view(), usual.site.view());
-  }
-}
-
-/// What differs in one call that both made at the same place.
-void explain_difference(const FlightRecord& odd, const FlightRecord& usual, const std::string& others, Diagnosis& out) {
-  const CallSignature &a = odd.signature, &b = usual.signature;
-  const std::string who = out.culprits.phrase();
-  const std::string_view mine = odd.label.view(), theirs = usual.label.view();
-  const std::string name = mine != theirs ? fmt::format("\"{}\" beside \"{}\"", mine, theirs)
-                           : mine.empty() ? std::string("the call")
-                                          : fmt::format("\"{}\"", mine);
-  if (a.between_two() && b.between_two()) {
-    out.headline = fmt::format("{} and {} differ in what goes between them: {} beside {}", who, others, a.describe(),
-                               b.describe());
-    out.why = "what is sent is not what is waited for: the receiver gets a part of it, waits for more, or ends at once";
-    out.fix = fmt::format("send and receive tensors of one size and dtype: look at {} and {}", odd.site.view(),
-                          usual.site.view());
-  } else if (a.op != b.op) {
-    out.headline = fmt::format("{} made another call: {} beside {}", who, op_name(a.op), op_name(b.op));
-    out.why = "the ranks took different branches: they are not at the same place of the program";
-    out.fix = fmt::format(
-        "every rank must make the same calls in the same order: look for a branch on the rank or on "
-        "the data before {} and {}",
-        odd.site.view(), usual.site.view());
-  } else if (a.dtype != b.dtype) {
-    out.headline = fmt::format("{} sent another dtype: {} beside {}", who, a.dtype_text(), b.dtype_text());
-    out.why =
-        fmt::format("{} has dtype {} there; the transport moves bytes and would not notice", name, a.dtype_text());
-    out.fix = fmt::format("give the tensor one dtype on all ranks before {}; for a whole model: the same --torch_dtype",
-                          odd.site.view());
-  } else if (a.reduce != b.reduce) {
-    out.headline = fmt::format("{} reduces by {} where others take the {}", who, reduce_op_name(a.reduce),
-                               reduce_op_name(b.reduce));
-    out.why =
-        fmt::format("{} is combined by another operation on a part of the ranks: the results would be wrong", name);
-    out.fix = fmt::format("pass the same reduce operation on all ranks at {}", odd.site.view());
-  } else if (a.root != b.root) {
-    out.headline = fmt::format("{} names root {} where others name {}", who, a.root, b.root);
-    out.why = fmt::format("each side of {} expects its values from another rank", name);
-    out.fix = fmt::format("pass the same root on all ranks at {}: a constant, not the own rank", odd.site.view());
-  } else if (a.num_dims != b.num_dims || a.dims != b.dims || a.splits != b.splits || a.has_splits != b.has_splits) {
-    explain_shapes(odd, usual, name, out);
-  } else if (same_call(odd, usual)) {
-    out.headline = fmt::format("{} left the others' path before the calls that are recorded", who);
-    out.why = "the calls shown are equal but the histories before them are not: values are mixed up since then";
-    out.fix = fmt::format(
-        "every rank must make the same calls in the same order: look for a branch on the rank or on "
-        "the data that comes to {}",
-        odd.site.view());
-  } else {
-    out.headline =
-        fmt::format("{} sent another tensor: \"{}\" beside \"{}\"", who, odd.label.view(), usual.label.view());
-    out.why = "the calls have one shape, so the transport pairs them without noticing: the values would be mixed up";
-    out.fix = fmt::format("make the calls in one order on all ranks, for instance sorted by name: look at {} and {}",
-                          odd.site.view(), usual.site.view());
-  }
-}
-
 /// Of another operation at another line than all before.
 bool is_new(const GroupReport& group, const FlightRecord& call) {
   return std::ranges::none_of(group.tail, [&](const FlightRecord& one) {
@@ -266,6 +191,25 @@ void explain(const Camp& odd, const Camp& usual, uint64_t seq, Alike alike, Diag
       out.headline += "; it skipped that one, or made this one besides";
     }
   }
+}
+
+/// No line of a person's stands behind the call: a library makes it on a thread of its own.
+bool comes_from_a_thread(const FlightRecord& call) {
+  const std::string_view site = call.site.view();
+  return site.starts_with("futures/thread.py:") || site.find("/threading.py:") != std::string_view::npos;
+}
+
+/// What two threads of a rank call in one group comes in any order: no branch of the program is to be looked for.
+void explain_threads(const Camp& odd, const Camp& usual, Diagnosis& out) {
+  const FlightRecord* threads = comes_from_a_thread(*odd.call)     ? odd.call
+                                : comes_from_a_thread(*usual.call) ? usual.call
+                                                                   : nullptr;
+  if (threads == nullptr) return;
+  out.why = fmt::format("{}; {} is made by a thread of a library beside the program's own calls, in the same group",
+                        out.why, threads->call());
+  out.fix =
+      "give what works in the background a group of its own: async_save(..., process_group=dist.new_group(backend="
+      "\"gloo\")), or wait for it before the next call";
 }
 
 /// Tensors in one place differ in their dtype or in their dimensions: "float32 tensor, 2-d".
@@ -342,7 +286,10 @@ Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uin
   for (const auto& camp : camps) {
     out.sides.push_back({camp.ranks, camp.call->call(), std::string(camp.call->site.view())});
   }
-  if (!explain_structures(odd, usual, out)) explain(odd, usual, seq, alike, out);
+  if (!explain_structures(odd, usual, out)) {
+    explain(odd, usual, seq, alike, out);
+    explain_threads(odd, usual, out);
+  }
   if (out.between_two) {
     out.why += "; the sides are equally strong, so either may be the one that is wrong";
   }

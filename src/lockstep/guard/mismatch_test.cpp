@@ -331,5 +331,20 @@ TEST(Mismatch, SaysThatACallMayComeLaterWhereNobodyHasGoneOn) {
       << found.headline;
 }
 
+TEST(Mismatch, CallsOfALibrarysThreadAreToldToHaveAGroupOfTheirOwn) {
+  const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
+  const auto save = test_call(Op::kBroadcast, "u8", {9}, "", "futures/thread.py:58");
+  const TestCalls usual{train, train, save, train}, other{train, train, train, save};
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(running_rank(rank, 3));
+    add_calls(reports.back(), rank == 1 ? other : usual);
+  }
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.culprits, RankSet({1}));
+  EXPECT_NE(found.why.find("is made by a thread of a library"), std::string::npos) << found.why;
+  EXPECT_TRUE(found.fix.starts_with("give what works in the background a group of its own")) << found.fix;
+}
+
 }  // namespace
 }  // namespace lockstep
