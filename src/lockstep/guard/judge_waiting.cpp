@@ -8,88 +8,15 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/text_format.h"
-#include "lockstep/guard/asked_to_end.h"
 #include "lockstep/guard/judge_rules.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/strayed.h"
+#include "lockstep/guard/who_waits.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kEndHolds = 0.2;    // seconds for which an early end must have stood
-constexpr double kCycleHolds = 1.0;  // and a circle of waiting
-
-// ---- Who waits for whom.
-
-const GroupReport* group_named(const RankReport& report, const std::string& name) {
-  for (const auto& group : report.groups) {
-    if (group.name == name) return &group;
-  }
-  return nullptr;
-}
-
-/// Ranks of a class: those of them that are in the group in question. Ranks that stand alike need not all be in it.
-struct Missing {
-  const RankClass* of;
-  RankSet ranks;
-};
-
-/// Those that have not entered this call of `waiter`, which is open.
-std::vector<Missing> missing_for(const Census& census, const RankClass& waiter, const GroupReport* call) {
-  std::vector<Missing> missing;
-  for (const auto& one : census.classes) {
-    if (&one == &waiter) continue;
-    const GroupReport* group = group_named(one.sample, call->name);
-    RankSet concerned = call->of(one.ranks);
-    if (concerned.empty() || (group != nullptr && group->entered >= call->waiting_seq)) continue;
-    missing.push_back({&one, std::move(concerned)});
-  }
-  return missing;
-}
-
-/// The call that it stands in; nullptr where it does something else, as it may while a call of it is open.
-const GroupReport* standing_in(const RankClass& one) {
-  const GroupReport* call = one.sample.waiting();
-  return call != nullptr && call->stands ? call : nullptr;
-}
-
-}  // namespace
-
-static std::optional<Diagnosis> early_end(const Census& census, const RankClass& waiter, const GroupReport& call) {
-  for (const auto& [one, ranks] : missing_for(census, waiter, &call)) {
-    const RankReport& sample = one->sample;
-    const bool ended = sample.life == Life::kFinished || sample.life == Life::kFinishing;
-    const GroupReport* group = group_named(sample, call.name);
-    const bool left = !ended && group != nullptr && group->left;
-    // Asked to: somebody wanted it, of the others too.
-    if ((!ended && !left) || sample.exit_code == kAskedToEnd) continue;
-    Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
-    const std::string how = left                   ? fmt::format("{} left group \"{}\" (destroy_process_group)",
-                                               ranks.size() == 1 ? "has" : "have", call.name)
-                            : sample.exit_code < 0 ? "finished"  // with a code that Python does not tell
-                                                   : fmt::format("finished (exit code {})", sample.exit_code);
-    out.headline = fmt::format("{} {} while {} still {} in a call", ranks.phrase(), how, waiter.ranks.phrase(),
-                               waiter.ranks.size() == 1 ? "is" : "are");
-    out.why = "the rank had fewer steps, rows or epochs than the others, or left its loop early";
-    out.fix = "let every rank leave its loop at the same step: agree on the number of steps before the loop";
-    out.places.push_back(place_of(*one));
-    name_call(census, *one, out);
-    return out;
-  }
-  return std::nullopt;
-}
-
-std::optional<Diagnosis> early_end(const Census& census) {
-  for (const auto& waiter : census.classes) {
-    for (const auto& call : waiter.sample.groups) {
-      if (call.waiting_seq == 0 || call.waiting_seconds < kEndHolds) continue;
-      if (auto found = early_end(census, waiter, call)) return found;
-    }
-  }
-  return std::nullopt;
-}
-
-namespace {
+constexpr double kCycleHolds = 1.0;  // seconds for which a circle of waiting must have stood
 
 std::string standing(const RankClass& one) {
   const GroupReport* group = one.sample.waiting();
@@ -97,10 +24,6 @@ std::string standing(const RankClass& one) {
   return fmt::format("#{} of group \"{}\"{}", group->waiting_seq, group->name,
                      call == nullptr ? "" : ": " + call->call());
 }
-
-}  // namespace
-
-namespace {
 
 /// One alone that is not where it used to be at this point has left the path; the others wait where they always did.
 void name_the_strayed(const std::vector<const RankClass*>& circle, Diagnosis& out) {

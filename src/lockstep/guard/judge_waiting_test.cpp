@@ -79,6 +79,28 @@ TEST(EarlyEnd, IsSeenBehindAnotherOpenCall) {
   EXPECT_EQ(judge(census_of(reports)).diagnosis.culprits, RankSet({1}));
 }
 
+// `if rank == 0: barrier()` at the end of a program, or a row more on one rank.
+TEST(EarlyEnd, WhoIsLeftInACallThatAllOthersDidWithoutIsTheOddOne) {
+  for (const int world : {2, 3, 4}) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < world; ++rank) {
+      reports.push_back(running_rank(rank, world));
+      TestCalls calls = training_calls(1);
+      if (rank == 0) calls.push_back(test_call(Op::kBarrier, "", {}, "", "end.py:7"));
+      add_calls(reports.back(), calls);
+      if (rank > 0) reports.back().life = Life::kFinished;
+    }
+    wait_in_last(reports[0].groups[0], 1.2);
+    const Diagnosis found = judge(census_of(reports)).diagnosis;
+    EXPECT_EQ(found.fault, Fault::kEarlyEnd);
+    if (world == 2) continue;  // nobody is the odd one of two
+    EXPECT_EQ(found.culprits, RankSet({0})) << found.text();
+    EXPECT_NE(found.fix.find("a branch on the rank around end.py:7"), std::string::npos) << found.fix;
+    reports[1].life = Life::kRunning;  // it may still come
+    EXPECT_NE(judge(census_of(reports)).diagnosis.culprits, RankSet({0}));
+  }
+}
+
 // Rank 0 waits in a for rank 1, rank 1 in b for rank 2, rank 2 in c for rank 0.
 TEST(Deadlock, ThreeSidesInACircle) {
   std::vector<RankReport> reports;
