@@ -136,6 +136,16 @@ class Jobs(Story):
                 self.assertNotEqual(code, 0, output)
                 self.assertIn(said, output)
 
+    def test_who_makes_a_call_alone_is_named_with_its_line(self):
+        code, output = self.torchrun(JOBS / "calls.py", "alone", **AWAITED)
+        self.assertNotEqual(code, 0, output)
+        self.assertIn("the job was ended: rank 1 is in a call that ranks 0, 2 did not make, and have finished", output)
+        self.assertRegex(output, r"look for a branch on the rank around calls\.py:\d+")
+
+    def test_a_thread_that_died_is_told_of_the_rank_that_is_late_for_it(self):
+        _, output = self.torchrun(JOBS / "calls.py", "thread", LOCKSTEP_GUARD_NOTICE_SECONDS="1")
+        self.assertIn("notice: rank 1 is busy elsewhere: running (thread loader ended by ValueError: bad row 12, at calls.py:", output)
+
     def test_calls_begun_in_another_order_are_no_fault_to_the_strict(self):
         code, output = self.torchrun(JOBS / "calls.py", "crossed", guard="strict", **AWAITED)
         self.assertEqual(code, 0, output)

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def tell(native):
     if _told:
         return
     _told = True
-    before, leave, leave_politely, pid = sys.excepthook, os._exit, sys.exit, os.getpid()
+    before, before_in_thread, leave, leave_politely, pid = sys.excepthook, threading.excepthook, os._exit, sys.exit, os.getpid()
     asked_to_end = left = already = None  # what is known of the end: that somebody wanted it; by which words; an exception that was told
 
     def is_to_tell(value):
@@ -49,6 +50,12 @@ def tell(native):
     def excepthook(kind, value, trace):
         before(kind, value, trace)
         _quietly(tell_exception, value)
+
+    def excepthook_of_thread(told):
+        """It ends no process: said of the rank where that is what it is waited for."""
+        before_in_thread(told)
+        if os.getpid() == pid and told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
+            _quietly(lambda: native.stand_at(f"thread {told.thread.name if told.thread else '?'} ended by {_words_of(told.exc_value)[0].splitlines()[0]}"))
 
     def way(words, code):
         """By which somebody leaves: the exception that he has caught, or who ends it where."""
@@ -94,7 +101,7 @@ def tell(native):
                     return native.end_with(*words, code)  # where that is the code in the end
         native.finish(asked_to_end or (1 if already else -1))
 
-    sys.excepthook = excepthook
+    sys.excepthook, threading.excepthook = excepthook, excepthook_of_thread
     os._exit, sys.exit = exit_now, exit_politely
     atexit.register(exit_at_last)
 

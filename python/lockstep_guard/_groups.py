@@ -37,7 +37,8 @@ def _making(native, function):
         if threading.current_thread() is threading.main_thread():
             ranks = args[0] if args else kwargs.get("ranks")
             which = list(ranks[:16]) if isinstance(ranks, (list, tuple, range)) else ""  # an iterator is not ours to read
-            native.stand_at(f"in new_group({which}), which all ranks must call, {own_line(sys._getframe(1))}")
+            local = kwargs.get("use_local_synchronization") or len(args) > 4 and args[4]
+            native.stand_at(f"in new_group({which}), which {'its' if local else 'all'} ranks must call, {own_line(sys._getframe(1))}")
         return function(*args, **kwargs)
     return told
 

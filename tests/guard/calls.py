@@ -1,7 +1,8 @@
 """A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|shape|crossed|"for ever"|END. What rank 1 does on
-the way is right but for "shape" and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "os._exit 3", "destroyed"."""
+the way is right but for "shape", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "os._exit 3", "destroyed"."""
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -78,6 +79,22 @@ if kind == "again":  # groups are left and made anew, under the same names; one 
         time.sleep(1.5 if rank == 1 else 0)
         dist.all_reduce(torch.ones(1), group=group)
         dist.destroy_process_group(group)
+if kind == "alone" and rank == 1:
+    dist.barrier()  # which nobody else makes
+if kind == "thread":  # with a group of its own; on one rank it dies
+    own = dist.new_group()
+
+    def work():
+        for row in range(6):
+            if rank == 1 and row == 4:
+                raise ValueError("bad row 12")
+            dist.all_reduce(torch.ones(2), group=own)
+
+    thread = threading.Thread(target=work, name="loader")
+    thread.start()
+    thread.join()
+    time.sleep(4 if rank == 1 else 0)
+    os._exit(0)
 if kind == "os._exit":
     os._exit(0)
 dist.destroy_process_group()

@@ -313,6 +313,17 @@ TEST(Judge, APartOfTheJobProvesNoAbsence) {
   EXPECT_EQ(judge(census_of(reports), {.whole = false}).verdict, Verdict::kFine);
 }
 
+TEST(Judge, TheLineOfACallThatIsOverIsNotSaidToBeWhereARankStands) {
+  RankReport report = running_rank(0, 2);
+  add_calls(report, training_calls(1));
+  FlightRecord& last = report.groups[0].tail.back();
+  last.state = CallState::kDone;
+  report.detail = last.site.view();
+  EXPECT_TRUE(says(report.place(), "(its last call at " + report.detail + ")")) << report.place();
+  wait_in_last(report.groups[0], 1);
+  EXPECT_FALSE(says(report.place(), "its last call")) << report.place();
+}
+
 TEST(Judge, NothingIsAnAnswer) { EXPECT_EQ(judge({}).verdict, Verdict::kFine); }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/text_format.h"
+#include "lockstep/guard/judge_rules.h"
 
 namespace lockstep {
 namespace {
@@ -56,7 +57,10 @@ const GroupReport* RankReport::waiting() const {
 std::string RankReport::place() const {
   if (!joined) return "has not joined the roll call";
   std::string text(phase_text(phase));
-  if (!detail.empty()) text += fmt::format(" ({})", detail);
+  // The line of a call that is over: where the rank stands by now only its stack can tell.
+  const FlightRecord* last = waiting() == nullptr ? last_call(*this) : nullptr;
+  const bool is_past = last != nullptr && last->state == CallState::kDone && last->site.view() == detail;
+  if (!detail.empty()) text += fmt::format(" ({}{})", is_past ? "its last call at " : "", detail);
   if (phase_seconds >= 1) text += fmt::format(" for {}", format_duration(phase_seconds));
   if (step > 0) text += fmt::format(", after step {}", step);
   return text;
