@@ -102,6 +102,8 @@ def tell(native):
         native.finish(asked_to_end or (1 if already else -1))
 
     sys.excepthook, threading.excepthook = excepthook, excepthook_of_thread
+    for ours, module, name in ((exit_now, "os", "_exit"), (exit_politely, "sys", "exit")):  # pickled by their names, as Python's own
+        ours.__module__, ours.__name__, ours.__qualname__ = module, name, name
     os._exit, sys.exit = exit_now, exit_politely
     atexit.register(exit_at_last)
 

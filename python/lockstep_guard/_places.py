@@ -42,11 +42,12 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or spec.loader is None:
             return None
-        execute, then = spec.loader.exec_module, self.waiting.pop(name)
+        execute, waiting = spec.loader.exec_module, self.waiting.pop(name)
 
         def executed(module):
             execute(module)
-            then(module)
+            for then in waiting:
+                then(module)
         spec.loader.exec_module = executed
         return spec
 
@@ -63,6 +64,6 @@ def when_imported(name, then):
             pass
     if name in sys.modules:
         return quietly(sys.modules[name])
-    _after_import.waiting[name] = quietly
+    _after_import.waiting.setdefault(name, []).append(quietly)
     if _after_import not in sys.meta_path:
         sys.meta_path.insert(0, _after_import)

@@ -133,23 +133,24 @@ def _place_by_environment(args, kwargs):
     if kwargs.get("store") is not None or not (method.startswith("env://") or method.startswith("tcp://")):
         return None
     rank, world = (kwargs.get(name, -1) for name in ("rank", "world_size"))
+    # All ranks must decide alike. LOCAL_RANK and its like may be of a job that has started this one, or of a shell: torchrun's alone are
+    # believed, where ranks are its own; whoever else is on this machine is one of its ranks.
+    of_torchrun = rank == -1 and "TORCHELASTIC_RUN_ID" in os.environ
     rank = int(os.environ.get("RANK", -1)) if rank == -1 else rank
     world = int(os.environ.get("WORLD_SIZE", -1)) if world == -1 else world
     if method.startswith("tcp://"):
         master = method.removeprefix("tcp://").split("?")[0]
     else:
         master = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    local_world = int(os.environ.get("LOCAL_WORLD_SIZE", -1))
-    if local_world == -1 and master.rsplit(":", 1)[0] in ("localhost", "127.0.0.1", "::1"):
+    alone = master.rsplit(":", 1)[0] in ("localhost", "127.0.0.1", "::1")
+    local_world = int(os.environ.get("LOCAL_WORLD_SIZE", -1)) if of_torchrun else -1
+    if local_world == -1 and alone:
         local_world = world
-    if rank < 0 or world < 1 or local_world < 1 or world % local_world:
-        # Counts that do not fit are what the ranks are asked about: one machine, as far as anybody can see.
-        if rank < 0 or world < 1 or local_world < 1:
-            return None
+    if rank < 0 or world < 1 or local_world < 1:
+        return None
+    if world % local_world:  # counts that do not fit are what the ranks are asked about: one machine, as far as anybody can see
         return Place(rank, world, int(os.environ.get("LOCAL_RANK", rank)), local_world, 0, master)
-    local_rank = int(os.environ.get("LOCAL_RANK", rank % local_world))
-    node = int(os.environ.get("GROUP_RANK", rank // local_world))
-    return Place(rank, world, local_rank, local_world, node, master) if rank == node * local_world + local_rank else None
+    return Place(rank, world, rank % local_world, local_world, rank // local_world, master)
 
 
 def _timeout_of(args, kwargs):

@@ -6,6 +6,7 @@ from pathlib import Path
 from ._places import own_frame
 
 DEPTH = 40
+OURS = "/lockstep_guard/"
 
 
 def of_main_thread():
@@ -28,10 +29,12 @@ def _exception(thread):
     error = error[1] if isinstance(error, tuple) else error  # until 3.11
     if not isinstance(error, BaseException):
         return ""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    trace = found = error.__traceback__
+    while trace is not None:
+        if OURS not in trace.tb_frame.f_code.co_filename:  # sys.exit is called through a function of ours
+            found = trace
         trace = trace.tb_next
-    line = "" if trace is None else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    line = "" if found is None else f" at {Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
     return f"an exception is on its way: {type(error).__name__}: {error}{line}"
 
 

@@ -71,6 +71,15 @@ void name_call(const Census& census, const RankClass& culprit, Diagnosis& out) {
   }
 }
 
+/// A person (Ctrl-Z) or a batch system has suspended all of the job: nobody waits for anybody, and it may go on.
+static bool is_suspended(const Census& census) {
+  const auto stands = [](const RankClass& one) {
+    return one.sample.over() || one.sample.process.state == ProcessState::kStopped;
+  };
+  const auto is_over = [](const RankClass& one) { return one.sample.over(); };
+  return std::ranges::all_of(census.classes, stands) && !std::ranges::all_of(census.classes, is_over);
+}
+
 Judgement judge(const Census& census, const JudgeOptions& options) {
   if (auto facts = differing_facts(census)) return end_with(std::move(*facts));  // the cause of all else
   const RankClass* words = first_words(census, /*secondary=*/false);
@@ -80,6 +89,7 @@ Judgement judge(const Census& census, const JudgeOptions& options) {
   }
   if (words != nullptr) return all_have_said(census, *words) ? end_with(error_of(census, *words)) : Judgement{};
   if (auto found = death(census)) return end_with(std::move(*found));
+  if (options.whole && is_suspended(census)) return {};
   if (auto found = stopped(census, std::min(options.soft_seconds, kStoppedHolds))) return end_with(std::move(*found));
   if (auto found = lost_node(census)) return end_with(std::move(*found));
   if (options.whole) {

@@ -227,6 +227,9 @@ TEST(Judge, NamesTheStopped) {
     stopped.stopped_seconds = 3.5;
     expect_end(reports, Fault::kStopped, world - 1, "has been stopped (SIGSTOP) for 3.5s");
     EXPECT_TRUE(says(judge(census_of(reports)).diagnosis.fix, "kill -CONT " + std::to_string(stopped.pid)));
+    for (auto& report : reports) report.process.state = ProcessState::kStopped;
+    EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine) << "Ctrl-Z: all of them are, and may go on";
+    for (auto& report : reports) report.process.state = ProcessState::kAlive;
     stopped.process.state = ProcessState::kTraced;  // a debugger's user knows
     EXPECT_NE(judge(census_of(reports)).verdict, Verdict::kEnd);
   }

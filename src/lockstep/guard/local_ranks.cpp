@@ -93,6 +93,20 @@ void LocalRanks::pump() {
     listen_to(local);
     if (!local.adopted) look(local);
   }
+  if (!all_stopped()) return;
+  for (auto& [rank, local] : ranks_) local.stopped_since = Clock::now();
+}
+
+/// A job that is suspended as a whole is let run rank by rank: none is late before another one runs. A rank that is alone here may
+/// be the one that others wait for.
+bool LocalRanks::all_stopped() const {
+  size_t live = 0;
+  for (const auto& [rank, local] : ranks_) {
+    if (local.left || local.gone) continue;
+    if (!local.stopped) return false;
+    ++live;
+  }
+  return live > 1;
 }
 
 /// Nobody waits for a greeting: who is slow with it is asked again at the next turn.

@@ -89,6 +89,7 @@ class LocalRanks {
   void hear_strangers();
   void let_in(int socket, Packet& packet);
   void listen_to(Local& local);
+  bool all_stopped() const;
   static void look(Local& local);
   RankReport report(int rank, const Local& local, size_t tail) const;
   /// Groups that are compared, each with the boards of its ranks.

@@ -178,6 +178,35 @@ TEST(LocalRanks, OneThatRunsNowAndThenIsNotStopped) {
   EXPECT_EQ(times_begun_anew, kPulses);
 }
 
+// As Ctrl-Z and fg do to a job: signals reach ranks one after another.
+TEST(LocalRanks, RanksThatAreAllStoppedAreNotLateForEachOther) {
+  LocalRanks ranks(0);
+  std::array<pid_t, 2> children{};
+  for (int rank = 0; rank < 2; ++rank) {
+    const pid_t child = children[static_cast<size_t>(rank)] = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      while (true) ::pause();
+    }
+    ranks.expect(rank, rank, 2, child);
+  }
+  const auto stopped_for = [&](size_t rank) { return ranks.reports(1).at(rank).stopped_seconds; };
+  for (const pid_t child : children) ::kill(child, SIGSTOP);
+  const auto both_are = [&] {
+    const auto reports = ranks.reports(1);
+    return std::ranges::all_of(reports, [](const auto& one) { return one.process.state == ProcessState::kStopped; });
+  };
+  EXPECT_TRUE(pump_until(ranks, both_are));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
+  EXPECT_TRUE(pump_until(ranks, [&] { return std::chrono::steady_clock::now() > until; }));
+  EXPECT_LT(stopped_for(1), 0.3) << "while both stand";
+  ::kill(children[0], SIGCONT);
+  EXPECT_TRUE(pump_until(ranks, [&] { return stopped_for(1) > 0.4; })) << "when the other runs it counts";
+  for (const pid_t child : children) ::kill(child, SIGKILL);
+  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+}
+
 TEST(LocalRanks, SeesAProcessStopAndDie) {
   LocalRanks ranks(0);
   const pid_t child = ::fork();
