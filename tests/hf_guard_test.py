@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 from story import ROOT, Story, free_port, main, sampled
@@ -67,9 +68,8 @@ class Jobs(Story):
         return self.python(["-m", "torch.distributed.run", *where, *words], guard, env)
 
     def python(self, words, guard, env):
-        variables = {**os.environ, "LOCKSTEP_GUARD": guard, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env}
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-            variables.pop(name, None)
+        ours = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        variables = {**ours, "LOCKSTEP_GUARD": guard, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env}
         return subprocess.Popen([sys.executable, *map(str, words)], env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 start_new_session=True, cwd=self.folder)
 
@@ -199,6 +199,39 @@ class Jobs(Story):
                     said = "lockstep guard: the job was ended: rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3]"
                     self.assertEqual(output.count("lockstep guard"), 0 if kind == "none" else 1, output)
                     self.assertEqual(said in output, kind == "shape", output)
+
+    def test_what_a_launcher_has_left_in_the_environment_is_of_another_job(self):
+        of_torchrun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+        for left in ({"LOCAL_RANK": "0"}, of_torchrun):
+            for how in ("env", "tcp"):
+                with self.subTest(how=how, left=left):
+                    code, output = self.ended(self.python([JOBS / "spawned.py", how, "none", self.folder], "1", {**AWAITED, **left}), how)
+                    self.assertEqual(code, 0, output)
+                    self.assertNotIn("lockstep guard", output)
+
+    def test_a_job_that_is_suspended_as_a_whole_goes_on(self):
+        def tree(pid):
+            try:
+                children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+            except OSError:
+                children = []
+            return [pid, *(one for child in children for one in tree(child))]
+
+        job = self.started(["--standalone", "--nproc_per_node", RANKS], [JOBS / "calls.py", "for ever"], "1", AWAITED)
+        awaited = RANKS
+        while awaited > 0:
+            heard = job.stdout.readline()
+            self.assertNotEqual(heard, "", "it ended by itself")
+            awaited -= heard.count("up")
+        time.sleep(1)
+        for number, pause in ((signal.SIGSTOP, 5), (signal.SIGCONT, 3)):  # Ctrl-Z, and fg
+            for pid in tree(job.pid):
+                os.kill(pid, number)
+            time.sleep(pause)
+        self.assertIsNone(job.poll())
+        job.terminate()
+        _, output = self.ended(job, "suspended")
+        self.assertNotIn("lockstep guard", output)
 
     def test_an_exception_in_a_process_of_a_spawned_job_is_told(self):
         code, output = self.ended(self.python([JOBS / "spawned.py", "env", "raises", self.folder], "1", AWAITED), "raises")
