@@ -62,11 +62,6 @@ void look_at_search(Unheeded& all, const BatchSize& batch) {
   all.look("--memory_fraction", batch.memory_fraction, BatchSize{}.memory_fraction);
 }
 
-void look_at_teaching(Unheeded& all, const RowOptions& rows) {
-  all.unless(false, "nothing is learnt");
-  if (rows.taught.of != Taught{}.of || !rows.taught.empty_thinking) all.look_at("--loss_scale");
-}
-
 bool takes_media(const Model& model) {
   const auto senses = [](Component c) { return c == Component::kVision || c == Component::kAudio; };
   return std::ranges::any_of(model.blocks, [&](const auto& block) { return senses(block->component()); }) ||
@@ -80,6 +75,13 @@ void look_at_media(Unheeded& all, const RowOptions& rows, const Model& model) {
   all.look("--max_pixels", rows.media.shrink_to_pixels, MediaOptions{}.shrink_to_pixels);
   if (rows.media.box_unit != BoxUnit::kOfFamily)
     all.look_at(fmt::format("--norm_bbox {}", unit_word(rows.media.box_unit)));
+}
+
+/// Of a run that trains nothing.
+void look_at_rows(Unheeded& all, const RowOptions& rows, const Model& model) {
+  all.unless(false, "nothing is learnt");
+  if (rows.taught.of != Taught{}.of || !rows.taught.empty_thinking) all.look_at("--loss_scale");
+  look_at_media(all, rows, model);
 }
 
 void look_at_data(Unheeded& all, const FineTuneOptions& o) {
@@ -166,8 +168,7 @@ std::vector<std::string> unheeded_words(const EvaluationOptions& options, const 
 std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const Model& model) {
   Unheeded all;
   look_at_search(all, options.batch);
-  look_at_teaching(all, options.rows);
-  look_at_media(all, options.rows, model);
+  look_at_rows(all, options.rows, model);
   return all.words;
 }
 
@@ -175,8 +176,7 @@ std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const 
   Unheeded all;
   look_at_sampling(all, options.sampling);
   look_at_search(all, options.batch);
-  look_at_teaching(all, options.rows);
-  look_at_media(all, options.rows, model);
+  look_at_rows(all, options.rows, model);
   return all.words;
 }
 
@@ -184,8 +184,7 @@ std::vector<std::string> unheeded_in_talk(const AnswerFileOptions& options, cons
   const AnswerFileOptions &o = options, usual;
   Unheeded all;
   look_at_sampling(all, o.sampling);
-  look_at_teaching(all, o.rows);
-  look_at_media(all, o.rows, model);
+  look_at_rows(all, o.rows, model);
   all.unless(false, "no file of rows is answered (--val_dataset rows.jsonl)");
   if (o.batch.is_auto()) {
     all.look_at("--max_batch_size auto");
