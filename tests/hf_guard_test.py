@@ -45,10 +45,11 @@ def setUpModule():
 
 # One of each way to find out; tests/guard/fault_suite.py has them all.
 FAULTS = ("plain dtype_i32_f32", "plain equal_calls_swapped", "plain sum_max", "plain broadcast_source", "plain all_reduce_skipped", "plain wrong_group",
-          "plain both_receive", "plain short_receive", "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends sigkill",
-          "ends sigstop", "ends stalled_data", "meeting absent_rank", "meeting other_world_size", "ddp tower_unused", "ddp nan_gradient",
-          "ddp deeper_model", "fsdp2 tower_unused", "accelerated none_tensor", "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
-OF_TORCH_ALONE = ("plain dtype_i32_f32", "plain sum_max", "plain wrong_group", "plain both_receive", "ends exit_early", "ends sigkill", "ddp tower_unused",
+          "plain groups_in_another_order", "plain both_receive_later", "plain receive_left_out", "plain short_receive", "plain group_of_members",
+          "ends exit_early", "ends raises_then_barrier", "ends sigkill", "ends sigstop", "ends stalled_data", "meeting absent_rank",
+          "meeting other_world_size", "ddp tower_unused", "ddp nan_gradient", "ddp deeper_model", "fsdp2 tower_unused", "accelerated none_tensor",
+          "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
+OF_TORCH_ALONE = ("plain dtype_i32_f32", "plain sum_max", "plain wrong_group", "plain both_receive_later", "ends exit_early", "ends sigkill", "ddp tower_unused",
                   "fsdp2 tower_unused")
 
 
@@ -129,6 +130,7 @@ class Jobs(Story):
         for way, said in (("caught", "error: rank 1: ValueError: bad row 12, at calls.py:"), ("hooked", "error: rank 1: ValueError: bad row 12, at calls.py:"),
                           ("SystemExit", "rank 1 finished while rank"),
                           ("sys.exit", "error: rank 1: it left by sys.exit('no learning rate'), at calls.py:"),
+                          ("sys.exit 0", "rank 1: ending (sys.exit at calls.py:"), ("crashed", "rank 1 crashed (SIGSEGV)"),
                           ("os._exit 3", "error: rank 1: it left by os._exit(3), at calls.py:"),
                           ("destroyed", 'rank 1 has left group "default" (destroy_process_group) while rank')):
             with self.subTest(way):

@@ -26,6 +26,7 @@ def enable():
         import torch.distributed.distributed_c10d as c10d
         from . import _core, _groups, _places, _waits
         _core.watch_collectives()
+        _core.watch_waits(c10d.Work)
         _native = _core
         replaced = _groups.learn(c10d, _core)
         _waits.tell(_core)

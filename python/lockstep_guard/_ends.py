@@ -27,7 +27,9 @@ def tell(native):
         return
     _told = True
     before, before_in_thread, leave, leave_politely, pid = sys.excepthook, threading.excepthook, os._exit, sys.exit, os.getpid()
-    asked_to_end = left = already = None  # what is known of the end: that somebody wanted it; by which words; an exception that was told
+    # What is known of the end: that somebody wanted it; by which words; an exception that was told; the line of one without a word.
+    asked_to_end = left = already = None
+    where = ""
 
     def is_to_tell(value):
         nonlocal asked_to_end
@@ -68,6 +70,8 @@ def tell(native):
         number = _status_of(code)
         if 128 < number < 160 or _in_handler_of_signal():
             asked_to_end = ASKED_TO_END
+        if not number:
+            _quietly(note_exit, "sys.exit")
         if not (left and left[0] and left[2] == number and sys.exc_info()[1] is None):  # else multiprocessing goes on with it
             left = way(f"sys.exit({code!r:.60})", number) if number else None
         leave_politely(code)
@@ -77,8 +81,17 @@ def tell(native):
             number = _status_of(code)
             if number and not asked_to_end:  # a process of multiprocessing has caught its sys.exit
                 _quietly(tell_way, *(left if left and left[2] == number else way(f"os._exit({number})", number)))
-            native.finish(asked_to_end or number)
+            elif not number:
+                _quietly(note_exit, "os._exit")
+            native.finish(asked_to_end or number, where)
         leave(code)
+
+    def note_exit(way):
+        """Of one without a word, should it be too early."""
+        nonlocal where
+        line = own_line(sys._getframe(3))
+        if line and threading.current_thread() is threading.main_thread():
+            where = f"{way} at {line}"
 
     def tell_way(reason, words, code):
         if reason is not None:
@@ -99,7 +112,7 @@ def tell(native):
                 words = words if reason is None else _words_of(reason)
                 if not asked_to_end:
                     return native.end_with(*words, code)  # where that is the code in the end
-        native.finish(asked_to_end or (1 if already else -1))
+        native.finish(asked_to_end or (1 if already else -1), where)
 
     sys.excepthook, threading.excepthook = excepthook, excepthook_of_thread
     for ours, module, name in ((exit_now, "os", "_exit"), (exit_politely, "sys", "exit")):  # pickled by their names, as Python's own

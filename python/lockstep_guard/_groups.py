@@ -27,20 +27,40 @@ def learn(c10d, native):
     c10d._pg_group_ranks = known
     originals = [getattr(c10d, name) for name in WITHOUT_FUTURE if hasattr(c10d, name)]
     return {**{original: _blocking(native, original) for original in originals}, c10d.destroy_process_group: _leaving(c10d, native),
-            c10d.new_group: _making(native, c10d.new_group)}
+            c10d.new_group: _making(c10d, native)}
 
 
-def _making(native, function):
-    """It returns when all ranks have come to it: until then, this is where they stand."""
+def _making(c10d, native):
+    """It returns when its ranks have come to it: until then, this is where they stand."""
+    function = c10d.new_group
+
     @functools.wraps(function)
     def told(*args, **kwargs):
         if threading.current_thread() is threading.main_thread():
             ranks = args[0] if args else kwargs.get("ranks")
-            which = list(ranks[:16]) if isinstance(ranks, (list, tuple, range)) else ""  # an iterator is not ours to read
+            known = isinstance(ranks, (list, tuple, range))  # an iterator is not ours to read
             local = kwargs.get("use_local_synchronization") or len(args) > 4 and args[4]
-            native.stand_at(f"in new_group({which}), which {'its' if local else 'all'} ranks must call, {own_line(sys._getframe(1))}")
+            native.stand_at(f"in new_group({list(ranks[:16]) if known else ''}), which {'its' if local else 'all'} ranks must call, "
+                            f"{own_line(sys._getframe(1))}")
+            if not local and (known or ranks is None):  # these are named by their order
+                return _in_order(native, range(c10d.get_world_size()) if ranks is None else ranks, lambda: function(*args, **kwargs))
         return function(*args, **kwargs)
     return told
+
+
+def _in_order(native, ranks, make):
+    try:
+        call = native.make_group(list(ranks))
+    except Exception:  # what torch will refuse
+        call = None
+    done = False
+    try:
+        group = make()
+        done = True
+        return group
+    finally:
+        if call is not None:
+            native.group_made(call, not done)
 
 
 def _leaving(c10d, native):

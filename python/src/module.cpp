@@ -2,9 +2,11 @@
 #include "interposer.h"
 #include "nan_look.h"
 #include "watched_calls.h"
+#include "work_waits.h"
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -48,6 +50,26 @@ NB_MODULE(_core, m) {
       },
       nb::arg("name"), nb::arg("title"), nb::arg("ranks"));
   m.def(
+      "watch_waits",
+      [](nb::handle work_class) {
+        if (!lockstep::python::watch_waits(work_class.ptr())) nb::raise_python_error();
+      },
+      nb::arg("work_class"));
+  m.def(
+      "make_group",
+      [](const std::vector<int>& ranks) -> std::optional<std::pair<int, uint64_t>> {
+        const auto call = WatchedCalls::instance().make_group(ranks);
+        return call ? std::make_optional(std::pair(call->group, call->seq)) : std::nullopt;
+      },
+      nb::arg("ranks"));
+  m.def(
+      "group_made",
+      [](std::pair<int, uint64_t> call, bool broken) {
+        WatchedCalls::instance().over({.group = call.first, .seq = call.second, .entered_ns = lockstep::steady_ns()},
+                                      broken);
+      },
+      nb::arg("call"), nb::arg("broken"));
+  m.def(
       "block", [](bool blocks) { return WatchedCalls::instance().block(blocks); }, nb::arg("blocks"));
   m.def("label", &WatchedCalls::label, nb::arg("text"));
   m.def(
@@ -78,8 +100,8 @@ NB_MODULE(_core, m) {
       "await_ending", [](double seconds) { return WatchedCalls::instance().await_ending(seconds); }, nb::arg("seconds"),
       nb::call_guard<nb::gil_scoped_release>());
   m.def(
-      "finish", [](int exit_code) { WatchedCalls::instance().finish(exit_code); }, nb::arg("exit_code"),
-      nb::call_guard<nb::gil_scoped_release>());
+      "finish", [](int exit_code, const std::string& place) { WatchedCalls::instance().finish(exit_code, place); },
+      nb::arg("exit_code"), nb::arg("place") = "", nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "end_with",
       [](const std::string& message, const std::string& place, bool secondary, int code) {

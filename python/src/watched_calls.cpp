@@ -232,6 +232,7 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
     if (work) future = work->getFuture();  // none: it is part of a batch that has one
   } catch (const std::exception&) {        // of a backend that has none
   }
+  if (work && silent_.any()) silent_.forget(work.get());
   if (future && future->completed()) return over(call, future->hasError());
   {
     const std::lock_guard lock(mutex_);
@@ -243,8 +244,46 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
     return;
   }
   if (!future && work && waits) return awaited_.keep(call, work);
+  if (!future && work) silent_.note(work.get(), call);
   if (!future) return over(call, false);
   future->addCallback([this, call](c10::ivalue::Future& done) { over(call, done.hasError()); }, /*uses_future=*/false);
+}
+
+std::optional<WatchedCalls::Call> WatchedCalls::wait_begins(const void* work) {
+  auto call = silent_.take(work);
+  if (!call) return std::nullopt;
+  call->entered_ns = steady_ns();
+  const std::lock_guard lock(mutex_);
+  const auto group = static_cast<size_t>(call->group);
+  if (!recorder_.ring(call->group).find(call->seq)) return std::nullopt;  // long ago
+  recorder_.set_state(call->group, call->seq, CallState::kLaunched);
+  through_[group] = std::min(through_[group], call->seq - 1);
+  awaited_late_.push_back(*call);
+  if (is_main_thread()) main_waits_ = call;
+  return call;
+}
+
+/// In the order of all groups that are made, which gives them their names. It concerns its members alone: torch lets the others go on.
+std::optional<WatchedCalls::Call> WatchedCalls::make_group(const std::vector<int>& ranks) {
+  if (!joined()) return std::nullopt;
+  const std::string_view site = site_of_this_thread();
+  RankSet members;
+  for (const int rank : ranks) members.add(rank);
+  const std::string label = members.phrase();
+  const std::lock_guard lock(mutex_);
+  if (groups_made_ < 0) groups_made_ = add("new_group", {}, Board::kGroups);
+  if (groups_made_ < 0 || members.empty() || members.ranks().back() >= static_cast<int>(Members::kMost))
+    return std::nullopt;
+  recorder_.set_members(groups_made_, members);
+  CallSignature signature{.op = Op::kNewGroup};
+  signature.has_splits = 1;
+  signature.splits = hash_bytes(members.text());  // a label is cut
+  const int64_t now = steady_ns();
+  const Call call{groups_made_, recorder_.ring(groups_made_).enter(signature, label, site, 0, now), now};
+  if (members.contains(place_.rank)) {
+    recorder_.device_waits(call.group, call.seq, Clock::time_point(std::chrono::nanoseconds(now)), !others_call_);
+  }
+  return call;
 }
 
 void WatchedCalls::let_go_of_passed() {
@@ -256,7 +295,9 @@ void WatchedCalls::over(const Call& call, bool broken) {
   const std::lock_guard lock(mutex_);
   recorder_.ring(call.group).set_over(call.seq, broken, now);
   recorder_.device_passed(call.group, call.seq);
-  if (main_waits_ && main_waits_->group == call.group && main_waits_->seq == call.seq) main_waits_.reset();
+  const auto is_it = [&](const Call& one) { return one.group == call.group && one.seq == call.seq; };
+  if (main_waits_ && is_it(*main_waits_)) main_waits_.reset();
+  if (!awaited_late_.empty()) std::erase_if(awaited_late_, is_it);
   auto& total = recorder_.board().calls_ns;  // nobody else writes it
   total.store(total.load(std::memory_order_relaxed) + now - call.entered_ns, std::memory_order_relaxed);
 }
@@ -278,10 +319,16 @@ std::vector<WatchedCalls::Call> WatchedCalls::open_calls() {
   for (int index = 0; index < num_watched_; ++index) {
     const auto call = recorder_.ring(index).first_launched(through_[static_cast<size_t>(index)]);
     if (!call) continue;
-    const Clock::time_point since{std::chrono::nanoseconds(call->entered_ns)};
-    if (Clock::now() - since >= kLook) open.push_back({index, call->seq, call->entered_ns});
+    const Call one = since_awaited({index, call->seq, call->entered_ns});
+    if (Clock::now() - Clock::time_point(std::chrono::nanoseconds(one.entered_ns)) >= kLook) open.push_back(one);
   }
   return open;
+}
+
+WatchedCalls::Call WatchedCalls::since_awaited(Call call) const {
+  const auto late = std::ranges::find_if(
+      awaited_late_, [&](const Call& one) { return one.group == call.group && one.seq == call.seq; });
+  return late == awaited_late_.end() ? call : *late;
 }
 
 /// Whether this rank can do nothing until the call is through: its main thread is asleep there, in torch, there is no other
@@ -339,8 +386,9 @@ std::optional<std::string> WatchedCalls::await_ending(double seconds) {
   return ending ? std::make_optional(std::string(ending->message.view())) : std::nullopt;
 }
 
-void WatchedCalls::finish(int exit_code) {
+void WatchedCalls::finish(int exit_code, const std::string& place) {
   leaving_ = true;
+  if (joined() && !place.empty()) recorder_.enter_phase(Phase::kEnd, place);
   if (joined()) recorder_.finish(exit_code);
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "awaited_works.h"
+#include "silent_works.h"
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "lockstep/guard/member.h"
@@ -74,6 +75,14 @@ class WatchedCalls {
   void launched(const Call& call, const c10::intrusive_ptr<c10d::Work>& work, bool waits);
   void over(const Call& call, bool broken);
 
+  /// Whether works are begun of which nobody tells when they are through.
+  bool any_silent() const { return silent_.any(); }
+  /// This thread waits for one of them, known by its address, until over(). nullopt: it is none.
+  std::optional<Call> wait_begins(const void* work);
+
+  /// The main thread makes a group of these ranks, until over(); in the order in which all of it are made. nullopt: it is not watched.
+  std::optional<Call> make_group(const std::vector<int>& ranks);
+
   /// What this thread's calls are for, until it says something else: "layers.3 unshard". Returns what they were for.
   static std::string label(const std::string& text);
   /// This thread does nothing else until what it sends or receives from now on is through. Returns whether it did before.
@@ -90,7 +99,8 @@ class WatchedCalls {
   std::optional<std::string> await_ending(double seconds);
   /// These are its last words if this process ends with `code`; it is leaving, and what Python wants to end with may be caught.
   void end_with(const std::string& message, const std::string& place, bool secondary, int code);
-  void finish(int exit_code);  // -1: Python does not say which that is
+  /// `exit_code` -1: Python does not say which that is. `place`: where it was asked to end, if that is known.
+  void finish(int exit_code, const std::string& place = {});
 
   struct Counts {
     uint64_t calls = 0, unwatched = 0;
@@ -118,6 +128,7 @@ class WatchedCalls {
   std::vector<Call> open_calls();
   bool is_main_thread() const;
   bool main_stands_in(const Call& call, size_t num_open);
+  Call since_awaited(Call call) const;
 
   std::mutex mutex_;
   Recorder recorder_;
@@ -126,9 +137,11 @@ class WatchedCalls {
   std::map<std::string, Known> groups_;             // by their names
   std::array<uint64_t, Board::kGroups> through_{};  // calls up to this one are, as look() has seen
   AwaitedWorks awaited_;
-  std::optional<Call> main_waits_;        // the main thread for it, as was known when it was made
-  std::atomic<bool> others_call_{false};  // threads other than the main one: what these do next nobody knows
-  int num_watched_ = 0;
+  SilentWorks silent_;
+  std::vector<Call> awaited_late_;          // that were begun before; the time is that since which a thread waits
+  std::optional<Call> main_waits_;          // the main thread for it, as was known when it was made
+  std::atomic<bool> others_call_{false};    // threads other than the main one: what these do next nobody knows
+  int num_watched_ = 0, groups_made_ = -1;  // the latter: an index of the recorder's groups
   bool noted_nan_ = false;
   Counts counts_;
   std::atomic<bool> joined_{false};

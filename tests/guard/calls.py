@@ -1,6 +1,8 @@
 """A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|shape|crossed|"for ever"|END. What rank 1 does on
-the way is right but for "shape", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "os._exit 3", "destroyed"."""
+the way is right but for "shape", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed",
+"os._exit 3", "destroyed"."""
 import os
+import signal
 import sys
 import threading
 import time
@@ -37,6 +39,10 @@ def end(way):
         raise SystemExit(3)
     if way == "sys.exit":
         sys.exit("no learning rate")
+    if way == "sys.exit 0":
+        sys.exit()
+    if way == "crashed":
+        os.kill(os.getpid(), signal.SIGSEGV)
     if way == "os._exit 3":
         os._exit(3)
     if way == "destroyed":

@@ -48,8 +48,7 @@ RankSet ranks_of(const Json& message) {
 
 }  // namespace
 
-Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), ranks_(options_.node, options_.name), out_of_memory_kills_(out_of_memory_kills()) {
+Agent::Agent(AgentOptions options) : options_(std::move(options)), ranks_(options_.node, options_.name) {
   if (options_.num_nodes > 1) tree_ = std::make_unique<TreeLink>(options_.node, options_.num_nodes);
   ranks_.set_welcome(options_.strict, tree_ == nullptr ? 0 : tree_->port());
   for (int local = 0; local < options_.local_ranks; ++local) {
@@ -73,9 +72,7 @@ void Agent::started(int rank, int local_rank, pid_t pid) {
 
 void Agent::process_ended(int rank, const ProcessEnd& end) {
   const std::lock_guard lock(mutex_);
-  ProcessEnd known = end;
-  known.out_of_memory = end.signal == SIGKILL && out_of_memory_kills() > out_of_memory_kills_;
-  ranks_.ended(rank, known);
+  ranks_.ended(rank, end);
 }
 
 void Agent::adopt(const Identity& identity, std::shared_ptr<BoardMemory> board) {

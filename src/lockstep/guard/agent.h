@@ -120,7 +120,6 @@ class Agent {
   std::optional<Conclusion> conclusion_;
   std::vector<NodePace> children_pace_;
   Clock::time_point ended_at_{}, alert_until_{}, suspected_{}, ordered_report_{}, reported_{}, looked_{}, paced_{};
-  long out_of_memory_kills_ = 0;
   std::set<Fault> told_;  // of doubts
   size_t joined_ = 0;
   bool quiet_ = false, stumbled_ = false, watches_ = true, doubtful_ = false;

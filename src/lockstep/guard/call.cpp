@@ -25,9 +25,9 @@ std::string_view named(const std::array<std::string_view, N>& names, size_t inde
 }  // namespace
 
 std::string_view op_name(Op op) {
-  static constexpr std::array<std::string_view, 12> kNames{
-      "barrier", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_gather_bytes",
-      "reduce",  "gather",     "scatter",        "all_to_all", "send",      "recv"};
+  static constexpr std::array<std::string_view, 13> kNames{
+      "barrier", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_gather_bytes", "reduce",
+      "gather",  "scatter",    "all_to_all",     "send",       "recv",      "new_group"};
   return named(kNames, static_cast<size_t>(op));
 }
 
@@ -92,7 +92,7 @@ bool CallSignature::agrees_with(const CallSignature& other) const {
 
 std::string CallSignature::describe() const {
   std::string text(op_name(op));
-  if (op == Op::kBarrier) return text;
+  if (op == Op::kBarrier || op == Op::kNewGroup) return text;
   if (reduce != ReduceOp::kNone) text += fmt::format(" {}", reduce_op_name(reduce));
   const std::span<const int64_t> shape(dims.data(), std::min<size_t>(num_dims, kDims));
   text += fmt::format(" {}[{}]", dtype_text(), fmt::join(shape, ", "));

@@ -22,7 +22,8 @@ enum class Op : uint8_t {
   kScatter,
   kAllToAll,
   kSend,
-  kRecv
+  kRecv,
+  kNewGroup  // carries nothing: the label says of which ranks
 };
 std::string_view op_name(Op op);
 

@@ -150,6 +150,33 @@ TEST(JudgeLines, WhatWasSkippedIsFoundWhereItWas) {
   EXPECT_NE(found.why.find("a.py:2"), std::string::npos) << found.why;
 }
 
+// The first epoch is shorter on rank 1, and what follows it is of the kind of a call before it, from another line.
+TEST(JudgeMismatch, AnEarlierCallFromAnotherLineSaysNothingOfWhatUsedToFollow) {
+  const auto calls = [](size_t batches) {
+    TestCalls made{test_call(Op::kAllReduce, "f32", {1}, "", "a.py:4")};
+    made.insert(made.end(), batches, test_call(Op::kAllGather, "f32", {4}, "", "a.py:6"));
+    made.push_back(test_call(Op::kAllReduce, "f32", {1}, "", "a.py:7"));
+    return made;
+  };
+  TestCalls usual = calls(4), odd = calls(3);
+  usual.pop_back();  // all stand where they part
+  const Diagnosis found = judge_mismatch(census_of(with_rank_1(usual, odd))).diagnosis;
+  EXPECT_EQ(found.culprits, RankSet{1});
+  EXPECT_EQ(found.headline.find("made a call that"), std::string::npos) << found.headline;
+}
+
+// Whoever is not in a group may leave its making out: that is a fault where somebody is stuck in another one for it.
+TEST(JudgeMismatch, GroupsMadeInAnotherOrderAreAFaultWhereSomebodyIsStuck) {
+  const auto group = [](const char* ranks) { return test_call(Op::kNewGroup, "", {}, ranks, "a.py:5"); };
+  auto reports = with_rank_1({group("ranks 0, 1"), group("ranks 0, 2")}, {group("ranks 0, 2"), group("ranks 0, 1")});
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.headline, "rank 1 made two groups in the other order");
+  reports[0].groups[0].tail.pop_back();  // stuck in the first
+  EXPECT_NE(judge_mismatch(census_of(reports)).diagnosis.headline.find("in the other order"), std::string::npos);
+  for (auto& report : reports) report.groups[0].tail.back().state = CallState::kDone;
+  EXPECT_EQ(judge_mismatch(census_of(reports)).verdict, Verdict::kFine);
+}
+
 TEST(JudgeNan, TheOneWhoGivesItFirstIsTold) {
   auto all = with_rank_1(steps_of(3), steps_of(3));
   for (auto& rank : all) {
@@ -214,7 +241,10 @@ TEST(LocalGroups, ACallOfAGroupStartsWhenItsMembersHaveCome) {
 TEST(LocalGroups, ARankBeyondTheRoomOfAGroupIsRefused) {
   Recorder recorder;
   EXPECT_THROW(recorder.add_group("far", {0, static_cast<int>(Members::kMost)}), Error);
-  EXPECT_NO_THROW(recorder.add_group("near", {0, static_cast<int>(Members::kMost) - 1}));
+  const int near = recorder.add_group("near", {0, static_cast<int>(Members::kMost) - 1});
+  EXPECT_THROW(recorder.set_members(near, {static_cast<int>(Members::kMost)}), Error);
+  recorder.set_members(near, {1, 2});
+  EXPECT_EQ(read_board(recorder.board(), 1).groups[0].members, RankSet({1, 2}));
 }
 
 }  // namespace

@@ -19,9 +19,11 @@ std::optional<Diagnosis> death(const Census& census);
 std::optional<Diagnosis> stopped(const Census& census, double soft_seconds);
 std::optional<Diagnosis> lost_node(const Census& census);
 
-// judge_waiting.cpp: who waits for whom.
+// Who waits for whom: judge_early_end.cpp, judge_deadlock.cpp, judge_waiting.cpp.
 std::optional<Diagnosis> early_end(const Census& census);
 std::optional<Diagnosis> deadlock(const Census& census);
+/// "#11 of group "data": all_reduce f32[4]", of one that waits.
+std::string standing(const RankClass& one);
 Judgement judge_late(const Census& census, const JudgeOptions& options);
 Judgement judge_absent(const Census& census, const JudgeOptions& options);
 

@@ -1,4 +1,4 @@
-// Who waits for whom, and who is late.
+// Who is late, and who never came.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,122 +10,9 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/judge_rules.h"
 #include "lockstep/guard/settings.h"
-#include "lockstep/guard/strayed.h"
 #include "lockstep/guard/who_waits.h"
 
 namespace lockstep {
-namespace {
-
-constexpr double kCycleHolds = 1.0;  // seconds for which a circle of waiting must have stood
-
-std::string standing(const RankClass& one) {
-  const GroupReport* group = one.sample.waiting();
-  const FlightRecord* call = group->find(group->waiting_seq);
-  return fmt::format("#{} of group \"{}\"{}", group->waiting_seq, group->name,
-                     call == nullptr ? "" : ": " + call->call());
-}
-
-/// One alone that is not where it used to be at this point has left the path; the others wait where they always did.
-void name_the_strayed(const std::vector<const RankClass*>& circle, Diagnosis& out) {
-  const RankClass* alone = nullptr;
-  std::optional<Strayed> how;
-  for (const auto* one : circle) {
-    auto found = strayed(one->sample);
-    if (!found) continue;
-    if (alone != nullptr) return;
-    alone = one;
-    how = std::move(found);
-  }
-  if (alone == nullptr) return;
-  const FlightRecord& usual = how->skipped.front();
-  const std::string who = alone->ranks.phrase(), here = alone->sample.waiting()->name;
-  out.culprits = alone->ranks;
-  out.between_two = false;
-  out.op = op_name(usual.signature.op);
-  out.label = usual.label.view();
-  if (how->moved) {
-    out.headline = fmt::format("{} made \"{}\" in group \"{}\", where it used to make it in group \"{}\"", who,
-                               usual.label.view(), here, how->group);
-    out.why = "the others are in that call of the group where it belongs, and each side waits for the other";
-    out.fix =
-        fmt::format("make this call in one group on all ranks: look at {}", last_call(alone->sample)->site.view());
-    return;
-  }
-  const size_t count = how->skipped.size();
-  out.headline = fmt::format("{} skipped {} that it used to make here, and waits in group \"{}\"", who,
-                             count == 1 ? "a call" : fmt::format("{} calls", count), here);
-  out.why = fmt::format("{}{} at {} used to come next, and the others are still before or in it", usual.call(),
-                        count == 1 ? "" : fmt::format(" and {} more", count - 1), usual.site.view());
-  out.fix = fmt::format(
-      "every rank must make the same calls in the same order: look for a branch on the rank or on the data, or an "
-      "error "
-      "that was caught, around {}",
-      usual.site.view());
-}
-
-}  // namespace
-
-namespace {
-
-bool receives(const RankClass* one) {
-  const GroupReport* group = one->sample.waiting();
-  const FlightRecord* call = group->find(group->waiting_seq);
-  return call != nullptr && call->signature.op == Op::kRecv;
-}
-
-}  // namespace
-
-std::optional<Diagnosis> deadlock(const Census& census) {
-  for (const auto& start : census.classes) {
-    if (standing_in(start) == nullptr) continue;
-    std::vector<const RankClass*> path{&start};
-    while (true) {
-      const RankClass* next = nullptr;
-      for (const auto& [one, ranks] : missing_for(census, *path.back(), standing_in(*path.back()))) {
-        const GroupReport* call = standing_in(*one);
-        if (call != nullptr && call->waiting_seconds >= kCycleHolds &&
-            call->name != path.back()->sample.waiting()->name) {
-          next = one;
-        }
-      }
-      if (next == nullptr || path.front()->sample.waiting()->waiting_seconds < kCycleHolds) break;
-      const auto closed = std::find(path.begin(), path.end(), next);
-      if (closed == path.end()) {
-        path.push_back(next);
-        continue;
-      }
-      path.erase(path.begin(), closed);
-      std::stable_sort(path.begin(), path.end(),
-                       [](const auto* a, const auto* b) { return a->ranks.size() > b->ranks.size(); });
-      Diagnosis out{.fault = Fault::kDeadlock, .exit_code = kCommunicationCode};
-      out.between_two = path[0]->ranks.size() == path[1]->ranks.size();
-      for (size_t i = 1; i < path.size(); ++i) out.culprits.add(path[i]->ranks);
-      const bool all_receive = std::ranges::all_of(path, receives);
-      out.headline = fmt::format("{} and {} wait for each other {}", path[1]->ranks.phrase(), path[0]->ranks.phrase(),
-                                 all_receive ? "to send: each receives first" : "in different groups");
-      for (const auto* one : path) {
-        const GroupReport* group = one->sample.waiting();
-        const FlightRecord* call = group->find(group->waiting_seq);
-        out.sides.push_back({one->ranks, standing(*one), call == nullptr ? "" : std::string(call->site.view())});
-        out.places.push_back(place_of(*one));
-        if (one != path[1] || call == nullptr) continue;
-        out.op = op_name(call->signature.op);
-        out.label = call->label.view();
-      }
-      out.why = "each side is in a call of a group that the other has not come to, and can do nothing else";
-      out.fix = "call the groups in one order on all ranks: look at the two places above";
-      if (all_receive) {
-        out.why = "what each of them waits for is sent by the other after what it waits for itself";
-        out.fix =
-            "let one side send first, or give both calls together (batch_isend_irecv): look at the two places above";
-      } else {
-        name_the_strayed(path, out);
-      }
-      return out;
-    }
-  }
-  return std::nullopt;
-}
 
 // ---- Somebody is late.
 
@@ -170,6 +57,12 @@ std::vector<Missing> not_yet_in(const Census& census, const RankClass& waiter) {
   return out;
 }
 
+bool makes_group(const RankClass& waiter) {
+  const GroupReport* group = waiter.sample.waiting();
+  const FlightRecord* call = group->find(group->waiting_seq);
+  return call != nullptr && call->signature.op == Op::kNewGroup;
+}
+
 /// For how long nothing has moved in a rank that others have been waiting for. One that goes from block to block,
 /// because it has more rows than they had, is at work.
 double quiet_seconds(const RankReport& report, double waited) {
@@ -181,6 +74,7 @@ double quiet_seconds(const RankReport& report, double waited) {
 Judgement late(const Census& census, const RankClass& waiter, double seconds, const JudgeOptions& options) {
   auto culprits = late_ones(census, waiter);
   if (culprits.empty()) culprits = not_yet_in(census, waiter);
+  if (culprits.empty() && makes_group(waiter)) return {};  // by means of the transport, which may take a while
   Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
   const GroupReport* group = waiter.sample.waiting();
   const std::string waited = format_duration(seconds);

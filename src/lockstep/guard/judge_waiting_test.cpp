@@ -121,6 +121,64 @@ TEST(Deadlock, ThreeSidesInACircle) {
   EXPECT_TRUE(found.between_two);
 }
 
+/// Rank 0 waits for rank 1 in a call that concerns the two, rank 1 with the others in one of all.
+std::vector<RankReport> unanswered(const TestCall& asked, const std::string& group, int world) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < world; ++rank) {
+    reports.push_back(running_rank(rank, world));
+    RankReport& report = reports.back();
+    TestCalls all(3, test_call(Op::kAllReduce, "f32", {4}, "", "a.py:1"));
+    if (rank > 0) all.push_back(test_call(Op::kBarrier, "", {}, "", "a.py:9"));
+    GroupReport& common = add_calls(report, all, "default");
+    if (rank > 0) wait_in_last(common, 1.5);
+    if (rank > 0) continue;
+    GroupReport& own = add_calls(report, {asked}, group);
+    own.members = RankSet{0, 1};
+    wait_in_last(own, 1.2);
+  }
+  return reports;
+}
+
+TEST(Deadlock, WhoDoesNotReceiveOrSendIsNamed) {
+  for (const int world : {2, 3, 4}) {
+    for (const auto& [op, said] : {std::pair{Op::kSend, "rank 1 does not receive what rank 0 sends to it"},
+                                   std::pair{Op::kRecv, "rank 1 does not send what rank 0 waits to receive from it"}}) {
+      const TestCall asked = test_call(op, "f32", {4}, "", "a.py:5", ReduceOp::kNone, 1);
+      const Diagnosis found = judge(census_of(unanswered(asked, "default between 0 and 1", world))).diagnosis;
+      EXPECT_EQ(found.headline, std::string(said) + ", and waits in #4 of group \"default\": barrier");
+      EXPECT_EQ(found.culprits, RankSet{1});
+      EXPECT_FALSE(found.between_two);
+      EXPECT_TRUE(says(found.fix, "around a.py:5 and a.py:9")) << found.fix;
+    }
+  }
+}
+
+TEST(Deadlock, WhoDoesNotMakeAGroupIsNamed) {
+  const Diagnosis found =
+      judge(census_of(unanswered(test_call(Op::kNewGroup, "", {}, "ranks 0, 1", "a.py:5"), "new_group", 3))).diagnosis;
+  EXPECT_EQ(
+      found.headline,
+      "rank 1 does not come to new_group \"ranks 0, 1\", as rank 0 did, and waits in #4 of group \"default\": barrier");
+  EXPECT_EQ(found.culprits, RankSet{1}) << "rank 2 is not in it";
+  EXPECT_EQ(found.op, "new_group");
+}
+
+// Its members alone need it, and it may take a while.
+TEST(Stall, AGroupThatAllHaveComeToIsBeingMade) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 2; ++rank) {
+    reports.push_back(running_rank(rank, 3));
+    GroupReport& made =
+        add_calls(reports.back(), {test_call(Op::kNewGroup, "", {}, "ranks 0, 1", "a.py:5")}, "new_group");
+    made.members = RankSet{0, 1};
+    wait_in_last(made, 20);
+  }
+  reports.push_back(running_rank(2, 3));
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+  reports[1].groups.clear();
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.culprits, RankSet{1});
+}
+
 // Everybody waits for the one who is busy: no circle.
 TEST(Deadlock, AWaitForABusyRankIsNone) {
   std::vector<RankReport> reports{two_groups(0, 3, 11, 5, "data", 2), two_groups(1, 3, 11, 5, "data", 2),

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/json.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr auto kGreeting = std::chrono::seconds(2);               // for a stranger to say who it is
 constexpr size_t kMaxStrangers = 256, kMaxWords = 64;             // words: of a rank, at once
+constexpr auto kParentAsks = std::chrono::seconds(1);             // after an end: what comes later is another process
 constexpr auto kLookPause = std::chrono::milliseconds(100);       // between looks at /proc
 constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent itself was stopped for longer: start anew
 constexpr auto kComparisonWait = std::chrono::milliseconds(250);  // for ranks that finish before others
@@ -58,7 +60,8 @@ void LocalRanks::expect(int rank, int local_rank, int world_size, pid_t pid) {
   if (pid > 0) local.pid = pid;
 }
 
-void LocalRanks::ended(int rank, const ProcessEnd& end) {
+void LocalRanks::ended(int rank, ProcessEnd end) {
+  end.out_of_memory = end.signal == SIGKILL && out_of_memory_kills() > out_of_memory_kills_;
   ranks_[rank].end = end;
   ranks_[rank].left = true;
 }
@@ -167,6 +170,17 @@ void LocalRanks::listen_to(Local& local) {
   }
 }
 
+/// Of a process whose parent is somebody else: between its end and the moment at which that parent asks. Those that are asked to
+/// end by a signal do not say who wanted it.
+void LocalRanks::learn_end(Local& local) const {
+  const auto status = status_of_ended(local.pid);
+  if (!status) return;
+  const int signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0;
+  if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) return;
+  local.end = {.known = true, .exit_code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 0, .signal = signal};
+  local.end.out_of_memory = signal == SIGKILL && out_of_memory_kills() > out_of_memory_kills_;
+}
+
 void LocalRanks::look(Local& local) {
   const auto now = Clock::now();
   const bool proc_due = now - local.looked >= kLookPause;
@@ -190,6 +204,7 @@ void LocalRanks::look(Local& local) {
   };
   track(local.process.state == ProcessState::kStopped, local.stopped, local.stopped_since);
   track(local.process.state == ProcessState::kGone, local.gone, local.gone_since);
+  if (local.gone && !local.end.known && local.pid > 0 && now - local.gone_since < kParentAsks) learn_end(local);
   const bool finishing = local.board != nullptr && local.board->board().life.load() == Life::kFinishing;
   track(finishing, local.finishing, local.finishing_since);
 }
@@ -257,48 +272,6 @@ bool LocalRanks::suspicious(double wait_seconds) const {
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) { return one_is(entry.second); });
 }
 
-std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> LocalRanks::groups() const {
-  std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> all;
-  for (const auto& [rank, local] : ranks_) {
-    if (local.board == nullptr) continue;
-    Board& board = local.board->board();
-    const size_t used = board.used_groups().size();
-    for (size_t i = 0; i < used; ++i) {
-      Group& group = board.groups[i];
-      if (group.closed.load(std::memory_order_acquire) != 0) continue;
-      all[group.id.load(std::memory_order_relaxed)].emplace_back(&board, &group);
-    }
-  }
-  return all;
-}
-
-namespace {
-
-uint64_t made_by_all(const std::vector<std::pair<Board*, Group*>>& group) {
-  uint64_t made = UINT64_MAX;
-  for (const auto& [board, one] : group) made = std::min(made, one->ring.entered());
-  return made;
-}
-
-}  // namespace
-
-LocalRanks::Comparison LocalRanks::compare() const {
-  Comparison found;
-  for (const auto& [id, group] : groups()) {
-    const uint64_t seq = made_by_all(group);
-    std::optional<FlightRecord> usual;
-    for (const auto& [board, one] : group) {
-      found.any_nan = found.any_nan || one->ring.nan_calls() > 0;
-      const auto call = one->ring.find(seq);
-      if (!call) continue;
-      if (!usual) usual = call;
-      found.parted = found.parted || usual->history != call->history;
-      found.lines_differ = found.lines_differ || usual->path != call->path;
-    }
-  }
-  return found;
-}
-
 void LocalRanks::tell_ending(const Ending& ending) {
   for (auto& [rank, local] : ranks_) {
     if (local.board == nullptr) continue;
@@ -346,27 +319,6 @@ void LocalRanks::fetch_stacks(Clock::duration patience) {
   const auto ranks = able.ranks();
   while (!deadline.passed() && !std::all_of(ranks.begin(), ranks.end(), answered)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
-void LocalRanks::clear_calls() {
-  for (const auto& [id, group] : groups()) {
-    const uint32_t members = group.front().second->num_members.load(std::memory_order_relaxed);
-    const uint64_t seq = made_by_all(group);
-    if (seq == 0 || group.size() != (members == 0 ? ranks_.size() : members)) continue;
-    std::optional<uint64_t> history;
-    const bool alike = std::ranges::all_of(group, [&](const auto& one) {
-      const auto call = one.second->ring.find(seq);
-      if (!history && call) history = call->history;
-      return call && call->history == *history;
-    });
-    if (!alike) continue;
-    for (const auto& [board, one] : group) {
-      if (one->cleared.load(std::memory_order_relaxed) >= seq) continue;
-      one->cleared.store(seq, std::memory_order_release);
-      board->bell.fetch_add(1, std::memory_order_acq_rel);
-      wake_all(board->bell);
-    }
   }
 }
 

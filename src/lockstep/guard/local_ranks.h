@@ -29,7 +29,7 @@ class LocalRanks {
   const std::string& name() const { return name_; }
 
   void expect(int rank, int local_rank, int world_size, pid_t pid);  // pid 0: not known
-  void ended(int rank, const ProcessEnd& end);
+  void ended(int rank, ProcessEnd end);
   /// A rank of this process, which shares its memory: threads in tests.
   void adopt(const Identity& identity, std::shared_ptr<BoardMemory> board);
 
@@ -90,11 +90,13 @@ class LocalRanks {
   void let_in(int socket, Packet& packet);
   void listen_to(Local& local);
   bool all_stopped() const;
-  static void look(Local& local);
+  void look(Local& local);
+  void learn_end(Local& local) const;
   RankReport report(int rank, const Local& local, size_t tail) const;
   /// Groups that are compared, each with the boards of its ranks.
   std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> groups() const;
 
+  long out_of_memory_kills_ = out_of_memory_kills();
   std::string name_;
   int node_, listener_ = -1, tree_port_ = 0;
   bool strict_ = false;

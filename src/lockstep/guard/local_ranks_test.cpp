@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 #include <thread>
+#include <tuple>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -75,6 +76,32 @@ TEST(LocalRanks, LetsInWhoNamesItsRankAndShowsItsBoard) {
   EXPECT_EQ(reports[0].phase, Phase::kSave);
   knock.say("a word");
   ASSERT_TRUE(pump_until(ranks, [&] { return ranks.take_words() == std::vector<std::string>{"a word"}; }));
+}
+
+// A launcher that is not ours asks for its processes when it likes: until then the kernel tells anybody of the same user.
+TEST(LocalRanks, TellHowAProcessEndedThatIsSomebodyElses) {
+  for (const auto& [how, signal, code] :
+       {std::tuple{SIGKILL, SIGKILL, 0}, {SIGSEGV, SIGSEGV, 0}, {0, 0, 3}, {SIGTERM, 0, 0}}) {
+    LocalRanks ranks(0);
+    Recorder recorder;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int socket = connect_to_name(ranks.name());
+      (void)send_packet(socket, Json({{"rank", 1}}).dump(), recorder.memory()->fd());
+      pollfd answer{socket, POLLIN, 0};
+      ::poll(&answer, 1, 10'000);
+      if (how == 0) ::_exit(3);
+      ::signal(how, SIG_DFL);  // a sanitizer has its own
+      ::raise(how);
+    }
+    ASSERT_TRUE(pump_until(ranks, [&] { return ranks.all_gone(); }));
+    const auto known = [&] { return ranks.reports(1)[0].end; };
+    ASSERT_TRUE(how == SIGTERM || pump_until(ranks, [&] { return known().known; }));
+    EXPECT_EQ(known().known, how != SIGTERM) << "whoever wanted it is not known";
+    EXPECT_EQ(known().signal, signal);
+    EXPECT_EQ(known().exit_code, code);
+    ::waitpid(child, nullptr, 0);
+  }
 }
 
 TEST(LocalRanks, RefusesEverybodyElse) {

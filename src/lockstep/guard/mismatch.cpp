@@ -155,13 +155,21 @@ bool is_new(const GroupReport& group, const FlightRecord& call) {
   });
 }
 
+/// One of the two is stuck in a group that the other makes next, and tells no more.
+bool makes_groups_otherwise(const Camp& odd, const Camp& usual, uint64_t seq, Alike alike) {
+  if (odd.call->signature.op != Op::kNewGroup || alike(*odd.call, *usual.call)) return false;
+  const FlightRecord *next = odd.track.group->find(seq + 1), *theirs = usual.track.group->find(seq + 1);
+  return (next != nullptr && alike(*next, *usual.call)) || (theirs != nullptr && alike(*theirs, *odd.call));
+}
+
 void explain(const Camp& odd, const Camp& usual, uint64_t seq, Alike alike, Diagnosis& out) {
   const GroupReport &mine = *odd.track.group, &theirs = *usual.track.group;
   const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();
   constexpr const char* kFix =
       "every rank must make the same calls in the same order: look for a branch on the rank or on the data around {}";
-  if (swapped(mine, theirs, seq, alike)) {
-    out.headline = fmt::format("{} made two calls in the other order", who);
+  const bool groups = makes_groups_otherwise(odd, usual, seq, alike);
+  if (groups || swapped(mine, theirs, seq, alike)) {
+    out.headline = fmt::format("{} made two {} in the other order", who, groups ? "groups" : "calls");
     out.why = fmt::format("{} first called {}, {} first called {}", who, calls_from(mine, seq, 1), others,
                           calls_from(theirs, seq, 1));
     out.fix = fmt::format("make them in one order on all ranks, for instance sorted by name: look at {} and {}",
@@ -301,6 +309,16 @@ Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uin
 
 }  // namespace
 
+/// Groups that are made in another order, or on their members alone, are the fault of what somebody is stuck in; else they work.
+static bool is_harmless(const std::vector<Track>& tracks, const Camp& camp) {
+  constexpr int64_t kStuckNs = 500'000'000;
+  if (camp.call->signature.op != Op::kNewGroup) return false;
+  return std::ranges::none_of(tracks, [](const Track& track) {
+    const FlightRecord& last = track.group->tail.back();
+    return !last.over() && track.ranks->sample.read_ns - last.entered_ns >= kStuckNs;
+  });
+}
+
 Judgement judge_mismatch(const Census& census) {
   for (const auto& group : groups_of(census)) {
     const auto tracks = tracks_of(census, group);
@@ -308,6 +326,7 @@ Judgement judge_mismatch(const Census& census) {
     if (seq == 0) continue;
     const auto camps = camps_at(tracks, seq, same_call);
     if (camps.size() < 2 || undecided(census, group, camps, seq) || next_is_coming(census, camps, seq)) continue;
+    if (is_harmless(tracks, camps.front())) continue;
     const uint64_t first = lines_part(*camps.back().track.group, *camps.front().track.group, seq);
     return {.verdict = Verdict::kEnd,
             .diagnosis = first == seq ? diagnose(group, camps, seq, same_call)

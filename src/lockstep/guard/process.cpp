@@ -65,6 +65,13 @@ ProcessLook look_at_process(pid_t pid, pid_t thread) {
   return look;
 }
 
+std::optional<int> status_of_ended(pid_t pid) {
+  const std::string stat = first_line(fmt::format("/proc/{}/stat", pid));
+  if (state_letter(stat) != 'Z') return std::nullopt;
+  const int status = std::atoi(stat.c_str() + stat.rfind(' '));  // the last field; 0 also where it may not be read
+  return status == 0 ? std::nullopt : std::make_optional(status);
+}
+
 long out_of_memory_kills() {
   const auto kills_in = [](const std::string& file) {
     std::ifstream in(file);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <sys/types.h>
@@ -19,6 +20,10 @@ struct ProcessLook {
 
 /// Of the process, and of its thread `thread` (0: the main one).
 ProcessLook look_at_process(pid_t pid, pid_t thread = 0);
+
+/// How a process ended that its parent has not asked for yet, as waitpid says it, whoever the parent is. nullopt: it has not
+/// ended, its parent knows already, or the kernel does not tell.
+std::optional<int> status_of_ended(pid_t pid);
 
 /// How many processes of this control group the kernel has killed for want of memory; -1 where it does not say.
 long out_of_memory_kills();

@@ -38,21 +38,26 @@ int Recorder::add_group(std::string_view name, const RankSet& members) {
   if (num_groups_ == static_cast<int>(Board::kGroups)) {
     throw Error(ExitCode::kInternal, fmt::format("group {} of ranks: a board has room for {}", name, Board::kGroups));
   }
+  set_members(num_groups_, members);
+  Group& group = board().groups[static_cast<size_t>(num_groups_)];
+  group.name.write(FixedText<96>(name));
+  group.id.store(hash_bytes(name) ^ hash_bytes(members.text()) * 3, std::memory_order_relaxed);
+  board().num_groups.store(static_cast<uint32_t>(++num_groups_), std::memory_order_release);
+  return num_groups_ - 1;
+}
+
+void Recorder::set_members(int group, const RankSet& members) {
   Members bits;
   for (const int rank : members.ranks()) {
     if (rank >= static_cast<int>(Members::kMost)) {
       throw Error(ExitCode::kInternal,
-                  fmt::format("group {} of ranks: found rank {}, expected less than {}", name, rank, Members::kMost));
+                  fmt::format("a group of ranks: found rank {}, expected less than {}", rank, Members::kMost));
     }
     bits.add(rank);
   }
-  Group& group = board().groups[static_cast<size_t>(num_groups_)];
-  group.name.write(FixedText<96>(name));
-  group.members.write(bits);
-  group.num_members.store(static_cast<uint32_t>(members.size()), std::memory_order_relaxed);
-  group.id.store(hash_bytes(name) ^ hash_bytes(members.text()) * 3, std::memory_order_relaxed);
-  board().num_groups.store(static_cast<uint32_t>(++num_groups_), std::memory_order_release);
-  return num_groups_ - 1;
+  Group& home = board().groups[static_cast<size_t>(group)];
+  home.members.write(bits);
+  home.num_members.store(static_cast<uint32_t>(members.size()), std::memory_order_release);
 }
 
 /// "residency.cpp:45". Call sites are few: each is written once.
@@ -207,7 +212,7 @@ std::optional<Ending> Recorder::await_ending(Clock::duration patience) const {
 }
 
 void Recorder::finish(int exit_code) {
-  enter_phase(Phase::kEnd);
+  if (phase() != Phase::kEnd) enter_phase(Phase::kEnd);  // else it has said how
   board().exit_code.store(exit_code);
   board().life.store(Life::kFinishing, std::memory_order_release);
   const Deadline deadline(kComparison);

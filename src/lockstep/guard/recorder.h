@@ -55,6 +55,8 @@ class Recorder {
   /// A group of ranks that make calls together; no members: all. Throws Error(kInternal) beyond Board::kGroups, and for a rank
   /// beyond Members::kMost.
   int add_group(std::string_view name, const RankSet& members = {});
+  /// Another call of it concerns others. Throws Error(kInternal) for a rank beyond Members::kMost.
+  void set_members(int group, const RankSet& members);
   /// What this rank does in it from now on cannot be known.
   void close_group(int group) { board().groups[static_cast<size_t>(group)].closed.store(1, std::memory_order_release); }
   /// It makes no call there from now on; false: it has come back.

@@ -1,5 +1,6 @@
 """Plain calls of torch.distributed. A function is a step of all ranks; lines marked "# here" are places that a diagnosis may name."""
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -161,6 +162,22 @@ def one_layer_more(wrong):
     gradients_summed(nn.Sequential(nn.Linear(8, 10), nn.Linear(10, 1), *deeper))
 
 
+# ---- Groups, which all of their ranks make, in one order.
+
+def groups_in_another_order(wrong):
+    if fault.now == fault.step:
+        groups = [[fault.culprit, fault.mate], [fault.mate]]
+        for ranks in reversed(groups) if wrong else groups:
+            dist.new_group(ranks)  # here
+    dist.all_reduce(torch.ones(4))
+
+
+def group_left_out(wrong):
+    if fault.now == fault.step and not wrong:
+        dist.new_group([fault.culprit, fault.mate])  # here
+    dist.all_reduce(torch.ones(4))  # here
+
+
 # ---- Pairs.
 
 def both_receive(wrong):
@@ -175,6 +192,30 @@ def both_receive(wrong):
         dist.recv(value, fault.culprit)
         dist.send(value, fault.culprit)
     dist.all_reduce(value)
+
+
+def both_receive_later(wrong):
+    """Begun, and awaited by themselves."""
+    receive, send = [partial(call, torch.ones(4), fault.mate if fault.mine else fault.culprit) for call in (dist.irecv, dist.isend)]
+    for call in (send, receive) if fault.mine and not wrong else (receive, send) if fault.mine or rank == fault.mate else ():
+        call().wait()  # here
+    dist.all_reduce(torch.ones(4))
+
+
+def around_the_ring(sends, receives):
+    works = [dist.isend(torch.ones(4), (rank + 1) % world)] if sends else []  # here: send_left_out
+    works += [dist.irecv(torch.ones(4), (rank - 1) % world)] if receives else []  # here: receive_left_out
+    for work in works:
+        work.wait()
+    dist.all_reduce(torch.ones(4))  # here: send_left_out, receive_left_out
+
+
+def send_left_out(wrong):
+    around_the_ring(sends=not wrong, receives=True)
+
+
+def receive_left_out(wrong):
+    around_the_ring(sends=True, receives=not wrong)
 
 
 def short_receive(wrong):

@@ -92,6 +92,11 @@ PLAIN = [
     Truth(36, "plain", "slow_rank", ends="never", who="nobody"),
     Truth(37, "plain", "group_of_members", ends="never", who="nobody"),
     side(38, "plain", "wrong_group", "group", "all_reduce"),
+    side(38, "plain", "groups_in_another_order", ORDER, "new_group"),
+    side(38, "plain", "group_left_out", f"not come|{SKIPPED}", "new_group"),
+    Truth(39, "plain", "both_receive_later", "wait for each other|recv", "recv", who="pair"),
+    side(39, "plain", "send_left_out", f"not send|{SKIPPED}", "send|recv"),
+    side(39, "plain", "receive_left_out", f"not receive|{SKIPPED}", "send|recv"),
     Truth(39, "plain", "both_receive", "wait for each other|recv", "recv", who="pair"),
     Truth(40, "plain", "short_receive", SHAPE + "|size|recv|send", "recv|send", who="pair"),
 ]
