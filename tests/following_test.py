@@ -62,6 +62,14 @@ class Following(Story):
         self.assertTrue((out / "checkpoint-8").is_dir())
         self.assertFalse((out / "checkpoint-10").exists(), "what was counted before the resume counts")
 
+    def test_a_run_ends_early_by_evaluations_as_the_callback_of_transformers_does(self):
+        flags = {"val_dataset": self.rows, "steps": 40, "eval_steps": 2, "save_steps": 10, "learning_rate": 0, "early_stopping_patience": 3}
+        out, done = self.train("patience", **flags)  # the first is the best, and three that equal it follow
+        self.assertIn("the last 3 evaluations were not better than", done.stdout)
+        self.assertEqual(max(records(out)), 8)
+        self.assertTrue((out / "checkpoint-8").is_dir(), "nothing that was learnt is lost")
+        self.assertEqual(self.state(out, 8)["lockstep"]["evaluations_without_better"], 3)
+
     def test_evaluation_and_logging_come_when_they_are_wished(self):
         out, _ = self.train("start", val_dataset=self.rows, steps=2, eval_strategy="no", eval_on_start="true", save_strategy="no")
         self.assertEqual([e["global_step/max_steps"] for e in self.lines(out, "eval_loss")], ["0/2"])

@@ -99,6 +99,20 @@ class Infer(Story):
         self.assertIn("rank 0 waits", done.stderr)
         self.assertEqual(len([line for line in out.read_text().splitlines() if '"error"' in line]), 12)
 
+    def test_a_text_that_nobody_asked_for_is_embedded_and_continued_as_it_stands(self):
+        texts = self.folder / "texts.txt"
+        texts.write_text("Cats purr.\nStocks fell sharply today.\n")
+        found = []
+        for name, words in {"rendered": [], "plain": ["--use_chat_template", "false"]}.items():
+            out = self.folder / name
+            self.lockstep("embed", "--model", self.model, "--dataset", texts, "--output", out, *words, expect=0)
+            found.append([json.loads(line) for line in (out / "embeddings.jsonl").read_text().splitlines()])
+        self.assertEqual(found[0], found[1])
+        self.assertNotEqual(found[0][0]["embedding"], found[0][1]["embedding"])
+        self.rows = texts
+        for row, text in zip(self.answers("continued.jsonl"), ("Cats purr.", "Stocks fell sharply today.")):
+            self.assertEqual((row["labels"], row["messages"]), (None, [{"role": "assistant", "content": text + row["response"]}]))
+
     def test_no_prompts_give_no_answers(self):
         self.rows.write_text("")
         self.assertEqual(self.answers("none.jsonl", "--nproc", 2), [])

@@ -94,6 +94,23 @@ class LowPrecision(Story):
         self.assertAlmostEqual(found["float16"][0]["loss"], found["float32"][0]["loss"], delta=BARS["float16"])
         self.lockstep("plan", "--model", half, expect=0)
 
+    def test_what_float16_does_not_hold_is_no_answer(self):
+        """A last norm of 60000 is a number of float16, and what it makes of a token is none."""
+        model, rows = make_model(self.folder, "qwen2", dtype="float16"), make_rows(self.folder, count=4, images=False)
+        whole = bytearray((model / "model.safetensors").read_bytes())
+        place = places(whole)["model.norm.weight"]
+        whole[place] = struct.pack("<e", 60000) * (len(whole[place]) // 2)
+        (model / "model.safetensors").write_bytes(whole)
+        out = self.folder / "out"
+        for words in (["infer", "--val_dataset", rows, "--result_path", out / "a.jsonl"], ["infer", "--prompt", "Hello"],
+                      ["infer", "--prompt", "Hello", "--temperature", 1], ["eval", "--val_dataset", rows, "--predict_with_generate", "false"],
+                      ["embed", "--dataset", rows, "--output", out / "vectors"]):
+            with self.subTest(words=words[:2]):
+                done = self.lockstep(words[0], "--model", model, "--max_new_tokens", 4, *words[1:], expect=7) if words[0] != "embed" else \
+                    self.lockstep(words[0], "--model", model, *words[1:], expect=7)
+                self.assertIn("--torch_dtype bfloat16, or float32", done.stderr)
+        self.lockstep("infer", "--model", model, "--torch_dtype", "float32", "--prompt", "Hello", "--max_new_tokens", 4, expect=0)
+
     def test_a_step_that_overflows_is_skipped_by_all_ranks_and_the_scale_is_kept(self):
         """A last norm of 512 times its weight makes gradients of logits so large that 2^16 times that is no float16."""
         model, rows = make_model(self.folder, "qwen2", dtype="float16"), make_rows(self.folder, images=False)

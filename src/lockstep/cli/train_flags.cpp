@@ -191,6 +191,11 @@ void add_following_flags(CLI::App& app, SftFlags& f) {
                  "what goes on from this run (the next stage, the command at its end) takes its best checkpoint")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--early_stopping_patience", f.given.train.early_stopping_patience,
+                 "end when so many evaluations in a row were not better than the best; 0: never")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--early_stop_interval", f.given.train.early_stop_interval,
                  "end when so many checkpoints in a row saw no better evaluation; 0: never")
       ->check(whole_number(0))
@@ -278,7 +283,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   }
   out.train.schedule = schedule_from_flag(lr_scheduler_type);
   out.train.schedule_shape = ScheduleShape::from_flag(lr_scheduler_kwargs, out.train.schedule);
-  out.train.schedule_shape.check(out.train.schedule, out.train.min_lr_rate);
+  out.train.schedule_shape.check(out.train.schedule, out.train.learning_rate, out.train.min_lr_rate);
   std::erase_if(out.logger.settings, [](const auto& setting) { return setting.second.empty(); });
   out.metric.search_path = env.text("PATH").value_or("");
   return out;

@@ -61,6 +61,10 @@ void add_tuner_flags(CLI::App& app, TunerFlags& f) {
   app.add_option("--target_regex", f.target_regex, "an expression that whole names of modules match, in place of these")
       ->group(group);
   app.add_option("--exclude_modules", lora.exclude.names, "suffixes or whole names that are left out")->group(group);
+  app.add_option("--adapt_frozen", f.given.adapt_frozen,
+                 "false: --target_modules means no module of a component that is frozen (--freeze_vit, …)")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--modules_to_save", lora.modules_to_save, "names of modules that are trained whole, beside")
       ->group(group);
   app.add_option("--layers_to_transform", lora.layers, "numbers of layers; none: all")

@@ -79,7 +79,8 @@ class Processor {
   /// Whole conversation with labels, for training and for loss. Throws UserError(kData) naming the row.
   virtual Features train_features(const Sample& sample, const ProcessOptions& options) const = 0;
 
-  /// Everything up to the last assistant message (or all, when the last turn is the user's) + generation prompt.
+  /// Everything up to the last assistant message (or all, when the last turn is the user's) + generation prompt; of a text alone
+  /// the text as it stands.
   virtual Features prompt_features(const Sample& sample, const ProcessOptions& options) const = 0;
 
   /// Throws UserError(kCheckpoint) where there is no chat template.
@@ -92,7 +93,10 @@ class Processor {
   virtual const SpeechRules* speech() const { return nullptr; }
 };
 
-/// The response that a row expects: the assistant's message at its end, or "" where it ends with a question.
+/// Whether it is a text that nobody asked for: it is learnt as an answer, and what a model sees of it before it answers is all of it.
+bool is_text_alone(const Sample& sample);
+
+/// The response that a row expects: the assistant's message at its end, or "" where it ends with a question or is a text alone.
 std::string expected_response(const Sample& sample);
 
 }  // namespace lockstep

@@ -62,6 +62,8 @@ void target_list(Translator& at) {
   std::vector<std::string> names = comma_list(at.values());
   std::ranges::replace(names, std::string("all"), std::string("all-linear"));
   at.mean("target_modules", names);
+  // Source: LLaMA-Factory's patch_target_modules: names mean no module of a tower or projector that is frozen, and by default both are.
+  if (names != std::vector<std::string>{"all-linear"}) at.mean("adapt_frozen", {"false"});
 }
 
 void save_list(Translator& at) { at.mean("modules_to_save", comma_list(at.values())); }
@@ -76,12 +78,14 @@ void pissa_init(Translator& at) {
   at.mean("init_weights", {"pissa"});
 }
 
-/// Adapters of LLaMA-Factory's "all" never lie on the projector.
+/// Adapters of LLaMA-Factory's "all" never lie on the projector; those of names do, where it is not frozen.
 void freeze(Translator& at) {
   const std::string& name = at.flag().name;
   const GivenFlag* type = at.given("finetuning_type");
   const bool adapts = type == nullptr || type->values != std::vector<std::string>{"full"};
-  if (name == "freeze_multi_modal_projector" && adapts && !at.truth()) {
+  const GivenFlag* target = at.given("lora_target");
+  const bool all = target == nullptr || target->values == std::vector<std::string>{"all"};
+  if (name == "freeze_multi_modal_projector" && adapts && all && !at.truth()) {
     return at.note("adapters do not lie on the projector: --additional_target trains it whole");
   }
   at.mean(name == "freeze_vision_tower"            ? "freeze_vit"

@@ -127,6 +127,21 @@ TEST(Translate, LlamaFactoryIsRecognisedWithItsDefaults) {
   }
 }
 
+/// By default its towers and projectors are frozen, and names of modules mean none of theirs.
+TEST(Translate, NamesOfLlamaFactoryMeanWhatIsNotFrozen) {
+  const auto words = [](std::vector<std::string> more) {
+    std::vector<std::string> all{"--model_name_or_path", "m", "--stage", "sft", "--finetuning_type", "lora"};
+    all.insert(all.end(), more.begin(), more.end());
+    return join(translate("sft", all, has_all).words, " ") + " ";
+  };
+  EXPECT_NE(words({"--lora_target", "q_proj,v_proj"}).find("--target_modules q_proj v_proj --adapt_frozen false"),
+            std::string::npos);
+  EXPECT_EQ(words({"--lora_target", "all"}).find("--adapt_frozen"), std::string::npos);
+  const std::string projector = "--freeze_multi_modal_projector";
+  EXPECT_NE(words({"--lora_target", "q_proj", projector, "false"}).find("--freeze_aligner false"), std::string::npos);
+  EXPECT_EQ(words({"--lora_target", "all", projector, "false"}).find("--freeze_aligner false"), std::string::npos);
+}
+
 /// LLaMA-Factory trains only where do_train says so.
 TEST(Translate, WhatAsksForAnswersAloneDoesNotTrain) {
   const Words factory = {"--model_name_or_path", "m", "--stage", "sft", "--finetuning_type", "lora"};

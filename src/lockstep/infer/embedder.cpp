@@ -2,6 +2,7 @@
 #include "lockstep/infer/embedder.h"
 
 #include <array>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <span>
@@ -9,7 +10,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/step_contract.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/tensor/make.h"
@@ -86,6 +89,12 @@ void Embedder::run_batch(const LoadedBatch& loaded, Batch batch, const EmbedOpti
     Tensor value = all_TD.narrow(0, begin, tokens);
     begin += tokens;
     if (!inputs) value = pooled(value, options.pooling);
+    if (!std::isfinite(value.sum().item<float>())) {
+      throw UserError(ExitCode::kNumerics,
+                      fmt::format("{}: the model computes NaN or infinity", loaded.rows[r].sample.where),
+                      "--torch_dtype bfloat16, or float32: float16 holds no number above 65504; with these the weights "
+                      "are at fault");
+    }
     if (options.normalize) value = value.div(value.norm(2, -1, /*keepdim=*/true).clamp_min(1e-12));
     sinks.embedded(
         {.row = loaded.rows[r].sample.row, .tokens = tokens, .width = value.size(-1), .values = values_of(value)});

@@ -7,6 +7,9 @@
 #include <numeric>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
 #include "lockstep/data/random.h"
 
 namespace lockstep {
@@ -24,6 +27,18 @@ void penalise(std::span<float> logits, std::span<const int32_t> seen, double pen
   }
 }
 
+/// Several at a time, as below.
+bool any_nan(std::span<const float> logits) {
+  constexpr size_t kTogether = 64;
+  size_t i = 0;
+  int found = 0;
+  for (; i + kTogether <= logits.size() && found == 0; i += kTogether) {
+    for (size_t k = 0; k < kTogether; ++k) found |= static_cast<int>(logits[i + k] != logits[i + k]);
+  }
+  for (; i < logits.size(); ++i) found |= static_cast<int>(logits[i] != logits[i]);
+  return found != 0;
+}
+
 /// The largest logit; of those tied the lowest id, as argmax does. Several at a time: one after the other a large vocabulary
 /// took as long as a layer.
 int32_t largest(std::span<const float> logits) {
@@ -37,7 +52,7 @@ int32_t largest(std::span<const float> logits) {
   float top = *std::max_element(best.begin(), best.end());
   for (; i < logits.size(); ++i) top = std::max(top, logits[i]);
   const auto found = std::find(logits.begin(), logits.end(), top);
-  return found == logits.end() ? 0 : static_cast<int32_t>(found - logits.begin());  // none: no number is among them
+  return static_cast<int32_t>(found - logits.begin());
 }
 
 /// Candidates by falling logit, at most `top_k`, with their unnormalised probabilities.
@@ -83,6 +98,12 @@ void cut_to_nucleus(Candidates& candidates, double top_p) {
 
 int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
                    DrawIndex draw) {
+  if (any_nan(logits)) {
+    throw UserError(
+        ExitCode::kNumerics,
+        fmt::format("row {}: the model computes NaN for token {} of its answer", draw.row + 1, draw.position + 1),
+        "--torch_dtype bfloat16, or float32: float16 holds no number above 65504; with these the weights are at fault");
+  }
   penalise(logits, seen, options.repetition_penalty);
   if (options.temperature <= 0) return largest(logits);
   Candidates candidates = rank_candidates(logits, options);

@@ -26,7 +26,7 @@ struct DrawIndex {
 };
 
 /// `seen`: prompt and generated tokens, for the repetition penalty. `logits` is overwritten.
-/// Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
+/// Throws UserError(kNumerics) where NaN is among them. Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
 /// generation/logits_process.py.
 int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
                    DrawIndex draw);

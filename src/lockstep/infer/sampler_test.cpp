@@ -2,11 +2,14 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -29,8 +32,24 @@ TEST(Sampler, GreedyFindsTheLargestOfAnyNumberAnywhere) {
       EXPECT_EQ(next_token(row, {}, {}, {}), static_cast<int32_t>(at)) << size;
     }
   }
-  std::vector<float> nowhere(20, std::nanf(""));
-  EXPECT_EQ(next_token(nowhere, {}, {}, {}), 0);
+}
+
+TEST(Sampler, TakesNoTokenFromWhatIsNoNumber) {
+  for (const size_t at : {0, 63, 64, 99}) {
+    std::vector<float> row(100, 1.0F);
+    row[at] = std::nanf("");
+    for (const double temperature : {0.0, 1.0}) {
+      try {
+        (void)next_token(row, {}, {.temperature = temperature}, {.row = 4, .position = 2});
+        FAIL() << at;
+      } catch (const UserError& error) {
+        EXPECT_EQ(error.code(), ExitCode::kNumerics);
+        EXPECT_NE(std::string(error.what()).find("row 5: the model computes NaN for token 3"), std::string::npos);
+      }
+    }
+  }
+  std::vector<float> nothing(20, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(next_token(nothing, {}, {}, {}), 0);
 }
 
 TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {

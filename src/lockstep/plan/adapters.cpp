@@ -276,7 +276,9 @@ AdapterLayout choose_adapters(const Model& model, const Dialect& naming, const A
   check_expressions(layout.config);
   check_targets(layout.config, modules);
   for (const auto& module : modules) {
-    if (choice.whole.contains(model.blocks[module.block]->component())) continue;
+    const Component component = model.blocks[module.block]->component();
+    if (choice.whole.contains(component)) continue;
+    if (!choice.adapt_frozen && !choice.components.contains(component)) continue;
     if (!layout.config.targets_module(module.name)) continue;
     const int64_t rank = layout.config.rank_of(module.name);
     layout.modules.push_back({module, rank, layout.config.scale_of(module.name, rank)});
@@ -292,7 +294,8 @@ AdapterLayout choose_adapters(const Model& model, const Dialect& naming, const A
   if (!layout.modules.empty() || !layout.saved.empty()) return layout;
   const std::string given =
       !choice.config.targets.regex.empty() ? "--target_regex " + choice.config.targets.regex : "--target_modules";
-  throw usage_error(fmt::format("{}: no module of this {} model matches", given, model.family),
+  throw usage_error(fmt::format("{}: no module of this {} model{} matches", given, model.family,
+                                choice.adapt_frozen ? "" : " that is not frozen"),
                     fmt::format("modules are called {}, … ({} of them; last parts: {})", modules.front().name,
                                 modules.size(), join(leaves_of(modules), ", ")));
 }
@@ -304,7 +307,8 @@ std::vector<ParamSpec> AdapterLayout::params_of(const Model& model, size_t block
     const bool table = adapted_here.front()->module.table;
     parts.a.rate = table ? table_rate : 1;
     parts.b.rate = table ? table_rate : loraplus_ratio;
-    parts.magnitude.rate = parts.bias.rate = parts.b.rate;
+    parts.magnitude.rate = parts.bias.rate =
+        loraplus_ratio;  // of a table too: source: peft's create_loraplus_optimizer
     specs.push_back(std::move(parts.a));
     specs.push_back(std::move(parts.b));
     if (config.dora) specs.push_back(std::move(parts.magnitude));

@@ -336,6 +336,36 @@ TEST(AdaptedPlan, LoraPlusGivesBAndMagnitudesARateOfTheirOwn) {
   EXPECT_EQ(unit->updates, (std::vector<UpdateRange>{{0, 64, true, 1}, {64, unit->padded, true, 16}}));
 }
 
+// Source: peft's create_loraplus_optimizer: a table's two matrices alone have its rate.
+TEST(AdaptedPlan, LoraPlusGivesAMagnitudeOfATableTheRateOfB) {
+  LoraConfig config = targets({"embed_tokens"});
+  config.dora = true;
+  const Model model = adapted_model();
+  AdapterLayout layout = chosen(model, config);
+  layout.loraplus_ratio = 16;
+  layout.table_rate = 0.5;
+  std::vector<double> rates;
+  for (const auto& spec : layout.params_of(model, kEmbedding)) rates.push_back(spec.rate);
+  EXPECT_EQ(rates, (std::vector<double>{0.5, 0.5, 16}));
+}
+
+TEST(Adapters, NamesMeanWhatIsFrozenOnlyWhereThatIsWished) {
+  const Model model = adapted_model();
+  AdapterChoice choice{.config = targets({"q_proj", "attn.proj"}), .components = {Component::kLlm}};
+  const auto components = [&] {
+    std::set<Component> found;
+    for (const auto& one : choose_adapters(model, naming_of_adapters(model, ""), choice).modules) {
+      found.insert(model.blocks[one.module.block]->component());
+    }
+    return found;
+  };
+  EXPECT_TRUE(components().contains(Component::kVision)) << "as for peft";
+  choice.adapt_frozen = false;
+  EXPECT_EQ(components(), std::set<Component>{Component::kLlm});
+  choice.components = {Component::kProjector};
+  EXPECT_THROW(components(), UserError) << "it has none";
+}
+
 TEST(AdaptedPlan, ItsHashTellsAdaptersApart) {
   const Model model = adapted_model();
   const auto hash = [&](const LoraConfig& config) { return planned(model, config).hash(); };

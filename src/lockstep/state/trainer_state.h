@@ -59,7 +59,8 @@ struct TrainerState {
   std::optional<double> best_metric;
   int64_t best_global_step = 0;
   std::string best_model_checkpoint;
-  int64_t saves_without_better = 0, best_step_at_save = -1;  // of a run that may end early
+  int64_t saves_without_better = 0, best_step_at_save = -1,
+          evaluations_without_better = 0;  // of a run that may end early
 };
 
 Json to_json(const TrainerState& state);

@@ -23,7 +23,8 @@ Json answer_row(const Sample& sample, const Json& record) {
   for (size_t i = 0; i + (answered ? 1 : 0) < sample.messages.size(); ++i) {
     messages.push_back({{"role", sample.messages[i].role}, {"content", sample.messages[i].content}});
   }
-  messages.push_back({{"role", "assistant"}, {"content", response}});
+  const std::string before = is_text_alone(sample) ? sample.messages.back().content : "";  // a text that is continued
+  messages.push_back({{"role", "assistant"}, {"content", before + response}});
   const std::string expected = expected_response(sample);
   Json row = {
       {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};

@@ -1,5 +1,7 @@
 #include "lockstep/tasks/evaluate.h"
 
+#include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -41,6 +43,21 @@ void refuse_nothing(const Evaluation& found, const std::string& data, const std:
       ExitCode::kData,
       fmt::format("{}: none of the {} rows could be used; the first: {}", data, found.loss.skipped, first_skipped),
       "--strict true stops at such a row");
+}
+
+/// A loss that is no number ends the run, on all ranks alike; one of nothing is told.
+void judge_loss(const LossFigures& found, const EvaluationOptions& options,
+                const std::function<void(const std::string&)>& tell) {
+  if (found.target_tokens > 0 && !std::isfinite(found.loss)) {
+    throw SharedError(ExitCode::kNumerics, fmt::format("the loss of {} rows is {}", found.rows, found.loss),
+                      "--torch_dtype bfloat16, or float32: float16 holds no number above 65504; with these the weights "
+                      "are at fault");
+  }
+  if (found.rows == 0 || found.target_tokens > 0) return;
+  const ProcessOptions process = options.rows.process();
+  tell(fmt::format(
+      "no token of an answer is left in any row, so there is no loss: rows without an answer, or {} cuts them",
+      process.max_length > 0 ? process.limit_text() : "the length of a row"));
 }
 
 /// As many copies of the longest row as fit while their loss is computed.
@@ -152,11 +169,11 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
                  {.answer_tokens = options.generate ? options.max_new_tokens : int64_t{0}});
   session.tell_notices(events);
   for (const auto& words : unheeded_words(options, session.model())) events.emit(Notice{words});
-  const std::string media = rows_with_media(job, session.model(), *rows);
-  if (!media.empty() && job.reports()) events.emit(Notice{media});
-  for (const auto& text : rows->notices()) {
-    if (job.reports()) events.emit(Notice{text});
-  }
+  const auto tell = [&](const std::string& text) {
+    if (job.reports() && !text.empty()) events.emit(Notice{text});
+  };
+  tell(rows_with_media(job, session.model(), *rows));
+  for (const auto& text : rows->notices()) tell(text);
   if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/false, events);
   session.load();
   const int64_t batch = options.batch.is_auto() ? find_batch_size(session, options, *rows, events) : options.batch.rows;
@@ -166,6 +183,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   found.loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control(),
                              {.progress = [&](int64_t done) { progress.reach(done); }});
   progress.finish();
+  judge_loss(found.loss, options, tell);
   found.loss.skipped += static_cast<int64_t>(rows->broken().size());
   if (options.generate) {
     found.answers = answer_rows(session, *rows,

@@ -130,6 +130,9 @@ void FineTuneOptions::check_following() const {
     require(save_strategy != "steps" || train.save_steps % every == 0, "--load_best_model_at_end true",
             fmt::format("--save_steps {} is no multiple of --eval_steps {}", train.save_steps, every), "make it one");
   }
+  if (train.early_stopping_patience > 0) {
+    require(evaluates, "--early_stopping_patience", "nothing is evaluated, so nothing can become better", some);
+  }
   if (train.early_stop_interval > 0) {
     require(evaluates, "--early_stop_interval", "nothing is evaluated, so nothing can become better", some);
     require(save_strategy != "no", "--early_stop_interval", "it counts checkpoints, and none are saved",
@@ -173,8 +176,8 @@ std::string FineTuneOptions::fingerprint() const {
         step_parts.logging}},
       {"following",
        {logging_strategy, judged_by(), greater_is_better.value_or(false), greater_is_better.has_value(),
-        train.neftune_noise_alpha, train.early_stop_interval, train.eval_on_start, dataloader_drop_last,
-        train.max_epochs, train.schedule_shape.as_json()}},
+        train.neftune_noise_alpha, train.early_stop_interval, train.early_stopping_patience, train.eval_on_start,
+        dataloader_drop_last, train.max_epochs, train.schedule_shape.as_json()}},
       {"memory", {checkpoint_as_needed, batch.memory_fraction}},
       {"tuner", tuner.fingerprint()},
       {"saving", {save_only_model, save_total_limit}},

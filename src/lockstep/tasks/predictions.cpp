@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 std::string last_question(const Sample& sample) {
+  if (is_text_alone(sample)) return sample.messages.back().content;  // which is continued
   for (auto it = sample.messages.rbegin(); it != sample.messages.rend(); ++it) {
     if (it->role == "user") return it->content;
   }

@@ -70,7 +70,9 @@ void TunerOptions::check() const {
   }
 }
 
-std::string TunerOptions::fingerprint() const { return type + lora.to_json().dump() + std::to_string(loraplus_ratio); }
+std::string TunerOptions::fingerprint() const {
+  return type + lora.to_json().dump() + std::to_string(loraplus_ratio) + (adapt_frozen ? "" : " unfrozen");
+}
 
 namespace {
 
@@ -87,7 +89,8 @@ void check_left(const AdapterChoice& choice) {
 
 AdapterLayout fresh_adapters(const TunerOptions& tuner, const ComponentChoice& components, double learning_rate,
                              const Model& model, const Dialect& naming) {
-  AdapterChoice choice{.config = tuner.lora, .components = trained_components(components, model)};
+  AdapterChoice choice{
+      .config = tuner.lora, .components = trained_components(components, model), .adapt_frozen = tuner.adapt_frozen};
   if (tuner.type == "lora_llm") {
     for (const Component component : choice.components) {
       if (kBesideText.contains(component)) choice.whole.insert(component);
@@ -124,8 +127,8 @@ void require_as_given(const TunerOptions& tuner, const ComponentChoice& componen
        LoraConfig{.rank_pattern = is.rank_pattern}.to_json()["rank_pattern"].dump());
   same("--alpha_pattern", LoraConfig{.alpha_pattern = asked.alpha_pattern}.to_json()["alpha_pattern"].dump(),
        LoraConfig{.alpha_pattern = is.alpha_pattern}.to_json()["alpha_pattern"].dump());
-  static constexpr const char* kWhich[] = {"--target_modules", "--target_regex", "--exclude_modules",
-                                           "--modules_to_save", "--layers_to_transform"};
+  static constexpr const char* kWhich[] = {"--target_modules", "--target_regex",    "--exclude_modules",
+                                           "--adapt_frozen",   "--modules_to_save", "--layers_to_transform"};
   const auto* which = std::ranges::find_if(kWhich, [&](const char* flag) { return tuner.given.contains(flag); });
   if (which == std::end(kWhich)) return;
   const auto names = [](const AdapterLayout& layout) {
@@ -157,6 +160,7 @@ std::string TunerOptions::unheeded() const {
   look("--target_modules", lora.targets.names != usual.lora.targets.names);
   look("--target_regex", !lora.targets.regex.empty());
   look("--exclude_modules", !lora.exclude.names.empty());
+  look("--adapt_frozen", !adapt_frozen);
   look("--modules_to_save", !lora.modules_to_save.empty());
   look("--layers_to_transform", !lora.layers.empty());
   look("--rank_pattern", !lora.rank_pattern.empty());

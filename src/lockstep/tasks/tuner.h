@@ -13,8 +13,9 @@ namespace lockstep {
 struct TunerOptions {
   std::string type = "full";  // full | lora | lora_llm: adapters on the language model, tower and projector whole
   LoraConfig lora{.dropout = 0.05, .targets = {.names = {"all-linear"}, .regex = {}}};  // ms-swift's defaults
-  double loraplus_ratio = 1;                                                            // lorap_lr_ratio
-  double table_rate = 1e-6;  // lorap_emb_lr: of adapted tables, with LoRA+
+  bool adapt_frozen = true;   // names of modules also mean those of components that are frozen
+  double loraplus_ratio = 1;  // lorap_lr_ratio
+  double table_rate = 1e-6;   // lorap_emb_lr: of adapted tables, with LoRA+
 
   /// Flags that a person gave: an adapter that is gone on with must be as they say.
   std::set<std::string> given = {};

@@ -1,10 +1,17 @@
 #include "lockstep/tasks/unheeded.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +37,48 @@ class Unheeded {
   bool heeded_ = true;
   std::string why_;
 };
+
+std::string short_value(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() > 40 ? text.substr(0, 37) + "..." : text;
+}
+
+/// What a model's own file says of how its answers are found, beside where they end: a person says it by flags.
+void look_at_generation_config(Unheeded& all, const std::filesystem::path& model, const SamplingOptions& o) {
+  std::error_code ignored;
+  const std::filesystem::path file = model / "generation_config.json";
+  const Json config = std::filesystem::exists(file, ignored) ? read_json(file) : Json::object();
+  if (!config.is_object()) return;
+  std::vector<std::string> said, flags, unbuilt;
+  const auto look = [&](const char* name, double usual, bool given) {
+    const auto at = config.find(name);
+    if (given || at == config.end() || !at->is_number() || at->get<double>() == usual) return;
+    said.push_back(fmt::format("{} {}", name, short_value(*at)));
+    flags.push_back(fmt::format("--{} {}", name, short_value(*at)));
+  };
+  look("repetition_penalty", 1, o.repetition_penalty != 1);
+  if (config.value("do_sample", Json(false)) == Json(true)) {
+    look("temperature", 0, o.temperature > 0);
+    look("top_p", 1, o.temperature > 0);
+    look("top_k", 0, o.temperature > 0);
+  }
+  constexpr const char* kUnbuilt[] = {
+      "num_beams",      "no_repeat_ngram_size", "encoder_repetition_penalty", "min_length",
+      "min_new_tokens", "suppress_tokens",      "begin_suppress_tokens",      "bad_words_ids",
+      "sequence_bias",  "forced_bos_token_id",  "forced_eos_token_id",        "exponential_decay_length_penalty",
+      "stop_strings"};
+  for (const char* name : kUnbuilt) {
+    const auto at = config.find(name);
+    if (at == config.end() || at->is_null() || at->empty()) continue;
+    if (at->is_number() && at->get<double>() == (std::string_view(name) == "num_beams" ? 1 : 0)) continue;
+    unbuilt.push_back(fmt::format("{} {}", name, short_value(*at)));
+  }
+  const std::string whose = "of generation_config.json has no effect:";
+  if (!said.empty()) {
+    all.words.push_back(fmt::format("{} {} {} does as it says", join(said, ", "), whose, join(flags, " ")));
+  }
+  if (!unbuilt.empty()) all.words.push_back(fmt::format("{} {} it is not built", join(unbuilt, ", "), whose));
+}
 
 /// Of answers, how each token is found.
 void look_at_sampling(Unheeded& all, const SamplingOptions& o) {
@@ -141,7 +190,12 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Mo
   look_at_towers(all, o, model);
   all.unless(o.rows.speaks, "no talker is trained");
   all.look("--talker_loss_weight", o.train.talker_loss_weight, usual.train.talker_loss_weight);
-  all.unless(o.train.warmup_steps == 0, fmt::format("--warmup_steps {} counts", o.train.warmup_steps));
+  all.unless(o.train.schedule != ScheduleKind::kConstant,
+             "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)");
+  all.look("--warmup_steps", o.train.warmup_steps, usual.train.warmup_steps);
+  all.look("--warmup_ratio", o.train.warmup_ratio, usual.train.warmup_ratio);
+  all.unless(o.train.warmup_steps == 0 || o.train.schedule == ScheduleKind::kConstant,
+             fmt::format("--warmup_steps {} counts", o.train.warmup_steps));
   all.look("--warmup_ratio", o.train.warmup_ratio, usual.train.warmup_ratio);
   if (!o.checkpoint_as_needed) look_at_search(all, o.batch);
 
@@ -158,6 +212,7 @@ std::vector<std::string> unheeded_words(const EvaluationOptions& options, const 
   const EvaluationOptions &o = options, usual;
   Unheeded all;
   look_at_answers(all, o.generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
+  if (o.generate) look_at_generation_config(all, o.run.model, o.sampling);
   all.look("--show", o.show, usual.show);
   look_at_programs(all, o.metric);
   look_at_search(all, o.batch);
@@ -175,6 +230,7 @@ std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const M
 std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const Model& model) {
   Unheeded all;
   look_at_sampling(all, options.sampling);
+  look_at_generation_config(all, options.run.model, options.sampling);
   look_at_search(all, options.batch);
   look_at_rows(all, options.rows, model);
   return all.words;
@@ -184,6 +240,7 @@ std::vector<std::string> unheeded_in_talk(const AnswerFileOptions& options, cons
   const AnswerFileOptions &o = options, usual;
   Unheeded all;
   look_at_sampling(all, o.sampling);
+  look_at_generation_config(all, o.run.model, o.sampling);
   look_at_rows(all, o.rows, model);
   all.unless(false, "no file of rows is answered (--val_dataset rows.jsonl)");
   if (o.batch.is_auto()) {

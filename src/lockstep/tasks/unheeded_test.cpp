@@ -1,5 +1,7 @@
 #include "lockstep/tasks/unheeded.h"
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -42,6 +44,44 @@ TEST(Unheeded, IsNothingOfARunAsItIs) {
     EXPECT_EQ(flags(unheeded_words(EmbeddingOptions{}, model)), Words{});
     EXPECT_EQ(flags(unheeded_in_talk(AnswerFileOptions{}, model)), Words{});
   }
+}
+
+TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "unheeded_test";
+  std::filesystem::create_directories(folder);
+  const auto says = [&](const std::string& text) { std::ofstream(folder / "generation_config.json") << text; };
+  says("{}");
+  AnswerFileOptions answers;
+  answers.run.model = folder;
+  const auto told = [&] { return unheeded_words(answers, of_text()); };
+  EXPECT_EQ(flags(told()), Words{});
+  says(
+      R"({"eos_token_id": [1, 2], "do_sample": false, "temperature": 0.6, "repetition_penalty": 1.0, "num_beams": 1})");
+  EXPECT_EQ(flags(told()), Words{});
+  says(R"({"do_sample": true, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05})");
+  ASSERT_EQ(told().size(), 1u);
+  EXPECT_EQ(told()[0],
+            "repetition_penalty 1.05, temperature 0.7, top_p 0.8, top_k 20 of generation_config.json has no effect: "
+            "--repetition_penalty 1.05 --temperature 0.7 --top_p 0.8 --top_k 20 does as it says");
+  answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};
+  EXPECT_EQ(flags(told()), Words{}) << "the person has said it";
+  says(R"({"num_beams": 4, "suppress_tokens": [7], "bad_words_ids": null, "min_length": 0})");
+  EXPECT_EQ(flags(told()), Words{"num_beams 4, suppress_tokens [7] of generation_config.json"});
+  EXPECT_EQ(flags(unheeded_in_talk(answers, of_text())).size(), 1u);
+  EvaluationOptions evaluation{.run = answers.run};
+  EXPECT_EQ(flags(unheeded_words(evaluation, of_text())).size(), evaluation.generate ? 1u : 0u);
+}
+
+TEST(Unheeded, AConstantRateHasNoWarmUp) {
+  FineTuneOptions sft;
+  sft.train.schedule = ScheduleKind::kConstant;
+  sft.train.warmup_ratio = 0.5;
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{"--warmup_ratio 0.5"});
+  sft.train.warmup_ratio = FineTuneOptions{}.train.warmup_ratio;
+  sft.train.warmup_steps = 3;
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{"--warmup_steps 3"});
+  sft.train.schedule = ScheduleKind::kConstantWithWarmup;
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{});
 }
 
 TEST(Unheeded, TopKAndTopPDrawNothingFromALikeliestToken) {

@@ -13,6 +13,8 @@
 namespace lockstep {
 namespace {
 
+constexpr double kPolynomialEnd = 1e-7;
+
 double progress_of(const Schedule& schedule, int64_t updates) {
   return static_cast<double>(updates - schedule.warmup_steps) /
          static_cast<double>(std::max<int64_t>(1, schedule.total_steps - schedule.warmup_steps));
@@ -30,7 +32,7 @@ double restarting_cosine(const Schedule& schedule, int64_t updates) {
 }
 
 double polynomial(const Schedule& schedule, int64_t updates) {
-  const double end = schedule.shape.lr_end.value_or(1e-7) / schedule.learning_rate;
+  const double end = schedule.shape.lr_end.value_or(kPolynomialEnd) / schedule.learning_rate;
   if (updates > schedule.total_steps) return end;
   const double left = std::max(0.0, 1.0 - progress_of(schedule, updates));
   return (1.0 - end) * std::pow(left, schedule.shape.power.value_or(1.0)) + end;
@@ -111,7 +113,7 @@ const std::vector<ShapeName>& shape_names() {
 
 }  // namespace
 
-void ScheduleShape::check(ScheduleKind kind, double given_min_lr_rate) const {
+void ScheduleShape::check(ScheduleKind kind, double learning_rate, double given_min_lr_rate) const {
   if (given_min_lr_rate > 0 && kind != ScheduleKind::kCosineWithMinLr) {
     throw usage_error(fmt::format("--min_lr_rate {}: --lr_scheduler_type {} knows no least rate", given_min_lr_rate,
                                   schedule_names().at(static_cast<size_t>(kind))),
@@ -119,6 +121,15 @@ void ScheduleShape::check(ScheduleKind kind, double given_min_lr_rate) const {
   }
   if (min_lr && (min_lr_rate || given_min_lr_rate > 0)) {
     throw usage_error("--lr_scheduler_kwargs: min_lr and min_lr_rate both say where the rate ends", "one of the two");
+  }
+  if (kind == ScheduleKind::kCosineWithMinLr && !min_lr && !min_lr_rate && given_min_lr_rate == 0) {
+    throw usage_error("--lr_scheduler_type cosine_with_min_lr: nothing says where the rate ends",
+                      "--min_lr_rate 0.1, or --lr_scheduler_kwargs '{\"min_lr\": 1e-6}'");
+  }
+  if (const double end = lr_end.value_or(kPolynomialEnd); kind == ScheduleKind::kPolynomial && end >= learning_rate) {
+    throw usage_error(fmt::format("--lr_scheduler_type polynomial ends at {}: that is not below --learning_rate {}",
+                                  end, learning_rate),
+                      "--lr_scheduler_kwargs '{\"lr_end\": 0}'");
   }
 }
 

@@ -45,7 +45,7 @@ struct ScheduleShape {
   /// schedule does not take.
   static ScheduleShape from_flag(const std::string& value, ScheduleKind kind);
   /// Throws UserError(kUsage) where `min_lr_rate`, of a flag of its own, is for another schedule, or said twice.
-  void check(ScheduleKind kind, double given_min_lr_rate) const;
+  void check(ScheduleKind kind, double learning_rate, double given_min_lr_rate) const;
   Json as_json() const;
 };
 

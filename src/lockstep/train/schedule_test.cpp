@@ -57,6 +57,17 @@ TEST(Schedule, TakesTheShapesThatTransformersTakes) {
          {0, 0.5, 1, 0.882842712474619, 0.5219638711935488, 0.2, 0.37777190679215916});
 }
 
+// As transformers does.
+TEST(Schedule, RefusesAnEndThatIsNoneOrNotBelowItsBeginning) {
+  using enum ScheduleKind;
+  EXPECT_THROW(ScheduleShape{}.check(kCosineWithMinLr, 1e-4, 0), UserError);
+  EXPECT_NO_THROW(ScheduleShape{}.check(kCosineWithMinLr, 1e-4, 0.1));
+  EXPECT_NO_THROW(ScheduleShape{.min_lr = 0.0}.check(kCosineWithMinLr, 1e-4, 0));
+  EXPECT_THROW(ScheduleShape{}.check(kPolynomial, 1e-8, 0), UserError);
+  EXPECT_THROW(ScheduleShape{.lr_end = 1.0}.check(kPolynomial, 1e-2, 0), UserError);
+  EXPECT_NO_THROW(ScheduleShape{.lr_end = 0.0}.check(kPolynomial, 1e-8, 0));
+}
+
 TEST(Schedule, RefusesWhatItDoesNotTakeByName) {
   for (const auto& [shape, said] :
        std::vector<std::pair<std::string, std::string>>{{R"({"power": 2})", "\"power\" is nothing that cosine takes"},

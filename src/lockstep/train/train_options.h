@@ -28,10 +28,11 @@ struct TrainOptions {
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;
-  bool logs = true;                 // false: no step is told
-  bool eval_on_start = false;       // before the first step
-  bool greater_is_better = false;   // of what TrainerHooks::judge measures
-  int64_t early_stop_interval = 0;  // the run ends when so many saves in a row saw no better evaluation; 0: never
+  bool logs = true;                     // false: no step is told
+  bool eval_on_start = false;           // before the first step
+  bool greater_is_better = false;       // of what TrainerHooks::judge measures
+  int64_t early_stop_interval = 0;      // the run ends when so many saves in a row saw no better evaluation; 0: never
+  int64_t early_stopping_patience = 0;  // or when so many evaluations in a row were not better; 0: never
   int64_t per_device_train_batch_size = 1;
   uint64_t seed = 42;
   bool strict = false;  // a row that does not fit in memory is an error, instead of skipped and counted

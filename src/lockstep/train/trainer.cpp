@@ -143,16 +143,28 @@ void Trainer::advance(TrainOutcome& outcome) {
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
   if (options_.logs && (first || last || is_due(options_.logging_steps))) log(figures);
-  if (is_due(options_.eval_steps) || (last && options_.eval_at_end)) evaluate(/*may_be_best=*/true);
+  const bool evaluates = is_due(options_.eval_steps) || (last && options_.eval_at_end);
+  if (evaluates) evaluate(/*may_be_best=*/true);
   const bool saves = is_due(options_.save_steps) || (last && options_.save_at_end);
   if (saves) count_save();
   if (saves) save(outcome);
-  if (!saves || last || options_.early_stop_interval == 0) return;
-  if (state_.saves_without_better < options_.early_stop_interval) return;
+  if (last) return;
+  if (saves)
+    stop_early(outcome, options_.early_stop_interval, state_.saves_without_better,
+               "checkpoints saw no better evaluation");
+  if (evaluates) {
+    stop_early(outcome, options_.early_stopping_patience, state_.evaluations_without_better,
+               "evaluations were not better");
+  }
+  if (outcome.stopped_early && !saves && options_.save_at_end) save(outcome);
+}
+
+void Trainer::stop_early(TrainOutcome& outcome, int64_t patience, int64_t in_vain, std::string_view what) {
+  if (outcome.stopped_early || patience == 0 || in_vain < patience) return;
   outcome.stopped_early = true;
-  parts_.events.emit(Notice{
-      fmt::format("step {}: the run ends here, as the last {} checkpoints saw no better evaluation than {} of step {}",
-                  state_.global_step, state_.saves_without_better, *state_.best_metric, state_.best_global_step)});
+  parts_.events.emit(
+      Notice{fmt::format("step {}: the run ends here, as the last {} {} than {} of step {}", state_.global_step,
+                         in_vain, what, *state_.best_metric, state_.best_global_step)});
 }
 
 /// Counted before a checkpoint is written, which keeps it. Source: ms-swift 4.6 EarlyStopCallback.
@@ -302,6 +314,11 @@ void Trainer::evaluate(bool may_be_best) {
   EvalDone done = hooks_.evaluate(state_.global_step);
   done.epoch = state_.epoch;
   parts_.events.emit(done);
+  if (done.num_samples > 0 && !std::isfinite(done.loss)) {
+    parts_.events.emit(Notice{fmt::format(
+        "step {}: the loss of the evaluation is {}: float16 may not hold what the model computes of these rows",
+        state_.global_step, done.loss)});
+  }
   if (!std::isfinite(done.loss)) return;  // nothing could be evaluated: it is no best, and no JSON either
   state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
                                            state_.epoch, done.loss, done.token_accuracy, done.step));
@@ -310,6 +327,7 @@ void Trainer::evaluate(bool may_be_best) {
   if (!std::isfinite(judged)) return;
   const bool better =
       !state_.best_metric || (options_.greater_is_better ? judged > *state_.best_metric : judged < *state_.best_metric);
+  state_.evaluations_without_better = better ? 0 : state_.evaluations_without_better + 1;
   if (better) {
     state_.best_metric = judged;
     state_.best_global_step = state_.global_step;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/clock.h"
@@ -99,6 +100,7 @@ class Trainer {
   void report_skipped_rows();
   void evaluate(bool may_be_best);
   void count_save();
+  void stop_early(TrainOutcome& outcome, int64_t patience, int64_t in_vain, std::string_view what);
   void save(TrainOutcome& outcome);
   bool is_due(int64_t every) const;
 

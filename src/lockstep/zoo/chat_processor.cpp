@@ -351,7 +351,9 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
 
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& asked) const {
   SpelledRow row;
-  const ProcessOptions options = options_of(given, asked);
+  ProcessOptions options = options_of(given, asked);
+  const bool alone = is_text_alone(given);
+  if (alone) options.system.clear();
   const std::optional<Sample> changed = prepared(given, options);
   const Sample& sample = changed ? *changed : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target; all of a text that is one
@@ -368,10 +370,10 @@ Features ChatProcessor::prompt_features(const Sample& given, const ProcessOption
   }
   check_media(sample);
   const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
-  const size_t count = sample.messages.size() - (answered ? 1 : 0);
+  const size_t count = sample.messages.size() - (answered && !alone ? 1 : 0);
   MediaSpeller speller(parts_.media, sample, options.media, &frames_);
   std::string text;
-  if (options.use_chat_template) {
+  if (options.use_chat_template && !alone) {
     text = rendered_prompt(sample, count);
   } else {
     for (const auto& span : plain_spans(sample, count, plain_media_)) text += span.text;

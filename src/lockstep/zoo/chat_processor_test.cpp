@@ -187,6 +187,19 @@ TEST(TextProcessor, APromptEndsWhereTheAnswerBegins) {
   }
 }
 
+// What is embedded of it, and what an answer goes on from.
+TEST(TextProcessor, ATextThatNobodyAskedForIsAPromptAsItStands) {
+  for (const char* name : {"seed1/qwen2", "odd/llama"}) {
+    const auto processor = processor_of(name);
+    const Sample sample = conversation({{"assistant", "Cats purr."}});
+    const auto expected = processor->tokenizer().encode("Cats purr.", {.add_special_tokens = true});
+    for (const ProcessOptions& how : {ProcessOptions{}, {.use_chat_template = false}, {.system = "Be brief."}}) {
+      EXPECT_EQ(processor->prompt_features(sample, how).input_ids, expected) << name;
+    }
+    EXPECT_EQ(expected_response(sample), "") << "there is nothing that it is asked for";
+  }
+}
+
 TEST(TextProcessor, StopsAtEveryEndThatIsKnown) {
   const auto processor = processor_of("seed1/qwen2");
   const auto stops = processor->stop_tokens();
