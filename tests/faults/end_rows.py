@@ -212,7 +212,7 @@ def end_rows():
             struck(signal.SIGKILL, rank=0),
             culprit=0,
         ),
-        ended("sigkill_elsewhere", "SIGKILL of a rank of another launcher", "rank 1 is gone", struck_elsewhere),
+        ended("sigkill_elsewhere", "SIGKILL of a rank of another launcher", r"rank 1 was killed \(SIGKILL\)", struck_elsewhere),
         ended("sigstop", "SIGSTOP", "SIGSTOP", struck(signal.SIGSTOP), kind="stopped", bar="stopped"),
         ended(
             "sigstop_rank_0",
