@@ -63,6 +63,11 @@ class Careless(Story):
         self.assertLess(len(done.stderr), 1200, "a message that nobody reads")
         return done
 
+    def test_an_evaluation_without_a_token_to_judge_says_so(self):
+        done = self.lockstep("eval", "--model", self.model, "--val_dataset", self.rows, "--max_length", 2, "--truncation_strategy", "right",
+                             "--predict_with_generate", "false", expect=0)
+        self.assertIn("no token of an answer is left in any row, so there is no loss: rows have none, or are cut before it (--max_length is 2)", done.text)
+
     def test_numbers_that_cannot_be(self):
         model = ["--model", self.model]
         infer, evaluate = ["infer", *model, "--prompt", "x"], ["eval", *model, "--val_dataset", self.rows]

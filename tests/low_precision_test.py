@@ -106,10 +106,12 @@ class LowPrecision(Story):
                       ["infer", "--prompt", "Hello", "--temperature", 1], ["eval", "--val_dataset", rows, "--predict_with_generate", "false"],
                       ["embed", "--dataset", rows, "--output", out / "vectors"]):
             with self.subTest(words=words[:2]):
-                done = self.lockstep(words[0], "--model", model, "--max_new_tokens", 4, *words[1:], expect=7) if words[0] != "embed" else \
-                    self.lockstep(words[0], "--model", model, *words[1:], expect=7)
+                done = self.lockstep(words[0], "--model", model, *words[1:], expect=7)
                 self.assertIn("--torch_dtype bfloat16, or float32", done.stderr)
         self.lockstep("infer", "--model", model, "--torch_dtype", "float32", "--prompt", "Hello", "--max_new_tokens", 4, expect=0)
+        done = self.lockstep(*sft_words(model, rows, self.folder / "run", steps=1, val_dataset=rows, eval_on_start="true", save_strategy="no",
+                                       torch_dtype="float16"))
+        self.assertRegex(done.text, "the loss of the evaluation is .*nan, and the run goes on; --torch_dtype")
 
     def test_a_step_that_overflows_is_skipped_by_all_ranks_and_the_scale_is_kept(self):
         """A last norm of 512 times its weight makes gradients of logits so large that 2^16 times that is no float16."""

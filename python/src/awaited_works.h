@@ -19,6 +19,8 @@ struct WatchedCall {
   int group;
   uint64_t seq;
   int64_t entered_ns;
+
+  bool is(const WatchedCall& other) const { return group == other.group && seq == other.seq; }
 };
 
 class AwaitedWorks {

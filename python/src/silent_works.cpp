@@ -9,8 +9,6 @@ void SilentWorks::note(const void* work, const WatchedCall& call) {
   any_.store(true, std::memory_order_release);
 }
 
-void SilentWorks::forget(const void* work) { (void)take(work); }
-
 std::optional<WatchedCall> SilentWorks::take(const void* work) {
   if (!any()) return std::nullopt;
   const std::lock_guard lock(mutex_);

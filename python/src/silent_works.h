@@ -17,8 +17,6 @@ class SilentWorks {
  public:
   bool any() const { return any_.load(std::memory_order_acquire); }
   void note(const void* work, const WatchedCall& call);
-  /// A new one has this address.
-  void forget(const void* work);
   /// It is not known any more. nullopt: it never was, or of too many.
   std::optional<WatchedCall> take(const void* work);
 

@@ -52,6 +52,7 @@ void WatchedCalls::join(const JobPlace& place) {
   const std::lock_guard lock(mutex_);
   if (member_ != nullptr) return;
   place_ = place;
+  groups_.stand_as(place.rank, place.world_size);
   recorder_.add_fact("world size", std::to_string(place.world_size));
   recorder_.add_setting(kWatchedFlag, "1");
   recorder_.enter_phase(Phase::kStart, place.meeting);
@@ -105,52 +106,7 @@ bool WatchedCalls::joined() const { return joined_.load(std::memory_order_acquir
 
 void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
-  Known& known = groups_[name];
-  if (known.title != title || known.ranks != ranks) known = {.title = title, .ranks = ranks};  // a name may come again
-  if (known.index >= 0) recorder_.leave_group(known.index, false);                             // as all of it may
-}
-
-/// -1: there is no room for it.
-int WatchedCalls::add(const std::string& title, const RankSet& members, size_t most) {
-  if (num_watched_ >= static_cast<int>(most)) return -1;
-  for (const int rank : members.ranks()) {
-    if (rank >= static_cast<int>(Members::kMost)) return -1;
-  }
-  ++num_watched_;
-  return recorder_.add_group(title, members);
-}
-
-int WatchedCalls::index_of(Known& known) {
-  if (known.index >= 0) return known.index;
-  RankSet members;
-  if (known.ranks.size() < static_cast<size_t>(place_.world_size)) {
-    for (const int rank : known.ranks) members.add(rank);
-  }
-  return known.index = add(members.empty() ? known.title : fmt::format("{} of {}", known.title, members.phrase()),
-                           members, Board::kGroups);
-}
-
-/// What goes from one rank to another under one tag is a group of two, whose calls come in one order.
-int WatchedCalls::index_of_pair(Known& known, const Made& made) {
-  constexpr size_t kMost = Board::kGroups * 3 / 4;  // groups come first
-  const bool sends = made.signature.op == Op::kSend;
-  if (!sends && (made.peer < 0 || known.any_source)) {
-    // It may take what another call of its own is recorded for: nothing that comes to it can be told apart any more.
-    for (const auto& [title, index] : known.pairs) {
-      if (index >= 0 && title.ends_with(fmt::format("to rank {}", place_.rank))) recorder_.close_group(index);
-    }
-    known.any_source = true;
-    return -1;
-  }
-  const auto peer = static_cast<size_t>(made.peer);
-  if (made.peer < 0 || (!known.ranks.empty() && peer >= known.ranks.size())) return -1;
-  const int other = known.ranks.empty() ? made.peer : known.ranks[peer];
-  const std::string title =
-      fmt::format("{}{} from rank {} to rank {}", known.title, made.tag == 0 ? "" : fmt::format(", tag {},", made.tag),
-                  sends ? place_.rank : other, sends ? other : place_.rank);
-  const auto [at, is_new] = known.pairs.try_emplace(title, -1);
-  if (is_new) at->second = add(title, RankSet{place_.rank, other}, kMost);
-  return at->second;
+  groups_.learn(name, title, ranks);
 }
 
 namespace {
@@ -200,19 +156,14 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
     const std::lock_guard lock(mutex_);
     ++counts_.calls;
     counts_.bytes += made.bytes;
-    const auto [known, is_new] = groups_.try_emplace(name);
-    if (is_new && size == place_.world_size) known->second.title = name.empty() || name == "0" ? "default" : name;
-    const bool watched = !known->second.title.empty();
-    const int index = !watched ? -1 : pair ? index_of_pair(known->second, made) : index_of(known->second);
+    const auto [index, peer] = groups_.of({name, size, made.signature.op, made.peer, made.tag});
     if (index < 0) {
       ++counts_.unwatched;
       return std::nullopt;
     }
     recorder_.stand_at(site, now);
     CallSignature signature = made.signature;
-    if (pair && !known->second.ranks.empty()) {
-      signature.root = known->second.ranks[static_cast<size_t>(made.peer)];
-    }
+    if (pair) signature.root = peer;
     call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site, 0, now), now};
     if (made.has_nan) note_nan(*call);
   }
@@ -232,7 +183,7 @@ void WatchedCalls::launched(const Call& call, const c10::intrusive_ptr<c10d::Wor
     if (work) future = work->getFuture();  // none: it is part of a batch that has one
   } catch (const std::exception&) {        // of a backend that has none
   }
-  if (work && silent_.any()) silent_.forget(work.get());
+  if (work) silent_.take(work.get());  // a new one has this address
   if (future && future->completed()) return over(call, future->hasError());
   {
     const std::lock_guard lock(mutex_);
@@ -271,15 +222,13 @@ std::optional<WatchedCalls::Call> WatchedCalls::make_group(const std::vector<int
   for (const int rank : ranks) members.add(rank);
   const std::string label = members.phrase();
   const std::lock_guard lock(mutex_);
-  if (groups_made_ < 0) groups_made_ = add("new_group", {}, Board::kGroups);
-  if (groups_made_ < 0 || members.empty() || members.ranks().back() >= static_cast<int>(Members::kMost))
-    return std::nullopt;
-  recorder_.set_members(groups_made_, members);
+  const int index = groups_.of_making(members);
+  if (index < 0) return std::nullopt;
   CallSignature signature{.op = Op::kNewGroup};
   signature.has_splits = 1;
   signature.splits = hash_bytes(members.text());  // a label is cut
   const int64_t now = steady_ns();
-  const Call call{groups_made_, recorder_.ring(groups_made_).enter(signature, label, site, 0, now), now};
+  const Call call{index, recorder_.ring(index).enter(signature, label, site, 0, now), now};
   if (members.contains(place_.rank)) {
     recorder_.device_waits(call.group, call.seq, Clock::time_point(std::chrono::nanoseconds(now)), !others_call_);
   }
@@ -295,9 +244,8 @@ void WatchedCalls::over(const Call& call, bool broken) {
   const std::lock_guard lock(mutex_);
   recorder_.ring(call.group).set_over(call.seq, broken, now);
   recorder_.device_passed(call.group, call.seq);
-  const auto is_it = [&](const Call& one) { return one.group == call.group && one.seq == call.seq; };
-  if (main_waits_ && is_it(*main_waits_)) main_waits_.reset();
-  if (!awaited_late_.empty()) std::erase_if(awaited_late_, is_it);
+  if (main_waits_ && main_waits_->is(call)) main_waits_.reset();
+  if (!awaited_late_.empty()) std::erase_if(awaited_late_, [&](const Call& one) { return one.is(call); });
   auto& total = recorder_.board().calls_ns;  // nobody else writes it
   total.store(total.load(std::memory_order_relaxed) + now - call.entered_ns, std::memory_order_relaxed);
 }
@@ -316,19 +264,15 @@ bool WatchedCalls::is_main_thread() const { return reinterpret_cast<uint64_t>(::
 std::vector<WatchedCalls::Call> WatchedCalls::open_calls() {
   const std::lock_guard lock(mutex_);
   std::vector<Call> open;
-  for (int index = 0; index < num_watched_; ++index) {
+  for (int index = 0; index < groups_.count(); ++index) {
     const auto call = recorder_.ring(index).first_launched(through_[static_cast<size_t>(index)]);
     if (!call) continue;
-    const Call one = since_awaited({index, call->seq, call->entered_ns});
+    Call one{index, call->seq, call->entered_ns};
+    const auto late = std::ranges::find_if(awaited_late_, [&](const Call& other) { return other.is(one); });
+    if (late != awaited_late_.end()) one = *late;
     if (Clock::now() - Clock::time_point(std::chrono::nanoseconds(one.entered_ns)) >= kLook) open.push_back(one);
   }
   return open;
-}
-
-WatchedCalls::Call WatchedCalls::since_awaited(Call call) const {
-  const auto late = std::ranges::find_if(
-      awaited_late_, [&](const Call& one) { return one.group == call.group && one.seq == call.seq; });
-  return late == awaited_late_.end() ? call : *late;
 }
 
 /// Whether this rank can do nothing until the call is through: its main thread is asleep there, in torch, there is no other
@@ -337,7 +281,7 @@ bool WatchedCalls::main_stands_in(const Call& call, size_t num_open) {
   if (others_call_ || leaving_) return false;
   {
     const std::lock_guard lock(mutex_);
-    if (main_waits_ && (main_waits_->group != call.group || main_waits_->seq != call.seq)) return false;
+    if (main_waits_ && !main_waits_->is(call)) return false;
     if (!main_waits_ && num_open > 1) return false;
   }
   return steady_ns() - call.entered_ns >= kAskNs && main_thread_sleeps() && python_waits_in_torch();
@@ -373,7 +317,7 @@ void WatchedCalls::say_last_words(const std::string& message, const std::string&
 
 void WatchedCalls::wait_in_last_call() {
   const std::lock_guard lock(mutex_);
-  for (int index = 0; index < num_watched_; ++index) {
+  for (int index = 0; index < groups_.count(); ++index) {
     const auto last = recorder_.ring(index).last(1);
     if (last.empty() || last[0].state == CallState::kDone) continue;
     recorder_.device_waits(index, last[0].seq, Clock::time_point(std::chrono::nanoseconds(last[0].entered_ns)));
@@ -413,8 +357,7 @@ void WatchedCalls::stand_at(const std::string& place) {
 
 void WatchedCalls::leave_group(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  const auto known = groups_.find(name);
-  if (known != groups_.end() && known->second.index >= 0) recorder_.leave_group(known->second.index);
+  groups_.leave(name);
 }
 
 WatchedCalls::Counts WatchedCalls::counts() {

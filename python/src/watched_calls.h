@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "awaited_works.h"
+#include "known_groups.h"
 #include "silent_works.h"
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -50,8 +51,7 @@ class WatchedCalls {
   /// In this process: a child that it has forked is not a rank.
   bool joined() const;
 
-  /// A group of c10d by its name: what to call it, and its ranks in their order. One that is not told of is watched when all
-  /// ranks are in it.
+  /// See KnownGroups.
   void learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks);
 
   /// Where the main thread is, outside of any call.
@@ -111,16 +111,6 @@ class WatchedCalls {
 
  private:
   WatchedCalls() = default;
-  struct Known {
-    std::string title;
-    std::vector<int> ranks;            // of the job, in the group's order; empty: all
-    bool any_source = false;           // this rank takes what comes: who sends is not known any more
-    std::map<std::string, int> pairs;  // of ranks that send to each other: indices of the recorder's groups
-    int index = -1;                    // of the recorder's groups
-  };
-  int index_of(Known& known);
-  int index_of_pair(Known& known, const Made& made);
-  int add(const std::string& title, const RankSet& members, size_t most);
   void note_nan(const Call& call);
   void let_go_of_passed();
   void look_at_works();
@@ -128,20 +118,18 @@ class WatchedCalls {
   std::vector<Call> open_calls();
   bool is_main_thread() const;
   bool main_stands_in(const Call& call, size_t num_open);
-  Call since_awaited(Call call) const;
 
   std::mutex mutex_;
   Recorder recorder_;
   JobPlace place_;
   std::unique_ptr<Member> member_;
-  std::map<std::string, Known> groups_;             // by their names
+  KnownGroups groups_{recorder_};
   std::array<uint64_t, Board::kGroups> through_{};  // calls up to this one are, as look() has seen
   AwaitedWorks awaited_;
   SilentWorks silent_;
-  std::vector<Call> awaited_late_;          // that were begun before; the time is that since which a thread waits
-  std::optional<Call> main_waits_;          // the main thread for it, as was known when it was made
-  std::atomic<bool> others_call_{false};    // threads other than the main one: what these do next nobody knows
-  int num_watched_ = 0, groups_made_ = -1;  // the latter: an index of the recorder's groups
+  std::vector<Call> awaited_late_;        // that were begun before; the time is that since which a thread waits
+  std::optional<Call> main_waits_;        // the main thread for it, as was known when it was made
+  std::atomic<bool> others_call_{false};  // threads other than the main one: what these do next nobody knows
   bool noted_nan_ = false;
   Counts counts_;
   std::atomic<bool> joined_{false};

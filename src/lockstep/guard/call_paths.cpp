@@ -27,12 +27,11 @@ size_t gap_seen(const GroupReport& ahead, const GroupReport& behind, uint64_t se
 }
 
 /// The same from habit, when both are stuck where they parted: how far after an earlier call like that of `ahead` came
-/// one like that of `behind`. Training repeats itself.
+/// one like that of `behind`. Training repeats itself, line by line: an equal call from another one says nothing.
 size_t gap_expected(const GroupReport& ahead, const GroupReport& behind, uint64_t seq, Alike same) {
   const FlightRecord *here = ahead.find(seq), *there = behind.find(seq);
   for (uint64_t earlier = seq - 1; const FlightRecord* past = ahead.find(earlier); --earlier) {
-    if (!same(*past, *here) || past->site.view() != here->site.view())
-      continue;  // another line's says nothing of this one
+    if (!same(*past, *here) || past->site.view() != here->site.view()) continue;
     for (size_t shift = 1; shift <= kLongestGap && earlier + shift < seq; ++shift) {
       const FlightRecord* next = ahead.find(earlier + shift);
       if (next != nullptr && same(*next, *there)) return shift;

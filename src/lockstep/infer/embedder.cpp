@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/step_contract.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/infer/not_finite.h"
 #include "lockstep/tensor/make.h"
 
 namespace lockstep {
@@ -92,8 +93,7 @@ void Embedder::run_batch(const LoadedBatch& loaded, Batch batch, const EmbedOpti
     if (!std::isfinite(value.sum().item<float>())) {
       throw UserError(ExitCode::kNumerics,
                       fmt::format("{}: the model computes NaN or infinity", loaded.rows[r].sample.where),
-                      "--torch_dtype bfloat16, or float32: float16 holds no number above 65504; with these the weights "
-                      "are at fault");
+                      kNotFiniteHint);
     }
     if (options.normalize) value = value.div(value.norm(2, -1, /*keepdim=*/true).clamp_min(1e-12));
     sinks.embedded(

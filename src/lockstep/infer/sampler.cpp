@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/random.h"
+#include "lockstep/infer/not_finite.h"
 
 namespace lockstep {
 namespace {
@@ -102,7 +103,7 @@ int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const
     throw UserError(
         ExitCode::kNumerics,
         fmt::format("row {}: the model computes NaN for token {} of its answer", draw.row + 1, draw.position + 1),
-        "--torch_dtype bfloat16, or float32: float16 holds no number above 65504; with these the weights are at fault");
+        kNotFiniteHint);
   }
   penalise(logits, seen, options.repetition_penalty);
   if (options.temperature <= 0) return largest(logits);

@@ -26,8 +26,8 @@ struct DrawIndex {
 };
 
 /// `seen`: prompt and generated tokens, for the repetition penalty. `logits` is overwritten.
-/// Throws UserError(kNumerics) where NaN is among them. Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
-/// generation/logits_process.py.
+/// Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
+/// generation/logits_process.py. Throws UserError(kNumerics) where NaN is among the logits.
 int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
                    DrawIndex draw);
 

@@ -307,8 +307,8 @@ std::vector<ParamSpec> AdapterLayout::params_of(const Model& model, size_t block
     const bool table = adapted_here.front()->module.table;
     parts.a.rate = table ? table_rate : 1;
     parts.b.rate = table ? table_rate : loraplus_ratio;
-    parts.magnitude.rate = parts.bias.rate =
-        loraplus_ratio;  // of a table too: source: peft's create_loraplus_optimizer
+    // Of a table too. Source: peft's create_loraplus_optimizer.
+    parts.magnitude.rate = parts.bias.rate = loraplus_ratio;
     specs.push_back(std::move(parts.a));
     specs.push_back(std::move(parts.b));
     if (config.dora) specs.push_back(std::move(parts.magnitude));

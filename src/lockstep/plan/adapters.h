@@ -68,8 +68,8 @@ struct AdapterChoice {
   LoraConfig config;
   /// What "all-linear" and "all-embedding" mean; empty: every component, as for peft.
   std::set<Component> components;
-  bool adapt_frozen =
-      true;  // names also mean modules of other components, as for peft and ms-swift; not so for LLaMA-Factory
+  /// Whether names also mean modules of other components, as for peft and ms-swift; not so for LLaMA-Factory.
+  bool adapt_frozen = true;
   std::set<Component> whole;  // trained as they are, beside the adapters: ms-swift's lora_llm
 };
 

@@ -13,6 +13,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/infer/not_finite.h"
 #include "lockstep/session/first_row.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
@@ -50,13 +51,12 @@ void judge_loss(const LossFigures& found, const EvaluationOptions& options,
                 const std::function<void(const std::string&)>& tell) {
   if (found.target_tokens > 0 && !std::isfinite(found.loss)) {
     throw SharedError(ExitCode::kNumerics, fmt::format("the loss of {} rows is {}", found.rows, found.loss),
-                      "--torch_dtype bfloat16, or float32: float16 holds no number above 65504; with these the weights "
-                      "are at fault");
+                      kNotFiniteHint);
   }
   if (found.rows == 0 || found.target_tokens > 0) return;
   const ProcessOptions process = options.rows.process();
   tell(fmt::format(
-      "no token of an answer is left in any row, so there is no loss: rows without an answer, or {} cuts them",
+      "no token of an answer is left in any row, so there is no loss: rows have none, or are cut before it ({})",
       process.max_length > 0 ? process.limit_text() : "the length of a row"));
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/infer/not_finite.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
 #include "lockstep/tasks/rows_progress.h"
@@ -34,6 +35,9 @@ EvalDone FineTuneRun::evaluate(int64_t step) {
     done.token_accuracy = figures.token_accuracy;
     done.talker_loss = figures.talker_loss;
     done.metrics.emplace_back("perplexity", perplexity(figures.loss));
+    if (!std::isfinite(figures.loss)) {
+      notice(fmt::format("the loss of the evaluation is {}, and the run goes on; {}", figures.loss, kNotFiniteHint));
+    }
   } else {
     notice(
         fmt::format("the evaluation has no loss: none of its {} rows could be used (lockstep eval says why)", total));

@@ -314,12 +314,7 @@ void Trainer::evaluate(bool may_be_best) {
   EvalDone done = hooks_.evaluate(state_.global_step);
   done.epoch = state_.epoch;
   parts_.events.emit(done);
-  if (done.num_samples > 0 && !std::isfinite(done.loss)) {
-    parts_.events.emit(Notice{fmt::format(
-        "step {}: the loss of the evaluation is {}: float16 may not hold what the model computes of these rows",
-        state_.global_step, done.loss)});
-  }
-  if (!std::isfinite(done.loss)) return;  // nothing could be evaluated: it is no best, and no JSON either
+  if (!std::isfinite(done.loss)) return;  // it is no best, and no JSON either
   state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
                                            state_.epoch, done.loss, done.token_accuracy, done.step));
   if (!may_be_best) return;

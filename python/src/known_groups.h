@@ -1,0 +1,63 @@
+// Which of a recorder's groups a call belongs to: those of c10d by their names, each two ranks that send to each other, and one in which
+// groups are made.
+//
+// Thread rules: none of its own; whoever calls holds the lock of the recorder.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/guard/recorder.h"
+
+namespace lockstep::python {
+
+class KnownGroups {
+ public:
+  explicit KnownGroups(Recorder& recorder) : recorder_(recorder) {}
+  void stand_as(int rank, int world_size) { rank_ = rank, world_size_ = world_size; }
+
+  /// A group by its name: what to call it, and its ranks in their order. One that is not told of is watched when all ranks are in it.
+  void learn(const std::string& name, const std::string& title, const std::vector<int>& ranks);
+  /// This rank has destroyed it.
+  void leave(const std::string& name);
+
+  /// As c10d has it. `peer`: of send and receive, as the group counts; -1: whoever sends.
+  struct CallInGroup {
+    const std::string& name;
+    int size;
+    Op op;
+    int peer;
+    int64_t tag;
+  };
+  struct Found {
+    int index = -1;     // of the recorder's groups; -1: it is not watched
+    int32_t peer = -1;  // as the job counts
+  };
+  Found of(const CallInGroup& call);
+
+  /// In it a group of these ranks is made. -1: it is not watched.
+  int of_making(const RankSet& members);
+
+  int count() const { return count_; }
+
+ private:
+  struct Known {
+    std::string title;
+    std::vector<int> ranks;            // of the job, in the group's order; empty: all
+    bool any_source = false;           // this rank takes what comes: who sends is not known any more
+    std::map<std::string, int> pairs;  // of ranks that send to each other: indices of the recorder's groups
+    int index = -1;                    // of the recorder's groups
+  };
+  Found of_all(Known& known);
+  Found of_pair(Known& known, const CallInGroup& call);
+  int add(const std::string& title, const RankSet& members, size_t most);
+
+  Recorder& recorder_;
+  int rank_ = 0, world_size_ = 1;
+  std::map<std::string, Known> groups_;  // by their names
+  int count_ = 0, making_ = -1;
+};
+
+}  // namespace lockstep::python
