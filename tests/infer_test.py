@@ -42,6 +42,24 @@ class Infer(Story):
         self.assertEqual(self.answers("ranks.jsonl", *words, "--nproc", 2, "--batch_size", 3), alone)
         self.assertNotEqual(self.answers("other.jsonl", *words[:-1], 8), alone)
 
+    def test_an_answer_that_did_not_come_to_its_end_says_so(self):
+        drawn = ["--temperature", 30, "--seed", 5, "--batch_size", 4]  # nearly evenly, so that some end by chance and others do not
+        short, long = (self.answers(f"{tokens}.jsonl", *drawn, tokens=tokens) for tokens in (60, 300))
+        cut = [row.pop("finish_reason", "") == "length" for row in short]
+        self.assertIn(True, cut)
+        self.assertIn(False, cut)
+        for row, longer, was_cut in zip(short, long, cut):
+            longer.pop("finish_reason", None)
+            self.assertEqual(row != longer, was_cut, (row, longer))
+            kept = row["response"][:-4] if was_cut else row["response"]  # what follows changes how the last bytes read
+            self.assertTrue(longer["response"].startswith(kept.rstrip("\ufffd")), (row, longer))
+        drawn[-1:] = [4, "--max_new_tokens", 60]
+        said = f"{sum(cut)} of the 11 answers did not come to their end"
+        done = self.lockstep("infer", "--model", self.model, "--val_dataset", self.rows, "--result_path", self.folder / "again.jsonl", *drawn, expect=0)
+        self.assertIn(said, done.stdout)
+        done = self.lockstep("eval", "--model", self.model, "--val_dataset", self.rows, "--predict_with_generate", "true", *drawn, expect=0)
+        self.assertIn(said, done.stderr)
+
     def test_a_row_that_cannot_be_used_is_named_in_its_place(self):
         with open(self.rows, "a") as out:
             out.write(json.dumps({"query": "<image>What?", "response": "x", "images": ["gone.png"]}) + "\n")

@@ -31,10 +31,17 @@ bool is_command(const std::string& line) {
          std::all_of(line.begin() + 1, line.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
-void print(const Answered& done, const std::string& output) {
+void print(const Answered& done, const std::string& output, int64_t max_new_tokens) {
   const double rate = static_cast<double>(done.tokens) / std::max(done.seconds, 1e-6);
   std::cout << fmt::format("{} answers, {} tokens in {:.1f} s{} -> {}\n", done.answered, done.tokens, done.seconds,
                            done.from_nothing ? fmt::format(" ({:.1f} tokens/s)", rate) : "", output);
+  if (done.cut > 0) {
+    std::cout << fmt::format(
+        "notice: {} of the {} answers did not come to their end (\"finish_reason\": \"length\"): --max_new_tokens {} "
+        "cut "
+        "them, or the model's positions\n",
+        done.cut, done.answered, max_new_tokens);
+  }
   if (done.failed == 0) return;
   std::cout << fmt::format(
       "notice: {} rows could not be used and have an \"error\" (--strict true stops at the first): {}\n", done.failed,
@@ -166,12 +173,13 @@ int run_infer(const Words& args, const Host& host) {
     const bool told = tell_result(host, job,
                                   {{"output", options.output.string()},
                                    {"answered", done.answered},
+                                   {"cut", done.cut},
                                    {"failed", done.failed},
                                    {"first_failure", done.first_failure},
                                    {"tokens", done.tokens},
                                    {"seconds", done.seconds}});
     if (told) return 0;
-    if (job.reports()) print(done, options.output.string());
+    if (job.reports()) print(done, options.output.string(), options.max_new_tokens);
   }
   print_communication(job, options.run, std::cerr);  // answers alone stand on stdout
   return 0;

@@ -70,6 +70,7 @@ void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& 
         }
         ++figures.answered;
         figures.tokens += record["tokens"].get<int64_t>();
+        figures.cut += record.contains("finish_reason") ? 1 : 0;
         line(answer_row(rows.sample(row), record));
       },
       [&](const BrokenRow& row) { failed(row.where, row.where + ": " + row.why); });

@@ -32,6 +32,7 @@ struct AnswerFileOptions {
 
 struct Answered {
   int64_t answered = 0, failed = 0, tokens = 0;
+  int64_t cut = 0;  // of those answered: not at their end, by max_new_tokens or the model's positions
   std::string first_failure;
   double seconds = 0;
   bool from_nothing = true;  // no earlier run had answered some

@@ -32,7 +32,9 @@ Json answer_row(const Sample& sample, const Json& record) {
   for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   if (!sample.audios.empty()) row["audios"] = sample.audios;
   if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
-  if (record.contains("speech")) row["speech"] = record["speech"];
+  for (const char* key : {"finish_reason", "speech"}) {
+    if (record.contains(key)) row[key] = record[key];
+  }
   if (!sample.id.empty()) row["id"] = sample.id;
   if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");
   return row;
@@ -52,8 +54,10 @@ void answer_prompts(Session& session, const AnswerFileOptions& options, int64_t 
   if (options.speech) spoken.emplace(session, *options.speech, slots);
   const Tokenizer& tokenizer = session.processor().tokenizer();
   const auto record_of = [&](const Generated& answer) {
-    return Json{{"response", tokenizer.decode(answer.tokens, options.sampling.skip_special_tokens)},
-                {"tokens", answer.tokens.size()}};
+    Json record = {{"response", tokenizer.decode(answer.tokens, options.sampling.skip_special_tokens)},
+                   {"tokens", answer.tokens.size()}};
+    if (!answer.stopped) record["finish_reason"] = "length";
+    return record;
   };
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
   const auto chosen = [&](Prompt& prompt) {  // whether its adapter is there

@@ -84,6 +84,14 @@ void tell_unusable(const Evaluation& found, bool generated, const std::string& f
   }
 }
 
+void tell_cut(const AnswerFigures& answers, int64_t max_new_tokens, const EventBus& events) {
+  if (answers.cut == 0) return;
+  events.emit(
+      Notice{fmt::format("{} of the {} answers did not come to their end: --max_new_tokens {} cut them, or the model's "
+                         "positions; they are judged as they stand",
+                         answers.cut, answers.answered, max_new_tokens)});
+}
+
 /// A mean over nothing is null.
 Json number_or_null(bool there, double value) { return there ? Json(value) : Json(); }
 
@@ -202,6 +210,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   session.tell_memory(events);
   found.communication = communication_of(job, options.run.comm_figures);
   if (job.reports()) tell_unusable(found, options.generate, first_skipped, events);
+  if (job.reports()) tell_cut(found.answers, options.max_new_tokens, events);
   found.seconds = seconds_since(begun);
   write_figures(job, options.output_dir, found);
   return found;

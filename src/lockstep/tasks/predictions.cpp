@@ -76,6 +76,7 @@ void Predictions::add_answer(const Generated& answer) {
   const Sample sample = dataset_.sample(answer.row);
   const std::string response = trimmed(tokenizer_.decode(answer.tokens, options_.skip_special_tokens));
   ++figures_.answered;
+  figures_.cut += answer.stopped ? 0 : 1;
   if (options_.keep_text || options_.rows != nullptr) {
     const std::string line = line_of(prediction_row(sample, response));
     if (options_.keep_text) text_ += line;

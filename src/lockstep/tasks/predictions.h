@@ -21,6 +21,7 @@ namespace lockstep {
 struct AnswerFigures {
   int64_t rows = 0, exact = 0;                         // rows with an expected answer
   int64_t answered = 0, skipped = 0;                   // of all: answered at all, and rows that could not be used
+  int64_t cut = 0;                                     // of those answered: not at their end; the reporting rank
   std::string first_skipped;                           // why, of the first of them
   std::vector<MetricMean> metrics;                     // those chosen that some row has
   std::string values = "{}";                           // of metric programs: a JSON object
