@@ -225,6 +225,23 @@ class Commands(Story):
                                                  "FSDP_RESHARD_AFTER_FORWARD": "false"}, expect=0)
         self.assertIn("zero2", done.stdout)
 
+    def test_what_a_stack_does_where_nothing_is_said_is_nothing_that_was_asked_for(self):
+        """An adapter keeps its own figures, and no word is told to have no effect that nobody gave."""
+        begun, model = self.folder / "begun", self.model("qwen2")
+        self.lockstep("sft", "--model", model, "--dataset", self.rows, "--output_dir", begun, "--add_version", "false", "--max_steps", 1,
+                      "--tuner_type", "lora", "--lora_rank", 4, "--lora_alpha", 24, "--lora_dropout", 0.1, expect=0)
+        factory = ["--model_name_or_path", model, "--stage", "sft", "--template", "qwen", "--dataset", self.rows, "--max_steps", 1]
+        done = self.lockstep("sft", *factory, "--finetuning_type", "lora", "--adapter_name_or_path", begun / "checkpoint-1",
+                             "--output_dir", self.folder / "on", expect=0)
+        self.assertNotIn("no effect", done.text)
+        config = json.loads((self.folder / "on/checkpoint-1/adapter_config.json").read_text())
+        self.assertEqual([config[key] for key in ("r", "lora_alpha", "lora_dropout")], [4, 24, 0.1])
+        for stack in (factory + ["--finetuning_type", "full"], ["--model_name_or_path", model, "--data_path", self.rows, "--max_steps", 1],
+                      ["--model_name_or_path", model, "--data_path", self.rows, "--max_steps", 1, "--llm_type", "qwen"]):
+            done = self.lockstep("sft", *stack, "--output_dir", self.folder / "whole", "--overwrite_output_dir", "true", expect=0)
+            self.assertNotIn("no effect", done.text)
+            self.assertEqual(len(re.findall("nothing is said", done.text)), 2 if "--stage" in stack else 1, done.text)
+
     def test_what_was_understood_is_told_and_written(self):
         done = self.lockstep("sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--output_dir", self.folder / "out", "--add_version",
                              "False", "--max_steps", "1e0",

@@ -81,6 +81,7 @@ std::optional<EvalFlags> parse(const std::vector<std::string>& args) {
   OtherStacks others{.verb = "eval", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   flags.notices = std::move(others.notices);
+  flags.run.given.unsaid = std::move(others.unsaid);
   flags.options(Env()).check();
   return flags;
 }

@@ -259,6 +259,7 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const Usua
     const auto has = [&](const std::string& name) { return app.get_option_no_throw("--" + name) != nullptr; };
     translation = translate(others->verb, args, has);
     others->notices = translation.notices();
+    others->unsaid = translation.unsaid;
   }
   try {
     parse_words(app, translation.words);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ using UsualFlags = std::vector<std::string>;
 
 /// Flags as other stacks spell and name them (dialect/translate.h), for a verb that they have too.
 struct OtherStacks {
-  std::string verb;                  // as flag_table.txt calls it
-  std::vector<std::string> notices;  // what was understood, to be told once
+  std::string verb;                   // as flag_table.txt calls it
+  std::vector<std::string> notices;   // what was understood, to be told once
+  std::set<std::string> unsaid = {};  // flags that nobody gave: what that stack does where nothing is said
 };
 
 /// False when --help was asked for and printed: the usual flags, and all with

@@ -78,6 +78,7 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
   OtherStacks others{.verb = "infer", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   f.notices = std::move(others.notices);
+  f.run.given.unsaid = std::move(others.unsaid);
   if (app.count("--prompt") > 0 && f.prompt.empty()) {
     throw usage_error("--prompt: expected a question, found nothing", "leave the flag out for a chat");
   }

@@ -359,6 +359,7 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bo
   OtherStacks others{.verb = "sft", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   flags.notices = std::move(others.notices);
+  flags.run.given.unsaid = std::move(others.unsaid);
   parser.check();
   flags.given.require_dataset();
   flags.given.args_json = flags_as_json(app).dump(2) + "\n";

@@ -55,7 +55,17 @@ std::string Understood::text() const {
 
 std::vector<std::string> Translation::notices() const {
   std::vector<std::string> out;
-  for (const auto& one : understood) out.push_back(one.text());
+  std::vector<Understood> defaults;  // by why
+  for (const auto& one : understood) {
+    if (!one.given.empty()) {
+      out.push_back(one.text());
+    } else if (const auto at = std::ranges::find(defaults, one.why, &Understood::why); at != defaults.end()) {
+      at->meaning += " " + one.meaning;
+    } else {
+      defaults.push_back(one);
+    }
+  }
+  for (const auto& one : defaults) out.push_back(one.text());
   return out;
 }
 
@@ -177,9 +187,13 @@ void Translator::add_defaults() {
                           std::to_string(2 * (rank == meanings_.end() ? 8 : std::stoll(rank->second.values[0]))));
   }
   if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_film_defaults();
+  const auto said = [&](const std::string& own) {  // by whichever word
+    return meanings_.contains(own) || std::ranges::find(passed_, "--" + own) != passed_.end();
+  };
+  const bool new_adapter = adapts() && !said("adapters");  // one that is gone on with is as it is
   for (const auto& [own, value] : defaults) {
-    const bool passed = std::ranges::find(passed_, "--" + own) != passed_.end();  // Lockstep's own word for it
-    if (!has_(own) || meanings_.contains(own) || passed) continue;
+    if (!has_(own) || said(own) || (own.starts_with("lora_") && !new_adapter)) continue;
+    out_.unsaid.insert("--" + own);
     meanings_[own] = {{value}, ""};
     order_.push_back(own);
     out_.understood.push_back({"", shown(own, {value}), "what " + stack_name(stack_) + " does where nothing is said"});

@@ -226,6 +226,22 @@ TEST(Translate, WhatIsGivenBesideTheVerbMakesNoDifferenceThere) {
   EXPECT_EQ(found.notices().size(), 3U);
 }
 
+TEST(Translate, DefaultsOfAStackAreToldTogetherAndDescribeNoAdapterThatIsGoneOnWith) {
+  const Words begins = {"--model_name_or_path", "m", "--stage", "sft", "--dataset", "d"};
+  const Translation fresh = translate("sft", begins, has_all);
+  EXPECT_TRUE(fresh.unsaid.contains("--lora_alpha"));
+  EXPECT_TRUE(fresh.unsaid.contains("--freeze_vit"));
+  EXPECT_FALSE(fresh.unsaid.contains("--dataset"));
+  const auto told = fresh.notices();
+  EXPECT_EQ(std::ranges::count_if(told, [](const auto& text) { return text.ends_with("where nothing is said"); }), 2)
+      << join(told, "\n");  // one is of films
+  Words goes_on = begins;
+  goes_on.insert(goes_on.end(), {"--adapter_name_or_path", "a"});
+  for (const auto& own : translate("sft", goes_on, has_all).unsaid) EXPECT_FALSE(own.starts_with("--lora_")) << own;
+  goes_on.insert(goes_on.end(), {"--lora_rank", "4"});
+  EXPECT_NE(words_of(goes_on).find("--lora_rank 4"), std::string::npos) << "what is said stays";
+}
+
 // The names were taken from the stacks' argument classes, whole.
 TEST(FlagTable, KnowsEachFlagOfEachStack) {
   const std::vector<std::pair<const char*, Stack>> lists = {

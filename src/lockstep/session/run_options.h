@@ -92,6 +92,7 @@ struct RunOptions {
   CommFigures comm_figures = CommFigures::kKind;
   bool deterministic = false;  // the same bits from the same work on GPUs, at some speed; the CPU gives them anyway
   bool force = false;          // begin even where memory or disk are predicted not to suffice
+  std::set<std::string> unsaid = {};  // flags that nobody gave: what another stack does where nothing is said
 
   ModelPlace place() const { return {model, vision_tower, joint, new_tokens}; }
   void require_one_adapter() const;  // at most; throws UserError(kUsage)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,9 @@ namespace {
 
 class Unheeded {
  public:
+  /// `unsaid`: flags of which nothing is told, since nobody gave them.
+  explicit Unheeded(const std::set<std::string>& unsaid) : unsaid_(unsaid) {}
+
   std::vector<std::string> words;
 
   /// Of the flags that follow: whether anything reads them, and why not.
@@ -30,10 +34,12 @@ class Unheeded {
     if (!(said == usual)) look_at(fmt::format("{} {}", flag, said));
   }
   void look_at(const std::string& said) {
-    if (!heeded_) words.push_back(fmt::format("{} has no effect: {}", said, why_));
+    if (heeded_ || unsaid_.contains(said.substr(0, said.find(' ')))) return;
+    words.push_back(fmt::format("{} has no effect: {}", said, why_));
   }
 
  private:
+  const std::set<std::string>& unsaid_;
   bool heeded_ = true;
   std::string why_;
 };
@@ -179,7 +185,7 @@ void look_at_towers(Unheeded& all, const FineTuneOptions& o, const Model& model)
 
 std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Model& model) {
   const FineTuneOptions &o = options, usual;  // as args.json of another run says them
-  Unheeded all;
+  Unheeded all(o.run.unsaid);
   if (const std::string words = o.tuner.unheeded(); !words.empty()) all.words.push_back(words);
   all.unless(o.run.adapters.empty(), "the adapter of --adapters has begun");
   all.look("--init_weights", o.tuner.lora.init, usual.tuner.lora.init);
@@ -210,7 +216,7 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Mo
 
 std::vector<std::string> unheeded_words(const EvaluationOptions& options, const Model& model) {
   const EvaluationOptions &o = options, usual;
-  Unheeded all;
+  Unheeded all(o.run.unsaid);
   look_at_answers(all, o.generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
   if (o.generate) look_at_generation_config(all, o.run.model, o.sampling);
   all.look("--show", o.show, usual.show);
@@ -221,14 +227,14 @@ std::vector<std::string> unheeded_words(const EvaluationOptions& options, const 
 }
 
 std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const Model& model) {
-  Unheeded all;
+  Unheeded all(options.run.unsaid);
   look_at_search(all, options.batch);
   look_at_rows(all, options.rows, model);
   return all.words;
 }
 
 std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const Model& model) {
-  Unheeded all;
+  Unheeded all(options.run.unsaid);
   look_at_sampling(all, options.sampling);
   look_at_generation_config(all, options.run.model, options.sampling);
   look_at_search(all, options.batch);
@@ -238,7 +244,7 @@ std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const 
 
 std::vector<std::string> unheeded_in_talk(const AnswerFileOptions& options, const Model& model) {
   const AnswerFileOptions &o = options, usual;
-  Unheeded all;
+  Unheeded all(o.run.unsaid);
   look_at_sampling(all, o.sampling);
   look_at_generation_config(all, o.run.model, o.sampling);
   look_at_rows(all, o.rows, model);

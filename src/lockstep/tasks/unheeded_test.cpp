@@ -46,6 +46,15 @@ TEST(Unheeded, IsNothingOfARunAsItIs) {
   }
 }
 
+TEST(Unheeded, IsNothingThatNobodySaid) {
+  FineTuneOptions tuned;
+  tuned.rows.media.shrink_to_pixels = 589824;
+  tuned.components.freeze_vit = true;
+  EXPECT_EQ(flags(unheeded_words(tuned, of_text())), (Words{"--max_pixels 589824", "--freeze_vit true"}));
+  tuned.run.unsaid = {"--max_pixels"};
+  EXPECT_EQ(flags(unheeded_words(tuned, of_text())), Words{"--freeze_vit true"});
+}
+
 TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "unheeded_test";
   std::filesystem::create_directories(folder);
