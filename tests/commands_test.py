@@ -234,8 +234,12 @@ class Commands(Story):
         done = self.lockstep("sft", *factory, "--finetuning_type", "lora", "--adapter_name_or_path", begun / "checkpoint-1",
                              "--output_dir", self.folder / "on", expect=0)
         self.assertNotIn("no effect", done.text)
-        config = json.loads((self.folder / "on/checkpoint-1/adapter_config.json").read_text())
-        self.assertEqual([config[key] for key in ("r", "lora_alpha", "lora_dropout")], [4, 24, 0.1])
+        again = ["--finetuning_type", "lora", "--resume_from_checkpoint", begun / "checkpoint-1", "--output_dir", begun]
+        self.lockstep("sft", *factory[:-1], 2, *again, "--lora_rank", 4, expect=0)
+        self.lockstep("sft", *factory[:-1], 3, *again, "--lora_rank", 8, expect=2)
+        for folder in (self.folder / "on/checkpoint-1", begun / "checkpoint-2"):
+            config = json.loads((folder / "adapter_config.json").read_text())
+            self.assertEqual([config[key] for key in ("r", "lora_alpha", "lora_dropout")], [4, 24, 0.1])
         for stack in (factory + ["--finetuning_type", "full"], ["--model_name_or_path", model, "--data_path", self.rows, "--max_steps", 1],
                       ["--model_name_or_path", model, "--data_path", self.rows, "--max_steps", 1, "--llm_type", "qwen"]):
             done = self.lockstep("sft", *stack, "--output_dir", self.folder / "whole", "--overwrite_output_dir", "true", expect=0)

@@ -359,6 +359,8 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bo
   OtherStacks others{.verb = "sft", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   flags.notices = std::move(others.notices);
+  for (const auto& own : others.unsaid)
+    flags.tuner.given.given.erase(own);  // an adapter that goes on is not held to them
   flags.run.given.unsaid = std::move(others.unsaid);
   parser.check();
   flags.given.require_dataset();

@@ -32,7 +32,8 @@ void dataset_dir(Translator& at) {
 
 void sample_count(Translator& at) {
   if (at.value().starts_with('-')) return at.note("all rows are taken");
-  at.refuse("rows are counted by file", fmt::format("--dataset FILE#{}", at.value()));
+  const bool trains = at.flag().name == "train_dataset_sample";
+  at.refuse("rows are counted by file", fmt::format("--{} FILE#{}", trains ? "dataset" : "val_dataset", at.value()));
 }
 
 void truncation(Translator& at) {

@@ -242,6 +242,11 @@ TEST(Translate, DefaultsOfAStackAreToldTogetherAndDescribeNoAdapterThatIsGoneOnW
   EXPECT_NE(words_of(goes_on).find("--lora_rank 4"), std::string::npos) << "what is said stays";
 }
 
+TEST(Translate, RowsAreCountedBehindTheFileThatHasThem) {
+  EXPECT_TRUE(refusal_of({"--model", "m", "--train_dataset_sample", "7"}).ends_with(" | --dataset FILE#7"));
+  EXPECT_TRUE(refusal_of({"--model", "m", "--val_dataset_sample", "7"}).ends_with(" | --val_dataset FILE#7"));
+}
+
 // The names were taken from the stacks' argument classes, whole.
 TEST(FlagTable, KnowsEachFlagOfEachStack) {
   const std::vector<std::pair<const char*, Stack>> lists = {
