@@ -35,6 +35,8 @@ BORDER = [
      r"base/json\.cpp|text/tokenizer_file\.cpp|base/yaml_file\.cpp|\w+/test_\w+\.h|\w+/\w+_test\.cpp",
      "what strangers wrote is read within limits: parse_json, parse_json_or_discard (base/json.h), read_yaml"),
 ]
+# Headers that are read once a build (cmake/PreparedHeaders.cmake) are there whether a file includes them or not: who uses one says so.
+PREPARED = [(re.compile(r"\bfmt::(format|print|join)\("), "#include <fmt/", "<fmt/format.h>")]
 # Header files stay cheap to include; one whose members need a complete Tensor includes lockstep/tensor/tensor.h and
 # nothing else of torch. Exempt by name: the headers that exist for that, and for .cpp files. Exempt by kind: headers
 # that tests share (test_*.h), which may also see what a test may see.
@@ -101,6 +103,11 @@ def check_file(path, text, rooms):
             yield number, f"<{header}> in a header: include lockstep/tensor/fwd.h, and the full type in the .cpp"
         if header == "nlohmann/json.hpp" and is_header:
             yield number, "<nlohmann/json.hpp> in a header: include lockstep/base/json.h (or nlohmann/json_fwd.hpp)"
+    code = [line.split("//")[0] for line in lines]
+    for use, include, header in PREPARED:
+        uses = [number for number, line in enumerate(code, 1) if use.search(line)]
+        if uses and include not in text:
+            yield uses[0], f"{use.search(code[uses[0] - 1])[0]}…) without {header}"
     if not is_test:
         yield from long_functions(lines)
 

@@ -17,6 +17,7 @@
 #include "lockstep/cli/verbs.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/tasks/conversation.h"
+#include "lockstep/tasks/predictions.h"
 #include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
@@ -36,11 +37,8 @@ void print(const Answered& done, const std::string& output, int64_t max_new_toke
   std::cout << fmt::format("{} answers, {} tokens in {:.1f} s{} -> {}\n", done.answered, done.tokens, done.seconds,
                            done.from_nothing ? fmt::format(" ({:.1f} tokens/s)", rate) : "", output);
   if (done.cut > 0) {
-    std::cout << fmt::format(
-        "notice: {} of the {} answers did not come to their end (\"finish_reason\": \"length\"): --max_new_tokens {} "
-        "cut "
-        "them, or the model's positions\n",
-        done.cut, done.answered, max_new_tokens);
+    std::cout << fmt::format("notice: {} (\"finish_reason\": \"length\")\n",
+                             cut_words(done.cut, done.answered, max_new_tokens));
   }
   if (done.failed == 0) return;
   std::cout << fmt::format(

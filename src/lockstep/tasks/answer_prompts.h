@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-/// Called on the rank that answers, in the order in which rows end: {"response", "tokens"} (and "speech"), or {"error"}.
+/// Called on the rank that answers, in the order in which rows end: {"response", "tokens"} (and "speech",
+/// and "finish_reason" where it was cut), or {"error"}.
 using KeepAnswer = std::function<void(int64_t row, const Json& record)>;
 
 /// Answers the rows of `order`, `slots` of them side by side; what a row says depends on that number. Rows that cannot be used

@@ -75,21 +75,18 @@ int64_t find_batch_size(Session& session, const EvaluationOptions& options, cons
   return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
 }
 
-void tell_unusable(const Evaluation& found, bool generated, const std::string& first, const EventBus& events) {
-  const int64_t unusable = generated ? found.answers.skipped : found.loss.skipped;
+void tell_of_rows(const Evaluation& found, const EvaluationOptions& options, const std::string& first,
+                  const EventBus& events) {
+  const int64_t unusable = options.generate ? found.answers.skipped : found.loss.skipped;
   if (unusable > 0) {
     events.emit(Notice{fmt::format("{} of the rows could not be used, the first: {}", unusable, first)});
   } else if (found.loss.skipped > 0) {
     events.emit(Notice{fmt::format("{} of the rows have no loss, the first: {}", found.loss.skipped, first)});
   }
-}
-
-void tell_cut(const AnswerFigures& answers, int64_t max_new_tokens, const EventBus& events) {
-  if (answers.cut == 0) return;
-  events.emit(
-      Notice{fmt::format("{} of the {} answers did not come to their end: --max_new_tokens {} cut them, or the model's "
-                         "positions; they are judged as they stand",
-                         answers.cut, answers.answered, max_new_tokens)});
+  if (const auto& answers = found.answers; answers.cut > 0) {
+    events.emit(
+        Notice{cut_words(answers.cut, answers.answered, options.max_new_tokens) + "; they are judged as they stand"});
+  }
 }
 
 /// A mean over nothing is null.
@@ -209,8 +206,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   refuse_nothing(found, join(options.dataset, ", "), first_skipped);
   session.tell_memory(events);
   found.communication = communication_of(job, options.run.comm_figures);
-  if (job.reports()) tell_unusable(found, options.generate, first_skipped, events);
-  if (job.reports()) tell_cut(found.answers, options.max_new_tokens, events);
+  if (job.reports()) tell_of_rows(found, options, first_skipped, events);
   found.seconds = seconds_since(begun);
   write_figures(job, options.output_dir, found);
   return found;

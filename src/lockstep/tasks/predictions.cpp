@@ -1,5 +1,6 @@
 #include "lockstep/tasks/predictions.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -26,6 +27,12 @@ Json label_of(const Sample& sample) {
 }
 
 }  // namespace
+
+std::string cut_words(int64_t cut, int64_t answered, int64_t max_new_tokens) {
+  return fmt::format(
+      "{} of the {} answers did not come to their end: --max_new_tokens {} cut them, or the model's positions", cut,
+      answered, max_new_tokens);
+}
 
 References references_of(const Sample& sample) {
   References out = sample.references;

@@ -31,6 +31,9 @@ struct AnswerFigures {
   double exact_match() const { return rows == 0 ? -1.0 : static_cast<double>(exact) / static_cast<double>(rows); }
 };
 
+/// "2 of the 8 answers did not come to their end: --max_new_tokens 64 cut them, or the model's positions"
+std::string cut_words(int64_t cut, int64_t answered, int64_t max_new_tokens);
+
 /// The answers that a row accepts, the trained one first; empty when it has none.
 References references_of(const Sample& sample);
 
