@@ -42,6 +42,12 @@ class Includes(Story):
                 self.folder = self.folder / "next"
                 self.assertEqual(len(self.findings("base/a.cpp", f"#include <{header}>\n")), 1)
 
+    def test_a_header_that_is_read_once_a_build_is_included_by_who_uses_it(self):
+        use = 'std::string a() { return fmt::format("{}", 1); }\n'
+        self.assertEqual(self.findings("base/a.cpp", use), ["src/lockstep/base/a.cpp:1: fmt::format(…) without <fmt/format.h>"])
+        self.folder = self.folder / "next"
+        self.assertEqual(self.findings("base/a.cpp", "#include <fmt/format.h>\n" + use), [])
+
     def test_headers_do_not_include_torch(self):
         self.assertEqual(len(self.findings("tensor/a.h", "#pragma once\n#include <ATen/core/Tensor.h>\n")), 1)
 
