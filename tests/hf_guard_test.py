@@ -20,6 +20,7 @@ from story import ROOT, Story, free_port, main, sampled
 JOBS = ROOT / "tests" / "guard"
 sys.path.insert(0, str(JOBS))
 import fault_suite
+import warm
 
 RANKS = 3
 AWAITED = {"LOCKSTEP_GUARD_NOTICE_SECONDS": "60"}  # on a busy machine ranks await each other longer than a notice is held back
@@ -36,8 +37,9 @@ def setUpModule():
     global package
     build = ROOT / "build" / ("guard_older" if TORCH_ALONE else "guard")
     package = build / "package"
+    quick = ["--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"] if TORCH_ALONE else []  # there it is the headers of another torch that matter
     done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--upgrade",
-                           "--target", package, f"--config-settings=build-dir={build / 'objects'}", ROOT / "python"], text=True, capture_output=True,
+                           "--target", package, f"--config-settings=build-dir={build / 'objects'}", *quick, ROOT / "python"], text=True, capture_output=True,
                           env={**os.environ, "CMAKE_BUILD_PARALLEL_LEVEL": "2"})
     if done.returncode != 0:
         raise RuntimeError(f"lockstep-guard could not be built:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
@@ -54,25 +56,32 @@ OF_TORCH_ALONE = ("plain dtype_i32_f32", "plain sum_max", "plain wrong_group", "
 
 
 class Jobs(Story):
-    def torchrun(self, *words, guard="1", **env):
-        """Returns (exit code, output); nothing of the job may be left."""
-        return self.ended(self.started(["--standalone", "--nproc_per_node", RANKS], words, guard, env), words)
+    def torchrun(self, *words, guard="1", cold=False, **env):
+        """Returns (exit code, output); nothing of the job may be left. `cold`: each of its processes imports torch, as those of anybody."""
+        return self.ended(self.started(["--standalone", "--nproc_per_node", RANKS], words, guard, env, cold), words)
 
     def nodes(self, kind):
-        """Two of two ranks each, on this machine."""
+        """Two of two ranks each, on this machine. As anybody's, whose ranks take as long to come as nodes to meet."""
         where = ["--nnodes", 2, "--nproc_per_node", 2, "--master_addr", "127.0.0.1", "--master_port", free_port()]
         env = {"LOCKSTEP_JOB_SECRET": "a long text that nobody else knows", **AWAITED}
-        jobs = [self.started([*where, "--node_rank", node], [JOBS / "calls.py", kind], "1", env) for node in range(2)]
+        jobs = [self.started([*where, "--node_rank", node], [JOBS / "calls.py", kind], "1", env, cold=True) for node in range(2)]
         return [self.ended(job, kind) for job in jobs]
 
-    def started(self, where, words, guard, env):
-        return self.python(["-m", "torch.distributed.run", *where, *words], guard, env)
+    def started(self, where, words, guard, env, cold=False):
+        return self.python(["-m", "torch.distributed.run", *where, *words], guard, env, cold)
 
-    def python(self, words, guard, env):
+    def spawned(self, how, kind, folder, env=None, cold=False):
+        """Ranks are new Pythons where it is cold, else forked."""
+        return self.ended(self.python([JOBS / "spawned.py", how, kind, folder, *([] if cold else ["fork"])], "1", {**AWAITED, **(env or {})}, cold), how)
+
+    def python(self, words, guard, env, cold):
         ours = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         variables = {**ours, "LOCKSTEP_GUARD": guard, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env}
-        return subprocess.Popen([sys.executable, *map(str, words)], env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                start_new_session=True, cwd=self.folder)
+        if not cold:
+            warm.ready()
+        begin = subprocess.Popen if cold else warm.Popen
+        return begin([sys.executable, *map(str, words)], env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                     start_new_session=True, cwd=self.folder)
 
     def ended(self, process, words):
         try:
@@ -85,7 +94,7 @@ class Jobs(Story):
     def test_faults_are_named_with_their_place(self):
         seed = int(os.environ.get("LOCKSTEP_FUZZ_SEED", 20261125))
         print(f"seed {seed}", flush=True)
-        asked = SimpleNamespace(seed=seed, package=package, limit=60)
+        asked = SimpleNamespace(seed=seed, package=package, limit=60, cold=False)
         by_title = {truth.title: truth for truth in fault_suite.TRUTHS}
         for title in sampled(OF_TORCH_ALONE if TORCH_ALONE else FAULTS):
             with self.subTest(title):
@@ -95,6 +104,7 @@ class Jobs(Story):
 
     def test_a_repair_that_is_said_repairs(self):
         """Taken word for word from what is said of an evaluation whose batches, or whose outputs, differ between ranks."""
+        warm.ready(*fault_suite.IMPORTED["hf_llava"])
         for fault, repair, variable in (("metadata_shorter", r"TrainingArguments\(label_names=(\[.*?\])\)", "FAULT_LABEL_NAMES"),
                                         ("image_on_some", r"trainer\.evaluate\(ignore_keys=(\[.*?\])\)", "FAULT_IGNORE_KEYS")):
             with self.subTest(fault):
@@ -134,7 +144,7 @@ class Jobs(Story):
                           ("os._exit 3", "error: rank 1: it left by os._exit(3), at calls.py:"),
                           ("destroyed", 'rank 1 has left group "default" (destroy_process_group) while rank')):
             with self.subTest(way):
-                code, output = self.torchrun(JOBS / "calls.py", way, **AWAITED)
+                code, output = self.torchrun(JOBS / "calls.py", way, cold=way in ("hooked", "sys.exit 0"), **AWAITED)
                 self.assertNotEqual(code, 0, output)
                 self.assertIn(said, output)
 
@@ -147,6 +157,12 @@ class Jobs(Story):
     def test_a_thread_that_died_is_told_of_the_rank_that_is_late_for_it(self):
         _, output = self.torchrun(JOBS / "calls.py", "thread", LOCKSTEP_GUARD_NOTICE_SECONDS="1")
         self.assertIn("notice: rank 1 is busy elsewhere: running (thread loader ended by ValueError: bad row 12, at calls.py:", output)
+
+    def test_a_rank_that_gloo_aborts_is_asked_first(self):
+        """Where Python's faulthandler, which answers such a signal too, was there before the guard."""
+        _, output = self.torchrun(JOBS / "calls.py", "shape, and faulthandler", **AWAITED)
+        self.assertIn("lockstep guard: the job was ended: rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3, 4]", output)
+        self.assertRegex(output, r"\n  stack   Thread 0x.*\n *File ")
 
     def test_calls_begun_in_another_order_are_no_fault_to_the_strict(self):
         code, output = self.torchrun(JOBS / "calls.py", "crossed", guard="strict", **AWAITED)
@@ -176,10 +192,11 @@ class Jobs(Story):
 
     def test_a_job_without_a_fault_is_left_as_it_is(self):
         results = {}
+        warm.ready(*(() if TORCH_ALONE else ("transformers.trainer", "accelerate", "peft")))
         for guard in ("0", "1"):
             folder = self.folder / guard
             folder.mkdir()
-            code, output = self.torchrun(JOBS / "healthy.py", folder, guard=guard, **AWAITED)
+            code, output = self.torchrun(JOBS / "healthy.py", folder, guard=guard, cold=guard == "1", **AWAITED)
             self.assertEqual(code, 0, output)
             self.assertNotIn("lockstep guard", output)
             results[guard] = [(folder / f"{rank}.json").read_text() for rank in range(RANKS)]
@@ -196,7 +213,7 @@ class Jobs(Story):
                 with self.subTest(how=how, kind=kind):
                     folder = self.folder / f"{how} {kind}"
                     folder.mkdir()
-                    code, output = self.ended(self.python([JOBS / "spawned.py", how, kind, folder], "1", AWAITED), how)
+                    code, output = self.spawned(how, kind, folder, cold=(how, kind) in (("env", "none"), ("tcp", "shape")))
                     self.assertEqual(code, 0 if kind == "none" else 1, output)
                     said = "lockstep guard: the job was ended: rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3]"
                     self.assertEqual(output.count("lockstep guard"), 0 if kind == "none" else 1, output)
@@ -207,7 +224,7 @@ class Jobs(Story):
         for left in ({"LOCAL_RANK": "0"}, of_torchrun):
             for how in ("env", "tcp"):
                 with self.subTest(how=how, left=left):
-                    code, output = self.ended(self.python([JOBS / "spawned.py", how, "none", self.folder], "1", {**AWAITED, **left}), how)
+                    code, output = self.spawned(how, "none", self.folder, left, cold=how == "env" and left is of_torchrun)
                     self.assertEqual(code, 0, output)
                     self.assertNotIn("lockstep guard", output)
 
@@ -236,7 +253,7 @@ class Jobs(Story):
         self.assertNotIn("lockstep guard", output)
 
     def test_an_exception_in_a_process_of_a_spawned_job_is_told(self):
-        code, output = self.ended(self.python([JOBS / "spawned.py", "env", "raises", self.folder], "1", AWAITED), "raises")
+        code, output = self.spawned("env", "raises", self.folder, cold=True)
         self.assertEqual(code, 1, output)
         self.assertIn("lockstep guard: error: rank 1: ValueError: bad row 12, at spawned.py:", output)
 

@@ -3,6 +3,7 @@ import sys
 import threading
 from pathlib import Path
 
+from ._ends import SECONDARY
 from ._places import own_frame
 
 DEPTH = 40
@@ -27,7 +28,7 @@ def waits_in_torch():
 def _exception(thread):
     error = getattr(sys, "_current_exceptions", dict)().get(thread)
     error = error[1] if isinstance(error, tuple) else error  # until 3.11
-    if not isinstance(error, BaseException):
+    if not isinstance(error, BaseException) or any(word in str(error) for word in SECONDARY):  # those come of another rank's end
         return ""
     trace = found = error.__traceback__
     while trace is not None:

@@ -27,9 +27,12 @@ void end_as_it_would(int signal) {
 /// A child that was forked has the handlers and the board, and is not the rank.
 bool is_rank() { return ::getpid() == rank_of_signals.load(); }
 
+struct sigaction abort_before = {};  // Python's faulthandler, which prints where all threads stand, or a person's own
+
 void on_abort(int signal) {
   if (is_rank()) wait_a_moment(2000);
-  end_as_it_would(signal);
+  ::sigaction(signal, &abort_before, nullptr);
+  ::raise(signal);
 }
 
 void on_terminate(int signal) {
@@ -47,15 +50,21 @@ void on_terminate(int signal) {
 void hold_signals(Board& board) {
   board_of_signals.store(&board);
   rank_of_signals.store(::getpid());
+  const auto before = [](int signal) {
+    struct sigaction action = {};
+    ::sigaction(signal, nullptr, &action);
+    return action;
+  };
   const auto install = [](int signal, void (*handler)(int)) {
-    struct sigaction before = {};
-    if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;  // somebody else's
     struct sigaction action = {};
     action.sa_handler = handler;
     ::sigaction(signal, &action, nullptr);
   };
-  install(SIGABRT, on_abort);
-  install(SIGTERM, on_terminate);
+  if (const struct sigaction found = before(SIGABRT); found.sa_handler != on_abort) {
+    abort_before = found;
+    install(SIGABRT, on_abort);
+  }
+  if (before(SIGTERM).sa_handler == SIG_DFL) install(SIGTERM, on_terminate);  // else somebody ends it his way
 }
 
 }  // namespace lockstep::python

@@ -1,6 +1,7 @@
 """A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|shape|crossed|"for ever"|END. What rank 1 does on
-the way is right but for "shape", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed",
+the way is right but for "shape", "shape, and faulthandler", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed",
 "os._exit 3", "destroyed"."""
+import faulthandler
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from story import free_port
 
 kind = sys.argv[1]
+if kind == "shape, and faulthandler":
+    faulthandler.enable()
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 x = torch.zeros(3, 4)
@@ -57,7 +60,7 @@ for i in range(1 << 30 if kind == "for ever" else 60):
     if rank == 1 and i == 8 and kind == "asleep":
         print("asleep", flush=True)
         time.sleep(600)
-    if rank == 1 and i == 40 and kind == "shape":  # by then nodes have met
+    if rank == 1 and i == 40 and kind.startswith("shape"):  # by then nodes have met
         dist.all_reduce(torch.zeros(5))  # another call
     if rank == 1 and i == 8:
         end(kind)

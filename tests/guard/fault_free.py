@@ -70,7 +70,7 @@ def job(kind, ranks, seed, guard, args):
             except subprocess.TimeoutExpired:
                 pass
             seconds = time.monotonic() - begun
-            end_all(mark)
+            end_all(mark, folder)
             process.wait()
         text = (folder / "output.txt").read_text(errors="replace")
         got = None if code != 0 else programs.trained(folder) if hasattr(programs, kind) else [

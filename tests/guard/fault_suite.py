@@ -2,7 +2,7 @@
 """Every fault for real, in small torchrun jobs of every kind, and whether what is said of it is true.
 
 fault_suite.py [--ranks 2 3 4] [--only REGEX] [--seed N] [--peers guard plain detail timeout10 debug_mode] [--limit 60]
-               [--package DIR] [--json FILE] [--markdown] [--texts]
+               [--cold] [--package DIR] [--json FILE] [--markdown] [--texts]
 
 The package must be installed in DIR; run it with a Python that has torch, transformers and accelerate (deepspeed for the rows of zero.py).
 What stands in the file of --json with the same seed is taken from there, so that a long run can be made in portions.
@@ -11,6 +11,8 @@ import importlib.util
 import json
 import random
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "faults"), str(HERE.parent)]
 
+import warm
 from fault import draw
 from fault_table import markdown, shares
 from running import run, suite_parser
@@ -32,6 +35,9 @@ PEERS = {
     "debug_mode": {"ACCELERATE_DEBUG_MODE": "1"},
 }
 NEEDS = {"accelerated": "accelerate", "hf_trainer": "transformers", "hf_llava": "transformers", "zero": "deepspeed"}
+IMPORTED = {"fsdp2": ["torch.distributed.fsdp"], "accelerated": ["accelerate"], "hf_trainer": ["transformers.trainer", "transformers.models.llama"],
+            "hf_llava": ["transformers.trainer", "transformers.models.llava"]}  # before the job is forked
+OF_THE_LAUNCHER = ("absent_node",)  # which has the guard itself, of which its ranks must not be forked
 OF_ACCELERATE = ("accelerated", "hf_trainer", "hf_llava")
 SHORT_PATIENCE = "8"
 
@@ -40,6 +46,7 @@ def parse():
     parser = suite_parser(__doc__, [3], "faults whose “job fault” it matches", 60, "seconds after the fault: who is still there hangs")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=["guard"])
+    parser.add_argument("--cold", action="store_true", help="every process imports torch, as always with other peers; else it is forked with torch")
     return parser.parse_args()
 
 
@@ -64,8 +71,14 @@ def one(truth, peer, ranks, args):
               "skipped": why_skipped(truth, peer)}
     if result["skipped"]:
         return result | {"words": f"skipped: {result['skipped']}"}
-    with tempfile.TemporaryDirectory(prefix="fault_") as folder:
-        done = run(truth, ranks, args.seed, variables(peer, truth, args.package), args.limit, folder)
+    begin = subprocess.Popen if args.cold or peer != "guard" or truth.fault in OF_THE_LAUNCHER else warm.Popen
+    if begin is warm.Popen:
+        warm.ready(*IMPORTED.get(truth.job, []))
+    folder = tempfile.mkdtemp(prefix="fault_")  # no TemporaryDirectory: whoever is forked would take it away at its end
+    try:
+        done = run(truth, ranks, args.seed, variables(peer, truth, args.package), args.limit, folder, begin)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     said = said_by_guard(done) if peer == "guard" else said_by_torch(done)
     checks = judge(truth, done, said, args.seed, ranks)
     if truth.ends != "never" and done.moment is None:

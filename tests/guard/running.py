@@ -46,18 +46,18 @@ class Run:
 def launch_words(truth, ranks):
     if truth.fault == "absent_node":
         return ["--nnodes", 2, "--node_rank", 0, "--nproc_per_node", ranks, "--master_addr", "127.0.0.1", "--master_port", free_port()]
-    return ["--standalone", "--nproc_per_node", ranks]
+    return ["--nproc_per_node", ranks, "--master_addr", "127.0.0.1", "--master_port", free_port()]
 
 
-def run(truth, ranks, seed, variables, limit, folder):
-    """Killed `limit` seconds after the fault, or three times as late where it does not come to it."""
+def run(truth, ranks, seed, variables, limit, folder, begin=subprocess.Popen):
+    """Killed `limit` seconds after the fault, or three times as late where it does not come to it. `begin`: or warm.Popen."""
     mark = str(uuid.uuid4())
     env = environment({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "FAULT_RUN": mark, **variables})
     if truth.fault == "absent_node":
         (Path(folder) / "moment.launcher").write_text(str(time.time()))
     words = [sys.executable, "-m", "torch.distributed.run", *launch_words(truth, ranks), JOBS / f"{truth.job}.py", truth.fault, seed, folder]
     done = Run(begun=time.time())
-    process = subprocess.Popen([str(word) for word in words], env=env, cwd=folder, text=True, errors="replace", stdout=subprocess.PIPE,
+    process = begin([str(word) for word in words], env=env, cwd=folder, text=True, errors="replace", stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True)
     reader = threading.Thread(target=read_lines, args=(process.stdout, done), daemon=True)
     reader.start()
@@ -70,7 +70,7 @@ def run(truth, ranks, seed, variables, limit, folder):
     if not hung:
         done.gone = time.time()
         done.code = process.wait()
-    end_all(mark)
+    end_all(mark, folder)
     process.wait()
     reader.join(5)
     done.moment = moment_in(folder)
@@ -88,13 +88,13 @@ def moment_in(folder):
     return min(map(float, moments)) if moments else None
 
 
-def end_all(mark):
-    """Ranks have sessions of their own: they are known by a variable that only this job has."""
-    for folder in Path("/proc").iterdir():
-        if not re.fullmatch(r"\d+", folder.name):
+def end_all(mark, folder):
+    """Ranks have sessions of their own: they are known by a variable that only this job has, or, of one that was forked, by the folder."""
+    for process in Path("/proc").iterdir():
+        if not re.fullmatch(r"\d+", process.name):
             continue
         try:
-            if f"FAULT_RUN={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                os.kill(int(folder.name), signal.SIGKILL)
+            if f"FAULT_RUN={mark}".encode() in (process / "environ").read_bytes().split(b"\0") or (process / "cwd").samefile(folder):
+                os.kill(int(process.name), signal.SIGKILL)
         except OSError:
             pass  # it has gone meanwhile, or is somebody else's

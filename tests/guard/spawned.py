@@ -1,4 +1,7 @@
-"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises FOLDER meets in one of the ways that torch has."""
+"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises FOLDER [fork] meets in one of the ways that torch has.
+
+Each is a new Python, or with `fork` a copy of this one, as those of Accelerate's notebook_launcher are.
+"""
 import os
 import sys
 from pathlib import Path
@@ -34,4 +37,4 @@ def work(rank, how, kind, where, port):
 
 
 if __name__ == "__main__":
-    multiprocessing.spawn(work, args=(*sys.argv[1:4], free_port()), nprocs=WORLD)
+    multiprocessing.start_processes(work, args=(*sys.argv[1:4], free_port()), nprocs=WORLD, start_method=(*sys.argv, "spawn")[4])
