@@ -3,7 +3,7 @@
 #
 # Tests wait for each other's ranks more than they compute, so the sanitized build is compiled beside them, on what they leave.
 # `test` is what CI runs at every change, on two cores within an hour: of cases that are much alike it takes a fifth, others every
-# day (tests/story.py). A machine on which that takes longer has a tenth of them, and no sanitizers, and is told so. `check`
+# day (tests/story.py). A machine whose build takes a quarter of an hour has a tenth of them, and no sanitizers, and is told so. `check`
 # takes all, and adds what takes long and seldom finds anything. What of the latter was clean is remembered by content
 # (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
 set -euo pipefail
@@ -19,28 +19,30 @@ tools/setup.sh tests
 step "lint"
 tools/lint.sh
 step "release build"
+before=$SECONDS slow=
 tools/build.sh release all
 python3 -B tools/slowest_files.py build/release
-# A machine that is slow, and has compiled nothing before, takes fewer of the cases that are much alike.
-if [ "$1" = test ] && [ $((SECONDS - started)) -gt 1800 ]; then
-  scale=0.1
-  echo "slow: the build took half an hour, so that of cases that are much alike a tenth is taken"
+if [ "$1" = test ] && [ $((SECONDS - before)) -gt 900 ]; then
+  slow=yes scale=0.1
+  echo "slow: the build took a quarter of an hour, so that of cases that are much alike a tenth is taken, and no sanitizer runs"
 fi
 step "what a change compiles anew"
 python3 -B tools/check_rebuild.py build/release
-step "all tests, and beside them the build with the address sanitizer"
-idle=(nice -n 19)
-if chrt --idle 0 true 2>/dev/null; then idle=(chrt --idle 0); fi
-mkdir -p build/asan
-# A session of its own is a group of its own, to which the kernel gives an equal share whatever its tasks' priority: it gives itself less.
-setsid "${idle[@]}" bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null || true; exec tools/sanitize.sh "$0" build' "$sanitized" >build/asan/build.log 2>&1 &
-beside=$!
-trap 'kill -- -"$beside" 2>/dev/null || true' EXIT
+if [ -z "$slow" ]; then
+  idle=(nice -n 19)
+  if chrt --idle 0 true 2>/dev/null; then idle=(chrt --idle 0); fi
+  mkdir -p build/asan
+  # A session of its own is a group of its own, to which the kernel gives an equal share whatever its tasks' priority: it gives itself less.
+  setsid "${idle[@]}" bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null || true; exec tools/sanitize.sh "$0" build' "$sanitized" >build/asan/build.log 2>&1 &
+  beside=$!
+  trap 'kill -- -"$beside" 2>/dev/null || true' EXIT
+fi
+step "all tests"
 LOCKSTEP_TEST_SCALE=${LOCKSTEP_TEST_SCALE:-$scale} tools/run_tests.sh release | tee build/release/tests.log
 
 step "address and undefined-behaviour sanitizers"
-if [ "$1" = test ] && [ $((SECONDS - started)) -gt 4200 ]; then
-  echo "left out: build and tests took more than 70 minutes here; tools/sanitize.sh $sanitized runs them"
+if [ "$1" = test ] && { [ -n "$slow" ] || [ $((SECONDS - started)) -gt 3600 ]; }; then
+  echo "left out: this machine is slow; tools/sanitize.sh $sanitized runs them"
 else
   if ! wait "$beside"; then
     cat build/asan/build.log
