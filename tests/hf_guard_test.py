@@ -138,7 +138,7 @@ class Jobs(Story):
 
     def test_each_way_to_end_early_is_told_as_what_it_is(self):
         for way, said in (("caught", "error: rank 1: ValueError: bad row 12, at calls.py:"), ("hooked", "error: rank 1: ValueError: bad row 12, at calls.py:"),
-                          ("SystemExit", "rank 1 finished while rank"),
+                          ("SystemExit", "rank 1 finished (exit code 3) while rank"),
                           ("sys.exit", "error: rank 1: it left by sys.exit('no learning rate'), at calls.py:"),
                           ("sys.exit 0", "rank 1: ending (sys.exit at calls.py:"), ("crashed", "rank 1 crashed (SIGSEGV)"),
                           ("os._exit 3", "error: rank 1: it left by os._exit(3), at calls.py:"),
@@ -153,6 +153,13 @@ class Jobs(Story):
         self.assertNotEqual(code, 0, output)
         self.assertIn("the job was ended: rank 1 is in a call that ranks 0, 2 did not make, and have finished", output)
         self.assertRegex(output, r"look for a branch on the rank around calls\.py:\d+")
+
+    def test_what_a_call_raises_for_others_is_not_told_as_the_cause(self):
+        """DDP compares sizes itself: what it raises stood in the place of the remedy."""
+        _, output = self.torchrun(JOBS / "calls.py", "order", **AWAITED)
+        self.assertIn("lockstep guard: the job was ended: rank 1 holds another structure: parameters of ModuleDict.b.weight is number 1", output)
+        self.assertNotIn("an exception is on its way", output)
+        self.assertIn("fix     build it with its keys in one order on all ranks", output)
 
     def test_a_thread_that_died_is_told_of_the_rank_that_is_late_for_it(self):
         _, output = self.torchrun(JOBS / "calls.py", "thread", LOCKSTEP_GUARD_NOTICE_SECONDS="1")

@@ -1,6 +1,7 @@
 """What the main thread's call is about: an exception that is on its way, which a clean-up holds up, or the parameter that it sends."""
 import sys
 import threading
+import time
 from pathlib import Path
 
 from ._ends import SECONDARY
@@ -8,6 +9,7 @@ from ._places import own_frame
 
 DEPTH = 40
 OURS = "/lockstep_guard/"
+LONGEST = 0.25  # seconds
 
 
 def of_main_thread():
@@ -28,21 +30,33 @@ def waits_in_torch():
 def _exception(thread):
     error = getattr(sys, "_current_exceptions", dict)().get(thread)
     error = error[1] if isinstance(error, tuple) else error  # until 3.11
-    if not isinstance(error, BaseException) or any(word in str(error) for word in SECONDARY):  # those come of another rank's end
+    if not isinstance(error, BaseException):
         return ""
     trace = found = error.__traceback__
     while trace is not None:
         if OURS not in trace.tb_frame.f_code.co_filename:  # sys.exit is called through a function of ours
             found = trace
         trace = trace.tb_next
+    if _comes_of_others(error, found):
+        return ""
     line = "" if found is None else f" at {Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
     return f"an exception is on its way: {type(error).__name__}: {error}{line}"
 
 
+def _comes_of_others(error, raised):
+    """What a call raises because another rank has ended, or has not sent the same: no cause, and nothing to mend on this rank."""
+    by_torch = raised is not None and any(part in raised.tb_frame.f_code.co_filename for part in ("/torch/distributed/", "/torch/nn/parallel/"))
+    return (by_torch and isinstance(error, RuntimeError)) or any(word in str(error) for word in SECONDARY)
+
+
 def nan_of_main_thread():
+    """Asked on the thread that sends it, which is held meanwhile: of a large model it is a part that is looked at."""
     import torch
-    names = [f"{name} of {type(model).__name__}" for model in _models_of(sys._current_frames().get(threading.main_thread().ident))
-             for name, parameter in model.named_parameters() if parameter.grad is not None and bool(torch.isnan(parameter.grad).any())]
+    names, until = [], time.monotonic() + LONGEST
+    for model in _models_of(sys._current_frames().get(threading.main_thread().ident)):
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and time.monotonic() < until and bool(torch.isnan(parameter.grad).any()):
+                names.append(f"{name} of {type(model).__name__}")
     return f"in the gradient of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}" if names else ""
 
 

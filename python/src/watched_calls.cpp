@@ -129,17 +129,15 @@ void WatchedCalls::show_structure(const std::string& label, const std::string& j
   recorder_.show_structure(label, json);
 }
 
-/// The first time this thread's model is asked where: meanwhile the call goes on.
-void WatchedCalls::note_nan(const Call& call) {
-  recorder_.ring(call.group).set_has_nan(call.seq);
-  if (std::exchange(noted_nan_, true)) return;
-  std::thread([this] {
-    const std::string where = python_nan();
-    if (where.empty()) return;
-    const std::lock_guard lock(mutex_);
-    recorder_.show_structure(kNanRemark, Json({{"label", kNanRemark}, {"nodes", Json::array()}, {"note", where}})
-                                             .dump(-1, ' ', false, Json::error_handler_t::replace));
-  }).detach();
+/// The first time the model is asked where, on the thread that makes the call: while it is here, nobody writes the gradients
+/// that it sends, and no other thread may read them.
+void WatchedCalls::look_for_nan() {
+  if (leaving_ || noted_nan_.exchange(true)) return;
+  const std::string where = python_nan();
+  if (where.empty()) return;
+  const std::lock_guard lock(mutex_);
+  recorder_.show_structure(kNanRemark, Json({{"label", kNanRemark}, {"nodes", Json::array()}, {"note", where}})
+                                           .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const Made& made) {
@@ -165,8 +163,9 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
     CallSignature signature = made.signature;
     if (pair) signature.root = peer;
     call = Call{index, recorder_.ring(index).enter(signature, label_of_thread, site, 0, now), now};
-    if (made.has_nan) note_nan(*call);
+    if (made.has_nan) recorder_.ring(call->group).set_has_nan(call->seq);
   }
+  if (made.has_nan) look_for_nan();
   // A pair cannot wait: two who first send and then receive would wait for each other. And whose thread goes on may rightly
   // call its groups in another order than others do.
   if (recorder_.strict() && !pair) {
@@ -334,20 +333,34 @@ void WatchedCalls::finish(int exit_code, const std::string& place) {
   leaving_ = true;
   if (joined() && !place.empty()) recorder_.enter_phase(Phase::kEnd, place);
   if (joined()) recorder_.finish(exit_code);
+  if (exit_code < 0) at_last([this](int status) { tell_code(status); });
+}
+
+/// Of whoever left without a word: a job that goes wrong by it is ended with what the code says.
+void WatchedCalls::tell_code(int code) {
+  recorder_.board().exit_code.store(code);
+  if (code != 0) (void)await_ending(1.0);
 }
 
 void WatchedCalls::end_with(const std::string& message, const std::string& place, bool secondary, int code) {
-  static auto& words = *new std::function<void(int)>;
-  words = [this, message, place, secondary, code](int status) {
-    if (!joined()) return;  // a child that was forked
+  leaving_ = true;
+  at_last([this, message, place, secondary, code](int status) {
     if (status == code) {
       say_last_words(message, place, secondary, code);
       (void)await_ending(secondary ? 3.0 : 1.0);
     }
     finish(status);
-  };
-  leaving_ = true;
-  [[maybe_unused]] static const int once = ::on_exit([](int status, void* /*nothing*/) { words(status); }, nullptr);
+  });
+}
+
+void WatchedCalls::at_last(std::function<void(int)> last) {
+  static auto& words = *new std::function<void(int)>;
+  words = std::move(last);
+  [[maybe_unused]] static const int once = ::on_exit(
+      [](int status, void* /*nothing*/) {
+        if (instance().joined()) words(status);  // else a child that was forked
+      },
+      nullptr);
 }
 
 void WatchedCalls::stand_at(const std::string& place) {

@@ -111,7 +111,10 @@ class WatchedCalls {
 
  private:
   WatchedCalls() = default;
-  void note_nan(const Call& call);
+  void look_for_nan();
+  /// With the code that the process ends with, when Python is gone.
+  void at_last(std::function<void(int)> last);
+  void tell_code(int code);
   void let_go_of_passed();
   void look_at_works();
   void look();
@@ -130,7 +133,7 @@ class WatchedCalls {
   std::vector<Call> awaited_late_;        // that were begun before; the time is that since which a thread waits
   std::optional<Call> main_waits_;        // the main thread for it, as was known when it was made
   std::atomic<bool> others_call_{false};  // threads other than the main one: what these do next nobody knows
-  bool noted_nan_ = false;
+  std::atomic<bool> noted_nan_{false};
   Counts counts_;
   std::atomic<bool> joined_{false};
   std::atomic<bool> leaving_{false};  // Python is on its way out, and not asked any more

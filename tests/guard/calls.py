@@ -1,5 +1,5 @@
 """A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|shape|crossed|"for ever"|END. What rank 1 does on
-the way is right but for "shape", "shape, and faulthandler", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed",
+the way is right but for "shape", "shape, and faulthandler", "order", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed",
 "os._exit 3", "destroyed"."""
 import faulthandler
 import os
@@ -88,6 +88,9 @@ if kind == "again":  # groups are left and made anew, under the same names; one 
         time.sleep(1.5 if rank == 1 else 0)
         dist.all_reduce(torch.ones(1), group=group)
         dist.destroy_process_group(group)
+if kind == "order":
+    parts = [("a", torch.nn.Linear(4, 8)), ("b", torch.nn.Linear(8, 4))]
+    torch.nn.parallel.DistributedDataParallel(torch.nn.ModuleDict(reversed(parts) if rank == 1 else parts))
 if kind == "alone" and rank == 1:
     dist.barrier()  # which nobody else makes
 if kind == "thread":  # with a group of its own; on one rank it dies

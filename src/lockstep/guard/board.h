@@ -108,8 +108,8 @@ struct Group {
 
 struct Board {
   static constexpr uint64_t kMagic = 0x4C4F434B53544550ULL;
-  static constexpr uint64_t kVersion = 3;
-  static constexpr size_t kGroups = 64;
+  static constexpr uint64_t kVersion = 4;
+  static constexpr size_t kGroups = 256;  // of which only those in use take memory
 
   uint64_t magic = kMagic, version = kVersion;
   SharedValue<Identity> identity;

@@ -7,7 +7,19 @@
 namespace lockstep {
 namespace {
 
-/// One call with two shapes; or two calls, where a line tells which rank went where.
+bool one_line(const FlightRecord& odd, const FlightRecord& usual) { return odd.site.view() == usual.site.view(); }
+
+/// Two calls rather than one that differs, where a line tells which rank went where. `cure`: of one call.
+void look_first_for_a_branch(const FlightRecord& odd, const FlightRecord& usual, std::string_view cure,
+                             Diagnosis& out) {
+  if (one_line(odd, usual)) return;
+  out.why += ", and the calls come from two lines: one of them may be a call that the others do not make";
+  out.fix = fmt::format(
+      "look first for a branch on the rank or on the data around {} and {}: every rank must make the same calls in "
+      "the same order; only where the two are meant as one call, {}",
+      odd.site.view(), usual.site.view(), cure);
+}
+
 void explain_shapes(const FlightRecord& odd, const FlightRecord& usual, const std::string& name, Diagnosis& out) {
   const CallSignature &a = odd.signature, &b = usual.signature;
   const bool equal_size = a.numel() == b.numel() && a.splits == b.splits;
@@ -19,13 +31,7 @@ void explain_shapes(const FlightRecord& odd, const FlightRecord& usual, const st
       "make the shape equal on all ranks before {} (pad, or cut to the shortest); where sizes may "
       "differ, gather nested values, which carry their shapes",
       odd.site.view());
-  if (odd.site.view() != usual.site.view()) {
-    out.why += ", and the calls come from two lines: one of them may be a call that the others do not make";
-    out.fix = fmt::format(
-        "look first for a branch on the rank or on the data around {} and {}: every rank must make the same calls in "
-        "the same order; only where the two are meant as one call, make its shape equal on all ranks",
-        odd.site.view(), usual.site.view());
-  }
+  look_first_for_a_branch(odd, usual, "make its shape equal on all ranks", out);
 }
 
 }  // namespace
@@ -43,8 +49,10 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
     out.why = "what is sent is not what is waited for: the receiver gets a part of it, waits for more, or ends at once";
     out.fix = fmt::format("send and receive tensors of one size and dtype: look at {} and {}", odd.site.view(),
                           usual.site.view());
-  } else if (a.op != b.op) {
-    out.headline = fmt::format("{} made another call: {} beside {}", who, op_name(a.op), op_name(b.op));
+  } else if (a.op != b.op || (mine != theirs && !one_line(odd, usual))) {  // a label is of one place: two are two calls
+    const bool ops = a.op != b.op;
+    out.headline = fmt::format("{} made another call: {} beside {}", who, ops ? std::string(op_name(a.op)) : odd.call(),
+                               ops ? std::string(op_name(b.op)) : usual.call());
     out.why = "the ranks took different branches: they are not at the same place of the program";
     out.fix = fmt::format(
         "every rank must make the same calls in the same order: look for a branch on the rank or on "
@@ -56,16 +64,19 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
         fmt::format("{} has dtype {} there; the transport moves bytes and would not notice", name, a.dtype_text());
     out.fix = fmt::format("give the tensor one dtype on all ranks before {}; for a whole model: the same --torch_dtype",
                           odd.site.view());
+    look_first_for_a_branch(odd, usual, "give its tensor one dtype on all ranks", out);
   } else if (a.reduce != b.reduce) {
     out.headline = fmt::format("{} reduces by {} where others take the {}", who, reduce_op_name(a.reduce),
                                reduce_op_name(b.reduce));
     out.why =
         fmt::format("{} is combined by another operation on a part of the ranks: the results would be wrong", name);
     out.fix = fmt::format("pass the same reduce operation on all ranks at {}", odd.site.view());
+    look_first_for_a_branch(odd, usual, "pass the same reduce operation on all ranks", out);
   } else if (a.root != b.root) {
     out.headline = fmt::format("{} names root {} where others name {}", who, a.root, b.root);
     out.why = fmt::format("each side of {} expects its values from another rank", name);
     out.fix = fmt::format("pass the same root on all ranks at {}: a constant, not the own rank", odd.site.view());
+    look_first_for_a_branch(odd, usual, "pass the same root on all ranks: a constant, not the own rank", out);
   } else if (a.num_dims != b.num_dims || a.dims != b.dims || a.splits != b.splits || a.has_splits != b.has_splits) {
     explain_shapes(odd, usual, name, out);
   } else if (same_call(odd, usual)) {

@@ -45,8 +45,11 @@ void merge(RankClass& into, const RankClass& from) {
   }
   sample.phase_seconds = std::max(sample.phase_seconds, other.phase_seconds);
   for (size_t i = 0; i < sample.groups.size(); ++i) {
-    sample.groups[i].waiting_seconds = std::max(sample.groups[i].waiting_seconds, other.groups[i].waiting_seconds);
-    sample.groups[i].stands = sample.groups[i].stands && other.groups[i].stands;
+    GroupReport& group = sample.groups[i];
+    const GroupReport& same = other.groups[i];
+    group.waiting_seconds = std::max(group.waiting_seconds, same.waiting_seconds);
+    group.last_waiting_seconds = std::min(group.last_waiting_seconds, same.last_waiting_seconds);
+    group.stands = group.stands && same.stands;
   }
   into.ranks.add(from.ranks);
 }

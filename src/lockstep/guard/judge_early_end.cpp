@@ -10,7 +10,13 @@
 namespace lockstep {
 namespace {
 
-constexpr double kEndHolds = 0.2;  // seconds for which it must have stood
+constexpr double kEndHolds = 0.2;   // seconds for which it must have stood
+constexpr double kCodeComes = 1.0;  // and until a process that leaves says with which code
+
+/// An interpreter says it last, and takes a moment to get there.
+bool code_is_coming(const RankReport& report) {
+  return report.exit_code < 0 && report.life != Life::kRunning && report.phase_seconds < kCodeComes;
+}
 
 /// All others are through, and are more: then those who stand in the call made one that nobody else makes.
 std::optional<Diagnosis> lone_call(const Census& census, const RankClass& waiter, const GroupReport& call) {
@@ -19,6 +25,7 @@ std::optional<Diagnosis> lone_call(const Census& census, const RankClass& waiter
   for (const auto& [one, ranks] : missing_for(census, waiter, &call)) {
     const Life life = one->sample.life;
     if ((life != Life::kFinished && life != Life::kFinishing) || one->sample.exit_code > 0) return std::nullopt;
+    if (code_is_coming(one->sample)) return std::nullopt;
     through.add(ranks);
   }
   const RankSet mine = call.of(waiter.ranks);
@@ -53,7 +60,7 @@ std::optional<Diagnosis> early_end(const Census& census, const RankClass& waiter
     const GroupReport* group = group_named(sample, call.name);
     const bool left = !ended && group != nullptr && group->left;
     // Asked to: somebody wanted it, of the others too.
-    if ((!ended && !left) || sample.exit_code == kAskedToEnd) continue;
+    if ((!ended && !left) || sample.exit_code == kAskedToEnd || (ended && code_is_coming(sample))) continue;
     Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
     const std::string how = left                   ? fmt::format("{} left group \"{}\" (destroy_process_group)",
                                                ranks.size() == 1 ? "has" : "have", call.name)
@@ -63,6 +70,10 @@ std::optional<Diagnosis> early_end(const Census& census, const RankClass& waiter
                                waiter.ranks.size() == 1 ? "is" : "are");
     out.why = "the rank had fewer steps, rows or epochs than the others, or left its loop early";
     out.fix = "let every rank leave its loop at the same step: agree on the number of steps before the loop";
+    if (ended && sample.exit_code > 0) {
+      out.why = "it ended by itself, with a code that says that something was wrong (SystemExit)";
+      out.fix = fmt::format("mend what {} says in its last lines", ranks.phrase());
+    }
     out.places.push_back(place_of(*one));
     name_call(census, *one, out);
     return out;

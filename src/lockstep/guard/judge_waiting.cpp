@@ -57,6 +57,18 @@ std::vector<Missing> not_yet_in(const Census& census, const RankClass& waiter) {
   return out;
 }
 
+/// Since the last of all came to the waiter's call.
+double seconds_since_all_came(const Census& census, const RankClass& waiter) {
+  const GroupReport* call = waiter.sample.waiting();
+  double least = call->last_waiting_seconds;
+  for (const auto& one : census.classes) {
+    const GroupReport* group = group_named(one.sample, call->name);
+    if (group != nullptr && group->waiting_seq == call->waiting_seq)
+      least = std::min(least, group->last_waiting_seconds);
+  }
+  return least;
+}
+
 bool makes_group(const RankClass& waiter) {
   const GroupReport* group = waiter.sample.waiting();
   const FlightRecord* call = group->find(group->waiting_seq);
@@ -75,6 +87,8 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
   auto culprits = late_ones(census, waiter);
   if (culprits.empty()) culprits = not_yet_in(census, waiter);
   if (culprits.empty() && makes_group(waiter)) return {};  // by means of the transport, which may take a while
+  if (culprits.empty()) seconds = seconds_since_all_came(census, waiter);
+  if (seconds < options.soft_seconds) return {};
   Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
   const GroupReport* group = waiter.sample.waiting();
   const std::string waited = format_duration(seconds);

@@ -47,6 +47,19 @@ TEST(Deadlock, TwoSidesInTwoGroups) {
   }
 }
 
+// The first to come has waited long for the last, who has just come: no transport is slow yet.
+TEST(Late, ATransportIsTimedFromTheLastToCome) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(running_rank(rank, 3));
+    wait_in_last(add_calls(reports.back(), training_calls(1)), 9);
+  }
+  ASSERT_EQ(census_of(reports).classes.size(), 1U);
+  EXPECT_EQ(judge(census_of(reports)).diagnosis.fault, Fault::kTransport);
+  wait_in_last(reports[1].groups[0], 0.1);
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine) << judge(census_of(reports)).diagnosis.text();
+}
+
 // Calls that were begun and are awaited later: a rank that does something else meanwhile comes to the other's call.
 TEST(Deadlock, IsNoneWhileOneSideDoesSomethingElse) {
   std::vector<RankReport> reports;
@@ -72,7 +85,14 @@ TEST(EarlyEnd, IsSeenBehindAnotherOpenCall) {
   auto ended = reports;
   ended[1].life = Life::kFinished;
   ended[1].exit_code = -1;
+  ended[1].phase_seconds = 0.5;
+  EXPECT_EQ(judge(census_of(ended)).verdict, Verdict::kFine) << "its code is to come";
+  ended[1].phase_seconds = 1.5;
   EXPECT_EQ(judge(census_of(ended)).diagnosis.headline, "rank 1 finished while ranks 0, 2 still are in a call");
+  ended[1].exit_code = 3;
+  EXPECT_EQ(judge(census_of(ended)).diagnosis.headline,
+            "rank 1 finished (exit code 3) while ranks 0, 2 still are in a call");
+  EXPECT_EQ(judge(census_of(ended)).diagnosis.fix, "mend what rank 1 says in its last lines");
   reports[1].groups[1].left = true;
   EXPECT_EQ(judge(census_of(reports)).diagnosis.headline,
             "rank 1 has left group \"control\" (destroy_process_group) while ranks 0, 2 still are in a call");
@@ -288,7 +308,7 @@ TEST(Transport, IsNamedWhenAllHaveCome) {
     EXPECT_TRUE(says(notice.diagnosis.headline, "all ranks came to #11 of group \"data\""))
         << notice.diagnosis.headline;
     EXPECT_EQ(notice.diagnosis.label, "data sum");
-    for (auto& report : reports) report.groups[0].waiting_seconds = 601;
+    for (auto& report : reports) wait_in_last(report.groups[0], 601);
     EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kEnd);
   }
 }

@@ -142,6 +142,30 @@ TEST(Mismatch, CallsFromTwoLinesAreNotToldToBePadded) {
   EXPECT_NE(fix.find("around metrics.py:7 and clip.cpp:30"), std::string::npos) << fix;
 }
 
+// A rank alone saves what is sharded, while the others gather it for their next step.
+TEST(Mismatch, CallsOfTwoPlacesAreTwoCallsAndNotOneThatDiffers) {
+  MismatchCase fault = all_cases()[1];
+  ASSERT_EQ(fault.name, "dtype");
+  const auto inject = fault.inject;
+  fault.inject = [inject](TestCalls& calls, size_t at) {
+    inject(calls, at);
+    calls[at].site = "save.py:7";
+  };
+  const auto found = [&] { return judge(census_of(ranks_with(fault, 3, 1, 0))).diagnosis; };
+  EXPECT_EQ(found().headline, "rank 1 sent another dtype: i32 beside f32");
+  EXPECT_TRUE(
+      found().fix.starts_with("look first for a branch on the rank or on the data around save.py:7 and clip.cpp:30"))
+      << found().fix;
+  fault.inject = [inject](TestCalls& calls, size_t at) {
+    inject(calls, at);
+    calls[at].site = "save.py:7";
+    calls[at].label = "";
+  };
+  EXPECT_TRUE(found().headline.starts_with(
+      "rank 1 made another call: all_reduce sum i32[2, 3] beside all_reduce sum f32[2, 3] \"norm\""))
+      << found().headline;
+}
+
 // One evaluates and gathers what its batch holds, the others count what they train with.
 TEST(Mismatch, RanksInDifferentPartsOfTheProgramAreToldSo) {
   auto reports = ranks_with(all_cases()[2], 3, 1, 0);

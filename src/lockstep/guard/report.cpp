@@ -34,6 +34,7 @@ GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
   if (report.waiting_seq > 0) {
     report.stands = group.stands.load(std::memory_order_relaxed) != 0;
     report.waiting_seconds = seconds_between(group.waiting_since_ns.load(std::memory_order_relaxed), now_ns);
+    report.last_waiting_seconds = report.waiting_seconds;
   }
   return report;
 }

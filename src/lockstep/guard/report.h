@@ -35,9 +35,10 @@ struct GroupReport {
   uint64_t nan_calls = 0;             // to which this rank gave NaN
   uint64_t waiting_seq = 0;           // 0: not waiting
   double waiting_seconds = 0;
-  bool left = false;               // it makes no further call there
-  bool stands = false;             // and can do nothing else meanwhile
-  std::vector<FlightRecord> tail;  // the last calls, oldest first
+  double last_waiting_seconds = 0;  // of several ranks that stand alike: of the last to come
+  bool left = false;                // it makes no further call there
+  bool stands = false;              // and can do nothing else meanwhile
+  std::vector<FlightRecord> tail;   // the last calls, oldest first
 
   const FlightRecord* find(uint64_t seq) const;
   /// Those of the ranks that are in it.

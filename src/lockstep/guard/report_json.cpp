@@ -105,6 +105,7 @@ static void describe(GroupReport& group, JsonFields& f) {
   word(f, "nan_calls", group.nan_calls);
   f("waiting_seq", group.waiting_seq);
   f("waiting_seconds", group.waiting_seconds);
+  f("last_waiting_seconds", group.last_waiting_seconds);
   f("stands", group.stands);
   f("left", group.left);
   f.derived("calls", Json());  // to_json of the report knows in which form

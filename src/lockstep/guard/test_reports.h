@@ -73,7 +73,7 @@ inline GroupReport& add_calls(RankReport& report, const TestCalls& calls, std::s
 inline void wait_in_last(GroupReport& group, double seconds) {
   group.waiting_seq = group.entered;
   group.stands = true;
-  group.waiting_seconds = seconds;
+  group.waiting_seconds = group.last_waiting_seconds = seconds;
 }
 
 /// How often to repeat what is random: sanitizer builds set LOCKSTEP_TEST_SCALE, and take the same paths fewer times.
