@@ -1,4 +1,5 @@
 // A rank is through while others still stand in a call.
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -15,7 +16,8 @@ constexpr double kCodeComes = 1.0;  // and until a process that leaves says with
 
 /// An interpreter says it last, and takes a moment to get there.
 bool code_is_coming(const RankReport& report) {
-  return report.exit_code < 0 && report.life != Life::kRunning && report.phase_seconds < kCodeComes;
+  const bool leaves = report.life == Life::kFinishing || report.life == Life::kFinished;
+  return leaves && report.exit_code < 0 && report.phase_seconds < kCodeComes;
 }
 
 /// All others are through, and are more: then those who stand in the call made one that nobody else makes.
@@ -25,7 +27,6 @@ std::optional<Diagnosis> lone_call(const Census& census, const RankClass& waiter
   for (const auto& [one, ranks] : missing_for(census, waiter, &call)) {
     const Life life = one->sample.life;
     if ((life != Life::kFinished && life != Life::kFinishing) || one->sample.exit_code > 0) return std::nullopt;
-    if (code_is_coming(one->sample)) return std::nullopt;
     through.add(ranks);
   }
   const RankSet mine = call.of(waiter.ranks);
@@ -53,14 +54,17 @@ std::optional<Diagnosis> lone_call(const Census& census, const RankClass& waiter
 }
 
 std::optional<Diagnosis> early_end(const Census& census, const RankClass& waiter, const GroupReport& call) {
+  const auto missing = missing_for(census, waiter, &call);
+  if (std::ranges::any_of(missing, [](const Missing& one) { return code_is_coming(one.of->sample); }))
+    return std::nullopt;
   if (auto lone = lone_call(census, waiter, call)) return lone;
-  for (const auto& [one, ranks] : missing_for(census, waiter, &call)) {
+  for (const auto& [one, ranks] : missing) {
     const RankReport& sample = one->sample;
     const bool ended = sample.life == Life::kFinished || sample.life == Life::kFinishing;
     const GroupReport* group = group_named(sample, call.name);
     const bool left = !ended && group != nullptr && group->left;
     // Asked to: somebody wanted it, of the others too.
-    if ((!ended && !left) || sample.exit_code == kAskedToEnd || (ended && code_is_coming(sample))) continue;
+    if ((!ended && !left) || sample.exit_code == kAskedToEnd) continue;
     Diagnosis out{.fault = Fault::kEarlyEnd, .culprits = ranks, .exit_code = kCommunicationCode};
     const std::string how = left                   ? fmt::format("{} left group \"{}\" (destroy_process_group)",
                                                ranks.size() == 1 ? "has" : "have", call.name)

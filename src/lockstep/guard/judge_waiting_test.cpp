@@ -114,6 +114,10 @@ TEST(EarlyEnd, WhoIsLeftInACallThatAllOthersDidWithoutIsTheOddOne) {
     const Diagnosis found = judge(census_of(reports)).diagnosis;
     EXPECT_EQ(found.fault, Fault::kEarlyEnd);
     if (world == 2) continue;  // nobody is the odd one of two
+    reports[2].exit_code = -1;
+    reports[2].phase_seconds = 0.3;
+    EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine) << "with which code is to come";
+    reports[2].exit_code = 0;
     EXPECT_EQ(found.culprits, RankSet({0})) << found.text();
     EXPECT_NE(found.fix.find("a branch on the rank around end.py:7"), std::string::npos) << found.fix;
     reports[1].life = Life::kRunning;  // it may still come
