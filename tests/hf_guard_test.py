@@ -171,6 +171,15 @@ class Jobs(Story):
         self.assertIn("lockstep guard: the job was ended: rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3, 4]", output)
         self.assertRegex(output, r"\n  stack   Thread 0x.*\n *File ")
 
+    def test_nan_is_looked_up_in_what_is_sent(self):
+        """And not in gradients that are written meanwhile: the parameters that are named fill the bucket."""
+        _, output = self.torchrun(JOBS / "calls.py", "nan", **AWAITED)
+        told = re.search(r"rank 1 gave NaN to all_reduce sum f32\[(\d+)\].* in the gradient of (\d+)\.(weight|bias) of Sequential and (\d+) more", output)
+        self.assertIsNotNone(told, output)
+        behind = 399 - int(told[2])
+        self.assertEqual(int(told[1]), behind * 20 + (20 if told[3] == "weight" else 4), output)
+        self.assertEqual(int(told[4]), behind * 2 + (1 if told[3] == "weight" else 0), output)
+
     def test_calls_begun_in_another_order_are_no_fault_to_the_strict(self):
         code, output = self.torchrun(JOBS / "calls.py", "crossed", guard="strict", **AWAITED)
         self.assertEqual(code, 0, output)

@@ -28,6 +28,7 @@ void end_as_it_would(int signal) {
 bool is_rank() { return ::getpid() == rank_of_signals.load(); }
 
 struct sigaction abort_before = {};  // Python's faulthandler, which prints where all threads stand, or a person's own
+std::atomic<bool> holds_abort{false};
 
 void on_abort(int signal) {
   if (is_rank()) wait_a_moment(2000);
@@ -60,8 +61,9 @@ void hold_signals(Board& board) {
     action.sa_handler = handler;
     ::sigaction(signal, &action, nullptr);
   };
-  if (const struct sigaction found = before(SIGABRT); found.sa_handler != on_abort) {
-    abort_before = found;
+  // Once: a child that was forked, and joins a job of its own, would be told that this one came before itself.
+  if (!holds_abort.exchange(true)) {
+    abort_before = before(SIGABRT);
     install(SIGABRT, on_abort);
   }
   if (before(SIGTERM).sa_handler == SIG_DFL) install(SIGTERM, on_terminate);  // else somebody ends it his way

@@ -1,6 +1,6 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|shape|crossed|"for ever"|END. What rank 1 does on
-the way is right but for "shape", "shape, and faulthandler", "order", "alone", "thread" and the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed",
-"os._exit 3", "destroyed"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|crossed|"for ever"|FAULT|END. What rank 1 does on
+the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "nan", "alone", "thread"; and for the ways to END:
+"caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed"."""
 import faulthandler
 import os
 import signal
@@ -88,6 +88,12 @@ if kind == "again":  # groups are left and made anew, under the same names; one 
         time.sleep(1.5 if rank == 1 else 0)
         dist.all_reduce(torch.ones(1), group=group)
         dist.destroy_process_group(group)
+if kind == "nan":  # in the last layers' gradients, while those of others are still to be written
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(400)]), bucket_cap_mb=0.001)
+    for i in range(4):  # the first one is a single bucket
+        (model(torch.ones(2, 4)).sum() * (float("nan") if rank == 1 and i == 3 else 1)).backward()
+        model.zero_grad()
+    time.sleep(2)
 if kind == "order":
     parts = [("a", torch.nn.Linear(4, 8)), ("b", torch.nn.Linear(8, 4))]
     torch.nn.parallel.DistributedDataParallel(torch.nn.ModuleDict(reversed(parts) if rank == 1 else parts))

@@ -37,7 +37,6 @@ PEERS = {
 NEEDS = {"accelerated": "accelerate", "hf_trainer": "transformers", "hf_llava": "transformers", "zero": "deepspeed"}
 IMPORTED = {"fsdp2": ["torch.distributed.fsdp"], "accelerated": ["accelerate"], "hf_trainer": ["transformers.trainer", "transformers.models.llama"],
             "hf_llava": ["transformers.trainer", "transformers.models.llava"]}  # before the job is forked
-OF_THE_LAUNCHER = ("absent_node",)  # which has the guard itself, of which its ranks must not be forked
 OF_ACCELERATE = ("accelerated", "hf_trainer", "hf_llava")
 SHORT_PATIENCE = "8"
 
@@ -71,7 +70,7 @@ def one(truth, peer, ranks, args):
               "skipped": why_skipped(truth, peer)}
     if result["skipped"]:
         return result | {"words": f"skipped: {result['skipped']}"}
-    begin = subprocess.Popen if args.cold or peer != "guard" or truth.fault in OF_THE_LAUNCHER else warm.Popen
+    begin = subprocess.Popen if args.cold or peer != "guard" or truth.fault == "absent_node" else warm.Popen  # that launcher has a guard itself
     if begin is warm.Popen:
         warm.ready(*IMPORTED.get(truth.job, []))
     folder = tempfile.mkdtemp(prefix="fault_")  # no TemporaryDirectory: whoever is forked would take it away at its end

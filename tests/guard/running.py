@@ -44,9 +44,8 @@ class Run:
 
 
 def launch_words(truth, ranks):
-    if truth.fault == "absent_node":
-        return ["--nnodes", 2, "--node_rank", 0, "--nproc_per_node", ranks, "--master_addr", "127.0.0.1", "--master_port", free_port()]
-    return ["--nproc_per_node", ranks, "--master_addr", "127.0.0.1", "--master_port", free_port()]
+    nodes = ["--nnodes", 2, "--node_rank", 0] if truth.fault == "absent_node" else []
+    return [*nodes, "--nproc_per_node", ranks, "--master_addr", "127.0.0.1", "--master_port", free_port()]
 
 
 def run(truth, ranks, seed, variables, limit, folder, begin=subprocess.Popen):
@@ -58,7 +57,7 @@ def run(truth, ranks, seed, variables, limit, folder, begin=subprocess.Popen):
     words = [sys.executable, "-m", "torch.distributed.run", *launch_words(truth, ranks), JOBS / f"{truth.job}.py", truth.fault, seed, folder]
     done = Run(begun=time.time())
     process = begin([str(word) for word in words], env=env, cwd=folder, text=True, errors="replace", stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, start_new_session=True)
+                    stderr=subprocess.STDOUT, start_new_session=True)
     reader = threading.Thread(target=read_lines, args=(process.stdout, done), daemon=True)
     reader.start()
     while reader.is_alive():

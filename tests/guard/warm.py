@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from types import SimpleNamespace
 
 LAUNCHER = ["-m", "torch.distributed.run"]
@@ -36,7 +37,7 @@ class Popen(subprocess.Popen):
     def _execute_child(self, *args, **named):
         given = SimpleNamespace(**inspect.signature(super()._execute_child).bind(*args, **named).arguments)
         python, *words = (str(word) for word in given.args if word != "-u")  # torchrun's flag; PYTHONUNBUFFERED says the same
-        if python != sys.executable or not (words[:2] == LAUNCHER or words[0].endswith(".py")):
+        if python != sys.executable or not (words[:2] == LAUNCHER or words[:1] and words[0].endswith(".py")):
             return super()._execute_child(*args, **named)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -45,6 +46,8 @@ class Popen(subprocess.Popen):
             try:
                 _be_a_new_process(given)
                 ctypes.PyDLL(None).exit(_run(words))  # with what C++ has to say at the end
+            except BaseException:
+                traceback.print_exc()
             finally:
                 _leave(70)
         self._child_created = True

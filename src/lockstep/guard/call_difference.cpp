@@ -50,9 +50,10 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
     out.fix = fmt::format("send and receive tensors of one size and dtype: look at {} and {}", odd.site.view(),
                           usual.site.view());
   } else if (a.op != b.op || (mine != theirs && !one_line(odd, usual))) {  // a label is of one place: two are two calls
-    const bool ops = a.op != b.op;
-    out.headline = fmt::format("{} made another call: {} beside {}", who, ops ? std::string(op_name(a.op)) : odd.call(),
-                               ops ? std::string(op_name(b.op)) : usual.call());
+    const auto text = [&](const FlightRecord& call) {
+      return a.op != b.op ? std::string(op_name(call.signature.op)) : call.call();
+    };
+    out.headline = fmt::format("{} made another call: {} beside {}", who, text(odd), text(usual));
     out.why = "the ranks took different branches: they are not at the same place of the program";
     out.fix = fmt::format(
         "every rank must make the same calls in the same order: look for a branch on the rank or on "

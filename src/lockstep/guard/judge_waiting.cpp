@@ -86,9 +86,11 @@ double quiet_seconds(const RankReport& report, double waited) {
 Judgement late(const Census& census, const RankClass& waiter, double seconds, const JudgeOptions& options) {
   auto culprits = late_ones(census, waiter);
   if (culprits.empty()) culprits = not_yet_in(census, waiter);
-  if (culprits.empty() && makes_group(waiter)) return {};  // by means of the transport, which may take a while
-  if (culprits.empty()) seconds = seconds_since_all_came(census, waiter);
-  if (seconds < options.soft_seconds) return {};
+  if (culprits.empty()) {
+    if (makes_group(waiter)) return {};  // by means of the transport, which may take a while
+    seconds = seconds_since_all_came(census, waiter);
+    if (seconds < options.soft_seconds) return {};
+  }
   Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
   const GroupReport* group = waiter.sample.waiting();
   const std::string waited = format_duration(seconds);

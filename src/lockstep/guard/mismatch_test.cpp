@@ -1,4 +1,5 @@
 #include <functional>
+#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -128,42 +129,40 @@ TEST(Mismatch, NamesCulpritCallAndReason) {
   }
 }
 
+/// The odd call comes from another line, and has a label of its own where one is given.
+MismatchCase at_another_line(MismatchCase fault, std::string site, std::optional<std::string> label = std::nullopt) {
+  fault.inject = [inject = fault.inject, site = std::move(site), label = std::move(label)](TestCalls& calls,
+                                                                                           size_t at) {
+    inject(calls, at);
+    calls[at].site = site;
+    if (label) calls[at].label = *label;
+  };
+  return fault;
+}
+
 // A metric summed beside a gradient: padded, one would be added to the other.
 TEST(Mismatch, CallsFromTwoLinesAreNotToldToBePadded) {
-  MismatchCase fault = all_cases()[2];
-  ASSERT_EQ(fault.name, "shape");
-  const auto inject = fault.inject;
-  fault.inject = [inject](TestCalls& calls, size_t at) {
-    inject(calls, at);
-    calls[at].site = "metrics.py:7";
-  };
-  const std::string fix = judge(census_of(ranks_with(fault, 3, 1, 0))).diagnosis.fix;
+  const MismatchCase shape = all_cases()[2];
+  ASSERT_EQ(shape.name, "shape");
+  const std::string fix = judge(census_of(ranks_with(at_another_line(shape, "metrics.py:7"), 3, 1, 0))).diagnosis.fix;
   EXPECT_EQ(fix.find("pad"), std::string::npos) << fix;
   EXPECT_NE(fix.find("around metrics.py:7 and clip.cpp:30"), std::string::npos) << fix;
 }
 
 // A rank alone saves what is sharded, while the others gather it for their next step.
 TEST(Mismatch, CallsOfTwoPlacesAreTwoCallsAndNotOneThatDiffers) {
-  MismatchCase fault = all_cases()[1];
-  ASSERT_EQ(fault.name, "dtype");
-  const auto inject = fault.inject;
-  fault.inject = [inject](TestCalls& calls, size_t at) {
-    inject(calls, at);
-    calls[at].site = "save.py:7";
-  };
-  const auto found = [&] { return judge(census_of(ranks_with(fault, 3, 1, 0))).diagnosis; };
-  EXPECT_EQ(found().headline, "rank 1 sent another dtype: i32 beside f32");
+  const MismatchCase dtype = all_cases()[1];
+  ASSERT_EQ(dtype.name, "dtype");
+  const auto found = [](const MismatchCase& fault) { return judge(census_of(ranks_with(fault, 3, 1, 0))).diagnosis; };
+  const Diagnosis one = found(at_another_line(dtype, "save.py:7"));
+  EXPECT_EQ(one.headline, "rank 1 sent another dtype: i32 beside f32");
   EXPECT_TRUE(
-      found().fix.starts_with("look first for a branch on the rank or on the data around save.py:7 and clip.cpp:30"))
-      << found().fix;
-  fault.inject = [inject](TestCalls& calls, size_t at) {
-    inject(calls, at);
-    calls[at].site = "save.py:7";
-    calls[at].label = "";
-  };
-  EXPECT_TRUE(found().headline.starts_with(
+      one.fix.starts_with("look first for a branch on the rank or on the data around save.py:7 and clip.cpp:30"))
+      << one.fix;
+  const Diagnosis two = found(at_another_line(dtype, "save.py:7", ""));
+  EXPECT_TRUE(two.headline.starts_with(
       "rank 1 made another call: all_reduce sum i32[2, 3] beside all_reduce sum f32[2, 3] \"norm\""))
-      << found().headline;
+      << two.headline;
 }
 
 // One evaluates and gathers what its batch holds, the others count what they train with.
