@@ -37,5 +37,5 @@ def work(rank, how, kind, where, port):
 
 
 if __name__ == "__main__":
-    multiprocessing.start_processes(work, args=(*sys.argv[1:4], free_port()), nprocs=WORLD, 
+    multiprocessing.start_processes(work, args=(*sys.argv[1:4], free_port()), nprocs=WORLD,
                                     start_method=sys.argv[4] if len(sys.argv) > 4 else "spawn")

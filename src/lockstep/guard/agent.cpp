@@ -163,11 +163,13 @@ void Agent::wait_for_news() {
   std::vector<pollfd> fds;
   {
     const std::lock_guard lock(mutex_);
-    // Only what tells of a new peer: what ranks do is read, not told.
+    // Only what tells of a new peer, and of the end of one: what ranks do is read, not told.
     if (tree_ != nullptr) {
       for (const int fd : tree_->descriptors()) fds.push_back({fd, POLLIN, 0});
     }
-    fds.push_back({ranks_.descriptors().front(), POLLIN, 0});
+    const std::vector<int> door_and_ranks = ranks_.descriptors();
+    fds.push_back({door_and_ranks.front(), POLLIN, 0});
+    for (size_t i = 1; i < door_and_ranks.size(); ++i) fds.push_back({door_and_ranks[i], POLLRDHUP, 0});
   }
   const auto pause = options_.strict ? kStrictTurn : kTurn;
   ::poll(fds.data(), fds.size(), static_cast<int>(pause.count()));

@@ -23,6 +23,7 @@ namespace {
 
 constexpr auto kGreeting = std::chrono::seconds(2);               // for a stranger to say who it is
 constexpr size_t kMaxStrangers = 256, kMaxWords = 64;             // words: of a rank, at once
+constexpr auto kEndComes = std::chrono::milliseconds(20);         // behind the end of the connection
 constexpr auto kParentAsks = std::chrono::seconds(1);             // after an end: what comes later is another process
 constexpr auto kLookPause = std::chrono::milliseconds(100);       // between looks at /proc
 constexpr auto kLongestGap = std::chrono::milliseconds(1000);     // the agent itself was stopped for longer: start anew
@@ -154,6 +155,16 @@ void LocalRanks::let_in(int socket, Packet& packet) {
   send_packet(socket, Json({{"welcome", true}, {"strict", strict_}, {"tree_port", tree_port_}}).dump());
 }
 
+/// A process that ends closes its files a moment before its parent may ask how it ended: whoever looks first learns it.
+void await_end(pid_t pid) {
+  const Deadline deadline(kEndComes);
+  while (pid > 0 && !deadline.passed()) {
+    const ProcessState state = look_at_process(pid, 0).state;
+    if (state == ProcessState::kGone) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 /// The end of the connection is the end of the process, seen at once and also of processes that are not our children.
 void LocalRanks::listen_to(Local& local) {
   for (size_t words = 0; local.socket >= 0 && words < kMaxWords; ++words) {
@@ -167,6 +178,7 @@ void LocalRanks::listen_to(Local& local) {
     ::close(local.socket);
     local.socket = -1;
     local.left = true;
+    if (!local.adopted) await_end(local.pid);
   }
 }
 
