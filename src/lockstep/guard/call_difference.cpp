@@ -63,7 +63,7 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
     out.headline = fmt::format("{} sent another dtype: {} beside {}", who, a.dtype_text(), b.dtype_text());
     out.why =
         fmt::format("{} has dtype {} there; the transport moves bytes and would not notice", name, a.dtype_text());
-    out.fix = fmt::format("give the tensor one dtype on all ranks before {}; for a whole model: the same --torch_dtype",
+    out.fix = fmt::format("give the tensor one dtype on all ranks before {}; for a whole model: the same torch_dtype",
                           odd.site.view());
     look_first_for_a_branch(odd, usual, "give its tensor one dtype on all ranks", out);
   } else if (a.reduce != b.reduce) {

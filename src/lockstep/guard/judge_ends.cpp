@@ -80,9 +80,12 @@ bool (*settings_behind(const std::string& fact))(std::string_view) {
   return [](std::string_view name) { return name.starts_with("--") && name.find("output") == std::string_view::npos; };
 }
 
-std::string fact_fix(const std::string& name) {
+std::string fact_fix(const std::string& name, const Settings& job) {
+  if (name == "world size") {
+    return fmt::format("give WORLD_SIZE (and {}) the same value on every node, and restart all ranks",
+                       world_size_flags(job));
+  }
   static const std::map<std::string, std::string> kFixes{
-      {"world size", "give WORLD_SIZE (and --nproc, --nnodes) the same value on every node, and restart all ranks"},
       {"command", "start the same command on all ranks"},
       {"version", "install one version of lockstep on all nodes"},
       {"CUDA libraries", "install one version of the driver and of the GPU wheels on all nodes"},
@@ -96,10 +99,12 @@ std::string fact_fix(const std::string& name) {
 
 /// The flags or variables that differ, by value; where the ranks were started alike, what lies behind them.
 std::string repair_of(const Census& census, const std::string& fact, const RankSet& odd, const RankSet& usual) {
-  if (fact == "version" || fact == "libtorch" || fact == "CUDA libraries" || fact == "command") return fact_fix(fact);
-  const std::string named = start_alike(odd, settings_of(census.of(odd.first())->sample), usual,
-                                        settings_of(census.of(usual.first())->sample), settings_behind(fact));
-  return named.empty() ? fact_fix(fact) : fmt::format("{}; or {}", named, fact_fix(fact));
+  const Settings mine = settings_of(census.of(odd.first())->sample);
+  const std::string known = fact_fix(fact, mine);
+  if (fact == "version" || fact == "libtorch" || fact == "CUDA libraries" || fact == "command") return known;
+  const std::string named =
+      start_alike(odd, mine, usual, settings_of(census.of(usual.first())->sample), settings_behind(fact));
+  return named.empty() ? known : fmt::format("{}; or {}", named, known);
 }
 
 struct FactHolders {
@@ -204,6 +209,21 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
   }
 }
 
+/// Sizes of all_to_all are each rank's own, and are not compared: who is sent more or less than he takes is aborted there.
+void explain_abort(const RankReport& report, Diagnosis& out) {
+  const FlightRecord* own = last_call(report);
+  if (report.end.signal != SIGABRT || own == nullptr || own->signature.op != Op::kAllToAll || own->over()) return;
+  out.why =
+      "the transport aborts a rank in all_to_all to which another sends more or less than it takes, which its last "
+      "lines "
+      "tell";
+  out.fix = fmt::format(
+      "what rank a sends to b must be what b takes from a: compare input_split_sizes[b] of a with "
+      "output_split_sizes[a] "
+      "of b at {}",
+      own->site.view());
+}
+
 /// Somebody has joined and waits at the meeting point.
 bool somebody_meets(const Census& census) {
   return std::any_of(census.classes.begin(), census.classes.end(), [](const RankClass& one) {
@@ -224,6 +244,7 @@ std::optional<Diagnosis> death(const Census& census) {
     if (ended_well && !somebody_meets(census)) continue;
     Diagnosis out{.fault = Fault::kDeath, .culprits = one.ranks, .exit_code = kCommunicationCode};
     explain_death(report, one.ranks.phrase(), out);
+    explain_abort(report, out);
     out.places.push_back(place_of(one));
     name_call(census, one, out);
     return out;

@@ -82,6 +82,22 @@ TEST(Judge, NamesTheDead) {
   }
 }
 
+TEST(Judge, ARankThatIsAbortedInAllToAllIsToldOfTheSizes) {
+  for (const Op op : {Op::kAllToAll, Op::kAllReduce}) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < 3; ++rank) {
+      reports.push_back(running_rank(rank, 3));
+      wait_in_last(add_calls(reports.back(), {test_call(op, "", {}, "", "route.py:7")}), 0.1);
+    }
+    reports[1].process.state = ProcessState::kGone;
+    reports[1].end = {.known = true, .signal = SIGABRT};
+    reports[1].gone_seconds = 0.5;
+    const Diagnosis found = judge(census_of(reports)).diagnosis;
+    EXPECT_TRUE(says(found.headline, "rank 1 crashed (SIGABRT)")) << found.text();
+    EXPECT_EQ(says(found.fix, "output_split_sizes[a] of b at route.py:7"), op == Op::kAllToAll) << found.text();
+  }
+}
+
 TEST(Judge, WaitsAMomentForTheParentToTellHowAProcessEnded) {
   auto reports = waiting_for(1, 3, 0.1);
   reports[1].process.state = ProcessState::kGone;

@@ -170,10 +170,9 @@ std::string start_the_missing(const RankSet& missing, const RankReport& waiter) 
   const bool one_node = all != job.given.end() && here != job.given.end() && all->second == here->second;
   const std::string own =
       one_node && missing.size() == 1 ? fmt::format("RANK={0} LOCAL_RANK={0}", missing.first()) : "RANK";
-  return fmt::format("start {} too, by the same command with {}{}; or set WORLD_SIZE (--nproc, --nnodes) to {}",
-                     missing.phrase(), own,
+  return fmt::format("start {} too, by the same command with {}{}; or set WORLD_SIZE ({}) to {}", missing.phrase(), own,
                      variables.empty() ? ", the same MASTER_ADDR and the same MASTER_PORT" : variables,
-                     waiter.world_size - missing.size());
+                     world_size_flags(job), waiter.world_size - missing.size());
 }
 
 /// They are there, and have not come to the meeting.

@@ -193,7 +193,7 @@ TEST(Mismatch, ShowsBothSidesOfTwo) {
       "  place   rank 1: in the forward pass, after step 3\n"
       "  why     \"norm\" has dtype i32 there; the transport moves bytes and would not notice; the sides are equally "
       "strong, so either may be the one that is wrong\n"
-      "  fix     give the tensor one dtype on all ranks before clip.cpp:30; for a whole model: the same --torch_dtype");
+      "  fix     give the tensor one dtype on all ranks before clip.cpp:30; for a whole model: the same torch_dtype");
 }
 
 // Two of three ranks part in their first call, and the third comes a moment later: which of both is odd, it tells.

@@ -75,6 +75,10 @@ std::string go_on(const Settings& job) {
   return "start again from the last checkpoint (`lockstep sft`: --resume_from_checkpoint auto)";
 }
 
+std::string_view world_size_flags(const Settings& job) {
+  return job.given.contains(kWatchedFlag) ? "--nproc_per_node, --nnodes" : "--nproc, --nnodes";
+}
+
 std::string allow_longer(const Settings& job, std::string_view phase, double seconds) {
   const auto whole = static_cast<int64_t>(std::max(60.0, 2 * std::ceil(seconds)));
   if (job.given.contains(kWatchedFlag)) return fmt::format("LOCKSTEP_GUARD_PATIENCE={}", whole);
@@ -83,9 +87,10 @@ std::string allow_longer(const Settings& job, std::string_view phase, double sec
 
 std::string need_less_memory(const Settings& job) {
   constexpr const char* kAnybody =
-      "a higher ZeRO stage, gradient checkpointing, a smaller batch or shorter rows need less memory; `lockstep plan` "
-      "with the same flags shows how much";
-  if (job.command.empty()) return kAnybody;
+      "a higher ZeRO stage, gradient checkpointing, a smaller batch or shorter rows need less memory";
+  constexpr const char* kPlan = "`lockstep plan` with the same flags shows how much";
+  if (job.given.contains(kWatchedFlag)) return kAnybody;
+  if (job.command.empty()) return fmt::format("{}; {}", kAnybody, kPlan);
   std::vector<std::string> ways;
   const char* const batch = job.command == "sft" ? "--per_device_train_batch_size" : "--batch_size";
   if (const int64_t rows = number_of(job, batch, 1); rows > 1) ways.push_back(fmt::format("{} {}", batch, rows / 2));
@@ -96,9 +101,8 @@ std::string need_less_memory(const Settings& job) {
   if (job.command == "sft" && recompute != nullptr && (*recompute == "false" || *recompute == "auto")) {
     ways.emplace_back("--gradient_checkpointing true");
   }
-  if (ways.empty()) return fmt::format("{}; where other programs have taken it, {}", kAnybody, go_on(job));
-  return fmt::format("{} needs less memory; `lockstep plan` with the same flags shows how much; {}",
-                     fmt::join(ways, ", or "), go_on(job));
+  if (ways.empty()) return fmt::format("{}; {}; where other programs have taken it, {}", kAnybody, kPlan, go_on(job));
+  return fmt::format("{} needs less memory; {}; {}", fmt::join(ways, ", or "), kPlan, go_on(job));
 }
 
 std::string start_alike(const RankSet& who, const Settings& odd, const RankSet& others, const Settings& usual,

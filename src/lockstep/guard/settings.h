@@ -32,6 +32,9 @@ std::string as_given(const std::string& name, const std::string& value);
 /// The setting of a process that lockstep has not started itself, only watches.
 inline constexpr const char* kWatchedFlag = "LOCKSTEP_GUARD";
 
+/// The launcher's flags that make WORLD_SIZE: "--nproc, --nnodes".
+std::string_view world_size_flags(const Settings& job);
+
 /// How a wait of `seconds` is allowed in a phase: "--patience data=120".
 std::string allow_longer(const Settings& job, std::string_view phase, double seconds);
 

@@ -51,6 +51,14 @@ TEST(Settings, NameWhatOneRankIsStartedWithInstead) {
   EXPECT_EQ(start_alike(odd, {}, usual, others, [](std::string_view name) { return name == "--model"; }), "");
 }
 
+TEST(Settings, AJobThatIsOnlyWatchedIsToldNothingOfLockstepsFlags) {
+  const Settings watched{.given = {{kWatchedFlag, "1"}}}, own{.command = "sft"};
+  EXPECT_EQ(world_size_flags(watched), "--nproc_per_node, --nnodes");
+  EXPECT_EQ(world_size_flags(own), "--nproc, --nnodes");
+  EXPECT_EQ(need_less_memory(watched).find("lockstep"), std::string::npos) << need_less_memory(watched);
+  EXPECT_NE(need_less_memory(own).find("`lockstep plan`"), std::string::npos);
+}
+
 TEST(Settings, GoOnAsTheCommandCan) {
   EXPECT_NE(go_on({.command = "sft"}).find("--resume_from_checkpoint auto"), std::string::npos);
   for (const char* verb : {"embed", "infer", "eval"}) {
