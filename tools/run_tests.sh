@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # tools/run_tests.sh release|asan|tsan [ctest arguments…]     runs what has been built; the last lines are ctest's own
 #
-# A test that starts several ranks runs alone, since two of those would measure each other's deadlines; those of one process
-# (PROCESSORS 1) run two at a time. What a sanitizer finds goes to files, since a rank's own output may be read by a test; one
-# such file fails the run.
+# A test that looks at deadlines runs alone, since two would measure each other's; others (PROCESSORS 1) run two at a time. What a
+# sanitizer finds goes to files, since a rank's own output may be read by a test; one such file fails the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1
