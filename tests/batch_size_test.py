@@ -55,6 +55,22 @@ class AutomaticBatchSize(Story):
         self.chosen(self.lockstep("eval", "--model", self.model, "--val_dataset", self.rows, "--max_new_tokens", 2,
                                   "--per_device_eval_batch_size", "auto", "--nproc", 2, expect=0))
 
+    def test_vectors_of_rows_that_were_spelled_otherwise_are_not_taken_for_finished(self):
+        out = self.folder / "out"
+        words = ["embed", "--model", self.model, "--dataset", self.rows, "--output", out]
+        self.lockstep(*words, expect=0)
+        self.assertIn("already", self.lockstep(*words, expect=0).stdout)
+        for more in (["--use_chat_template", "false"], ["--quant_method", "bnb", "--quant_bits", 8]):
+            self.assertIn("another run", self.lockstep(*words, *more, expect=2).stderr)
+        for name, change in (("chat_template.jinja", lambda text: "Now: " + text), ("preprocessor_config.json", lambda text: text.replace("0.4", "0.3"))):
+            file = self.model / name
+            before = file.read_text()
+            self.assertNotEqual(change(before), before)
+            file.write_text(change(before))
+            self.assertIn("another run", self.lockstep(*words, expect=2).stderr, name)
+            file.write_text(before)
+        self.assertIn("already", self.lockstep(*words, expect=0).stdout)
+
     def test_what_cannot_fit_is_refused_with_a_table_and_not_by_the_kernel(self):
         done = self.lockstep("embed", "--model", self.model, "--dataset", self.rows, "--output", self.folder / "out",
                              "--batch_size", "auto", "--memory_fraction", 0.0001, "--nproc", 4, expect=5)

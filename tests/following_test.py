@@ -48,7 +48,8 @@ class Following(Story):
         out, _ = self.train("rouge", metric_for_best_model="rouge-l", predict_with_generate="true", max_new_tokens=4, **{**flags, "steps": 2})
         self.assertIn("best_metric", self.state(out, 2))
         out, done = self.train("none", metric_for_best_model="bleu", predict_with_generate="true", max_new_tokens=4, expect=2, **{**flags, "steps": 2})
-        self.assertIn("--metric_for_best_model bleu: the evaluation measured loss, token_acc, exact_match", done.stderr)
+        self.assertFalse(list((self.folder / "none").glob("**/logging.jsonl")), "nothing was trained by then")
+        self.assertIn("--metric_for_best_model bleu: an evaluation measures loss, token_acc", done.stderr)
 
     def test_a_run_ends_early_when_nothing_becomes_better(self):
         flags = {"val_dataset": self.rows, "steps": 40, "eval_steps": 2, "save_steps": 2, "learning_rate": 0, "early_stop_interval": 3}
@@ -61,6 +62,17 @@ class Following(Story):
         self.train("early", resume_from_checkpoint="true", **flags)
         self.assertTrue((out / "checkpoint-8").is_dir())
         self.assertFalse((out / "checkpoint-10").exists(), "what was counted before the resume counts")
+
+    def test_a_run_that_goes_on_by_another_measure_has_no_best_yet(self):
+        flags = {"val_dataset": self.rows, "eval_steps": 2, "save_steps": 2, "learning_rate": 0}
+        out, _ = self.train("other", steps=2, **flags)
+        self.assertEqual(self.state(out, 2)["lockstep"]["best_of"], "lowest loss")
+        _, done = self.train("other", steps=4, metric_for_best_model="token_acc", resume_from_checkpoint="true", **flags)
+        self.assertIn("the best evaluation, which there is none of yet", done.text)
+        state = self.state(out, 4)
+        self.assertEqual((state["best_global_step"], state["lockstep"]["best_of"]), (4, "highest token_acc"))
+        self.train("other", steps=6, metric_for_best_model="token_acc", resume_from_checkpoint="true", **flags)
+        self.assertEqual(self.state(out, 6)["best_global_step"], 4, "what equals it is no better")
 
     def test_a_run_ends_early_by_evaluations_as_the_callback_of_transformers_does(self):
         flags = {"val_dataset": self.rows, "steps": 40, "eval_steps": 2, "save_steps": 10, "learning_rate": 0, "early_stopping_patience": 3}
@@ -140,6 +152,11 @@ class Following(Story):
                             ({"early_stop_interval": 2}, "nothing is evaluated, so nothing can become better"),
                             ({"eval_on_start": "true"}, "there are no rows to evaluate"),
                             ({"val_dataset": self.rows, "load_best_model_at_end": "true", "save_steps": 4, "eval_steps": 3}, "no multiple of --eval_steps 3"),
+                            ({"val_dataset": self.rows, "load_best_model_at_end": "true", "steps": 40, "save_steps": 20, "eval_steps": 0.15},
+                             "--save_steps 20 is no multiple of --eval_steps 6 (0.15 of all steps)"),
+                            ({"val_dataset": self.rows, "metric_for_best_model": "rougeL", "predict_with_generate": "true"}, "did you mean rouge"),
+                            ({"val_dataset": self.rows, "metric_for_best_model": "rouge_l", "predict_with_generate": "true", "metrics": "exact_match"},
+                             "by --metrics exact_match"),
                             ({"val_dataset": self.rows, "metric_for_best_model": "rouge-l"}, "measured on answers, and none are generated"),
                             ({"lr_scheduler_type": "linear", "lr_scheduler_kwargs": "{'num_cycles': 2}"}, "nothing that linear takes")):
             self.assertIn(said, self.train("no", expect=2, **flags)[1].stderr)

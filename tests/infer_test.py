@@ -2,7 +2,7 @@
 import json
 import re
 
-from small_job import make_model, make_rows
+from small_job import make_model, make_rows, png
 from story import Story, kill_when_rows_are_kept, main, start
 
 
@@ -86,8 +86,27 @@ class Infer(Story):
         if journal.exists():  # else it was done before it was killed
             done = self.lockstep(*words[:-1], 4, expect=2)
             self.assertIn("batch_size: 2 there, 4 now", done.stderr)
+            for more, name in ((["--use_chat_template", "false"], "chat_template"), (["--skip_special_tokens", "true"], "skip_special_tokens"),
+                               (["--quant_method", "bnb", "--quant_bits", 4], "quantised")):
+                self.assertIn(f"{name}: ", self.lockstep(*words, *more, expect=2).stderr)
         self.assertEqual(self.answers("cut.jsonl", "--batch_size", 2, "--nproc", 3), whole)
         self.assertFalse(journal.exists())
+
+    def test_an_answer_s_row_asks_the_same_again(self):
+        call = {"type": "function", "function": {"name": "weather", "arguments": {"place": "Rome"}}}
+        row = {"messages": [{"role": "user", "content": "And in Rome?"}, {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "Ask."},
+                            {"role": "tool", "content": "sunny"}], "chat_template_kwargs": {"max_pixels": 3136}, "images": ["rows.png"],
+               "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}}]}
+        self.model = make_model(self.folder, "qwen2_5_vl")
+        (self.folder / "rows.png").write_bytes(png(90, 80, (200, 30, 30)))
+        self.rows = self.folder / "asked.jsonl"
+        self.rows.write_text(json.dumps(row) + "\n")
+        first = self.answers("first.jsonl")
+        turn = first[0]["messages"][1]
+        self.assertEqual((turn["tool_calls"][0]["function"], turn["reasoning_content"]), (call["function"], "Ask."))
+        self.assertEqual((first[0]["tools"], first[0]["chat_template_kwargs"]), (row["tools"], row["chat_template_kwargs"]))
+        self.rows = self.folder / "first.jsonl"
+        self.assertEqual(self.answers("second.jsonl")[0]["response"], first[0]["response"])
 
     def test_ranks_of_one_host_read_the_weights_in_one_place(self):
         """Or gather them for each use: the same answers, and of the model each rank answers for its part."""

@@ -19,7 +19,8 @@ RULES = {  # what rules do, in a word
     "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_round`", "packing": "`--packing`; rows never see each other",
     "truncation": "`--truncation_strategy`; split is refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json",
     "conversation": "`--conversation plain`; v1 and mistral_instruct are the templates that there are", "recompute": "`--gradient_checkpointing`", "quant_storage": "no number depends on it; `export` writes uint8",
-    "do_sample": "`--temperature 0`, or 1", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
+    "do_sample": "`--temperature 0`, or 1", "temperature": "`--temperature`; nothing where do_sample is false", "system": "`--system`; an empty one takes the template's own away nowhere, and is told of",
+    "answer_length": "nothing: `--max_new_tokens` bounds answers, `--cutoff_len` (`--max_length`) rows", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
 }
 HEADS = {
     "from_ms_swift": ("ms-swift", ["swift", "*", "hf"], """# From ms-swift
@@ -29,7 +30,8 @@ HEADS = {
 the head of a run, and `lockstep plan` with the same words tells it without one. `lockstep migrate sft.sh` writes a script as one commented YAML.
 
 Without `--tuner_type` adapters are trained, at a rate of 1e-4, as ms-swift does. Models and data sets are local folders and files. `rlhf`, `deploy`,
-`app`, `rollout`, `sample`, `web-ui` and `megatron` are refused by name.
+`app`, `rollout`, `sample`, `web-ui` and `megatron` are refused by name. Without `--metric_for_best_model` the lowest loss is the best also where
+answers are generated, which ms-swift then judges by `rouge-l`.
 """),
     "from_llama_factory": ("LLaMA-Factory", ["lf", "*", "hf"], """# From LLaMA-Factory
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include <fmt/format.h>
@@ -19,10 +20,14 @@ namespace {
 
 constexpr float kLoudest = 1e6F;  // full scale is 1: beyond, the numbers are no sound, and their powers overflow
 
-void check_whole(const KnownAudio& audio, const std::string& where) {
+/// How many samples there must be, where frames say it and no header.
+std::optional<int64_t> check_whole(KnownAudio& audio, const std::string& where) {
   if (audio.kind == AudioKind::kWav) check_whole_wav(audio.bytes, where);
   if (audio.kind == AudioKind::kOgg) check_whole_ogg(audio.bytes, where);
-  if (audio.kind == AudioKind::kMp3) check_whole_mp3(audio.bytes, where);
+  if (audio.kind != AudioKind::kMp3) return std::nullopt;
+  const WholeMp3 whole = whole_mp3(audio.bytes, where);
+  audio.bytes = whole.bytes;
+  return whole.samples;
 }
 
 void check_form(const SoundReader& reader, const std::string& where) {
@@ -88,11 +93,11 @@ std::span<const float> mixed(std::span<const float> block, int64_t channels, std
 
 Audio decode_audio(std::string_view bytes, const std::string& where, const AudioLimits& limits) {
   constexpr size_t kBlock = 1 << 14;  // frames
-  const KnownAudio known = known_audio(bytes, where);
-  check_whole(known, where);
+  KnownAudio known = known_audio(bytes, where);
+  const auto counted = check_whole(known, where);
   SoundReader reader(known, where);
   check_form(reader, where);
-  const auto stated = reader.stated_frames();
+  const auto stated = counted ? counted : reader.stated_frames();
   if (stated) check_length(*stated, reader.rate(), true, limits, where);
 
   Audio audio{.rate = limits.rate, .samples = {}};

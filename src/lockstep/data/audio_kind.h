@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,7 +25,13 @@ KnownAudio known_audio(std::string_view bytes, const std::string& where);
 /// damaged. All throw UserError(kData).
 void check_whole_wav(std::string_view bytes, const std::string& where);
 void check_whole_ogg(std::string_view bytes, const std::string& where);
-void check_whole_mp3(std::string_view bytes, const std::string& where);
+
+/// Of an MP3 what a decoder is to get.
+struct WholeMp3 {
+  std::string_view bytes;  // frames alone, without the tags behind them and a header that states another number of them
+  std::optional<int64_t> samples;  // of each channel, where no header in `bytes` states them
+};
+WholeMp3 whole_mp3(std::string_view bytes, const std::string& where);  // checks as those above
 
 /// "… is cut short: ", numbers, and what to do.
 [[noreturn]] void refuse_cut_audio(AudioKind kind, const std::string& what, const std::string& where);

@@ -19,6 +19,7 @@ struct FrameHeader {
   bool mono = false;
   size_t bytes = 0;  // 0: free format, whose frames do not say how long they are
 
+  int64_t samples() const { return layer == 1 ? 384 : layer == 3 && version != 1 ? 576 : 1152; }
   bool alike(const FrameHeader& other) const {
     return version == other.version && layer == other.layer && rate == other.rate;
   }
@@ -58,6 +59,9 @@ std::optional<FrameHeader> header_at(std::string_view bytes, size_t at) {
   return header;
 }
 
+/// Fraunhofer's header, which mpg123 takes for sound.
+bool is_vbri(std::string_view frame) { return frame.size() >= 36 + 18 && frame.substr(36, 4) == "VBRI"; }
+
 /// Frames of sound that the first frame speaks of, when it is a Xing, Info or VBRI header.
 std::optional<int64_t> stated_frames(std::string_view frame, const FrameHeader& header) {
   const size_t side = header.version == 1 ? (header.mono ? 17 : 32) : (header.mono ? 9 : 17);
@@ -67,7 +71,7 @@ std::optional<int64_t> stated_frames(std::string_view frame, const FrameHeader& 
     if (name != "Xing" && name != "Info") continue;
     return (big_endian_32(frame, at + 4) & 1) != 0 ? int64_t{big_endian_32(frame, at + 8)} : -1;
   }
-  if (frame.size() >= 36 + 18 && frame.substr(36, 4) == "VBRI") return big_endian_32(frame, 36 + 14);
+  if (is_vbri(frame)) return big_endian_32(frame, 36 + 14);
   return std::nullopt;
 }
 
@@ -85,13 +89,14 @@ size_t next_frame(std::string_view bytes, size_t at, const FrameHeader& like) {
 
 }  // namespace
 
-void check_whole_mp3(std::string_view bytes, const std::string& where) {
+WholeMp3 whole_mp3(std::string_view bytes, const std::string& where) {
   const auto refuse = [&](const std::string& what) { refuse_cut_audio(AudioKind::kMp3, what, where); };
   const auto first = header_at(bytes, 0);
-  if (!first || first->bytes == 0) return;  // free format: nothing to count by
+  if (!first || first->bytes == 0) return {.bytes = bytes, .samples = {}};  // free format: nothing to count by
   const auto stated = stated_frames(bytes.substr(0, first->bytes), *first);
   int64_t frames = stated ? -1 : 0;
-  for (size_t at = 0; at < bytes.size();) {
+  size_t at = 0;
+  while (at < bytes.size()) {
     const auto header = header_at(bytes, at);
     if (!header || !header->alike(*first) || header->bytes == 0) {
       const bool tail = bytes.size() - at < 4 && bytes[at] == '\xFF';
@@ -105,9 +110,13 @@ void check_whole_mp3(std::string_view bytes, const std::string& where) {
     at += header->bytes;
     ++frames;
   }
-  // Some programs count the frame that says it. A decoder stops after as many, whatever follows.
+  // Some programs count the frame that says it.
   if (stated && *stated >= 0 && std::abs(*stated - frames) > 1)
     refuse(fmt::format("its header states {} frames, {} are there", *stated, frames));
+  bytes = bytes.substr(0, at);
+  if (stated == frames && !is_vbri(bytes)) return {.bytes = bytes, .samples = {}};
+  if (stated) bytes.remove_prefix(first->bytes);  // a decoder would stop after as many, whatever follows
+  return {.bytes = bytes, .samples = frames * first->samples()};
 }
 
 }  // namespace lockstep

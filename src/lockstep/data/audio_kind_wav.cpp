@@ -15,7 +15,8 @@ uint64_t little_endian(std::string_view bytes, size_t at, size_t count) {
 }
 
 /// What programs write that cannot go back to a header, as into a pipe: the sound goes on to the end of the file.
-bool says_nothing(uint64_t length) { return length == 0xFFFF'FFFF || (length >= 0x7FFF'F000 && length <= 0x7FFF'FFFF); }
+/// They write the most that fits 31 or 32 bits, some of them less a header and whole blocks.
+bool says_nothing(uint64_t length) { return length >= 0xFFFF'F000 || (length >= 0x7FFF'F000 && length <= 0x8000'0000); }
 
 }  // namespace
 

@@ -181,13 +181,57 @@ TEST(Audio, HeadersOfWavAreComparedWithTheFile) {
   refused(Wav{.stated = 6402}.bytes(), "its header states 6402 bytes of sound, 6400 are there");
   refused(Wav{.stated = 2'000'000'000}.bytes(), "its header states 2000000000 bytes of sound, 6400 are there");
   refused(Wav{.stated = 0}.bytes(), "its header states 0 bytes of sound, 6400 are there");
-  EXPECT_EQ(complaint(Wav{.stated = 0xFFFF'FFFF}.bytes()), "");  // written into a pipe
+  for (const int64_t piped :
+       std::initializer_list<int64_t>{0xFFFF'FFFF, 0xFFFF'FFDB, 0xFFFF'F000, 0x8000'0000, 0x7FFF'FFFF, 0x7FFF'F000})
+    EXPECT_EQ(decode_audio(Wav{.stated = piped}.bytes(), "a").samples.size(), 3200U) << piped;
   std::string big = "RF64\xff\xff\xff\xffWAVEds64";
   add_number(big, 28, 4);
   add_number(big, 0, 8);
   add_number(big, 2'000'000'000'000, 8);
   refused(big + std::string(12, '\0') + Wav{.stated = 0xFFFF'FFFF}.bytes().substr(12),
           "its header states 2000000000000 bytes of sound, 6400 are there");
+}
+
+/// MPEG 1 layer 3, 44,100 a second, one channel: 1152 samples of silence.
+std::string silent_frame(bool large) {
+  std::string frame(large ? 1044 : 104, '\0');
+  return frame.replace(0, 4, large ? "\xFF\xFB\xE0\xC4" : "\xFF\xFB\x10\xC4");
+}
+
+/// A large frame and 99 small ones: by the first, the file would hold 11.
+std::string mp3_of_100_frames() {
+  std::string bytes = silent_frame(true);
+  for (int i = 0; i < 99; ++i) bytes += silent_frame(false);
+  return bytes;
+}
+
+TEST(Audio, EveryFrameOfAnMp3IsHeardWithoutAHeaderToo) {
+  constexpr size_t kSamples = 41796;  // 100 frames of 1152 samples, 44,100 a second, at 16,000
+  const std::string bare = mp3_of_100_frames(), tag = "TAG" + std::string(125, '\0');
+  EXPECT_EQ(decode_audio(bare, "a").samples.size(), kSamples);
+  EXPECT_EQ(decode_audio(bare + tag, "a").samples.size(), kSamples);
+  EXPECT_NE(complaint(bare.substr(0, bare.size() - 1)), "");
+  EXPECT_NE(complaint(bare.substr(0, 3000) + bare.substr(3050)), "");
+  const std::string whole = clip("stereo_44k1.mp3"), without = whole.substr(whole.find("\xFF\xFB", 4));
+  EXPECT_EQ(whole.size() - without.size(), 417U);  // its header
+  EXPECT_GT(decode_audio(without, "a").samples.size(), decode_audio(whole, "a").samples.size());
+}
+
+TEST(Audio, HeadersOfMp3ThatMiscountLoseNoFrame) {
+  constexpr size_t kSamples = 41796;
+  for (const char stated : {'\x63', '\x65'}) {
+    std::string xing = silent_frame(true);
+    xing.replace(21, 12, std::string("Xing\0\0\0\1\0\0\0", 11) + stated);
+    EXPECT_EQ(decode_audio(xing + mp3_of_100_frames(), "a").samples.size(), kSamples) << int{stated};
+  }
+  std::string vbri = silent_frame(true);
+  vbri.replace(36, 4, "VBRI").replace(36 + 14, 4, std::string("\0\0\0\x64", 4));
+  EXPECT_EQ(decode_audio(vbri + mp3_of_100_frames(), "a").samples.size(), kSamples);
+}
+
+TEST(Audio, ATagBehindFlacIsNoSound) {
+  const std::string flac = clip("stereo_44k1.flac"), tagged = flac + "TAG" + std::string(125, '\0');
+  EXPECT_EQ(decode_audio(tagged, "a").samples, decode_audio(flac, "a").samples);
 }
 
 TEST(Audio, PartsOfAStreamThatDecodersLeaveOutAreRefused) {

@@ -1,5 +1,6 @@
 #include "lockstep/data/base64.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 
@@ -62,7 +63,8 @@ std::string decode_data_uri(std::string_view uri, const std::string& where) {
   if (comma == std::string_view::npos) {
     throw data_error(fmt::format("{}: expected \"data:...;base64,...\", found no comma", where));
   }
-  const std::string_view type = uri.substr(0, comma);
+  std::string type(uri.substr(0, comma));
+  std::ranges::transform(type, type.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (type != "data:" && !type.ends_with(";base64")) {
     throw data_error(fmt::format("{}: expected a data: URI with base64, found \"{}\"", where, type.substr(0, 64)));
   }

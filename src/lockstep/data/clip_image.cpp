@@ -88,7 +88,10 @@ ClipImageConfig read_clip_image_config(const Json& json, const std::string& wher
   keys.read("do_resize", config.do_resize);
   keys.read("do_center_crop", config.do_center_crop);
   config.read_scale(keys);
-  keys.read("do_pad", config.do_pad);
+  const Json* type = keys.find("image_processor_type");  // of which LLaVA's own alone pads
+  const bool may_pad =
+      type == nullptr || !type->is_string() || type->get_ref<const std::string&>().starts_with("Llava");
+  if (may_pad) keys.read("do_pad", config.do_pad);
   if (const Json* aspect = keys.find("image_aspect_ratio")) {
     if (*aspect != "pad" && *aspect != "square")
       throw keys.wrong("image_aspect_ratio", "\"pad\" or \"square\"", *aspect);

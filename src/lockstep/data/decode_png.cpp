@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>
@@ -13,20 +14,21 @@ namespace lockstep {
 
 namespace {
 
-/// libpng reports errors by longjmp, which skips destructors. So every call into it is in one of the three methods
+/// libpng reports errors by longjmp, which skips destructors. So every call into it is in one of the four methods
 /// below, which hold no local with a destructor; buffers belong to the caller.
 class PngReader {
  public:
   explicit PngReader(std::string_view bytes) : bytes_(bytes) {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &PngReader::on_error, &PngReader::on_warning);
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    if (png_ != nullptr) end_ = png_create_info_struct(png_);
   }
-  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, &end_); }
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
   bool read_header() {
-    if (info_ == nullptr || setjmp(png_jmpbuf(png_)) != 0) return false;
+    if (info_ == nullptr || end_ == nullptr || setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &PngReader::on_read);
     // Sizes are judged by check_image_size; a checksum that fails in a chunk without pixels is no reason to lose a row.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
@@ -58,6 +60,25 @@ class PngReader {
     return true;
   }
 
+  /// What stands behind the pixels.
+  bool read_end() {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    png_read_end(png_, end_);
+    return true;
+  }
+
+  /// Of a chunk of text, compressed or not; empty: there is none of that name.
+  std::string_view text(std::string_view name) const {
+    for (const png_infop info : {info_, end_}) {
+      png_textp texts = nullptr;
+      const int count = png_get_text(png_, info, &texts, nullptr);
+      for (int i = 0; i < count; ++i) {
+        if (name == texts[i].key) return {texts[i].text, std::max(texts[i].text_length, texts[i].itxt_length)};
+      }
+    }
+    return {};
+  }
+
   bool is_grey_16() const { return color_type == PNG_COLOR_TYPE_GRAY && depth == 16; }
   const char* error() const { return error_.data(); }
 
@@ -82,7 +103,7 @@ class PngReader {
   std::string_view bytes_;
   size_t position_ = 0;
   png_structp png_ = nullptr;
-  png_infop info_ = nullptr;
+  png_infop info_ = nullptr, end_ = nullptr;
   std::array<char, 160> error_{};
 };
 
@@ -92,9 +113,22 @@ uint32_t big_endian_32(std::string_view bytes, size_t at) {
   return value;
 }
 
-/// eXIf may stand before or after the pixels; XMP is read when it is stored uncompressed.
-int png_orientation(std::string_view bytes) {
-  int from_xmp = 0;
+/// As ImageMagick keeps a block: a line of its own, its name, its length, then hex digits in lines.
+std::string raw_profile(std::string_view text) {
+  for (int line = 0; line < 3; ++line) text.remove_prefix(std::min(text.size(), text.find('\n') + 1));
+  std::string block;
+  int high = -1;
+  for (const char c : text) {
+    const size_t digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
+    if (c == '\n' || digit == std::string_view::npos) continue;
+    if (high >= 0) block += static_cast<char>(high << 4 | static_cast<int>(digit));
+    high = high >= 0 ? -1 : static_cast<int>(digit);
+  }
+  return block;
+}
+
+/// In Pillow's order; each may stand before or behind the pixels.
+int png_orientation(std::string_view bytes, const PngReader& reader) {
   for (size_t at = 8; at + 12 <= bytes.size();) {
     const size_t length = big_endian_32(bytes, at);
     const std::string_view kind = bytes.substr(at + 4, 4);
@@ -102,12 +136,12 @@ int png_orientation(std::string_view bytes) {
     const std::string_view body = bytes.substr(at + 8, length);
     if (kind == "eXIf") {
       if (const int found = exif_orientation(body); found != 0) return found;
-    } else if (kind == "iTXt" && body.starts_with("XML:com.adobe.xmp")) {
-      from_xmp = xmp_orientation(body);
     }
     at += 12 + length;
   }
-  return from_xmp == 0 ? 1 : from_xmp;
+  const int profile = exif_orientation(raw_profile(reader.text("Raw profile type exif")));
+  const int found = profile != 0 ? profile : xmp_orientation(reader.text("XML:com.adobe.xmp"));
+  return found == 0 ? 1 : found;
 }
 
 /// Grey values above 255 become 255, as Pillow's convert("RGB") makes of a 16-bit grey picture.
@@ -142,7 +176,8 @@ DecodedImage decode_png(std::string_view bytes, const std::string& where) {
   for (size_t y = 0; y < rows.size(); ++y) rows[y] = base + y * reader.row_bytes;
   if (!reader.read_rows(rows.data())) throw fail();
   if (reader.is_grey_16()) narrow_grey_16(wide, image.pixels);
-  return {.image = std::move(image), .orientation = png_orientation(bytes)};
+  (void)reader.read_end();  // all pixels are there
+  return {.image = std::move(image), .orientation = png_orientation(bytes, reader)};
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/data/fit_length.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -33,14 +34,17 @@ size_t answer_that_stays(size_t question, size_t answer, size_t room) {
 }
 
 /// Each turn is shortened in proportion, the last where there is no room for it. Of a row that learns its last answer alone the
-/// beginning goes, not the question that was asked.
+/// last comes first. Where its history is not told apart, that is one question, whose beginning goes.
 /// Source: LLaMA-Factory 0.9.5, data/processor/processor_utils.py infer_seqlen and data/processor/supervised.py.
 std::vector<bool> kept_by_turns(const TokenRow& row, const std::vector<int>& filled, size_t room, Taught::Of of) {
   std::vector<bool> kept(row.ids.size(), false);
-  for (const Turn& turn : turns_of(row, filled)) {
+  std::vector<Turn> turns = turns_of(row, filled);
+  if (row.history) std::ranges::reverse(turns);
+  for (const Turn& turn : turns) {
     const size_t answer = answer_that_stays(turn.question.size(), turn.answer.size(), room);
     const size_t question = std::min(turn.question.size(), room - answer);
-    const size_t skipped = of == Taught::Of::kLastRound ? turn.question.size() - question : 0;
+    const bool one_question = of == Taught::Of::kLastRound && !row.history;
+    const size_t skipped = one_question ? turn.question.size() - question : 0;
     for (size_t i = 0; i < question; ++i) kept[turn.question[skipped + i]] = true;
     for (size_t i = 0; i < answer; ++i) kept[turn.answer[i]] = true;
     room -= question + answer;
@@ -58,15 +62,16 @@ std::vector<bool> kept_at_one_end(const TokenRow& row, const std::vector<int>& f
   return kept;
 }
 
-}  // namespace
-
-void fit_length(TokenRow& row, const ProcessOptions& options, const std::string& where) {
+/// By token, placeholders apart, whether it stays; nullopt: all do.
+std::optional<std::vector<bool>> kept_of(const TokenRow& row, const std::vector<int>& filled,
+                                         const ProcessOptions& options, const std::string& where) {
   const auto length = static_cast<int64_t>(row.ids.size());
   const int64_t most = options.most_tokens();
-  if (most <= 0 || length <= most) return;
+  if (most <= 0 || length <= most) return std::nullopt;
   if (options.truncation == Truncation::kDelete) {
     throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
-                     "raise --max_length, or let --truncation_strategy right, left or turns cut such rows");
+                     fmt::format("{}let --truncation_strategy right, left or turns cut such rows",
+                                 options.max_length > 0 ? "raise --max_length, or " : ""));
   }
   const int64_t media = count_places(row.media);
   if (media > most) {
@@ -74,17 +79,24 @@ void fit_length(TokenRow& row, const ProcessOptions& options, const std::string&
                      "raise --max_length: placeholders of media are never cut");
   }
   const int64_t room = most - media;  // for what is not a placeholder
+  return options.truncation == Truncation::kTurns
+             ? kept_by_turns(row, filled, static_cast<size_t>(room), options.taught.of)
+             : kept_at_one_end(row, filled, room, options.truncation == Truncation::kLeft ? length - media - room : 0);
+}
+
+}  // namespace
+
+void fit_length(TokenRow& row, const ProcessOptions& options, const std::string& where) {
   const std::vector<int> filled = filled_by(row.media, row.ids.size());
-  const std::vector<bool> kept =
-      options.truncation == Truncation::kTurns
-          ? kept_by_turns(row, filled, static_cast<size_t>(room), options.taught.of)
-          : kept_at_one_end(row, filled, room, options.truncation == Truncation::kLeft ? length - media - room : 0);
+  const std::optional<std::vector<bool>> kept = kept_of(row, filled, options, where);
+  std::fill_n(row.labels.begin(), row.history.value_or(0), kNotLearnt);
+  if (!kept) return;
   for (MediaBlock& block : row.media) block.places.clear();
   size_t out = 0;
   for (size_t i = 0; i < row.ids.size(); ++i) {
     if (filled[i] >= 0) {
       row.media[static_cast<size_t>(filled[i])].places.push_back(static_cast<int32_t>(out));
-    } else if (!kept[i]) {
+    } else if (!(*kept)[i]) {
       continue;
     }
     row.ids[out] = row.ids[i];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct TokenRow {
   std::vector<int32_t> ids, labels;
   std::vector<MediaBlock> media;
   std::vector<float> weights = {};  // of labels; empty: all count alike
+  /// Tokens at the beginning whose labels only tell the turns apart, and are not learnt; nullopt: labels are what is learnt.
+  std::optional<size_t> history = {};
 };
 
 /// Cuts ids and labels alike; placeholders stay, and the media's places follow them. Throws UserError(kData) naming `where`,

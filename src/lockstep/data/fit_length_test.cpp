@@ -1,5 +1,6 @@
 #include "lockstep/data/fit_length.h"
 
+#include <algorithm>
 #include <numeric>
 #include <tuple>
 
@@ -59,6 +60,31 @@ TEST(FitLength, KeepsTheQuestionWhoseAnswerAloneIsLearnt) {
   row.labels[10] = row.labels[11] = 1;
   fit_length(row, {.max_length = 6, .truncation = Truncation::kTurns, .taught = {.of = Taught::Of::kLastRound}}, "row");
   EXPECT_EQ(row.ids, Ids({6, 7, 8, 9, 10, 11}));
+}
+
+/// As turns_of, of a row that learns its last answer alone; what is learnt of it stands behind.
+std::vector<size_t> last_round_of(const std::vector<size_t>& lengths, int64_t limit) {
+  TokenRow row;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (i + 2 == lengths.size()) row.history = row.ids.size();
+    row.ids.insert(row.ids.end(), lengths[i], static_cast<int32_t>(i));
+    row.labels.insert(row.labels.end(), lengths[i], i % 2 == 0 ? -100 : static_cast<int32_t>(i));
+  }
+  fit_length(row, {.max_length = limit, .truncation = Truncation::kTurns, .taught = {.of = Taught::Of::kLastRound}},
+             "row");
+  std::vector<size_t> stays(lengths.size(), 0);
+  for (const int32_t id : row.ids) ++stays[static_cast<size_t>(id)];
+  stays.push_back(row.labels.size() - static_cast<size_t>(std::ranges::count(row.labels, -100)));
+  return stays;
+}
+
+TEST(FitLength, TheLastRoundComesFirstWhereItAloneIsLearntAsInLlamaFactory) {
+  using Sizes = std::vector<size_t>;
+  // By LLaMA-Factory's infer_seqlen over the pairs from the last to the first, as its mask_history has them.
+  EXPECT_EQ(last_round_of({30, 30, 30, 30, 6, 27}, 40), Sizes({0, 0, 4, 3, 6, 27, 27}));
+  EXPECT_EQ(last_round_of({5, 4, 6, 3, 20, 6}, 30), Sizes({0, 0, 3, 1, 20, 6, 6}));
+  EXPECT_EQ(last_round_of({9, 9, 20, 20}, 10), Sizes({0, 0, 5, 5, 5}));
+  EXPECT_EQ(last_round_of({3, 3, 4, 4}, 40), Sizes({3, 3, 4, 4, 4})) << "a row that fits learns no more of itself";
 }
 
 }  // namespace

@@ -107,6 +107,54 @@ TEST(Image, TheEightOrientationsTurnAsExifSays) {
   EXPECT_EQ(reds(8), std::make_tuple(1, 2, 2, 1));
 }
 
+void add_big_endian(std::string& to, uint32_t value) {
+  for (const int shift : {24, 16, 8, 0}) to += static_cast<char>(value >> shift & 255U);
+}
+
+/// As PNG has it, with its CRC-32.
+std::string png_chunk(const std::string& kind, const std::string& body) {
+  uint32_t sum = ~0U;
+  for (const char c : kind + body) {
+    sum ^= static_cast<uint8_t>(c);
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ ((sum & 1U) != 0 ? 0xEDB88320U : 0U);
+  }
+  std::string out;
+  add_big_endian(out, static_cast<uint32_t>(body.size()));
+  out += kind + body;
+  add_big_endian(out, ~sum);
+  return out;
+}
+
+/// A stream of zlib that holds the text as it is.
+std::string stored_zlib(const std::string& text) {
+  uint32_t a = 1, b = 0;
+  for (const char c : text) b = (b + (a = (a + static_cast<uint8_t>(c)) % 65521)) % 65521;
+  const auto size = static_cast<uint32_t>(text.size());
+  std::string out = "\x78\x01\x01";
+  for (const uint32_t part : {size, size >> 8, ~size, ~size >> 8}) out += static_cast<char>(part & 255U);
+  add_big_endian(out += text, b << 16 | a);
+  return out;
+}
+
+TEST(Image, TextsOfAPngTurnItAsPillowDoes) {
+  const std::string png = encode_png(tiny(5, 2)), kZero(1, '\0');
+  const std::string profile = "\nexif\n      32\n45786966000049492a00080000000100120103000100\n00000600000000000000\n";
+  const std::string xmp = R"(<x tiff:Orientation="6"/>)", raw_name = "Raw profile type exif" + kZero,
+                    xmp_name = "XML:com.adobe.xmp" + kZero;
+  const size_t header = 8 + 25, end = png.size() - 12;
+  const auto width = [&](const std::string& chunk, size_t at) {
+    return decode_image(std::string(png).insert(at, chunk), "a").width;
+  };
+  for (const size_t at : {header, end}) {
+    EXPECT_EQ(width(png_chunk("tEXt", raw_name + profile), at), 2);
+    EXPECT_EQ(width(png_chunk("zTXt", raw_name + kZero + stored_zlib(profile)), at), 2);
+    EXPECT_EQ(width(png_chunk("iTXt", xmp_name + std::string("\0\0\0\0", 4) + xmp), at), 2);
+    EXPECT_EQ(width(png_chunk("iTXt", xmp_name + std::string("\1\0\0\0", 4) + stored_zlib(xmp)), at), 2);
+    EXPECT_EQ(width(png_chunk("tEXt", "Comment" + kZero + profile), at), 5);
+    EXPECT_EQ(width(png_chunk("tEXt", raw_name + "\nexif"), at), 5);  // cut short
+  }
+}
+
 TEST(Image, WhatIsNoImageIsNamed) {
   EXPECT_TRUE(holds(complaint(""), "found an empty file"));
   EXPECT_TRUE(holds(complaint("GIF89a......"), "found a GIF"));
@@ -237,6 +285,9 @@ TEST(ClipImage, AConfigReadsOldAndNewSpellingsAndComesBack) {
   EXPECT_EQ(read(R"({"size": 336, "crop_size": 330})").shortest_edge, 336);
   EXPECT_EQ(read(R"({"size": 336, "crop_size": 330})").crop_height, 330);
   EXPECT_TRUE(read(R"({"image_aspect_ratio": "pad"})").do_pad);
+  EXPECT_TRUE(read(R"({"do_pad": true, "image_processor_type": "LlavaImageProcessorFast"})").do_pad);
+  EXPECT_FALSE(read(R"({"do_pad": true, "image_processor_type": "CLIPImageProcessor"})").do_pad)
+      << "it knows no such word";
   ClipImageConfig config = read(R"({"size": {"height": 48, "width": 40}, "do_normalize": false, "resample": 2})");
   const ClipImageConfig again = read_clip_image_config(clip_image_config_json(config), "again");
   EXPECT_EQ(again.shortest_edge, 0);

@@ -26,6 +26,11 @@ void read_pixels(const ImageKeys& keys, PatchImageConfig& config) {
     if (!size->is_object()) throw keys.wrong("size", "{\"shortest_edge\": pixels, \"longest_edge\": pixels}", *size);
     part("shortest_edge", config.min_pixels);
     part("longest_edge", config.max_pixels);
+    const bool says_least = size->contains("shortest_edge") || keys.find("min_pixels") != nullptr;
+    const bool says_most = size->contains("longest_edge") || keys.find("max_pixels") != nullptr;
+    if (!says_least || !says_most) {
+      throw keys.wrong("size", "{\"shortest_edge\": pixels, \"longest_edge\": pixels}", *size);
+    }
   }
   read("min_pixels", config.min_pixels);
   read("max_pixels", config.max_pixels);

@@ -92,5 +92,17 @@ TEST(PatchImageConfig, ReadsBothSpellingsOfTheBudgetAndComesBack) {
             std::string::npos);
 }
 
+TEST(PatchImageConfig, ASizeWithoutEdgesIsRefusedWhereNothingElseBoundsThePictures) {
+  const Json size{{"min_pixels", 3136}, {"max_pixels", 9000}};
+  EXPECT_NE(complaint([&] {
+              read_patch_image_config({{"size", size}}, "f");
+            }).find("size: expected {\"shortest_edge\""),
+            std::string::npos);
+  // As Qwen2-VL was published.
+  const PatchImageConfig published =
+      read_patch_image_config({{"size", size}, {"min_pixels", 3136}, {"max_pixels", 9000}}, "f");
+  EXPECT_EQ(published.max_pixels, 9000);
+}
+
 }  // namespace
 }  // namespace lockstep

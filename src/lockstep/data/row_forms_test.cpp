@@ -134,6 +134,35 @@ TEST(RowForms, WhatIsNoPictureIsNone) {
   }
 }
 
+TEST(RowForms, ContentOfAPartIsReadUnderEveryName) {
+  for (const char* key : {"bytes", "base64", "data"}) {
+    const auto part = [&](const char* type) {
+      return fmt::format(R"({{"query": [{{"type": "{}", "{}": "AA=="}}, {{"type": "text", "text": "q"}}]}})", type,
+                         key);
+    };
+    EXPECT_EQ(read(part("image")), "user: <image>q; images data:;base64,AA==");
+    EXPECT_EQ(read(part("video")), R"(user: <video>q; video "data:;base64,AA==")");
+    EXPECT_EQ(sample_from_row(Json::parse(part("audio")), "a", "/data").audios.at(0), "data:;base64,AA==");
+  }
+  EXPECT_EQ(read(R"({"query": "q", "images": ["DATA:image/png;BASE64,AA=="]})"),
+            "user: <image>q; images data:image/png;BASE64,AA==");
+}
+
+TEST(RowForms, WhatAPartAsksInVainIsRefused) {
+  const Form forms[] = {
+      {R"({"query": [{"type": "video", "nframes": 4}], "videos": ["a.mp4"]})",
+       R"(field "query[0].nframes": expected it beside the film)"},
+      {R"({"query": [{"type": "video", "nonsense": 4}], "videos": ["a.mp4"]})", R"(field "query[0].nonsense")"},
+      {R"({"query": [{"type": "audio", "audio": "a.wav", "audio_start": 0.5}]})",
+       R"(field "query[0].audio_start": expected a whole clip)"},
+      {R"({"query": "q", "audios": [{"path": "a.wav", "audio_end": 1}]})",
+       R"(field "audios[0].audio_end": expected a whole clip)"},
+      {R"({"query": "q", "images": ["a.png\u0000.jpg"]})",
+       R"(field "images[0]": expected a path without a byte of zero)"},
+  };
+  for (const auto& [row, said] : forms) EXPECT_NE(read(row).find(said), std::string::npos) << row << read(row);
+}
+
 TEST(RowForms, ToolsInEverySpelling) {
   const Form forms[] = {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}, {"role": "tool", "content": "r"}, {"role": "assistant", "content": "a"}]})",

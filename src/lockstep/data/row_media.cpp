@@ -7,27 +7,24 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/data/media_content.h"
+
 namespace lockstep {
 
 namespace {
 
 // Content comes before a name: a hub's pictures carry the names that they had elsewhere.
-constexpr std::array<const char*, 6> kVideoSources = {"frames", "bytes", "video", "video_url", "path", "url"};
-constexpr std::array<const char*, 6> kPictureSources = {"bytes", "image", "image_url", "url", "path", "source"};
+constexpr std::array<const char*, 8> kVideoSources = {"frames", "bytes", "base64",    "data",
+                                                      "video",  "path",  "video_url", "url"};
+constexpr std::array<const char*, 8> kPictureSources = {"bytes",     "base64", "data", "image",
+                                                        "image_url", "url",    "path", "source"};
+constexpr std::array<const char*, 8> kSoundSources = {"bytes",     "base64",      "data", "audio",
+                                                      "audio_url", "input_audio", "url",  "path"};
 constexpr std::string_view kMark = "<image>", kVideoMark = "<video>", kAudioMark = "<audio>";
 
 bool is_empty(const Json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
          ((value.is_array() || value.is_object()) && value.empty());
-}
-
-/// Some data sets store the picture itself without saying so; no path is that long and that plain.
-bool looks_like_base64(std::string_view text) {
-  constexpr size_t kLongestPath = 512;
-  return text.size() > kLongestPath && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+' || c == '/' ||
-                  c == '=' || c == '\n' || c == '\r';
-         });
 }
 
 size_t count_marks(std::string_view text, std::string_view mark) {
@@ -116,10 +113,10 @@ void RowMedia::read_videos(const Json& value, const std::string& field) {
 
 void RowMedia::read_audios(const Json& value, const std::string& field) {
   if (!value.is_array()) {
-    row_audios_.push_back(reference(value, field));
+    row_audios_.push_back(sound(value, field));
     return;
   }
-  for (size_t i = 0; i < value.size(); ++i) row_audios_.push_back(reference(value[i], fmt::format("{}[{}]", field, i)));
+  for (size_t i = 0; i < value.size(); ++i) row_audios_.push_back(sound(value[i], fmt::format("{}[{}]", field, i)));
 }
 
 /// A file, a list of frames, or an object with either and what is asked for besides.
@@ -130,14 +127,14 @@ Video RowMedia::video(const Json& value, const std::string& field) const {
     if (!value.is_object() || !value.contains(key) || is_empty(value.at(key))) continue;
     source = &value.at(key);
     at = fmt::format("{}.{}", field, key);
-    if (source->is_string() && std::string_view(key) == "bytes") source = &value;  // reference() knows what they are
+    if (source->is_string() && is_content(key)) source = &value;  // reference() knows what they are
     break;
   }
   Video made;
   if (source->is_array() && !source->empty()) {
     for (size_t i = 0; i < source->size(); ++i)
       made.frames.push_back(reference((*source)[i], fmt::format("{}[{}]", at, i)));
-  } else if (source->is_string() || (source->is_object() && (source != &value || value.contains("bytes")))) {
+  } else if (source->is_string() || (source->is_object() && (source != &value || at != field))) {
     made.file = reference(*source, at);
   } else {
     throw field_error(where_, field, "a file, or a list of frames, at least one", *source);
@@ -213,6 +210,21 @@ std::string RowMedia::picture(const Json& value, const std::string& field) const
   return reference(value, field);
 }
 
+std::string RowMedia::sound(const Json& value, const std::string& field) const {
+  refuse_part(value, field);
+  return reference(value, field);
+}
+
+/// qwen_omni_utils' words for a part of a clip.
+void RowMedia::refuse_part(const Json& value, const std::string& field) const {
+  for (const char* key : {"audio_start", "audio_end"}) {
+    const auto found = value.is_object() ? value.find(key) : value.end();
+    if (!value.is_object() || found == value.end() || found->is_null()) continue;
+    const UserError error = field_error(where_, fmt::format("{}.{}", field, key), "a whole clip", *found);
+    throw data_error(error.message(), "cut it with ffmpeg -ss START -to END -i IN OUT.wav");
+  }
+}
+
 /// qwen_vl_utils' sizes of one picture, which would be other pixels.
 void RowMedia::refuse_size(const Json& value, const std::string& field) const {
   for (const char* key : {"min_pixels", "max_pixels", "resized_height", "resized_width"}) {
@@ -228,13 +240,12 @@ void RowMedia::refuse_size(const Json& value, const std::string& field) const {
 std::string RowMedia::reference(const Json& value, const std::string& field) const {
   if (value.is_string()) return path_reference(value.get<std::string>(), field);
   if (value.is_object()) {
-    for (const char* key : {"bytes", "data", "path", "url", "image", "audio"}) {
+    for (const char* key : {"bytes", "base64", "data", "path", "url", "image", "audio"}) {
       const auto it = value.find(key);
       if (it == value.end() || is_empty(*it)) continue;
       if (!it->is_string()) throw field_error(where_, fmt::format("{}.{}", field, key), "text", *it);
       const auto text = it->get<std::string>();
-      const bool is_content = *key == 'b' || *key == 'd';
-      return is_content && !text.starts_with("data:") ? "data:;base64," + text : path_reference(text, field);
+      return is_content(key) && !is_data_uri(text) ? "data:;base64," + text : path_reference(text, field);
     }
   }
   throw field_error(where_, field, "a path, a data: URI or {\"path\": ...}", value);
@@ -242,7 +253,8 @@ std::string RowMedia::reference(const Json& value, const std::string& field) con
 
 std::string RowMedia::path_reference(const std::string& text, const std::string& field) const {
   if (text.empty()) throw field_error(where_, field, "a path or a data: URI", text);
-  if (text.starts_with("data:")) return text;
+  if (is_data_uri(text)) return "data:" + text.substr(5);
+  if (text.find('\0') != std::string::npos) throw field_error(where_, field, "a path without a byte of zero", text);
   if (text.starts_with("http://") || text.starts_with("https://")) {
     UserError error = field_error(where_, field, "a file or a data: URI", text);
     throw data_error(error.message(), "training reads no network: fetch the files first and write their paths");
@@ -296,8 +308,8 @@ std::string RowMedia::picture_part(const Json& part, const std::string& field) {
   for (const char* key : kPictureSources) {
     const auto it = part.find(key);
     if (it == part.end() || is_empty(*it)) continue;
-    const bool content = std::string_view(key) == "bytes";  // reference() knows what they are
-    marks_.back() = picture(content ? part : *it, fmt::format("{}.{}", field, key));
+    // reference() knows what contents are
+    marks_.back() = picture(is_content(key) ? part : *it, fmt::format("{}.{}", field, key));
     break;
   }
   return std::string(kMark);
@@ -306,16 +318,21 @@ std::string RowMedia::picture_part(const Json& part, const std::string& field) {
 std::string RowMedia::video_part(const Json& part, const std::string& field) {
   const bool own = std::ranges::any_of(kVideoSources,
                                        [&](const char* key) { return part.contains(key) && !is_empty(part.at(key)); });
+  for (const auto& [key, value] : part.items()) {
+    if (own || key == "type" || is_empty(value)) continue;
+    throw field_error(where_, fmt::format("{}.{}", field, key), "it beside the film, here or in \"videos\"", value);
+  }
   video_marks_.push_back(own ? std::optional<Video>(video(part, field)) : std::nullopt);
   return std::string(kVideoMark);
 }
 
 std::string RowMedia::audio_part(const Json& part, const std::string& field) {
   audio_marks_.emplace_back();
-  for (const char* key : {"audio", "audio_url", "input_audio", "url", "path"}) {
+  refuse_part(part, field);
+  for (const char* key : kSoundSources) {
     const auto it = part.find(key);
     if (it == part.end() || is_empty(*it)) continue;
-    audio_marks_.back() = reference(*it, fmt::format("{}.{}", field, key));
+    audio_marks_.back() = sound(is_content(key) ? part : *it, fmt::format("{}.{}", field, key));
     break;
   }
   return std::string(kAudioMark);

@@ -38,6 +38,8 @@ class RowMedia {
   std::string reference(const Json& value, const std::string& field) const;
   std::string picture(const Json& value, const std::string& field) const;
   void refuse_size(const Json& value, const std::string& field) const;
+  std::string sound(const Json& value, const std::string& field) const;
+  void refuse_part(const Json& value, const std::string& field) const;
   std::string path_reference(const std::string& text, const std::string& field) const;
   void read_images(const Json& value, const std::string& field);
   void read_videos(const Json& value, const std::string& field);

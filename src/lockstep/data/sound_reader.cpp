@@ -18,6 +18,7 @@ namespace {
 /// Bytes as libsndfile reads a file.
 struct Cursor {
   std::string_view bytes;
+  bool knows_end = true;
   sf_count_t at = 0;
 
   sf_count_t size() const { return static_cast<sf_count_t>(bytes.size()); }
@@ -29,6 +30,7 @@ sf_count_t write_nothing(const void*, sf_count_t, void*) { return 0; }
 
 sf_count_t seek(sf_count_t offset, int whence, void* self) {
   auto* cursor = static_cast<Cursor*>(self);
+  if (whence == SEEK_END && !cursor->knows_end) return -1;
   const sf_count_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? cursor->at : cursor->size();
   sf_count_t to = 0;
   if (__builtin_add_overflow(base, offset, &to) || to < 0) return -1;
@@ -78,8 +80,13 @@ struct SoundReader::Impl {
   SNDFILE* file = nullptr;
   AudioKind kind;
   std::string where;
+  sf_count_t frames_read = 0;
 
-  Impl(const KnownAudio& audio, std::string name) : cursor{audio.bytes}, kind(audio.kind), where(std::move(name)) {}
+  // mpg123 guesses the number of an MP3's frames from the size of the file, where it learns that, and no more are read.
+  Impl(const KnownAudio& audio, std::string name)
+      : cursor{.bytes = audio.bytes, .knows_end = audio.kind != AudioKind::kMp3},
+        kind(audio.kind),
+        where(std::move(name)) {}
   ~Impl() {
     if (file != nullptr) sf_close(file);
   }
@@ -115,9 +122,12 @@ std::optional<int64_t> SoundReader::stated_frames() const {
 }
 
 int64_t SoundReader::read(std::span<float> block) {
-  const sf_count_t wanted = static_cast<sf_count_t>(block.size()) / channels();
+  // No more than is stated: behind it may stand a tag, in which a decoder of FLAC looks for sound.
+  const sf_count_t wanted = std::min(static_cast<sf_count_t>(block.size()) / channels(),
+                                     std::max<sf_count_t>(0, impl_->info.frames - impl_->frames_read));
   const sf_count_t got = sf_readf_float(impl_->file, block.data(), wanted);
   if (sf_error(impl_->file) != SF_ERR_NO_ERROR) throw impl_->failed(sf_strerror(impl_->file));
+  impl_->frames_read += std::max<sf_count_t>(0, got);
   return std::max<sf_count_t>(0, got);
 }
 

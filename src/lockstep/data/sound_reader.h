@@ -23,7 +23,7 @@ class SoundReader {
 
   int64_t rate() const;
   int64_t channels() const;
-  std::optional<int64_t> stated_frames() const;  // what the header says: never believed, only compared
+  std::optional<int64_t> stated_frames() const;  // what the header says; no more are read
 
   /// Fills whole frames, channels beside one another, full scale 1; how many, 0 at the end. Throws UserError(kData) where the
   /// decoder gives up.

@@ -43,6 +43,15 @@ void truncation(Translator& at) {
   at.mean("truncation_strategy", at.values());
 }
 
+/// The template's own message cannot be taken away: an empty one would be written as such.
+void system_message(Translator& at) {
+  if (!at.value().empty()) return at.mean("system", at.values());
+  at.note("rows without a system message get the one that the chat template writes by itself, where it does");
+}
+
+/// Of prompt and answer together, where answers are generated.
+void answer_length(Translator& at) { at.note("--max_new_tokens bounds answers, --cutoff_len or --max_length rows"); }
+
 void rescale_image(Translator& at) {
   if (at.value().starts_with('-')) return at.note("pictures keep their size");
   at.mean("max_pixels", at.values());
@@ -123,6 +132,8 @@ const std::map<std::string, Rule>& row_rules() {
 
                                                     {"sample_count", sample_count},
                                                     {"truncation", truncation},
+                                                    {"system", system_message},
+                                                    {"answer_length", answer_length},
                                                     {"rescale_image", rescale_image},
                                                     {"media_size", media_size},
                                                     {"variable", variable},

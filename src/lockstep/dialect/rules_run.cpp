@@ -113,6 +113,11 @@ void do_what(Translator& at) {
   at.note(measures ? "without do_train rows are answered and measured: lockstep eval" : "the verb says what is done");
 }
 
+void temperature(Translator& at) {
+  if (!at.given_truth("do_sample", true)) return at.note("do_sample is false, and the likeliest token is taken");
+  at.mean("temperature", at.values());
+}
+
 void do_sample(Translator& at) {
   if (!at.truth()) return at.mean("temperature", {"0"});
   const bool has_default = at.stack() == Stack::kLlamaFactory;
@@ -165,11 +170,17 @@ void use_swanlab(Translator& at) {
 }  // namespace
 
 const std::map<std::string, Rule>& run_rules() {
-  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},     {"fsdp", fsdp},
-                                                    {"fsdp_config", fsdp_config}, {"recompute", recompute},
-                                                    {"use_cpu", use_cpu},         {"do_what", do_what},
-                                                    {"do_sample", do_sample},     {"load_data_args", load_data_args},
-                                                    {"report_to", report_to},     {"use_swanlab", use_swanlab}};
+  static const std::map<std::string, Rule> rules = {{"deepspeed", deepspeed},
+                                                    {"fsdp", fsdp},
+                                                    {"fsdp_config", fsdp_config},
+                                                    {"recompute", recompute},
+                                                    {"use_cpu", use_cpu},
+                                                    {"do_what", do_what},
+                                                    {"do_sample", do_sample},
+                                                    {"temperature", temperature},
+                                                    {"load_data_args", load_data_args},
+                                                    {"report_to", report_to},
+                                                    {"use_swanlab", use_swanlab}};
   return rules;
 }
 

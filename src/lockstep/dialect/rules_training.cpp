@@ -109,7 +109,9 @@ void scheduler(Translator& at) {
 /// Below 1 it is a part of the steps.
 void warmup(Translator& at) {
   const double steps = std::stod(at.value());
-  if (steps <= 0) return at.note("there is no warm-up");
+  if (steps <= 0) {
+    return at.note(at.given("warmup_ratio") == nullptr ? "there is no warm-up" : "--warmup_ratio says how long it is");
+  }
   at.mean(steps < 1 ? "warmup_ratio" : "warmup_steps", at.values());
 }
 

@@ -167,6 +167,11 @@ void Translator::take(const GivenFlag& flag) {
   take_row(*row);
 }
 
+bool Translator::means(const std::string& own, const std::string& value) const {
+  const auto at = meanings_.find(own);
+  return at != meanings_.end() && at->second.values == Values{value};
+}
+
 bool Translator::adapts() const {
   const auto at = meanings_.find("tuner_type");
   if (at != meanings_.end()) return at->second.values != Values{"full"};
@@ -190,6 +195,10 @@ void Translator::add_defaults() {
   const auto said = [&](const std::string& own) {  // by whichever word
     return meanings_.contains(own) || std::ranges::find(passed_, "--" + own) != passed_.end();
   };
+  if (stack_ != Stack::kSwift && means("eval_strategy", "steps")) {  // at the steps that are logged
+    const auto logged = meanings_.find("logging_steps");
+    defaults.emplace_back("eval_steps", logged == meanings_.end() ? "500" : logged->second.values[0]);
+  }
   const bool new_adapter = adapts() && !said("adapters");  // one that is gone on with is as it is
   for (const auto& [own, value] : defaults) {
     if (!has_(own) || said(own) || (own.starts_with("lora_") && !new_adapter)) continue;
@@ -211,9 +220,9 @@ void Translator::add_saved_args() {
     const std::filesystem::path file = std::filesystem::path(at->second.values[0]) / "args.json";
     if (std::error_code failure; !std::filesystem::is_regular_file(file, failure)) continue;
     const Json args = read_json(file);
-    for (const char* key : {"system", "truncation_strategy", "norm_bbox"}) {
+    for (const char* key : {"system", "truncation_strategy", "norm_bbox", "use_chat_template"}) {
       const Json value = args.is_object() ? args.value(key, Json()) : Json();
-      const std::string word = value.is_string() ? value.get<std::string>() : "";
+      const std::string word = value.is_string() ? value.get<std::string>() : value == false ? "false" : "";
       if (!has_(key) || meanings_.contains(key) || word.empty() || word == "delete") continue;  // which is done anyway
       const Values said{word};
       meanings_[key] = {said, ""};

@@ -295,6 +295,58 @@ TEST_F(SavedArgs, CountWhereACheckpointIsAsked) {
             "--model " + ckpt + " --system Other. --truncation_strategy right");
   EXPECT_EQ(words_of({"--model", ckpt, "--load_args", "false"}, "infer"), "--model " + ckpt);
   EXPECT_EQ(words_of({"--model", ckpt}, "sft"), "--model " + ckpt) << "what is trained is said anew";
+  std::ofstream(folder_ / "args.json") << R"({"use_chat_template": false})";  // of pre-training
+  EXPECT_EQ(words_of({"--model", ckpt}, "infer"), "--model " + ckpt + " --use_chat_template false");
+  EXPECT_EQ(words_of({"--model", ckpt, "--use_chat_template", "true"}, "eval"),
+            "--model " + ckpt + " --use_chat_template true");
+  std::ofstream(folder_ / "args.json") << R"({"use_chat_template": true})";
+  EXPECT_EQ(words_of({"--model", ckpt}, "infer"), "--model " + ckpt);
+}
+
+TEST(Translate, WhatCountsForNothingBesideAnotherWordIsNotRefused) {
+  EXPECT_EQ(words_of({"--model", "m", "--do_sample", "false", "--temperature", "0.3"}, "infer"),
+            "--model m --temperature 0");
+  EXPECT_EQ(words_of({"--model", "m", "--do_sample", "true", "--temperature", "0.3"}, "infer"),
+            "--model m --temperature 0.3");
+  const auto told = translate("sft", {"--model", "m", "--warmup_steps", "0", "--warmup_ratio", "0.5"}, has_all);
+  EXPECT_EQ(join(told.notices(), " ").find("there is no warm-up"), std::string::npos);
+}
+
+TEST(Translate, LengthsOfAnswersDoNotCutRows) {
+  const std::vector<std::string> lf{"--model_name_or_path", "m", "--stage", "sft"},
+      trainer{"--model_name_or_path", "m"};
+  for (std::vector<std::string> words : {lf, trainer}) {
+    if (words == lf) words.insert(words.end(), {"--max_length", "12"});
+    words.insert(words.end(), {"--generation_max_length", "12"});
+    EXPECT_EQ(words_of(words).find("_length 12 "), std::string::npos) << words_of(words);
+  }
+  EXPECT_NE(words_of({"--model_name_or_path", "m", "--max_length", "12"}).find("--max_length 12"), std::string::npos);
+}
+
+TEST(Translate, StepsOfEvaluationAreThoseThatAreLoggedWhereTheTrainerIsAsked) {
+  const auto eval_steps = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--model_name_or_path", "m"};
+    words.insert(words.end(), more.begin(), more.end());
+    const std::string all = words_of(words);
+    const size_t at = all.find("--eval_steps ");
+    return at == std::string::npos ? "" : all.substr(at, all.find(' ', at + 13) - at);
+  };
+  EXPECT_EQ(eval_steps({"--eval_strategy", "steps", "--logging_steps", "5"}), "--eval_steps 5");
+  EXPECT_EQ(eval_steps({"--evaluation_strategy", "steps"}), "--eval_steps 500");
+  EXPECT_EQ(eval_steps({"--eval_strategy", "steps", "--eval_steps", "7", "--logging_steps", "5"}), "--eval_steps 7");
+  EXPECT_EQ(eval_steps({"--eval_strategy", "epoch"}), "");
+  EXPECT_EQ(words_of({"--model", "m", "--eval_strategy", "steps"}).find("--eval_steps"), std::string::npos)
+      << "ms-swift";
+}
+
+TEST(Translate, AnEmptySystemMessageIsToldOf) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--model", "m", "--system", ""},
+        {"--model_name_or_path", "m", "--stage", "sft", "--default_system", ""}}) {
+    const auto all = translate("sft", words, has_all);
+    EXPECT_EQ(std::ranges::count(all.words, "--system"), 0);
+    EXPECT_NE(join(all.notices(), "\n").find("the one that the chat template writes by itself"), std::string::npos);
+  }
 }
 
 TEST(Translate, WhatFsdpSaysOfActivationsCountsBesideAFlagThatIsFalse) {

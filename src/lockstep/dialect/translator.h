@@ -55,6 +55,7 @@ class Translator {
   void add_defaults();
   void add_film_defaults();
   void add_saved_args();
+  bool means(const std::string& own, const std::string& value) const;
   bool adapts() const;
 
   std::string verb_;

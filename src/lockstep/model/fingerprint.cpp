@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <functional>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
@@ -44,26 +46,51 @@ uint64_t hash_of_file(const fs::path& path) {
   return hash;
 }
 
-}  // namespace
-
-std::string model_fingerprint(const ModelPlace& place) {
-  const fs::path& folder = place.folder;
+/// Of their names and contents, in the order of the names.
+uint64_t hash_of_files(const fs::path& folder, const std::function<bool(const fs::path&)>& is_read) {
   std::vector<fs::path> files;
-  const bool of_torch = reads_torch_files(folder);
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path& path = entry.path();
-    const std::string name = path.filename().string();
-    const bool is_read = path.extension() == ".safetensors" || name == "config.json" ||
-                         (of_torch && is_torch_file(path) && name.starts_with("pytorch_model"));
-    if (is_read) files.push_back(path);
+    if (is_read(entry.path())) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   uint64_t hash = 0;
   for (const auto& path : files) hash = mixed(mixed(hash, hash_bytes(path.filename().string())), hash_of_file(path));
+  return hash;
+}
+
+}  // namespace
+
+std::string model_fingerprint(const ModelPlace& place) {
+  const fs::path& folder = place.folder;
+  const bool of_torch = reads_torch_files(folder);
+  uint64_t hash = hash_of_files(folder, [&](const fs::path& path) {
+    const std::string name = path.filename().string();
+    return path.extension() == ".safetensors" || name == "config.json" ||
+           (of_torch && is_torch_file(path) && name.starts_with("pytorch_model"));
+  });
   for (const auto& token : place.new_tokens) hash = mixed(hash, hash_bytes(token));
   const std::string own = fmt::format("{:016x}", hash);
   const fs::path& projector = place.joint.projector;
   return projector.empty() ? own : fmt::format("{}+{:016x}", own, hash_of_file(projector));
+}
+
+std::string spelling_fingerprint(const ModelPlace& place) {
+  const std::set<std::string> names{"tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "tokenizer.model",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "added_tokens.json",
+                                    "special_tokens_map.json",
+                                    "chat_template.jinja",
+                                    "chat_template.json",
+                                    "processor_config.json",
+                                    "preprocessor_config.json",
+                                    "video_preprocessor_config.json",
+                                    "generation_config.json"};
+  return fmt::format("{:016x}", hash_of_files(place.folder, [&](const fs::path& path) {
+                       return names.contains(path.filename().string());
+                     }));
 }
 
 }  // namespace lockstep

@@ -11,4 +11,8 @@ namespace lockstep {
 /// digits; "+" and 16 more of a projector in a file of its own. Throws Error when a file cannot be read.
 std::string model_fingerprint(const ModelPlace& place);
 
+/// Of the folder's files that say how rows become tokens and numbers, and where an answer ends: tokenizer, templates,
+/// processors, generation_config.json. 16 hex digits. Throws Error when one cannot be read.
+std::string spelling_fingerprint(const ModelPlace& place);
+
 }  // namespace lockstep

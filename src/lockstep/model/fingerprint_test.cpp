@@ -28,6 +28,23 @@ class ModelFingerprint : public ::testing::Test {
   fs::path folder_;
 };
 
+TEST_F(ModelFingerprint, HowRowsAreSpelledIsAFingerprintOfItsOwn) {
+  std::string before = spelling_fingerprint(folder_);
+  const std::string of_model = model_fingerprint(folder_);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "preprocessor_config.json",
+                           "generation_config.json", "vocab.json", "tokenizer.model"}) {
+    write(name, "{}");
+    const std::string now = spelling_fingerprint(folder_);
+    EXPECT_NE(now, before) << name;
+    before = now;
+  }
+  for (const char* name : {"args.json", "README.md", "trainer_state.json"}) {  // which runs write
+    write(name, "{}");
+    EXPECT_EQ(spelling_fingerprint(folder_), before) << name;
+  }
+  EXPECT_EQ(model_fingerprint(folder_), of_model);
+}
+
 TEST_F(ModelFingerprint, SeesOneByteOfTheWeightsAndOfTheConfig) {
   const std::string before = model_fingerprint(folder_);
   EXPECT_EQ(before.size(), 16U);

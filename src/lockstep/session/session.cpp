@@ -83,6 +83,25 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
   });
 }
 
+Json Session::identity() const {
+  Json identity = {{"model", fingerprint_},
+                   {"dtype", std::string(dtype_name(dtype_))},
+                   {"spelling", spelling_fingerprint(options_.place())},
+                   {"chat_template", options_.use_chat_template}};
+  if (options_.quant.asked()) {
+    const QuantOptions& quant = options_.quant;
+    identity["quantised"] = {quant.bits, quant.type, quant.nested, quant.skip};
+  }
+  if (const Joint& joint = options_.joint; !joint.said().empty()) {
+    identity["joint"] = {joint.projector_type, joint.select_feature, joint.aspect_ratio, joint.select_layer.value_or(0),
+                         joint.conversation};
+  }
+  if (options_.merge_adapter) identity["merged"] = true;
+  // Rows with pictures fail then.
+  if (const std::string left_out = left_out_reason(model()); !left_out.empty()) identity["left_out"] = left_out;
+  return identity;
+}
+
 void Session::open_adapters() {
   if (!options_.rows_choose_adapter || options_.merge_adapter) options_.require_one_adapter();
   if (options_.merge_adapter && options_.adapters.empty()) {

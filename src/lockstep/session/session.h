@@ -91,9 +91,9 @@ class Session {
   const Plan& plan() const { return plan_; }
   const std::vector<std::string>& notices() const { return notices_; }  // of decide(), on the rank that reports
   void tell_notices(const EventBus& events) const;
-  Dtype dtype() const { return dtype_; }                           // of the computation
-  const std::string& fingerprint() const { return fingerprint_; }  // of the folder's files
-  const Rendering& rendering() const { return rendering_; }        // on the rank that reports
+  Dtype dtype() const { return dtype_; }                     // of the computation
+  Json identity() const;                                     // of the model as it is run: what any output depends on
+  const Rendering& rendering() const { return rendering_; }  // on the rank that reports
   const Weights& weights() const { return *weights_; }
   const KeyMap& keys() const { return *keys_; }
   ParamStore& store() { return *store_; }
@@ -123,7 +123,7 @@ class Session {
   std::shared_ptr<const AdapterLayout> adapters_;  // of several the first
   std::shared_ptr<const Quantisation> quantised_;
   Dtype dtype_ = Dtype::kF32;
-  std::string fingerprint_;
+  std::string fingerprint_;  // of the folder's files
   Rendering rendering_;
   Plan plan_;
   std::vector<std::string> notices_;

@@ -57,6 +57,7 @@ void describe(LockstepPart& part, JsonFields& f) {
   f("since_log", s.since_log);
   f.optional("rows_per_step", s.rows_per_step, true);
   f.optional("order", s.order, s.order.has_value());
+  f.optional("best_of", s.best_of, !s.best_of.empty());
   f.optional("saves_without_better", s.saves_without_better, s.best_step_at_save >= 0);
   f.optional("best_step_at_save", s.best_step_at_save, s.best_step_at_save >= 0);
   f.optional("evaluations_without_better", s.evaluations_without_better, s.evaluations_without_better > 0);
@@ -94,6 +95,16 @@ static void describe(TrainerState& s, JsonFields& f) {
   if (f.writing()) return;
   if (s.best_metric) f("best_global_step", s.best_global_step);
   for (const auto& entry : history) s.log_history.push_back(entry.dump());
+}
+
+void TrainerState::compare_by(const std::string& what) {
+  const bool same = best_of.empty() || best_of == what;
+  best_of = what;
+  if (same) return;
+  best_metric.reset();
+  best_global_step = saves_without_better = evaluations_without_better = 0;
+  best_step_at_save = -1;
+  best_model_checkpoint.clear();
 }
 
 Json to_json(const TrainerState& state) { return json_of(state); }

@@ -59,8 +59,12 @@ struct TrainerState {
   std::optional<double> best_metric;
   int64_t best_global_step = 0;
   std::string best_model_checkpoint;
+  std::string best_of;  // what evaluations are compared by: "lowest loss"; empty: of a checkpoint that does not say
   int64_t saves_without_better = 0, best_step_at_save = -1,
           evaluations_without_better = 0;  // of a run that may end early
+
+  /// From now on evaluations are compared by `what`: where that is another than it was, none is the best yet.
+  void compare_by(const std::string& what);
 };
 
 Json to_json(const TrainerState& state);

@@ -12,7 +12,6 @@
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/row_journal.h"
-#include "lockstep/plan/compatibility.h"
 #include "lockstep/session/first_row.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
@@ -28,20 +27,17 @@ namespace fs = std::filesystem;
 /// All that the answers depend on.
 Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Session& session, const Dataset& rows) {
   const SamplingOptions& sampling = options.sampling;
-  Json identity = {{"model", session.fingerprint()},
-                   {"data", rows.fingerprint()},
+  Json identity = session.identity();
+  identity.update({{"data", rows.fingerprint()},
                    {"media", rows.media_fingerprint()},
-                   {"dtype", std::string(dtype_name(session.dtype()))},
                    {"batch_size", batch_size},
                    {"max_new_tokens", options.max_new_tokens},
                    {"rows", options.rows.as_json()},
                    {"temperature", sampling.temperature},
                    {"top_k", sampling.top_k},
                    {"top_p", sampling.top_p},
-                   {"repetition_penalty", sampling.repetition_penalty}};
-  const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
-  if (!left_out.empty()) identity["left_out"] = left_out;
-  if (options.run.merge_adapter) identity["merged"] = true;
+                   {"repetition_penalty", sampling.repetition_penalty},
+                   {"skip_special_tokens", sampling.skip_special_tokens}});
   if (options.speech) {
     const SamplingOptions& drawn = options.speech->how.sampling;
     identity["speech"] = {

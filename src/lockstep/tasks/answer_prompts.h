@@ -27,7 +27,7 @@ int64_t answer_slots(int64_t batch, const Dataset& rows);
 int64_t find_answer_slots(Session& session, const AnswerFileOptions& options, const Dataset& rows,
                           const EventBus& events);
 
-/// A record as a line of the answers' file, under ms-swift's names.
+/// A record as a line of the answers' file, under ms-swift's names. It is a row again, which asks the same.
 Json answer_row(const Sample& sample, const Json& record);
 /// Of a row that has none.
 Json failed_row(const std::string& where, const std::string& why);

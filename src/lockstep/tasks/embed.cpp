@@ -13,7 +13,6 @@
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/row_journal.h"
-#include "lockstep/plan/compatibility.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/output_place.h"
@@ -44,17 +43,14 @@ const char* format_of(const EmbeddingOptions& options) { return options.safetens
 /// All that the numbers depend on.
 Json identity_of(const EmbeddingOptions& options, int64_t batch_size, const Session& session, const Dataset& rows) {
   const bool inputs = options.embedding.extent == Extent::kInputs;
-  Json identity = {{"model", session.fingerprint()},
-                   {"data", rows.fingerprint()},
+  Json identity = session.identity();
+  identity.update({{"data", rows.fingerprint()},
                    {"media", rows.media_fingerprint()},
-                   {"dtype", std::string(dtype_name(session.dtype()))},
                    {"stage", inputs ? "inputs" : "hidden"},
                    {"pooling", inputs ? "" : word_of(options.embedding.pooling)},
                    {"normalize", options.embedding.normalize},
                    {"batch_size", batch_size},
-                   {"rows", options.rows.as_json()}};
-  const std::string left_out = left_out_reason(session.model());  // rows with pictures fail then
-  if (!left_out.empty()) identity["left_out"] = left_out;
+                   {"rows", options.rows.as_json()}});
   return identity;
 }
 

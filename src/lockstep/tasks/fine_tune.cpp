@@ -188,6 +188,7 @@ TrainerState FineTuneRun::fresh_state() const {
   state.world = job_.world.size;
   state.zero_stage = session_->plan().options.zero.stage;
   state.dataset_fingerprint = train_rows_->fingerprint();
+  state.best_of = fmt::format("{} {}", options_.more_is_better() ? "highest" : "lowest", options_.judged_by());
   return state;
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace {
@@ -112,6 +113,11 @@ std::string FineTuneOptions::judged_by() const {
   return name == "token_accuracy" ? "token_acc" : name;
 }
 
+bool FineTuneOptions::more_is_better() const {
+  const std::string judged = judged_by();
+  return greater_is_better.value_or(!judged.ends_with("loss") && judged != "perplexity");
+}
+
 /// What follows evaluations needs some.
 void FineTuneOptions::check_following() const {
   const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
@@ -126,9 +132,8 @@ void FineTuneOptions::check_following() const {
             fmt::format("--save_strategy {} and --eval_strategy {}: what is evaluated is not what is saved",
                         save_strategy, evaluation),
             "the same word for both");
-    const int64_t every = eval_steps.value_or(train.save_steps);
-    require(save_strategy != "steps" || train.save_steps % every == 0, "--load_best_model_at_end true",
-            fmt::format("--save_steps {} is no multiple of --eval_steps {}", train.save_steps, every), "make it one");
+    const bool parts = step_parts.save > 0 || step_parts.eval > 0;  // of how many steps, train_options() knows
+    if (save_strategy == "steps" && !parts) require_saved(train.save_steps, eval_steps.value_or(train.save_steps));
   }
   if (train.early_stopping_patience > 0) {
     require(evaluates, "--early_stopping_patience", "nothing is evaluated, so nothing can become better", some);
@@ -142,11 +147,35 @@ void FineTuneOptions::check_following() const {
     require(!val_dataset.empty() || split_dataset_ratio > 0, "--eval_on_start true", "there are no rows to evaluate",
             some);
   }
+  check_metric_name();
+}
+
+/// What is evaluated must be saved to be the best.
+void FineTuneOptions::require_saved(int64_t save_each, int64_t eval_each) const {
+  if (save_each % eval_each == 0) return;
+  const auto part = [](double of) { return of > 0 ? fmt::format(" ({:g} of all steps)", of) : std::string(); };
+  throw usage_error(fmt::format("--load_best_model_at_end true: --save_steps {}{} is no multiple of --eval_steps {}{}",
+                                save_each, part(step_parts.save), eval_each, part(step_parts.eval)),
+                    "make it one, both as numbers of steps");
+}
+
+/// A slip in its name must not show at the first evaluation. What programs measure is not known before.
+void FineTuneOptions::check_metric_name() const {
   const std::string name = judged_by();
-  const bool of_answers = name != "loss" && name != "token_acc" && name != "talker_loss" && name != "perplexity";
-  require(!of_answers || predict_with_generate, "--metric_for_best_model",
-          fmt::format("{} is measured on answers, and none are generated", metric_for_best_model),
-          "--predict_with_generate true, or loss or token_acc");
+  std::vector<std::string> known = {"loss", "token_acc", "talker_loss", "perplexity"};
+  if (std::ranges::find(known, name) != known.end()) return;
+  if (!predict_with_generate) {
+    throw usage_error(fmt::format("--metric_for_best_model: {} is measured on answers, and none are generated",
+                                  metric_for_best_model),
+                      "--predict_with_generate true, or loss or token_acc");
+  }
+  if (!metric.programs.empty()) return;
+  for (const auto& one : metric.chosen(true)) known.emplace_back(one.name);
+  if (std::ranges::find(known, name) != known.end()) return;
+  const std::string near = nearest_name(name, known);
+  throw usage_error(fmt::format("--metric_for_best_model {}: an evaluation measures {}{}", metric_for_best_model,
+                                join(known, ", "), metric.metrics.empty() ? "" : ", by --metrics " + metric.metrics),
+                    near.empty() ? "name one of these" : "did you mean " + near + "?");
 }
 
 void FineTuneOptions::require_dataset() const {
@@ -232,9 +261,9 @@ TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch
   out.save_steps = steps_of(save_strategy, save_each, per_epoch);
   out.eval_steps = evaluates ? steps_of(evaluation, eval_each, per_epoch) : 0;
   out.logging_steps = steps_of(logging_strategy, log_each, per_epoch);
+  if (load_best_model_at_end && out.eval_steps > 0) require_saved(out.save_steps, out.eval_steps);
   out.logs = logging_strategy != "no";
-  const std::string judged = judged_by();
-  out.greater_is_better = greater_is_better.value_or(!judged.ends_with("loss") && judged != "perplexity");
+  out.greater_is_better = more_is_better();
   out.save_at_end = save_strategy != "no";
   out.eval_at_end = evaluates && evaluation != "no";
   return out;

@@ -88,6 +88,8 @@ struct FineTuneOptions {
   std::vector<std::string> loggers() const;
   /// The metric without "eval_", as evaluations call it.
   std::string judged_by() const;
+  /// Of that metric.
+  bool more_is_better() const;
   PlanOptions plan_options(int world, Dtype compute) const;
   /// Equal where all that must be the same on every rank is the same, the model, the plan and the data set apart.
   std::string fingerprint() const;
@@ -96,11 +98,14 @@ struct FineTuneOptions {
   int64_t accumulation(int world) const;
   /// Throws UserError(kUsage) where micro-batches and ranks do not make `rows_of_step`. A `batch` of auto passes.
   void check_rows_of_step(int world) const;
-  /// With strategies turned into steps (0: never). `batch` is a number by then.
+  /// With strategies and parts turned into steps (0: never). `batch` is a number by then. Throws UserError(kUsage) where the
+  /// best evaluation is wished for and comes at steps that are not saved.
   TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
 
  private:
   void check_following() const;
+  void check_metric_name() const;
+  void require_saved(int64_t save_each, int64_t eval_each) const;
   void check_loggers() const;
 };
 

@@ -134,6 +134,9 @@ std::string resume_changes(const TrainerState& before, const TrainerState& now) 
   tell("as ZeRO stage", before.zero_stage, now.zero_stage);
   tell("as seed", before.seed, now.seed);
   tell("steps in all", before.max_steps, now.max_steps);
+  if (before.best_metric && !before.best_of.empty()) {
+    tell("as the best evaluation, which there is none of yet", before.best_of, now.best_of);
+  }
   if (!before.order)
     out += fmt::format("{}an old checkpoint, which does not say how its rows were drawn", out.empty() ? "" : ", ");
   if (out.empty()) return out;

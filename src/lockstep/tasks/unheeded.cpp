@@ -65,18 +65,35 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
   look("repetition_penalty", 1, o.repetition_penalty != 1);
   if (config.value("do_sample", Json(false)) == Json(true)) {
     look("temperature", 0, o.temperature > 0);
-    look("top_p", 1, o.temperature > 0);
-    look("top_k", 0, o.temperature > 0);
+    look("top_p", 1, o.top_p != 1);
+    look("top_k", 0, o.top_k != 0);
   }
-  constexpr const char* kUnbuilt[] = {
-      "num_beams",      "no_repeat_ngram_size", "encoder_repetition_penalty", "min_length",
-      "min_new_tokens", "suppress_tokens",      "begin_suppress_tokens",      "bad_words_ids",
-      "sequence_bias",  "forced_bos_token_id",  "forced_eos_token_id",        "exponential_decay_length_penalty",
-      "stop_strings"};
+  constexpr const char* kUnbuilt[] = {"num_beams",
+                                      "no_repeat_ngram_size",
+                                      "encoder_repetition_penalty",
+                                      "min_length",
+                                      "min_new_tokens",
+                                      "suppress_tokens",
+                                      "begin_suppress_tokens",
+                                      "bad_words_ids",
+                                      "sequence_bias",
+                                      "forced_bos_token_id",
+                                      "forced_eos_token_id",
+                                      "exponential_decay_length_penalty",
+                                      "stop_strings",
+                                      "min_p",
+                                      "typical_p",
+                                      "epsilon_cutoff",
+                                      "eta_cutoff",
+                                      "guidance_scale",
+                                      "penalty_alpha",
+                                      "num_return_sequences"};
+  const std::set<std::string_view> off_at_one{"num_beams", "encoder_repetition_penalty", "typical_p", "guidance_scale",
+                                              "num_return_sequences"};
   for (const char* name : kUnbuilt) {
     const auto at = config.find(name);
     if (at == config.end() || at->is_null() || at->empty()) continue;
-    if (at->is_number() && at->get<double>() == (std::string_view(name) == "num_beams" ? 1 : 0)) continue;
+    if (at->is_number() && at->get<double>() == (off_at_one.contains(name) ? 1 : 0)) continue;
     unbuilt.push_back(fmt::format("{} {}", name, short_value(*at)));
   }
   const std::string whose = "of generation_config.json has no effect:";
@@ -156,6 +173,7 @@ void look_at_evaluation(Unheeded& all, const FineTuneOptions& o) {
   all.look("--metric_for_best_model", o.metric_for_best_model, usual.metric_for_best_model);
   if (o.greater_is_better) all.look_at(fmt::format("--greater_is_better {}", *o.greater_is_better));
   look_at_answers(all, o.predict_with_generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
+  if (o.predict_with_generate) look_at_generation_config(all, o.run.model, o.sampling);
   look_at_programs(all, o.metric);
 }
 

@@ -72,8 +72,18 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   EXPECT_EQ(told()[0],
             "repetition_penalty 1.05, temperature 0.7, top_p 0.8, top_k 20 of generation_config.json has no effect: "
             "--repetition_penalty 1.05 --temperature 0.7 --top_p 0.8 --top_k 20 does as it says");
-  answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};
+  answers.sampling = {.temperature = 1, .top_k = 5, .top_p = 0.5, .repetition_penalty = 1.1};
   EXPECT_EQ(flags(told()), Words{}) << "the person has said it";
+  answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};  // which takes neither of the others away
+  EXPECT_EQ(flags(told()), Words{"top_p 0.8, top_k 20 of generation_config.json"});
+  says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
+  EXPECT_EQ(flags(told()), Words{"min_p 0.1, guidance_scale 1.5 of generation_config.json"});
+  FineTuneOptions sft;
+  sft.run.model = folder;
+  sft.val_dataset = {"rows.jsonl"};
+  sft.sampling = answers.sampling;
+  sft.predict_with_generate = true;
+  EXPECT_EQ(flags(unheeded_words(sft, of_text())), Words{"min_p 0.1, guidance_scale 1.5 of generation_config.json"});
   says(R"({"num_beams": 4, "suppress_tokens": [7], "bad_words_ids": null, "min_length": 0})");
   EXPECT_EQ(flags(told()), Words{"num_beams 4, suppress_tokens [7] of generation_config.json"});
   EXPECT_EQ(flags(unheeded_in_talk(answers, of_text())).size(), 1u);

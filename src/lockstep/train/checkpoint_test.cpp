@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
@@ -236,6 +237,29 @@ TEST(Checkpoint, OneThatDoesNotSayHowManyStepsTrainedHasItsUpdates) {
   EXPECT_EQ(trainer_state_from_json(json, "state").loss_steps, 5);
   json["lockstep"].erase("loss_steps");
   EXPECT_EQ(trainer_state_from_json(json, "state").loss_steps, 7);
+}
+
+TEST(Checkpoint, ItsBestIsNoneForARunThatComparesByAnotherMetric) {
+  TrainerState state;
+  state.best_metric = 1.4;
+  state.best_global_step = state.best_step_at_save = 2;
+  state.best_model_checkpoint = "checkpoint-2";
+  state.saves_without_better = state.evaluations_without_better = 1;
+  state.best_of = "lowest loss";
+  TrainerState same = trainer_state_from_json(to_json(state), "state"), other = same;
+  same.compare_by("lowest loss");
+  EXPECT_EQ(same.best_metric, 1.4);
+  EXPECT_EQ(same.evaluations_without_better, 1);
+  other.compare_by("highest anls");
+  EXPECT_EQ(other.best_of, "highest anls");
+  EXPECT_EQ(other.best_metric, std::nullopt);
+  EXPECT_EQ(other.best_model_checkpoint, "");
+  EXPECT_EQ(std::tuple(other.best_global_step, other.best_step_at_save), std::tuple(0, -1));
+  EXPECT_EQ(std::tuple(other.saves_without_better, other.evaluations_without_better), std::tuple(0, 0));
+  state.best_of.clear();  // of a checkpoint that does not say
+  TrainerState old = trainer_state_from_json(to_json(state), "state");
+  old.compare_by("highest anls");
+  EXPECT_EQ(old.best_metric, 1.4);
 }
 
 TEST(Checkpoint, OtherTrainedPartsAreRefused) {

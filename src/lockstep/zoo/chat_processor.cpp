@@ -9,14 +9,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/fit_length.h"
 #include "lockstep/data/row_tokens.h"
-#include "lockstep/zoo/box_text.h"
-#include "lockstep/zoo/film_sounds.h"
+#include "lockstep/zoo/asked_row.h"
 #include "lockstep/zoo/learnt_messages.h"
 #include "lockstep/zoo/mark_parts.h"
 #include "lockstep/zoo/plain_text.h"
 #include "lockstep/zoo/row_rendering.h"
 #include "lockstep/zoo/spelled_row.h"
-#include "lockstep/zoo/tool_text.h"
 
 namespace lockstep {
 namespace {
@@ -224,6 +222,7 @@ void ChatProcessor::put_begin_token(SpelledRow& row) const {
   row.labels.insert(row.labels.begin(), kNotLearnt);
   row.weights.insert(row.weights.begin(), 1);
   row.filled.insert(row.filled.begin(), -1);
+  if (row.history.value_or(0) > 0) ++*row.history;
 }
 
 void ChatProcessor::add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
@@ -270,6 +269,7 @@ void ChatProcessor::forget_empty_thinking(SpelledRow& row, size_t begin, std::st
 Features ChatProcessor::finish(SpelledRow row, const Sample& sample, const ProcessOptions& options,
                                bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
+  tokens.history = row.history;
   if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; }))
     tokens.weights = std::move(row.weights);
   for (size_t i = 0; i < row.filled.size(); ++i) {
@@ -288,42 +288,23 @@ Features ChatProcessor::finish(SpelledRow row, const Sample& sample, const Proce
   return features;
 }
 
-/// What the row says of its pictures counts before what the person says of all.
-ProcessOptions ChatProcessor::options_of(const Sample& sample, ProcessOptions options) const {
-  MediaOptions& media = options.media;
-  if (sample.min_pixels > 0) media.min_pixels = sample.min_pixels;
-  if (sample.max_pixels > 0) media.max_pixels = media.shrink_to_pixels = sample.max_pixels;
-  return options;
-}
-
-/// The row with its films' sounds, where the person asks for it and the family takes both as one, the system message of rows
-/// that have none, its boxes, and its tools where the template has no words for them.
-std::optional<Sample> ChatProcessor::prepared(const Sample& given, const ProcessOptions& options) const {
-  const auto films = parts_.media.kinds.find(Modality::kVideo);
-  const bool weaves = options.media.audio_in_video && films != parts_.media.kinds.end() && films->second.takes_sound;
-  const bool has_system = !given.messages.empty() && given.messages.front().role == "system";
-  const bool instructs = !options.system.empty() && !has_system;
-  if (!weaves && !instructs && given.objects.empty() && !has_tools(given))
-    return std::nullopt;  // most rows: nothing is copied
-  Sample sample = weaves ? with_film_sounds(given) : given;
-  if (instructs) sample.messages.insert(sample.messages.begin(), {.role = "system", .content = options.system});
-  fill_boxes(sample, parts_.media.boxes, options.media);
-  write_tools(sample, parts_.chat);
-  return sample;
-}
-
 Features ChatProcessor::train_features(const Sample& given, const ProcessOptions& asked) const {
   if (!given.input_ids.empty()) return token_row_features(given, asked);
-  const ProcessOptions options = options_of(given, asked);
-  const std::optional<Sample> changed = prepared(given, options);
+  const ProcessOptions options = options_of(given, asked, parts_.media);
+  const std::optional<Sample> changed = asked_row(given, options, parts_);
   const Sample& sample = changed ? *changed : given;
   check_media(sample);
   check_speech(sample);
-  const std::vector<bool> trained = learnt_messages(sample, options.taught.of);
+  std::vector<bool> trained = learnt_messages(sample, options.taught.of);
+  const auto first_learnt = std::ranges::find(trained, true) - trained.begin();
+  SpelledRow row;
+  if (options.truncation == Truncation::kTurns && options.taught.of == Taught::Of::kLastRound) {
+    trained = learnt_messages(sample, Taught::Of::kAnswers);
+    row.history = 0;
+  }
   const bool plain = !options.use_chat_template;
   const std::vector<TextSpan> spans =
       plain ? plain_spans(sample, sample.messages.size(), plain_media_, trained) : rendered_spans(sample, trained);
-  SpelledRow row;
   MediaSpeller speller(parts_.media, sample, options.media, &frames_);
   for (size_t i = 0; i < spans.size(); ++i) {
     const size_t begin = row.ids.size();
@@ -331,6 +312,7 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
     const double weight = message < 0 ? 1 : sample.messages[static_cast<size_t>(message)].weight;
     add_span(row, spans[i], speller, !plain && i + 1 == spans.size(), weight);
     if (spans[i].trained && !options.taught.empty_thinking) forget_empty_thinking(row, begin, spans[i].text, begin > 0);
+    if (row.history && spans[i].trained && message < first_learnt) row.history = row.ids.size();
   }
   if (plain && end_ >= 0) row.add_end(end_, spans.back().trained);
   if (options.taught.of == Taught::Of::kAll) row.learn_all();
@@ -351,10 +333,10 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
 
 Features ChatProcessor::prompt_features(const Sample& given, const ProcessOptions& asked) const {
   SpelledRow row;
-  ProcessOptions options = options_of(given, asked);
+  ProcessOptions options = options_of(given, asked, parts_.media);
   const bool alone = is_text_alone(given);
   if (alone) options.system.clear();
-  const std::optional<Sample> changed = prepared(given, options);
+  const std::optional<Sample> changed = asked_row(given, options, parts_);
   const Sample& sample = changed ? *changed : given;
   if (!sample.input_ids.empty()) {  // up to the first token that is a target; all of a text that is one
     const auto target = sample.labels == sample.input_ids

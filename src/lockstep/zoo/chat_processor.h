@@ -56,8 +56,6 @@ class ChatProcessor final : public Processor {
   Json template_messages(const Sample& sample, size_t count) const;
   RenderOptions render_options(bool generation_prompt) const;
   MediumFrame frame_of(Modality kind, const std::string& placeholder) const;
-  ProcessOptions options_of(const Sample& sample, ProcessOptions options) const;
-  std::optional<Sample> prepared(const Sample& given, const ProcessOptions& options) const;
   void put_begin_token(SpelledRow& row) const;
   void add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
   void forget_empty_thinking(SpelledRow& row, size_t begin, std::string_view text, bool continues) const;

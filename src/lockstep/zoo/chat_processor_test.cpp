@@ -68,6 +68,17 @@ TEST(TextProcessor, TrainsOnAnswersUpToTheTurnsEndAndNotOnTheLineBreakBehind) {
             "<|im_start|>assistant\nA fox.<|im_end|>\n");
 }
 
+TEST(ChatProcessor, ARowsLeastPixelsAreRefusedWhereNoPictureHeedsThem) {
+  const auto processor = processor_of("seed1/llava");
+  Sample row = conversation({{"user", "<image>What?"}, {"assistant", "A rose."}}, {image_path()});
+  row.min_pixels = 1000000;
+  EXPECT_NE(message_of([&] { processor->train_features(row, {}); }).find("train.jsonl:17: expected"),
+            std::string::npos);
+  row.min_pixels = 0;
+  row.max_pixels = 1000000;
+  EXPECT_EQ(message_of([&] { processor->train_features(row, {}); }), "nothing was thrown");
+}
+
 TEST(TextProcessor, LeavesTextsAsTheyAreWithoutAChatTemplate) {
   const auto processor = processor_of("seed1/qwen2");
   const ProcessOptions all{.taught = Taught::from_flag("all"), .use_chat_template = false};
@@ -122,6 +133,26 @@ TEST(TextProcessor, LeavesAMessageOutOfTheLabelsWhenItsLossIsOff) {
   const auto features = processor->train_features(
       conversation({{"user", "a"}, {"assistant", "b", false}, {"user", "c"}, {"assistant", "d"}}), {});
   EXPECT_EQ(text_of_labels(*processor, features), "d<|im_end|>");
+}
+
+TEST(TextProcessor, ALastRoundThatAloneIsLearntIsCutLastByTurns) {
+  const auto processor = processor_of("seed1/qwen2");
+  const std::string words = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen. ";
+  const Sample talk = conversation({{"user", words + words},
+                                    {"assistant", words},
+                                    {"user", words},
+                                    {"assistant", words + words},
+                                    {"user", "Now?"},
+                                    {"assistant", "A rose and a fox and a tree."}});
+  ProcessOptions options{.truncation = Truncation::kTurns, .taught = Taught::from_flag("last_round")};
+  const Features whole = processor->train_features(talk, options);
+  EXPECT_EQ(text_of_labels(*processor, whole), "A rose and a fox and a tree.<|im_end|>");
+  EXPECT_EQ(whole.input_ids, processor->train_features(talk, {}).input_ids);
+  options.max_length = 60;
+  const Features cut = processor->train_features(talk, options);
+  EXPECT_EQ(text_of_labels(*processor, cut), "A rose and a fox and a tree.<|im_end|>");
+  EXPECT_LE(cut.input_ids.size(), 60U);
+  EXPECT_GT(cut.input_ids.size(), 56U) << "what is left goes to the turn before";
 }
 
 TEST(TextProcessor, LearnsTheTokensThatLossScaleNames) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lockstep/data/features.h"
@@ -14,7 +15,8 @@ struct SpelledRow {
   std::vector<float> weights;  // of labels
   std::vector<int> filled;     // by token: the block that fills it, -1 for text
   std::vector<MediaBlock> media;
-  bool ends_apart = false;  // as in SpelledTokens
+  bool ends_apart = false;             // as in SpelledTokens
+  std::optional<size_t> history = {};  // as in TokenRow
 
   void add(const SpelledTokens& tokens) {
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
