@@ -90,7 +90,7 @@ class OriginalLlava(Story):
         for file in ours.iterdir():
             file.chmod(0o644)
         config = json.loads((ours / "preprocessor_config.json").read_text())
-        (ours / "preprocessor_config.json").write_text(json.dumps({**config, "use_fast": False, "do_pad": True}))
+        (ours / "preprocessor_config.json").write_text(json.dumps({**config, "image_processor_type": "LlavaImageProcessor", "use_fast": False, "do_pad": True}))
         (ours / "added_tokens.json").write_bytes((TRANSFORMERS / "added_tokens.json").read_bytes())
         template = ("{% for m in messages %}{{ 'USER: ' + m['content'] + ' ' if m['role'] == 'user' else 'ASSISTANT: ' + m['content'] + eos_token }}"
                     "{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}")

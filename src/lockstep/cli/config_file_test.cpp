@@ -56,6 +56,8 @@ TEST_F(ConfigFile, YamlAndJsonGiveTheSameWords) {
 TEST_F(ConfigFile, TheCommandLineWins) {
   const std::string path = file("a.yml", "model: m\nseed: 1\n");
   EXPECT_EQ(expand_config_file({path, "--seed=2"}).args, (Words{"--model", "m", "--seed=2"}));
+  EXPECT_EQ(expand_config_file({"--seed=2", "--config", path}).args, (Words{"--model", "m", "--seed=2"}));
+  EXPECT_EQ(expand_config_file({"--config", "x"}).args, (Words{"--config", "x"}));
   EXPECT_EQ(expand_config_file({"--seed", "2"}).args, (Words{"--seed", "2"}));
   EXPECT_EQ(expand_config_file({"folder"}).args, Words{"folder"}) << "a word that is no file of flags";
 }

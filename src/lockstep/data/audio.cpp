@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <span>
 
 #include <fmt/format.h>
@@ -19,16 +18,6 @@ namespace lockstep {
 namespace {
 
 constexpr float kLoudest = 1e6F;  // full scale is 1: beyond, the numbers are no sound, and their powers overflow
-
-/// How many samples there must be, where frames say it and no header.
-std::optional<int64_t> check_whole(KnownAudio& audio, const std::string& where) {
-  if (audio.kind == AudioKind::kWav) check_whole_wav(audio.bytes, where);
-  if (audio.kind == AudioKind::kOgg) check_whole_ogg(audio.bytes, where);
-  if (audio.kind != AudioKind::kMp3) return std::nullopt;
-  const WholeMp3 whole = whole_mp3(audio.bytes, where);
-  audio.bytes = whole.bytes;
-  return whole.samples;
-}
 
 void check_form(const SoundReader& reader, const std::string& where) {
   if (reader.channels() > kMaxAudioChannels) {
@@ -95,9 +84,9 @@ Audio decode_audio(std::string_view bytes, const std::string& where, const Audio
   constexpr size_t kBlock = 1 << 14;  // frames
   KnownAudio known = known_audio(bytes, where);
   const auto counted = check_whole(known, where);
-  SoundReader reader(known, where);
+  SoundReader reader(known, counted, where);
   check_form(reader, where);
-  const auto stated = counted ? counted : reader.stated_frames();
+  const auto stated = reader.stated_frames();
   if (stated) check_length(*stated, reader.rate(), true, limits, where);
 
   Audio audio{.rate = limits.rate, .samples = {}};
@@ -120,7 +109,10 @@ Audio decode_audio(std::string_view bytes, const std::string& where, const Audio
     check_length(frames, reader.rate(), false, limits, where);
   }
   if (stated && frames < *stated) {
-    refuse_cut_audio(known.kind, fmt::format("its header states {} samples, {} could be read", *stated, frames), where);
+    refuse_cut_audio(
+        known.kind,
+        fmt::format("its {} {} samples, {} could be read", counted ? "frames hold" : "header states", *stated, frames),
+        where);
   }
   if (frames == 0)
     throw data_error(

@@ -100,4 +100,13 @@ void refuse_cut_audio(AudioKind kind, const std::string& what, const std::string
                    "fetch it again; if it is what there is, ffmpeg -i IN OUT.flac keeps what can be heard");
 }
 
+std::optional<int64_t> check_whole(KnownAudio& audio, const std::string& where) {
+  if (audio.kind == AudioKind::kWav) check_whole_wav(audio.bytes, where);
+  if (audio.kind == AudioKind::kOgg) check_whole_ogg(audio.bytes, where);
+  if (audio.kind != AudioKind::kMp3) return std::nullopt;
+  const WholeMp3 whole = whole_mp3(audio.bytes, where);
+  audio.bytes = whole.bytes;
+  return whole.samples;
+}
+
 }  // namespace lockstep

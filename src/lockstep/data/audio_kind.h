@@ -33,6 +33,10 @@ struct WholeMp3 {
 };
 WholeMp3 whole_mp3(std::string_view bytes, const std::string& where);  // checks as those above
 
+/// As they do, by what it is; of an MP3 `bytes` become what a decoder is to get. How many samples each channel has, where that
+/// was counted.
+std::optional<int64_t> check_whole(KnownAudio& audio, const std::string& where);
+
 /// "… is cut short: ", numbers, and what to do.
 [[noreturn]] void refuse_cut_audio(AudioKind kind, const std::string& what, const std::string& where);
 

@@ -33,6 +33,7 @@ class PngReader {
     // Sizes are judged by check_image_size; a checksum that fails in a chunk without pixels is no reason to lose a row.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_crc_action(png_, PNG_CRC_DEFAULT, PNG_CRC_WARN_DISCARD);
+    png_set_chunk_cache_max(png_, 17);  // texts that are kept, of 8 MB at most once they are decompressed
     png_read_info(png_, info_);
     png_get_IHDR(png_, info_, &width, &height, &depth, &color_type, nullptr, nullptr, nullptr);
     return true;
@@ -67,16 +68,17 @@ class PngReader {
     return true;
   }
 
-  /// Of a chunk of text, compressed or not; empty: there is none of that name.
+  /// Of a chunk of text, compressed or not, the last of that name; empty: there is none.
   std::string_view text(std::string_view name) const {
+    std::string_view found;
     for (const png_infop info : {info_, end_}) {
       png_textp texts = nullptr;
       const int count = png_get_text(png_, info, &texts, nullptr);
       for (int i = 0; i < count; ++i) {
-        if (name == texts[i].key) return {texts[i].text, std::max(texts[i].text_length, texts[i].itxt_length)};
+        if (name == texts[i].key) found = {texts[i].text, std::max(texts[i].text_length, texts[i].itxt_length)};
       }
     }
-    return {};
+    return found;
   }
 
   bool is_grey_16() const { return color_type == PNG_COLOR_TYPE_GRAY && depth == 16; }

@@ -148,6 +148,15 @@ TEST(RowForms, ContentOfAPartIsReadUnderEveryName) {
             "user: <image>q; images data:image/png;BASE64,AA==");
 }
 
+TEST(RowForms, APartOfATableHasFieldsOfOtherParts) {
+  const std::string plain = read(R"({"query": "<video>q", "videos": ["a.mp4"]})");
+  EXPECT_EQ(read(R"({"query": [{"type": "video", "index": 0, "text": null, "nframes": null},
+                               {"type": "text", "text": "q", "index": null}], "videos": ["a.mp4"]})"),
+            plain);
+  EXPECT_EQ(read(R"({"query": [{"type": "video", "video": "a.mp4", "text": ""}, {"type": "text", "text": "q"}]})"),
+            plain);
+}
+
 TEST(RowForms, WhatAPartAsksInVainIsRefused) {
   const Form forms[] = {
       {R"({"query": [{"type": "video", "nframes": 4}], "videos": ["a.mp4"]})",

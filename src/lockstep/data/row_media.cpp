@@ -165,7 +165,8 @@ void RowMedia::read_wishes(const Json& value, const std::string& field, Video& i
   for (const auto& [key, found] : value.items()) {
     const std::string name = fmt::format("{}.{}", field, key);
     const auto* count = std::ranges::find_if(kCounts, [&key = key](const Count& one) { return key == one.key; });
-    if (key == "type" || std::ranges::find(kVideoSources, key) != kVideoSources.end() || found.is_null()) continue;
+    if (key == "type" || std::ranges::find(kVideoSources, key) != kVideoSources.end() || found.is_null() || found == "")
+      continue;
     if (key == "fps" || (!is_file && key == "sample_fps")) {
       into.fps = number(name, found, "frames a second, above 0");
     } else if (!is_file && key == "raw_fps") {
@@ -319,7 +320,7 @@ std::string RowMedia::video_part(const Json& part, const std::string& field) {
   const bool own = std::ranges::any_of(kVideoSources,
                                        [&](const char* key) { return part.contains(key) && !is_empty(part.at(key)); });
   for (const auto& [key, value] : part.items()) {
-    if (own || key == "type" || is_empty(value)) continue;
+    if (own || key == "type" || key == "index" || is_empty(value)) continue;
     throw field_error(where_, fmt::format("{}.{}", field, key), "it beside the film, here or in \"videos\"", value);
   }
   video_marks_.push_back(own ? std::optional<Video>(video(part, field)) : std::nullopt);

@@ -15,14 +15,19 @@ namespace lockstep {
 
 namespace {
 
-/// Bytes as libsndfile reads a file.
+/// Bytes as libsndfile reads a file. mpg123 guesses an MP3's length from its size and its first frame, and reads no further: where
+/// the samples are counted the file seems so long that any guess is enough, with zeros behind its bytes that nobody comes to.
 struct Cursor {
   std::string_view bytes;
-  bool knows_end = true;
+  sf_count_t times = 1;
   sf_count_t at = 0;
 
-  sf_count_t size() const { return static_cast<sf_count_t>(bytes.size()); }
+  sf_count_t real_size() const { return static_cast<sf_count_t>(bytes.size()); }
+  sf_count_t size() const { return real_size() * times; }
 };
+
+constexpr sf_count_t kMostToLeast =
+    32;  // bytes of one frame to another's: 320 to 32 kbit/s, 160 to 8, and some padding
 
 sf_count_t size_of(void* self) { return static_cast<Cursor*>(self)->size(); }
 sf_count_t tell(void* self) { return static_cast<Cursor*>(self)->at; }
@@ -30,7 +35,6 @@ sf_count_t write_nothing(const void*, sf_count_t, void*) { return 0; }
 
 sf_count_t seek(sf_count_t offset, int whence, void* self) {
   auto* cursor = static_cast<Cursor*>(self);
-  if (whence == SEEK_END && !cursor->knows_end) return -1;
   const sf_count_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? cursor->at : cursor->size();
   sf_count_t to = 0;
   if (__builtin_add_overflow(base, offset, &to) || to < 0) return -1;
@@ -41,7 +45,9 @@ sf_count_t seek(sf_count_t offset, int whence, void* self) {
 sf_count_t read_bytes(void* to, sf_count_t count, void* self) {
   auto* cursor = static_cast<Cursor*>(self);
   const sf_count_t fit = std::clamp<sf_count_t>(cursor->size() - cursor->at, 0, std::max<sf_count_t>(0, count));
-  if (fit > 0) std::memcpy(to, cursor->bytes.data() + cursor->at, static_cast<size_t>(fit));
+  const sf_count_t real = std::clamp<sf_count_t>(cursor->real_size() - cursor->at, 0, fit);
+  if (real > 0) std::memcpy(to, cursor->bytes.data() + cursor->at, static_cast<size_t>(real));
+  if (fit > real) std::memset(static_cast<char*>(to) + real, 0, static_cast<size_t>(fit - real));
   cursor->at += fit;
   return fit;
 }
@@ -80,13 +86,14 @@ struct SoundReader::Impl {
   SNDFILE* file = nullptr;
   AudioKind kind;
   std::string where;
+  std::optional<int64_t> counted;
   sf_count_t frames_read = 0;
 
-  // mpg123 guesses the number of an MP3's frames from the size of the file, where it learns that, and no more are read.
-  Impl(const KnownAudio& audio, std::string name)
-      : cursor{.bytes = audio.bytes, .knows_end = audio.kind != AudioKind::kMp3},
+  Impl(const KnownAudio& audio, std::optional<int64_t> samples, std::string name)
+      : cursor{.bytes = audio.bytes, .times = samples ? kMostToLeast : 1},
         kind(audio.kind),
-        where(std::move(name)) {}
+        where(std::move(name)),
+        counted(samples) {}
   ~Impl() {
     if (file != nullptr) sf_close(file);
   }
@@ -100,8 +107,8 @@ struct SoundReader::Impl {
   }
 };
 
-SoundReader::SoundReader(const KnownAudio& audio, const std::string& where)
-    : impl_(std::make_unique<Impl>(audio, where)) {
+SoundReader::SoundReader(const KnownAudio& audio, std::optional<int64_t> counted, const std::string& where)
+    : impl_(std::make_unique<Impl>(audio, counted, where)) {
   SF_VIRTUAL_IO io{.get_filelen = size_of, .seek = seek, .read = read_bytes, .write = write_nothing, .tell = tell};
   impl_->file = sf_open_virtual(&io, SFM_READ, &impl_->info, &impl_->cursor);
   if (impl_->file == nullptr) throw impl_->failed(sf_strerror(nullptr));
@@ -117,14 +124,16 @@ int64_t SoundReader::rate() const { return impl_->info.samplerate; }
 int64_t SoundReader::channels() const { return impl_->info.channels; }
 
 std::optional<int64_t> SoundReader::stated_frames() const {
+  if (impl_->counted) return impl_->counted;
   const sf_count_t frames = impl_->info.frames;
   return frames < 0 || frames == std::numeric_limits<sf_count_t>::max() ? std::nullopt : std::optional<int64_t>(frames);
 }
 
 int64_t SoundReader::read(std::span<float> block) {
   // No more than is stated: behind it may stand a tag, in which a decoder of FLAC looks for sound.
-  const sf_count_t wanted = std::min(static_cast<sf_count_t>(block.size()) / channels(),
-                                     std::max<sf_count_t>(0, impl_->info.frames - impl_->frames_read));
+  const sf_count_t all = std::min<sf_count_t>(impl_->info.frames, impl_->counted.value_or(impl_->info.frames));
+  const sf_count_t wanted =
+      std::min(static_cast<sf_count_t>(block.size()) / channels(), std::max<sf_count_t>(0, all - impl_->frames_read));
   const sf_count_t got = sf_readf_float(impl_->file, block.data(), wanted);
   if (sf_error(impl_->file) != SF_ERR_NO_ERROR) throw impl_->failed(sf_strerror(impl_->file));
   impl_->frames_read += std::max<sf_count_t>(0, got);

@@ -14,16 +14,16 @@ namespace lockstep {
 
 class SoundReader {
  public:
-  /// Borrows the bytes. Throws UserError(kData) for what libsndfile cannot open, for another kind than `audio` is, and for
+  /// Borrows the bytes. `counted`: samples of each channel, where no header of an MP3 states them rightly. Throws UserError(kData) for what libsndfile cannot open, for another kind than `audio` is, and for
   /// codecs that are no speech's.
-  SoundReader(const KnownAudio& audio, const std::string& where);
+  SoundReader(const KnownAudio& audio, std::optional<int64_t> counted, const std::string& where);
   ~SoundReader();
   SoundReader(const SoundReader&) = delete;
   SoundReader& operator=(const SoundReader&) = delete;
 
   int64_t rate() const;
   int64_t channels() const;
-  std::optional<int64_t> stated_frames() const;  // what the header says; no more are read
+  std::optional<int64_t> stated_frames() const;  // what the header says, or was counted; no more are read
 
   /// Fills whole frames, channels beside one another, full scale 1; how many, 0 at the end. Throws UserError(kData) where the
   /// decoder gives up.

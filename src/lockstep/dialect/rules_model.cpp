@@ -48,6 +48,8 @@ void adapter_list(Translator& at) {
 }
 
 void torch_dtype(Translator& at) {
+  const bool trains = at.verb() == "sft" || at.verb() == "plan";
+  if (at.flag().name == "infer_dtype" && trains) return at.note("it is of answers, and no part of a training");
   const std::string word = dtype_word(at.value());
   if (!word.empty()) at.mean("torch_dtype", {word});
 }
@@ -55,11 +57,21 @@ void torch_dtype(Translator& at) {
 /// bf16, fp16: the dtype where no other flag says it.
 void half(Translator& at) {
   const std::string dtype = at.flag().name == "fp16" ? "float16" : "bfloat16";
-  for (const char* other : {"torch_dtype", "dtype", "infer_dtype"}) {
-    if (at.given(other) != nullptr) return at.note(fmt::format("--{} says what is computed in", other));
+  const bool trains = at.verb() == "sft" || at.verb() == "plan";
+  for (const std::string other : {"torch_dtype", "dtype", "infer_dtype"}) {
+    const GivenFlag* said = trains && other == "infer_dtype" ? nullptr : at.given(other);
+    if (said == nullptr || said->values.empty() || dtype_word(said->values[0]).empty()) continue;
+    return at.note(fmt::format("--{} says what is computed in", other));
   }
   if (at.truth()) return at.mean("torch_dtype", {dtype});
   at.note("the dtype is that of config.json, or of another flag");
+}
+
+/// In whatever spelling; AUTO and None are what is done.
+void lora_dtype(Translator& at) {
+  const std::string word = dtype_word(at.value());
+  if (word.empty()) return at.note("adapters are kept and trained in float32");
+  at.mean("lora_dtype", {word});
 }
 
 /// Of what is trained it changes no number; a folder of codes is written in one way.
@@ -119,6 +131,7 @@ const std::map<std::string, Rule>& model_rules() {
                                                     {"quantization_bit", quantization_bit},
                                                     {"compute_dtype", compute_dtype},
                                                     {"unfreeze_tower", unfreeze_tower},
+                                                    {"lora_dtype", lora_dtype},
                                                     {"llava_truth", llava_truth}};
   return rules;
 }

@@ -40,7 +40,7 @@ void truncation(Translator& at) {
   if (at.value() == "split") {
     at.refuse("rows are not cut into several", "--truncation_strategy right keeps their beginning, left their end");
   }
-  at.mean("truncation_strategy", at.values());
+  at.mean("truncation_strategy", {at.value() == "truncation_left" ? "left" : at.value()});  // as ms-swift 2 has it
 }
 
 /// The template's own message cannot be taken away: an empty one would be written as such.

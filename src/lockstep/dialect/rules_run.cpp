@@ -20,7 +20,7 @@ void deepspeed(Translator& at) {
   std::string word = at.value();
   if (word.empty()) return;
   if (word.starts_with("default-")) word = word.substr(8);
-  if (word.starts_with("zero")) std::ranges::replace(word, '-', '_');
+  if (word.starts_with("zero") && !word.ends_with(".json")) std::ranges::replace(word, '-', '_');
   at.mean("deepspeed", {word});
 }
 

@@ -125,6 +125,8 @@ class Script {
       ++at_;
     } else if (c == '#' && !in_word_) {
       while (at_ < text_.size() && text_[at_] != '\n') ++at_;
+    } else if (c == '>' || c == '<' || (c == '&' && at_ + 1 < text_.size() && text_[at_ + 1] == '>')) {
+      redirection();
     } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
       end_command();
       ++at_;
@@ -143,10 +145,14 @@ class Script {
   }
 
   void quoted(char quote) {
+    if (text_.compare(at_, 4, "\"$@\"") == 0 || text_.compare(at_, 4, "\"$*\"") == 0)
+      return void(at_ += 4);  // none were given
     in_word_ = true;
     for (++at_; at_ < text_.size() && text_[at_] != quote;) {
       if (quote == '"' && text_[at_] == '\\' && at_ + 1 < text_.size()) {
-        if (text_[at_ + 1] != '\n') word_ += text_[at_ + 1];
+        const char next = text_[at_ + 1];
+        if (std::string_view("$`\"\\\n").find(next) == std::string_view::npos) word_ += '\\';  // it stands for itself
+        if (next != '\n') word_ += next;
         at_ += 2;
       } else if (quote == '"' && text_[at_] == '$') {
         variable(/*is_quoted=*/true);
@@ -155,6 +161,28 @@ class Script {
       }
     }
     ++at_;
+  }
+
+  /// "> log", "2>&1", "< rows": where the shell sends what is written, of which the command sees nothing.
+  void redirection() {
+    const bool is_number = std::ranges::all_of(word_, [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (in_word_ && is_number) {
+      word_.clear();
+      in_word_ = false;
+    }
+    end_word();
+    while (at_ < text_.size() && std::string_view("<>&|").find(text_[at_]) != std::string_view::npos) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    char quote = 0;
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (quote == 0 && (std::isspace(static_cast<unsigned char>(c)) != 0 || c == ';' || c == '&' || c == '|')) return;
+      if (quote == 0 && (c == '\'' || c == '"')) {
+        quote = c;
+      } else if (c == quote) {
+        quote = 0;
+      }
+    }
   }
 
   /// Whether this word is what a variable is set to, which the shell does not split.
@@ -252,6 +280,7 @@ class Script {
         if (array != arrays_.end()) return insert_array(array->second);
       }
     } else {
+      if (at_ < text_.size() && (text_[at_] == '@' || text_[at_] == '*')) return void(++at_);  // none were given
       while (at_ < text_.size() && is_name(text_[at_])) name += text_[at_++];
     }
     const auto known = variables_.find(name);

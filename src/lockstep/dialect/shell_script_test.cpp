@@ -32,6 +32,19 @@ echo done; true && swift infer --x $UNKNOWN)sh");
   EXPECT_EQ(join(found[3].words, "|"), "swift|infer|--x|$UNKNOWN");
 }
 
+TEST(ShellScript, WhereOutputGoesAndWhatNobodyGaveIsNoWord) {
+  const auto words = [](const char* script) {
+    std::string all;
+    for (const auto& command : shell_commands(script)) all += join(command.words, "|") + "\n";
+    return all;
+  };
+  EXPECT_EQ(words("swift sft --output_dir out > log 2>&1 &"), "swift|sft|--output_dir|out\n");
+  EXPECT_EQ(words("a --report_to tensorboard 2>&1 | tee log"), "a|--report_to|tensorboard\ntee|log\n");
+  EXPECT_EQ(words("a --x 2 &> 'the log' --y 3 >>\"$LOG\" <rows"), "a|--x|2|--y|3\n");
+  EXPECT_EQ(words("a --x '2 > 1' \"$@\" $@"), "a|--x|2 > 1\n");
+  EXPECT_EQ(words(R"(a "llm\..*layers\.\d+" "\$x \"y\" \\")"), "a|llm\\..*layers\\.\\d+|$x \"y\" \\\n");
+}
+
 TEST(ShellScript, FindsVerbAndFlagsOfEachLauncher) {
   const auto of = [](const std::string& script) {
     const StackCommand found = stack_command(shell_commands(script).at(0));

@@ -200,6 +200,9 @@ void Translator::add_defaults() {
     defaults.emplace_back("eval_steps", logged == meanings_.end() ? "500" : logged->second.values[0]);
   }
   const bool new_adapter = adapts() && !said("adapters");  // one that is gone on with is as it is
+  if (stack_ == Stack::kMiniCpm && new_adapter && !said("target_modules") && !said("target_regex")) {
+    defaults.emplace_back("target_regex", R"(llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj))");
+  }
   for (const auto& [own, value] : defaults) {
     if (!has_(own) || said(own) || (own.starts_with("lora_") && !new_adapter)) continue;
     out_.unsaid.insert("--" + own);
@@ -223,12 +226,12 @@ void Translator::add_saved_args() {
     for (const char* key : {"system", "truncation_strategy", "norm_bbox", "use_chat_template"}) {
       const Json value = args.is_object() ? args.value(key, Json()) : Json();
       const std::string word = value.is_string() ? value.get<std::string>() : value == false ? "false" : "";
-      if (!has_(key) || meanings_.contains(key) || word.empty() || word == "delete") continue;  // which is done anyway
-      const Values said{word};
-      meanings_[key] = {said, ""};
+      const bool said = meanings_.contains(key) || given(key) != nullptr;
+      if (!has_(key) || said || word.empty() || word == "delete") continue;  // which is done anyway
+      meanings_[key] = {{word}, ""};
       order_.emplace_back(key);
       out_.understood.push_back(
-          {"", shown(key, said), "it was trained so (args.json; --load_args false leaves it out)"});
+          {"", shown(key, {word}), "it was trained so (args.json; --load_args false leaves it out)"});
     }
     return;
   }

@@ -295,6 +295,7 @@ TEST_F(SavedArgs, CountWhereACheckpointIsAsked) {
             "--model " + ckpt + " --system Other. --truncation_strategy right");
   EXPECT_EQ(words_of({"--model", ckpt, "--load_args", "false"}, "infer"), "--model " + ckpt);
   EXPECT_EQ(words_of({"--model", ckpt}, "sft"), "--model " + ckpt) << "what is trained is said anew";
+  EXPECT_EQ(words_of({"--model", ckpt, "--system", ""}, "infer").find("Be brief."), std::string::npos);
   std::ofstream(folder_ / "args.json") << R"({"use_chat_template": false})";  // of pre-training
   EXPECT_EQ(words_of({"--model", ckpt}, "infer"), "--model " + ckpt + " --use_chat_template false");
   EXPECT_EQ(words_of({"--model", ckpt, "--use_chat_template", "true"}, "eval"),
@@ -310,6 +311,29 @@ TEST(Translate, WhatCountsForNothingBesideAnotherWordIsNotRefused) {
             "--model m --temperature 0.3");
   const auto told = translate("sft", {"--model", "m", "--warmup_steps", "0", "--warmup_ratio", "0.5"}, has_all);
   EXPECT_EQ(join(told.notices(), " ").find("there is no warm-up"), std::string::npos);
+}
+
+TEST(Translate, WordsOfScriptsThatWereMisread) {
+  const auto has = [](const std::string& words, const std::string& part) {
+    return (words + " ").find(part + " ") != std::string::npos;
+  };
+  const auto of = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--model_name_or_path", "m"});
+    return words_of(more);
+  };
+  const std::string internvl = of({"--freeze_llm", "True", "--freeze_backbone", "True", "--freeze_mlp", "False"});
+  EXPECT_TRUE(has(internvl, "--freeze_vit true") && has(internvl, "--freeze_aligner false")) << internvl;
+  const std::string minicpm = of({"--llm_type", "qwen2", "--use_lora", "true", "--tune_llm", "false"});
+  EXPECT_TRUE(has(minicpm, "--target_regex llm\\..*layers\\.\\d+\\.self_attn\\.(q_proj|k_proj|v_proj)")) << minicpm;
+  EXPECT_TRUE(has(words_of({"--model", "m", "--torch_dtype", "auto", "--bf16", "true"}), "--torch_dtype bfloat16"));
+  const std::string lf = of({"--stage", "sft", "--bf16", "true", "--infer_dtype", "float16"});
+  EXPECT_TRUE(has(lf, "--torch_dtype bfloat16")) << lf;
+  EXPECT_TRUE(has(of({"--stage", "sft", "--lora_target", "q_proj", "v_proj"}), "--target_modules q_proj v_proj"));
+  EXPECT_TRUE(
+      has(words_of({"--model", "m", "--truncation_strategy", "truncation_left"}), "--truncation_strategy left"));
+  EXPECT_EQ(words_of({"--model", "m", "--lora_dtype", "AUTO"}), "--model m");
+  EXPECT_TRUE(has(words_of({"--model", "m", "--lora_dtype", "fp32"}), "--lora_dtype float32"));
+  EXPECT_TRUE(has(words_of({"--model", "m", "--deepspeed", "zero3-my.json"}), "--deepspeed zero3-my.json"));
 }
 
 TEST(Translate, LengthsOfAnswersDoNotCutRows) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <vector>
 
 #include <fcntl.h>
@@ -34,14 +35,7 @@ uint64_t checksum_of(std::string_view bytes, int64_t row) {
 }
 
 void refuse_another_run(const fs::path& dir, const Json& mine) {
-  const Json theirs = read_json(dir / kIdentity);
-  std::string differences;
-  for (const auto& [name, value] : mine.items()) {
-    const Json other = theirs.value(name, Json());
-    if (other == value) continue;
-    differences +=
-        fmt::format("{}{}: {} there, {} now", differences.empty() ? "" : "; ", name, other.dump(), value.dump());
-  }
+  const std::string differences = identity_difference(read_json(dir / kIdentity), mine);
   if (differences.empty()) return;
   throw UserError(ExitCode::kUsage,
                   fmt::format("{} holds the unfinished rows of another run: {}", dir.string(), differences),
@@ -49,6 +43,22 @@ void refuse_another_run(const fs::path& dir, const Json& mine) {
 }
 
 }  // namespace
+
+std::string identity_difference(const Json& theirs, const Json& mine) {
+  if (!theirs.is_object()) return "it does not say of which";
+  std::set<std::string> names;
+  for (const Json* one : {&theirs, &mine}) {
+    for (const auto& item : one->items()) names.insert(item.key());
+  }
+  std::string out;
+  for (const auto& name : names) {
+    const Json there = theirs.value(name, Json()), now = mine.value(name, Json());
+    if (there == now) continue;
+    const auto text = [](const Json& value) { return value.is_null() ? std::string("nothing") : value.dump(); };
+    out += fmt::format("{}{}: {} there, {} now", out.empty() ? "" : "; ", name, text(there), text(now));
+  }
+  return out;
+}
 
 /// Whole records by write(2): each is in the file at once or, when the process dies within, does not count.
 struct RowJournal::Output {

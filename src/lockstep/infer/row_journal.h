@@ -24,6 +24,9 @@
 
 namespace lockstep {
 
+/// What two runs' rows depend on, where it differs: "batch_size: 2 there, 4 now; quantised: nothing there, …"; empty: nowhere.
+std::string identity_difference(const Json& theirs, const Json& mine);
+
 class RowJournal {
  public:
   /// Opens the folder, or makes it. `identity`: what the rows depend on (model, data, flags); a folder of another run

@@ -95,5 +95,13 @@ TEST_F(Journal, RefusesTheRowsOfAnotherRunAndSaysWhichFlagDiffers) {
   });
 }
 
+TEST(IdentityDifference, IsWhatEitherRunAloneSaysToo) {
+  const Json plain{{"model", "abc"}}, quantised{{"model", "abc"}, {"quantised", 4}};
+  EXPECT_EQ(identity_difference(quantised, plain), "quantised: 4 there, nothing now");
+  EXPECT_EQ(identity_difference(plain, quantised), "quantised: nothing there, 4 now");
+  EXPECT_EQ(identity_difference(quantised, quantised), "");
+  EXPECT_NE(identity_difference(Json(), plain), "");
+}
+
 }  // namespace
 }  // namespace lockstep

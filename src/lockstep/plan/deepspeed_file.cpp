@@ -15,6 +15,13 @@
 namespace lockstep {
 namespace {
 
+/// --lr_scheduler_type that comes nearest to one of DeepSpeed's, with a blank behind it; empty: there is none.
+std::string_view nearest_schedule(std::string_view type) {
+  if (type == "WarmupLR") return "constant_with_warmup ";
+  if (type == "WarmupDecayLR") return "linear ";
+  return type == "WarmupCosineLR" ? "cosine " : "";
+}
+
 /// What a key, or all below it, comes to. `harmless`: values that ask for nothing, in JSON's spelling.
 struct KeyMeaning {
   std::string_view key;  // of zero_optimization: after a dot
@@ -289,7 +296,12 @@ class Reader {
         out_.ignored.push_back(path);
       }
     }
-    if (key == "scheduler" && type.is_string()) out_.ignored.push_back("scheduler.type (--lr_scheduler_type says it)");
+    if (key == "scheduler" && type.is_string()) {
+      out_.ignored.push_back(
+          fmt::format("scheduler.type (there the rate follows {}, whatever lr_scheduler_type says; here "
+                      "--lr_scheduler_type {}says it)",
+                      type.get<std::string>(), nearest_schedule(type.get<std::string>())));
+    }
   }
 
   const Json& config_;

@@ -84,9 +84,11 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
 }
 
 Json Session::identity() const {
+  std::string spelling = spelling_fingerprint(options_.place());
+  for (const auto& dir : weights_->borrowed_from()) spelling += "+" + spelling_fingerprint(dir);
   Json identity = {{"model", fingerprint_},
                    {"dtype", std::string(dtype_name(dtype_))},
-                   {"spelling", spelling_fingerprint(options_.place())},
+                   {"spelling", spelling},
                    {"chat_template", options_.use_chat_template}};
   if (options_.quant.asked()) {
     const QuantOptions& quant = options_.quant;

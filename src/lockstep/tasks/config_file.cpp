@@ -146,7 +146,13 @@ bool ends_with_any(const std::string& text, std::initializer_list<const char*> e
 
 }  // namespace
 
-Expanded expand_config_file(const std::vector<std::string>& args) {
+Expanded expand_config_file(const std::vector<std::string>& given) {
+  std::vector<std::string> args = given;
+  if (const auto flag = std::ranges::find(args, "--config");
+      flag != args.end() && flag + 1 != args.end() && ends_with_any(flag[1], {".yaml", ".yml", ".json"})) {
+    std::rotate(args.begin(), flag + 1, flag + 2);  // ms-swift's other way to name the file
+    args.erase(std::ranges::find(args, "--config"));
+  }
   if (args.empty() || args[0].starts_with("-")) return {args, {}, {}};
   const std::string& file = args[0];
   const bool yaml = ends_with_any(file, {".yaml", ".yml"});

@@ -70,11 +70,15 @@ bool is_finished(const EmbeddingOptions& options, const Json& identity) {
   const fs::path done = options.output / kDone;
   if (options.overwrite || !fs::exists(done)) return false;
   const Json there = read_json(done);
-  if (there.value("identity", Json()) == identity && there.value("format", "") == format_of(options)) return true;
-  throw UserError(
-      ExitCode::kUsage,
-      fmt::format("{} holds finished embeddings of another run (its {} says which)", options.output.string(), kDone),
-      "name another --output, or give --overwrite true to replace them");
+  const std::string format = there.value("format", "");
+  std::string differs = identity_difference(there.value("identity", Json()), identity);
+  if (format != format_of(options)) {
+    differs += fmt::format("{}format: {} there, {} now", differs.empty() ? "" : "; ", format, format_of(options));
+  }
+  if (differs.empty()) return true;
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("{} holds finished embeddings of another run: {}", options.output.string(), differs),
+                  "name another --output, or give --overwrite true to replace them");
 }
 
 /// Takes away what an earlier run has finished there, in whatever format: beside new vectors it would pass for them.

@@ -24,7 +24,9 @@ constexpr double kSamples = 1e-4, kOfSamples = 1e-4, kOfFile = 1e-3;
 /// As stored: (n) or (n, channels).
 Tensor decoded(const fs::path& path) {
   const std::string bytes = read_text(path);
-  SoundReader reader(known_audio(bytes, path.string()), path.string());
+  KnownAudio known = known_audio(bytes, path.string());
+  const auto counted = check_whole(known, path.string());
+  SoundReader reader(known, counted, path.string());
   const int64_t channels = reader.channels();
   std::vector<float> all, block(static_cast<size_t>(channels) << 12);
   while (const int64_t got = reader.read(block)) all.insert(all.end(), block.begin(), block.begin() + got * channels);
