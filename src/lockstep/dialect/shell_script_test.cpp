@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/dialect/stack_command.h"
+#include "lockstep/dialect/translate.h"
 
 namespace lockstep {
 namespace {
@@ -129,6 +130,17 @@ TEST(ShellScript, WhatGrowsWithoutEndIsRefused) {
   std::string open;
   for (int i = 0; i < 200'000; ++i) open += "${$((\"";
   (void)shell_commands(open);  // not in as many seconds as it has brackets
+}
+
+TEST(Translate, WordsOfMsSwift2AreToldWhatItDidOtherwise) {
+  const auto told = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"--sft_type", "lora"});
+    return join(translate("sft", words, [](const std::string&) { return true; }).notices(), "\n");
+  };
+  EXPECT_NE(told({"--model_id_or_path", "m"}).find("1 epoch, 2048 tokens, a warm-up of 0.05: what ms-swift 2"),
+            std::string::npos);
+  EXPECT_NE(told({"--model_id_or_path", "m", "--max_length", "9", "--warmup_ratio", "0"}).find("1 epoch: what"),
+            std::string::npos);
 }
 
 }  // namespace

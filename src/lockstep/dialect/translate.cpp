@@ -1,6 +1,7 @@
 #include "lockstep/dialect/translate.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -167,6 +168,11 @@ void Translator::take(const GivenFlag& flag) {
   take_row(*row);
 }
 
+bool Translator::speaks_version_2() const {
+  constexpr std::array kWords{"sft_type", "model_id_or_path", "template_type", "custom_train_dataset_path"};
+  return std::ranges::any_of(kWords, [&](const char* word) { return given(word) != nullptr; });
+}
+
 bool Translator::means(const std::string& own, const std::string& value) const {
   const auto at = meanings_.find(own);
   return at != meanings_.end() && at->second.values == Values{value};
@@ -198,6 +204,19 @@ void Translator::add_defaults() {
   if (stack_ != Stack::kSwift && means("eval_strategy", "steps")) {  // at the steps that are logged
     const auto logged = meanings_.find("logging_steps");
     defaults.emplace_back("eval_steps", logged == meanings_.end() ? "500" : logged->second.values[0]);
+  }
+  if (stack_ == Stack::kSwift && verb_ == "sft" && speaks_version_2()) {
+    std::string unlike;
+    for (const auto& [own, was] : {std::pair{"num_train_epochs", "1 epoch"},
+                                   {"max_length", "2048 tokens"},
+                                   {"warmup_ratio", "a warm-up of 0.05"}}) {
+      if (!said(own)) unlike += (unlike.empty() ? "" : ", ") + std::string(was);
+    }
+    if (!unlike.empty()) {
+      out_.understood.push_back({"", unlike,
+                                 "what ms-swift 2, whose words these are, did where nothing is said; what "
+                                 "version 4 does is done here (3 epochs, no limit, none)"});
+    }
   }
   const bool new_adapter = adapts() && !said("adapters");  // one that is gone on with is as it is
   if (stack_ == Stack::kMiniCpm && new_adapter && !said("target_modules") && !said("target_regex")) {

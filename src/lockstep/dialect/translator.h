@@ -56,6 +56,7 @@ class Translator {
   void add_film_defaults();
   void add_saved_args();
   bool means(const std::string& own, const std::string& value) const;
+  bool speaks_version_2() const;  // of ms-swift
   bool adapts() const;
 
   std::string verb_;
