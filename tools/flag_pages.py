@@ -19,7 +19,7 @@ RULES = {  # what rules do, in a word
     "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_round`", "packing": "`--packing`; rows never see each other",
     "truncation": "`--truncation_strategy`; split is refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json",
     "conversation": "`--conversation plain`; v1 and mistral_instruct are the templates that there are", "recompute": "`--gradient_checkpointing`", "quant_storage": "no number depends on it; `export` writes uint8",
-    "do_sample": "`--temperature 0`, or 1", "temperature": "`--temperature`; nothing where do_sample is false", "lora_dtype": "float32, which is what adapters are kept in", "system": "`--system`; an empty one takes the template's own away nowhere, and is told of",
+    "do_sample": "`--temperature 0`, or 1", "temperature": "`--temperature`; nothing where do_sample is false", "lora_dtype": "float32, which is what adapters are kept in", "system": "`--system`; an empty one changes nothing, and is told of",
     "answer_length": "nothing: `--max_new_tokens` bounds answers, `--cutoff_len` (`--max_length`) rows", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
 }
 HEADS = {
@@ -27,8 +27,9 @@ HEADS = {
 
 `swift sft …` becomes `lockstep sft …`: the flags keep their names, defaults and spellings (bare booleans, `True`, `2e8`, `None`, `--no_x`, hyphens,
 `--a=b`, lists and dicts of Python). Those of ms-swift 2 and 3 are understood; where nothing is said version 4's defaults count for them too (3 epochs,
-no limit of length, no warm-up, where version 2 had one epoch, 2048 tokens, 0.05). A file of flags may come first, with `ENV` in it. What was understood is told at
-the head of a run, and `lockstep plan` with the same words tells it without one. `lockstep migrate sft.sh` writes a script as one commented YAML.
+no limit of length, no warm-up, where version 2 had one epoch, 2048 tokens, 0.05), and a notice says so. A file of flags may come first, or behind
+`--config`, with `ENV` in it. What was understood is told at the head of a run, and `lockstep plan` with the same words tells it without one.
+`lockstep migrate sft.sh` writes a script as one commented YAML.
 
 Without `--tuner_type` adapters are trained, at a rate of 1e-4, as ms-swift does. Models and data sets are local folders and files. `rlhf`, `deploy`,
 `app`, `rollout`, `sample`, `web-ui` and `megatron` are refused by name. Without `--metric_for_best_model` the lowest loss is the best also where

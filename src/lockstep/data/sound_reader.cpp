@@ -26,8 +26,8 @@ struct Cursor {
   sf_count_t size() const { return real_size() * times; }
 };
 
-constexpr sf_count_t kMostToLeast =
-    32;  // bytes of one frame to another's: 320 to 32 kbit/s, 160 to 8, and some padding
+/// Bytes of one frame to another's: 320 to 32 kbit/s, 160 to 8, and some padding.
+constexpr sf_count_t kMostToLeast = 32;
 
 sf_count_t size_of(void* self) { return static_cast<Cursor*>(self)->size(); }
 sf_count_t tell(void* self) { return static_cast<Cursor*>(self)->at; }

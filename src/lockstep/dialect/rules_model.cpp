@@ -48,8 +48,7 @@ void adapter_list(Translator& at) {
 }
 
 void torch_dtype(Translator& at) {
-  const bool trains = at.verb() == "sft" || at.verb() == "plan";
-  if (at.flag().name == "infer_dtype" && trains) return at.note("it is of answers, and no part of a training");
+  if (at.flag().name == "infer_dtype" && at.trains()) return at.note("it is of answers, and no part of a training");
   const std::string word = dtype_word(at.value());
   if (!word.empty()) at.mean("torch_dtype", {word});
 }
@@ -57,9 +56,8 @@ void torch_dtype(Translator& at) {
 /// bf16, fp16: the dtype where no other flag says it.
 void half(Translator& at) {
   const std::string dtype = at.flag().name == "fp16" ? "float16" : "bfloat16";
-  const bool trains = at.verb() == "sft" || at.verb() == "plan";
   for (const std::string other : {"torch_dtype", "dtype", "infer_dtype"}) {
-    const GivenFlag* said = trains && other == "infer_dtype" ? nullptr : at.given(other);
+    const GivenFlag* said = at.trains() && other == "infer_dtype" ? nullptr : at.given(other);
     if (said == nullptr || said->values.empty() || dtype_word(said->values[0]).empty()) continue;
     return at.note(fmt::format("--{} says what is computed in", other));
   }

@@ -99,13 +99,12 @@ void use_cpu(Translator& at) {
 /// What asks for measures or answers alone must not train. LLaMA-Factory trains only where do_train says so; the others'
 /// scripts train whatever it says, unless it is false.
 void do_what(Translator& at) {
-  const bool is_training = at.verb() == "sft" || at.verb() == "plan";
   const bool trains = at.given_truth("do_train", at.stack() != Stack::kLlamaFactory);
-  if (is_training && !trains) {
+  if (at.trains() && !trains) {
     at.refuse("nothing is to be trained where do_train is not true",
               "lockstep eval with the same words measures and writes answers, lockstep infer answers");
   }
-  if (is_training && at.flag().name == "do_predict" && at.truth()) {
+  if (at.trains() && at.flag().name == "do_predict" && at.truth()) {
     return at.note(
         "no rows are answered behind the training: the same words without do_train, or lockstep eval, do that");
   }

@@ -87,7 +87,7 @@ bool Translator::given_truth(const std::string& name, bool otherwise) const {
 
 void Translator::mean(const std::string& own, Values values, const std::string& why) {
   if (!has_(own)) {
-    if (verb_ == "sft" || verb_ == "plan") refuse("is not built yet");
+    if (trains()) refuse("is not built yet");
     return note(fmt::format("--{} has no use in `lockstep {}`", own, verb_));
   }
   const auto [at, is_new] = meanings_.emplace(own, Meaning{values, flag_->text()});

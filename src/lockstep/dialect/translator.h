@@ -23,6 +23,7 @@ class Translator {
   // For rules, which are called with one flag that was given.
   Stack stack() const { return stack_; }
   const std::string& verb() const { return verb_; }
+  bool trains() const { return verb_ == "sft" || verb_ == "plan"; }
   bool has(const std::string& own) const { return has_(own); }
   const GivenFlag& flag() const { return *flag_; }
   const Values& values() const { return values_; }

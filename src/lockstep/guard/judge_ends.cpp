@@ -214,13 +214,9 @@ void explain_abort(const RankReport& report, Diagnosis& out) {
   const FlightRecord* own = last_call(report);
   if (report.end.signal != SIGABRT || own == nullptr || own->signature.op != Op::kAllToAll || own->over()) return;
   out.why =
-      "the transport aborts a rank in all_to_all to which another sends more or less than it takes, which its last "
-      "lines "
-      "tell";
+      "the transport aborts a rank to which another sends more or less than it takes; its last lines tell how much";
   out.fix = fmt::format(
-      "what rank a sends to b must be what b takes from a: compare input_split_sizes[b] of a with "
-      "output_split_sizes[a] "
-      "of b at {}",
+      "let b take what a sends: compare input_split_sizes[b] of each rank a with output_split_sizes[a] of b at {}",
       own->site.view());
 }
 

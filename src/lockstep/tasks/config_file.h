@@ -28,7 +28,7 @@ struct Expanded {
   std::optional<StagedFile> staged;
 };
 
-/// `args` without program and verb; returned as they are when the first is no file name. Throws UserError(kUsage): a
+/// `args` without program and verb; returned as they are when the first is no file name, and none stands behind --config. Throws UserError(kUsage): a
 /// file that is no map of flags, stages without a name or with the same one, and flags in a stage that belong to the
 /// whole.
 Expanded expand_config_file(const std::vector<std::string>& args);
