@@ -41,9 +41,9 @@ def rows():
 
 
 def as_json(value):
-    """Bytes as base64, nothing for null."""
+    """Bytes as data: URIs, nothing for null."""
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        return "data:;base64," + base64.b64encode(value).decode()
     if isinstance(value, list):
         return [as_json(one) for one in value]
     if isinstance(value, dict):

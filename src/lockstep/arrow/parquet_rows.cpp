@@ -59,7 +59,7 @@ Json value_of(const parquet::ByteArray& value, const parquet::ColumnDescriptor& 
   return text_or_bytes({reinterpret_cast<const char*>(value.ptr), value.len}, is_text(column));
 }
 Json value_of(const parquet::FixedLenByteArray& value, const parquet::ColumnDescriptor& column) {
-  return base64_of({reinterpret_cast<const char*>(value.ptr), static_cast<size_t>(column.type_length())});
+  return text_or_bytes({reinterpret_cast<const char*>(value.ptr), static_cast<size_t>(column.type_length())}, false);
 }
 
 /// The record `wanted`, where `started` have begun before the reader's first level.

@@ -7,6 +7,8 @@
 
 namespace lockstep::arrow_rows {
 
+namespace {
+
 std::string base64_of(std::string_view bytes) {
   constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
@@ -20,8 +22,10 @@ std::string base64_of(std::string_view bytes) {
   return out;
 }
 
+}  // namespace
+
 Json text_or_bytes(std::string_view bytes, bool is_text) {
-  return is_text ? Json(std::string(bytes)) : Json(base64_of(bytes));
+  return is_text ? Json(std::string(bytes)) : Json("data:;base64," + base64_of(bytes));
 }
 
 void put(Json& object, const std::string& name, Json value) {

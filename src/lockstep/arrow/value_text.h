@@ -8,9 +8,7 @@
 
 namespace lockstep::arrow_rows {
 
-std::string base64_of(std::string_view bytes);
-
-/// Text, or base64 where it is not valid UTF-8 or not meant as text.
+/// Text, or a data: URI of what is not meant as text, so that a small picture is not taken for the name of a file.
 Json text_or_bytes(std::string_view bytes, bool is_text);
 
 /// A value that is null stands nowhere.

@@ -134,6 +134,21 @@ TEST(RowForms, WhatIsNoPictureIsNone) {
   }
 }
 
+TEST(RowForms, APartThatTakesTheRowsNextMediumSaysNothingAboutIt) {
+  for (const char* kind : {"image", "video", "audio"}) {
+    const std::string row = fmt::format(R"({{"query": [{{"type": "{0}", "file": "b.x"}}], "{0}s": ["a.x"]}})", kind);
+    EXPECT_NE(read(row).find(fmt::format(".file\": expected \"{}\": the medium, or nothing", kind)), std::string::npos)
+        << read(row);
+  }
+  EXPECT_EQ(read(R"({"query": [{"type": "image", "image": null, "index": 0, "file": null}], "images": ["a.png"]})"),
+            "user: <image>; images /data/a.png");
+  for (const char* part :
+       {R"({"type": "text", "text": "q", "image": "a.png"})", R"({"text": "q", "video": "a.mp4"})"}) {
+    const std::string what = read(fmt::format(R"({{"query": [{}]}})", part));
+    EXPECT_NE(what.find("expected a text or a medium: two parts"), std::string::npos) << what;
+  }
+}
+
 TEST(RowForms, ContentOfAPartIsReadUnderEveryName) {
   for (const char* key : {"bytes", "base64", "data"}) {
     const auto part = [&](const char* type) {
@@ -160,7 +175,7 @@ TEST(RowForms, APartOfATableHasFieldsOfOtherParts) {
 TEST(RowForms, WhatAPartAsksInVainIsRefused) {
   const Form forms[] = {
       {R"({"query": [{"type": "video", "nframes": 4}], "videos": ["a.mp4"]})",
-       R"(field "query[0].nframes": expected it beside the film)"},
+       R"(field "query[0].nframes": expected "video": the medium, or nothing)"},
       {R"({"query": [{"type": "video", "nonsense": 4}], "videos": ["a.mp4"]})", R"(field "query[0].nonsense")"},
       {R"({"query": [{"type": "audio", "audio": "a.wav", "audio_start": 0.5}]})",
        R"(field "query[0].audio_start": expected a whole clip)"},

@@ -27,6 +27,8 @@ bool is_empty(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
+bool says(const Json& object, const char* key) { return object.contains(key) && !is_empty(object.at(key)); }
+
 size_t count_marks(std::string_view text, std::string_view mark) {
   size_t count = 0;
   for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at + mark.size())) ++count;
@@ -124,7 +126,7 @@ Video RowMedia::video(const Json& value, const std::string& field) const {
   const Json* source = &value;
   std::string at = field;
   for (const char* key : kVideoSources) {
-    if (!value.is_object() || !value.contains(key) || is_empty(value.at(key))) continue;
+    if (!value.is_object() || !says(value, key)) continue;
     source = &value.at(key);
     at = fmt::format("{}.{}", field, key);
     if (source->is_string() && is_content(key)) source = &value;  // reference() knows what they are
@@ -216,6 +218,21 @@ std::string RowMedia::sound(const Json& value, const std::string& field) const {
   return reference(value, field);
 }
 
+/// The key under which a part has its medium. nullptr: it takes the row's next one, and may not say anything about it, as
+/// {"type": "image", "file": "b.png"} would.
+const char* RowMedia::source_of(const Json& part, const std::string& field, const char* kind,
+                                std::span<const char* const> keys) const {
+  constexpr std::array<std::string_view, 5> kHarmless = {"type", "index", "id", "detail", "cache_control"};
+  const auto own = std::ranges::find_if(keys, [&](const char* key) { return says(part, key); });
+  if (own != keys.end()) return *own;
+  for (const auto& [key, value] : part.items()) {
+    if (is_empty(value) || std::ranges::find(kHarmless, key) != kHarmless.end()) continue;
+    throw field_error(where_, fmt::format("{}.{}", field, key),
+                      fmt::format("\"{}\": the medium, or nothing where the row's \"{}s\" have it", kind, kind), value);
+  }
+  return nullptr;
+}
+
 /// qwen_omni_utils' words for a part of a clip.
 void RowMedia::refuse_part(const Json& value, const std::string& field) const {
   for (const char* key : {"audio_start", "audio_end"}) {
@@ -294,6 +311,9 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
     const auto it = part.find("text");
     if (it == part.end() || !it->is_string())
       throw field_error(where_, field, "{\"type\": \"text\", \"text\": \"...\"}", part);
+    constexpr std::array kBeside = {"image", "image_url", "video", "video_url", "audio", "audio_url", "input_audio"};
+    if (std::ranges::any_of(kBeside, [&](const char* key) { return says(part, key); }))
+      throw field_error(where_, field, "a text or a medium: two parts", part);
     return marked_text(it->get<std::string>());
   }
   if (type == "image" || type == "image_url") return picture_part(part, field);
@@ -304,25 +324,15 @@ std::string RowMedia::part_text(const Json& part, const std::string& field) {
 }
 
 std::string RowMedia::picture_part(const Json& part, const std::string& field) {
-  marks_.emplace_back();  // without a source of its own it takes the row's next image
+  marks_.emplace_back();
   refuse_size(part, field);
-  for (const char* key : kPictureSources) {
-    const auto it = part.find(key);
-    if (it == part.end() || is_empty(*it)) continue;
-    // reference() knows what contents are
-    marks_.back() = picture(is_content(key) ? part : *it, fmt::format("{}.{}", field, key));
-    break;
-  }
+  if (const char* key = source_of(part, field, "image", kPictureSources))  // reference() knows what contents are
+    marks_.back() = picture(is_content(key) ? part : part.at(key), fmt::format("{}.{}", field, key));
   return std::string(kMark);
 }
 
 std::string RowMedia::video_part(const Json& part, const std::string& field) {
-  const bool own = std::ranges::any_of(kVideoSources,
-                                       [&](const char* key) { return part.contains(key) && !is_empty(part.at(key)); });
-  for (const auto& [key, value] : part.items()) {
-    if (own || key == "type" || key == "index" || is_empty(value)) continue;
-    throw field_error(where_, fmt::format("{}.{}", field, key), "it beside the film, here or in \"videos\"", value);
-  }
+  const bool own = source_of(part, field, "video", kVideoSources) != nullptr;
   video_marks_.push_back(own ? std::optional<Video>(video(part, field)) : std::nullopt);
   return std::string(kVideoMark);
 }
@@ -330,12 +340,8 @@ std::string RowMedia::video_part(const Json& part, const std::string& field) {
 std::string RowMedia::audio_part(const Json& part, const std::string& field) {
   audio_marks_.emplace_back();
   refuse_part(part, field);
-  for (const char* key : kSoundSources) {
-    const auto it = part.find(key);
-    if (it == part.end() || is_empty(*it)) continue;
-    audio_marks_.back() = sound(is_content(key) ? part : *it, fmt::format("{}.{}", field, key));
-    break;
-  }
+  if (const char* key = source_of(part, field, "audio", kSoundSources))
+    audio_marks_.back() = sound(is_content(key) ? part : part.at(key), fmt::format("{}.{}", field, key));
   return std::string(kAudioMark);
 }
 

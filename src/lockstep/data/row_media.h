@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class RowMedia {
   void refuse_size(const Json& value, const std::string& field) const;
   std::string sound(const Json& value, const std::string& field) const;
   void refuse_part(const Json& value, const std::string& field) const;
+  const char* source_of(const Json& part, const std::string& field, const char* kind,
+                        std::span<const char* const> keys) const;
   std::string path_reference(const std::string& text, const std::string& field) const;
   void read_images(const Json& value, const std::string& field);
   void read_videos(const Json& value, const std::string& field);

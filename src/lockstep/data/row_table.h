@@ -27,7 +27,7 @@ class RowTable {
   RowTable& operator=(const RowTable&) = delete;
 
   int64_t rows() const { return rows_; }
-  /// As the same row stands in JSON lines: bytes as base64, what is absent left out. Throws UserError(kData) naming `where`.
+  /// As the same row stands in JSON lines: bytes as data: URIs, what is absent left out. Throws UserError(kData) naming `where`.
   /// Thread-safe: one row is read at a time.
   Json row(int64_t index, const std::string& where) const;
 

@@ -56,6 +56,11 @@ TEST(Accelerate, WhatIsNotBuiltIsRefusedAndFlagsMayNotContradict) {
   EXPECT_NE(
       words_of("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n").find("not kept twice"),
       std::string::npos);
+  EXPECT_NE(words_of("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 4}\n").find("not kept twice"),
+            std::string::npos);
+  EXPECT_NE(words_of("distributed_type: MULTI_GPU\nparallelism_config: {parallelism_config_tp_size: 2}\n")
+                .find("parallelism_config_tp_size: one layer's work is not split"),
+            std::string::npos);
   EXPECT_NE(words_of("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\n", {"--deepspeed", "zero3"})
                 .find("contradict"),
             std::string::npos);

@@ -91,7 +91,9 @@ class Config {
   void take_fsdp(const Json& config) {
     const std::string strategy =
         upper(word_at(config, "fsdp_sharding_strategy", word_at(config, "fsdp_reshard_after_forward", "true")));
-    if (strategy.find("HYBRID") != std::string::npos) at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
+    // By number: torch's, and accelerate's own for the two that shard within a node.
+    if (strategy.find("HYBRID") != std::string::npos || strategy == "4" || strategy == "5")
+      at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
     const bool whole = strategy == "NO_SHARD" || strategy == "3",
                keeps = strategy == "SHARD_GRAD_OP" || strategy == "2" || is_false(strategy);
     const bool offloads = is_true(word_at(config, "fsdp_offload_params", "false"));
@@ -120,7 +122,25 @@ class Config {
     if (!ranks.empty() && !any_given(at_, {"nproc"})) at_.mean("nproc", {ranks}, where_);
   }
 
+  /// "all", or "0,1": which GPUs there are is said before this program starts.
+  void tell_gpus() {
+    const std::string ids = word_at(json_, "gpu_ids", "all");
+    if (ids != "all" && !ids.empty())
+      at_.note(fmt::format("gpu_ids {0}: CUDA_VISIBLE_DEVICES={0} in front of the command chooses them", ids));
+  }
+
+  void refuse_split_layers() const {
+    const Json sizes = object_at(json_, "parallelism_config");
+    for (const auto& [key, value] : sizes.items()) {
+      const bool splits = key.ends_with("tp_size") || key.ends_with("cp_size") || key.ends_with("sp_size");
+      if (splits && value != 1 && value != "1" && !value.is_null())
+        at_.refuse(fmt::format("{}: one layer's work is not split over ranks", key), "zero3, or a device map");
+    }
+  }
+
   void tell_the_rest() {
+    tell_gpus();
+    refuse_split_layers();
     static const std::set<std::string> kKnown = {"compute_environment",
                                                  "distributed_type",
                                                  "mixed_precision",

@@ -89,6 +89,12 @@ void sampling_strategy(Translator& at) {
   at.refuse("expected random, sequential or group_by_length");
 }
 
+/// There the rows are drawn once when they are read, and by the loader for each epoch; here for each epoch, or not at all.
+void loader_order(Translator& at) {
+  at.mean("dataset_shuffle", at.values(),
+          at.truth() ? "" : "rows come in the order of their files, which ms-swift draws once before");
+}
+
 /// LLaVA's conversations: one is of its first stage, the usual ones are what rows are spelled by anyway.
 void conversation(Translator& at) {
   const std::string& name = at.value();
@@ -139,6 +145,7 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"variable", variable},
                                                     {"packing", packing},
                                                     {"sampling_strategy", sampling_strategy},
+                                                    {"loader_order", loader_order},
                                                     {"conversation", conversation},
                                                     {"response_prefix", response_prefix},
                                                     {"use_loss_scale", use_loss_scale},

@@ -44,13 +44,17 @@ std::optional<bool> reshards(const Json& config) {
   return std::nullopt;
 }
 
-/// What --fsdp names: a file, or ms-swift's preset; an empty object for words alone.
+Json object_in(const std::string& word) { return word.starts_with('{') ? literal_from(word) : read_json(word); }
+
+/// What --fsdp names: a file, or ms-swift's preset; --fsdp_config beside words alone; an empty object where neither is.
 Json fsdp_file(const Translator& at) {
-  const GivenFlag* flag = at.given("fsdp");
+  const GivenFlag *flag = at.given("fsdp"), *config = at.given("fsdp_config");
   if (flag == nullptr || flag->values.empty()) return Json::object();
   const std::string& word = flag->values.front();
   if (lowered(word) == "fsdp2") return {{"fsdp_config", {{"activation_checkpointing", true}}}};
-  return word.ends_with(".json") ? read_json(word) : Json::object();
+  if (word.ends_with(".json")) return read_json(word);
+  return config == nullptr || config->values.empty() ? Json::object()
+                                                     : Json{{"fsdp_config", object_in(config->values.front())}};
 }
 
 bool recomputes(const Json& fsdp_file) {
@@ -77,17 +81,14 @@ void fsdp(Translator& at) {
   const Json file = fsdp_file(at);
   const bool in_file = at.value().ends_with(".json");
   std::string stage = stage_of_fsdp(at, in_file ? lowered(file.value("fsdp", Json("full_shard")).dump()) : words);
-  if (const auto all = reshards(file.value("fsdp_config", Json::object()))) stage[4] = *all ? '3' : '2';
+  const auto all = reshards(file.value("fsdp_config", Json::object()));
+  if (all && stage[4] != '0') stage[4] = *all ? '3' : '2';
   at.mean("deepspeed", {stage});
   if (recomputes(file)) at.mean("gradient_checkpointing", {"true"}, "activation_checkpointing of --fsdp");
 }
 
 void fsdp_config(Translator& at) {
   if (at.given("fsdp") == nullptr) return at.note("it belongs to --fsdp");
-  const Json config = at.value().starts_with('{') ? literal_from(at.value()) : read_json(at.value());
-  if (!reshards(config).value_or(true) && !contains(at.given("fsdp")->text(), "shard_grad_op")) {
-    at.refuse("reshard_after_forward false is --fsdp shard_grad_op", "--deepspeed zero2");
-  }
   at.note("what it says of wrapping, prefetching and saving is done in one way here");
 }
 

@@ -373,11 +373,11 @@ TEST(Translate, AnEmptySystemMessageIsToldOf) {
   }
 }
 
-TEST(Translate, WhatFsdpSaysOfActivationsCountsBesideAFlagThatIsFalse) {
-  EXPECT_EQ(words_of({"--model", "m", "--gradient_checkpointing", "false", "--fsdp", "fsdp2"}),
-            "--model m --deepspeed zero3 --gradient_checkpointing true");
-  EXPECT_EQ(words_of({"--model", "m", "--gradient_checkpointing", "false", "--fsdp", "full_shard"}),
-            "--model m --gradient_checkpointing false --deepspeed zero3");
+TEST(Translate, TheOrderOfALoaderIsToldWhereMsSwiftWouldDrawItOnce) {
+  const auto all = translate("sft", {"--model", "m", "--train_dataloader_shuffle", "false"}, has_all);
+  EXPECT_EQ(join(all.words, " "), "--model m --dataset_shuffle false");
+  EXPECT_NE(join(all.notices(), "\n").find("which ms-swift draws once"), std::string::npos);
+  EXPECT_EQ(words_of({"--model", "m", "--train_dataloader_shuffle", "true"}), "--model m --dataset_shuffle true");
 }
 
 TEST(Translate, ADefaultOfTheStackGivesWayToAWordOfLocksteps) {

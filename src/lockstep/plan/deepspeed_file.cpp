@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <strings.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
@@ -21,6 +22,9 @@ std::string_view nearest_schedule(std::string_view type) {
   if (type == "WarmupDecayLR") return "linear ";
   return type == "WarmupCosineLR" ? "cosine " : "";
 }
+
+/// In any case of letters, as DeepSpeed reads the name of an optimizer.
+bool same_word(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
 
 /// What a key, or all below it, comes to. `harmless`: values that ask for nothing, in JSON's spelling.
 struct KeyMeaning {
@@ -271,19 +275,23 @@ class Reader {
     if (value.is_null()) return;
     if (!value.is_object()) throw wrong(key, "an object", value);
     const Json type = value.value("type", Json());
+    const std::string kind = type.is_string() ? type.get<std::string>() : "";
     static const std::vector<std::string> kOptimizers = {"Adam", "AdamW"},
                                           kSchedules = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
-    const auto& kinds = key == "optimizer" ? kOptimizers : kSchedules;
-    if (type.is_string() && std::ranges::find(kinds, type.get<std::string>()) == kinds.end()) {
+    const bool optimizes = key == "optimizer";
+    const auto& kinds = optimizes ? kOptimizers : kSchedules;
+    const auto is_kind = [&](const std::string& one) { return optimizes ? same_word(one, kind) : one == kind; };
+    if (type.is_string() && std::ranges::none_of(kinds, is_kind)) {
       throw usage_error(
           fmt::format("{}: {}.type: expected {}, found {}", where_, key, join(kinds, " or "), type.dump()),
-          key == "optimizer" ? "AdamW is the one optimizer" : "leave it out: --lr_scheduler_type says it");
+          optimizes ? "AdamW is the one optimizer" : "leave it out: --lr_scheduler_type says it");
     }
     const Json params = value.value("params", Json::object());
     if (!params.is_object()) throw wrong(key + ".params", "an object", params);
     for (const auto& [name, one] : params.items()) {
       const std::string path = fmt::format("{}.params.{}", key, name);
-      if (name == "adam_w_mode" && one == false && type == "Adam" && params.value("weight_decay", Json(0)) != 0) {
+      if (name == "adam_w_mode" && one == false && same_word(kind, "adam") &&
+          params.value("weight_decay", Json(0)) != 0) {
         throw usage_error(
             fmt::format("{}: {}: expected true, found false: decay in the gradient is not built", where_, path),
             "\"adam_w_mode\": true decays the weights themselves, \"weight_decay\": 0 not at all");
@@ -296,11 +304,11 @@ class Reader {
         out_.ignored.push_back(path);
       }
     }
-    if (key == "scheduler" && type.is_string()) {
+    if (!optimizes && !kind.empty()) {
       out_.ignored.push_back(
           fmt::format("scheduler.type (there the rate follows {}, whatever lr_scheduler_type says; here "
                       "--lr_scheduler_type {}says it)",
-                      type.get<std::string>(), nearest_schedule(type.get<std::string>())));
+                      kind, nearest_schedule(kind)));
     }
   }
 

@@ -55,6 +55,8 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
            {zero(R"("offload_param": {"device": "nvme"})"), "nothing is offloaded to files"},
            {R"({"tensor_parallel": {"autotp_size": 2}})", "tensor_parallel"},
            {R"({"optimizer": {"type": "OneBitAdam"}})", "AdamW is the one optimizer"},
+           {R"({"optimizer": {"type": "adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
+            "optimizer.params.adam_w_mode: expected true"},
            {R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
             "optimizer.params.adam_w_mode: expected true"},
            {R"({"fsdp": "full_shard"})", "--fsdp"},
@@ -63,6 +65,7 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
     EXPECT_NE(refusal_of(text).find(word), std::string::npos) << text << "\n" << refusal_of(text);
   }
   EXPECT_EQ(refusal_of(R"({"tensor_parallel": {"autotp_size": 1}})"), "taken");
+  EXPECT_EQ(refusal_of(R"({"optimizer": {"type": "adamw", "params": {"lr": "auto"}}})"), "taken");
   EXPECT_EQ(refusal_of(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})"),
             "taken");
 }
