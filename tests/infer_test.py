@@ -1,8 +1,9 @@
 """Answers to files of prompts and in a conversation."""
 import json
 import re
+from pathlib import Path
 
-from small_job import make_model, make_rows, png
+from small_job import make_model, make_rows, png, sft_words
 from story import Story, kill_when_rows_are_kept, main, start
 
 
@@ -35,6 +36,25 @@ class Infer(Story):
         self.assertGreater(len({row["response"] for row in alone}), 3)
         for name, words in {"batch": ["--batch_size", 4], "zero3": ["--nproc", 2, "--batch_size", 3, "--deepspeed", "zero3"]}.items():
             self.assertEqual(self.answers(name, *words, tokens=20), alone, name)
+
+    def test_rows_that_training_kept_apart_are_asked_again(self):
+        run = self.folder / "run"
+        self.lockstep(*sft_words(self.model, self.rows, run, steps=3, nproc=2, tuner_type="full", split_dataset_ratio=4, eval_strategy="steps", eval_steps=3,
+                                 save_steps=3), expect=0)
+        kept = [json.loads(line) for line in (run / "val_dataset.jsonl").read_text().splitlines()]
+        self.assertEqual(len(kept), 4)
+        self.assertTrue(all(Path(image).is_absolute() for row in kept for image in row.get("images", [])))
+        asked = [row["labels"] for row in self.answers("all.jsonl")]
+        last = [record for record in map(json.loads, (run / "logging.jsonl").read_text().splitlines()) if "eval_loss" in record][-1]
+        self.rows.write_text("")  # what training read may be gone
+        words = ("--model", run / "checkpoint-3", "--load_data_args", "true")
+        again = json.loads(self.lockstep("eval", *words, "--json", expect=0).stdout)
+        self.assertAlmostEqual(again["loss"], last["eval_loss"], places=6)
+        out = self.folder / "kept.jsonl"
+        self.lockstep("infer", *words, "--result_path", out, "--max_new_tokens", 2, expect=0)
+        answered = [json.loads(line)["labels"] for line in out.read_text().splitlines()]
+        self.assertEqual(answered, [row["messages"][-1]["content"] for row in kept])
+        self.assertTrue(set(answered) <= set(asked))
 
     def test_a_sampled_answer_depends_on_the_seed_alone(self):
         words = ["--temperature", 1.5, "--top_p", 0.9, "--seed", 7]

@@ -83,7 +83,8 @@ void add_data_flags(CLI::App& app, SftFlags& f) {
   app.add_option("--dataset", f.given.dataset, std::string(kRowFiles) + "; file#N takes N rows")->group("Data");
   app.add_option("--val_dataset", f.given.val_dataset, "files to evaluate on")->group("Data");
   app.add_option("--split_dataset_ratio", f.given.split_dataset_ratio,
-                 "part of --dataset kept for evaluation; from 1 on a number of rows")
+                 "part of --dataset kept for evaluation, also in val_dataset.jsonl of the run folder; from 1 on a "
+                 "number of rows")
       ->check(real_number({.least = 0}))
       ->capture_default_str()
       ->group("Data");

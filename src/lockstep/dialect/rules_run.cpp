@@ -145,7 +145,9 @@ void load_data_args(Translator& at) {
       for (const auto& file : *files) found.push_back(file.is_string() ? file.get<std::string>() : file.dump());
     }
     if (!found.empty()) return at.mean("val_dataset", found, "of " + (dir / "args.json").string());
-    if (fs::exists(dir / "val_dataset.jsonl")) return at.mean("val_dataset", {(dir / "val_dataset.jsonl").string()});
+    const bool split = !args.contains("split_dataset_ratio") || args["split_dataset_ratio"] != 0;
+    if (const fs::path kept = dir / "val_dataset.jsonl"; split && fs::exists(kept))
+      return at.mean("val_dataset", {kept.string()}, "the rows that training kept apart");
   }
   at.refuse(fmt::format("{} does not say which rows were evaluated", (checkpoint / "args.json").string()),
             "--val_dataset FILE");

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/data/sample_row.h"
 #include "lockstep/infer/dataset_prompts.h"
 #include "lockstep/infer/generator.h"
 #include "lockstep/session/rehearsed_rows.h"
@@ -17,73 +18,22 @@
 
 namespace lockstep {
 
-namespace {
-
-/// As docs/rows.md reads it.
-Json turn_of(const Message& message) {
-  Json turn = {{"role", message.role}, {"content", message.content}};
-  if (!message.fields.empty()) turn.update(parse_json(message.fields, "fields of a turn"));
-  if (!message.trained) turn["loss"] = false;
-  if (message.weight != 1) turn["loss_scale"] = message.weight;
-  return turn;
-}
-
-/// Those that the marks in the turns stand for: an answer's own went with it.
-Json objects_of(const RowObjects& objects, const Json& turns) {
-  size_t refs = 0, boxes = 0;
-  const auto count = [](const std::string& text, std::string_view mark) {
-    size_t found = 0;
-    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + mark.size())) ++found;
-    return found;
-  };
-  for (const auto& turn : turns) {
-    refs += count(turn["content"].get_ref<const std::string&>(), kRefMark);
-    boxes += count(turn["content"].get_ref<const std::string&>(), kBoxMark);
-  }
-  Json out = {{"ref", Json::array()}, {"bbox", Json::array()}, {"image_id", Json::array()}};
-  for (size_t i = 0; i < std::min(refs, objects.refs.size()); ++i) out["ref"].push_back(objects.refs[i]);
-  for (size_t i = 0; i < std::min(boxes, objects.boxes.size()); ++i) {
-    out["bbox"].push_back(objects.boxes[i]);
-    out["image_id"].push_back(objects.images.at(i));
-  }
-  if (objects.of_one) out["bbox_type"] = "norm1";
-  return out;
-}
-
-/// What a row says beside its turns and media, and what its prompt depends on.
-void add_asked(const Sample& sample, Json& row) {
-  if (!sample.tools.empty()) row["tools"] = parse_json(sample.tools, "tools");
-  if (!sample.variables.empty()) row["chat_template_kwargs"] = parse_json(sample.variables, "chat_template_kwargs");
-  if (sample.min_pixels > 0) row["chat_template_kwargs"]["min_pixels"] = sample.min_pixels;
-  if (sample.max_pixels > 0) row["chat_template_kwargs"]["max_pixels"] = sample.max_pixels;
-  if (!sample.objects.empty()) row["objects"] = objects_of(sample.objects, row["messages"]);
-  if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
-  if (!sample.group.empty()) row["group"] = sample.group;
-}
-
-}  // namespace
-
 Json answer_row(const Sample& sample, const Json& record) {
   const auto response = record["response"].get<std::string>();
-  Json messages = Json::array();
-  const bool answered = !sample.messages.empty() && sample.messages.back().role == "assistant";
-  for (size_t i = 0; i + (answered ? 1 : 0) < sample.messages.size(); ++i) {
-    messages.push_back(turn_of(sample.messages[i]));
-  }
+  Sample asked = sample;
+  asked.references.clear();
+  asked.speech.reset();
+  asked.input_ids.clear();  // its answer is text
+  const bool answered = !asked.messages.empty() && asked.messages.back().role == "assistant";
   const std::string before = is_text_alone(sample) ? sample.messages.back().content : "";  // a text that is continued
-  messages.push_back({{"role", "assistant"}, {"content", before + response}});
+  if (answered) asked.messages.pop_back();
+  asked.messages.push_back({.role = "assistant", .content = before + response});
   const std::string expected = expected_response(sample);
-  Json row = {
-      {"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}, {"messages", messages}};
-  if (!sample.images.empty()) row["images"] = sample.images;
-  for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
-  if (!sample.audios.empty()) row["audios"] = sample.audios;
-  add_asked(sample, row);
+  Json row = {{"response", response}, {"labels", expected.empty() ? Json(nullptr) : Json(expected)}};
+  row.update(sample_row(asked));
   for (const char* key : {"finish_reason", "speech"}) {
     if (record.contains(key)) row[key] = record[key];
   }
-  if (!sample.id.empty()) row["id"] = sample.id;
-  if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");
   return row;
 }
 

@@ -270,6 +270,7 @@ void FineTuneRun::announce() {
     if (!session_->rendering().rows.empty()) args_kept_ = with_rendering(args_kept_, session_->rendering());
     if (session_->adapters()) args_kept_ = with_base(args_kept_, options_.run.place());
     write_text(folder_.dir / "args.json", args_kept_);
+    keep_split_rows();
     const std::string plan_json = whole_plan().dump(1);
     write_text(folder_.dir / "plan.json", plan_json);
     const fs::path log = folder_.dir / "logging.jsonl";

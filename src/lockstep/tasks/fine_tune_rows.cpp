@@ -3,9 +3,12 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
+#include "lockstep/data/sample_row.h"
 #include "lockstep/data/sample_view.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/session/batch_search.h"
@@ -33,6 +36,27 @@ void FineTuneRun::open_rows() {
   agree_on(job_.control(), {{"training options", options_.fingerprint()},
                             {"data set", fingerprint},
                             {"evaluation data set", val_rows_ ? val_rows_->fingerprint() : "none"}});
+}
+
+/// As ms-swift does, for whoever asks about these rows later (infer --load_data_args true): where they came from may change.
+void FineTuneRun::keep_split_rows() const {
+  constexpr size_t kMost = size_t{256} << 20;  // pictures may stand in the rows themselves
+  if (!options_.val_dataset.empty() || options_.split_dataset_ratio <= 0) return;
+  const std::filesystem::path path = folder_.dir / "val_dataset.jsonl";
+  NewFile file(path);
+  size_t written = 0;
+  for (int64_t row = 0; row < val_rows_->size(); ++row) {
+    const Sample sample = val_rows_->sample_or_name(row);
+    if (sample.messages.empty() && sample.input_ids.empty()) continue;  // it cannot be read
+    const std::string line = sample_row(sample).dump(-1, ' ', false, Json::error_handler_t::replace);
+    written += line.size();
+    if (written > kMost) {
+      return notice(fmt::format("the {} rows of --split_dataset_ratio are more than {} MiB, and not kept in {}",
+                                val_rows_->size(), kMost >> 20, path.string()));
+    }
+    file.line(line);
+  }
+  file.finish();
 }
 
 /// Of evaluation, what is asked for and comes to nothing.

@@ -42,6 +42,7 @@ class FineTuneRun {
   void choose_folder();
   void own_folder();
   void open_rows();
+  void keep_split_rows() const;
   void check_resumed();
   void resume_from(RunOptions& run) const;
   std::shared_ptr<const AdapterLayout> adapters();
