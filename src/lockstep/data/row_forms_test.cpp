@@ -149,6 +149,12 @@ TEST(RowForms, APartThatTakesTheRowsNextMediumSaysNothingAboutIt) {
   }
 }
 
+TEST(RowForms, BytesOfATableAreNoText) {
+  const std::string what = read(R"({"query": "data:;base64,aGk=", "response": "a"})");
+  EXPECT_NE(what.find(R"(field "query": expected text, not bytes)"), std::string::npos) << what;
+  EXPECT_EQ(read(R"({"query": "data:image/png;base64, is a prefix"})"), "user: data:image/png;base64, is a prefix");
+}
+
 TEST(RowForms, ContentOfAPartIsReadUnderEveryName) {
   for (const char* key : {"bytes", "base64", "data"}) {
     const auto part = [&](const char* type) {

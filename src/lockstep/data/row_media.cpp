@@ -172,8 +172,7 @@ void RowMedia::read_wishes(const Json& value, const std::string& field, Video& i
     if (key == "fps" || (!is_file && key == "sample_fps")) {
       into.fps = number(name, found, "frames a second, above 0");
     } else if (!is_file && key == "raw_fps") {
-      (void)number(name, found,
-                   "frames a second, above 0");  // of the film that the frames come from: no family needs it
+      (void)number(name, found, "frames a second, above 0");  // of the film that the frames come from
     } else if (count != kCounts.end() && (is_file || !count->of_file)) {
       into.*count->to = static_cast<int64_t>(std::min(kMost, number(name, found, "a whole number above 0")));
     } else {
@@ -284,8 +283,11 @@ std::string RowMedia::path_reference(const std::string& text, const std::string&
 }
 
 std::string RowMedia::content_text(const Json& content, const std::string& field) {
-  if (content.is_string()) return marked_text(content.get<std::string>());
-  if (!content.is_array()) throw field_error(where_, field, "text or a list of parts", content);
+  // As a table's column of bytes is read: old writers of Parquet keep texts so, without a word that they are.
+  const bool bytes = content.is_string() && content.get_ref<const std::string&>().starts_with("data:;base64,");
+  if (content.is_string() && !bytes) return marked_text(content.get<std::string>());
+  if (!content.is_array())
+    throw field_error(where_, field, bytes ? "text, not bytes" : "text or a list of parts", content);
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) text += part_text(content[i], fmt::format("{}[{}]", field, i));
   return text;
