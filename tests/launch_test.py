@@ -63,6 +63,34 @@ class Launch(Story):
         self.assertEqual(done[1].stdout + done[1].stderr, "")
         self.assertEqual(losses(out), losses(own))
 
+    def test_nodes_that_were_started_differently_are_told_at_once(self):
+        def nodes(*of_nodes):
+            port, out = free_port(), self.folder / "out"
+            started = [start(*sft_words(self.model, self.rows, out, steps=2, patience="600,start=60"),
+                             env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "LOCKSTEP_JOB_SECRET": "known to both nodes", **node}) for node in of_nodes]
+            return [finish(process) for process in started]
+
+        begun = time.time()
+        first = {"NNODES": 2, "NODE_RANK": 0, "NPROC_PER_NODE": 2}
+        for other, said in (({"NNODES": 3, "NODE_RANK": 1, "NPROC_PER_NODE": 2}, "as one of"),
+                            ({"NNODES": 2, "NODE_RANK": 1, "NPROC_PER_NODE": 1}, "as one of")):
+            done = nodes(first, other)
+            self.assertEqual([d.returncode for d in done], [6, 6], done[0].text + done[1].text)
+            for one in done:
+                self.assertIn("give every host the same NNODES", one.text)
+            self.assertIn(said, done[0].text + done[1].text)
+        three = {"NNODES": 3, "NPROC_PER_NODE": 1}
+        done = nodes(*({**three, "NODE_RANK": node} for node in (0, 1, 1)))
+        self.assertEqual([d.returncode for d in done], [6, 6, 6], "\n".join(d.text for d in done))
+        self.assertIn("are both rank 1", "\n".join(d.text for d in done))
+        self.assertLess(time.time() - begun, 60, "none of them has waited for the start to pass")
+
+    def test_a_network_interface_that_is_not_there_is_named(self):
+        done = self.lockstep(*sft_words(self.model, self.rows, self.folder / "out", steps=2, nproc=2, transport="gloo"), env={"GLOO_SOCKET_IFNAME": "nope0"},
+                             expect=2)
+        self.assertIn("GLOO_SOCKET_IFNAME=nope0: expected a network interface of this host", done.text)
+        self.assertIn("lo", done.text)
+
     def test_a_launcher_and_nproc_that_disagree_are_refused(self):
         words = sft_words(self.model, self.rows, self.folder / "out", nproc=4)
         done = [finish(process) for process in self.start_ranks(words)]

@@ -15,6 +15,8 @@
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -205,9 +207,37 @@ class GlooBackend final : public Backend {
   std::shared_ptr<GlooState> state_ = std::make_shared<GlooState>();
 };
 
+/// With an address of either kind, each once.
+std::vector<std::string> own_interfaces() {
+  std::vector<std::string> names;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return names;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (std::ranges::find(names, one->ifa_name) == names.end()) names.emplace_back(one->ifa_name);
+  }
+  ::freeifaddrs(all);
+  return names;
+}
+
+void require_interface(const std::string& name) {
+  const auto names = own_interfaces();
+  if (names.empty() || std::ranges::find(names, name) != names.end()) return;
+  throw usage_error(
+      fmt::format("GLOO_SOCKET_IFNAME={}: expected a network interface of this host that has an address, found "
+                  "none; it has {}",
+                  name, join(names, ", ")),
+      "name the one that leads to the other hosts, or leave the variable out");
+}
+
 std::shared_ptr<gloo::transport::Device> device_for(const World& world) {
   using Gloo = c10d::ProcessGroupGloo;
-  if (!world.interface.empty()) return Gloo::createDeviceForInterface(world.interface);
+  if (!world.interface.empty()) {
+    const std::string first = world.interface.substr(0, world.interface.find(','));
+    require_interface(first);
+    return Gloo::createDeviceForInterface(first);
+  }
   if (world.num_nodes == 1) return Gloo::createDeviceForHostname("127.0.0.1");
   const std::string address = own_address_towards(world.master_addr);
   return address.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForHostname(address);
@@ -290,6 +320,27 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
   impl_->store->set(key, std::vector<uint8_t>(value.begin(), value.end()));
 }
 
+namespace {
+
+CollectiveError gone(const std::string& key, const std::exception& error) {
+  return CollectiveError(
+      fmt::format("\"{}\" cannot be read any more at the meeting point: {}", key, first_line(error.what())),
+      "rank 0, which has it, ended: its lines say why");
+}
+
+}  // namespace
+
+std::optional<std::string> Rendezvous::look(const std::string& key) {
+  try {
+    if (!impl_->store->check({key})) return std::nullopt;
+    const auto bytes = impl_->store->get(key);
+    ordered_after(impl_.get());
+    return std::string(bytes.begin(), bytes.end());
+  } catch (const std::exception& error) {
+    throw gone(key, error);
+  }
+}
+
 std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
   const Deadline late(patience / 2);  // the store's own limit is in whole milliseconds
   try {
@@ -298,11 +349,7 @@ std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
     ordered_after(impl_.get());
     return {bytes.begin(), bytes.end()};
   } catch (const std::exception& error) {
-    if (!late.passed()) {
-      throw CollectiveError(
-          fmt::format("\"{}\" cannot be read any more at the meeting point: {}", key, first_line(error.what())),
-          "rank 0, which has it, ended: its lines say why");
-    }
+    if (!late.passed()) throw gone(key, error);
     throw CollectiveError(
         fmt::format("\"{}\" did not come within {}", key,
                     format_duration(std::chrono::duration<double>(patience).count())),
@@ -312,15 +359,26 @@ std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
 
 std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
                                            const GlooPatience& patience) {
+  constexpr int kTries = 5;  // of Gloo, each with all of its time-out
+  const Clock::duration a_try = std::max<Clock::duration>(patience.connecting / kTries, std::chrono::seconds(10));
   switch_off_foreign_recorder();
-  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(patience.connecting));
+  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(a_try));
   options->threads = 2;
   options->devices.push_back(device_for(world));
   auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.impl().store);
-  auto group =
-      c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), world.rank, world.size, std::move(options));
-  group->setTimeout(milliseconds(patience.calls));
-  return std::make_unique<GlooBackend>(std::move(group), world.size);
+  try {
+    auto group =
+        c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), world.rank, world.size, std::move(options));
+    group->setTimeout(milliseconds(patience.calls));
+    return std::make_unique<GlooBackend>(std::move(group), world.size);
+  } catch (const std::exception& e) {
+    throw CollectiveError(
+        fmt::format("rank {} of {} ({}): the other ranks, which have come to {}:{}, cannot be connected to: {}",
+                    world.rank, world.size, own_address_towards(world.master_addr), world.master_addr,
+                    world.master_port, first_line(e.what())),
+        "the hosts must reach each other on every port, not on MASTER_PORT alone: look at firewalls between "
+        "them; GLOO_SOCKET_IFNAME chooses another network interface");
+  }
 }
 
 }  // namespace lockstep

@@ -323,7 +323,7 @@ std::vector<std::string> exchange(Rendezvous& rendezvous, const World& world, co
 
 std::unique_ptr<Backend> make_shm_backend(const World& world, Rendezvous& rendezvous, const ShmOptions& options) {
   const auto agree = [&](const std::string& key, const std::string& mine) {
-    return exchange(rendezvous, world, options.name + "/shm/" + key, mine, options.patience);
+    return exchange(rendezvous, world, options.name + "/shm/" + key, mine, options.connecting);
   };
   const std::string mine = fmt::format("{}|{}", host_id(), affordable_slot(options.slot_bytes, world.size));
   int64_t slot_bytes = options.slot_bytes;

@@ -25,7 +25,8 @@ inline constexpr int64_t kDataSlotBytes = int64_t{4} << 20, kControlSlotBytes = 
 struct ShmOptions {
   std::string name;  // unique for job and group
   int64_t slot_bytes = kDataSlotBytes;
-  Clock::duration patience = std::chrono::minutes(10);  // for waits inside a launch
+  Clock::duration patience = std::chrono::minutes(10);    // for waits inside a launch
+  Clock::duration connecting = std::chrono::minutes(10);  // until all have come here
 };
 
 /// Bytes of /dev/shm that a group's ranks of one host take: `wanted` with slots as large as they should be; below

@@ -20,7 +20,8 @@ std::unique_ptr<Backend> make_backend(const World& pair, Rendezvous& meeting_poi
     return make_gloo_backend(pair, meeting_point, name, {.connecting = options.patience, .calls = options.patience});
   }
   check(options.transport == "shared memory", "no pairs over the transport " + options.transport);
-  auto shared = make_shm_backend(pair, meeting_point, {.name = name, .patience = options.patience});
+  auto shared = make_shm_backend(pair, meeting_point,
+                                 {.name = name, .patience = options.patience, .connecting = options.patience});
   if (shared == nullptr) throw CollectiveError(name + ": no room in /dev/shm for one more group of two ranks", "");
   return shared;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/clock.h"
@@ -22,6 +23,9 @@ class Rendezvous {
   void set(const std::string& key, const std::string& value);
   /// Waits until someone has set it. Throws CollectiveError after `patience`.
   std::string get(const std::string& key, Clock::duration patience);
+  /// What stands there now; nullopt: nothing yet. c10d warns of every wait that passes, so whoever looks around meanwhile asks
+  /// in this way. Throws CollectiveError where the meeting point is gone.
+  std::optional<std::string> look(const std::string& key);
 
   struct Impl;
   const Impl& impl() const { return *impl_; }  // for the Gloo backend, which speaks to the store itself

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/backend_gloo.h"
 #include "lockstep/comm/backend_shm.h"
@@ -22,6 +25,7 @@
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/frames.h"
+#include "lockstep/guard/meeting_words.h"
 #include "lockstep/guard/tree_link.h"
 #include "lockstep/tensor/gpus.h"
 
@@ -54,8 +58,11 @@ std::unique_ptr<Backend> make_host_backend(const World& world, Rendezvous& rende
                                            const std::string& name) {
   if (options.transport != Transport::kGloo) {  // the control group of GPUs too
     const int64_t slot_bytes = name == "control" ? kControlSlotBytes : kDataSlotBytes;
-    auto shared =
-        make_shm_backend(world, rendezvous, {.name = name, .slot_bytes = slot_bytes, .patience = options.patience});
+    auto shared = make_shm_backend(world, rendezvous,
+                                   {.name = name,
+                                    .slot_bytes = slot_bytes,
+                                    .patience = options.patience,
+                                    .connecting = options.rendezvous_patience});
     if (shared != nullptr) return shared;
     if (options.transport == Transport::kShm) {
       throw usage_error("--transport shm: the ranks do not share a /dev/shm with room",
@@ -90,29 +97,102 @@ void prepare_device(const ConnectOptions& options) {
 
 std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
 
-/// Waits until every rank has set `word`/rank, so that a missing one is named and not just a key.
-void wait_for_all(const World& world, Rendezvous& rendezvous, std::string_view word, Clock::duration patience,
-                  Recorder& recorder) {
-  const Deadline deadline(patience);
-  std::vector<std::string> missing;
-  for (int r = 0; r < world.size; ++r) {
-    recorder.enter_phase(Phase::kStart, fmt::format("meeting at {}:{}, rank {} of {} waits for rank {}",
-                                                    world.master_addr, world.master_port, world.rank, world.size, r));
-    try {
-      rendezvous.get(key_of(word, r), std::max<Clock::duration>(deadline.left(), std::chrono::milliseconds(10)));
-    } catch (const CollectiveError&) {
-      missing.push_back(std::to_string(r));
+/// The ranks at the meeting point, one word after the other.
+class Meeting {
+ public:
+  Meeting(const World& world, Rendezvous& rendezvous, Clock::duration patience, Recorder& recorder)
+      : world_(world), rendezvous_(rendezvous), patience_(patience), recorder_(recorder) {}
+
+  /// Tells that this rank is here, and waits for the others, so that a missing one is named and not just a key. Those that were
+  /// started for another job, or as this rank, are named at once, on both sides: none of them would ever be enough.
+  void arrive() {
+    rendezvous_.set(key_of("arrived", world_.rank), own_);
+    wait_for_all("arrived", [&](int rank, const std::string& text) { compare(rank, text); });
+    require_to_be_the_one();
+  }
+
+  /// Until every rank has set `word`/rank.
+  void wait_for_all(std::string_view word, const std::function<void(int, const std::string&)>& look) {
+    const Deadline deadline(patience_);
+    std::vector<std::string> missing;
+    for (int r = 0; r < world_.size; ++r) {
+      recorder_.enter_phase(Phase::kStart, fmt::format("{}{}:{}, rank {} of {} {}{}", kMeeting, world_.master_addr,
+                                                       world_.master_port, world_.rank, world_.size, kWaitsForRank, r));
+      if (const auto text = wait_for(key_of(word, r), deadline)) {
+        look(r, *text);
+      } else {
+        missing.push_back(std::to_string(r));
+      }
+    }
+    if (!missing.empty()) refuse(missing);
+  }
+
+ private:
+  static constexpr Clock::duration kSoonest = std::chrono::milliseconds(5), kLatest = std::chrono::milliseconds(250);
+  static constexpr const char* kQuarrel = "quarrel";
+
+  std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline) {
+    for (Clock::duration pause = kSoonest;; pause = std::min(2 * pause, kLatest)) {
+      if (auto text = rendezvous_.look(key)) return text;
+      if (const auto told = rendezvous_.look(kQuarrel)) throw quarrel(*told);
+      require_to_be_the_one();
+      if (deadline.passed()) return std::nullopt;
+      std::this_thread::sleep_for(pause);
     }
   }
-  if (missing.empty()) return;
-  throw CollectiveError(
-      fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world.rank,
-                  world.size, world.source, world.size - static_cast<int>(missing.size()), world.size,
-                  world.master_addr, world.master_port,
-                  format_duration(std::chrono::duration<double>(patience).count()), missing.size() == 1 ? "" : "s",
-                  join(missing, ", ")),
-      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
-}
+
+  /// "4 hosta 3f…": of how many ranks it is one, where it runs, and what no other process is called.
+  static std::pair<int, std::string> read(const std::string& text) {
+    const auto words = split(text, ' ');
+    int size = 0;
+    if (words.size() == 3) std::from_chars(words[0].data(), words[0].data() + words[0].size(), size);
+    return {size, words.size() == 3 ? words[1] : "another host"};
+  }
+
+  void compare(int rank, const std::string& text) {
+    const auto [size, host] = read(text);
+    if (size == 0 || size == world_.size) return;
+    tell(fmt::format("rank {} on {} was started as one of {} ranks, rank {} on {} as one of {}", rank, host, size,
+                     world_.rank, host_name(), world_.size));
+  }
+
+  void require_to_be_the_one() {
+    const auto text = rendezvous_.look(key_of("arrived", world_.rank));
+    if (!text || *text == own_) return;
+    const auto [size, host] = read(*text);
+    tell(fmt::format("a process on {} and one on {} are both rank {}{}", host, host_name(), world_.rank,
+                     size == world_.size ? "" : fmt::format(", of {} and of {} ranks", size, world_.size)));
+  }
+
+  [[noreturn]] void tell(const std::string& text) {
+    rendezvous_.set(kQuarrel, text);
+    if (world_.rank == 0) std::this_thread::sleep_for(4 * kLatest);  // it takes the meeting point away
+    throw quarrel(text);
+  }
+
+  CollectiveError quarrel(const std::string& text) const {
+    return CollectiveError(
+        fmt::format("{} (meeting at {}:{})", text, world_.master_addr, world_.master_port),
+        "give every host the same NNODES (WORLD_SIZE) and NPROC_PER_NODE, and each a NODE_RANK (RANK) of "
+        "its own; two jobs need two MASTER_PORTs");
+  }
+
+  [[noreturn]] void refuse(const std::vector<std::string>& missing) const {
+    throw CollectiveError(
+        fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world_.rank,
+                    world_.size, world_.source, world_.size - static_cast<int>(missing.size()), world_.size,
+                    world_.master_addr, world_.master_port,
+                    format_duration(std::chrono::duration<double>(patience_).count()), missing.size() == 1 ? "" : "s",
+                    join(missing, ", ")),
+        "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
+  }
+
+  const World& world_;
+  Rendezvous& rendezvous_;
+  Clock::duration patience_;
+  Recorder& recorder_;
+  const std::string own_ = fmt::format("{} {} {}", world_.size, host_name(), random_token());
+};
 
 }  // namespace
 
@@ -233,22 +313,22 @@ CommSetup connect(const World& world, const ConnectOptions& given) {
   const auto target = std::make_shared<AbortTarget>();
   std::unique_ptr<Member> member;
   if (!options.agent.empty()) member = join(world, options, recorder, options.agent, target);
-  recorder.enter_phase(Phase::kStart, fmt::format("meeting at {}:{}", world.master_addr, world.master_port));
+  recorder.enter_phase(Phase::kStart, fmt::format("{}{}:{}", kMeeting, world.master_addr, world.master_port));
   const auto rendezvous = Rendezvous::tcp(world, options.rendezvous_patience);
   if (member == nullptr && options.spawn_agent) {
     member = join(world, options, recorder, agent_of_node(world, options, *rendezvous), target);
   }
-  rendezvous->set(key_of("arrived", world.rank), "here");
-  wait_for_all(world, *rendezvous, "arrived", options.rendezvous_patience, recorder);
+  Meeting meeting(world, *rendezvous, options.rendezvous_patience, recorder);
+  meeting.arrive();
   if (member != nullptr) join_tree(world, *member, options, *rendezvous);
-  recorder.enter_phase(Phase::kStart);
+  recorder.enter_phase(Phase::kStart, kConnecting);
   // What fails here is told before the meeting point closes: others only see that it is gone.
   CommSetup setup = recorder.confessing([&] { return connect_over(world, *rendezvous, options); });
   target->set(setup.data.get(), setup.control.get());
   setup.member = std::move(member);
   // Rank 0 may host the meeting point: it takes it away only when nobody reads there any more.
   rendezvous->set(key_of("connected", world.rank), "done");
-  if (world.rank == 0) wait_for_all(world, *rendezvous, "connected", options.rendezvous_patience, recorder);
+  if (world.rank == 0) meeting.wait_for_all("connected", [](int, const std::string&) {});
   recorder.enter_phase(Phase::kStart);
   if (options.keep_meeting_point) setup.meeting_point = rendezvous;
   return setup;

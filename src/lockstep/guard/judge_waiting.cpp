@@ -1,7 +1,9 @@
 // Who is late, and who never came.
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,7 @@
 
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/judge_rules.h"
+#include "lockstep/guard/meeting_words.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/who_waits.h"
 
@@ -186,6 +189,37 @@ std::string wait_for_the_late(const RankClass& waiter, const RankSet& late, doub
 
 }  // namespace
 
+/// Behind kWaitsForRank; 0: it has not reached the meeting point.
+int first_awaited(std::string_view detail) {
+  int rank = 0;
+  if (const size_t at = detail.find(kWaitsForRank); at != std::string_view::npos)
+    std::from_chars(detail.data() + at + kWaitsForRank.size(), detail.data() + detail.size(), rank);
+  return rank;
+}
+
+/// What keeps this host from rank 0's, where several hosts were started.
+bool may_be_astray(const RankReport& waiter) {
+  const Settings job = settings_of(waiter);
+  const auto all = job.given.find("WORLD_SIZE"), here = job.given.find("LOCAL_WORLD_SIZE");
+  const bool several = all != job.given.end() && here != job.given.end() && all->second != here->second;
+  return several && waiter.detail.starts_with(kMeeting) && waiter.detail.find(kWaitsForRank) == std::string::npos;
+}
+
+/// They have met, and do not reach each other.
+Diagnosis not_connected(const RankClass& waiter) {
+  Diagnosis out{.fault = Fault::kAbsent, .exit_code = kCommunicationCode};
+  out.culprits = waiter.ranks;
+  out.headline = fmt::format("{} came to the meeting point, and {} not connected to the other ranks within {}",
+                             waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "is" : "are",
+                             format_duration(waiter.sample.phase_seconds));
+  out.places.push_back(place_of(waiter));
+  out.why = "the hosts reach the meeting point, and not each other";
+  out.fix =
+      "the hosts must reach each other on every port, not on MASTER_PORT alone: look at firewalls between them; "
+      "GLOO_SOCKET_IFNAME chooses another network interface";
+  return out;
+}
+
 /// Some have met and wait for others that never came.
 Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   const RankClass* waiter = nullptr;
@@ -206,10 +240,18 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
     out.places.push_back(place_of(one));
   }
   const int expected = waiter->sample.world_size;
+  const double hard = options.hard_seconds[static_cast<size_t>(Phase::kStart)];
+  const auto judged = [&](Diagnosis found) {
+    const double waited = waiter->sample.phase_seconds;
+    return Judgement{.verdict = waited >= hard ? Verdict::kEnd : Verdict::kNotice,
+                     .diagnosis = std::move(found),
+                     .waited_seconds = waited};
+  };
+  if (waiter->sample.detail == kConnecting) return judged(not_connected(*waiter));
   out.culprits = unjoined;
   if (unjoined.empty()) {
     const std::vector<int> here = census.all().ranks();
-    for (int rank = 0; rank < expected; ++rank) {
+    for (int rank = first_awaited(waiter->sample.detail); rank < expected; ++rank) {
       if (!std::binary_search(here.begin(), here.end(), rank)) out.culprits.add(rank);
     }
   }
@@ -217,16 +259,24 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
   out.headline = fmt::format("{} of {} did not come to the meeting within {}: {}", out.culprits.phrase(), expected,
                              format_duration(waiter->sample.phase_seconds), waiter->sample.detail);
   out.places.push_back(place_of(*waiter));
-  const double hard = options.hard_seconds[static_cast<size_t>(Phase::kStart)];
+  if (running.empty() && may_be_astray(waiter->sample)) {
+    out.why = fmt::format(
+        "{} found nobody there: that address does not lead to rank 0's host from this host, or rank 0 was not "
+        "started",
+        waiter->ranks.phrase());
+    out.fix =
+        "look from this host whether MASTER_ADDR is rank 0's host (its name, the network, firewalls) and MASTER_PORT "
+        "open "
+        "there, and whether rank 0 was started: the same MASTER_ADDR on every host, and not localhost";
+    return judged(std::move(out));
+  }
   out.why =
       running.empty()
           ? fmt::format("WORLD_SIZE says {} ranks, and those were not started, or cannot reach this address", expected)
           : fmt::format("{} runs, and has not come to the meeting point", running.phrase());
   out.fix =
       running.empty() ? start_the_missing(out.culprits, waiter->sample) : wait_for_the_late(*waiter, running, hard);
-  return {.verdict = waiter->sample.phase_seconds >= hard ? Verdict::kEnd : Verdict::kNotice,
-          .diagnosis = std::move(out),
-          .waited_seconds = waiter->sample.phase_seconds};
+  return judged(std::move(out));
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Who waits for whom: circles, stalls, transports that do not move, ranks that never came.
 #include <gtest/gtest.h>
 
+#include "lockstep/guard/meeting_words.h"
 #include "lockstep/guard/test_reports.h"
 
 namespace lockstep {
@@ -346,6 +347,40 @@ TEST(Absent, IsNamedAfterTheStart) {
     known.push_back({.rank = 1, .world_size = world, .pid = 77, .host = "here"});
     EXPECT_EQ(judge(census_of(known)).diagnosis.culprits, RankSet({1}));
   }
+}
+
+TEST(Absent, RanksThatHaveComeToTheMeetingAreNotMissed) {
+  auto half = meeting(4, -1, 11);  // one of two nodes, whose agents do not know of each other yet
+  half.erase(half.begin(), half.begin() + 2);
+  for (auto& report : half) report.detail = "meeting at 10.0.0.1:29500, rank 2 of 4 waits for rank 1";
+  EXPECT_EQ(judge(census_of(half)).diagnosis.culprits, RankSet({1}));
+  for (auto& report : half) report.detail = "meeting at 10.0.0.1:29500";
+  EXPECT_EQ(judge(census_of(half)).diagnosis.culprits, RankSet({0, 1}));
+}
+
+TEST(Absent, WhoFindsNobodyAtTheMeetingPointIsToldToLookFromThere) {
+  auto half = meeting(4, -1, 11);
+  half.erase(half.begin(), half.begin() + 2);
+  for (auto& report : half) {
+    report.detail = "meeting at nowhere:29500";
+    report.facts = R"({"world size": "4", "settings": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}})";
+  }
+  const Judgement astray = judge(census_of(half));
+  EXPECT_TRUE(says(astray.diagnosis.why, "ranks 2, 3 found nobody there")) << astray.diagnosis.why;
+  EXPECT_TRUE(says(astray.diagnosis.fix, "look from this host whether MASTER_ADDR")) << astray.diagnosis.fix;
+  for (auto& report : half) report.detail = "meeting at 10.0.0.1:29500, rank 2 of 4 waits for rank 0";
+  EXPECT_TRUE(says(judge(census_of(half)).diagnosis.fix, "start ranks 0, 1 too"));
+}
+
+TEST(Absent, RanksThatHaveMetAndDoNotReachEachOtherAreToldOfFirewalls) {
+  auto met = meeting(4, -1, 11);
+  for (auto& report : met) report.detail = std::string(kConnecting);
+  const Judgement notice = judge(census_of(met));
+  EXPECT_EQ(notice.verdict, Verdict::kNotice);
+  EXPECT_TRUE(says(notice.diagnosis.headline, "not connected to the other ranks")) << notice.diagnosis.headline;
+  EXPECT_TRUE(says(notice.diagnosis.fix, "firewalls"));
+  for (auto& report : met) report.phase_seconds = 601;
+  EXPECT_EQ(judge(census_of(met)).verdict, Verdict::kEnd);
 }
 
 }  // namespace

@@ -53,7 +53,11 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
 
 int local_ranks(const RunOptions& run, const Env& env) {
   if (run.nproc > 0) return run.nproc;
-  if (const auto asked = env.integer("NPROC_PER_NODE")) return static_cast<int>(*asked);
+  if (const auto asked = env.integer("NPROC_PER_NODE")) {
+    if (*asked >= 1) return static_cast<int>(*asked);
+    throw usage_error(fmt::format("NPROC_PER_NODE: expected a number of ranks, at least 1, found {}", *asked),
+                      "leave the variable out for one rank a GPU, else one");
+  }
   if (run.device == "cpu") return 1;
   const GpuDriver& driver = GpuDriver::of_process();
   if (!driver.failure.empty()) return 1;  // told where the rank's device is chosen

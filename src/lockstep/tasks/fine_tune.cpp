@@ -18,6 +18,7 @@
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/part_alone.h"
 #include "lockstep/tasks/resume_check.h"
+#include "lockstep/tasks/shared_folder.h"
 #include "lockstep/tasks/unheeded.h"
 #include "lockstep/watch/communication_table.h"
 #include "lockstep/watch/jsonl_sink.h"
@@ -66,6 +67,7 @@ FineTuned FineTuneRun::run() {
     make_trainer();
     meter_.emplace(job_, session_->store().devices(), idle.resident_bytes - idle.file_bytes, forecast_.account(),
                    session_->shared_bytes());
+    make_folder();
     announce();
     TrainOutcome outcome = trainer_->run();
     if (outcome.steps == 0) outcome.last_checkpoint = folder_.checkpoint.string();  // where the run stands still
@@ -253,9 +255,8 @@ void FineTuneRun::restore_trainer() {
   if (!changes.empty()) notice(changes);
 }
 
-/// The run folder comes into being here, when everything that a person can get wrong has been looked at.
-void FineTuneRun::announce() {
-  const Plan& plan = session_->plan();
+/// It comes into being here, when everything that a person can get wrong has been looked at.
+void FineTuneRun::make_folder() {
   together(job_.control(), "making the run folder", [&] {
     if (!job_.reports()) return;
     std::error_code failed;
@@ -265,6 +266,14 @@ void FineTuneRun::announce() {
                         "name a folder that can be written");
     }
     own_folder();
+  });
+  require_shared(folder_.dir, job_);
+}
+
+void FineTuneRun::announce() {
+  const Plan& plan = session_->plan();
+  together(job_.control(), "beginning the run folder's files", [&] {
+    if (!job_.reports()) return;
     for (const auto& path : folder_.overwritten) remove_checkpoint(path);
     args_kept_ = options_.args_json;
     if (!session_->rendering().rows.empty()) args_kept_ = with_rendering(args_kept_, session_->rendering());

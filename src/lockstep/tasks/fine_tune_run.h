@@ -64,6 +64,7 @@ class FineTuneRun {
   std::map<Component, double> rate_ratios() const;
   void make_trainer();
   void restore_trainer();
+  void make_folder();
   void announce();
   PlannedJob planned_job() const;
   Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it

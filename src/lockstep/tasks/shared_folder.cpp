@@ -1,0 +1,78 @@
+#include "lockstep/tasks/shared_folder.h"
+
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/machine.h"
+#include "lockstep/base/new_file.h"
+#include "lockstep/comm/agree.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/guard/frames.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);  // of network disks that look again only now and then
+constexpr const char* kCure =
+    "every host writes its part of a checkpoint there: name a folder on a disk that all hosts share";
+
+UserError refused(const fs::path& folder, const Job& job, const std::string& why) {
+  return usage_error(
+      fmt::format("--output_dir: {} {} rank {}'s host ({})", folder.string(), why, job.world.rank, host_name()), kCure);
+}
+
+/// A file of rank 0's that goes again.
+class Sign {
+ public:
+  explicit Sign(fs::path path) : path_(std::move(path)) {
+    NewFile file(path_);
+    file.finish();
+  }
+  ~Sign() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  Sign(const Sign&) = delete;
+  Sign& operator=(const Sign&) = delete;
+
+ private:
+  fs::path path_;
+};
+
+void look_for(const fs::path& sign, const Job& job) {
+  const Deadline deadline(kPatience);
+  std::error_code ignored;
+  while (!fs::exists(sign, ignored)) {
+    if (deadline.passed())
+      throw refused(sign.parent_path(), job, "was made by rank 0 and is not there, or another one, on");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  try {
+    const NewFile probe(sign.string() + fmt::format("-{}", job.world.rank));
+  } catch (const UserError& error) {
+    throw refused(sign.parent_path(), job, fmt::format("cannot be written ({}) on", error.message()));
+  }
+}
+
+}  // namespace
+
+void require_shared(const fs::path& folder, Job& job) {
+  if (job.world.num_nodes < 2) return;
+  const fs::path sign =
+      folder / (".seen-by-all-" + from_rank_0(job.control(), random_token().substr(0, 12), "sign of a folder"));
+  std::optional<Sign> made;
+  together(job.control(), "writing to the run folder", [&] {
+    if (job.reports()) made.emplace(sign);
+  });
+  together(job.control(), "looking for the run folder on every host", [&] {
+    if (!job.reports() && job.world.local_rank == 0) look_for(sign, job);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// Whether a folder is the same on all hosts of a job.
+#pragma once
+
+#include <filesystem>
+
+#include "lockstep/session/job.h"
+
+namespace lockstep {
+
+/// Each rank writes its part of a checkpoint into the run's folder, which rank 0 has made: every host looks whether it is the
+/// same there, and can be written. Throws UserError(kUsage) naming the rank and its host. Collective; nothing on one host.
+void require_shared(const std::filesystem::path& folder, Job& job);
+
+}  // namespace lockstep
