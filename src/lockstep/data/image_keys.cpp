@@ -26,6 +26,8 @@ UserError ImageKeys::wrong(const char* key, const char* expected, const Json& fo
 
 void ImageKeys::read(const char* key, bool& value) const {
   const Json* found = find(key);
+  // A step that is null is left out, as by transformers; of what is no step null says nothing.
+  if (found == nullptr && json_.contains(key) && std::string_view(key).starts_with("do_")) value = false;
   if (found == nullptr) return;
   if (!found->is_boolean()) throw wrong(key, "true or false", *found);
   value = found->get<bool>();

@@ -282,6 +282,8 @@ TEST(ClipImage, AConfigReadsOldAndNewSpellingsAndComesBack) {
     return read_clip_image_config(Json::parse(text), "preprocessor_config.json");
   };
   EXPECT_EQ(read("{}").shortest_edge, 224);
+  EXPECT_TRUE(read("{}").do_normalize);
+  EXPECT_FALSE(read(R"({"do_normalize": null})").do_normalize) << "a step that is null is left out";
   EXPECT_EQ(read(R"({"size": 336, "crop_size": 330})").shortest_edge, 336);
   EXPECT_EQ(read(R"({"size": 336, "crop_size": 330})").crop_height, 330);
   EXPECT_TRUE(read(R"({"image_aspect_ratio": "pad"})").do_pad);

@@ -83,9 +83,9 @@ std::vector<Image> resized(const std::vector<Image>& frames, const PatchImageCon
 
 }  // namespace
 
-PatchImageConfig read_patch_image_config(const Json& json, const std::string& where) {
+PatchImageConfig read_patch_image_config(const Json& json, const std::string& where, const PatchImageConfig& usual) {
   const ImageKeys keys(json, where);
-  PatchImageConfig config;
+  PatchImageConfig config = usual;
   config.read_scale(keys);
   keys.read("do_resize", config.do_resize);
   const auto edge = [&](const char* key, int64_t& value) {

@@ -25,9 +25,11 @@ struct PatchImageConfig : PixelScale {
   Resample resample = Resample::kBicubic;
 };
 
-/// Old: min_pixels, max_pixels. New: size {shortest_edge, longest_edge}, which count pixels too. Throws
+/// Old: min_pixels, max_pixels. New: size {shortest_edge, longest_edge}, which count pixels too. `usual`: what a key that is
+/// left out means. Throws
 /// UserError(kCheckpoint) naming `where`, the key, expected and found.
-PatchImageConfig read_patch_image_config(const Json& json, const std::string& where);
+PatchImageConfig read_patch_image_config(const Json& json, const std::string& where,
+                                         const PatchImageConfig& usual = {});
 Json patch_image_config_json(const PatchImageConfig& config);
 
 struct PictureSize {

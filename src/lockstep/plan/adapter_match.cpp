@@ -32,7 +32,6 @@ struct Ending {
   const char* text;
   Role role;
 };
-/// Some writers put the adapter's name in between ("lora_A.default.weight").
 constexpr std::array<Ending, 7> kEndings = {{{".lora_A.weight", Role::kA},
                                              {".lora_B.weight", Role::kB},
                                              {".lora_B.bias", Role::kBiasOfB},
@@ -46,8 +45,9 @@ std::string erased(std::string text, const std::string& part) {
   return text;
 }
 
+/// Some writers put the adapter's name in between ("lora_A.default.weight").
 Parsed parsed(const AdapterTensor& tensor) {
-  std::string name = tensor.spec.name;
+  std::string name = erased(tensor.spec.name, ".default");
   for (const std::string_view root : kRoots) {
     if (!name.starts_with(root)) continue;
     name.erase(0, root.size());
@@ -132,12 +132,16 @@ class Matcher {
 
   AdapterMatch run(const std::vector<AdapterTensor>& tensors) {
     std::vector<Parsed> all;
-    for (const auto& tensor : tensors) all.push_back(parsed(tensor));
+    for (const auto& tensor : tensors) {
+      // Of a module that is trained whole peft may keep what it began as (save_embedding_layers): the base has it.
+      if (tensor.spec.name.find(".original_module.") == std::string::npos) all.push_back(parsed(tensor));
+    }
     if (all.empty()) throw checkpoint_error(place_ + ": expected tensors of an adapter, found none");
     shape_ = best_shape(model_, naming_, all);
     out_.shape = shape_.name;
     out_.naming_of_files = shape_.dialect;
     refuse_unknown(all);
+    require_saved(all);
     for (const auto& one : all) sort_in(one);
     for (auto& [name, tensors_of] : by_module_) add_module(name, tensors_of);
     std::ranges::sort(out_.layout.modules, [](const AdaptedModule& a, const AdaptedModule& b) {
@@ -168,6 +172,32 @@ class Matcher {
                     unknown.size(), all.size()),
         fmt::format("{}modules are called {}, …: is this an adapter of another base model?",
                     near.empty() ? "" : "the nearest is " + near + "; ", names.empty() ? "" : names.front()));
+  }
+
+  /// Where the config names a module that is trained whole and the model has one, its tensors are there.
+  void require_saved(const std::vector<Parsed>& all) const {
+    const auto is_of = [](const std::string& tensor, const std::string& module) {
+      return tensor.starts_with(module + ".") || tensor.find("." + module + ".") != std::string::npos;
+    };
+    for (const std::string& module : config_.modules_to_save) {
+      const bool saved = std::ranges::any_of(all, [&](const Parsed& one) { return is_of(one.name, module); });
+      const bool known = std::ranges::any_of(shape_.params, [&](const auto& one) { return is_of(one.first, module); });
+      if (saved || !known) continue;
+      throw checkpoint_error(
+          fmt::format("{}: adapter_config.json: modules_to_save: expected tensors of \"{}\", found none", place_,
+                      module),
+          "the file was cut, or saved in part");
+    }
+  }
+
+  /// peft would leave out what its words do not choose.
+  void require_targeted(const std::string& name) const {
+    const ModuleNames& words = config_.targets;
+    if (words.empty() || std::ranges::count(words.names, "all-linear") > 0 || config_.targets_module(name)) return;
+    throw checkpoint_error(fmt::format("{}: adapter_config.json: expected target_modules, exclude_modules and "
+                                       "layers_to_transform to choose {}, which the files adapt",
+                                       place_, name),
+                           "the config belongs to another adapter");
   }
 
   void sort_in(const Parsed& one) {
@@ -228,6 +258,7 @@ class Matcher {
 
   void add_module(const std::string& name, const TensorsOfModule& of) {
     const ModuleOfModel& module = shape_.modules.at(name);
+    require_targeted(name);
     if (of.a == nullptr || of.b == nullptr) {
       throw checkpoint_error(fmt::format("{}: {}: expected lora_A and lora_B, found {} alone", place_, name,
                                          of.a != nullptr   ? "lora_A"

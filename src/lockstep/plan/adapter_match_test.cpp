@@ -206,9 +206,16 @@ TEST(AdapterMatch, OtherWritersEndingsAreTheSameTensors) {
   for (const auto& rules : std::vector<std::vector<std::pair<std::string, std::string>>>{
            {{"lora_magnitude_vector", "lora_magnitude_vector.weight"}},
            {{"linear_1.", "linear_1.modules_to_save."}},
+           {{"linear_1.", "linear_1.modules_to_save.default."}},
+           {{"lora_A.weight", "lora_A.default.weight"}, {"lora_B.weight", "lora_B.default.weight"}},
            {{"base_model.model.", ""}}}) {
     expect_same_modules(matched(model, config, renamed(plain, rules)).layout, layout);
   }
+  auto with_copy = renamed(plain, {{"linear_1.", "linear_1.modules_to_save."}});
+  for (const auto& tensor : renamed(plain, {{"linear_1.", "linear_1.original_module."}})) {
+    if (tensor.spec.name.find("original_module") != std::string::npos) with_copy.push_back(tensor);
+  }
+  expect_same_modules(matched(model, config, with_copy).layout, layout);
 }
 
 using Change = std::function<void(LoraConfig&, std::vector<AdapterTensor>&)>;
@@ -288,6 +295,17 @@ TEST(AdapterMatch, AConfigThatSaysOtherThanTheFilesIsRefused) {
   dora.dora = true;
   expect_refusal(dora, [](LoraConfig& config, auto&) { config.dora = false; },
                  {"use_dora false", "a magnitude vector"});
+}
+
+TEST(AdapterMatch, WordsThatLeaveOutWhatTheFilesAdaptAreRefused) {
+  expect_refusal(targets({"q_proj", "o_proj"}), [](LoraConfig& config, auto&) { config.targets.names = {"q_proj"}; },
+                 {"to choose", "o_proj, which the files adapt"});
+  expect_refusal(targets({"q_proj"}), [](LoraConfig& config, auto&) { config.exclude.names = {"q_proj"}; },
+                 {"to choose"});
+  expect_refusal(targets({"q_proj"}), [](LoraConfig& config, auto&) { config.layers = {1}; },
+                 {"layers.0", "to choose"});
+  expect_refusal(targets({"q_proj"}), [](LoraConfig& config, auto&) { config.modules_to_save = {"linear_1"}; },
+                 {"modules_to_save: expected tensors of \"linear_1\", found none"});
 }
 
 TEST(AdapterMatch, TheSamePartTwiceIsRefused) {

@@ -56,10 +56,10 @@ SideFiles ModelFolder::side_files(bool whole) const {
 }
 
 Dtype ModelFolder::dtype_of_config() const {
-  const std::string named = config.text("torch_dtype", config.text("dtype", ""));
-  const std::string inner =
-      config.at("text_config").text("torch_dtype", config.at("text_config").text("dtype", "float32"));
-  return dtype_from_flag(named.empty() ? inner : named);
+  const auto named = [](const HfConfig& part, const std::string& otherwise) {
+    return part.text("dtype", part.text("torch_dtype", otherwise));  // the newer name counts where both stand
+  };
+  return dtype_from_flag(named(config, named(config.at("text_config"), "float32")));
 }
 
 }  // namespace lockstep

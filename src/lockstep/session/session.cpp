@@ -59,6 +59,12 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
       notices_.push_back(fmt::format("--vision_tower {}: its weights are not read, {} holds a tower itself",
                                      options_.vision_tower.string(), options_.model.string()));
     }
+    if (options_.adapters.empty() && std::filesystem::exists(options_.model / "adapter_config.json")) {
+      notices_.push_back(
+          fmt::format("the adapter that stands beside the weights of {0} is left out: --adapters {0} takes it, as "
+                      "transformers does by itself",
+                      options_.model.string()));
+    }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
     if (job_.reports()) {
       if (std::string words = differing_head(folder_->model, *weights_, *keys_); !words.empty()) {
@@ -371,6 +377,10 @@ ExecutorHooks Session::hooks() {
   return hooks;
 }
 
-CollateOptions Session::collate() const { return {.pad_token = processor_->pad_token()}; }
+CollateOptions Session::collate() const {
+  const int32_t pad =
+      processor_->pad_token();  // which the tokenizer's settings may name, and the model have no row for
+  return {.pad_token = pad < model().dims.vocab ? pad : 0};
+}
 
 }  // namespace lockstep

@@ -52,7 +52,8 @@ std::string short_value(const Json& value) {
 /// What a model's own file says of how its answers are found, beside where they end: a person says it by flags.
 void look_at_generation_config(Unheeded& all, const std::filesystem::path& model, const SamplingOptions& o) {
   std::error_code ignored;
-  const std::filesystem::path file = model / "generation_config.json";
+  std::filesystem::path file = model / "generation_config.json";
+  if (!std::filesystem::exists(file, ignored)) file = model / "config.json";  // where older models say it
   const Json config = std::filesystem::exists(file, ignored) ? read_json(file) : Json::object();
   if (!config.is_object()) return;
   std::vector<std::string> said, flags, unbuilt;
@@ -96,7 +97,7 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
     if (at->is_number() && at->get<double>() == (off_at_one.contains(name) ? 1 : 0)) continue;
     unbuilt.push_back(fmt::format("{} {}", name, short_value(*at)));
   }
-  const std::string whose = "of generation_config.json has no effect:";
+  const std::string whose = fmt::format("of {} has no effect:", file.filename().string());
   if (!said.empty()) {
     all.words.push_back(fmt::format("{} {} {} does as it says", join(said, ", "), whose, join(flags, " ")));
   }

@@ -7,7 +7,9 @@
 //   const std::string prompt = chat.render(messages, {.add_generation_prompt = true});
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,17 +31,20 @@ struct TextSpan {
 
 struct RenderOptions {
   bool add_generation_prompt = false;
-  std::string bos_token, eos_token;  // visible to the template
-  const Json* tools = nullptr;       // array, or none
-  const Json* variables = nullptr;   // object: further variables that a template reads ({"enable_thinking": false})
+  std::string bos_token, eos_token;                                        // visible to the template
+  const std::map<std::string, std::string, std::less<>>* named = nullptr;  // further tokens that it sees: "pad_token"
+  const Json* tools = nullptr;                                             // array, or none
+  const Json* variables = nullptr;  // object: further variables that a template reads ({"enable_thinking": false})
 };
 
 class ChatTemplate {
  public:
   /// Compiles. Throws UserError(kCheckpoint) with line and column for syntax outside the subset.
   explicit ChatTemplate(std::string_view source, std::string where = "chat template");
-  /// Finds the template of a checkpoint folder, in the order that transformers does. Throws UserError(kCheckpoint).
-  static ChatTemplate load(const std::filesystem::path& dir);
+  /// Finds the template of a checkpoint folder, in the order that transformers does, which is another one for models whose
+  /// tokenizer alone is asked. There a template named "tool_use" is for rows with tools. Throws UserError(kCheckpoint).
+  enum class Reader : uint8_t { kTokenizer, kProcessor };
+  static ChatTemplate load(const std::filesystem::path& dir, Reader reader = Reader::kProcessor);
   /// Whether `load` finds one there, be it right or wrong. Throws UserError(kCheckpoint) for a file that is no JSON.
   static bool stands_in(const std::filesystem::path& dir);
   ~ChatTemplate();
@@ -58,11 +63,12 @@ class ChatTemplate {
   std::vector<TextSpan> render_spans(const Json& messages, const RenderOptions& options = {},
                                      const std::vector<bool>& trained_flags = {}) const;
 
-  const std::string& source() const;
+  /// Of rows with tools, or of others: mostly one.
+  const std::string& source(bool with_tools = false) const;
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_, for_tools_;  // for_tools_: null where there is one for all
 };
 
 }  // namespace lockstep

@@ -134,7 +134,7 @@ TEST(ChatTemplate, SyntaxErrorsNameLineAndColumn) {
   }
 }
 
-TEST(ChatTemplate, LoadPrefersTheRawFileThenTheProcessorsThenTheTokenizers) {
+TEST(ChatTemplate, LoadPrefersTheProcessorsFilesThenTheRawOneThenTheTokenizers) {
   const auto dir = std::filesystem::path(testing::TempDir()) / "chat_template_test";
   std::filesystem::create_directories(dir);
   write_text(dir / "tokenizer_config.json", R"({"chat_template": null})");
@@ -143,12 +143,37 @@ TEST(ChatTemplate, LoadPrefersTheRawFileThenTheProcessorsThenTheTokenizers) {
              R"({"chat_template": [{"name": "rag", "template": "x"}, {"name": "default", "template": "config"}]})");
   EXPECT_TRUE(ChatTemplate::stands_in(dir));
   EXPECT_EQ(ChatTemplate::load(dir).source(), "config");
-  write_text(dir / "chat_template.json", R"({"chat_template": "processor"})");
-  EXPECT_EQ(ChatTemplate::load(dir).source(), "processor");
+  constexpr auto kTokenizer = ChatTemplate::Reader::kTokenizer;
   write_text(dir / "chat_template.jinja", "raw");
   EXPECT_EQ(ChatTemplate::load(dir).source(), "raw");
+  write_text(dir / "chat_template.json", R"({"chat_template": "processor"})");
+  EXPECT_EQ(ChatTemplate::load(dir).source(), "processor");
+  write_text(dir / "processor_config.json", R"({"chat_template": "newest"})");
+  EXPECT_EQ(ChatTemplate::load(dir).source(), "newest");
+  EXPECT_EQ(ChatTemplate::load(dir, kTokenizer).source(), "raw");
+  std::filesystem::remove(dir / "chat_template.jinja");
+  EXPECT_EQ(ChatTemplate::load(dir, kTokenizer).source(), "config");
   std::filesystem::remove_all(dir);
   EXPECT_THROW(ChatTemplate::load(dir), UserError);
+}
+
+TEST(ChatTemplate, RowsWithToolsHaveATemplateOfTheirOwnWhereATokenizerIsAsked) {
+  const auto dir = std::filesystem::path(testing::TempDir()) / "chat_template_tools_test";
+  std::filesystem::create_directories(dir / "additional_chat_templates");
+  write_text(dir / "tokenizer_config.json",
+             R"({"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]})");
+  const Json tools = Json::array({Json::object()});
+  const auto texts = [&](ChatTemplate::Reader reader) {
+    const ChatTemplate chat = ChatTemplate::load(dir, reader);
+    return chat.render(Json::array()) + chat.render(Json::array(), {.tools = &tools});
+  };
+  EXPECT_EQ(texts(ChatTemplate::Reader::kTokenizer), "ab");
+  EXPECT_EQ(texts(ChatTemplate::Reader::kProcessor), "aa");
+  write_text(dir / "chat_template.jinja", "c");
+  EXPECT_EQ(texts(ChatTemplate::Reader::kTokenizer), "cc");
+  write_text(dir / "additional_chat_templates/tool_use.jinja", "d");
+  EXPECT_EQ(texts(ChatTemplate::Reader::kTokenizer), "cd");
+  std::filesystem::remove_all(dir);
 }
 
 std::string repeated(std::string_view part, size_t times) {

@@ -11,6 +11,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/text/json_keys.h"
+#include "lockstep/text/settings_tokens.h"
 
 namespace lockstep {
 namespace {
@@ -38,25 +39,6 @@ void read_merges(const std::filesystem::path& path, TokenizerFile& file) {
   }
 }
 
-Json added_tokens(const Json& config, const std::string& where) {
-  Json out = Json::array();
-  const auto found = config.find("added_tokens_decoder");
-  if (found == config.end() || !found->is_object()) return out;
-  for (const auto& [id, token] : found->items()) {
-    if (!token.is_object()) {
-      throw checkpoint_error(fmt::format("{}: added_tokens_decoder: \"{}\": expected an object, found {}", where,
-                                         cut_text(id), token.type_name()));
-    }
-    Json entry = token;
-    int64_t number = 0;
-    std::from_chars(id.data(), id.data() + id.size(), number);
-    entry["id"] = number;
-    out.push_back(std::move(entry));
-  }
-  std::sort(out.begin(), out.end(), [](const Json& a, const Json& b) { return a["id"] < b["id"]; });
-  return out;
-}
-
 }  // namespace
 
 bool is_legacy_qwen2(const TokenizerFolder& folder) {
@@ -74,8 +56,7 @@ TokenizerFile read_legacy_qwen2(const TokenizerFolder& folder) {
   read_vocab(folder.path("vocab.json"), file);
   read_merges(folder.path("merges.txt"), file);
   Json rest;
-  rest["added_tokens"] =
-      added_tokens(folder.json("tokenizer_config.json"), folder.path("tokenizer_config.json").string());
+  rest["added_tokens"] = Json::array();
   rest["normalizer"] = {{"type", "NFC"}};
   rest["pre_tokenizer"] = {
       {"type", "Sequence"},
@@ -87,6 +68,7 @@ TokenizerFile read_legacy_qwen2(const TokenizerFolder& folder) {
   rest["decoder"] = {{"type", "ByteLevel"}};
   rest["model"] = {{"type", "BPE"}};
   file.rest = std::make_unique<Json>(std::move(rest));
+  add_tokens_of_settings(folder, file);
   return file;
 }
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/text/json_keys.h"
+#include "lockstep/text/settings_tokens.h"
 #include "lockstep/text/tokenizer_impl.h"
 #include "lockstep/text/utf8.h"
 
@@ -12,20 +12,6 @@ namespace lockstep {
 namespace {
 
 using Steps = std::variant<JsonSteps, PieceSteps>;
-using Names = std::map<std::string, std::string, std::less<>>;
-
-// tokenizer_config.json goes before special_tokens_map.json; a token is a string or an object with "content".
-void read_named(const TokenizerFolder& folder, const char* file, Names& named) {
-  if (!folder.has(file)) return;
-  const Json config = folder.json(file);
-  for (const std::string name : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
-    const auto found = config.find(name);
-    if (found == config.end()) continue;
-    if (found->is_string()) named.emplace(name, found->get<std::string>());
-    if (found->is_object()) named.emplace(name, text_key(*found, "content", folder.path(file).string() + ": " + name));
-  }
-}
-
 Steps read_steps(const TokenizerFolder& folder) {
   if (has_piece_model(folder)) return Steps(std::in_place_type<PieceSteps>, folder);
   return Steps(std::in_place_type<JsonSteps>, read_tokenizer_file(folder));
@@ -38,8 +24,7 @@ Tokenizer::Impl::Impl(const TokenizerFolder& folder) : steps(read_steps(folder))
     named = pieces->tokens().named;
     return;
   }
-  read_named(folder, "tokenizer_config.json", named);
-  read_named(folder, "special_tokens_map.json", named);
+  named = named_tokens(folder);
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -74,6 +59,8 @@ std::string Tokenizer::token_of(int32_t id) const {
 bool Tokenizer::is_special(int32_t id) const {
   return std::visit([&](const auto& steps) { return steps.is_special(steps.token_of(id)); }, impl_->steps);
 }
+
+const NamedTokens& Tokenizer::named() const { return impl_->named; }
 
 std::optional<std::string> Tokenizer::special(std::string_view name) const {
   const auto found = impl_->named.find(name);

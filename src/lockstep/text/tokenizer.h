@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,8 +46,9 @@ class Tokenizer {
   std::optional<int32_t> id_of(std::string_view token) const;  // the token as stored in the vocabulary
   std::string token_of(int32_t id) const;                      // "" for an id that does not exist
   bool is_special(int32_t id) const;
-  std::optional<std::string> special(
-      std::string_view name) const;  // "bos_token", "eos_token", "pad_token", "unk_token"
+  std::optional<std::string> special(std::string_view name) const;  // "bos_token", "eos_token", …
+  /// All of them: what chat templates may write by name.
+  const std::map<std::string, std::string, std::less<>>& named() const;
 
  private:
   friend class StreamDecoder;

@@ -11,6 +11,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/text/json_keys.h"
 #include "lockstep/text/legacy_tokenizer.h"
+#include "lockstep/text/settings_tokens.h"
 
 namespace lockstep {
 namespace {
@@ -185,6 +186,7 @@ TokenizerFile read_tokenizer_file(const TokenizerFolder& folder) {
   file.rest = std::make_unique<Json>(reader.take());
   if (!file.rest->is_object())
     throw checkpoint_error(fmt::format("{}: expected an object, found {}", file.path, file.rest->type_name()));
+  add_tokens_of_settings(folder, file);
   return file;
 }
 

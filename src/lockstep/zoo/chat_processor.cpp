@@ -106,7 +106,8 @@ bool ChatProcessor::breaks_line_after_image() const {
 RenderOptions ChatProcessor::render_options(bool generation_prompt) const {
   return {.add_generation_prompt = generation_prompt,
           .bos_token = parts_.tokenizer.special("bos_token").value_or(""),
-          .eos_token = parts_.tokenizer.special("eos_token").value_or("")};
+          .eos_token = parts_.tokenizer.special("eos_token").value_or(""),
+          .named = &parts_.tokenizer.named()};
 }
 
 Json ChatProcessor::template_content(const std::string& content) const {
@@ -318,7 +319,7 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   if (options.taught.of == Taught::Of::kAll) row.learn_all();
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
-  put_begin_token(row);
+  if (plain || parts_.begins_conversations) put_begin_token(row);
   const size_t tokens = row.ids.size();
   Features features = finish(std::move(row), sample, options, true);
   if (!options.speaks || !sample.speech) return features;
@@ -355,7 +356,8 @@ Features ChatProcessor::prompt_features(const Sample& given, const ProcessOption
   const size_t count = sample.messages.size() - (answered && !alone ? 1 : 0);
   MediaSpeller speller(parts_.media, sample, options.media, &frames_);
   std::string text;
-  if (options.use_chat_template && !alone) {
+  const bool plain = !options.use_chat_template || alone;
+  if (!plain) {
     text = rendered_prompt(sample, count);
   } else {
     for (const auto& span : plain_spans(sample, count, plain_media_)) text += span.text;
@@ -363,7 +365,7 @@ Features ChatProcessor::prompt_features(const Sample& given, const ProcessOption
   row.add(encode(parts_.tokenizer, speller.spell(text), /*continues=*/false));
   speller.check_all_stand(marks_in(sample, count));
   row.media = std::move(speller.blocks());
-  put_begin_token(row);
+  if (plain || parts_.begins_conversations) put_begin_token(row);
   return finish(std::move(row), sample, options, false);
 }
 

@@ -32,6 +32,9 @@ struct ChatParts {
   std::optional<SpeechRules> speech = {};  // of one that talks
   std::string without_template = {};       // the folder, where it has no chat template; else empty
   bool adds_end = true;                    // the end-of-sequence token behind a last answer that ends with none
+  /// The tokenizer's first token also before what a template writes, as transformers' processors do; a tokenizer alone puts it
+  /// before plain texts.
+  bool begins_conversations = true;
 };
 
 class ChatProcessor final : public Processor {
@@ -83,7 +86,8 @@ std::unique_ptr<Processor> load_text_processor(const ModelPlace& place);
 TokenizerFolder tokenizer_of(const ModelPlace& place);
 /// Tokenizer, chat template and stop tokens of the place, for a family to put its media rules to. A checkpoint without a
 /// template takes `template_of_family`; empty: it must have one. Throws UserError(kCheckpoint).
-ChatParts load_chat_parts(const ModelPlace& place, std::string_view template_of_family = {});
+ChatParts load_chat_parts(const ModelPlace& place, std::string_view template_of_family = {},
+                          ChatTemplate::Reader reader = ChatTemplate::Reader::kProcessor);
 /// The text of the token that media fill. Throws UserError(kCheckpoint) naming `where`, which gave the id, when the
 /// tokenizer has no such token of its own.
 std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

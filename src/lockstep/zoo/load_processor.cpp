@@ -47,16 +47,17 @@ TokenizerFolder tokenizer_of(const ModelPlace& place) {
   return {place.folder, files_with_tokens(place.folder, place.new_tokens)};
 }
 
-ChatParts load_chat_parts(const ModelPlace& place, std::string_view template_of_family) {
+ChatParts load_chat_parts(const ModelPlace& place, std::string_view template_of_family, ChatTemplate::Reader reader) {
   const std::filesystem::path& dir = place.folder;
   const bool own = ChatTemplate::stands_in(dir);
   const std::string missing = own || !template_of_family.empty() ? "" : dir.string();
-  return {.tokenizer = Tokenizer::load(tokenizer_of(place)),
-          .chat = own ? ChatTemplate::load(dir) : ChatTemplate(template_of_family, "the family's chat template"),
-          .stop_tokens = stop_tokens_of(dir),
-          .media = {},
-          .speech = {},
-          .without_template = missing};
+  return {
+      .tokenizer = Tokenizer::load(tokenizer_of(place)),
+      .chat = own ? ChatTemplate::load(dir, reader) : ChatTemplate(template_of_family, "the family's chat template"),
+      .stop_tokens = stop_tokens_of(dir),
+      .media = {},
+      .speech = {},
+      .without_template = missing};
 }
 
 std::string placeholder_of(const Tokenizer& tokenizer, int32_t token, const std::string& where) {
@@ -87,18 +88,21 @@ int32_t token_of_folder(const ModelPlace& place, const std::string& text, int64_
 
 HfConfig picture_config(const std::filesystem::path& dir, const std::vector<std::string>& files,
                         const std::string& part) {
+  // Where transformers 5 puts it; what stands beside it is of an older version.
+  const HfConfig processor = optional_file(dir, "processor_config.json");
+  if (processor.has(part)) return processor.at(part);
   for (const auto& file : files) {
     if (std::filesystem::exists(dir / file)) return optional_file(dir, file.c_str());
   }
-  const HfConfig processor = optional_file(dir, "processor_config.json");  // where transformers 5 puts it
-  if (processor.has(part)) return processor.at(part);
   throw checkpoint_error(fmt::format("{}: expected the file, or \"{}\" in {}, found neither",
                                      (dir / files.back()).string(), part, processor.where()),
                          fmt::format("copy {} from the released model", files.back()));
 }
 
 std::unique_ptr<Processor> load_text_processor(const ModelPlace& place) {
-  return std::make_unique<ChatProcessor>(load_chat_parts(place));
+  ChatParts parts = load_chat_parts(place, {}, ChatTemplate::Reader::kTokenizer);
+  parts.begins_conversations = false;
+  return std::make_unique<ChatProcessor>(std::move(parts));
 }
 
 std::unique_ptr<Processor> load_image_processor(const ModelPlace& place, const PatchRules& rules) {

@@ -41,10 +41,18 @@ PatchImageConfig limited_for_film(const PatchImageConfig& config, size_t frames,
   return limited_for_video(usual, frames, options);
 }
 
+/// Of Qwen2VLVideoProcessor, where nothing is said of pixels.
+PatchImageConfig usual_film() {
+  PatchImageConfig usual;
+  usual.min_pixels = 128 * 28 * 28;
+  usual.max_pixels = 768 * 28 * 28;
+  return usual;
+}
+
 PatchImageConfig config_of(const std::filesystem::path& dir, const std::vector<std::string>& files, const char* part,
-                           const WindowVisionConfig& vision) {
+                           const WindowVisionConfig& vision, const PatchImageConfig& usual = {}) {
   const HfConfig file = picture_config(dir, files, part);
-  const PatchImageConfig config = read_patch_image_config(file.json(), file.where());
+  const PatchImageConfig config = read_patch_image_config(file.json(), file.where(), usual);
   if (config.patch != vision.patch || config.merge != vision.merge || config.temporal_patch != vision.temporal_patch) {
     throw checkpoint_error(fmt::format(
         "{}: expected patch_size {}, merge_size {}, temporal_patch_size {} (config.json vision_config), found "
@@ -75,7 +83,7 @@ RecordedMedia recorded(const HfInputs& inputs, const std::string& pixels, const 
 PatchPictures read_patch_pictures(const std::filesystem::path& dir, const WindowVisionConfig& vision) {
   PatchPictures made{.images = config_of(dir, {"preprocessor_config.json"}, "image_processor", vision),
                      .videos = config_of(dir, {"video_preprocessor_config.json", "preprocessor_config.json"},
-                                         "video_processor", vision)};
+                                         "video_processor", vision, usual_film())};
   made.videos.backend = ImageBackend::kTorchvision;  // whatever images follow: transformers has no other way for videos
   return made;
 }

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/zoo/read_text_config.h"
@@ -17,14 +18,26 @@ struct Spelling {
   double theta;
 };
 
+/// Of two spellings the old one counts, as transformers has it; but for theta, which it would then take from nowhere.
 Spelling spelling_of(const HfConfig& config, double usual_theta) {
-  const double theta = config.positive("rope_theta", usual_theta);
-  if (config.has("rope_parameters")) {
-    const HfConfig values = config.at("rope_parameters");
-    return {values, values.text("rope_type", values.text("type", "default")), values.positive("rope_theta", theta)};
+  const HfConfig old = config.at("rope_scaling"), parameters = config.at("rope_parameters");
+  const bool is_old = !old.json().empty();
+  const HfConfig& values = is_old ? old : parameters;
+  for (const auto& [key, value] : values.json().items()) {
+    if (!value.is_object()) continue;
+    throw checkpoint_error(
+        fmt::format("{}: \"{}\": expected one rope for all layers, found one for a kind of layer", values.where(), key),
+        "ropes that differ from layer to layer are not built");
   }
-  const HfConfig values = config.at("rope_scaling");
-  return {values, values.text("rope_type", values.text("type", "default")), theta};
+  if (is_old && parameters.has("rope_theta") && !old.has("rope_theta") && !config.has("rope_theta")) {
+    throw checkpoint_error(
+        fmt::format("{}: expected rope_theta within it, found it in rope_parameters, which do not count "
+                    "beside rope_scaling",
+                    old.where()),
+        "keep one of the two, with all that it is to say");
+  }
+  return {values, values.text("rope_type", values.text("type", "default")),
+          values.positive("rope_theta", config.positive("rope_theta", usual_theta))};
 }
 
 /// The positions that a stretched model was first trained with. A key of its own beside the rope's has the last word.

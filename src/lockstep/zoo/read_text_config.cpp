@@ -72,6 +72,11 @@ TextConfig read_text_config(const HfConfig& config, const std::string& otherwise
 }
 
 TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults) {
+  if (!config.flag("is_causal", true)) {  // models of embeddings, such as GTE-Qwen2
+    throw checkpoint_error(fmt::format("{}: is_causal: expected true, found false", config.where()),
+                           "a language model whose tokens see those behind them is not built; computed without it the "
+                           "model would be another");
+  }
   TextConfig text;
   text.vocab = config.size("vocab_size", defaults.vocab, {.most = kMaxVocab});
   text.hidden = config.size("hidden_size", defaults.hidden);

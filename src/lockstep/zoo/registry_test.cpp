@@ -186,6 +186,31 @@ TEST(Rope, ReadsOldAndNewSpellings) {
   EXPECT_FLOAT_EQ(a[1], 0.05F);
 }
 
+TEST(Rope, OfTwoSpellingsTheOldOneCounts) {
+  Json json = small_llama(), expected = small_llama();
+  expected["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 100.0}};
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"rope_theta", 100.0}};
+  const auto frequencies = [](const Json& one) { return read_rope_config(config_of(one), 4, 64).inverse_frequencies; };
+  EXPECT_EQ(frequencies(json), frequencies(expected)) << "theta within it";
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7.0}};
+  EXPECT_EQ(frequencies(json), frequencies(expected));
+  json["rope_scaling"].erase("rope_theta");
+  json.erase("rope_theta");
+  EXPECT_NE(refusal_of(json).find("rope_scaling: expected rope_theta within it"), std::string::npos)
+      << refusal_of(json);
+  json = small_llama();
+  json["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+  EXPECT_NE(refusal_of(json).find("\"full_attention\": expected one rope for all layers"), std::string::npos);
+}
+
+TEST(TextConfig, TokensThatSeeThoseBehindThemAreRefused) {
+  Json json = small_llama();
+  json["is_causal"] = true;
+  EXPECT_EQ(refusal_of(json), "");
+  json["is_causal"] = false;
+  EXPECT_NE(refusal_of(json).find("is_causal: expected true, found false"), std::string::npos);
+}
+
 /// Wave lengths 2 pi, 20 pi and 200 pi against limits 64/4 = 16 and 64/1 = 64.
 TEST(Rope, StretchesLowFrequenciesAsLlama3Does) {
   Json json = small_llama();

@@ -23,7 +23,7 @@ RowRendering::RowRendering(const Sample& sample, const ChatTemplate& chat) {
   if (sample.variables.empty()) return;
   variables_ = std::make_unique<Json>(parse_json_or_discard(sample.variables));
   for (const auto& [name, value] : variables_->items()) {
-    const bool read = chat.source().find(name) != std::string::npos;
+    const bool read = chat.source(!sample.tools.empty()).find(name) != std::string::npos;
     if (read || std::ranges::find(kOfThinking, name) != kOfThinking.end()) continue;
     throw data_error(
         fmt::format("{}: field \"chat_template_kwargs.{}\": expected fps, nframes, min_frames, max_frames, "

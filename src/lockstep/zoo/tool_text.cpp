@@ -89,20 +89,21 @@ bool has_tools(const Sample& sample) {
 
 void write_tools(Sample& sample, const ChatTemplate& chat) {
   if (!has_tools(sample)) return;
-  const std::string& source = chat.source();
+  const std::string& source = chat.source(!sample.tools.empty());
   const bool tools = mentions(source, "tools"), calls = mentions(source, "tool_calls");
   if (tools && calls) return;
+  const bool has_calls = std::ranges::any_of(sample.messages, [](const Message& message) {
+    return message.fields.find("\"tool_calls\"") != std::string::npos;
+  });
+  const bool has_results =
+      std::ranges::any_of(sample.messages, [](const Message& message) { return message.role == "tool"; });
+  if (tools && !has_calls && !has_results) return;
   if (!mentions(source, kStart)) {
     // A template that writes whatever role it is given may still have a place for results.
-    const bool results_alone =
-        sample.tools.empty() && std::ranges::none_of(sample.messages, [](const Message& message) {
-          return message.fields.find("\"tool_calls\"") != std::string::npos;
-        });
-    if (results_alone) return;
+    if (sample.tools.empty() && !has_calls) return;
     throw data_error(
-        fmt::format("{}: expected a row without tools, as the checkpoint's chat template writes none, found "
-                    "tools or calls of them",
-                    sample.where),
+        fmt::format("{}: expected a row without {}, as the checkpoint's chat template writes none, found some",
+                    sample.where, tools ? "calls of tools or results" : "tools or calls of them"),
         "take a checkpoint whose chat template has tools, or leave such rows out");
   }
   if (!tools && !sample.tools.empty()) {
