@@ -127,7 +127,7 @@ class Media(Story):
         model = make_model(self.folder, "qwen2_5_omni")
         asked = lambda part, **row: {"messages": [{"role": "user", "content": [part, {"type": "text", "text": "a"}]}, {"role": "assistant", "content": "b"}], **row}
         frames = [str(self.folder / "a.png")] * 2
-        self.refused(model, asked({"type": "video", "nframes": 4}, videos=[frames]), "content[0].nframes", "beside the film")
+        self.refused(model, asked({"type": "video", "nframes": 4}, videos=[frames]), "content[0].nframes", "the medium, or nothing")
         self.refused(model, asked({"type": "audio", "audio": "a.wav", "audio_start": 0.5}), "content[0].audio_start", "a whole clip")
         self.refused(model, {"query": "<audio>a", "audios": [{"path": "a.wav", "audio_end": 0.5}]}, "audios[0].audio_end")
         self.refused(model, {"query": "<image>a", "images": ["a.png\0.jpg"]}, "images[0]", "a byte of zero")

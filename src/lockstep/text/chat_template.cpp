@@ -109,7 +109,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& dir, Reader reader)
     const std::filesystem::path path = dir / name;
     const Json entries = entry_in(path);
     if (entries.is_null()) continue;
-    const std::string where = path.string() + (name == kRawFile ? "" : ": chat_template");
+    const std::string where = path.string() + (path.filename() == kRawFile ? "" : ": chat_template");
     ChatTemplate made(default_of(entries, path), where);
     const auto tools = reader == Reader::kTokenizer ? of_tools(entries, path) : std::nullopt;
     if (tools) made.for_tools_ = std::move(ChatTemplate(*tools, where + " tool_use").impl_);

@@ -49,12 +49,12 @@ NamedTokens named_in(const Json& config) {
   return named;
 }
 
-/// Lists of special tokens without a name.
+/// Special tokens without a name, of the newer list, or else of the older one.
 std::vector<std::string> extra_in(const Json& config) {
   std::vector<std::string> extra;
   for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
     const auto list = config.find(key);
-    if (list == config.end() || !list->is_array() || (!extra.empty() && config.contains(key))) continue;
+    if (list == config.end() || !list->is_array() || !extra.empty()) continue;
     for (const auto& token : *list) {
       if (const auto text = text_of(token)) extra.push_back(*text);
     }
