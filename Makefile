@@ -73,6 +73,7 @@ bench:
 	@tools/setup.sh bench
 	@tools/build.sh release $(BINARY)
 	@.venv-bench/bin/python bench/run.py
+	@.venv-bench/bin/python bench/scaling.py
 	@.venv-bench/bin/python bench/inference.py
 	@.venv-bench/bin/python bench/device_map.py
 	@tools/build.sh release resident_memory roll_call_cost audio_features gpu_budget

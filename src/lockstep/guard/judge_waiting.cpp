@@ -161,6 +161,12 @@ Judgement judge_late(const Census& census, const JudgeOptions& options) {
 
 namespace {
 
+/// Of which job the launcher's variables say it.
+bool is_told_of_hosts(const Settings& job, bool several) {
+  const auto all = job.given.find("WORLD_SIZE"), here = job.given.find("LOCAL_WORLD_SIZE");
+  return all != job.given.end() && here != job.given.end() && (all->second != here->second) == several;
+}
+
 /// With the variables that the waiting ranks have, where all ranks stand on one machine.
 std::string start_the_missing(const RankSet& missing, const RankReport& waiter) {
   const Settings job = settings_of(waiter);
@@ -169,8 +175,7 @@ std::string start_the_missing(const RankSet& missing, const RankReport& waiter) 
     const auto at = job.given.find(name);
     if (at != job.given.end()) variables += " " + as_given(name, at->second);
   }
-  const auto all = job.given.find("WORLD_SIZE"), here = job.given.find("LOCAL_WORLD_SIZE");
-  const bool one_node = all != job.given.end() && here != job.given.end() && all->second == here->second;
+  const bool one_node = is_told_of_hosts(job, /*several=*/false);
   const std::string own =
       one_node && missing.size() == 1 ? fmt::format("RANK={0} LOCAL_RANK={0}", missing.first()) : "RANK";
   return fmt::format("start {} too, by the same command with {}{}; or set WORLD_SIZE ({}) to {}", missing.phrase(), own,
@@ -199,10 +204,8 @@ int first_awaited(std::string_view detail) {
 
 /// What keeps this host from rank 0's, where several hosts were started.
 bool may_be_astray(const RankReport& waiter) {
-  const Settings job = settings_of(waiter);
-  const auto all = job.given.find("WORLD_SIZE"), here = job.given.find("LOCAL_WORLD_SIZE");
-  const bool several = all != job.given.end() && here != job.given.end() && all->second != here->second;
-  return several && waiter.detail.starts_with(kMeeting) && waiter.detail.find(kWaitsForRank) == std::string::npos;
+  return is_told_of_hosts(settings_of(waiter), /*several=*/true) && waiter.detail.starts_with(kMeeting) &&
+         waiter.detail.find(kWaitsForRank) == std::string::npos;
 }
 
 /// They have met, and do not reach each other.
@@ -247,7 +250,10 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
                      .diagnosis = std::move(found),
                      .waited_seconds = waited};
   };
-  if (waiter->sample.detail == kConnecting) return judged(not_connected(*waiter));
+  if (waiter->sample.detail == kConnecting) {  // on one host it may be slow, and is not kept apart
+    return is_told_of_hosts(settings_of(waiter->sample), /*several=*/true) ? judged(not_connected(*waiter))
+                                                                           : Judgement{};
+  }
   out.culprits = unjoined;
   if (unjoined.empty()) {
     const std::vector<int> here = census.all().ranks();

@@ -375,6 +375,9 @@ TEST(Absent, WhoFindsNobodyAtTheMeetingPointIsToldToLookFromThere) {
 TEST(Absent, RanksThatHaveMetAndDoNotReachEachOtherAreToldOfFirewalls) {
   auto met = meeting(4, -1, 11);
   for (auto& report : met) report.detail = std::string(kConnecting);
+  EXPECT_EQ(judge(census_of(met)).verdict, Verdict::kFine) << "on one host";
+  for (auto& report : met)
+    report.facts = R"({"world size": "4", "settings": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}})";
   const Judgement notice = judge(census_of(met));
   EXPECT_EQ(notice.verdict, Verdict::kNotice);
   EXPECT_TRUE(says(notice.diagnosis.headline, "not connected to the other ranks")) << notice.diagnosis.headline;

@@ -267,9 +267,8 @@ std::string differing_head(const Model& model, const Weights& weights, const Key
       if (own == nullptr || shared == nullptr || own == shared || !differ(*own, *shared)) continue;
       return fmt::format(
           "{} is stored and differs from {}, to which config.json ties it: it is not read, as in transformers before "
-          "5; \"tie_word_embeddings\": false wherever config.json has the key makes it count, as transformers 5 does "
-          "by "
-          "itself",
+          "5; \"tie_word_embeddings\": false wherever config.json has the key makes it count, as transformers 5 "
+          "does by itself",
           own->name, shared->name);
     }
   }

@@ -378,8 +378,7 @@ ExecutorHooks Session::hooks() {
 }
 
 CollateOptions Session::collate() const {
-  const int32_t pad =
-      processor_->pad_token();  // which the tokenizer's settings may name, and the model have no row for
+  const int32_t pad = processor_->pad_token();  // a tokenizer's settings may name one that the model has no row for
   return {.pad_token = pad < model().dims.vocab ? pad : 0};
 }
 

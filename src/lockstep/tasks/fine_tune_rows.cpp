@@ -51,6 +51,7 @@ void FineTuneRun::keep_split_rows() const {
     const std::string line = sample_row(sample).dump(-1, ' ', false, Json::error_handler_t::replace);
     written += line.size();
     if (written > kMost) {
+      std::filesystem::remove(path);  // of another run in this folder
       return notice(fmt::format("the {} rows of --split_dataset_ratio are more than {} MiB, and not kept in {}",
                                 val_rows_->size(), kMost >> 20, path.string()));
     }

@@ -29,7 +29,7 @@ TEST(SettingsTokens, WhatTheFilesBesideATokenizerAddIsOneToken) {
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(ids_of("a<s>b", files("{}")), (Ids{0, 2, 1}));
   EXPECT_EQ(ids_of("a<new>b", files(R"({"additional_special_tokens": ["<new>"]})")), (Ids{0, 3, 1}));
-  EXPECT_EQ(ids_of("a<new>b", files(R"({"extra_special_tokens": [{"content": "<new>"}]})")), (Ids{0, 3, 1}));
+  EXPECT_EQ(ids_of("a<new>b", files(R"({"extra_special_tokens": ["<new>"]})")), (Ids{0, 3, 1}));
   EXPECT_EQ(ids_of("a<img>b", files(R"({"extra_special_tokens": {"image_token": "<img>"}})")), (Ids{0, 3, 1}));
   EXPECT_EQ(ids_of("<pad>b", files(R"({"pad_token": "<pad>"})")), (Ids{3, 1}));
   EXPECT_EQ(ids_of("<x><y>", files("{}", "{}", R"({"<y>": 4, "<x>": 3})")), (Ids{3, 4}));

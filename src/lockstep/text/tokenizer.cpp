@@ -12,6 +12,7 @@ namespace lockstep {
 namespace {
 
 using Steps = std::variant<JsonSteps, PieceSteps>;
+
 Steps read_steps(const TokenizerFolder& folder) {
   if (has_piece_model(folder)) return Steps(std::in_place_type<PieceSteps>, folder);
   return Steps(std::in_place_type<JsonSteps>, read_tokenizer_file(folder));
