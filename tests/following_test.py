@@ -1,5 +1,6 @@
 """What decides when a run evaluates, logs, ends, and which checkpoint is its best; and rows that are streamed."""
 import json
+import math
 import shutil
 
 from small_job import losses, make_model, make_rows, records, sft_words
@@ -146,6 +147,22 @@ class Following(Story):
         self.assertIn("model.embed_tokens.weight", changed)
         self.assertTrue(any(name.endswith("layers.1.input_layernorm.weight") for name in changed), changed)
         self.assertFalse(any("layers.1.mlp" in name or "layers.0.self_attn" in name for name in changed), changed)
+
+    def test_the_rate_follows_the_schedule_of_a_deepspeed_file(self):
+        auto = {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}
+        for name, params, flags, rates in (
+                ("WarmupLR", auto, {"warmup_steps": 3}, [0, 0, math.log(2, 3), 1, 1, 1]),
+                ("WarmupDecayLR", {**auto, "total_num_steps": "auto", "warmup_type": "linear"}, {}, [0, 0, 0.5, 1, 0.75, 0.5])):
+            config = self.folder / f"{name}.json"
+            config.write_text(json.dumps({"zero_optimization": {"stage": 2}, "scheduler": {"type": name, "params": params}}))
+            out, done = self.train(name, steps=6, deepspeed=config, learning_rate="1e-3", save_strategy="no", **flags)
+            self.assertIn(f"the rate follows {name}, as DeepSpeed has it", done.text)
+            found = [record["learning_rate"] for record in self.lines(out, "grad_norm")]
+            for rate, expected in zip(found, rates, strict=True):
+                self.assertAlmostEqual(rate, 1e-3 * expected, delta=1e-9)
+        config.write_text(json.dumps({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-4}}}))
+        done = self.train("no", expect=2, deepspeed=config, learning_rate="1e-3")[1]
+        self.assertIn("warmup_max_lr is 0.0001, and --learning_rate 0.001; scheduler.params.warmup_num_steps (not given) is 1000", done.stderr)
 
     def test_what_follows_nothing_is_refused(self):
         for flags, said in (({"load_best_model_at_end": "true"}, "nothing is evaluated, so no checkpoint is the best"),

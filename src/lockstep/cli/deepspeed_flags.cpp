@@ -57,6 +57,16 @@ std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
       }
       continue;
     }
+    if (said.flag == "--lr_scheduler_type") {
+      notices.push_back(fmt::format("{}: the rate follows {}, as DeepSpeed has it, not --lr_scheduler_type {}", where,
+                                    said.value, f.lr_scheduler_type));
+      f.lr_scheduler_type = said.value;
+      continue;
+    }
+    if (said.flag == "--lr_scheduler_kwargs") {
+      f.lr_scheduler_kwargs = said.value;
+      continue;
+    }
     const auto& own = numbers.at(said.flag);
     if (own != std::stod(said.value)) differences.push_back(difference(said, own));
   }

@@ -16,13 +16,6 @@
 namespace lockstep {
 namespace {
 
-/// --lr_scheduler_type that comes nearest to one of DeepSpeed's, with a blank behind it; empty: there is none.
-std::string_view nearest_schedule(std::string_view type) {
-  if (type == "WarmupLR") return "constant_with_warmup ";
-  if (type == "WarmupDecayLR") return "linear ";
-  return type == "WarmupCosineLR" ? "cosine " : "";
-}
-
 /// In any case of letters, as DeepSpeed reads the name of an optimizer.
 bool same_word(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
 
@@ -230,7 +223,8 @@ class Reader {
                                                                "train_batch_size",
                                                                "fp16"};
     if (key == "bf16" || key == "bfloat16" || key == "fp16") return say_dtype(key, value);
-    if (key == "optimizer" || key == "scheduler") return say_block(key, value);
+    if (key == "optimizer") return say_optimizer(value);
+    if (key == "scheduler") return say_scheduler(value);
     if (key == "train_batch_size") {
       if (!asks_for_something(value)) return;
       if (!value.is_number_integer() || value.get<int64_t>() < 1)
@@ -270,28 +264,28 @@ class Reader {
     out_.says.push_back({key + ".enabled", "--torch_dtype", key == "fp16" ? "float16" : "bfloat16"});
   }
 
-  /// optimizer and scheduler: their kind, and their parameters.
-  void say_block(const std::string& key, const Json& value) {
-    if (value.is_null()) return;
+  /// The parameters of a block and its kind, one of `kinds`; empty: the block asks for nothing.
+  std::pair<std::string, Json> block(const std::string& key, const Json& value, const std::vector<std::string>& kinds,
+                                     const std::string& hint) const {
+    if (value.is_null()) return {};
     if (!value.is_object()) throw wrong(key, "an object", value);
     const Json type = value.value("type", Json());
-    const std::string kind = type.is_string() ? type.get<std::string>() : "";
-    static const std::vector<std::string> kOptimizers = {"Adam", "AdamW"},
-                                          kSchedules = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
-    const bool optimizes = key == "optimizer";
-    const auto& kinds = optimizes ? kOptimizers : kSchedules;
-    const auto is_kind = [&](const std::string& one) { return optimizes ? same_word(one, kind) : one == kind; };
-    if (type.is_string() && std::ranges::none_of(kinds, is_kind)) {
+    const auto kind = std::ranges::find_if(
+        kinds, [&](const std::string& one) { return type.is_string() && same_word(one, type.get<std::string>()); });
+    if (type.is_string() && kind == kinds.end()) {
       throw usage_error(
-          fmt::format("{}: {}.type: expected {}, found {}", where_, key, join(kinds, " or "), type.dump()),
-          optimizes ? "AdamW is the one optimizer" : "leave it out: --lr_scheduler_type says it");
+          fmt::format("{}: {}.type: expected {}, found {}", where_, key, join(kinds, " or "), type.dump()), hint);
     }
     const Json params = value.value("params", Json::object());
     if (!params.is_object()) throw wrong(key + ".params", "an object", params);
+    return {type.is_string() ? *kind : "", params};
+  }
+
+  void say_optimizer(const Json& value) {
+    const auto [kind, params] = block("optimizer", value, {"Adam", "AdamW"}, "AdamW is the one optimizer");
     for (const auto& [name, one] : params.items()) {
-      const std::string path = fmt::format("{}.params.{}", key, name);
-      if (name == "adam_w_mode" && one == false && same_word(kind, "adam") &&
-          params.value("weight_decay", Json(0)) != 0) {
+      const std::string path = "optimizer.params." + name;
+      if (name == "adam_w_mode" && one == false && kind == "Adam" && params.value("weight_decay", Json(0)) != 0) {
         throw usage_error(
             fmt::format("{}: {}: expected true, found false: decay in the gradient is not built", where_, path),
             "\"adam_w_mode\": true decays the weights themselves, \"weight_decay\": 0 not at all");
@@ -300,16 +294,46 @@ class Reader {
       if (name == "betas" && one.is_array() && one.size() == 2) {
         out_.says.push_back({path + "[0]", "--adam_beta1", one[0].dump()});
         out_.says.push_back({path + "[1]", "--adam_beta2", one[1].dump()});
-      } else if (!says(key + "." + name, path, one)) {
+      } else if (!says("optimizer." + name, path, one)) {
         out_.ignored.push_back(path);
       }
     }
-    if (!optimizes && !kind.empty()) {
-      out_.ignored.push_back(
-          fmt::format("scheduler.type (there the rate follows {}, whatever lr_scheduler_type says; here "
-                      "--lr_scheduler_type {}says it)",
-                      kind, nearest_schedule(kind)));
+  }
+
+  /// One of DeepSpeed's own schedules is the run's, whatever flags say of it; what it is not told is DeepSpeed's default, which
+  /// the flags must say too. "auto" is what transformers makes of it. Source: deepspeed 0.19.8 runtime/lr_schedules.py,
+  /// transformers 5.23 integrations/deepspeed.py.
+  void say_scheduler(const Json& value) {
+    const auto [kind, params] = block("scheduler", value, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"},
+                                      "leave it out: --lr_scheduler_type says it");
+    if (kind.empty()) return;
+    const bool decays = kind != "WarmupLR", turns = kind == "WarmupCosineLR";
+    const std::vector<std::string> shapes =
+        turns ? std::vector<std::string>{"warmup_type", "warmup_min_ratio", "cos_min_ratio"}
+              : std::vector<std::string>{"warmup_type", "warmup_min_lr"};
+    Json shape = Json::object();
+    for (const auto& [name, one] : params.items()) {
+      const std::string path = "scheduler.params." + name;
+      if (one == "auto" || name == "last_batch_iteration") continue;
+      if (std::ranges::find(shapes, name) != shapes.end()) {
+        shape[name] = one;
+      } else if ((name == "total_num_steps" && !decays) || (name == "warmup_max_lr" && turns) ||
+                 !says("scheduler." + name, path, one)) {
+        throw usage_error(fmt::format("{}: {}: {} takes no such parameter", where_, path, kind), "leave it out");
+      }
     }
+    const auto by_default = [&](const char* name, const char* flag, const char* number) {
+      if (params.contains(name)) return;
+      out_.says.push_back({fmt::format("scheduler.params.{} (not given)", name), flag, number});
+    };
+    by_default("warmup_num_steps", "--warmup_steps", "1000");
+    if (kind == "WarmupDecayLR") by_default("warmup_max_lr", "--learning_rate", "0.001");
+    if (decays && !params.contains("total_num_steps")) {
+      throw usage_error(fmt::format("{}: scheduler.params.total_num_steps is not there, and {} needs it", where_, kind),
+                        "\"total_num_steps\": \"auto\"");
+    }
+    out_.says.push_back({"scheduler.type", "--lr_scheduler_type", kind});
+    out_.says.push_back({"scheduler.params", "--lr_scheduler_kwargs", shape.empty() ? "" : shape.dump()});
   }
 
   const Json& config_;

@@ -26,7 +26,7 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
       "fp16": {"enabled": "auto", "loss_scale": 0}, "gradient_clipping": 1.0, "prescale_gradients": false,
       "amp": {"enabled": false}, "steps_per_print": 10, "monitor_config": {"tensorboard": {"enabled": true}}, "madeup": 3,
       "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.95], "eps": "auto"}},
-      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 100, "warmup_min_lr": "auto"}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 100, "warmup_min_lr": "auto", "warmup_type": "linear"}},
       "zero_optimization": {"stage": 3, "overlap_comm": true, "reduce_bucket_size": 5e8, "zero_hpz_partition_size": 1,
                             "zero_quantized_weights": false, "offload_param": {"device": "none", "pin_memory": true}}})");
   EXPECT_EQ(found.zero.stage, 3);
@@ -37,11 +37,13 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
             (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
                   "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
                   "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
-                  "optimizer.params.betas[1] --adam_beta2 0.95", "scheduler.params.total_num_steps --max_steps 100"}));
+                  "optimizer.params.betas[1] --adam_beta2 0.95", "scheduler.params.total_num_steps --max_steps 100",
+                  "scheduler.params.warmup_num_steps (not given) --warmup_steps 1000",
+                  "scheduler.params.warmup_max_lr (not given) --learning_rate 0.001",
+                  "scheduler.type --lr_scheduler_type WarmupDecayLR",
+                  "scheduler.params --lr_scheduler_kwargs {\"warmup_type\":\"linear\"}"}));
   EXPECT_EQ(found.ignored, (Keys{"zero_optimization.overlap_comm", "zero_optimization.reduce_bucket_size",
-                                 "zero_optimization.zero_hpz_partition_size", "steps_per_print", "monitor_config",
-                                 "scheduler.type (there the rate follows WarmupDecayLR, whatever "
-                                 "lr_scheduler_type says; here --lr_scheduler_type linear says it)"}));
+                                 "zero_optimization.zero_hpz_partition_size", "steps_per_print", "monitor_config"}));
   EXPECT_EQ(found.unknown, Keys{"madeup"});
 }
 
@@ -59,6 +61,9 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
             "optimizer.params.adam_w_mode: expected true"},
            {R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
             "optimizer.params.adam_w_mode: expected true"},
+           {R"({"scheduler": {"type": "OneCycle"}})", "--lr_scheduler_type says it"},
+           {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto"}}})", "total_num_steps"},
+           {R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 9}}})", "takes no such parameter"},
            {R"({"fsdp": "full_shard"})", "--fsdp"},
            {R"({"zero_optimization": {"stage": 2.5}})", "expected 0, 1, 2 or 3"},
            {R"({"gradient_clipping": "much"})", "expected a number or \"auto\""}}) {

@@ -50,6 +50,35 @@ double least_rate(const Schedule& schedule) {
   return schedule.shape.min_lr_rate.value_or(schedule.min_lr_rate);
 }
 
+bool is_deepspeeds(ScheduleKind kind) { return kind >= ScheduleKind::kWarmup; }
+
+/// DeepSpeed's, as a part of the learning rate. It asks for the rate after the update that it is of, so that the first has
+/// the least one, and a warm-up by logarithms the second too.
+double deepspeeds_factor(const Schedule& schedule, int64_t updates) {
+  const ScheduleShape& shape = schedule.shape;
+  const bool turns = schedule.kind == ScheduleKind::kWarmupCosine;
+  const int64_t before = updates - 1, warmup = std::max<int64_t>(2, schedule.warmup_steps);
+  const double least = turns                        ? shape.warmup_min_ratio.value_or(0)
+                       : schedule.learning_rate > 0 ? shape.warmup_min_lr.value_or(0) / schedule.learning_rate
+                                                    : 0;
+  if (before < 0) return turns ? 0 : least;
+  const auto done = static_cast<double>(before);
+  double reached = 1;
+  if (before < warmup) {
+    reached = shape.linear_warmup ? done / static_cast<double>(warmup)
+                                  : std::log(done + 1) / std::log(static_cast<double>(warmup));
+  } else if (turns) {
+    const auto length = static_cast<double>(std::max<int64_t>(1, schedule.total_steps - warmup));
+    const double progress = std::min(1.0, static_cast<double>(before - warmup + 1) / length);
+    const double end = shape.cos_min_ratio.value_or(1e-4);
+    return end + (1 - end) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+  } else if (schedule.kind == ScheduleKind::kWarmupDecay) {
+    const auto length = static_cast<double>(std::max<int64_t>(1, schedule.total_steps - warmup));
+    reached = std::max(0.0, static_cast<double>(schedule.total_steps - before) / length);
+  }
+  return least + (1 - least) * reached;
+}
+
 /// The part of the learning rate after the warm-up.
 double factor(const Schedule& schedule, int64_t updates) {
   switch (schedule.kind) {
@@ -68,6 +97,9 @@ double factor(const Schedule& schedule, int64_t updates) {
       return inverse_sqrt(schedule, updates);
     case ScheduleKind::kConstant:
     case ScheduleKind::kConstantWithWarmup:
+    case ScheduleKind::kWarmup:
+    case ScheduleKind::kWarmupDecay:
+    case ScheduleKind::kWarmupCosine:
       return 1.0;
   }
   return 1.0;
@@ -77,8 +109,8 @@ double factor(const Schedule& schedule, int64_t updates) {
 
 const std::vector<std::string>& schedule_names() {
   static const std::vector<std::string> names = {
-      "linear",     "cosine",      "constant", "constant_with_warmup", "cosine_with_min_lr", "cosine_with_restarts",
-      "polynomial", "inverse_sqrt"};
+      "linear",     "cosine",       "constant", "constant_with_warmup", "cosine_with_min_lr", "cosine_with_restarts",
+      "polynomial", "inverse_sqrt", "WarmupLR", "WarmupDecayLR",        "WarmupCosineLR"};
   return names;
 }
 
@@ -107,9 +139,14 @@ const std::vector<ShapeName>& shape_names() {
       {"lr_end", &ScheduleShape::lr_end, {kPolynomial}},
       {"timescale", &ScheduleShape::timescale, {kInverseSqrt}},
       {"min_lr", &ScheduleShape::min_lr, {kCosineWithMinLr}},
-      {"min_lr_rate", &ScheduleShape::min_lr_rate, {kCosineWithMinLr}}};
+      {"min_lr_rate", &ScheduleShape::min_lr_rate, {kCosineWithMinLr}},
+      {"warmup_min_lr", &ScheduleShape::warmup_min_lr, {kWarmup, kWarmupDecay}},
+      {"warmup_min_ratio", &ScheduleShape::warmup_min_ratio, {kWarmupCosine}},
+      {"cos_min_ratio", &ScheduleShape::cos_min_ratio, {kWarmupCosine}}};
   return names;
 }
+
+constexpr auto kWarmupType = "warmup_type";
 
 }  // namespace
 
@@ -144,6 +181,7 @@ ScheduleShape ScheduleShape::from_flag(const std::string& value, ScheduleKind ki
   for (const auto& one : shape_names()) {
     if (std::ranges::find(one.kinds, kind) != one.kinds.end()) taken.emplace_back(one.name);
   }
+  if (is_deepspeeds(kind)) taken.emplace_back(kWarmupType);
   const std::string hint =
       taken.empty() ? fmt::format("{} takes none", called) : fmt::format("{} takes {}", called, join(taken, ", "));
   if (!given.is_object()) {
@@ -153,6 +191,15 @@ ScheduleShape ScheduleShape::from_flag(const std::string& value, ScheduleKind ki
     const auto known = std::ranges::find(shape_names(), name, &ShapeName::name);
     if (std::ranges::find(taken, name) == taken.end()) {
       throw usage_error(fmt::format("--lr_scheduler_kwargs: \"{}\" is nothing that {} takes", name, called), hint);
+    }
+    if (name == kWarmupType) {
+      if (number != "log" && number != "linear") {
+        throw usage_error(
+            fmt::format("--lr_scheduler_kwargs: \"{}\": expected \"log\" or \"linear\", found {}", name, number.dump()),
+            hint);
+      }
+      shape.linear_warmup = number == "linear";
+      continue;
     }
     if (!number.is_number() || !std::isfinite(number.get<double>()) || number.get<double>() < 0 ||
         (name == std::string("timescale") && number.get<double>() == 0)) {
@@ -170,11 +217,13 @@ Json ScheduleShape::as_json() const {
   for (const auto& one : shape_names()) {
     if (this->*(one.value)) out[one.name] = *(this->*(one.value));
   }
+  if (linear_warmup) out[kWarmupType] = "linear";
   return out;
 }
 
 double Schedule::at(int64_t updates) const {
   if (kind == ScheduleKind::kConstant) return learning_rate;
+  if (is_deepspeeds(kind)) return learning_rate * deepspeeds_factor(*this, updates);
   if (updates < warmup_steps) {
     return learning_rate * static_cast<double>(updates) / static_cast<double>(std::max<int64_t>(1, warmup_steps));
   }

@@ -1,4 +1,4 @@
-// The learning rate of each step, as the Hugging Face Trainer's schedules give it.
+// The learning rate of each step, as the Hugging Face Trainer's schedules and DeepSpeed's own give it.
 //
 // Example:
 //   const Schedule schedule{
@@ -24,25 +24,32 @@ enum class ScheduleKind : uint8_t {
   kCosineWithRestarts,
   kPolynomial,
   kInverseSqrt,
+  kWarmup,  // from here on DeepSpeed's, which a "scheduler" in its file asks for
+  kWarmupDecay,
+  kWarmupCosine,
 };
 
 /// "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "cosine_with_restarts", "polynomial",
-/// "inverse_sqrt". Throws UserError(kUsage).
+/// "inverse_sqrt", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR". Throws UserError(kUsage).
 ScheduleKind schedule_from_flag(const std::string& name);
 const std::vector<std::string>& schedule_names();
 
-/// What a schedule takes besides; nullopt: as transformers has it.
+/// What a schedule takes besides; nullopt: as transformers, or DeepSpeed, has it.
 struct ScheduleShape {
   std::optional<double>
       num_cycles;                // of cosine and cosine_with_min_lr: waves (0.5); of cosine_with_restarts: restarts (1)
   std::optional<double> power;   // of polynomial: 1
   std::optional<double> lr_end;  // of polynomial: 1e-7
-  std::optional<double> timescale;    // of inverse_sqrt: the steps of warm-up, or 10000
-  std::optional<double> min_lr;       // of cosine_with_min_lr, in place of min_lr_rate
-  std::optional<double> min_lr_rate;  // the same over the first rate
+  std::optional<double> timescale;         // of inverse_sqrt: the steps of warm-up, or 10000
+  std::optional<double> min_lr;            // of cosine_with_min_lr, in place of min_lr_rate
+  std::optional<double> min_lr_rate;       // the same over the first rate
+  std::optional<double> warmup_min_lr;     // of WarmupLR and WarmupDecayLR, where the warm-up begins: 0
+  std::optional<double> warmup_min_ratio;  // of WarmupCosineLR, the same over the rate: 0
+  std::optional<double> cos_min_ratio;     // of WarmupCosineLR, where it ends over the rate: 1e-4
+  bool linear_warmup = false;              // "warmup_type" of these three: "log" or "linear"
 
-  /// --lr_scheduler_kwargs: an object of these names, as JSON or Python has it. Throws UserError(kUsage) naming what this
-  /// schedule does not take.
+  /// --lr_scheduler_kwargs: an object of these names ("warmup_type" among them), as JSON or Python has it. Throws
+  /// UserError(kUsage) naming what this schedule does not take.
   static ScheduleShape from_flag(const std::string& value, ScheduleKind kind);
   /// Throws UserError(kUsage) where `min_lr_rate`, of a flag of its own, is for another schedule, or said twice.
   void check(ScheduleKind kind, double learning_rate, double given_min_lr_rate) const;
@@ -57,7 +64,7 @@ struct Schedule {
   ScheduleShape shape = {};
 
   /// The rate of the update that follows `updates` earlier ones. Source: transformers 5.23 optimization.py,
-  /// get_*_schedule_with_warmup.
+  /// get_*_schedule_with_warmup; deepspeed 0.19.8 lr_schedules.py, whose rate comes one update later.
   double at(int64_t updates) const;
 };
 

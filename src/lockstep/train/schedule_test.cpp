@@ -57,6 +57,35 @@ TEST(Schedule, TakesTheShapesThatTransformersTakes) {
          {0, 0.5, 1, 0.882842712474619, 0.5219638711935488, 0.2, 0.37777190679215916});
 }
 
+// Expected values: the classes of these names of deepspeed 0.19.8, stepped once an update as its engine does.
+TEST(Schedule, FollowsDeepSpeedsOwn) {
+  using enum ScheduleKind;
+  const std::vector<int64_t> updates{0, 1, 2, 4, 5, 8, 13, 20, 21, 25};
+  const auto expect = [&](ScheduleKind kind, int64_t warmup, const std::string& shape,
+                          const std::vector<double>& rates) {
+    Schedule one = schedule(kind);
+    one.learning_rate = 2.0;
+    one.warmup_steps = warmup;
+    one.shape = ScheduleShape::from_flag(shape, kind);
+    for (size_t i = 0; i < updates.size(); ++i) {
+      EXPECT_NEAR(one.at(updates[i]), 2 * rates[i], 1e-14)
+          << schedule_names().at(static_cast<size_t>(kind)) << shape << i;
+    }
+  };
+  expect(kWarmup, 4, "", {0, 0, 0.5, 1, 1, 1, 1, 1, 1, 1});
+  expect(kWarmup, 1, "", {0, 0, 1, 1, 1, 1, 1, 1, 1, 1});
+  expect(kWarmup, 4, R"({"warmup_min_lr": 0.2, "warmup_type": "linear"})", {0.1, 0.1, 0.325, 0.775, 1, 1, 1, 1, 1, 1});
+  expect(kWarmupDecay, 4, "{'warmup_min_lr': 0.2, 'warmup_type': 'log'}",
+         {0.1, 0.1, 0.55, 1, 1, 0.83125, 0.55, 0.15625, 0.1, 0.1});
+  expect(kWarmupDecay, 4, R"({"warmup_type": "linear"})", {0, 0, 0.25, 0.75, 1, 0.8125, 0.5, 0.0625, 0, 0});
+  expect(kWarmupCosine, 4, "",
+         {0, 0, 0.5, 1, 0.9903936009375951, 0.8535680352542144, 0.4025145935080367, 1e-4, 1e-4, 1e-4});
+  expect(kWarmupCosine, 4, R"({"warmup_min_ratio": 0.2, "cos_min_ratio": 0.05, "warmup_type": "linear"})",
+         {0, 0.2, 0.4, 0.8, 0.9908730081915345, 0.8608757210636101, 0.4323320970423391, 0.05, 0.05, 0.05});
+  EXPECT_THROW(ScheduleShape::from_flag(R"({"warmup_type": "slow"})", kWarmup), UserError);
+  EXPECT_THROW(ScheduleShape::from_flag(R"({"warmup_type": "linear"})", kCosine), UserError);
+}
+
 // As transformers does.
 TEST(Schedule, RefusesAnEndThatIsNoneOrNotBelowItsBeginning) {
   using enum ScheduleKind;
