@@ -63,6 +63,20 @@ class Launch(Story):
         self.assertEqual(done[1].stdout + done[1].stderr, "")
         self.assertEqual(losses(out), losses(own))
 
+    def test_ranks_that_are_dealt_to_nodes_in_turn_find_their_agents(self):
+        meeting = {"MASTER_ADDR": "127.0.0.1", "LOCKSTEP_JOB_SECRET": "known to both nodes"}
+        for name, of_rank in (("mpi", lambda rank: {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": 4, "OMPI_COMM_WORLD_LOCAL_RANK": rank // 2,
+                                                    "OMPI_COMM_WORLD_LOCAL_SIZE": 2}),
+                              ("slurm", lambda rank: {"SLURM_PROCID": rank, "SLURM_NTASKS": 4, "SLURM_LOCALID": rank // 2, "SLURM_NODEID": rank % 2,
+                                                      "SLURM_NNODES": 2, "SLURM_STEP_ID": 0, "SLURM_JOB_ID": 1, "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+                                                      "SLURM_DISTRIBUTION": "cyclic"})):
+            port = free_port()
+            ranks = [start(*sft_words(self.model, self.rows, self.folder / name, steps=2, patience="30,start=20"),
+                           env={**meeting, "MASTER_PORT": port, **of_rank(rank)}) for rank in range(4)]
+            done = [finish(process) for process in ranks]
+            self.assertEqual([d.returncode for d in done], [0] * 4, "\n".join(d.text for d in done))
+            self.assertEqual(len(losses(self.folder / name)), 2)
+
     def test_nodes_that_were_started_differently_are_told_at_once(self):
         def nodes(*of_nodes):
             port, out = free_port(), self.folder / "out"

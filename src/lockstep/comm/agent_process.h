@@ -2,7 +2,7 @@
 // is a program that hosts an Agent, prints its address as its first line, and ends with the node's last rank.
 //
 // Example:
-//   options.spawn_agent = [&] { return spawn_agent({.argv = {"/usr/bin/lockstep", "agent"}, .judge = judge}, world); };
+//   options.spawn_agent = [&](const World& world) { return spawn_agent({.argv = {"/usr/bin/lockstep", "agent"}, .judge = judge}, world); };
 #pragma once
 
 #include <string>

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +20,7 @@
 #include "lockstep/comm/backend_solo.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/gpus.h"
+#include "lockstep/comm/meeting.h"
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/guard/frames.h"
@@ -95,105 +94,6 @@ void prepare_device(const ConnectOptions& options) {
   stand_on_gpu(options.device);
 }
 
-std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
-
-/// The ranks at the meeting point, one word after the other.
-class Meeting {
- public:
-  Meeting(const World& world, Rendezvous& rendezvous, Clock::duration patience, Recorder& recorder)
-      : world_(world), rendezvous_(rendezvous), patience_(patience), recorder_(recorder) {}
-
-  /// Tells that this rank is here, and waits for the others, so that a missing one is named and not just a key. Those that were
-  /// started for another job, or as this rank, are named at once, on both sides: none of them would ever be enough.
-  void arrive() {
-    rendezvous_.set(key_of("arrived", world_.rank), own_);
-    wait_for_all("arrived", [&](int rank, const std::string& text) { compare(rank, text); });
-    require_to_be_the_one();
-  }
-
-  /// Until every rank has set `word`/rank.
-  void wait_for_all(std::string_view word, const std::function<void(int, const std::string&)>& look) {
-    const Deadline deadline(patience_);
-    std::vector<std::string> missing;
-    for (int r = 0; r < world_.size; ++r) {
-      recorder_.enter_phase(Phase::kStart, fmt::format("{}{}:{}, rank {} of {} {}{}", kMeeting, world_.master_addr,
-                                                       world_.master_port, world_.rank, world_.size, kWaitsForRank, r));
-      if (const auto text = wait_for(key_of(word, r), deadline)) {
-        look(r, *text);
-      } else {
-        missing.push_back(std::to_string(r));
-      }
-    }
-    if (!missing.empty()) refuse(missing);
-  }
-
- private:
-  static constexpr Clock::duration kSoonest = std::chrono::milliseconds(5), kLatest = std::chrono::milliseconds(250);
-  static constexpr const char* kQuarrel = "quarrel";
-
-  std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline) {
-    for (Clock::duration pause = kSoonest;; pause = std::min(2 * pause, kLatest)) {
-      if (auto text = rendezvous_.look(key)) return text;
-      if (const auto told = rendezvous_.look(kQuarrel)) throw quarrel(*told);
-      require_to_be_the_one();
-      if (deadline.passed()) return std::nullopt;
-      std::this_thread::sleep_for(pause);
-    }
-  }
-
-  /// "4 hosta 3f…": of how many ranks it is one, where it runs, and what no other process is called.
-  static std::pair<int, std::string> read(const std::string& text) {
-    const auto words = split(text, ' ');
-    int size = 0;
-    if (words.size() == 3) std::from_chars(words[0].data(), words[0].data() + words[0].size(), size);
-    return {size, words.size() == 3 ? words[1] : "another host"};
-  }
-
-  void compare(int rank, const std::string& text) {
-    const auto [size, host] = read(text);
-    if (size == 0 || size == world_.size) return;
-    tell(fmt::format("rank {} on {} was started as one of {} ranks, rank {} on {} as one of {}", rank, host, size,
-                     world_.rank, host_name(), world_.size));
-  }
-
-  void require_to_be_the_one() {
-    const auto text = rendezvous_.look(key_of("arrived", world_.rank));
-    if (!text || *text == own_) return;
-    const auto [size, host] = read(*text);
-    tell(fmt::format("a process on {} and one on {} are both rank {}{}", host, host_name(), world_.rank,
-                     size == world_.size ? "" : fmt::format(", of {} and of {} ranks", size, world_.size)));
-  }
-
-  [[noreturn]] void tell(const std::string& text) {
-    rendezvous_.set(kQuarrel, text);
-    if (world_.rank == 0) std::this_thread::sleep_for(4 * kLatest);  // it takes the meeting point away
-    throw quarrel(text);
-  }
-
-  CollectiveError quarrel(const std::string& text) const {
-    return CollectiveError(
-        fmt::format("{} (meeting at {}:{})", text, world_.master_addr, world_.master_port),
-        "give every host the same NNODES (WORLD_SIZE) and NPROC_PER_NODE, and each a NODE_RANK (RANK) of "
-        "its own; two jobs need two MASTER_PORTs");
-  }
-
-  [[noreturn]] void refuse(const std::vector<std::string>& missing) const {
-    throw CollectiveError(
-        fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world_.rank,
-                    world_.size, world_.source, world_.size - static_cast<int>(missing.size()), world_.size,
-                    world_.master_addr, world_.master_port,
-                    format_duration(std::chrono::duration<double>(patience_).count()), missing.size() == 1 ? "" : "s",
-                    join(missing, ", ")),
-        "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
-  }
-
-  const World& world_;
-  Rendezvous& rendezvous_;
-  Clock::duration patience_;
-  Recorder& recorder_;
-  const std::string own_ = fmt::format("{} {} {}", world_.size, host_name(), random_token());
-};
-
 }  // namespace
 
 namespace {
@@ -224,11 +124,13 @@ std::unique_ptr<Member> join(const World& world, const ConnectOptions& options, 
                               .before_exit = options.before_exit});
 }
 
+std::string key_of(std::string_view word, int number) { return fmt::format("{}/{}", word, number); }
+
 /// Another launcher has started us: the first rank of each node starts the agent, the others learn of it.
 std::string agent_of_node(const World& world, const ConnectOptions& options, Rendezvous& rendezvous) {
   const std::string key = key_of("agent", world.node);
   if (world.local_rank == 0) {
-    const std::string address = options.spawn_agent();
+    const std::string address = options.spawn_agent(world);
     rendezvous.set(key, address);
     return address;
   }
@@ -296,7 +198,8 @@ CommSetup connect_over(const World& world, Rendezvous& rendezvous, const Connect
   return setup;
 }
 
-CommSetup connect(const World& world, const ConnectOptions& given) {
+CommSetup connect(const World& given_world, const ConnectOptions& given) {
+  World world = given_world;
   ConnectOptions options = given;
   if (options.recorder == nullptr) options.recorder = std::make_shared<Recorder>();
   Recorder& recorder = *options.recorder;
@@ -315,11 +218,13 @@ CommSetup connect(const World& world, const ConnectOptions& given) {
   if (!options.agent.empty()) member = join(world, options, recorder, options.agent, target);
   recorder.enter_phase(Phase::kStart, fmt::format("{}{}:{}", kMeeting, world.master_addr, world.master_port));
   const auto rendezvous = Rendezvous::tcp(world, options.rendezvous_patience);
+  Meeting meeting(given_world, *rendezvous, options.rendezvous_patience, recorder);
+  // An agent watches who comes, and is there first; but it is a node's, and not every launcher says which is which.
+  if (!given_world.node_known) world = meeting.arrive();
   if (member == nullptr && options.spawn_agent) {
     member = join(world, options, recorder, agent_of_node(world, options, *rendezvous), target);
   }
-  Meeting meeting(world, *rendezvous, options.rendezvous_patience, recorder);
-  meeting.arrive();
+  if (given_world.node_known) meeting.arrive();
   if (member != nullptr) join_tree(world, *member, options, *rendezvous);
   recorder.enter_phase(Phase::kStart, kConnecting);
   // What fails here is told before the meeting point closes: others only see that it is gone.

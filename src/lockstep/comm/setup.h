@@ -30,10 +30,10 @@ struct ConnectOptions {
   Clock::duration rendezvous_patience = std::chrono::minutes(5);
 
   // The roll call. The agent's address when the launcher has one; else `spawn_agent` starts one for this node, asked of
-  // its first rank only, and returns the address. Without either nobody watches.
+  // its first rank only, and returns the address; the world says which node that is. Without either nobody watches.
   std::shared_ptr<Recorder> recorder{};
   std::string agent{};
-  std::function<std::string()> spawn_agent{};
+  std::function<std::string(const World&)> spawn_agent{};
   std::function<void(const Ending&)> before_exit{};  // see MemberOptions
 
   bool keep_meeting_point = false;  // for further groups: CommSetup::meeting_point

@@ -75,6 +75,7 @@ void set_nodes(World& world, const Number& node, const Number& num_nodes) {
   const int fallback_nodes = (world.size + world.local_size - 1) / world.local_size;
   world.num_nodes = static_cast<int>(num_nodes.value.value_or(fallback_nodes));
   world.node = static_cast<int>(node.value.value_or(std::min(world.rank / world.local_size, world.num_nodes - 1)));
+  world.node_known = world.size == 1 || (node.value && num_nodes.value);
 }
 
 /// MASTER_ADDR and MASTER_PORT, which must be given when the launcher promises them.
@@ -137,6 +138,9 @@ World from_slurm(const Env& env) {
   check_local(world.source, local_size, size);
   set_local(world, number(env, {"SLURM_LOCALID"}), local_size);
   set_nodes(world, node, num_nodes);
+  // Dealt in turn, a node's ranks do not follow each other, and its agent would wait for another node's.
+  const std::string dealt = text(env, {"SLURM_DISTRIBUTION"});
+  if (!dealt.empty() && !dealt.starts_with("block")) world.node_known = false;
   if (world.num_nodes > 1) {
     const std::string nodes = text(env, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
     if (nodes.empty() && text(env, {"MASTER_ADDR"}).empty()) {

@@ -19,6 +19,7 @@ struct World {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;
   int node = 0, num_nodes = 1;
+  bool node_known = true;  // false: guessed, until the ranks meet (Meeting)
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
   bool agent_hosts_store = false;         // torchrun's agent runs the store: rank 0 is a client too

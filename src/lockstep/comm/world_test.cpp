@@ -173,6 +173,11 @@ TEST(World, MpiOverSeveralHostsNeedsAnAddress) {
   const World world = world_of(variables + Variables{{"MASTER_ADDR", "head"}, {"MASTER_PORT", "3000"}});
   EXPECT_EQ(world.node, 1);
   EXPECT_EQ(world.num_nodes, 2);
+  EXPECT_FALSE(world.node_known) << "--map-by node deals them in turn";
+  EXPECT_FALSE(world_of(kSlurm + Variables{{"SLURM_DISTRIBUTION", "cyclic"}}).node_known);
+  for (const auto& known : {kTorchrun, kSlurm, kSlurm + Variables{{"SLURM_DISTRIBUTION", "block:cyclic"}}}) {
+    EXPECT_TRUE(world_of(known).node_known);
+  }
 }
 
 TEST(World, ReadsMpich) {

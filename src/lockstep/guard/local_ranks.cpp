@@ -147,6 +147,13 @@ void LocalRanks::let_in(int socket, Packet& packet) {
   if (known != ranks_.end() && known->second.board != nullptr) return refuse("this rank has joined already");
   auto board = packet.descriptor >= 0 ? BoardMemory::map(std::exchange(packet.descriptor, -1)) : nullptr;
   if (board == nullptr) return refuse("no board of this version");
+  // Which ranks are of this node is a guess before they come: those that are dealt to nodes in turn are 1 and 3, not 1 and 2.
+  if (known == ranks_.end()) {
+    const int64_t place = board->board().identity.read_any().local_rank;
+    std::erase_if(ranks_, [&](const auto& one) {
+      return one.second.board == nullptr && one.second.pid == 0 && one.second.local_rank == place;
+    });
+  }
   Local& local = ranks_[static_cast<int>(rank)];
   local.board = std::move(board);
   local.socket = socket;

@@ -78,6 +78,21 @@ TEST(LocalRanks, LetsInWhoNamesItsRankAndShowsItsBoard) {
   ASSERT_TRUE(pump_until(ranks, [&] { return ranks.take_words() == std::vector<std::string>{"a word"}; }));
 }
 
+// mpirun --map-by node deals ranks to hosts in turn.
+TEST(LocalRanks, ARankThatWasNotExpectedIsTheOneOfItsPlace) {
+  LocalRanks ranks(1);
+  ranks.expect(1, 0, 4, 0);
+  ranks.expect(2, 1, 4, 0);
+  Recorder recorder;
+  recorder.introduce({.rank = 3, .world_size = 4, .local_rank = 1, .pid = ::getpid()});
+  const Knock knock(ranks);
+  knock.greet(3, recorder.memory()->fd());
+  EXPECT_NE(knock.answer(ranks).find("welcome"), std::string::npos);
+  std::vector<int> known;
+  for (const auto& report : ranks.reports(8)) known.push_back(report.rank);
+  EXPECT_EQ(known, (std::vector<int>{1, 3}));
+}
+
 // A launcher that is not ours asks for its processes when it likes: until then the kernel tells anybody of the same user.
 TEST(LocalRanks, TellHowAProcessEndedThatIsSomebodyElses) {
   for (const auto& [how, signal, code] :

@@ -52,12 +52,12 @@ ConnectOptions connect_options(const Job& job, const RunOptions& run, const Env&
       .agent = env.text("LOCKSTEP_AGENT").value_or(""),
       .keep_meeting_point = options.keep_meeting_point};
   if (run.guard != Guard::kOff && !options.agent_command.empty()) {
-    out.spawn_agent = [&options, &run, &job] {
+    out.spawn_agent = [&options, &run](const World& world) {
       return spawn_agent({.argv = options.agent_command,
                           .program = options.program,
                           .judge = run.judge,
                           .strict = run.guard == Guard::kStrict},
-                         job.world);
+                         world);
     };
   }
   out.before_exit = [error_file = env.text("TORCHELASTIC_ERROR_FILE"), also = options.before_exit](const Ending& end) {

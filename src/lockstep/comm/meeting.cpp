@@ -1,0 +1,154 @@
+#include "lockstep/comm/meeting.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/machine.h"
+#include "lockstep/base/text_format.h"
+#include "lockstep/guard/frames.h"
+#include "lockstep/guard/meeting_words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Clock::duration kSoonest = std::chrono::milliseconds(5), kLatest = std::chrono::milliseconds(250);
+constexpr const char* kQuarrel = "quarrel";
+
+std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
+
+}  // namespace
+
+std::string own_place() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string start;
+  in >> start;
+  return fmt::format("{}/{}", host_name(), start);
+}
+
+Meeting::Meeting(const World& world, Rendezvous& rendezvous, Clock::duration patience, Recorder& recorder,
+                 std::string place)
+    : world_(world),
+      rendezvous_(rendezvous),
+      patience_(patience),
+      recorder_(recorder),
+      place_(std::move(place)),
+      own_(fmt::format("{} {} {} {} {}", world.size, host_name(), random_token(), place_, world.local_rank)) {}
+
+World Meeting::arrive() {
+  rendezvous_.set(key_of("arrived", world_.rank), own_);
+  std::vector<Arrival> ranks;
+  wait_for_all("arrived", [&](int rank, const std::string& text) {
+    ranks.push_back(read(text));
+    compare(rank, ranks.back());
+  });
+  require_to_be_the_one();
+  return world_.node_known ? world_ : placed(ranks);
+}
+
+/// Ranks may have been dealt to machines one after the other or in turn, and unevenly. Those that say the same place are of one
+/// node; of several nodes on one machine each has one of each local rank.
+World Meeting::placed(const std::vector<Arrival>& ranks) const {
+  std::vector<std::pair<std::string, std::set<int>>> nodes;  // where, and which local ranks
+  World out = world_;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto& [size, host, place, local] = ranks[rank];
+    auto node =
+        std::ranges::find_if(nodes, [&](const auto& one) { return one.first == place && !one.second.contains(local); });
+    if (node == nodes.end()) node = nodes.insert(nodes.end(), {place, {}});
+    node->second.insert(local);
+    if (static_cast<int>(rank) == world_.rank) out.node = static_cast<int>(node - nodes.begin());
+  }
+  const auto& here = nodes.at(static_cast<size_t>(out.node)).second;
+  out.num_nodes = static_cast<int>(nodes.size());
+  out.local_size = static_cast<int>(here.size());
+  out.node_known = true;
+  if (*here.rbegin() != out.local_size - 1) {
+    throw CollectiveError(
+        fmt::format("rank {} of {} ({}): {} ranks came from {}, and one of them is local rank {}", world_.rank,
+                    world_.size, world_.source, here.size(), host_name(), *here.rbegin()),
+        "give each rank LOCAL_RANK and LOCAL_WORLD_SIZE of its own host, beside RANK and WORLD_SIZE");
+  }
+  return out;
+}
+
+void Meeting::wait_for_all(std::string_view word, const std::function<void(int, const std::string&)>& look) {
+  const Deadline deadline(patience_);
+  std::vector<std::string> missing;
+  for (int r = 0; r < world_.size; ++r) {
+    recorder_.enter_phase(Phase::kStart, fmt::format("{}{}:{}, rank {} of {} {}{}", kMeeting, world_.master_addr,
+                                                     world_.master_port, world_.rank, world_.size, kWaitsForRank, r));
+    if (const auto text = wait_for(key_of(word, r), deadline)) {
+      look(r, *text);
+    } else {
+      missing.push_back(std::to_string(r));
+    }
+  }
+  if (!missing.empty()) refuse(missing);
+}
+
+std::optional<std::string> Meeting::wait_for(const std::string& key, const Deadline& deadline) {
+  for (Clock::duration pause = kSoonest;; pause = std::min(2 * pause, kLatest)) {
+    if (auto text = rendezvous_.look(key)) return text;
+    if (const auto told = rendezvous_.look(kQuarrel)) throw quarrel(*told);
+    require_to_be_the_one();
+    if (deadline.passed()) return std::nullopt;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+/// "4 hosta 3f… hosta/9c… 1": of how many ranks it is one, where it runs, what no other process is called, its machine, and which it
+/// is there.
+Meeting::Arrival Meeting::read(const std::string& text) {
+  const auto words = split(text, ' ');
+  Arrival out;
+  if (words.size() != 5) return out;
+  std::from_chars(words[0].data(), words[0].data() + words[0].size(), out.size);
+  out.host = words[1];
+  out.place = words[3];
+  std::from_chars(words[4].data(), words[4].data() + words[4].size(), out.local_rank);
+  return out;
+}
+
+void Meeting::compare(int rank, const Arrival& arrival) {
+  if (arrival.size == 0 || arrival.size == world_.size) return;
+  tell(fmt::format("rank {} on {} was started as one of {} ranks, rank {} on {} as one of {}", rank, arrival.host,
+                   arrival.size, world_.rank, host_name(), world_.size));
+}
+
+void Meeting::require_to_be_the_one() {
+  const auto text = rendezvous_.look(key_of("arrived", world_.rank));
+  if (!text || *text == own_) return;
+  const auto [size, host, place, local] = read(*text);
+  tell(fmt::format("a process on {} and one on {} are both rank {}{}", host, host_name(), world_.rank,
+                   size == world_.size ? "" : fmt::format(", of {} and of {} ranks", size, world_.size)));
+}
+
+void Meeting::tell(const std::string& text) {
+  rendezvous_.set(kQuarrel, text);
+  if (world_.rank == 0) std::this_thread::sleep_for(4 * kLatest);  // it takes the meeting point away
+  throw quarrel(text);
+}
+
+CollectiveError Meeting::quarrel(const std::string& text) const {
+  return CollectiveError(
+      fmt::format("{} (meeting at {}:{})", text, world_.master_addr, world_.master_port),
+      "give every host the same NNODES (WORLD_SIZE) and NPROC_PER_NODE, and each a NODE_RANK (RANK) of "
+      "its own; two jobs need two MASTER_PORTs");
+}
+
+void Meeting::refuse(const std::vector<std::string>& missing) const {
+  throw CollectiveError(
+      fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world_.rank,
+                  world_.size, world_.source, world_.size - static_cast<int>(missing.size()), world_.size,
+                  world_.master_addr, world_.master_port,
+                  format_duration(std::chrono::duration<double>(patience_).count()), missing.size() == 1 ? "" : "s",
+                  join(missing, ", ")),
+      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
+}
+
+}  // namespace lockstep

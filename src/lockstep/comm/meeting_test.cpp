@@ -1,0 +1,67 @@
+#include "lockstep/comm/meeting.h"
+
+#include <future>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+struct Come {
+  std::string place;
+  int local_rank;
+};
+
+/// Each rank's world once all have met, as "node/nodes local size"; or what it threw.
+std::vector<std::string> met(const std::vector<Come>& ranks, bool node_known = false) {
+  const auto rendezvous = Rendezvous::in_process();
+  std::vector<std::future<std::string>> all;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    all.push_back(std::async(std::launch::async, [&, i] {
+      Recorder recorder;
+      const World world{.rank = static_cast<int>(i),
+                        .size = static_cast<int>(ranks.size()),
+                        .local_rank = ranks[i].local_rank,
+                        .local_size = 7,
+                        .node = 5,
+                        .num_nodes = 6,
+                        .node_known = node_known};
+      try {
+        const World placed = Meeting(world, *rendezvous, std::chrono::seconds(20), recorder, ranks[i].place).arrive();
+        return fmt::format("{}/{} {}", placed.node, placed.num_nodes, placed.local_size);
+      } catch (const CollectiveError& error) {
+        return error.message();
+      }
+    }));
+  }
+  std::vector<std::string> out;
+  for (auto& one : all) out.push_back(one.get());
+  return out;
+}
+
+using Worlds = std::vector<std::string>;
+
+TEST(Meeting, RanksAreOfTheMachineThatTheyCameFrom) {
+  EXPECT_EQ(met({{"a", 0}, {"a", 1}, {"b", 0}, {"b", 1}}), (Worlds{"0/2 2", "0/2 2", "1/2 2", "1/2 2"}));
+  // mpirun --map-by node, srun --distribution=cyclic
+  EXPECT_EQ(met({{"a", 0}, {"b", 0}, {"a", 1}, {"b", 1}}), (Worlds{"0/2 2", "1/2 2", "0/2 2", "1/2 2"}));
+  // uneven: a host with fewer slots
+  EXPECT_EQ(met({{"a", 0}, {"a", 1}, {"a", 2}, {"b", 0}}), (Worlds{"0/2 3", "0/2 3", "0/2 3", "1/2 1"}));
+  // two nodes that are one machine
+  EXPECT_EQ(met({{"a", 0}, {"a", 0}, {"a", 1}, {"a", 1}}), (Worlds{"0/2 2", "1/2 2", "0/2 2", "1/2 2"}));
+}
+
+TEST(Meeting, WhatTheLauncherSaysOfNodesStays) {
+  EXPECT_EQ(met({{"a", 0}, {"b", 0}}, true), (Worlds{"5/6 7", "5/6 7"}));
+}
+
+TEST(Meeting, LocalRanksThatNobodyCountedAreNamed) {
+  const auto said = met({{"a", 0}, {"a", 1}, {"b", 2}, {"b", 3}});
+  EXPECT_EQ(said[0], "0/2 2");
+  EXPECT_NE(said[2].find("2 ranks came from"), std::string::npos) << said[2];
+  EXPECT_NE(said[3].find("one of them is local rank 3"), std::string::npos) << said[3];
+}
+
+}  // namespace
+}  // namespace lockstep
