@@ -14,7 +14,7 @@ import deepspeed_files as deepspeed
 import factory_files as factory
 import other_lines as other
 import swift_lines as swift
-from small_job import FIXTURES, make_model, make_rows
+from small_job import FIXTURES, make_model, make_rows, tensors
 from story import Story, main, run
 
 RUN_ALL = os.environ.get("LOCKSTEP_ALL_COMMANDS") == "1"
@@ -245,6 +245,20 @@ class Commands(Story):
             done = self.lockstep("sft", *stack, "--output_dir", self.folder / "whole", "--overwrite_output_dir", "true", expect=0)
             self.assertNotIn("no effect", done.text)
             self.assertEqual(len(re.findall("nothing is said", done.text)), 2 if "--stage" in stack else 1, done.text)
+
+    def test_some_layers_are_trained_as_llama_factory_freezes_the_others(self):
+        model = self.model("qwen2_5_vl")
+        layers = sorted({int(name.split("layers.")[1].split(".")[0]) for name in tensors(model / "model.safetensors") if "layers." in name})
+        for flags, parts in (((), [f".layers.{layer}." for layer in layers[-2:]]),
+                             (("--freeze_trainable_layers", 1, "--freeze_multi_modal_projector", "false"), [f".layers.{layers[-1]}.", ".merger."]),
+                             (("--freeze_trainable_layers", -1, "--freeze_trainable_modules", "mlp,self_attn", "--freeze_extra_modules", "embed_tokens"),
+                              [f".layers.{layers[0]}.mlp.", f".layers.{layers[0]}.self_attn.", "embed_tokens."])):
+            out = self.folder / f"part{len(flags)}"
+            self.lockstep("sft", "--model_name_or_path", model, "--stage", "sft", "--template", "qwen2_vl", "--dataset", self.rows, "--max_steps", 2,
+                          "--finetuning_type", "freeze", *flags, "--output_dir", out, "--learning_rate", "1e-3", "--nproc", 2, expect=0)
+            before, after = (tensors(folder / "model.safetensors") for folder in (model, out / "checkpoint-2"))
+            changed = {name for name, value in after.items() if value != before[name]}
+            self.assertEqual(changed, {name for name in before if any(part in name for part in parts)})
 
     def test_what_was_understood_is_told_and_written(self):
         done = self.lockstep("sft", "--model", self.model("qwen2"), "--dataset", self.rows, "--output_dir", self.folder / "out", "--add_version",

@@ -3,16 +3,8 @@ import json
 import math
 import shutil
 
-from small_job import losses, make_model, make_rows, records, sft_words
+from small_job import losses, make_model, make_rows, records, sft_words, tensors
 from story import Story, main
-
-
-def tensors(path):
-    """The bytes of each tensor of a file."""
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    names = json.loads(data[8:8 + size])
-    return {name: data[8 + size + one["data_offsets"][0]:8 + size + one["data_offsets"][1]] for name, one in names.items() if name != "__metadata__"}
 
 
 class Following(Story):

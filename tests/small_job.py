@@ -85,3 +85,11 @@ def but_for_pace(stderr):
 
 def losses(run_folder):
     return {step: record["loss"] for step, record in records(run_folder).items()}
+
+
+def tensors(path):
+    """The bytes of each tensor of a file."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    names = json.loads(data[8:8 + size])
+    return {name: data[8 + size + one["data_offsets"][0]:8 + size + one["data_offsets"][1]] for name, one in names.items() if name != "__metadata__"}

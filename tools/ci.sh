@@ -2,10 +2,10 @@
 # tools/ci.sh test|check     cheapest first; the first failure stops it. The last lines are ctest's summary of the release tests.
 #
 # Tests wait for each other's ranks more than they compute, so the sanitized build is compiled beside them, on what they leave.
-# `test` is what CI runs at every change, on two cores within an hour: of cases that are much alike it takes a fifth, others every
-# day (tests/story.py). A machine whose build takes a quarter of an hour has a tenth of them, and no sanitizers, and is told so. `check`
-# takes all, and adds what takes long and seldom finds anything. What of the latter was clean is remembered by content
-# (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
+# `test` is what CI runs at every change, on two cores within three quarters of an hour: of cases that are much alike it takes a fifth,
+# others every day (tests/story.py). A machine whose build takes ten minutes has a tenth of them, and one that is late by then no
+# sanitizers, and is told so. `check` takes all, and adds what takes long and seldom finds anything. What of the latter was clean is
+# remembered by content (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in test) scale=0.2 sanitized=readers ;; check) scale=1 sanitized=address,undefined ;; *) echo "tools/ci.sh: expected test or check, found \"${1:-}\"" >&2; exit 2 ;; esac
@@ -22,9 +22,13 @@ step "release build"
 before=$SECONDS slow=
 tools/build.sh release all
 python3 -B tools/slowest_files.py build/release
+if [ "$1" = test ] && [ $((SECONDS - before)) -gt 600 ]; then
+  scale=0.1
+  echo "slow: the build took more than ten minutes, so that of cases that are much alike a tenth is taken"
+fi
 if [ "$1" = test ] && [ $((SECONDS - before)) -gt 900 ]; then
-  slow=yes scale=0.1
-  echo "slow: the build took a quarter of an hour, so that of cases that are much alike a tenth is taken, and no sanitizer runs"
+  slow=yes
+  echo "slow: it took a quarter of an hour, and no sanitizer runs"
 fi
 step "what a change compiles anew"
 python3 -B tools/check_rebuild.py build/release
@@ -41,7 +45,7 @@ step "all tests"
 LOCKSTEP_TEST_SCALE=${LOCKSTEP_TEST_SCALE:-$scale} tools/run_tests.sh release | tee build/release/tests.log
 
 step "address and undefined-behaviour sanitizers"
-if [ "$1" = test ] && { [ -n "$slow" ] || [ $((SECONDS - started)) -gt 3600 ]; }; then
+if [ "$1" = test ] && { [ -n "$slow" ] || [ $((SECONDS - started)) -gt 2400 ]; }; then
   echo "left out: this machine is slow; tools/sanitize.sh $sanitized runs them"
 else
   if ! wait "$beside"; then

@@ -6,6 +6,11 @@
 #include "lockstep/model/leave_out.h"
 
 namespace lockstep {
+namespace {
+
+constexpr int64_t kMostLayers = 1 << 20;
+
+}  // namespace
 
 void add_component_flags(CLI::App& app, ComponentChoice& f, bool rates) {
   const char* group = "What is trained";
@@ -28,6 +33,16 @@ void add_component_flags(CLI::App& app, ComponentChoice& f, bool rates) {
       ->group(group);
   app.add_option("--trainable_parameters_regex", by_name.trainable_regex,
                  "what has this pattern in its name is trained, whatever froze it")
+      ->group(group);
+  app.add_option("--freeze_trainable_layers", by_name.layers,
+                 "of the language model so many of the last layers alone are trained; negative: of the first")
+      ->check(whole_number(-kMostLayers, kMostLayers))
+      ->group(group);
+  app.add_option("--freeze_trainable_modules", by_name.layer_modules, "these parts of them alone: mlp,self_attn")
+      ->delimiter(',')
+      ->group(group);
+  app.add_option("--freeze_extra_modules", by_name.extra_modules, "and, outside of layers: embed_tokens,lm_head")
+      ->delimiter(',')
       ->group(group);
   if (!rates) return;
   app.add_option("--vit_lr", f.vit_lr, "learning rate of the towers (default: --learning_rate)")->group(group);

@@ -12,8 +12,20 @@ namespace {
 void finetuning_type(Translator& at) {
   const std::string word = at.value();
   if (word == "lora" || word == "full") return at.mean("tuner_type", {word});
-  at.refuse(word == "freeze" ? "training some layers whole is not built" : "is not built",
-            "--finetuning_type lora, or full with --freeze_parameters");
+  if (word != "freeze") at.refuse("is not built", "--finetuning_type lora, full or freeze");
+  at.mean("tuner_type", {"full"});
+  if (at.given("freeze_trainable_layers") == nullptr) {
+    at.mean("freeze_trainable_layers", {"2"}, "the last two, as LLaMA-Factory has it");
+  }
+}
+
+/// What finetuning_type freeze trains.
+void freeze_layers(Translator& at) {
+  const GivenFlag* type = at.given("finetuning_type");
+  if (type == nullptr || type->values != std::vector<std::string>{"freeze"}) {
+    return at.note("it belongs to finetuning_type freeze");
+  }
+  at.mean(at.flag().name, comma_list(at.values()));
 }
 
 void stage(Translator& at) {
@@ -82,7 +94,7 @@ void pissa_init(Translator& at) {
 void freeze(Translator& at) {
   const std::string& name = at.flag().name;
   const GivenFlag* type = at.given("finetuning_type");
-  const bool adapts = type == nullptr || type->values != std::vector<std::string>{"full"};
+  const bool adapts = type == nullptr || type->values == std::vector<std::string>{"lora"};
   const GivenFlag* target = at.given("lora_target");
   const bool all = target == nullptr || target->values == std::vector<std::string>{"all"};
   if (name == "freeze_multi_modal_projector" && adapts && all && !at.truth()) {
@@ -135,6 +147,7 @@ const std::map<std::string, Rule>& training_rules() {
                                                     {"init_weights", init_weights},
                                                     {"pissa_init", pissa_init},
                                                     {"freeze", freeze},
+                                                    {"freeze_layers", freeze_layers},
                                                     {"tune_projector", tune_projector},
                                                     {"scheduler", scheduler},
                                                     {"warmup", warmup},

@@ -1,6 +1,9 @@
 #include "lockstep/plan/freezing.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -59,6 +62,24 @@ std::shared_ptr<const Regex> require_pattern(const Model& model, const std::vect
                     fmt::format("names are like {}", keys.empty() ? "none" : keys.back()));
 }
 
+/// Where in a layer a tensor stands: "model.layers.11.mlp.up_proj.weight" -> 11, "mlp.up_proj.weight".
+struct LayerPlace {
+  int64_t layer = 0;
+  std::string_view within;
+};
+
+std::optional<LayerPlace> place_of(std::string_view key) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t at = key.find(kLayers);
+  if (at == std::string_view::npos || (at > 0 && key[at - 1] != '.')) return std::nullopt;
+  LayerPlace place;
+  const char* const end = key.data() + key.size();
+  const auto [after, fault] = std::from_chars(key.data() + at + kLayers.size(), end, place.layer);
+  if (fault != std::errc() || after == end || *after != '.') return std::nullopt;
+  place.within = {after + 1, static_cast<size_t>(end - after - 1)};
+  return place;
+}
+
 }  // namespace
 
 Freezing::Freezing(const Model& model, FreezeChoice choice, std::set<Component> components)
@@ -69,6 +90,7 @@ Freezing::Freezing(const Model& model, FreezeChoice choice, std::set<Component> 
   require_prefixes(model, keys, "--trainable_parameters", choice_.trainable_prefixes);
   frozen_ = require_pattern(model, keys, "--freeze_parameters_regex", choice_.regex);
   trained_ = require_pattern(model, keys, "--trainable_parameters_regex", choice_.trainable_regex);
+  find_layers(model);
   int64_t all = 0, taken = 0;
   for (const auto& block : model.blocks) {
     for (const auto& spec : block->params()) all += spec.tied ? 0 : spec.numel();
@@ -84,10 +106,55 @@ Freezing::Freezing(const Model& model, FreezeChoice choice, std::set<Component> 
   }
 }
 
+void Freezing::find_layers(const Model& model) {
+  auto& modules = choice_.layer_modules;
+  if (choice_.layers == 0) {
+    if (modules.empty() && choice_.extra_modules.empty()) return;
+    throw usage_error("--freeze_trainable_modules and --freeze_extra_modules: no layers are chosen",
+                      "--freeze_trainable_layers 2 trains the last two");
+  }
+  if (std::ranges::find(modules, "all") != modules.end()) modules.clear();
+  int64_t count = 0;
+  std::set<std::string> parts, others;
+  for (const auto& block : model.blocks) {
+    if (block->component() != Component::kLlm) continue;
+    for (const auto& spec : block->params()) {
+      for (const auto& source : spec.sources) {
+        const auto place = place_of(source.key);
+        if (place) count = std::max(count, place->layer + 1);
+        if (place) parts.emplace(place->within.substr(0, place->within.find('.')));
+        if (!place) others.insert(source.key);
+      }
+    }
+  }
+  const auto require = [&](const char* flag, const std::vector<std::string>& words,
+                           const std::set<std::string>& names) {
+    for (const auto& word : words) {
+      if (std::ranges::any_of(names, [&](const auto& name) { return name.find(word) != std::string::npos; })) continue;
+      throw usage_error(fmt::format("{} {}: this {} model has no such part", flag, word, model.family),
+                        "there is: " + join(std::vector(names.begin(), names.end()), ", "));
+    }
+  };
+  require("--freeze_trainable_modules", modules, parts);
+  require("--freeze_extra_modules", choice_.extra_modules, others);
+  first_layer_ = choice_.layers > 0 ? std::max<int64_t>(0, count - choice_.layers) : 0;
+  end_layer_ = choice_.layers > 0 ? count : std::min(count, -choice_.layers);
+}
+
+bool Freezing::is_of_layers(const Block& block, const std::string& key) const {
+  if (choice_.layers == 0 || block.component() != Component::kLlm) return true;
+  if (std::ranges::any_of(choice_.extra_modules, [&](const auto& part) { return key.find(part) != std::string::npos; }))
+    return true;
+  const auto place = place_of(key);
+  if (!place || place->layer < first_layer_ || place->layer >= end_layer_) return false;
+  return choice_.layer_modules.empty() ||
+         std::ranges::any_of(choice_.layer_modules, [&](const auto& part) { return place->within.starts_with(part); });
+}
+
 bool Freezing::trains(const Block& block, const std::string& key) const {
   if (begins(key, choice_.trainable_prefixes) || holds(key, trained_)) return true;
   return !components_.contains(block.component()) && !first_.contains(key) && !begins(key, choice_.prefixes) &&
-         !holds(key, frozen_);
+         !holds(key, frozen_) && is_of_layers(block, key);
 }
 
 bool Freezing::trains(const Block& block, const ParamSpec& spec) const {

@@ -1,4 +1,5 @@
-// Which parameters of a model are trained, by their names: what ms-swift calls freeze_parameters and trainable_parameters.
+// Which parameters of a model are trained, by their names: what ms-swift calls freeze_parameters and trainable_parameters, and
+// LLaMA-Factory finetuning_type freeze.
 //
 // Example:
 //   const Freezing freezing(model, {.prefixes = {"model.layers.0"}, .trainable_regex = "norm"}, {Component::kVision});
@@ -23,13 +24,19 @@ struct FreezeChoice {
   std::string regex;
   std::vector<std::string> trainable_prefixes;  // trained, whatever froze them
   std::string trainable_regex;
+  int64_t layers =
+      0;  // of the language model so many of the last alone are trained; negative: of the first; 0: all of it
+  std::vector<std::string> layer_modules = {};  // these parts of them; empty or "all": whole
+  std::vector<std::string> extra_modules = {};  // and, besides them, what has one of these in its name: "embed_tokens"
 
   bool empty() const {
-    return ratio <= 0 && prefixes.empty() && regex.empty() && trainable_prefixes.empty() && trainable_regex.empty();
+    return ratio <= 0 && prefixes.empty() && regex.empty() && trainable_prefixes.empty() && trainable_regex.empty() &&
+           layers == 0 && layer_modules.empty() && extra_modules.empty();
   }
 };
 
-/// Source: ms-swift 4.6 swift/trainers/utils.py freeze_parameters, activate_parameters.
+/// Source: ms-swift 4.6 swift/trainers/utils.py freeze_parameters, activate_parameters; LLaMA-Factory 0.9.5 model/adapter.py
+/// _setup_freeze_tuning.
 class Freezing {
  public:
   /// `components` are frozen to begin with. Throws UserError(kUsage) for a prefix or a pattern that matches nothing, with the
@@ -41,11 +48,14 @@ class Freezing {
 
  private:
   bool trains(const Block& block, const std::string& key) const;
+  void find_layers(const Model& model);
+  bool is_of_layers(const Block& block, const std::string& key) const;
 
   FreezeChoice choice_;
   std::set<Component> components_;
   std::set<std::string> first_;                    // keys that the ratio freezes
   std::shared_ptr<const Regex> frozen_, trained_;  // null: none
+  int64_t first_layer_ = 0, end_layer_ = 0;        // that are trained, where `layers` chooses
 };
 
 }  // namespace lockstep

@@ -57,7 +57,22 @@ TEST(Freezing, FreezesTheFirstPartOfAllNumbers) {
   EXPECT_EQ(trained({.ratio = 0.5}).front(), "model.layers.1.mlp.up_proj.weight");
 }
 
+TEST(Freezing, TrainsSomeLayersOfTheLanguageModelAlone) {
+  const std::set<Component> towers{Component::kVision, Component::kProjector};
+  EXPECT_EQ(trained({.layers = 1}, towers),
+            (std::vector<std::string>{"model.layers.2.self_attn.q_proj.weight", "model.layers.2.mlp.up_proj.weight",
+                                      "model.layers.2.norm.weight"}));
+  EXPECT_EQ(trained({.layers = -2, .layer_modules = {"mlp", "norm"}, .extra_modules = {"embed_tokens"}}, towers),
+            (std::vector<std::string>{"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
+                                      "model.layers.0.norm.weight", "model.layers.1.mlp.up_proj.weight",
+                                      "model.layers.1.norm.weight"}));
+  EXPECT_EQ(trained({.layers = 9, .layer_modules = {"all"}}, towers).size(), 9U);
+}
+
 TEST(Freezing, NamesWhatMatchesNothing) {
+  EXPECT_NE(why({.layers = 1, .layer_modules = {"mpl"}}).find("--freeze_trainable_modules mpl"), std::string::npos);
+  EXPECT_NE(why({.layers = 1, .extra_modules = {"head2"}}).find("--freeze_extra_modules head2"), std::string::npos);
+  EXPECT_NE(why({.layer_modules = {"mlp"}}).find("no layers are chosen"), std::string::npos);
   EXPECT_NE(why({.prefixes = {"model.layer.0"}}).find("--freeze_parameters model.layer.0"), std::string::npos);
   EXPECT_NE(why({.trainable_prefixes = {"visul"}}).find("--trainable_parameters visul"), std::string::npos);
   EXPECT_NE(why({.regex = "k_proj"}).find("--freeze_parameters_regex k_proj: no parameter"), std::string::npos);

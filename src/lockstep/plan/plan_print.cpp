@@ -27,6 +27,9 @@ Json options_json(const PlanOptions& options) {
           {"freeze_parameters_ratio", options.freeze.ratio},
           {"trainable_parameters", options.freeze.trainable_prefixes},
           {"trainable_parameters_regex", options.freeze.trainable_regex},
+          {"freeze_trainable_layers", options.freeze.layers},
+          {"freeze_trainable_modules", options.freeze.layer_modules},
+          {"freeze_extra_modules", options.freeze.extra_modules},
           {"devices", options.placement.num_devices},
           {"offload_params", options.placement.offload_params},
           {"offload_optimizer", options.placement.offload_optimizer}};
