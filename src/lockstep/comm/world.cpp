@@ -70,12 +70,13 @@ void set_local(World& world, const Number& local_rank, const Number& local_size)
   world.local_size = static_cast<int>(local_size.value.value_or(1));
 }
 
-void set_nodes(World& world, const Number& node, const Number& num_nodes) {
+/// `stated`: how many ranks are here, by whoever started them.
+void set_nodes(World& world, const Number& node, const Number& num_nodes, const Number& stated) {
   check_range(world.source, node, num_nodes);
   const int fallback_nodes = (world.size + world.local_size - 1) / world.local_size;
   world.num_nodes = static_cast<int>(num_nodes.value.value_or(fallback_nodes));
   world.node = static_cast<int>(node.value.value_or(std::min(world.rank / world.local_size, world.num_nodes - 1)));
-  world.node_known = world.size == 1 || (node.value && num_nodes.value);
+  world.node_known = stated.value == world.size || (node.value && num_nodes.value);
 }
 
 /// MASTER_ADDR and MASTER_PORT, which must be given when the launcher promises them.
@@ -105,14 +106,13 @@ World from_rank_variables(const Env& env) {
   const Number rank = number(env, {"RANK"});
   const Number size = number(env, {"WORLD_SIZE"});
   const Number local_rank = number(env, {"LOCAL_RANK"});
-  Number local_size = number(env, {"LOCAL_WORLD_SIZE", "LOCAL_SIZE"});
+  const Number local_size = number(env, {"LOCAL_WORLD_SIZE", "LOCAL_SIZE"});
   world.rank = required(rank, world.source, fmt::format("{} and {}", local_rank.text(), size.text()));
   world.size = required(size, world.source, fmt::format("{} and {}", rank.text(), local_rank.text()));
   check_range(world.source, rank, size);
   check_local(world.source, local_size, size);
-  if (!local_size.value) local_size = {"WORLD_SIZE", size.value};
-  set_local(world, local_rank, local_size);
-  set_nodes(world, number(env, {"GROUP_RANK"}), number(env, {"GROUP_WORLD_SIZE"}));
+  set_local(world, local_rank, local_size.value ? local_size : Number{"WORLD_SIZE", size.value});
+  set_nodes(world, number(env, {"GROUP_RANK"}), number(env, {"GROUP_WORLD_SIZE"}), local_size);
   set_master(world, env, true);
   world.agent_hosts_store = text(env, {"TORCHELASTIC_USE_AGENT_STORE"}) == "True";
   world.restart = static_cast<int>(number(env, {"TORCHELASTIC_RESTART_COUNT"}).value.value_or(0));
@@ -137,11 +137,11 @@ World from_slurm(const Env& env) {
   }
   check_local(world.source, local_size, size);
   set_local(world, number(env, {"SLURM_LOCALID"}), local_size);
-  set_nodes(world, node, num_nodes);
-  // Dealt in turn, a node's ranks do not follow each other, and its agent would wait for another node's.
-  const std::string dealt = text(env, {"SLURM_DISTRIBUTION"});
-  if (!dealt.empty() && !dealt.starts_with("block")) world.node_known = false;
+  set_nodes(world, node, num_nodes, local_size);
   if (world.num_nodes > 1) {
+    // Dealt in turn, a node's ranks do not follow each other, and its agent would wait for another node's.
+    const std::string dealt = text(env, {"SLURM_DISTRIBUTION"});
+    if (!dealt.empty() && !dealt.starts_with("block")) world.node_known = false;
     const std::string nodes = text(env, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
     if (nodes.empty() && text(env, {"MASTER_ADDR"}).empty()) {
       throw usage_error(
@@ -167,16 +167,16 @@ World from_mpi(const Env& env, const MpiNames& names) {
   world.source = names.source;
   const Number rank = number(env, {names.rank});
   const Number size = number(env, {names.size});
-  Number local_size = number(env, {names.local_size});
+  const Number stated = number(env, {names.local_size});
   world.rank = static_cast<int>(*rank.value);
   world.size = required(size, world.source, rank.text());
   check_range(world.source, rank, size);
-  check_local(world.source, local_size, size);
-  if (!local_size.value) local_size = {names.size, size.value};
+  check_local(world.source, stated, size);
+  const Number local_size = stated.value ? stated : Number{names.size, size.value};
   Number local_rank = number(env, {names.local_rank});
   if (!local_rank.value) local_rank = {names.rank, world.rank % *local_size.value};
   set_local(world, local_rank, local_size);
-  set_nodes(world, {"node", std::nullopt}, {"nodes", std::nullopt});
+  set_nodes(world, {"node", std::nullopt}, {"nodes", std::nullopt}, stated);
   const std::string job =
       text(env, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid", "PMI_JOBID"});
   world.master_port = job.empty() ? kDefaultPort : static_cast<int>(12000 + std::hash<std::string>()(job) % 20000);

@@ -175,7 +175,11 @@ TEST(World, MpiOverSeveralHostsNeedsAnAddress) {
   EXPECT_EQ(world.num_nodes, 2);
   EXPECT_FALSE(world.node_known) << "--map-by node deals them in turn";
   EXPECT_FALSE(world_of(kSlurm + Variables{{"SLURM_DISTRIBUTION", "cyclic"}}).node_known);
-  for (const auto& known : {kTorchrun, kSlurm, kSlurm + Variables{{"SLURM_DISTRIBUTION", "block:cyclic"}}}) {
+  const Variables bare{
+      {"RANK", "1"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
+  EXPECT_FALSE(world_of(bare).node_known) << "by hand, on one host or on two";
+  for (const auto& known : {kTorchrun, kSlurm, kSlurm + Variables{{"SLURM_DISTRIBUTION", "block:cyclic"}},
+                            bare + Variables{{"LOCAL_WORLD_SIZE", "2"}}, Variables{}}) {
     EXPECT_TRUE(world_of(known).node_known);
   }
 }
