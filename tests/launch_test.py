@@ -54,7 +54,7 @@ class Launch(Story):
         own = self.folder / "own"
         self.lockstep(*sft_words(self.model, self.rows, own, steps=2, nproc=4), expect=0)
         out, port = self.folder / "out", free_port()
-        nodes = [start(*sft_words(self.model, self.rows, out, steps=2),
+        nodes = [start(*sft_words(self.model, self.rows, (out, self.folder / "other")[node], steps=2),
                        env={"NNODES": 2, "NODE_RANK": node, "NPROC_PER_NODE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
                             "LOCKSTEP_JOB_SECRET": "known to both nodes"})
                  for node in range(2)]
@@ -62,6 +62,7 @@ class Launch(Story):
         self.assertEqual([d.returncode for d in done], [0, 0], done[0].text + done[1].text)
         self.assertEqual(done[1].stdout + done[1].stderr, "")
         self.assertEqual(losses(out), losses(own))
+        self.assertIn(f"was given {self.folder / 'other'}, and rank 0 {out}", done[0].text)
 
     def test_ranks_that_are_dealt_to_nodes_in_turn_find_their_agents(self):
         meeting = {"MASTER_ADDR": "127.0.0.1", "LOCKSTEP_JOB_SECRET": "known to both nodes"}

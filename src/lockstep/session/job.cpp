@@ -93,6 +93,7 @@ Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) 
   connection.recorder->add_fact("libtorch", TORCH_VERSION);
   if (!job.on_cpu()) connection.recorder->add_fact("CUDA libraries", require_cuda_library().versions());
   job.comm = connect(job.world, connection);
+  job.world = job.comm.data->world();  // its node is learnt where the ranks meet
   return job;
 }
 

@@ -157,6 +157,7 @@ void FineTuneRun::choose_folder() {
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
   folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
   for (const auto& text : folder_.notices) notice(text);
+  if (const std::string other = other_folder_given(options_.output_dir, job_); !other.empty()) notice(other);
 }
 
 /// Two runs in one folder would overwrite each other's checkpoints.

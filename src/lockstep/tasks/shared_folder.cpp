@@ -75,4 +75,16 @@ void require_shared(const fs::path& folder, Job& job) {
   });
 }
 
+std::string other_folder_given(const fs::path& given, Job& job) {
+  if (job.world.num_nodes < 2) return {};
+  const auto all = job.control().all_gather_bytes(given.string() + '\n' + host_name(), "--output_dir of every rank");
+  const auto folder_in = [](const std::string& told) { return told.substr(0, told.rfind('\n')); };
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (folder_in(all[rank]) == folder_in(all[0])) continue;
+    return fmt::format("--output_dir: rank {} on {} was given {}, and rank 0 {}: all write where rank 0 was told to",
+                       rank, all[rank].substr(all[rank].rfind('\n') + 1), folder_in(all[rank]), folder_in(all[0]));
+  }
+  return {};
+}
+
 }  // namespace lockstep

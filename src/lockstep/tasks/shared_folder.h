@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "lockstep/session/job.h"
 
@@ -10,5 +11,8 @@ namespace lockstep {
 /// Each rank writes its part of a checkpoint into the run's folder, which rank 0 has made: every host looks whether it is the
 /// same there, and can be written. Throws UserError(kUsage) naming the rank and its host. Collective; nothing on one host.
 void require_shared(const std::filesystem::path& folder, Job& job);
+
+/// What is told where a host was given another --output_dir than rank 0, whose counts; empty: none was. Collective.
+std::string other_folder_given(const std::filesystem::path& given, Job& job);
 
 }  // namespace lockstep
