@@ -142,6 +142,8 @@ class Jobs(Story):
                           ("sys.exit", "error: rank 1: it left by sys.exit('no learning rate'), at calls.py:"),
                           ("sys.exit 0", "rank 1: ending (sys.exit at calls.py:"), ("crashed", "rank 1 crashed (SIGSEGV)"),
                           ("os._exit 3", "error: rank 1: it left by os._exit(3), at calls.py:"),
+                          ("left, and sys.exit", "rank 1 finished (exit code 0) while rank"),
+                          ("left, and SystemExit", "rank 1 finished (exit code 0) while rank"),
                           ("destroyed", 'rank 1 has left group "default" (destroy_process_group) while rank')):
             with self.subTest(way):
                 code, output = self.torchrun(JOBS / "calls.py", way, cold=way in ("hooked", "sys.exit 0"), **AWAITED)
@@ -160,6 +162,11 @@ class Jobs(Story):
         self.assertIn("lockstep guard: the job was ended: rank 1 holds another structure: parameters of ModuleDict.b.weight is number 1", output)
         self.assertNotIn("an exception is on its way", output)
         self.assertIn("fix     build it with its keys in one order on all ranks", output)
+
+    def test_what_ddp_is_told_on_one_rank_alone_is_named(self):
+        _, output = self.torchrun(JOBS / "calls.py", "unused", **AWAITED)
+        self.assertIn("lockstep guard: the job was ended: rank 1 holds another structure: find_unused_parameters is True there, where ranks 0, 2 have False", output)
+        self.assertIn("with the same options", output)
 
     def test_a_thread_that_died_is_told_of_the_rank_that_is_late_for_it(self):
         _, output = self.torchrun(JOBS / "calls.py", "thread", LOCKSTEP_GUARD_NOTICE_SECONDS="1")
@@ -219,9 +226,21 @@ class Jobs(Story):
             calls = json.loads((folder / "0.calls").read_text())
             self.assertEqual(calls["calls"] > 50, guard == "1", calls)
         self.assertEqual(results["0"], results["1"])
-        code, output = self.torchrun(JOBS / "calls.py", "os._exit", **AWAITED)
-        self.assertEqual(code, 0, output)
-        self.assertNotIn("lockstep guard", output)
+        for kind in ("os._exit", "one number"):
+            code, output = self.torchrun(JOBS / "calls.py", kind, **AWAITED)
+            self.assertEqual(code, 0, output)
+            self.assertNotIn("lockstep guard", output)
+
+    def test_a_script_finds_what_lies_beside_it(self):
+        place = self.folder / "torch"  # a folder's name makes nobody a library
+        place.mkdir()
+        (place / "helper_of_job.py").write_text("SIZES = (4, 5)\n")
+        name = "finetune_of_a_model_with_a_name_that_is_long_indeed.py"
+        (place / name).write_text("import torch, torch.distributed as dist\nfrom helper_of_job import SIZES\ndist.init_process_group('gloo')\n"
+                                  "for size in [4] * 20 + [SIZES[dist.get_rank() == 1]]: dist.all_reduce(torch.zeros(size))\n")
+        _, output = self.torchrun("-m", "lockstep_guard", place / name, cold=True, **AWAITED)
+        self.assertIn("rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[4]", output)
+        self.assertIn("at finetune_of_a_model_with_a_name_that_is_long~:4", output)
 
     def test_ranks_that_no_launcher_has_started(self):
         for how in ("env", "tcp", "file", "store"):

@@ -9,11 +9,12 @@ import traceback
 from pathlib import Path
 
 from . import _gathers, _modules
-from ._places import OF_OTHERS, own_line
+from ._places import is_of_others, own_line
 
 # What a rank says whose peer is gone: another one is the cause.
 SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL error", "ncclRemoteError", "ncclSystemError",
-             "Socket closed", "DistNetworkError", "DistBackendError", "Read error", "Application timeout caused pair closure", "recvValue failed")
+             "Socket closed", "DistNetworkError", "DistBackendError", "Read error", "Application timeout caused pair closure", "recvValue failed",
+             "Timed out waiting")
 
 LONG = 200  # words behind which nobody looks for a place
 ASKED_TO_END = 128 + signal.SIGTERM  # src/lockstep/guard/asked_to_end.h
@@ -72,8 +73,10 @@ def tell(native):
             asked_to_end = ASKED_TO_END
         if not number:
             _quietly(note_exit, "sys.exit")
-        if not (left and left[0] and left[2] == number and sys.exc_info()[1] is None):  # else multiprocessing goes on with it
-            left = way(f"sys.exit({code!r:.60})", number) if number else None
+        now = way(f"sys.exit({code!r:.60})", number) if number else None
+        goes_on = now and left and left[2] == number and sys.exc_info()[1] is None and (left[0] or not now[1][1])
+        if not goes_on:  # as multiprocessing does, with the code of what it has caught
+            left = now
         leave_politely(code)
 
     def exit_now(code):
@@ -129,7 +132,12 @@ def _words_of(value):
     lines = message.splitlines() or [""]
     head = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
     told = f"{kind.__name__}{known}: {lines[0]}" if len(message) > LONG else f"{head}{known}"
-    return "\n  ".join([told, *lines[1:]]), place, any(word in f"{kind.__name__}: {message}" for word in SECONDARY)
+    return "\n  ".join([told, *lines[1:]]), place, _is_secondary(value, message)
+
+
+def _is_secondary(value, message):
+    """c10d raises what Python's own network code does not: that one's errors are of somebody else's connections."""
+    return not isinstance(value, OSError) and any(word in f"{type(value).__name__}: {message}" for word in SECONDARY)
 
 
 def _status_of(code):
@@ -165,7 +173,7 @@ def _message_of(value):
 
 def _place_of(trace):
     frames = traceback.extract_tb(trace)
-    own = [frame for frame in frames if not any(part in frame.filename for part in OF_OTHERS)] or frames
+    own = [frame for frame in frames if not is_of_others(frame.filename)] or frames
     return f"{Path(own[-1].filename).name}:{own[-1].lineno} in {own[-1].name}" if own else ""
 
 

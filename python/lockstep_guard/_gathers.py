@@ -6,10 +6,10 @@ import sys
 import threading
 
 from . import _trainer
-from ._places import put_in_place, when_imported
+from ._places import TORCH, put_in_place, when_imported
 from ._structures import nodes_of, show
 
-PASSED_OVER = ("/torch/", "/accelerate/", "/lockstep_guard/", "/contextlib.py", "/functools.py", "/transformers/trainer_pt_utils.py")
+PASSED_OVER = (TORCH, "/accelerate/", "/lockstep_guard/", "/contextlib.py", "/functools.py", "/transformers/trainer_pt_utils.py")
 
 _inside = threading.local()
 

@@ -58,7 +58,13 @@ def _labelled(native, kind, method, label_of_call):
 def _label_ddp(native, kind):
     def label(self, module, *args, **kwargs):
         left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
-        nodes = _nodes((name, value) for name, value in module.named_parameters() if value.requires_grad and name not in left_out)
+        named = [(name, value) for name, value in module.named_parameters() if name not in left_out]
+        if kwargs.get("init_sync", True):  # those that are frozen, and buffers, come from the first rank as well
+            nodes = [(path, what if value.requires_grad else f"{what}, frozen") for (path, what), (_, value) in zip(_nodes(named), named)]
+            nodes += [(path, f"{what}, a buffer") for path, what in _nodes(module.named_buffers()) if path[1:] not in left_out]
+        else:
+            nodes = _nodes((name, value) for name, value in named if value.requires_grad)
+        nodes.append(("find_unused_parameters", str(bool(kwargs.get("find_unused_parameters")))))
         _models.add(self)
         return show(native, "parameters", f"parameters of {type(module).__name__}", nodes)
 

@@ -1,15 +1,22 @@
 """Lines of a person's own, and functions of other packages in whose place ours stand, wherever they were imported to, and when."""
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from pathlib import Path
 
-OF_OTHERS = ("/site-packages/", "/dist-packages/", "/torch/", "/lockstep_guard/", "/lib/python3", "<")
+_torch = importlib.util.find_spec("torch")
+TORCH = f"{Path(_torch.origin).parent}/" if _torch is not None and _torch.origin else "/torch/"  # a person's folder may be called torch too
+OF_OTHERS = ("/site-packages/", "/dist-packages/", TORCH, "/lockstep_guard/", "/lib/python3", "<")
+
+
+def is_of_others(file):
+    return any(part in file for part in OF_OTHERS)
 
 
 def own_frame(frame):
     """The nearest of a person's own, from here outwards; None: there is none."""
-    while frame is not None and any(part in frame.f_code.co_filename for part in OF_OTHERS):
+    while frame is not None and is_of_others(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 

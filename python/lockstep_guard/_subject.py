@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from ._ends import SECONDARY
-from ._places import own_frame
+from ._places import TORCH, own_frame
 
 DEPTH = 40
 OURS = "/lockstep_guard/"
@@ -72,7 +72,7 @@ def _models_of(frame):
     import torch
     models = []
     for one in _frames(frame):
-        if "/torch/" in one.f_code.co_filename:
+        if TORCH in one.f_code.co_filename:
             continue
         for value in [*one.f_locals.values(), *one.f_globals.values()]:
             for model in (value, vars(value).get("model") if hasattr(value, "__dict__") else None):
@@ -87,7 +87,7 @@ def _tensor(frame):
     import torch
     tensors = []
     for one in _frames(frame):
-        if "/torch/" not in one.f_code.co_filename:
+        if TORCH not in one.f_code.co_filename:
             break
         for value in one.f_locals.values():
             tensors += [part for part in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(part, torch.Tensor)]

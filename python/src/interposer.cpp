@@ -142,6 +142,8 @@ WatchedCalls::Made made_of(const Watched& what, const c10::IValue& tensors, bool
     for (const int64_t size : one.sizes()) mix(static_cast<uint64_t>(size) + 7);
     mix(1);
   });
+  // A number is one however it is wrapped: a job that sums torch.tensor(3.) with torch.zeros(1) is right.
+  if (count == 1 && numel == 1) out = CallSignature::of(what.op, out.dtype_text(), {});
   if (what.shapes == Shapes::kOutside || (count < 2 && !flat && dims <= CallSignature::kDims)) return made;
   const std::array<int64_t, 1> all{numel};
   out = CallSignature::of(what.op, out.dtype_text(), all);

@@ -11,8 +11,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "python_site.h"
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include "lockstep/guard/flight_ring.h"
 
 namespace lockstep::python {
 namespace {
@@ -65,11 +70,24 @@ std::string_view ascii(PyObject* text) {
   return {reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(text)), static_cast<size_t>(PyUnicode_GET_LENGTH(text))};
 }
 
+/// "/…/site-packages/torch/", where its libraries lie: a person's own folder may be called torch too.
+const std::string& torch_folder() {
+  static const std::string folder = [] {
+    Dl_info found{};
+    const std::string library =
+        ::dladdr(reinterpret_cast<const void*>(&c10::warn), &found) != 0 && found.dli_fname != nullptr ? found.dli_fname
+                                                                                                       : "";
+    const size_t at = library.rfind("/lib/");
+    return at == std::string::npos ? std::string("/torch/") : library.substr(0, at + 1);
+  }();
+  return folder;
+}
+
 enum class Whose : uint8_t { kTorch, kLibrary, kUser };
 
 Whose whose(std::string_view file) {
   const auto has = [&](std::string_view part) { return file.find(part) != std::string_view::npos; };
-  if (file.empty() || file[0] == '<' || has("/torch/") || has("/lockstep_guard/") || has("/contextlib.py") ||
+  if (file.empty() || file[0] == '<' || has(torch_folder()) || has("/lockstep_guard/") || has("/contextlib.py") ||
       has("/runpy.py")) {
     return Whose::kTorch;
   }
@@ -99,10 +117,17 @@ std::string_view short_name(std::string_view file, Whose of) {
   return at == std::string_view::npos ? file : file.substr(at + 1);
 }
 
-std::string place(const Frame& frame, Whose of) {
-  return std::string(short_name(ascii(frame.code->co_filename), of)) + ":" +
-         std::to_string(PyCode_Addr2Line(frame.code, frame.last_instruction));
+/// In no more than `room` letters: of a name that is too long its end goes, and never the line.
+std::string place(const Frame& frame, Whose of, size_t room) {
+  const std::string line = ":" + std::to_string(PyCode_Addr2Line(frame.code, frame.last_instruction));
+  std::string name(short_name(ascii(frame.code->co_filename), of));
+  if (of == Whose::kLibrary && name.size() + line.size() > room) name = name.substr(name.find('/') + 1);
+  if (name.size() + line.size() > room) name = name.substr(0, room - line.size() - 1) + "~";
+  return name + line;
 }
+
+constexpr size_t kRoom = sizeof(FlightRecord::site) - 1, kRoomBesideLibrary = 26;
+constexpr std::string_view kVia = " via ";
 
 /// What was made of a stack before: call sites are few.
 struct Known {
@@ -129,8 +154,13 @@ std::string_view site_of_this_thread() {
   };
   if (!same(known.frames[0], user) || !same(known.frames[1], library) || known.text.empty()) {
     known.frames = {user, library};
-    known.text = user.code == nullptr ? "" : place(user, Whose::kUser);
-    if (library.code != nullptr) known.text += (known.text.empty() ? "" : " via ") + place(library, Whose::kLibrary);
+    known.text.clear();
+    if (user.code != nullptr)
+      known.text = place(user, Whose::kUser, library.code == nullptr ? kRoom : kRoomBesideLibrary);
+    if (library.code != nullptr) {
+      if (!known.text.empty()) known.text += kVia;
+      known.text += place(library, Whose::kLibrary, kRoom - known.text.size());
+    }
   }
   return known.text;
 }

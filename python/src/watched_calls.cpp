@@ -323,14 +323,35 @@ void WatchedCalls::wait_in_last_call() {
   }
 }
 
+void WatchedCalls::await_cause() {
+  wait_in_last_call();
+  (void)await_ending(1.5);
+}
+
 std::optional<std::string> WatchedCalls::await_ending(double seconds) {
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   const auto ending = recorder_.await_ending(patience);
   return ending ? std::make_optional(std::string(ending->message.view())) : std::nullopt;
 }
 
+bool WatchedCalls::last_call_failed() {
+  const std::lock_guard lock(mutex_);
+  for (int index = 0; index < groups_.count(); ++index) {
+    const auto last = recorder_.ring(index).last(1);
+    if (!last.empty() && last[0].state == CallState::kFailed) return true;
+  }
+  return false;
+}
+
 void WatchedCalls::finish(int exit_code, const std::string& place) {
   leaving_ = true;
+  if (exit_code < 0 && joined() &&
+      last_call_failed()) {  // somebody else's end may be why, and its code says whether that was borne
+    return at_last([this](int status) {
+      if (status != 0) await_cause();
+      recorder_.finish(status);
+    });
+  }
   if (joined() && !place.empty()) recorder_.enter_phase(Phase::kEnd, place);
   if (joined()) recorder_.finish(exit_code);
   if (exit_code < 0) at_last([this](int status) { tell_code(status); });
@@ -346,6 +367,7 @@ void WatchedCalls::end_with(const std::string& message, const std::string& place
   leaving_ = true;
   at_last([this, message, place, secondary, code](int status) {
     if (status == code) {
+      if (secondary) await_cause();
       say_last_words(message, place, secondary, code);
       (void)await_ending(secondary ? 3.0 : 1.0);
     }

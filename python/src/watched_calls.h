@@ -95,6 +95,9 @@ class WatchedCalls {
   void say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code);
   /// A call broke, which another rank has caused: until somebody says more, this rank stands in it.
   void wait_in_last_call();
+  /// Of an error that somebody else's end may have caused: a moment for who has ended to be named.
+  void await_cause();
+  bool last_call_failed();
   /// What the job ended with; nullopt: nobody has ended it within `seconds`.
   std::optional<std::string> await_ending(double seconds);
   /// These are its last words if this process ends with `code`; it is leaving, and what Python wants to end with may be caught.

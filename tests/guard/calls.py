@@ -1,6 +1,7 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|crossed|"for ever"|FAULT|END. What rank 1 does on
-the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "nan", "alone", "thread"; and for the ways to END:
-"caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed"."""
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|crossed|"one number"|"for ever"|FAULT|END. What rank 1
+does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread"; and for the ways to
+END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed", "left, and sys.exit" of the others, or
+"left, and SystemExit"."""
 import faulthandler
 import os
 import signal
@@ -68,7 +69,20 @@ for i in range(1 << 30 if kind == "for ever" else 60):
         other = dist.new_group()
         for work in [dist.all_reduce(torch.ones(3), group=group, async_op=True) for group in ([other, None] if rank == 1 else [None, other])]:
             work.wait()
-    step()
+    if i == 8 and kind == "one number":  # is one however it is wrapped
+        count = torch.zeros(1) if rank == 1 else torch.tensor(3.0)
+        dist.all_reduce(count)
+        dist.broadcast(count, src=0)
+    if i == 8 and kind.startswith("left, and") and rank == 1:
+        dist.destroy_process_group()
+        sys.exit()
+    try:
+        step()
+    except RuntimeError as error:
+        print(f"training failed: {error}", flush=True)
+        if kind == "left, and sys.exit":
+            sys.exit(1)
+        raise SystemExit(1) if kind == "left, and SystemExit" else error
     time.sleep(0.02)
 if kind == "slow":
     import lockstep_guard
@@ -97,6 +111,8 @@ if kind == "nan":  # in the last layers' gradients, while those of others are st
 if kind == "order":
     parts = [("a", torch.nn.Linear(4, 8)), ("b", torch.nn.Linear(8, 4))]
     torch.nn.parallel.DistributedDataParallel(torch.nn.ModuleDict(reversed(parts) if rank == 1 else parts))
+if kind == "unused":
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 8), find_unused_parameters=rank == 1)
 if kind == "alone" and rank == 1:
     dist.barrier()  # which nobody else makes
 if kind == "thread":  # with a group of its own; on one rank it dies

@@ -27,11 +27,25 @@ void explain_shapes(const FlightRecord& odd, const FlightRecord& usual, const st
                              equal_size ? "shape of the same size" : "shape", a.describe(), b.describe());
   out.why = fmt::format("{} has another shape there{}", name,
                         equal_size ? "; the transport moves bytes and would not notice" : "");
+  if (odd.label.view() != usual.label.view()) {  // from one line
+    out.fix = fmt::format(
+        "they are different tensors, not one of another shape: have the same modules on all ranks, and train or freeze "
+        "the same of them (requires_grad), before {}",
+        odd.site.view());
+    return;
+  }
   out.fix = fmt::format(
       "make the shape equal on all ranks before {} (pad, or cut to the shortest); where sizes may "
       "differ, gather nested values, which carry their shapes",
       odd.site.view());
   look_first_for_a_branch(odd, usual, "make its shape equal on all ranks", out);
+}
+
+void explain_groups(const FlightRecord& odd, const FlightRecord& usual, const std::string& others, Diagnosis& out) {
+  out.headline = fmt::format("{} made a group of {} where {} made one of {}", out.culprits.phrase(), odd.label.view(),
+                             others, usual.label.view());
+  out.why = "a group is made by all ranks together, whether they are of it or not, and each must name the same ones";
+  out.fix = fmt::format("pass the same ranks, in the same order of calls, on all ranks at {}", odd.site.view());
 }
 
 }  // namespace
@@ -43,7 +57,9 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
   const std::string name = mine != theirs ? fmt::format("\"{}\" beside \"{}\"", mine, theirs)
                            : mine.empty() ? std::string("the call")
                                           : fmt::format("\"{}\"", mine);
-  if (a.between_two() && b.between_two()) {
+  if (a.op == Op::kNewGroup && b.op == Op::kNewGroup) {
+    explain_groups(odd, usual, others, out);
+  } else if (a.between_two() && b.between_two()) {
     out.headline = fmt::format("{} and {} differ in what goes between them: {} beside {}", who, others, a.describe(),
                                b.describe());
     out.why = "what is sent is not what is waited for: the receiver gets a part of it, waits for more, or ends at once";

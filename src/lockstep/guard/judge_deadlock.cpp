@@ -133,6 +133,24 @@ bool explain_pairs(const Circle& circle, Diagnosis& out) {
   return true;
 }
 
+/// One sends to the other, which waits to receive from it, and yet they do not meet: pairs are told apart by group and tag.
+bool explain_tags(const Circle& circle, Diagnosis& out) {
+  if (circle.size() != 2) return false;
+  const FlightRecord *one = call_of(*circle[0]), *other = call_of(*circle[1]);
+  if (one == nullptr || other == nullptr || !one->signature.between_two() || !other->signature.between_two() ||
+      one->signature.op == other->signature.op || !circle[1]->ranks.contains(one->signature.root) ||
+      !circle[0]->ranks.contains(other->signature.root)) {
+    return false;
+  }
+  const size_t sender = one->signature.op == Op::kSend ? 0 : 1;
+  out.headline = fmt::format("{} sends to {} under another tag, or in another group, than the one that it receives by",
+                             circle[sender]->ranks.phrase(), circle[1 - sender]->ranks.phrase());
+  out.why = "what is sent waits for a receive of the same group and tag, and the receive for such a send";
+  out.fix = fmt::format("give send and receive one tag and one group: look at {} and {}", one->site.view(),
+                        other->site.view());
+  return true;
+}
+
 }  // namespace
 
 std::string standing(const RankClass& one) {
@@ -160,7 +178,7 @@ std::optional<Diagnosis> deadlock(const Census& census) {
       out.op = op_name(call->signature.op);
       out.label = call->label.view();
     }
-    if (explain_pairs(circle, out)) return out;
+    if (explain_pairs(circle, out) || explain_tags(circle, out)) return out;
     out.headline = fmt::format("{} and {} wait for each other in different groups", circle[1]->ranks.phrase(),
                                circle[0]->ranks.phrase());
     out.why = "each side is in a call of a group that the other has not come to, and can do nothing else";

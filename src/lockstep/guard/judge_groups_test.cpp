@@ -88,6 +88,17 @@ TEST(JudgePairs, WhatIsSentIsNotWhatIsWaitedFor) {
   EXPECT_NE(found.headline.find("recv f32[4] from rank 0"), std::string::npos) << found.headline;
 }
 
+TEST(JudgePairs, SendAndReceiveOfTwoTagsDoNotMeet) {
+  auto all = ranks(3);
+  wait_in(all[0], {between(Op::kSend, 1, 4, "a.py:5")}, "tag 5, 0 to 1", {0, 1});
+  wait_in(all[1], {between(Op::kRecv, 0, 4, "a.py:6")}, "tag 6, 0 to 1", {0, 1});
+  wait_in(all[2], {all_reduce("a.py:9")}, "default", {});
+  const Diagnosis found = judge(census_of(all)).diagnosis;
+  EXPECT_EQ(found.fault, Fault::kDeadlock);
+  EXPECT_TRUE(found.headline.starts_with("rank 0 sends to rank 1 under another tag")) << found.text();
+  EXPECT_NE(found.fix.find("a.py:5"), std::string::npos) << found.text();
+}
+
 TEST(JudgePairs, TwoThatReceiveFirstWaitForEachOther) {
   auto all = ranks(3);
   wait_in(all[0], {between(Op::kRecv, 1, 4, "a.py:5")}, "1 to 0", {0, 1});

@@ -237,10 +237,17 @@ bool are_apart(Phase one, Phase other) {
   return apart(one, other) || apart(other, one);
 }
 
-/// Ranks of which one evaluates or saves while the others train make calls that were never meant for each other.
-bool explain_places(const Camp& odd, const Camp& usual, Diagnosis& out) {
+/// Ranks of which one evaluates or saves while the others train make calls that were never meant for each other. By now those
+/// others may have gone on, so that of two calls under one title it is what they show that tells: what is evaluated stands in
+/// each call of an evaluation, and in no other.
+bool explain_places(const Camp& odd, const Camp& usual, const Structure& of_odd, const Structure& of_usual,
+                    Diagnosis& out) {
   const Phase mine = odd.track.ranks->sample.phase, theirs = usual.track.ranks->sample.phase;
-  if (!are_apart(mine, theirs)) return false;
+  const auto evaluates_alone = [](Phase phase, const Structure& own, const Structure& other) {
+    return phase == Phase::kEvaluate && own.shows_a_batch() && !other.shows_a_batch();
+  };
+  const bool alone = evaluates_alone(mine, of_odd, of_usual) || evaluates_alone(theirs, of_usual, of_odd);
+  if (mine == theirs || (!alone && (of_odd.title == of_usual.title || !are_apart(mine, theirs)))) return false;
   const auto be = [](const RankSet& ranks) { return ranks.size() == 1 ? "is" : "are"; };
   const std::string others = usual.ranks.phrase();
   out.headline = fmt::format("{} {} elsewhere: {}, where {} {} {}", out.culprits.phrase(), be(out.culprits),
@@ -249,8 +256,9 @@ bool explain_places(const Camp& odd, const Camp& usual, Diagnosis& out) {
                         usual.call->call());
   out.fix = fmt::format(
       "let all ranks train, evaluate, save and stop at the same steps: look for a branch on the rank, or data sets of "
-      "other lengths, around {} and {}",
-      odd.call->site.view(), usual.call->site.view());
+      "other lengths, around {}{}",
+      odd.call->site.view(),
+      odd.call->site.view() == usual.call->site.view() ? "" : fmt::format(" and {}", usual.call->site.view()));
   return true;
 }
 
@@ -265,7 +273,7 @@ bool explain_structures(const Camp& odd, const Camp& usual, Diagnosis& out) {
   };
   const auto mine = shown(odd), theirs = shown(usual);
   if (!mine || !theirs) return false;
-  if (mine->title != theirs->title && explain_places(odd, usual, out)) return true;
+  if (explain_places(odd, usual, *mine, *theirs, out)) return true;
   const auto found = first_difference(*mine, *theirs);
   if (!found) return false;
   const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();
@@ -273,6 +281,15 @@ bool explain_structures(const Camp& odd, const Camp& usual, Diagnosis& out) {
   out.headline = fmt::format("{} {} another {}: {} is {} there, where {} {} {}", who,
                              out.culprits.size() == 1 ? "holds" : "hold", what_differs(*found), found->path,
                              found->mine, others, usual.ranks.size() == 1 ? "has" : "have", found->theirs);
+  if (mine->label.starts_with("parameters")) {
+    out.why =
+        "the ranks must have the same parameters and buffers: the first rank's are given to all, one behind the other";
+    out.fix = fmt::format(
+        "make one model on all ranks, with the same options, and freeze the same of it (requires_grad), before {}",
+        odd.call->site.view());
+    if (!found->fix.empty()) out.fix = found->fix;
+    return true;
+  }
   const std::string& note = mine->note.empty() ? theirs->note : mine->note;
   out.why = fmt::format(
       "nested values are gathered one by one: ranks that hold others make other calls, and wait for each other{}{}",

@@ -60,6 +60,10 @@ std::optional<NodeDifference> other_order(const Structure& mine, const Structure
 
 }  // namespace
 
+bool Structure::shows_a_batch() const {
+  return std::ranges::any_of(nodes, [](const auto& node) { return stands_for_itself(node.first); });
+}
+
 std::optional<Structure> structure_from(const std::string& text) {
   const Json json = parse_json_or_discard(text);
   const auto nodes = json.is_object() ? json.find("nodes") : json.end();

@@ -20,6 +20,9 @@ struct Structure {
   std::string label, title, note;
   std::vector<std::pair<std::string, std::string>> nodes;  // path below the title, and what stands there
   std::map<std::string, std::string> names, fixes;         // by path, of it and all below
+
+  /// Beside what is gathered stands what it was computed from: paths of their own, "batch['labels']".
+  bool shows_a_batch() const;
 };
 
 /// The label of one that is only a note: where a rank's NaN stands.

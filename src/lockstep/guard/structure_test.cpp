@@ -112,5 +112,74 @@ TEST(Structure, TellsWhereRanksThatGatherOtherNestsDiffer) {
       << "not of this call";
 }
 
+TEST(Structure, ParametersAreNotToldToBeGathered) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    RankReport report = running_rank(rank, 3);
+    const std::string label = rank == 1 ? "parameters #2" : "parameters #1";
+    add_calls(report, {test_call(Op::kAllGather, "i64", {2}, label, "ddp.py:40")});
+    const Json node = Json::array({".base.weight", rank == 1 ? "float32[4, 3], frozen" : "float32[4, 3]"});
+    const Json nodes = Json::array({node});
+    report.structures = {Json({{"label", label}, {"title", "parameters of Net"}, {"nodes", nodes}}).dump()};
+    reports.push_back(report);
+  }
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_NE(found.headline.find("parameters of Net.base.weight is float32[4, 3], frozen there"), std::string::npos)
+      << found.headline;
+  EXPECT_EQ(found.why.find("gathered"), std::string::npos) << found.why;
+  EXPECT_NE(found.fix.find("freeze the same of it"), std::string::npos) << found.fix;
+}
+
+/// Three ranks in one call at one line, of which rank 1 has its own label and size; each shows what it holds, if anything.
+std::vector<RankReport> in_one_call(const std::string& label, const std::string& others, const Json& held = {}) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    RankReport report = running_rank(rank, 3);
+    const std::string& own = rank == 1 ? label : others;
+    add_calls(report, {test_call(Op::kReduceScatter, "f32", {rank == 1 ? 27 : 81}, own, "train.py:33")});
+    if (held.is_array()) {
+      report.structures = {Json({{"label", own}, {"title", "batch"}, {"nodes", held[rank == 1 ? 1 : 0]}}).dump()};
+    }
+    reports.push_back(report);
+  }
+  return reports;
+}
+
+// Between the parts of a step a Trainer tells no phase, and gathers how many labels there are.
+TEST(Structure, OfARankThatEvaluatesAloneIsNotTheFault) {
+  const Json held = Json::parse(R"([[["", "int64 tensor, 0-d"]], [["labels", "int64 tensor, 1-d"]]])");
+  auto reports = in_one_call("values #1", "values #2", held);
+  for (const Phase phase : {Phase::kRun, Phase::kEvaluate}) {
+    for (auto& report : reports) report.phase = report.rank == 1 ? Phase::kEvaluate : phase;
+    const std::string headline = judge_mismatch(census_of(reports)).diagnosis.headline;
+    EXPECT_EQ(headline.find("elsewhere: evaluating") != std::string::npos, phase == Phase::kRun) << headline;
+  }
+}
+
+TEST(Labels, OfTwoModulesAreNotToldToBePadded) {
+  const Diagnosis found =
+      judge_mismatch(census_of(in_one_call("root module gradient", "projector gradient"))).diagnosis;
+  EXPECT_TRUE(found.headline.starts_with("rank 1 sent another shape")) << found.headline;
+  EXPECT_NE(found.fix.find("requires_grad"), std::string::npos) << found.fix;
+  EXPECT_EQ(found.fix.find("pad"), std::string::npos) << found.fix;
+}
+
+TEST(NewGroups, OfOtherRanksAreNamed) {
+  const auto reports = [](bool stuck) {
+    std::vector<RankReport> all;
+    for (int rank = 0; rank < 3; ++rank) {
+      RankReport report = running_rank(rank, 3);
+      add_calls(report, {test_call(Op::kNewGroup, "", {}, rank == 1 ? "ranks 0, 2" : "ranks 0, 1", "groups.py:4"),
+                         test_call(Op::kAllReduce, "f32", {2}, "", "groups.py:9")});
+      if (stuck) report.groups[0].tail.back().state = CallState::kLaunched;
+      all.push_back(report);
+    }
+    return all;
+  };
+  const Diagnosis found = judge_mismatch(census_of(reports(true))).diagnosis;
+  EXPECT_EQ(found.headline, "rank 1 made a group of ranks 0, 2 where ranks 0, 2 made one of ranks 0, 1");
+  EXPECT_NE(found.fix.find("pass the same ranks"), std::string::npos) << found.fix;
+}
+
 }  // namespace
 }  // namespace lockstep
