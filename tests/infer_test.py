@@ -1,5 +1,6 @@
 """Answers to files of prompts and in a conversation."""
 import json
+import os
 import re
 from pathlib import Path
 
@@ -111,6 +112,40 @@ class Infer(Story):
                 self.assertIn(f"{name}: ", self.lockstep(*words, *more, expect=2).stderr)
         self.assertEqual(self.answers("cut.jsonl", "--batch_size", 2, "--nproc", 3), whole)
         self.assertFalse(journal.exists())
+
+    def test_without_a_name_for_its_result_a_run_goes_on_as_well(self):
+        words = ["infer", "--model", self.model, "--val_dataset", self.rows, "--max_new_tokens", 5, "--batch_size", 2]
+        place = self.folder / "result" / Path(self.model).name / "infer_result"
+        self.lockstep(*words, "--result_path", place / "first.jsonl", expect=0)
+        whole = (place / "first.jsonl").read_text()
+        process = start(*words, "--result_path", place / "20260101-000000.jsonl", cwd=self.folder)
+        journal = place / "20260101-000000.jsonl.unfinished"
+        kill_when_rows_are_kept(process, journal)
+        if journal.exists():
+            self.lockstep(*words, cwd=self.folder, expect=0)
+            self.assertEqual((place / "20260101-000000.jsonl").read_text(), whole)
+            self.assertEqual(len(list(place.iterdir())), 2, list(place.iterdir()))
+
+    def test_a_result_that_is_no_file_is_refused(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for verb, flag in (("infer", "--result_path"), ("eval", "--output")):
+            done = self.lockstep(verb, "--model", self.model, "--val_dataset", self.rows, "--max_new_tokens", 2, flag, pipe, expect=2)
+            self.assertIn(f"{flag} {pipe}: expected the name of a file, found a pipe", done.stderr)
+        self.assertTrue(pipe.is_fifo())
+
+    def test_vectors_that_are_gone_are_made_again(self):
+        out = self.folder / "vectors"
+        words = ["embed", "--model", self.model, "--dataset", self.rows, "--output", out]
+        self.lockstep(*words, expect=0)
+        first = (out / "embeddings.jsonl").read_text()
+        (out / "embeddings.jsonl").unlink()
+        self.lockstep(*words, expect=0)
+        self.assertEqual((out / "embeddings.jsonl").read_text(), first)
+        (out / "embed.json").unlink()
+        self.assertIn("embeddings.jsonl: is there, and no embed.json says of which run", self.lockstep(*words, expect=2).stderr)
+        self.assertEqual((out / "embeddings.jsonl").read_text(), first)
+        self.lockstep(*words, "--overwrite", "true", expect=0)
 
     def test_an_answer_s_row_asks_the_same_again(self):
         call = {"type": "function", "function": {"name": "weather", "arguments": {"place": "Rome"}}}

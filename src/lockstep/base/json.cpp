@@ -62,11 +62,17 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t at, const std::string& /*token*/, const nlohmann::detail::exception& error) override {
     // Only slips of syntax are told with their place; 1e999 is a number that no double holds.
     const bool is_syntax = dynamic_cast<const nlohmann::detail::parse_error*>(&error) != nullptr;
-    return refuse(cut_text(error.what()), at == 0 ? 0 : at - 1, is_syntax ? Kind::kSyntax : Kind::kLimit);
+    // The parser quotes what it read, which may be the very bytes that are no text: a message must be printable.
+    std::string words = error.what();
+    std::ranges::replace_if(
+        words, [](char c) { return c < ' ' || c > '~'; }, '?');
+    return refuse(cut_text(words, kLongestWords), at == 0 ? 0 : at - 1, is_syntax ? Kind::kSyntax : Kind::kLimit);
   }
 
  private:
   using Kind = JsonFault::Kind;
+
+  static constexpr size_t kLongestWords = 400;  // what is wrong with a surrogate takes 200
 
   // What a value costs in its parent, which doubles as it grows.
   static constexpr size_t kItem = 2 * sizeof(Json), kEntry = 2 * sizeof(Json::object_t::value_type);

@@ -19,6 +19,22 @@ std::filesystem::path part_of(const std::filesystem::path& path) {
   return fmt::format("{}.tmp-{}-{:x}", path.string(), ::getpid(), thread & 0xffffff);
 }
 
+/// Where links lead, whether something is there or not.
+std::filesystem::path target_of(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_symlink(path, unknown)) return path;
+  const auto target = std::filesystem::weakly_canonical(path, unknown);
+  return unknown ? path : target;
+}
+
+/// /dev/null, a pipe, another program's descriptor: nothing to be replaced by a file.
+bool is_written_in_place(const std::filesystem::path& path) {
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
 }  // namespace
 
 void make_folders(const std::filesystem::path& folder) {
@@ -30,11 +46,14 @@ void make_folders(const std::filesystem::path& folder) {
   }
 }
 
-NewFile::NewFile(std::filesystem::path path, Refused refused)
-    : path_(std::move(path)),
-      part_(part_of(path_)),
-      refused_(std::move(refused)),
-      out_(part_, std::ios::binary | std::ios::trunc) {
+NewFile::NewFile(std::filesystem::path path, Refused refused) : path_(std::move(path)), refused_(std::move(refused)) {
+  if (is_written_in_place(path_)) {
+    out_.open(path_, std::ios::binary | std::ios::app);
+  } else {
+    path_ = target_of(path_);
+    part_ = part_of(path_);
+    out_.open(part_, std::ios::binary | std::ios::trunc);
+  }
   check_stream();
 }
 
@@ -58,6 +77,7 @@ void NewFile::line(std::string_view text) {
 void NewFile::finish() {
   out_.close();
   check_stream();
+  if (part_.empty()) return;
   std::error_code failure;
   std::filesystem::rename(part_, path_, failure);
   if (failure) refuse(failure.message());

@@ -1,5 +1,5 @@
 // A file that gets its name when it is whole: until then it stands beside it under a name of its own, and no reader sees
-// half of it.
+// half of it. A link stays one, and what it leads to is written; a device or a pipe is written into as it is.
 //
 // Example:
 //   NewFile file("answers.jsonl");
@@ -43,7 +43,7 @@ class NewFile {
   void check_stream() const;
   [[noreturn]] void refuse(const std::string& reason) const;
 
-  std::filesystem::path path_, part_;
+  std::filesystem::path path_, part_;  // part: empty where it has its name, or is no file that could be replaced
   Refused refused_;
   std::ofstream out_;
 };

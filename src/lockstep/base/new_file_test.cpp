@@ -1,8 +1,10 @@
 #include "lockstep/base/new_file.h"
 
+#include <future>
 #include <iterator>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "lockstep/base/json.h"
 
@@ -42,6 +44,26 @@ TEST_F(NewFileTest, WhatIsGivenUpLeavesNothing) {
   EXPECT_EQ(files(), 0);
 }
 
+TEST_F(NewFileTest, ALinkStaysOneAndAPipeIsWrittenInto) {
+  fs::create_directories(folder_ / "b");
+  write_text(folder_ / "b" / "real", "before");
+  for (const auto& [link, target] : {std::pair{"link", "b/real"}, {"dangling", "b/new"}}) {
+    fs::create_symlink(target, folder_ / link);
+    NewFile file(folder_ / link);
+    file.write("after");
+    file.finish();
+    EXPECT_TRUE(fs::is_symlink(folder_ / link));
+    EXPECT_EQ(read_text(folder_ / target), "after");
+  }
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  auto read = std::async(std::launch::async, [&] { return read_text(folder_ / "pipe"); });
+  NewFile file(folder_ / "pipe");
+  file.line("through");
+  file.finish();
+  EXPECT_EQ(read.get(), "through\n");
+  EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+}
+
 /// docs/errors.md: an output that takes no more, whichever verb writes it.
 TEST_F(NewFileTest, AnOutputThatCannotBeWrittenIsOfOneKind) {
   write_text(folder_ / "file", "");
@@ -55,6 +77,13 @@ TEST_F(NewFileTest, AnOutputThatCannotBeWrittenIsOfOneKind) {
     return ExitCode::kOk;
   };
   EXPECT_EQ(code_of([&] { NewFile file(folder_ / "gone" / "a"); }), ExitCode::kData);
+  EXPECT_EQ(code_of([&] {
+              fs::create_symlink("/dev/full", folder_ / "full");
+              NewFile file(folder_ / "full");
+              file.line("x");
+              file.finish();
+            }),
+            ExitCode::kData);
   EXPECT_EQ(code_of([&] { write_text("/dev/full/a", "x"); }), ExitCode::kData);
   EXPECT_EQ(code_of([&] { make_folders(folder_ / "file" / "a"); }), ExitCode::kData);
   make_folders(folder_ / "b" / "c");

@@ -81,14 +81,20 @@ class Terminal {
       try {
         (void)ask(line);
       } catch (const UserError& error) {  // a path that is not there: the conversation goes on
-        if (job_.reports()) std::cout << error.what() << std::endl;
+        tell(error);
       } catch (const SharedError& error) {
-        if (job_.reports()) std::cout << error.what() << std::endl;
+        tell(error);
       }
     }
   }
 
  private:
+  /// What another question would meet too ends it.
+  void tell(const Error& error) const {
+    if (error.code() == ExitCode::kNumerics) throw;
+    if (job_.reports()) std::cout << error.what() << std::endl;
+  }
+
   static bool is_end(const std::string& line) {
     return line == "exit" || line == "quit" || line == "/exit" || line == "/quit";
   }
@@ -166,10 +172,13 @@ int run_infer(const Words& args, const Host& host) {
   if (options.input.empty()) {
     talk(job, *flags, options, host, console);
   } else {
-    if (options.output.empty()) options.output = from_rank_0(job.control(), usual_result(options.run), "result path");
+    if (options.output.empty()) {
+      options.output_is_usual = true;
+      options.output = from_rank_0(job.control(), usual_result(options.run), "result path");
+    }
     const Answered done = answer_file(job, options, console.events());
     const bool told = tell_result(host, job,
-                                  {{"output", options.output.string()},
+                                  {{"output", done.output.string()},
                                    {"answered", done.answered},
                                    {"cut", done.cut},
                                    {"failed", done.failed},
@@ -177,7 +186,7 @@ int run_infer(const Words& args, const Host& host) {
                                    {"tokens", done.tokens},
                                    {"seconds", done.seconds}});
     if (told) return 0;
-    if (job.reports()) print(done, options.output.string(), options.max_new_tokens);
+    if (job.reports()) print(done, done.output.string(), options.max_new_tokens);
   }
   print_communication(job, options.run, std::cerr);  // answers alone stand on stdout
   return 0;

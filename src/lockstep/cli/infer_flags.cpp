@@ -62,9 +62,9 @@ std::optional<InferFlags> parse_infer_flags(const std::vector<std::string>& args
       ->group("Model");
   app.add_option("--val_dataset,--input,--dataset", f.given.input, std::string("rows to answer: ") + kRowFiles)
       ->group("Prompts");
-  app.add_option(
-         "--result_path,--output", f.given.output,
-         "answers, JSONL, in the order of the rows (default: a file of this time in infer_result/ of the checkpoint)")
+  app.add_option("--result_path,--output", f.given.output,
+                 "answers, JSONL, in the order of the rows (default: a file of this time in infer_result/ of a "
+                 "checkpoint of `sft`, else in result/NAME/infer_result/)")
       ->group("Prompts");
   app.add_option("--overwrite", f.given.overwrite, "begin anew where an earlier run of other flags was cut short")
       ->capture_default_str()

@@ -26,14 +26,9 @@ std::string describe_fault(const JsonFault& fault, std::string_view text, const 
                                         [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
   std::string_view what = fault.why;
   if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
-  constexpr size_t kLongest = 160;
-  std::string words(what.substr(0, kLongest));
-  // The parser quotes what it read, which may be the very bytes that are no text: a message must be printable.
-  std::replace_if(
-      words.begin(), words.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   const std::string place =
       is_array ? fmt::format("line {} column {}", span.line + lines, column) : fmt::format("column {}", column);
-  return fmt::format("{}: not valid JSON ({})", place, words);
+  return fmt::format("{}: not valid JSON ({})", place, what);
 }
 
 /// What a file is that is no file on a disk.

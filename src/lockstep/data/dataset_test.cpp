@@ -83,6 +83,13 @@ TEST_F(DatasetTest, TakesTheNumberOfRowsAskedForRepeatingWhenShort) {
   EXPECT_TRUE(holds(message({path + "#0"}), "found \"#0\""));
 }
 
+TEST_F(DatasetTest, WhatIsWrongWithHalfACharacterIsSaidWhole) {
+  const Dataset data({write("a.jsonl", row("a") + "\n{\"query\": \"lone \\ud800 surrogate\"}\n")}, {});
+  ASSERT_EQ(data.broken().size(), 1U);
+  EXPECT_TRUE(holds(data.broken()[0].why, "must be followed by U+DC00..U+DFFF")) << data.broken()[0].why;
+  EXPECT_FALSE(holds(data.broken()[0].why, "??")) << data.broken()[0].why;
+}
+
 TEST_F(DatasetTest, BrokenRowsAreCountedWithLineColumnAndField) {
   const std::string path = write(
       "a.jsonl", row("a") + "\n{\"query\": \"\xC3\xA9\" oops}\n{\"query\": 5}\n" + row("b") + "\n{\"query\": \"cut");

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMagic = 0x31574F52'4B434F4CULL;  // "LOCKROW1"
-constexpr const char* kIdentity = "run.json";
+constexpr const char *kIdentity = "run.json", *kLock = ".lock";
 
 struct RecordHead {
   uint64_t magic = kMagic;
@@ -40,6 +40,13 @@ void refuse_another_run(const fs::path& dir, const Json& mine) {
   throw UserError(ExitCode::kUsage,
                   fmt::format("{} holds the unfinished rows of another run: {}", dir.string(), differences),
                   "go on with the flags of that run, name another output, or give --overwrite true to start over");
+}
+
+/// All but its lock.
+void empty(const fs::path& dir) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().filename() != kLock) fs::remove_all(entry.path());
+  }
 }
 
 }  // namespace
@@ -90,12 +97,17 @@ struct RowJournal::Output {
 RowJournal::RowJournal(const fs::path& dir, const Json& identity, bool start_over, Communicator& control) : dir_(dir) {
   together(control, "opening the folder of finished rows", [&] {
     if (control.rank() != 0) return;
-    if (start_over) fs::remove_all(dir_);
+    make_folders(dir_);
+    lock_.emplace(dir_ / kLock);
+    if (!lock_->held()) {
+      throw usage_error(fmt::format("another run writes in {} ({})", dir_.string(), lock_->owner()),
+                        "wait for it, stop it, or name another output");
+    }
+    if (start_over) empty(dir_);
     if (fs::exists(dir_ / kIdentity)) {
       refuse_another_run(dir_, identity);
       return;
     }
-    make_folders(dir_);
     write_json(dir_ / kIdentity, identity);
   });
   together(control, "reading finished rows", [&] { index(); });

@@ -15,9 +15,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/file_lock.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/new_file.h"
 #include "lockstep/comm/communicator.h"
@@ -30,7 +32,8 @@ std::string identity_difference(const Json& theirs, const Json& mine);
 class RowJournal {
  public:
   /// Opens the folder, or makes it. `identity`: what the rows depend on (model, data, flags); a folder of another run
-  /// is refused with UserError(kUsage) naming the differences, unless `start_over`, which empties it. Collective.
+  /// is refused with UserError(kUsage) naming the differences, unless `start_over`, which empties it; one that a run
+  /// writes in, always. Collective.
   RowJournal(const std::filesystem::path& dir, const Json& identity, bool start_over, Communicator& control);
   ~RowJournal();
 
@@ -57,6 +60,7 @@ class RowJournal {
   void index();
 
   std::filesystem::path dir_;
+  std::optional<FileLock> lock_;  // of rank 0
   std::vector<std::filesystem::path> files_;
   std::map<int64_t, Place> places_;
   std::unique_ptr<Output> output_;

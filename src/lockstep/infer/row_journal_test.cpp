@@ -95,6 +95,25 @@ TEST_F(Journal, RefusesTheRowsOfAnotherRunAndSaysWhichFlagDiffers) {
   });
 }
 
+TEST_F(Journal, IsOneRunsAtATime) {
+  run_ranks(2, [&](Rank& rank) {
+    RowJournal journal(dir_, identity_, false, rank.control());
+    journal.append(rank.id(), text_of(rank.id()));
+    for (const bool start_over : {false, true}) {
+      try {
+        const RowJournal other(dir_, identity_, start_over, rank.control());
+        FAIL() << "two runs would write there";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kUsage);
+        EXPECT_NE(error.message().find("another run writes in"), std::string::npos) << error.message();
+      }
+    }
+    journal.seal(rank.control());
+    EXPECT_EQ(journal.size(), 2);
+  });
+  EXPECT_EQ(write(1, 2), 2);
+}
+
 TEST(IdentityDifference, IsWhatEitherRunAloneSaysToo) {
   const Json plain{{"model", "abc"}}, quantised{{"model", "abc"}, {"quantised", 4}};
   EXPECT_EQ(identity_difference(quantised, plain), "quantised: 4 there, nothing now");

@@ -106,7 +106,14 @@ int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const
         kNotFiniteHint);
   }
   penalise(logits, seen, options.repetition_penalty);
-  if (options.temperature <= 0) return largest(logits);
+  const int32_t likeliest = largest(logits);
+  if (!std::isfinite(logits[static_cast<size_t>(likeliest)])) {
+    throw UserError(
+        ExitCode::kNumerics,
+        fmt::format("row {}: the model computes infinity for token {} of its answer", draw.row + 1, draw.position + 1),
+        kNotFiniteHint);
+  }
+  if (options.temperature <= 0) return likeliest;
   Candidates candidates = rank_candidates(logits, options);
   cut_to_nucleus(candidates, options.top_p);
   SplitMix64 random(options.seed, (static_cast<uint64_t>(draw.row) << 24) + static_cast<uint64_t>(draw.position));

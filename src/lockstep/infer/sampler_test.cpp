@@ -48,8 +48,22 @@ TEST(Sampler, TakesNoTokenFromWhatIsNoNumber) {
       }
     }
   }
-  std::vector<float> nothing(20, -std::numeric_limits<float>::infinity());
-  EXPECT_EQ(next_token(nothing, {}, {}, {}), 0);
+}
+
+// Of infinite weights the sum is none, and whatever stands last would be drawn.
+TEST(Sampler, TakesNoTokenWhereTheLikeliestIsInfinite) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  for (const float best : {kInfinite, -kInfinite}) {
+    for (const SamplingOptions& options :
+         {SamplingOptions{}, SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 1, .top_k = 3}}) {
+      std::vector<float> row(70, -kInfinite);
+      row[3] = row[66] = best;
+      EXPECT_THROW((void)next_token(row, {}, options, {}), UserError);
+    }
+  }
+  std::vector<float> row(70, -kInfinite);
+  row[66] = -1e30F;
+  EXPECT_EQ(next_token(row, {}, {.temperature = 1}, {}), 66);
 }
 
 TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {

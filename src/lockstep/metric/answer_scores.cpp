@@ -115,9 +115,9 @@ double rouge_2(std::string_view answer, const References& references) { return r
 
 double bleu_4(std::string_view answer, const References& references) {
   constexpr size_t kLongest = 4;
-  const std::u32string mine = code_points(answer);
+  const std::u32string mine = code_points(trimmed(answer));
   return best_over(references, [&](const std::string& reference) {
-    const std::u32string theirs = code_points(reference);
+    const std::u32string theirs = code_points(trimmed(reference));  // as answers are
     double logs = 0, missing = 1;
     for (size_t length = 1; length <= kLongest; ++length) {
       auto common = static_cast<double>(common_runs(mine, theirs, length));

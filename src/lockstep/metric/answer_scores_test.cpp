@@ -81,6 +81,7 @@ TEST(Bleu4, IsTheSmoothedMeanOfPrecisionsOfCharacters) {
   EXPECT_NEAR(bleu_4("我爱北京", {"我爱北京天安门"}), 0.4723665527410147, 1e-12);
   EXPECT_NEAR(bleu_4("xbcdy", {"abcde"}), 0.3976353643835253, 1e-12);
   EXPECT_NEAR(bleu_4("abc abc abc", {"abc abc", "x"}), 0.5706745777055999, 1e-12);
+  EXPECT_NEAR(bleu_4(" whe whe ", {"whe whe\n"}), 1.0, 1e-12) << "spaces around are neither's";
   EXPECT_EQ(bleu_4("", {"cat"}), 0.0);
   EXPECT_EQ(bleu_4("dog", {"cat"}), 0.0);
 }

@@ -170,6 +170,7 @@ std::optional<size_t> Session::adapter_of(const Sample& row) const {
     names.push_back(options_.adapters[i].name);
     if (names.back() == row.adapter) return i;
   }
+  if (!names.empty()) names.emplace_back(kBaseAlone);
   if (row.adapter == kBaseAlone && (!names.empty() || opened_.empty())) return std::nullopt;
   throw data_error(fmt::format("{}: field \"adapter\": expected {}, found \"{}\"", row.where,
                                names.empty() ? "none, as --adapters names none" : join(names, ", "), row.adapter),

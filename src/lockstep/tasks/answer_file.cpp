@@ -47,7 +47,21 @@ Json identity_of(const AnswerFileOptions& options, int64_t batch_size, const Ses
   return identity;
 }
 
-fs::path journal_of(const AnswerFileOptions& options) { return options.output.string() + ".unfinished"; }
+constexpr const char* kUnfinished = ".unfinished";
+
+fs::path journal_of(const fs::path& output) { return output.string() + kUnfinished; }
+
+/// Another output of that folder whose run was cut short, of the same rows and options; the newest.
+std::optional<fs::path> unfinished_like(const fs::path& output, const Json& identity) {
+  std::optional<fs::path> found;
+  std::error_code none;
+  for (auto at = fs::directory_iterator(output.parent_path(), none); !none && at != fs::directory_iterator(); ++at) {
+    const fs::path name = at->path().extension() == kUnfinished ? at->path().parent_path() / at->path().stem() : "";
+    if (name.empty() || !fs::exists(at->path() / "run.json", none) || (found && name < *found)) continue;
+    if (identity_difference(read_json(at->path() / "run.json"), identity).empty()) found = name;
+  }
+  return found;
+}
 
 /// One line for each row of the file; the file gets its name when it is whole.
 void write_answers(const fs::path& path, const Dataset& rows, const RowJournal& journal, Answered& figures) {
@@ -97,16 +111,13 @@ void answer_missing(Session& session, const AnswerFileOptions& options, int64_t 
 
 /// With a batch size of auto: what the run that was cut short has found, else auto still.
 int64_t slots_before(const AnswerFileOptions& options) {
-  const fs::path there = journal_of(options) / "run.json";
+  const fs::path there = journal_of(options.output) / "run.json";
   return options.overwrite || !fs::exists(there) ? kAutoBatch : read_json(there).value("batch_size", kAutoBatch);
 }
 
 /// Folders that are missing are made with the journal.
 void require_answers_place(const fs::path& output) {
-  if (fs::is_directory(output)) {
-    throw usage_error(fmt::format("--result_path {}: expected the name of a file, found a folder", output.string()),
-                      fmt::format("--result_path {}", (output / "answers.jsonl").string()));
-  }
+  require_file_kind("--result_path", output);
   require_folder_place("--result_path", output.has_parent_path() ? output.parent_path() : fs::path("."));
 }
 
@@ -152,15 +163,20 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   session.load();
   if (batch == kAutoBatch) batch = find_answer_slots(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
-  RowJournal journal(journal_of(options), identity, options.overwrite, job.control());
-  Answered out{.from_nothing = journal.size() == 0};
+  fs::path output = options.output;
+  if (options.output_is_usual && !options.overwrite) {
+    if (job.reports()) output = unfinished_like(output, identity).value_or(output);
+    output = from_rank_0(job.control(), output.string(), "result path");
+  }
+  RowJournal journal(journal_of(output), identity, options.overwrite, job.control());
+  Answered out{.output = output, .from_nothing = journal.size() == 0};
   const auto begun = Clock::now();
   answer_missing(session, options, batch, *rows, journal, events);
   out.seconds = seconds_since(begun);
   session.tell_memory(events);
   together(job.control(), "writing answers", [&] {
     if (!job.reports()) return;
-    write_answers(options.output, *rows, journal, out);
+    write_answers(output, *rows, journal, out);
     journal.remove();
   });
   return out;

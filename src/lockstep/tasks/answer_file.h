@@ -23,6 +23,7 @@ struct AnswerFileOptions {
   RowOptions rows;
   std::vector<std::string> input;  // JSONL or JSON files
   std::filesystem::path output;    // JSONL
+  bool output_is_usual = false;    // it has a name of its own each time: an unfinished one of the same rows goes on
   int64_t max_new_tokens = 256;
   SamplingOptions sampling;
   BatchSize batch;                    // rows that one rank answers side by side
@@ -31,6 +32,7 @@ struct AnswerFileOptions {
 };
 
 struct Answered {
+  std::filesystem::path output;
   int64_t answered = 0, failed = 0, tokens = 0;
   int64_t cut = 0;  // of those answered: not at their end, by max_new_tokens or the model's positions
   std::string first_failure;

@@ -40,7 +40,8 @@ std::vector<std::string> taken_names() {
                                     "step",
                                     "samples_per_second",
                                     "answered_rows",
-                                    "epoch"};
+                                    "epoch",
+                                    "communication"};
   for (const auto& metric : answer_metrics()) names.emplace_back(metric.name);
   return names;
 }

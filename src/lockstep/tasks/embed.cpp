@@ -40,6 +40,10 @@ const char* word_of(Pooling pooling) {
 
 const char* format_of(const EmbeddingOptions& options) { return options.safetensors ? "safetensors" : "jsonl"; }
 
+fs::path file_of(const EmbeddingOptions& options) {
+  return options.output / fmt::format("embeddings.{}", format_of(options));
+}
+
 /// All that the numbers depend on.
 Json identity_of(const EmbeddingOptions& options, int64_t batch_size, const Session& session, const Dataset& rows) {
   const bool inputs = options.embedding.extent == Extent::kInputs;
@@ -67,15 +71,22 @@ int64_t batch_size_before(const EmbeddingOptions& options) {
 
 /// Whether the folder holds exactly these embeddings, finished. Throws UserError(kUsage) when it holds others.
 bool is_finished(const EmbeddingOptions& options, const Json& identity) {
-  const fs::path done = options.output / kDone;
-  if (options.overwrite || !fs::exists(done)) return false;
+  const fs::path done = options.output / kDone, vectors = file_of(options);
+  if (options.overwrite) return false;
+  if (!fs::exists(done)) {
+    // Those that a run was writing when it was cut short have its finished rows beside them.
+    if (!fs::exists(vectors) || fs::exists(options.output / kUnfinished)) return false;
+    throw usage_error(fmt::format("{}: is there, and no {} says of which run", vectors.string(), kDone),
+                      "name another --output, or give --overwrite true to replace it");
+  }
   const Json there = read_json(done);
   const std::string format = there.value("format", "");
   std::string differs = identity_difference(there.value("identity", Json()), identity);
   if (format != format_of(options)) {
     differs += fmt::format("{}format: {} there, {} now", differs.empty() ? "" : "; ", format, format_of(options));
   }
-  if (differs.empty()) return true;
+  if (differs.empty())
+    return fs::exists(vectors) && (!options.safetensors || fs::exists(options.output / "rows.jsonl"));
   throw UserError(ExitCode::kUsage,
                   fmt::format("{} holds finished embeddings of another run: {}", options.output.string(), differs),
                   "name another --output, or give --overwrite true to replace them");
@@ -181,7 +192,7 @@ int64_t find_embedding_batch(Session& session, const EmbeddingOptions& options, 
 
 Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events) {
   Session session(job, options.run);
-  Embedded out{.file = options.output / fmt::format("embeddings.{}", format_of(options))};
+  Embedded out{.file = file_of(options)};
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
   RowsOfStep planned;

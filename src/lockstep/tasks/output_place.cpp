@@ -26,12 +26,24 @@ void require_disk(const std::string& flag, const fs::path& folder, int64_t bytes
                                 format_bytes(bytes - facts.free_bytes)));
 }
 
-void require_file_place(const std::string& flag, const fs::path& file) {
+void require_file_kind(const std::string& flag, const fs::path& file) {
   std::error_code unknown;
-  if (fs::is_directory(file, unknown)) {
+  const fs::file_status status = fs::status(file, unknown);
+  if (fs::is_directory(status)) {
     throw usage_error(fmt::format("{} {}: expected the name of a file, found a folder", flag, file.string()),
-                      fmt::format("{} {}", flag, (file / "FILE").string()));
+                      fmt::format("{} {}", flag, (file / "answers.jsonl").string()));
   }
+  if (!fs::exists(status) || fs::is_regular_file(status)) return;
+  throw usage_error(fmt::format("{} {}: expected the name of a file, found {}", flag, file.string(),
+                                fs::is_fifo(status)     ? "a pipe"
+                                : fs::is_socket(status) ? "a socket"
+                                                        : "a device"),
+                    "name a file: it is written beside its place, and takes it when it is whole");
+}
+
+void require_file_place(const std::string& flag, const fs::path& file) {
+  require_file_kind(flag, file);
+  std::error_code unknown;
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   if (!fs::exists(folder, unknown) && !unknown) {
     throw usage_error(fmt::format("{} {}: there is no folder {}", flag, file.string(), folder.string()),

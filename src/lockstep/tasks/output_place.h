@@ -18,7 +18,10 @@ void require_folder_place(const std::string& flag, const std::filesystem::path& 
 /// Throws UserError(kUsage).
 void require_disk(const std::string& flag, const std::filesystem::path& folder, int64_t bytes, const std::string& what);
 
-/// A file in a folder that is there, where this user may write. Throws UserError(kUsage).
+/// A file, or none yet: no folder, device or pipe. Throws UserError(kUsage).
+void require_file_kind(const std::string& flag, const std::filesystem::path& file);
+
+/// The same in a folder that is there, where this user may write. Throws UserError(kUsage).
 void require_file_place(const std::string& flag, const std::filesystem::path& file);
 
 /// What is read is not written over. `sources`: data sets as they are given, "rows.jsonl#100". Throws UserError(kUsage).

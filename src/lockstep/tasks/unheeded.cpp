@@ -49,6 +49,33 @@ std::string short_value(const Json& value) {
   return text.size() > 40 ? text.substr(0, 37) + "..." : text;
 }
 
+/// Of generation_config.json, and not of ours.
+constexpr const char* kUnbuilt[] = {"num_beams",
+                                    "no_repeat_ngram_size",
+                                    "encoder_repetition_penalty",
+                                    "min_length",
+                                    "min_new_tokens",
+                                    "suppress_tokens",
+                                    "begin_suppress_tokens",
+                                    "bad_words_ids",
+                                    "sequence_bias",
+                                    "forced_bos_token_id",
+                                    "forced_eos_token_id",
+                                    "exponential_decay_length_penalty",
+                                    "stop_strings",
+                                    "min_p",
+                                    "typical_p",
+                                    "epsilon_cutoff",
+                                    "eta_cutoff",
+                                    "guidance_scale",
+                                    "penalty_alpha",
+                                    "num_return_sequences",
+                                    "top_h",
+                                    "watermarking_config",
+                                    "max_time",
+                                    "force_words_ids",
+                                    "constraints"};
+
 /// What a model's own file says of how its answers are found, beside where they end: a person says it by flags.
 void look_at_generation_config(Unheeded& all, const std::filesystem::path& model, const SamplingOptions& o) {
   std::error_code ignored;
@@ -57,38 +84,23 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
   const Json config = std::filesystem::exists(file, ignored) ? read_json(file) : Json::object();
   if (!config.is_object()) return;
   std::vector<std::string> said, flags, unbuilt;
-  const auto look = [&](const char* name, double usual, bool given) {
+  bool by_default = false;
+  const auto look = [&](const char* name, double usual, bool given, double unsaid) {
     const auto at = config.find(name);
-    if (given || at == config.end() || !at->is_number() || at->get<double>() == usual) return;
-    said.push_back(fmt::format("{} {}", name, short_value(*at)));
-    flags.push_back(fmt::format("--{} {}", name, short_value(*at)));
+    const bool stands = at != config.end() && at->is_number();
+    if (given || (stands ? at->get<double>() : unsaid) == usual) return;
+    by_default = by_default || !stands;
+    if (stands) said.push_back(fmt::format("{} {}", name, short_value(*at)));
+    flags.push_back(stands ? fmt::format("--{} {}", name, short_value(*at)) : fmt::format("--{} {:g}", name, unsaid));
   };
-  look("repetition_penalty", 1, o.repetition_penalty != 1);
+  look("repetition_penalty", 1, o.repetition_penalty != 1, 1);
   if (config.value("do_sample", Json(false)) == Json(true)) {
-    look("temperature", 0, o.temperature > 0);
-    look("top_p", 1, o.top_p != 1);
-    look("top_k", 0, o.top_k != 0);
+    // What transformers 5.23 takes where the file does not say it.
+    look("temperature", 0, o.temperature > 0, 1);
+    look("top_p", 1, o.top_p != 1, 1);
+    look("top_k", 0, o.top_k != 0, o.temperature > 0 ? 0 : 50);
+    if (by_default) said.insert(said.begin(), "do_sample true");
   }
-  constexpr const char* kUnbuilt[] = {"num_beams",
-                                      "no_repeat_ngram_size",
-                                      "encoder_repetition_penalty",
-                                      "min_length",
-                                      "min_new_tokens",
-                                      "suppress_tokens",
-                                      "begin_suppress_tokens",
-                                      "bad_words_ids",
-                                      "sequence_bias",
-                                      "forced_bos_token_id",
-                                      "forced_eos_token_id",
-                                      "exponential_decay_length_penalty",
-                                      "stop_strings",
-                                      "min_p",
-                                      "typical_p",
-                                      "epsilon_cutoff",
-                                      "eta_cutoff",
-                                      "guidance_scale",
-                                      "penalty_alpha",
-                                      "num_return_sequences"};
   const std::set<std::string_view> off_at_one{"num_beams", "encoder_repetition_penalty", "typical_p", "guidance_scale",
                                               "num_return_sequences"};
   for (const char* name : kUnbuilt) {

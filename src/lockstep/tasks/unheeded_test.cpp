@@ -78,6 +78,15 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   EXPECT_EQ(flags(told()), Words{"top_p 0.8, top_k 20 of generation_config.json"});
   says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
   EXPECT_EQ(flags(told()), Words{"min_p 0.1, guidance_scale 1.5 of generation_config.json"});
+  answers.sampling = {};
+  says(R"({"do_sample": true, "top_p": 0.95})");
+  ASSERT_EQ(told().size(), 1u);
+  EXPECT_EQ(
+      told()[0],
+      "do_sample true, top_p 0.95 of generation_config.json has no effect: --temperature 1 --top_p 0.95 --top_k 50 "
+      "does as it says");
+  says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
+  answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};
   FineTuneOptions sft;
   sft.run.model = folder;
   sft.val_dataset = {"rows.jsonl"};

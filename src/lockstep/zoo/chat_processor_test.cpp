@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
@@ -238,6 +239,28 @@ TEST(TextProcessor, StopsAtEveryEndThatIsKnown) {
   const auto end = processor->tokenizer().id_of("<|im_end|>");
   ASSERT_TRUE(end);
   EXPECT_NE(std::find(stops.begin(), stops.end(), *end), stops.end());
+}
+
+// As transformers takes them where no generation_config.json says them.
+TEST(ImageProcessor, StopsWhereItsLanguageModelDoes) {
+  const fs::path folder = fs::path(testing::TempDir()) / "chat_processor_test_stops";
+  fs::remove_all(folder);
+  fs::copy(checkpoint("seed1/llava"), folder);
+  fs::remove(folder / "generation_config.json");
+  Json config = read_json(folder / "config.json");
+  config["text_config"]["eos_token_id"] = {7, 11};
+  const auto stops = [&] {
+    fs::remove(folder / "config.json");  // which may not be written to
+    write_json(folder / "config.json", config);
+    return family_of(HfConfig::load(folder)).processor(folder)->stop_tokens();
+  };
+  const auto holds = [](const std::vector<int32_t>& ids, int32_t id) {
+    return std::ranges::find(ids, id) != ids.end();
+  };
+  EXPECT_TRUE(holds(stops(), 7) && holds(stops(), 11));
+  config["eos_token_id"] = 9;
+  EXPECT_TRUE(holds(stops(), 9) && !holds(stops(), 7));
+  fs::remove_all(folder);
 }
 
 TEST(TextProcessor, RefusesImages) {

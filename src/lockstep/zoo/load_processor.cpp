@@ -16,10 +16,19 @@ HfConfig optional_file(const std::filesystem::path& dir, const char* name) {
   return {std::filesystem::exists(path) ? read_json(path) : Json::object(), path.string()};
 }
 
+/// config.json says it for the whole model or, where it leaves it out, for its language model, as transformers takes it.
+HfConfig config_of_stop_tokens(const std::filesystem::path& dir) {
+  HfConfig config = optional_file(dir, "config.json");
+  for (const char* part : {"thinker_config", "text_config"}) {
+    if (config.has("eos_token_id") || !config.has(part)) continue;
+    config = config.at(part);
+  }
+  return config;
+}
+
 std::vector<int32_t> stop_tokens_of(const std::filesystem::path& dir) {
   std::vector<int32_t> ids;
-  for (const char* file : {"generation_config.json", "config.json"}) {
-    const HfConfig config = optional_file(dir, file);
+  for (const HfConfig& config : {optional_file(dir, "generation_config.json"), config_of_stop_tokens(dir)}) {
     if (!config.has("eos_token_id")) continue;
     for (const int64_t id : config.integers("eos_token_id")) {
       if (id < -1 || id > INT32_MAX) {
