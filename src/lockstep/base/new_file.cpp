@@ -20,11 +20,14 @@ std::filesystem::path part_of(const std::filesystem::path& path) {
 }
 
 /// Where links lead, whether something is there or not.
-std::filesystem::path target_of(const std::filesystem::path& path) {
+std::filesystem::path target_of(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel follows
   std::error_code unknown;
-  if (!std::filesystem::is_symlink(path, unknown)) return path;
-  const auto target = std::filesystem::weakly_canonical(path, unknown);
-  return unknown ? path : target;
+  for (int links = 0; links < kMostLinks && std::filesystem::is_symlink(path, unknown); ++links) {
+    const auto target = std::filesystem::read_symlink(path, unknown);
+    path = target.is_absolute() ? target : path.parent_path() / target;
+  }
+  return path;
 }
 
 /// /dev/null, a pipe, another program's descriptor: nothing to be replaced by a file.
