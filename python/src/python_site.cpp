@@ -16,6 +16,7 @@
 #include "python_site.h"
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "lockstep/guard/flight_ring.h"
 
@@ -154,13 +155,16 @@ std::string_view site_of_this_thread() {
   };
   if (!same(known.frames[0], user) || !same(known.frames[1], library) || known.text.empty()) {
     known.frames = {user, library};
+    static thread_local const bool in_thread = ::getpid() != ::gettid();
+    const size_t cut = in_thread ? kInThread.size() : 0, room = kRoom - cut;
     known.text.clear();
     if (user.code != nullptr)
-      known.text = place(user, Whose::kUser, library.code == nullptr ? kRoom : kRoomBesideLibrary);
+      known.text = place(user, Whose::kUser, library.code == nullptr ? room : kRoomBesideLibrary - cut);
     if (library.code != nullptr) {
       if (!known.text.empty()) known.text += kVia;
-      known.text += place(library, Whose::kLibrary, kRoom - known.text.size());
+      known.text += place(library, Whose::kLibrary, room - known.text.size());
     }
+    if (in_thread && user.code != nullptr) known.text += kInThread;
   }
   return known.text;
 }

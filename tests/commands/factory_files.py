@@ -85,7 +85,8 @@ FILES = [
     file("merge qwen3_gptq", "qwen3", {**MERGE, "export_quantization_bit": 4, "export_quantization_dataset": "data/c4_demo.jsonl"}, "export",
          says="--export_quantization_bit 4: "),
     file("a file of hqq", "qwen3", {**TRAIN, "quantization_bit": 4, "quantization_method": "hqq"}, says="--quantization_method hqq: "),
-    file("a file of freeze", "qwen3", {**TRAIN, "finetuning_type": "freeze"}, says="--finetuning_type freeze: "),
+    file("a file of freeze", "qwen3", {**TRAIN, "finetuning_type": "freeze"}, plan="1.1M parameters, 467.7K trained · 1 rank · zero3 · compute bfloat16"),
+    file("a file of oft", "qwen3", {**TRAIN, "finetuning_type": "oft"}, says="--finetuning_type oft: "),
 ]
 
 # extras/nlg_eval: answers to rows, and how near they are; LLaMA-Factory has it as another `train`.

@@ -23,8 +23,11 @@ void look_first_for_a_branch(const FlightRecord& odd, const FlightRecord& usual,
 void explain_shapes(const FlightRecord& odd, const FlightRecord& usual, const std::string& name, Diagnosis& out) {
   const CallSignature &a = odd.signature, &b = usual.signature;
   const bool equal_size = a.numel() == b.numel() && a.splits == b.splits;
-  out.headline = fmt::format("{} sent another {}: {} beside {}", out.culprits.phrase(),
-                             equal_size ? "shape of the same size" : "shape", a.describe(), b.describe());
+  const std::string mine = a.describe(), theirs = b.describe();
+  const std::string kind = equal_size ? "shape of the same size" : "shape", who = out.culprits.phrase();
+  out.headline = mine == theirs
+                     ? fmt::format("{} sent another {}: {} in other pieces than the others'", who, kind, mine)
+                     : fmt::format("{} sent another {}: {} beside {}", who, kind, mine, theirs);
   out.why = fmt::format("{} has another shape there{}", name,
                         equal_size ? "; the transport moves bytes and would not notice" : "");
   if (odd.label.view() != usual.label.view()) {  // from one line

@@ -23,6 +23,9 @@ int64_t steady_ns();
 enum class CallState : uint64_t { kEntered, kLaunched, kDone, kFailed };
 std::string_view call_state_name(CallState state);
 
+/// Behind the line of a call that another thread than the main one has made.
+inline constexpr std::string_view kInThread = " (thread)";
+
 /// One call, plain bytes. Times are nanoseconds of the steady clock.
 struct FlightRecord {
   uint64_t seq = 0;      // from 1

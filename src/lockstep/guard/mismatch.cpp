@@ -207,14 +207,28 @@ bool comes_from_a_thread(const FlightRecord& call) {
   return site.starts_with("futures/thread.py:") || site.find("/threading.py:") != std::string_view::npos;
 }
 
+/// A person's own, beside the main one: of two calls one alone, since a program may train in any thread.
+const FlightRecord* of_own_thread(const FlightRecord& one, const FlightRecord& other) {
+  const bool is = one.site.view().ends_with(kInThread), other_is = other.site.view().ends_with(kInThread);
+  return is == other_is ? nullptr : is ? &one : &other;
+}
+
 /// What two threads of a rank call in one group comes in any order: no branch of the program is to be looked for.
 void explain_threads(const Camp& odd, const Camp& usual, Diagnosis& out) {
-  const FlightRecord* threads = comes_from_a_thread(*odd.call)     ? odd.call
+  const FlightRecord* const own = of_own_thread(*odd.call, *usual.call);
+  const FlightRecord* threads = own != nullptr                     ? own
+                                : comes_from_a_thread(*odd.call)   ? odd.call
                                 : comes_from_a_thread(*usual.call) ? usual.call
                                                                    : nullptr;
   if (threads == nullptr) return;
-  out.why = fmt::format("{}; {} is made by a thread of a library beside the program's own calls, in the same group",
-                        out.why, threads->call());
+  out.why =
+      fmt::format("{}; {} is made by a thread {} beside the program's {} calls, in the same group", out.why,
+                  threads->call(), own != nullptr ? "of its own" : "of a library", own != nullptr ? "other" : "own");
+  if (own != nullptr) {
+    out.fix = fmt::format("give the thread that calls at {} a group of its own (dist.new_group, made on all ranks)",
+                          own->site.view().substr(0, own->site.view().size() - kInThread.size()));
+    return;
+  }
   out.fix =
       "give what works in the background a group of its own: async_save(..., process_group=dist.new_group(backend="
       "\"gloo\")), or wait for it before the next call";

@@ -354,6 +354,20 @@ TEST(Mismatch, SaysThatACallMayComeLaterWhereNobodyHasGoneOn) {
       << found.headline;
 }
 
+TEST(Mismatch, CallsOfAThreadOfOnesOwnAreToldToHaveAGroupOfTheirOwn) {
+  const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
+  const auto count = test_call(Op::kAllReduce, "i64", {1}, "", "metrics.py:8 (thread)", ReduceOp::kSum);
+  const TestCalls usual{train, train, count, train}, other{train, train, train, count};
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 3; ++rank) {
+    reports.push_back(running_rank(rank, 3));
+    add_calls(reports.back(), rank == 1 ? other : usual);
+  }
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_NE(found.why.find("is made by a thread of its own beside"), std::string::npos) << found.why;
+  EXPECT_TRUE(found.fix.starts_with("give the thread that calls at metrics.py:8 a group of its own")) << found.fix;
+}
+
 TEST(Mismatch, CallsOfALibrarysThreadAreToldToHaveAGroupOfTheirOwn) {
   const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
   const auto save = test_call(Op::kBroadcast, "u8", {9}, "", "futures/thread.py:58");
