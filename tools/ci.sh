@@ -3,8 +3,8 @@
 #
 # Tests wait for each other's ranks more than they compute, so the sanitized build is compiled beside them, on what they leave.
 # `test` is what CI runs at every change, on two cores within an hour: of cases that are much alike it takes a fifth,
-# others every day (tests/story.py). A machine whose build takes ten minutes has a tenth of them, and one that is late by then no
-# sanitizers, and is told so. `check` takes all, and adds what takes long and seldom finds anything. What of the latter was clean is
+# others every day (tests/story.py). A machine whose build takes ten minutes has a tenth of them, and one that comes to the sanitizers after
+# forty leaves them out, as it says. `check` takes all, and adds what takes long and seldom finds anything. What of the latter was clean is
 # remembered by content (tools/once.py, tools/clang_tidy.py), so that a part whose inputs did not change is not run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."

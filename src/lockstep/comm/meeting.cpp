@@ -19,9 +19,9 @@ namespace {
 constexpr Clock::duration kSoonest = std::chrono::milliseconds(5), kLatest = std::chrono::milliseconds(250);
 constexpr const char* kQuarrel = "quarrel";
 
-std::string key_of(std::string_view word, int rank) { return fmt::format("{}/{}", word, rank); }
-
 }  // namespace
+
+std::string meeting_key(std::string_view word, int number) { return fmt::format("{}/{}", word, number); }
 
 std::string own_place() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
@@ -40,7 +40,7 @@ Meeting::Meeting(const World& world, Rendezvous& rendezvous, Clock::duration pat
       own_(fmt::format("{} {} {} {} {}", world.size, host_name(), random_token(), place_, world.local_rank)) {}
 
 World Meeting::arrive() {
-  rendezvous_.set(key_of("arrived", world_.rank), own_);
+  rendezvous_.set(meeting_key("arrived", world_.rank), own_);
   std::vector<Arrival> ranks;
   wait_for_all("arrived", [&](int rank, const std::string& text) {
     ranks.push_back(read(text));
@@ -63,15 +63,14 @@ World Meeting::placed(const std::vector<Arrival>& ranks) const {
     node->second.insert(local);
     if (static_cast<int>(rank) == world_.rank) out.node = static_cast<int>(node - nodes.begin());
   }
-  const auto& here = nodes.at(static_cast<size_t>(out.node)).second;
   out.num_nodes = static_cast<int>(nodes.size());
-  out.local_size = static_cast<int>(here.size());
+  out.local_size = static_cast<int>(nodes.at(static_cast<size_t>(out.node)).second.size());
   out.node_known = true;
-  if (*here.rbegin() != out.local_size - 1) {
-    throw CollectiveError(
-        fmt::format("rank {} of {} ({}): {} ranks came from {}, and one of them is local rank {}", world_.rank,
-                    world_.size, world_.source, here.size(), host_name(), *here.rbegin()),
-        "give each rank LOCAL_RANK and LOCAL_WORLD_SIZE of its own host, beside RANK and WORLD_SIZE");
+  for (const auto& [place, locals] : nodes) {  // all ranks look at all, so that none waits for those who refuse
+    if (*locals.rbegin() == std::ssize(locals) - 1) continue;
+    throw CollectiveError(fmt::format("{} ranks came from {}, and one of them is local rank {} ({})", locals.size(),
+                                      place.substr(0, place.find('/')), *locals.rbegin(), world_.source),
+                          "give each rank LOCAL_RANK and LOCAL_WORLD_SIZE of its own host, beside RANK and WORLD_SIZE");
   }
   return out;
 }
@@ -82,7 +81,7 @@ void Meeting::wait_for_all(std::string_view word, const std::function<void(int, 
   for (int r = 0; r < world_.size; ++r) {
     recorder_.enter_phase(Phase::kStart, fmt::format("{}{}:{}, rank {} of {} {}{}", kMeeting, world_.master_addr,
                                                      world_.master_port, world_.rank, world_.size, kWaitsForRank, r));
-    if (const auto text = wait_for(key_of(word, r), deadline)) {
+    if (const auto text = wait_for(meeting_key(word, r), deadline)) {
       look(r, *text);
     } else {
       missing.push_back(std::to_string(r));
@@ -121,7 +120,7 @@ void Meeting::compare(int rank, const Arrival& arrival) {
 }
 
 void Meeting::require_to_be_the_one() {
-  const auto text = rendezvous_.look(key_of("arrived", world_.rank));
+  const auto text = rendezvous_.look(meeting_key("arrived", world_.rank));
   if (!text || *text == own_) return;
   const auto [size, host, place, local] = read(*text);
   tell(fmt::format("a process on {} and one on {} are both rank {}{}", host, host_name(), world_.rank,

@@ -21,6 +21,9 @@
 
 namespace lockstep {
 
+/// Of what rank or node `number` says under `word`.
+std::string meeting_key(std::string_view word, int number);
+
 /// What ranks of one machine have in common and others have not: the host's name and its start.
 std::string own_place();
 

@@ -57,10 +57,9 @@ TEST(Meeting, WhatTheLauncherSaysOfNodesStays) {
 }
 
 TEST(Meeting, LocalRanksThatNobodyCountedAreNamed) {
-  const auto said = met({{"a", 0}, {"a", 1}, {"b", 2}, {"b", 3}});
-  EXPECT_EQ(said[0], "0/2 2");
-  EXPECT_NE(said[2].find("2 ranks came from"), std::string::npos) << said[2];
-  EXPECT_NE(said[3].find("one of them is local rank 3"), std::string::npos) << said[3];
+  for (const auto& said : met({{"a", 0}, {"a", 1}, {"b", 2}, {"b", 3}})) {  // on every rank: none waits for the others
+    EXPECT_NE(said.find("2 ranks came from b, and one of them is local rank 3"), std::string::npos) << said;
+  }
 }
 
 }  // namespace

@@ -124,11 +124,9 @@ std::unique_ptr<Member> join(const World& world, const ConnectOptions& options, 
                               .before_exit = options.before_exit});
 }
 
-std::string key_of(std::string_view word, int number) { return fmt::format("{}/{}", word, number); }
-
 /// Another launcher has started us: the first rank of each node starts the agent, the others learn of it.
 std::string agent_of_node(const World& world, const ConnectOptions& options, Rendezvous& rendezvous) {
-  const std::string key = key_of("agent", world.node);
+  const std::string key = meeting_key("agent", world.node);
   if (world.local_rank == 0) {
     const std::string address = options.spawn_agent(world);
     rendezvous.set(key, address);
@@ -145,7 +143,7 @@ struct TreeEntry {
 };
 
 TreeEntry tree_entry(const World& world, Rendezvous& rendezvous, int node, Clock::duration patience) {
-  const std::string key = key_of("tree", node), text = rendezvous.get(key, patience);
+  const std::string key = meeting_key("tree", node), text = rendezvous.get(key, patience);
   const auto words = split(text, ' ');
   TreeEntry entry;
   if (words.size() >= 2) {
@@ -169,7 +167,7 @@ TreeEntry tree_entry(const World& world, Rendezvous& rendezvous, int node, Clock
 /// others learn where it is.
 void join_tree(const World& world, const Member& member, const ConnectOptions& options, Rendezvous& rendezvous) {
   if (world.num_nodes < 2 || world.local_rank != 0 || member.tree_port() == 0) return;
-  const std::string key = key_of("tree", world.node);
+  const std::string key = meeting_key("tree", world.node);
   if (world.node == 0) {
     const std::string salt = random_token();
     member.tell_salt(salt);
@@ -232,7 +230,7 @@ CommSetup connect(const World& given_world, const ConnectOptions& given) {
   target->set(setup.data.get(), setup.control.get());
   setup.member = std::move(member);
   // Rank 0 may host the meeting point: it takes it away only when nobody reads there any more.
-  rendezvous->set(key_of("connected", world.rank), "done");
+  rendezvous->set(meeting_key("connected", world.rank), "done");
   if (world.rank == 0) meeting.wait_for_all("connected", [](int, const std::string&) {});
   recorder.enter_phase(Phase::kStart);
   if (options.keep_meeting_point) setup.meeting_point = rendezvous;

@@ -175,6 +175,13 @@ void RowJournal::remove() {
   fs::remove_all(dir_, ignored);
 }
 
+Json RowJournal::identity_of_idle(const fs::path& dir) {
+  std::error_code none;
+  if (!fs::exists(dir / kIdentity, none) || !FileLock(dir / kLock).held()) return nullptr;
+  const Json identity = parse_json_or_discard(read_text(dir / kIdentity));
+  return identity.is_object() ? identity : Json(nullptr);
+}
+
 NewFile::Refused journal_keeps_rows() {
   return {.code = ExitCode::kData, .cure = "make room and give the same command again: no row is computed twice"};
 }

@@ -51,6 +51,9 @@ class RowJournal {
   /// Takes the folder away.
   void remove();
 
+  /// Of what rows a folder that nobody writes in is; null: there is none, a run writes in it, or it does not say.
+  static Json identity_of_idle(const std::filesystem::path& dir);
+
  private:
   struct Place {
     size_t file = 0;

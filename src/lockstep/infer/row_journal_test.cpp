@@ -108,10 +108,14 @@ TEST_F(Journal, IsOneRunsAtATime) {
         EXPECT_NE(error.message().find("another run writes in"), std::string::npos) << error.message();
       }
     }
+    EXPECT_TRUE(RowJournal::identity_of_idle(dir_).is_null());
     journal.seal(rank.control());
     EXPECT_EQ(journal.size(), 2);
   });
+  EXPECT_EQ(RowJournal::identity_of_idle(dir_), identity_);
   EXPECT_EQ(write(1, 2), 2);
+  write_text(dir_ / "run.json", "{");
+  EXPECT_TRUE(RowJournal::identity_of_idle(dir_).is_null());
 }
 
 TEST(IdentityDifference, IsWhatEitherRunAloneSaysToo) {

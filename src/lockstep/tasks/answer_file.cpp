@@ -57,8 +57,8 @@ std::optional<fs::path> unfinished_like(const fs::path& output, const Json& iden
   std::error_code none;
   for (auto at = fs::directory_iterator(output.parent_path(), none); !none && at != fs::directory_iterator(); ++at) {
     const fs::path name = at->path().extension() == kUnfinished ? at->path().parent_path() / at->path().stem() : "";
-    if (name.empty() || !fs::exists(at->path() / "run.json", none) || (found && name < *found)) continue;
-    if (identity_difference(read_json(at->path() / "run.json"), identity).empty()) found = name;
+    if (name.empty() || (found && name < *found)) continue;
+    if (identity_difference(RowJournal::identity_of_idle(at->path()), identity).empty()) found = name;
   }
   return found;
 }
@@ -165,7 +165,9 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   const Json identity = identity_of(options, batch, session, *rows);
   fs::path output = options.output;
   if (options.output_is_usual && !options.overwrite) {
-    if (job.reports()) output = unfinished_like(output, identity).value_or(output);
+    together(job.control(), "looking for a run that was cut short", [&] {
+      if (job.reports()) output = unfinished_like(output, identity).value_or(output);
+    });
     output = from_rank_0(job.control(), output.string(), "result path");
   }
   RowJournal journal(journal_of(output), identity, options.overwrite, job.control());

@@ -63,23 +63,22 @@ double deepspeeds_factor(const Schedule& schedule, int64_t updates) {
                                                     : 0;
   if (before < 0) return turns ? 0 : least;
   const auto done = static_cast<double>(before);
+  const auto length = static_cast<double>(std::max<int64_t>(1, schedule.total_steps - warmup));
   double reached = 1;
   if (before < warmup) {
     reached = shape.linear_warmup ? done / static_cast<double>(warmup)
                                   : std::log(done + 1) / std::log(static_cast<double>(warmup));
   } else if (turns) {
-    const auto length = static_cast<double>(std::max<int64_t>(1, schedule.total_steps - warmup));
     const double progress = std::min(1.0, static_cast<double>(before - warmup + 1) / length);
     const double end = shape.cos_min_ratio.value_or(1e-4);
     return end + (1 - end) * (1 + std::cos(std::numbers::pi * progress)) / 2;
   } else if (schedule.kind == ScheduleKind::kWarmupDecay) {
-    const auto length = static_cast<double>(std::max<int64_t>(1, schedule.total_steps - warmup));
     reached = std::max(0.0, static_cast<double>(schedule.total_steps - before) / length);
   }
   return least + (1 - least) * reached;
 }
 
-/// The part of the learning rate after the warm-up.
+/// The part of the learning rate after the warm-up; of DeepSpeed's, in it too.
 double factor(const Schedule& schedule, int64_t updates) {
   switch (schedule.kind) {
     case ScheduleKind::kLinear:
@@ -97,10 +96,11 @@ double factor(const Schedule& schedule, int64_t updates) {
       return inverse_sqrt(schedule, updates);
     case ScheduleKind::kConstant:
     case ScheduleKind::kConstantWithWarmup:
+      return 1.0;
     case ScheduleKind::kWarmup:
     case ScheduleKind::kWarmupDecay:
     case ScheduleKind::kWarmupCosine:
-      return 1.0;
+      return deepspeeds_factor(schedule, updates);
   }
   return 1.0;
 }
@@ -223,8 +223,7 @@ Json ScheduleShape::as_json() const {
 
 double Schedule::at(int64_t updates) const {
   if (kind == ScheduleKind::kConstant) return learning_rate;
-  if (is_deepspeeds(kind)) return learning_rate * deepspeeds_factor(*this, updates);
-  if (updates < warmup_steps) {
+  if (updates < warmup_steps && !is_deepspeeds(kind)) {
     return learning_rate * static_cast<double>(updates) / static_cast<double>(std::max<int64_t>(1, warmup_steps));
   }
   return learning_rate * std::max(0.0, factor(*this, updates));
