@@ -24,8 +24,7 @@ struct FreezeChoice {
   std::string regex;
   std::vector<std::string> trainable_prefixes;  // trained, whatever froze them
   std::string trainable_regex;
-  int64_t layers =
-      0;  // of the language model so many of the last alone are trained; negative: of the first; 0: all of it
+  int64_t layers = 0;  // of the language model so many of the last are trained; negative: of the first; 0: all
   std::vector<std::string> layer_modules = {};  // these parts of them; empty or "all": whole
   std::vector<std::string> extra_modules = {};  // and, besides them, what has one of these in its name: "embed_tokens"
 
