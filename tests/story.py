@@ -32,7 +32,7 @@ SEED = int(os.environ.get("LOCKSTEP_SEED") or time.time() // 86400)  # others ar
 
 
 def sampled(cases):
-    """Of many cases that are much alike, as many as LOCKSTEP_TEST_SCALE says: a fifth in CI, all in `make check`."""
+    """Of many cases that are much alike, as many as LOCKSTEP_TEST_SCALE says: a fifth or less in CI, all in `make check`."""
     cases = list(cases)
     chosen = sorted(random.Random(SEED).sample(range(len(cases)), max(1, math.ceil(min(1.0, SCALE) * len(cases)))))
     if len(chosen) < len(cases):

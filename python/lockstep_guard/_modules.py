@@ -30,8 +30,8 @@ def names_of_parameters():
     return names
 
 
-def _nodes(named):
-    return [(f".{name}", f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}") for name, value in named]
+def _nodes(named, remark=lambda value: ""):
+    return [(f".{name}", f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{remark(value)}") for name, value in named]
 
 
 def _labelled(native, kind, method, label_of_call):
@@ -58,12 +58,12 @@ def _labelled(native, kind, method, label_of_call):
 def _label_ddp(native, kind):
     def label(self, module, *args, **kwargs):
         left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
-        named = [(name, value) for name, value in module.named_parameters() if name not in left_out]
+        parameters = [(name, value) for name, value in module.named_parameters() if name not in left_out]
+        buffers = [(name, value) for name, value in module.named_buffers() if name not in left_out]
         if kwargs.get("init_sync", True):  # those that are frozen, and buffers, come from the first rank as well
-            nodes = [(path, what if value.requires_grad else f"{what}, frozen") for (path, what), (_, value) in zip(_nodes(named), named)]
-            nodes += [(path, f"{what}, a buffer") for path, what in _nodes(module.named_buffers()) if path[1:] not in left_out]
+            nodes = _nodes(parameters, lambda value: "" if value.requires_grad else ", frozen") + _nodes(buffers, lambda value: ", a buffer")
         else:
-            nodes = _nodes((name, value) for name, value in named if value.requires_grad)
+            nodes = _nodes((name, value) for name, value in parameters if value.requires_grad)
         nodes.append(("find_unused_parameters", str(bool(kwargs.get("find_unused_parameters")))))
         _models.add(self)
         return show(native, "parameters", f"parameters of {type(module).__name__}", nodes)

@@ -71,7 +71,8 @@ std::string_view ascii(PyObject* text) {
   return {reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(text)), static_cast<size_t>(PyUnicode_GET_LENGTH(text))};
 }
 
-/// "/…/site-packages/torch/", where its libraries lie: a person's own folder may be called torch too.
+/// "/…/site-packages/torch/", where its libraries lie: a person's own folder may be called torch too. Its Python files may be
+/// known by another path, that of a link.
 const std::string& torch_folder() {
   static const std::string folder = [] {
     Dl_info found{};
@@ -88,8 +89,8 @@ enum class Whose : uint8_t { kTorch, kLibrary, kUser };
 
 Whose whose(std::string_view file) {
   const auto has = [&](std::string_view part) { return file.find(part) != std::string_view::npos; };
-  if (file.empty() || file[0] == '<' || has(torch_folder()) || has("/lockstep_guard/") || has("/contextlib.py") ||
-      has("/runpy.py")) {
+  if (file.empty() || file[0] == '<' || has(torch_folder()) || has("-packages/torch/") || has("/lockstep_guard/") ||
+      has("/contextlib.py") || has("/runpy.py")) {
     return Whose::kTorch;
   }
   return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") ? Whose::kLibrary : Whose::kUser;

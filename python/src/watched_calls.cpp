@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -306,83 +305,6 @@ std::string WatchedCalls::enter_phase(const std::string& name) {
     if (phase_name(phase) == name) recorder_.enter_phase(phase, site);
   }
   return before;
-}
-
-void WatchedCalls::say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code) {
-  const std::lock_guard lock(mutex_);
-  if (!place.empty()) recorder_.stand_at(place);
-  recorder_.say_last_words({.code = static_cast<ExitCode>(exit_code), .message = message, .hint = {}}, secondary);
-}
-
-void WatchedCalls::wait_in_last_call() {
-  const std::lock_guard lock(mutex_);
-  for (int index = 0; index < groups_.count(); ++index) {
-    const auto last = recorder_.ring(index).last(1);
-    if (last.empty() || last[0].state == CallState::kDone) continue;
-    recorder_.device_waits(index, last[0].seq, Clock::time_point(std::chrono::nanoseconds(last[0].entered_ns)));
-  }
-}
-
-void WatchedCalls::await_cause() {
-  wait_in_last_call();
-  (void)await_ending(1.5);
-}
-
-std::optional<std::string> WatchedCalls::await_ending(double seconds) {
-  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  const auto ending = recorder_.await_ending(patience);
-  return ending ? std::make_optional(std::string(ending->message.view())) : std::nullopt;
-}
-
-bool WatchedCalls::last_call_failed() {
-  const std::lock_guard lock(mutex_);
-  for (int index = 0; index < groups_.count(); ++index) {
-    const auto last = recorder_.ring(index).last(1);
-    if (!last.empty() && last[0].state == CallState::kFailed) return true;
-  }
-  return false;
-}
-
-void WatchedCalls::finish(int exit_code, const std::string& place) {
-  leaving_ = true;
-  if (exit_code < 0 && joined() &&
-      last_call_failed()) {  // somebody else's end may be why, and its code says whether that was borne
-    return at_last([this](int status) {
-      if (status != 0) await_cause();
-      recorder_.finish(status);
-    });
-  }
-  if (joined() && !place.empty()) recorder_.enter_phase(Phase::kEnd, place);
-  if (joined()) recorder_.finish(exit_code);
-  if (exit_code < 0) at_last([this](int status) { tell_code(status); });
-}
-
-/// Of whoever left without a word: a job that goes wrong by it is ended with what the code says.
-void WatchedCalls::tell_code(int code) {
-  recorder_.board().exit_code.store(code);
-  if (code != 0) (void)await_ending(1.0);
-}
-
-void WatchedCalls::end_with(const std::string& message, const std::string& place, bool secondary, int code) {
-  leaving_ = true;
-  at_last([this, message, place, secondary, code](int status) {
-    if (status == code) {
-      if (secondary) await_cause();
-      say_last_words(message, place, secondary, code);
-      (void)await_ending(secondary ? 3.0 : 1.0);
-    }
-    finish(status);
-  });
-}
-
-void WatchedCalls::at_last(std::function<void(int)> last) {
-  static auto& words = *new std::function<void(int)>;
-  words = std::move(last);
-  [[maybe_unused]] static const int once = ::on_exit(
-      [](int status, void* /*nothing*/) {
-        if (instance().joined()) words(status);  // else a child that was forked
-      },
-      nullptr);
 }
 
 void WatchedCalls::stand_at(const std::string& place) {

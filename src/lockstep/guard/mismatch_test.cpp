@@ -354,33 +354,28 @@ TEST(Mismatch, SaysThatACallMayComeLaterWhereNobodyHasGoneOn) {
       << found.headline;
 }
 
-TEST(Mismatch, CallsOfAThreadOfOnesOwnAreToldToHaveAGroupOfTheirOwn) {
-  const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
-  const auto count = test_call(Op::kAllReduce, "i64", {1}, "", "metrics.py:8 (thread)", ReduceOp::kSum);
-  const TestCalls usual{train, train, count, train}, other{train, train, train, count};
-  std::vector<RankReport> reports;
-  for (int rank = 0; rank < 3; ++rank) {
-    reports.push_back(running_rank(rank, 3));
-    add_calls(reports.back(), rank == 1 ? other : usual);
+TEST(Mismatch, CallsOfAThreadAreToldToHaveAGroupOfTheirOwn) {
+  struct Case {
+    TestCall of_thread;
+    std::string why, fix;
+  };
+  for (const auto& [of_thread, why, fix] :
+       {Case{test_call(Op::kAllReduce, "i64", {1}, "", "metrics.py:8 (thread)", ReduceOp::kSum),
+             "is made by a thread of its own beside", "give the thread that calls at metrics.py:8 a group of its own"},
+        Case{test_call(Op::kBroadcast, "u8", {9}, "", "futures/thread.py:58"), "is made by a thread of a library",
+             "give what works in the background a group of its own"}}) {
+    const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
+    const TestCalls usual{train, train, of_thread, train}, other{train, train, train, of_thread};
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < 3; ++rank) {
+      reports.push_back(running_rank(rank, 3));
+      add_calls(reports.back(), rank == 1 ? other : usual);
+    }
+    const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+    EXPECT_EQ(found.culprits, RankSet({1}));
+    EXPECT_NE(found.why.find(why), std::string::npos) << found.why;
+    EXPECT_TRUE(found.fix.starts_with(fix)) << found.fix;
   }
-  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
-  EXPECT_NE(found.why.find("is made by a thread of its own beside"), std::string::npos) << found.why;
-  EXPECT_TRUE(found.fix.starts_with("give the thread that calls at metrics.py:8 a group of its own")) << found.fix;
-}
-
-TEST(Mismatch, CallsOfALibrarysThreadAreToldToHaveAGroupOfTheirOwn) {
-  const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
-  const auto save = test_call(Op::kBroadcast, "u8", {9}, "", "futures/thread.py:58");
-  const TestCalls usual{train, train, save, train}, other{train, train, train, save};
-  std::vector<RankReport> reports;
-  for (int rank = 0; rank < 3; ++rank) {
-    reports.push_back(running_rank(rank, 3));
-    add_calls(reports.back(), rank == 1 ? other : usual);
-  }
-  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
-  EXPECT_EQ(found.culprits, RankSet({1}));
-  EXPECT_NE(found.why.find("is made by a thread of a library"), std::string::npos) << found.why;
-  EXPECT_TRUE(found.fix.starts_with("give what works in the background a group of its own")) << found.fix;
 }
 
 }  // namespace
