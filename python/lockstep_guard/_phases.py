@@ -18,6 +18,8 @@ def tell(native):
             if is_compiling():  # what torch.compile reads it takes for a part of the model
                 return function(*args, **kwargs)
             before = native.enter_phase(phase)
+            if before == "evaluate" and phase == "forward":  # a part of it, as no other phase of a step is
+                native.enter_phase(before)
             try:
                 return function(*args, **kwargs)
             finally:

@@ -51,6 +51,21 @@ void explain_groups(const FlightRecord& odd, const FlightRecord& usual, const st
   out.fix = fmt::format("pass the same ranks, in the same order of calls, on all ranks at {}", odd.site.view());
 }
 
+/// Of one shape and another name.
+void explain_names(const FlightRecord& odd, const FlightRecord& usual, Diagnosis& out) {
+  out.headline = fmt::format("{} sent another tensor: \"{}\" beside \"{}\"", out.culprits.phrase(), odd.label.view(),
+                             usual.label.view());
+  out.why = "the calls have one shape, so the transport pairs them without noticing: the values would be mixed up";
+  out.fix =
+      one_line(odd, usual)
+          ? fmt::format(
+                "make all of them on all ranks, in one order: look for what chooses which of them comes "
+                "at {} (modules that are run by the data, an order that is not sorted)",
+                odd.site.view())
+          : fmt::format("make the calls in one order on all ranks, for instance sorted by name: look at {} and {}",
+                        odd.site.view(), usual.site.view());
+}
+
 }  // namespace
 
 void explain_difference(const FlightRecord& odd, const FlightRecord& usual, const std::string& others, Diagnosis& out) {
@@ -107,11 +122,7 @@ void explain_difference(const FlightRecord& odd, const FlightRecord& usual, cons
         "the data that comes to {}",
         odd.site.view());
   } else {
-    out.headline =
-        fmt::format("{} sent another tensor: \"{}\" beside \"{}\"", who, odd.label.view(), usual.label.view());
-    out.why = "the calls have one shape, so the transport pairs them without noticing: the values would be mixed up";
-    out.fix = fmt::format("make the calls in one order on all ranks, for instance sorted by name: look at {} and {}",
-                          odd.site.view(), usual.site.view());
+    explain_names(odd, usual, out);
   }
 }
 

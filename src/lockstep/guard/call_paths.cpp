@@ -27,14 +27,16 @@ size_t gap_seen(const GroupReport& ahead, const GroupReport& behind, uint64_t se
 }
 
 /// The same from habit, when both are stuck where they parted: how far after an earlier call like that of `ahead` came
-/// one like that of `behind`. Training repeats itself, line by line: an equal call from another one says nothing.
+/// one like that of `behind`. Training repeats itself, line by line: an equal call from another one says little.
 size_t gap_expected(const GroupReport& ahead, const GroupReport& behind, uint64_t seq, Alike same) {
   const FlightRecord *here = ahead.find(seq), *there = behind.find(seq);
-  for (uint64_t earlier = seq - 1; const FlightRecord* past = ahead.find(earlier); --earlier) {
-    if (!same(*past, *here) || past->site.view() != here->site.view()) continue;
-    for (size_t shift = 1; shift <= kLongestGap && earlier + shift < seq; ++shift) {
-      const FlightRecord* next = ahead.find(earlier + shift);
-      if (next != nullptr && same(*next, *there)) return shift;
+  for (const bool by_line : {true, false}) {
+    for (uint64_t earlier = seq - 1; const FlightRecord* past = ahead.find(earlier); --earlier) {
+      if (!same(*past, *here) || past->site.view() != here->site.view()) continue;
+      for (size_t shift = 1; shift <= kLongestGap && earlier + shift < seq; ++shift) {
+        const FlightRecord* next = ahead.find(earlier + shift);
+        if (next != nullptr && (by_line ? same_line(*next, *there) : same(*next, *there))) return shift;
+      }
     }
   }
   return 0;
@@ -44,6 +46,31 @@ size_t gap_expected(const GroupReport& ahead, const GroupReport& behind, uint64_
 Gap smaller(size_t skipped, size_t extra) {
   if (skipped > 0 && (extra == 0 || skipped <= extra)) return {.skipped = skipped};
   return {.extra = extra};
+}
+
+/// What it used to call there.
+bool as_ever(const GroupReport& group, uint64_t seq, Alike same) {
+  const FlightRecord* usual = habit(group, seq, same);
+  return usual != nullptr && same(*usual, *group.find(seq));
+}
+
+/// What each of two that are stuck where they parted would have left out or made besides. Who leaves what he used to do has left
+/// out what comes there, and who goes on as ever while the other turns elsewhere makes more. Where habit does not tell, a loop
+/// brings every call again after a while, and the smaller number counts, unless the two are of one size.
+Gap gap_by_habit(const GroupReport& odd, const GroupReport& usual, uint64_t seq, Alike same) {
+  constexpr size_t kFew = 2, kAlike = 4;
+  const FlightRecord &mine = *odd.find(seq), &theirs = *usual.find(seq);
+  const size_t skipped = gap_expected(usual, odd, seq, same), extra = gap_expected(odd, usual, seq, same);
+  const bool leaves = !as_ever(odd, seq, same), turns = !as_ever(usual, seq, same);
+  if (leaves != turns && (leaves ? skipped : extra) == 0) return {};
+  if (leaves != turns && turns) return {.extra = extra};
+  // Other modules of one line: of a pass that runs others of them, and not one behind.
+  const size_t smallest = std::min(skipped > 0 ? skipped : extra, extra > 0 ? extra : skipped);
+  if (mine.site.view() == theirs.site.view() && mine.label.view() != theirs.label.view() && smallest > kFew) return {};
+  if (smallest > kFew && skipped > 0 && extra > 0 && std::max(skipped, extra) < kAlike * smallest) {
+    return {.skipped = skipped, .extra = extra};
+  }
+  return smaller(skipped, extra);
 }
 
 }  // namespace
@@ -86,7 +113,7 @@ Gap gap_between(const GroupReport& odd, const GroupReport& usual, uint64_t seq, 
                                           : stretch_alike(odd, usual, seq, std::max<size_t>(seen.extra, 1), same);
   if (shifted > in_place || (shifted == in_place && shifted > 0 && !one_spot)) return seen;
   if (in_place > 0 || one_spot) return {};
-  return smaller(gap_expected(usual, odd, seq, same), gap_expected(odd, usual, seq, same));
+  return gap_by_habit(odd, usual, seq, same);
 }
 
 bool swapped(const GroupReport& a, const GroupReport& b, uint64_t seq, Alike same) {

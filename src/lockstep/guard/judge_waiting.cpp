@@ -216,11 +216,26 @@ Diagnosis not_connected(const RankClass& waiter) {
                              waiter.ranks.phrase(), waiter.ranks.size() == 1 ? "is" : "are",
                              format_duration(waiter.sample.phase_seconds));
   out.places.push_back(place_of(waiter));
-  out.why = "the hosts reach the meeting point, and not each other";
+  if (is_told_of_hosts(settings_of(waiter.sample), /*several=*/true)) {
+    out.why = "the hosts reach the meeting point, and not each other";
+    out.fix =
+        "the hosts must reach each other on every port, not on MASTER_PORT alone: look at firewalls between them; "
+        "GLOO_SOCKET_IFNAME chooses another network interface";
+    return out;
+  }
+  out.why = "all ranks of this host are there, and one of the connections between them was never made";
   out.fix =
-      "the hosts must reach each other on every port, not on MASTER_PORT alone: look at firewalls between them; "
-      "GLOO_SOCKET_IFNAME chooses another network interface";
+      "start the job again, by another MASTER_PORT where one is given: after a restart connections of before may be in "
+      "the way; GLOO_SOCKET_IFNAME=lo keeps to this host";
   return out;
+}
+
+/// Nobody is missing, and nobody has come further than to the meeting.
+bool all_are_meeting(const Census& census) {
+  return std::ranges::all_of(census.classes, [](const RankClass& one) {
+    return one.sample.joined && one.sample.phase == Phase::kStart && one.sample.life == Life::kStarting &&
+           one.sample.waiting() == nullptr;
+  });
 }
 
 /// Some have met and wait for others that never came.
@@ -250,10 +265,9 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
                      .diagnosis = std::move(found),
                      .waited_seconds = waited};
   };
-  if (waiter->sample.detail == kConnecting) {  // on one host it may be slow, and is not kept apart
-    return is_told_of_hosts(settings_of(waiter->sample), /*several=*/true) ? judged(not_connected(*waiter))
-                                                                           : Judgement{};
-  }
+  const bool connects = waiter->sample.detail == kConnecting;
+  if (connects && is_told_of_hosts(settings_of(waiter->sample), /*several=*/true))
+    return judged(not_connected(*waiter));
   out.culprits = unjoined;
   if (unjoined.empty()) {
     const std::vector<int> here = census.all().ranks();
@@ -261,7 +275,10 @@ Judgement judge_absent(const Census& census, const JudgeOptions& options) {
       if (!std::binary_search(here.begin(), here.end(), rank)) out.culprits.add(rank);
     }
   }
-  if (out.culprits.empty()) return {};
+  if (connects || out.culprits.empty()) {  // it may be slow, and which step of it that is is not kept apart
+    const bool stuck = all_are_meeting(census) && waiter->sample.phase_seconds >= hard;
+    return stuck ? judged(not_connected(*waiter)) : Judgement{};
+  }
   out.headline = fmt::format("{} of {} did not come to the meeting within {}: {}", out.culprits.phrase(), expected,
                              format_duration(waiter->sample.phase_seconds), waiter->sample.detail);
   out.places.push_back(place_of(*waiter));

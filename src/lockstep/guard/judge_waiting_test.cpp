@@ -335,7 +335,7 @@ std::vector<RankReport> meeting(int world, int absent, double seconds) {
 TEST(Absent, IsNamedAfterTheStart) {
   for (const int world : {2, 3, 4, 8}) {
     EXPECT_EQ(judge(census_of(meeting(world, 1, 6))).verdict, Verdict::kFine);
-    EXPECT_EQ(judge(census_of(meeting(world, -1, 700))).verdict, Verdict::kFine);
+    EXPECT_EQ(judge(census_of(meeting(world, -1, 500))).verdict, Verdict::kFine);
     const Judgement notice = judge(census_of(meeting(world, 1, 11)));
     EXPECT_EQ(notice.verdict, Verdict::kNotice);
     EXPECT_EQ(notice.diagnosis.fault, Fault::kAbsent);
@@ -376,6 +376,16 @@ TEST(Absent, RanksThatHaveMetAndDoNotReachEachOtherAreToldOfFirewalls) {
   auto met = meeting(4, -1, 11);
   for (auto& report : met) report.detail = std::string(kConnecting);
   EXPECT_EQ(judge(census_of(met)).verdict, Verdict::kFine) << "on one host";
+  for (const std::string_view doing : {kConnecting, std::string_view("init_process_group at 127.0.0.1:29500")}) {
+    auto stuck = meeting(4, -1, 601);
+    for (auto& report : stuck) report.detail = doing;
+    const Judgement end = judge(census_of(stuck));
+    EXPECT_EQ(end.verdict, Verdict::kEnd) << doing;
+    EXPECT_TRUE(says(end.diagnosis.fix, "start the job again")) << end.diagnosis.fix;
+    stuck[1].phase = Phase::kRun;
+    stuck[1].life = Life::kRunning;
+    EXPECT_FALSE(says(judge(census_of(stuck)).diagnosis.headline, "not connected")) << "one has come further";
+  }
   for (auto& report : met)
     report.facts = R"({"world size": "4", "settings": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}})";
   const Judgement notice = judge(census_of(met));

@@ -1,14 +1,13 @@
 // The first call that not all ranks made alike, and what must have happened.
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lockstep/guard/call_difference.h"
 #include "lockstep/guard/call_paths.h"
+#include "lockstep/guard/camps.h"
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/guard/structure.h"
 
@@ -18,94 +17,6 @@ namespace {
 constexpr size_t kMaxListed = 4;
 constexpr int64_t kNextComesNs = 300'000'000;     // for a side's next call to tip the scales
 constexpr int64_t kOthersComeNs = 1'000'000'000;  // and for others, who may be slow to start
-
-struct Track {
-  const RankClass* ranks;
-  const GroupReport* group;
-};
-
-/// Ranks that made the same call at the place in question, with one of them to read on from.
-struct Camp {
-  RankSet ranks;
-  Track track;
-  const FlightRecord* call;
-};
-
-std::vector<Track> tracks_of(const Census& census, const std::string& group) {
-  std::vector<Track> tracks;
-  for (const auto& one : census.classes) {
-    for (const auto& report : one.sample.groups) {
-      if (report.name == group && !report.tail.empty()) tracks.push_back({&one, &report});
-    }
-  }
-  return tracks;
-}
-
-/// The first number at which two tracks have another history; 0 when none is recorded.
-uint64_t first_divergence(const std::vector<Track>& tracks) {
-  std::map<uint64_t, uint64_t> history;  // of the first track that has the number
-  uint64_t found = 0;
-  for (const auto& track : tracks) {
-    for (const auto& record : track.group->tail) {
-      const auto [at, is_new] = history.emplace(record.seq, record.history);
-      if (is_new || at->second == record.history) continue;
-      if (found == 0 || record.seq < found) found = record.seq;
-      break;
-    }
-  }
-  return found;
-}
-
-/// The first number at which equal calls come from other lines on a part of the ranks; 0 when there is none. Of calls in
-/// which all ranks do the same: others are made in branches by right.
-uint64_t first_other_line(const std::vector<Track>& tracks) {
-  std::map<uint64_t, const FlightRecord*> calls;  // of the first track that has the number
-  uint64_t found = 0;
-  for (const auto& track : tracks) {
-    for (const auto& record : track.group->tail) {
-      const Op op = record.signature.op;
-      if (op != Op::kAllReduce && op != Op::kAllGather && op != Op::kReduceScatter && op != Op::kAllToAll) continue;
-      const auto [at, is_new] = calls.emplace(record.seq, &record);
-      if (is_new || same_line(*at->second, record) || !same_call(*at->second, record)) continue;
-      if (found == 0 || record.seq < found) found = record.seq;
-      break;
-    }
-  }
-  return found;
-}
-
-std::set<std::string> groups_of(const Census& census) {
-  std::set<std::string> groups;
-  for (const auto& one : census.classes) {
-    for (const auto& group : one.sample.groups) groups.insert(group.name);
-  }
-  return groups;
-}
-
-std::vector<Camp> camps_at(const std::vector<Track>& tracks, uint64_t seq, Alike alike) {
-  std::vector<Camp> camps;
-  for (const auto& track : tracks) {
-    const FlightRecord* call = track.group->find(seq);
-    if (call == nullptr) continue;
-    const auto same = std::find_if(camps.begin(), camps.end(), [&](const Camp& camp) {
-      return alike(*camp.call, *call) && camp.call->history == call->history;
-    });
-    if (same != camps.end()) {
-      same->ranks.add(track.ranks->ranks);
-      if (track.group->tail.size() > same->track.group->tail.size()) same->track = track;
-    } else {
-      camps.push_back({track.ranks->ranks, track, call});
-    }
-  }
-  const auto as_ever = [seq, alike](const Camp& camp) {
-    const FlightRecord* usual = habit(*camp.track.group, seq, alike);
-    return usual != nullptr && alike(*usual, *camp.call) ? 1 : 0;
-  };
-  std::stable_sort(camps.begin(), camps.end(), [&](const Camp& a, const Camp& b) {
-    return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size() : as_ever(a) > as_ever(b);
-  });
-  return camps;
-}
 
 /// The strongest sides are equal, it has just happened, and others may still come.
 bool undecided(const Census& census, const std::string& group, const std::vector<Camp>& camps, uint64_t seq) {
@@ -177,7 +88,16 @@ void explain(const Camp& odd, const Camp& usual, uint64_t seq, Alike alike, Diag
     return;
   }
   const Gap gap = alike(*odd.call, *usual.call) ? Gap{} : gap_between(mine, theirs, seq, alike);
-  if (gap.skipped > 0) {
+  if (gap.skipped > 0 && gap.extra > 0) {
+    out.headline = fmt::format("{} left out {} that {} made, or made {} once more", who, calls_word(gap.skipped),
+                               others, calls_word(gap.extra));
+    out.why = fmt::format("{} came to {} again where {} went on to {}", who, calls_from(mine, seq, 1), others,
+                          calls_from(theirs, seq, 1));
+    out.fix = fmt::format(
+        "every rank must make the same calls in the same order: look for a branch on the rank or on the data (a batch "
+        "that is passed over, a loop of another length) around {} and {}",
+        odd.call->site.view(), usual.call->site.view());
+  } else if (gap.skipped > 0) {
     // What neither side has come to cannot tell a call that was left out from one that is made later.
     const FlightRecord* next = mine.find(seq + 1);
     const bool later =
@@ -241,31 +161,47 @@ std::string_view what_differs(const NodeDifference& found) {
   return found.mine.substr(0, mine) == found.theirs.substr(0, theirs) ? "shape" : "dtype";
 }
 
-/// A call of one belongs to another part of the program than that of the other: no call of an evaluation comes in a backward
-/// pass, and none of a save elsewhere.
+/// A call of one belongs to another part of the program than that of the other: no call of an evaluation comes in a pass of
+/// training, and none of a save elsewhere.
 bool are_apart(Phase one, Phase other) {
-  const auto trains = [](Phase phase) { return phase == Phase::kBackward || phase == Phase::kStep; };
+  const auto trains = [](Phase phase) {
+    return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kStep;
+  };
   const auto apart = [&](Phase a, Phase b) {
     return a == Phase::kSave ? b != Phase::kSave : a == Phase::kEvaluate && trains(b);
   };
   return apart(one, other) || apart(other, one);
 }
 
-/// Ranks of which one evaluates or saves while the others train make calls that were never meant for each other. By now those
-/// others may have gone on, so that of two calls under one title it is what they show that tells: what is evaluated stands in
-/// each call of an evaluation, and in no other.
-bool explain_places(const Camp& odd, const Camp& usual, const Structure& of_odd, const Structure& of_usual,
-                    Diagnosis& out) {
+/// The line of the person's own: "train.py:31 via utils/operations.py:355" -> "train.py:31".
+std::string_view own_line(const FlightRecord& call) {
+  return call.site.view().substr(0, call.site.view().find(" via "));
+}
+
+/// Ranks of which one evaluates or saves while the others train make calls that were never meant for each other.
+bool are_elsewhere(const Camp& odd, const Camp& usual, const std::optional<Structure>& of_odd,
+                   const std::optional<Structure>& of_usual) {
   const Phase mine = odd.track.ranks->sample.phase, theirs = usual.track.ranks->sample.phase;
+  if (mine == theirs) return false;
+  if (!of_odd || !of_usual) {  // where they stand now, and not where a call was made that is long over
+    return are_apart(mine, theirs) && !odd.call->over() && !usual.call->over();
+  }
+  // By now those others may have gone on, so that of two calls under one title it is what they show that tells: what is
+  // evaluated stands in each call of an evaluation but the first, which comes from a line of its own, and in no other.
   const auto evaluates_alone = [](Phase phase, const Structure& own, const Structure& other) {
     return phase == Phase::kEvaluate && own.shows_a_batch() && !other.shows_a_batch();
   };
-  const bool alone = evaluates_alone(mine, of_odd, of_usual) || evaluates_alone(theirs, of_usual, of_odd);
-  if (mine == theirs || (!alone && (of_odd.title == of_usual.title || !are_apart(mine, theirs)))) return false;
+  if (evaluates_alone(mine, *of_odd, *of_usual) || evaluates_alone(theirs, *of_usual, *of_odd)) return true;
+  if (own_line(*odd.call) != own_line(*usual.call)) return mine == Phase::kEvaluate || theirs == Phase::kEvaluate;
+  return of_odd->title != of_usual->title && are_apart(mine, theirs);
+}
+
+void explain_places(const Camp& odd, const Camp& usual, Diagnosis& out) {
   const auto be = [](const RankSet& ranks) { return ranks.size() == 1 ? "is" : "are"; };
   const std::string others = usual.ranks.phrase();
   out.headline = fmt::format("{} {} elsewhere: {}, where {} {} {}", out.culprits.phrase(), be(out.culprits),
-                             phase_text(mine), others, be(usual.ranks), phase_text(theirs));
+                             phase_text(odd.track.ranks->sample.phase), others, be(usual.ranks),
+                             phase_text(usual.track.ranks->sample.phase));
   out.why = fmt::format("their calls belong to different parts of the program: {} beside {}", odd.call->call(),
                         usual.call->call());
   out.fix = fmt::format(
@@ -273,21 +209,21 @@ bool explain_places(const Camp& odd, const Camp& usual, const Structure& of_odd,
       "other lengths, around {}{}",
       odd.call->site.view(),
       odd.call->site.view() == usual.call->site.view() ? "" : fmt::format(" and {}", usual.call->site.view()));
-  return true;
+}
+
+/// What the ranks hold that are about to gather.
+std::optional<Structure> shown_by(const Camp& camp) {
+  for (const auto& text : camp.track.ranks->sample.structures) {
+    auto structure = structure_from(text);
+    if (structure && !structure->label.empty() && structure->label == camp.call->label.view()) return structure;
+  }
+  return std::nullopt;
 }
 
 /// Both are about to gather, and what they hold is not alike: that is why the calls are not.
-bool explain_structures(const Camp& odd, const Camp& usual, Diagnosis& out) {
-  const auto shown = [](const Camp& camp) -> std::optional<Structure> {
-    for (const auto& text : camp.track.ranks->sample.structures) {
-      auto structure = structure_from(text);
-      if (structure && !structure->label.empty() && structure->label == camp.call->label.view()) return structure;
-    }
-    return std::nullopt;
-  };
-  const auto mine = shown(odd), theirs = shown(usual);
-  if (!mine || !theirs) return false;
-  if (explain_places(odd, usual, *mine, *theirs, out)) return true;
+bool explain_structures(const Camp& odd, const Camp& usual, const std::optional<Structure>& mine,
+                        const std::optional<Structure>& theirs, Diagnosis& out) {
+  if (!mine || !theirs || own_line(*odd.call) != own_line(*usual.call)) return false;
   const auto found = first_difference(*mine, *theirs);
   if (!found) return false;
   const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();
@@ -325,7 +261,10 @@ Diagnosis diagnose(const std::string& group, const std::vector<Camp>& camps, uin
   for (const auto& camp : camps) {
     out.sides.push_back({camp.ranks, camp.call->call(), std::string(camp.call->site.view())});
   }
-  if (!explain_structures(odd, usual, out)) {
+  const auto mine = shown_by(odd), theirs = shown_by(usual);
+  if (are_elsewhere(odd, usual, mine, theirs)) {
+    explain_places(odd, usual, out);
+  } else if (!explain_structures(odd, usual, mine, theirs, out)) {
     explain(odd, usual, seq, alike, out);
     explain_threads(odd, usual, out);
   }

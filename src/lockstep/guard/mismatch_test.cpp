@@ -354,28 +354,30 @@ TEST(Mismatch, SaysThatACallMayComeLaterWhereNobodyHasGoneOn) {
       << found.headline;
 }
 
-TEST(Mismatch, CallsOfAThreadAreToldToHaveAGroupOfTheirOwn) {
-  struct Case {
-    TestCall of_thread;
-    std::string why, fix;
-  };
-  for (const auto& [of_thread, why, fix] :
-       {Case{test_call(Op::kAllReduce, "i64", {1}, "", "metrics.py:8 (thread)", ReduceOp::kSum),
-             "is made by a thread of its own beside", "give the thread that calls at metrics.py:8 a group of its own"},
-        Case{test_call(Op::kBroadcast, "u8", {9}, "", "futures/thread.py:58"), "is made by a thread of a library",
-             "give what works in the background a group of its own"}}) {
-    const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
-    const TestCalls usual{train, train, of_thread, train}, other{train, train, train, of_thread};
-    std::vector<RankReport> reports;
-    for (int rank = 0; rank < 3; ++rank) {
-      reports.push_back(running_rank(rank, 3));
-      add_calls(reports.back(), rank == 1 ? other : usual);
-    }
-    const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
-    EXPECT_EQ(found.culprits, RankSet({1}));
-    EXPECT_NE(found.why.find(why), std::string::npos) << found.why;
-    EXPECT_TRUE(found.fix.starts_with(fix)) << found.fix;
+// Of which one shows what it gathers, and the other makes a call of DDP's.
+TEST(Mismatch, RanksThatStandInDifferentPartsAreToldSoByTheirCallsAlone) {
+  auto reports = ranks_with(at_another_line(all_cases()[2], "eval.py:7"), 3, 1, 0);
+  for (auto& report : reports) report.phase = report.rank == 1 ? Phase::kEvaluate : Phase::kForward;
+  EXPECT_EQ(judge_mismatch(census_of(reports)).diagnosis.headline,
+            "rank 1 is elsewhere: evaluating, where ranks 0, 2 are in the forward pass");
+  reports[1].groups[0].tail.back().state = CallState::kDone;
+  EXPECT_TRUE(judge_mismatch(census_of(reports)).diagnosis.headline.starts_with("rank 1 sent another shape"))
+      << "it has left that call, and may stand elsewhere since";
+}
+
+// The loss of a step, and how many labels an evaluation has: both are only values.
+TEST(Mismatch, ValuesOfTwoLinesAreNotOneValue) {
+  auto reports = ranks_with(at_another_line(all_cases()[2], "eval.py:7 via operations.py:355"), 3, 1, 0);
+  for (auto& report : reports) {
+    report.phase = report.rank == 1 ? Phase::kEvaluate : Phase::kRun;
+    report.structures = {report.rank == 1
+                             ? R"({"label": "norm", "title": "values", "nodes": [["", "int64 tensor, 1-d"]]})"
+                             : R"({"label": "norm", "title": "values", "nodes": [["", "float32 tensor, 1-d"]]})"};
   }
+  EXPECT_TRUE(judge_mismatch(census_of(reports)).diagnosis.headline.starts_with("rank 1 is elsewhere: evaluating"));
+  for (auto& report : reports) report.phase = Phase::kRun;
+  const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+  EXPECT_EQ(found.headline.find("holds another"), std::string::npos) << found.headline;
 }
 
 }  // namespace

@@ -322,8 +322,8 @@ class Reader {
         throw usage_error(fmt::format("{}: {}: {} takes no such parameter", where_, path, kind), "leave it out");
       }
     }
-    const auto by_default = [&](const char* name, const char* flag, const char* number) {
-      if (params.contains(name)) return;
+    const auto by_default = [&, &given = params](const char* name, const char* flag, const char* number) {
+      if (given.contains(name)) return;
       out_.says.push_back({fmt::format("scheduler.params.{} (not given)", name), flag, number});
     };
     by_default("warmup_num_steps", "--warmup_steps", "1000");

@@ -54,6 +54,10 @@ FineTuned FineTuneRun::run() {
     predict();
     for (const auto& text : session_->notices()) notice(text);
     for (const auto& words : unheeded_words(options_, session_->model())) notice(words);
+    if (!folder_.checkpoint.empty() && session_->adapters()) {
+      const std::string words = unheeded_beginning(options_, session_->adapters()->config);
+      if (!words.empty()) notice(words);
+    }
     for (const auto& key : dropout_keys(session_->folder().config)) {
       notice(fmt::format("config.json: {} is not applied: nothing is dropped at random but by --lora_dropout", key));
     }

@@ -245,6 +245,14 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Mo
   return all.words;
 }
 
+std::string unheeded_beginning(const FineTuneOptions& options, const LoraConfig& resumed) {
+  const std::string& init = options.tuner.lora.init;
+  if (!options.run.adapters.empty() || !options.tuner.given.contains("--init_weights") || init == resumed.init)
+    return "";
+  return fmt::format("--init_weights {} has no effect: the adapter of the checkpoint has begun, with {}", init,
+                     resumed.init);
+}
+
 std::vector<std::string> unheeded_words(const EvaluationOptions& options, const Model& model) {
   const EvaluationOptions &o = options, usual;
   Unheeded all(o.run.unsaid);

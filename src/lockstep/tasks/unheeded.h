@@ -18,6 +18,8 @@ namespace lockstep {
 /// "--packing_strategy sequential has no effect: ..."; one for each word that says something else than usual, and that
 /// nothing heeds as the others and the model stand. `options.rows.speaks` is decided by then.
 std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Model& model);
+/// How adapters begin, asked for where those of a checkpoint go on; "": nothing else is asked.
+std::string unheeded_beginning(const FineTuneOptions& options, const LoraConfig& resumed);
 std::vector<std::string> unheeded_words(const EvaluationOptions& options, const Model& model);
 std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const Model& model);
 std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const Model& model);

@@ -55,6 +55,16 @@ TEST(Unheeded, IsNothingThatNobodySaid) {
   EXPECT_EQ(flags(unheeded_words(tuned, of_text())), Words{"--freeze_vit true"});
 }
 
+TEST(Unheeded, AnotherBeginningOfAdaptersThatGoOnIsTold) {
+  FineTuneOptions tuned;
+  tuned.tuner.lora.init = "pissa";
+  EXPECT_EQ(unheeded_beginning(tuned, {.init = "true"}), "") << "nobody said so";
+  tuned.tuner.given = {"--init_weights"};
+  EXPECT_EQ(unheeded_beginning(tuned, {.init = "true"}),
+            "--init_weights pissa has no effect: the adapter of the checkpoint has begun, with true");
+  EXPECT_EQ(unheeded_beginning(tuned, {.init = "pissa"}), "");
+}
+
 TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "unheeded_test";
   std::filesystem::create_directories(folder);
