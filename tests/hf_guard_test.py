@@ -218,8 +218,13 @@ class Jobs(Story):
         warm.ready(*(() if TORCH_ALONE else ("transformers.trainer", "accelerate", "peft")))
         for guard in ("0", "1"):
             folder = self.folder / guard
-            folder.mkdir()
-            code, output = self.torchrun(JOBS / "healthy.py", folder, guard=guard, cold=guard == "1", **AWAITED)
+            for again in range(3):
+                folder.mkdir()
+                code, output = self.torchrun(JOBS / "healthy.py", folder, guard=guard, cold=guard == "1", **AWAITED)
+                if code == 0 or "gloo/transport/tcp/loop.cc" not in output:
+                    break  # seen without the guard: Gloo's own thread ends the process when epoll_wait fails
+                print(f"guard {guard}: Gloo's loop has failed", flush=True)
+                shutil.rmtree(folder)
             self.assertEqual(code, 0, output)
             self.assertNotIn("lockstep guard", output)
             results[guard] = [(folder / f"{rank}.json").read_text() for rank in range(RANKS)]
