@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <concepts>
+#include <limits>
 #include <map>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,6 +20,19 @@ const Json kNone;
 
 bool is_whole(const Json& value) { return value.is_boolean() || value.is_number_integer(); }
 
+/// A number that T can hold, whole or cut to a whole one; or no number at all.
+template <typename T>
+bool is_in_range(const Json& value) {
+  if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    if (value.is_number_unsigned()) return std::in_range<T>(value.get<uint64_t>());
+    if (value.is_number_integer()) return std::in_range<T>(value.get<int64_t>());
+    if (!value.is_number_float()) return true;
+    const double end = std::ldexp(1.0, std::numeric_limits<T>::digits), number = value.get<double>();
+    return number < end && number > (std::is_signed_v<T> ? -end - 1 : -1);
+  }
+  return true;
+}
+
 /// False: of another kind.
 template <typename T>
 bool take_distrusted(const Json& found, T& value) {
@@ -30,8 +46,10 @@ bool take_distrusted(const Json& found, T& value) {
     if (found.is_number()) value = found.get<double>();
     return found.is_number();
   } else {
-    if (is_whole(found)) value = static_cast<T>(found.is_boolean() ? found.get<bool>() : found.get<int64_t>());
-    return is_whole(found);
+    if (!is_whole(found) || !is_in_range<T>(found)) return false;
+    // In range, whatever its sign is as a number of 64 bits.
+    value = static_cast<T>(found.is_boolean() ? found.get<bool>() : found.get<int64_t>());
+    return true;
   }
 }
 
@@ -42,7 +60,7 @@ void take_leniently(const Json& found, T& value) {
   } else if constexpr (std::same_as<T, std::string> || std::same_as<T, bool>) {
     if (std::same_as<T, bool> ? found.is_boolean() : found.is_string()) found.get_to(value);
   } else if (found.is_number()) {
-    found.get_to(value);
+    if (is_in_range<T>(found)) found.get_to(value);
   } else if constexpr (std::same_as<T, double>) {
     value = std::nan("");
   }
@@ -92,6 +110,9 @@ void JsonFields::take(const char* key, const Json& found, T& value) const {
     return;
   }
   try {
+    if (!is_in_range<T>(found)) {
+      throw Json::type_error::create(302, "type must be a whole number in its range, but is " + found.dump(), nullptr);
+    }
     found.get_to(value);
   } catch (const Json::exception& error) {
     fail(key, error);

@@ -148,6 +148,29 @@ TEST(JsonFields, OfADistrustedRecordAreNeitherRoundedNorLong) {
   EXPECT_EQ(record_of<Drawing>(json, JsonReading::kStrict).pen, 1);
 }
 
+TEST(JsonFields, ThatNoWholeNumberHoldsAreNamed) {
+  const auto reads = [](const char* key, const Json& value, JsonReading reading) {
+    Json json = json_of(house());
+    json[key] = value;
+    return refusal_of(json, reading, "a.json");
+  };
+  for (const Json& pen : {Json(9.7e130), Json(-1e300), Json(9.3e18), Json(UINT64_MAX)}) {
+    EXPECT_NE(reads("pen", pen, JsonReading::kStrict).find("type must be a whole number in its range"),
+              std::string::npos)
+        << pen;
+    EXPECT_EQ(reads("pen", pen, JsonReading::kDistrustful), "6 a.json: \"pen\" is missing or of another kind") << pen;
+    Json json = json_of(house());
+    json["pen"] = pen;
+    EXPECT_EQ(record_of<Drawing>(json, JsonReading::kLenient).pen, -1) << pen;
+  }
+  for (const Json& seed : {Json(-1), Json(1.9e19), Json(-2.0)}) {
+    EXPECT_NE(reads("seed", seed, JsonReading::kStrict), "") << seed;
+  }
+  for (const Json& pen : {Json(INT64_MIN), Json(INT64_MAX), Json(9.2e18), Json(-9.2e18)}) {
+    EXPECT_EQ(reads("pen", pen, JsonReading::kStrict), "") << pen;
+  }
+}
+
 TEST(JsonFields, ReadLenientlyTakeWhatFits) {
   const Json json = {{"scale", nullptr}, {"shown", 1}, {"weights", {{"wall", "heavy"}, {"roof", 1}}}, {"best", 2}};
   const auto drawing = record_of<Drawing>(json, JsonReading::kLenient);

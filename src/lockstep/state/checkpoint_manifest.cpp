@@ -16,6 +16,7 @@
 #include "lockstep/base/interruption.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/mapped_file.h"
+#include "lockstep/base/text_format.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -61,7 +62,12 @@ std::map<std::string, ManifestEntry> manifest_entries(const fs::path& dir) {
         throw checkpoint_error(
             fmt::format("{}: expected names of files in this folder, found {}", (dir / kManifestName).string(), name));
       }
-      entries[name] = {entry.at("bytes").get<int64_t>(), entry.at("xxh64").get<std::string>()};
+      const Json& bytes = entry.at("bytes");
+      if (!bytes.is_number_integer()) {
+        throw checkpoint_error(fmt::format("{}: {}: expected a number of bytes, found {}",
+                                           (dir / kManifestName).string(), name, cut_text(bytes.dump())));
+      }
+      entries[name] = {bytes.get<int64_t>(), entry.at("xxh64").get<std::string>()};
     }
   } catch (const Json::exception& error) {
     throw checkpoint_error(fmt::format("{}: {}", (dir / kManifestName).string(), error.what()));

@@ -49,6 +49,22 @@ TEST(CheckpointManifest, AByteThatChangedIsFoundAtTheSameSize) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(CheckpointManifest, ASizeThatNoFileHasIsNamed) {
+  const std::filesystem::path dir = file_of("abc").parent_path();
+  write_text(
+      dir / kManifestName,
+      R"({"format": "lockstep checkpoint 1", "files": {"file": {"bytes": 9.7e130, "xxh64": "44bc2cf5ad770999"}}})");
+  try {
+    verify_folder(dir);
+    ADD_FAILURE() << "a size of 131 digits is taken";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCheckpoint);
+    EXPECT_NE(error.message().find("file: expected a number of bytes, found 9.7e+130"), std::string::npos)
+        << error.message();
+  }
+  std::filesystem::remove_all(dir);
+}
+
 TEST(CheckpointManifest, AModelCardMayBeEditedOrRemoved) {
   const std::filesystem::path dir = file_of("abc").parent_path();
   std::filesystem::remove(dir / kManifestName);

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/mapped_file.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/model/safetensors_writer.h"
 #include "lockstep/model/weights.h"
 #include "lockstep/tensor/make.h"
@@ -76,9 +77,14 @@ void add_file(const fs::path& path, Shards& shards) {
   shards.files.push_back(Weights::open(path));
   for (const auto& unit : read_metadata(path)) {
     StoredUnit& stored = shards.units[unit.at("name").get<std::string>()];
-    stored.numel = unit.at("numel").get<int64_t>();
-    stored.updates = unit.at("updates").get<int64_t>();
-    const Range range{unit.at("begin").get<int64_t>(), unit.at("end").get<int64_t>()};
+    const auto number = [&](const char* key) {
+      if (const Json& value = unit.at(key); value.is_number_integer()) return value.get<int64_t>();
+      throw checkpoint_error(fmt::format("{}: {} of {}: expected a whole number, found {}", path.string(), key,
+                                         unit.at("name").dump(), cut_text(unit.at(key).dump())));
+    };
+    stored.numel = number("numel");
+    stored.updates = number("updates");
+    const Range range{number("begin"), number("end")};
     if (!range.empty()) stored.slices.push_back({range, shards.files.size() - 1});
   }
 }
