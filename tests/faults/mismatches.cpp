@@ -42,7 +42,7 @@ std::vector<Fault> shapes() {
   return {
       {.name = "shape_4_6",
        .summary = "all_reduce of 4 beside 6 elements",
-       .expected = {"mismatch", "all_reduce", "loss", kHere, "another shape", "pad, or cut"},
+       .expected = {"mismatch", "all_reduce", "loss", kHere, "another shape", "make its shape equal"},
        .inject = [](Script& s, Rank&) { sum_of(s, {6}); },
        .bar = "mismatch"},
       {.name = "shape_200k_300k",

@@ -48,7 +48,7 @@ def slow_images(job):
 
 def slow_process(job):
     """Another program takes the processor away from rank 1, again and again."""
-    job.launch(job.words(steps=40))
+    job.launch(job.words(steps=24))
     job.await_step(2)
     pid, moment = job.pid_of(1), now()
 
