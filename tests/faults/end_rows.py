@@ -117,7 +117,7 @@ def ends_at_start(job):
 
 def no_more_memory(job):
     """Rank 1 may have hardly more than it has."""
-    job.launch(job.words(steps=LONG))
+    job.launch(job.words(steps=15 * job.until_hurt))  # when it asks for more is not known: within seconds
     job.await_step(3)
     pid = job.pid_of(1)
     held = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
