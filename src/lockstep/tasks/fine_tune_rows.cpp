@@ -168,6 +168,9 @@ int64_t FineTuneRun::find_batch_size() {
     unit.push_back(std::move(*row));
   }
   if (unit.empty()) return 1;  // nothing to try it with: every row will be named
+  // The optimizer's state is there already. A GPU's memory is cut into blocks, which steps of other shapes take otherwise than
+  // the tries: room for as much stays free there, without which the largest size that was tried ran out of memory later.
+  const int64_t kept_free = job_.on_cpu() ? 0 : s.plan().state_bytes().optimizer;
   const int64_t rows_of_a_rank = (grouped_.units(train_rows_->size()) + job_.world.size - 1) / job_.world.size;
   return agree_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_, [&](int64_t batch) {
     std::vector<Features> rows;
@@ -177,7 +180,7 @@ int64_t FineTuneRun::find_batch_size() {
     const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
     s.executor().train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
     s.executor().grads().clear();
-    return int64_t{0};  // the optimizer's state is there already
+    return kept_free;
   });
 }
 
