@@ -48,12 +48,6 @@ Gap smaller(size_t skipped, size_t extra) {
   return {.extra = extra};
 }
 
-/// What it used to call there.
-bool as_ever(const GroupReport& group, uint64_t seq, Alike same) {
-  const FlightRecord* usual = habit(group, seq, same);
-  return usual != nullptr && same(*usual, *group.find(seq));
-}
-
 /// What each of two that are stuck where they parted would have left out or made besides. Who leaves what he used to do has left
 /// out what comes there, and who goes on as ever while the other turns elsewhere makes more. Where habit does not tell, a loop
 /// brings every call again after a while, and the smaller number counts, unless the two are of one size.
@@ -98,6 +92,11 @@ const FlightRecord* habit(const GroupReport& group, uint64_t seq, Alike same) {
     best = group.find(past);
   }
   return best;
+}
+
+bool as_ever(const GroupReport& group, uint64_t seq, Alike same) {
+  const FlightRecord* usual = habit(group, seq, same);
+  return usual != nullptr && same(*usual, *group.find(seq));
 }
 
 Gap gap_between(const GroupReport& odd, const GroupReport& usual, uint64_t seq, Alike same) {

@@ -17,6 +17,9 @@ bool same_line(const FlightRecord& a, const FlightRecord& b);
 /// itself, so this tells who left the path where there is no majority. nullptr: nothing like it.
 const FlightRecord* habit(const GroupReport& group, uint64_t seq, Alike same);
 
+/// Whether its call there, which must be recorded, is what it used to make.
+bool as_ever(const GroupReport& group, uint64_t seq, Alike same);
+
 /// Calls that the odd one left out, or made besides. Both: in a loop it has come to its beginning where others go on to its end.
 struct Gap {
   size_t skipped = 0, extra = 0;

@@ -79,12 +79,7 @@ TEST(CallPaths, CallsOfAThreadAreToldToHaveAGroupOfTheirOwn) {
              "give what works in the background a group of its own"}}) {
     const auto train = test_call(Op::kAllReduce, "f32", {4}, "", "train.py:30", ReduceOp::kSum);
     const TestCalls usual{train, train, of_thread, train}, other{train, train, train, of_thread};
-    std::vector<RankReport> reports;
-    for (int rank = 0; rank < 3; ++rank) {
-      reports.push_back(running_rank(rank, 3));
-      add_calls(reports.back(), rank == 1 ? other : usual);
-    }
-    const Diagnosis found = judge_mismatch(census_of(reports)).diagnosis;
+    const Diagnosis found = of_three(usual, other);
     EXPECT_EQ(found.culprits, RankSet({1}));
     EXPECT_NE(found.why.find(why), std::string::npos) << found.why;
     EXPECT_TRUE(found.fix.starts_with(fix)) << found.fix;

@@ -68,12 +68,9 @@ std::vector<Camp> camps_at(const std::vector<Track>& tracks, uint64_t seq, Alike
       camps.push_back({track.ranks->ranks, track, call});
     }
   }
-  const auto as_ever = [seq, alike](const Camp& camp) {
-    const FlightRecord* usual = habit(*camp.track.group, seq, alike);
-    return usual != nullptr && alike(*usual, *camp.call) ? 1 : 0;
-  };
+  const auto goes_on = [seq, alike](const Camp& camp) { return as_ever(*camp.track.group, seq, alike) ? 1 : 0; };
   std::stable_sort(camps.begin(), camps.end(), [&](const Camp& a, const Camp& b) {
-    return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size() : as_ever(a) > as_ever(b);
+    return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size() : goes_on(a) > goes_on(b);
   });
   return camps;
 }

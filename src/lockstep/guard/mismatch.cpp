@@ -173,6 +173,9 @@ bool are_apart(Phase one, Phase other) {
   return apart(one, other) || apart(other, one);
 }
 
+/// The title of values that nobody has named: those of two lines are two values.
+constexpr std::string_view kUnnamed = "values";
+
 /// The line of the person's own: "train.py:31 via utils/operations.py:355" -> "train.py:31".
 std::string_view own_line(const FlightRecord& call) {
   return call.site.view().substr(0, call.site.view().find(" via "));
@@ -223,7 +226,9 @@ std::optional<Structure> shown_by(const Camp& camp) {
 /// Both are about to gather, and what they hold is not alike: that is why the calls are not.
 bool explain_structures(const Camp& odd, const Camp& usual, const std::optional<Structure>& mine,
                         const std::optional<Structure>& theirs, Diagnosis& out) {
-  if (!mine || !theirs || own_line(*odd.call) != own_line(*usual.call)) return false;
+  if (!mine || !theirs) return false;
+  if (own_line(*odd.call) != own_line(*usual.call) && mine->title == kUnnamed && theirs->title == kUnnamed)
+    return false;
   const auto found = first_difference(*mine, *theirs);
   if (!found) return false;
   const std::string who = out.culprits.phrase(), others = usual.ranks.phrase();

@@ -169,7 +169,7 @@ int64_t FineTuneRun::find_batch_size() {
   }
   if (unit.empty()) return 1;  // nothing to try it with: every row will be named
   // The optimizer's state is there already. A GPU's memory is cut into blocks, which steps of other shapes take otherwise than
-  // the tries: room for as much stays free there, without which the largest size that was tried ran out of memory later.
+  // the tries: room for as much stays free there, without which the largest size that was tried ran out of memory later (on the fake GPU).
   const int64_t kept_free = job_.on_cpu() ? 0 : s.plan().state_bytes().optimizer;
   const int64_t rows_of_a_rank = (grouped_.units(train_rows_->size()) + job_.world.size - 1) / job_.world.size;
   return agree_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_, [&](int64_t batch) {

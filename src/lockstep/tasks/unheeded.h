@@ -18,12 +18,13 @@ namespace lockstep {
 /// "--packing_strategy sequential has no effect: ..."; one for each word that says something else than usual, and that
 /// nothing heeds as the others and the model stand. `options.rows.speaks` is decided by then.
 std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Model& model);
-/// How adapters begin, asked for where those of a checkpoint go on; "": nothing else is asked.
-std::string unheeded_beginning(const FineTuneOptions& options, const LoraConfig& resumed);
 std::vector<std::string> unheeded_words(const EvaluationOptions& options, const Model& model);
 std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const Model& model);
 std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const Model& model);
 /// Of one that answers no file: in a conversation there are no rows.
 std::vector<std::string> unheeded_in_talk(const AnswerFileOptions& options, const Model& model);
+
+/// How adapters are to begin, where those of a checkpoint, which began otherwise, go on; "": nothing else was asked for.
+std::string unheeded_beginning(const FineTuneOptions& options, const LoraConfig& resumed);
 
 }  // namespace lockstep
