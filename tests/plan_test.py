@@ -85,6 +85,17 @@ class Plan(Story):
                 self.assertIn("fits, " if code == 0 else "does not fit: lacks", plan)
         for verb in (words, ["plan", *words[1:]]):  # less than the process alone
             self.assertIn("before there is a weight", self.lockstep(*verb, "--memory_limit", "8MiB", expect=5).stderr)
+        # What ranks share is no tensor, and the process holds it all the same.
+        words = sft_words(model, rows, self.folder / "two", steps=2, device="cpu", nproc=2, save_strategy="no", deepspeed="zero2")
+        memory = self.plan(*words[1:], "--memory_limit", "2GiB")["memory"]
+        own = 2**31 - memory["devices"][0]["capacity"]
+        beside = memory["process_bytes"] + memory["waiting_bytes"]
+        self.assertGreater(beside, 2**24)
+        self.lockstep(*words, "--memory_limit", own + memory["devices"][0]["peak"], expect=5)
+        limit = own + memory["devices"][0]["peak"] + beside + 2**25
+        self.lockstep(*words, "--overwrite_output_dir", "true", "--memory_limit", limit, expect=0)
+        for rank in json.loads((self.folder / "two" / "memory.json").read_text())["ranks"]:
+            self.assertLess(rank["resident_peak_bytes"], limit)
 
     def test_longer_rows_need_more(self):
         model = make_model(self.folder, "qwen2")

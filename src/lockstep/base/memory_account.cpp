@@ -77,6 +77,7 @@ static void describe(MemoryAccount& account, JsonFields& f) {
   f("batch", account.batch);
   f("context_bytes", account.context_bytes);
   f("waiting_bytes", account.waiting_bytes);
+  f("process_bytes", account.process_bytes);
   f("devices", account.devices);
   f("host", account.host);
 }

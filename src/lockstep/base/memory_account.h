@@ -45,6 +45,7 @@ struct MemoryAccount {
   std::optional<DeviceAccount> host;   // where it is none of them
   int64_t context_bytes = 0;           // of each device, beside what is counted: the runtime of a GPU
   int64_t waiting_bytes = 0;           // in the host's memory, beside what is counted: rows that are ready and wait
+  int64_t process_bytes = 0;           // there, where the host is the device: what no tensor holds
   std::string batch;                   // what was forecast, or the largest that came, in words
 
   bool empty() const { return devices.empty(); }

@@ -264,8 +264,8 @@ MemoryForecast rehearse(const Model& model, const Plan& plan, const std::vector<
   if (!host_computes) forecast.host = forecast_of(*devices.host, {}, 0);
   if (host_computes && forecast.devices.back().name == "host") forecast.devices.back().name = "cpu";
   if (options.host_is_device()) {
-    forecast.devices.front().figures.most_held += rehearsal.bytes_beside() + kBesideTensors +
-                                                  bytes_of_made_products(plan.options.compute) + options.waiting_bytes;
+    forecast.process_bytes = rehearsal.bytes_beside() + kBesideTensors + bytes_of_made_products(plan.options.compute);
+    forecast.devices.front().figures.most_held += forecast.process_bytes + options.waiting_bytes;
   }
   forecast.context_bytes = options.context_bytes;
   forecast.waiting_bytes = options.waiting_bytes;

@@ -46,12 +46,13 @@ BytesOfUses named(const BytesByUse& by_use) {
 
 /// Every device and the host with what is needed there beside what is counted.
 std::vector<std::pair<const DeviceForecast*, int64_t>> everything(const MemoryForecast& forecast) {
+  const int64_t on_host = forecast.waiting_bytes + forecast.process_bytes;
   std::vector<std::pair<const DeviceForecast*, int64_t>> out;
   for (const auto& device : forecast.devices) {
     const bool host = device.name == kHostAsDevice;
-    out.emplace_back(&device, host ? forecast.waiting_bytes : forecast.context_bytes);
+    out.emplace_back(&device, host ? on_host : forecast.context_bytes);
   }
-  if (!forecast.host.name.empty()) out.emplace_back(&forecast.host, forecast.waiting_bytes);
+  if (!forecast.host.name.empty()) out.emplace_back(&forecast.host, on_host);
   return out;
 }
 
@@ -162,6 +163,7 @@ MemoryAccount MemoryForecast::account() const {
   if (!host.name.empty()) out.host = account_of(host.name, host.capacity, host.figures);
   out.context_bytes = context_bytes;
   out.waiting_bytes = waiting_bytes;
+  out.process_bytes = process_bytes;
   out.batch = batch;
   return out;
 }
@@ -177,6 +179,10 @@ std::string MemoryForecast::print() const {
   if (waiting_bytes >= kWorthALine)
     out += fmt::format("  beside it in the host's memory: {} of rows that are ready and wait\n",
                        format_bytes(waiting_bytes));
+  if (process_bytes > 0)
+    out +=
+        fmt::format("  beside it in the process: {} that no tensor holds (what ranks share, kept products, stacks)\n",
+                    format_bytes(process_bytes));
   if (devices.size() > 1) out += fmt::format("  most over least of the devices: {:.3f}\n", imbalance());
   return out;
 }

@@ -26,6 +26,7 @@ struct MemoryForecast {
   DeviceForecast host;                  // what is offloaded, and the batch; empty where the device is the host
   int64_t context_bytes = 0;            // of each device, beside what is counted: the runtime of a GPU
   int64_t waiting_bytes = 0;            // in the host's memory, beside what is counted: rows that are ready and wait
+  int64_t process_bytes = 0;            // there, where the host is the device: what no tensor holds
   std::string batch;                    // what was rehearsed, in words
 
   int64_t peak() const;      // of the device that needs most

@@ -90,6 +90,13 @@ TEST(MemoryForecast, CountsRowsThatWaitWhereTheHostIs) {
   forecast.devices[0].name = "cpu";
   forecast.context_bytes = 700 * kMib;
   EXPECT_EQ(forecast.needed(), forecast.peak() + 5 * kMib) << "the host itself has no context, and the rows";
+  forecast.process_bytes = 3 * kMib;
+  EXPECT_EQ(forecast.needed(), forecast.peak() + 8 * kMib);
+  forecast.devices[0].capacity = forecast.needed();
+  EXPECT_TRUE(forecast.fits());
+  forecast.devices[0].capacity -= 1;
+  EXPECT_FALSE(forecast.fits());
+  EXPECT_NE(forecast.print().find("beside it in the process: 3.00 MiB that no tensor holds"), std::string::npos);
 }
 
 TEST(MemoryForecast, IsReadBackFromItsJson) {

@@ -31,8 +31,9 @@ std::string MachineRoom::text() const {
 }
 
 MachineRoom room_for(const MemoryForecast& forecast, bool on_cpu, int local_ranks, const MachineMemory& machine) {
-  MachineRoom room{
-      .rank_bytes = forecast.host.peak() + forecast.waiting_bytes, .ranks = local_ranks, .machine = machine};
+  MachineRoom room{.rank_bytes = forecast.host.peak() + forecast.waiting_bytes + forecast.process_bytes,
+                   .ranks = local_ranks,
+                   .machine = machine};
   if (!on_cpu) return room;
   for (const auto& device : forecast.devices) room.rank_bytes += device.peak();
   return room;

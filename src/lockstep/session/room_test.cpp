@@ -30,6 +30,9 @@ TEST(MachineRoom, AllRanksOfAMachineTakeOfItsMemory) {
   MemoryForecast with_rows = forecast_of(5 * kGiB, 0);
   with_rows.waiting_bytes = 1;
   EXPECT_FALSE(room_for(with_rows, true, 2, machine).fits()) << "rows that are ready wait there too";
+  MemoryForecast with_process = forecast_of(5 * kGiB, 0);
+  with_process.process_bytes = 1;
+  EXPECT_FALSE(room_for(with_process, true, 2, machine).fits()) << "and what the process holds beside";
 }
 
 TEST(MachineRoom, OnGpusOnlyWhatIsOnTheHostCounts) {
