@@ -34,9 +34,9 @@ class Films(Story):
         (self.folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
         return self.folder / name
 
-    def frames(self, family):
+    def frames(self, family, taken=None):
         """The chosen frames as pictures, cut out by FFmpeg alone."""
-        chosen, fps = TAKEN[family]
+        chosen, fps = taken or TAKEN[family]
         test = "+".join(f"eq(n,{i})" for i in chosen)
         self.ffmpeg("-i", self.folder / "film.mp4", "-vf", f"select='{test}',scale=flags=bilinear,format=rgb24", "-vsync", 0,
                     self.folder / f"{family}_%02d.png")
@@ -54,6 +54,15 @@ class Films(Story):
         self.lockstep(*sft_words(model, rows, out, steps=3, nproc=2, save_strategy="no", per_device_train_batch_size=1,
                                  gradient_accumulation_steps=2, strict="true"), env=LIMITS, expect=0)
         return losses(out)
+
+    def test_qwen2_5_omni_is_told_the_rate_that_was_asked_for(self):
+        # Of 21 frames, five a second, eight are 1.9 a second.
+        self.ffmpeg("-f", "lavfi", "-i", "testsrc=size=96x64:rate=5", "-frames:v", 21, "-c:v", "mpeg4", self.folder / "film.mp4")
+        model = make_model(self.folder, "qwen2_5_omni")
+        frames = self.frames("qwen2_5_omni", ([0, 3, 6, 9, 11, 14, 17, 20], 2.0))
+        film = self.vectors(model, self.rows("films.jsonl", "film.mp4"))
+        self.assertEqual(film, self.vectors(model, self.rows("frames.jsonl", frames)))
+        self.assertNotEqual(film, self.vectors(model, self.rows("slower.jsonl", {**frames, "fps": 1})))
 
     def test_a_film_is_its_frames(self):
         self.film()

@@ -27,6 +27,7 @@ struct MediaOptions {
   int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
   int64_t video_min_pixels = 0, video_max_pixels = 0;  // of a frame
   int64_t video_total_pixels = 0;                      // that the frames of a video share
+  int64_t film_max_pixels = 0;                         // of a frame, as a film's row says: within what they come to
   int64_t tile_size = 0;                               // pixels of a tile's edge
   int64_t max_tiles = 0;                               // of an image that a family cuts; 0: as the checkpoint has it
   int64_t video_max_tiles = 0;                         // of a frame; 0: one

@@ -51,6 +51,8 @@ SliceSpelling read_spelling(const HfConfig& file, int64_t queries);
 /// spelling as a token of its own.
 void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const SliceSpelling& spelling,
                        const std::string& where);
+/// <|endoftext|> ends an answer too, whatever the folder says. Source: OpenBMB/MiniCPM-V-2_6 modeling_minicpmv.py, terminators.
+void add_stop_tokens(ChatParts& parts);
 /// How slices of a folder are made. Throws unless they fit the tower and the resampler.
 SliceImageConfig read_slices(const HfConfig& file, const NavitVisionConfig& vision);
 

@@ -44,6 +44,7 @@ std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
   const std::filesystem::path& dir = place.folder;
   const HfConfig config = HfConfig::load(place);
   ChatParts parts = load_chat_parts(place, chatml_template());
+  minicpm::add_stop_tokens(parts);
   if (sees(config) || hears(config)) {
     const HfConfig file = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
     const int64_t queries =

@@ -140,11 +140,16 @@ void add_picture_rules(ChatParts& parts, const SliceImageConfig& slices, const S
       .film = {.choose = frame_a_second, .each_alone = true}};
 }
 
+void add_stop_tokens(ChatParts& parts) {
+  if (const auto id = parts.tokenizer.id_of("<|endoftext|>")) parts.stop_tokens.push_back(*id);
+}
+
 std::unique_ptr<Processor> load_vision_processor(const ModelPlace& place) {
   const std::filesystem::path& dir = place.folder;
   const HfConfig config = HfConfig::load(place);
   const HfConfig file = picture_config(dir, {"preprocessor_config.json"}, "image_processor");
   ChatParts parts = load_chat_parts(place, chatml_template());
+  add_stop_tokens(parts);
   add_picture_rules(parts, read_slices(file, read_vision(config)), read_spelling(file, read_resampler(config).queries),
                     file.where());
   return std::make_unique<ChatProcessor>(std::move(parts));

@@ -80,6 +80,13 @@ TEST_F(RowsTest, AFilmIsFramesWithoutNumbersAndUncut) {
             "<image>###</image><slice>###</slice><slice>###</slice>\nMoves?");
 }
 
+TEST_F(RowsTest, AnAnswerEndsWhereATextDoes) {
+  const auto end = processor_->tokenizer().id_of("<|endoftext|>");
+  ASSERT_TRUE(end);
+  const auto stops = processor_->stop_tokens();
+  EXPECT_NE(std::ranges::find(stops, *end), stops.end());
+}
+
 TEST_F(RowsTest, APersonMayAskForFewerSlices) {
   for (const MediaOptions& one : {MediaOptions{.max_tiles = 1}, MediaOptions{.max_slices = 1}}) {
     EXPECT_EQ(spelled(sample_of("<image>What?", {"wide.png"}), one), "<image_id>0</image_id><image>###</image>\nWhat?");

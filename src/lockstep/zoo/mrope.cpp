@@ -26,11 +26,11 @@ std::vector<Place> places_of(const MediaBlock& block, const MropeRules& rules) {
   }
   const auto& grid = block.facts.at(kGrid);
   const int64_t high = grid[1] / rules.merge, wide = grid[2] / rules.merge;
-  const float step = block.step_seconds > 0
-                         ? static_cast<float>(rules.tokens_per_second) * static_cast<float>(block.step_seconds)
-                         : 1.0F;
+  const auto rate = static_cast<float>(rules.tokens_per_second), seconds = static_cast<float>(block.step_seconds);
   for (int64_t t = 0; t < grid[0]; ++t) {
-    const auto time = static_cast<int64_t>(static_cast<float>(t) * step);
+    const auto step = static_cast<float>(t);
+    const float moment = seconds <= 0 ? step : rules.seconds_first ? step * seconds * rate : step * (seconds * rate);
+    const auto time = static_cast<int64_t>(moment);
     for (int64_t y = 0; y < high; ++y) {
       for (int64_t x = 0; x < wide; ++x) places.push_back({time, y, x});
     }

@@ -17,6 +17,7 @@ struct MropeRules {
   double tokens_per_second = 2;  // how far a second of a video moves the first axis
   bool behind_time =
       false;  // what follows a video stands behind its last moment too; else behind its larger edge alone
+  bool seconds_first = false;  // (step * seconds) * tokens_per_second; else step * (seconds * tokens_per_second)
 };
 
 /// Sets features.positions [3, tokens]: text counts on all axes alike; a medium begins where the text before it ends and

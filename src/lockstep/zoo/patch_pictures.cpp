@@ -31,14 +31,16 @@ PatchImageConfig limited_for_video(const PatchImageConfig& config, size_t frames
   return made;
 }
 
-/// A film from its file has the limits of qwen_vl_utils where nobody says others, within those of the checkpoint.
+/// A film from its file has the limits of qwen_vl_utils 0.0.14 where nobody says others, within those of the checkpoint.
 PatchImageConfig limited_for_film(const PatchImageConfig& config, size_t frames, MediaOptions options) {
   const int64_t token = config.patch * config.merge * config.patch * config.merge;  // pixels that become one
   PatchImageConfig usual = config;
   usual.max_pixels = std::min(config.max_pixels, 768 * token);
   usual.min_pixels = std::min(128 * token, usual.max_pixels);
-  if (options.video_total_pixels <= 0) options.video_total_pixels = 24576 * token;
-  return limited_for_video(usual, frames, options);
+  if (options.video_total_pixels <= 0) options.video_total_pixels = 115200 * token;
+  PatchImageConfig made = limited_for_video(usual, frames, options);
+  if (options.film_max_pixels > 0) made.max_pixels = std::min(made.max_pixels, options.film_max_pixels);
+  return made;
 }
 
 /// Of Qwen2VLVideoProcessor, where nothing is said of pixels.

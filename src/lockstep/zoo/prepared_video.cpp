@@ -19,7 +19,7 @@ constexpr size_t kMostHeld = size_t{8} << 30;  // bytes of a film's frames
 MediaOptions options_of(const Video& video, const MediaOptions& options) {
   MediaOptions own = options;
   if (video.min_pixels > 0) own.video_min_pixels = video.min_pixels;
-  if (video.max_pixels > 0) own.video_max_pixels = video.max_pixels;
+  if (video.max_pixels > 0) (video.file.empty() ? own.video_max_pixels : own.film_max_pixels) = video.max_pixels;
   if (video.total_pixels > 0) own.video_total_pixels = video.total_pixels;
   return own;
 }

@@ -118,7 +118,8 @@ TextConfig read_decoder(const HfConfig& part, int64_t vocab, int64_t head_dim) {
                                 .rope_theta = 1e6,
                                 .head_dim = head_dim,
                                 .qkv_bias = true,
-                                .sliding_window_flag = true});
+                                .sliding_window_flag = true,
+                                .window = 32768});
 }
 
 Thinker read_thinker(const HfConfig& config) {

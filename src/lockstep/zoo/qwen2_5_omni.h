@@ -62,7 +62,10 @@ struct Thinker {
   int64_t positions_of_chunk = 50;  // a video and its sound take turns after so many
 
   MropeRules mrope() const {
-    return {.merge = vision.merge, .tokens_per_second = static_cast<double>(positions_per_second), .behind_time = true};
+    return {.merge = vision.merge,
+            .tokens_per_second = static_cast<double>(positions_per_second),
+            .behind_time = true,
+            .seconds_first = true};
   }
 };
 /// Throws UserError(kCheckpoint) naming the key, what is expected and what was found.

@@ -52,7 +52,9 @@ struct Parts {
   }
   PatchImageConfig film_limits(const MediaOptions& options) const {
     PatchImageConfig limits = pictures.videos;
-    if (options.video_max_pixels > 0) limits.min_pixels = std::min(limits.min_pixels, options.video_max_pixels);
+    for (const int64_t asked : {options.video_max_pixels, options.film_max_pixels}) {
+      if (asked > 0) limits.min_pixels = std::min(limits.min_pixels, asked);
+    }
     return limits;
   }
   std::vector<MediaBlock> film(const LoadedMedium& medium, const MediaOptions& options,
@@ -67,6 +69,15 @@ AudioLimits limits_of(const LogMelConfig& mel) {
   const double seconds = static_cast<double>(mel.padded_samples) / static_cast<double>(mel.rate);
   return {
       .rate = mel.rate, .max_seconds = seconds, .why = fmt::format("the audio tower reads {:g} s at once", seconds)};
+}
+
+/// The model is told the rate that was asked for, not the one that whole frames come to. Source: transformers 5.23
+/// Qwen2_5OmniProcessor.
+FilmChoice timed_frames(const VideoFacts& film, const Video& row, const MediaOptions& options,
+                        const std::string& name) {
+  FilmChoice choice = evenly_spread_frames(film, row, options, name);
+  choice.fps = row.fps > 0 ? row.fps : options.fps > 0 ? options.fps : 2.0;
+  return choice;
 }
 
 BoxRules boxes_of(const std::shared_ptr<const Parts>& parts) {
@@ -109,7 +120,7 @@ MediumRules film_rules(const std::shared_ptr<const Parts>& parts, std::string pl
           },
       .sound = limits_of(parts->mel.config()),
       .takes_sound = true,
-      .film = {.choose = evenly_spread_frames,
+      .film = {.choose = timed_frames,
                .shrink =
                    [parts](const Image& frame, size_t frames, const MediaOptions& options, const std::string& where) {
                      const FilmRules rules = patch_film_rules(parts->film_limits(options));

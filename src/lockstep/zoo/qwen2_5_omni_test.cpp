@@ -358,6 +358,19 @@ TEST(OmniPlaces, AFilmAndItsSoundBeginAtOnceAndMarksShareAPosition) {
   EXPECT_EQ(Ints(row.positions.begin() + 12, row.positions.begin() + 24), row_axis);
 }
 
+// As float32 makes them of ((0, 1, …) * 0.08) * 25: the seventh group of frames begins at 12, the sixth at 9.
+TEST(OmniPlaces, ATimeIsMadeOfSecondsFirst) {
+  Features row;
+  row.input_ids = {9, 9, 9, 9, 9, 9, 9, 2};
+  row.media = {film_at({0, 1, 2, 3, 4, 5, 6}, {7, 2, 2}, 2.0 / 25)};
+  MropeRules rules{.merge = 2, .tokens_per_second = 25, .behind_time = true, .seconds_first = true};
+  set_mrope_positions(row, rules);
+  EXPECT_EQ(Ints(row.positions.begin(), row.positions.begin() + 8), (Ints{0, 2, 4, 6, 8, 9, 12, 13}));
+  rules.seconds_first = false;
+  set_mrope_positions(row, rules);
+  EXPECT_EQ(row.positions[5], 10);
+}
+
 TEST(OmniPlaces, TextGoesOnBehindAVideosLastMomentAndSoundCountsAsText) {
   Features row;
   row.input_ids = {9, 9, 1, 7, 7, 2};

@@ -24,7 +24,8 @@ constexpr TextDefaults kText{.vocab = 152064,
                              .norm_eps = 1e-5,
                              .rope_theta = 1e6,
                              .qkv_bias = true,
-                             .sliding_window_flag = true};
+                             .sliding_window_flag = true,
+                             .first_window_layer = 80};
 
 /// Old files hold the text's keys at the root, new ones in text_config.
 HfConfig text_part(const HfConfig& config) { return config.has("text_config") ? config.at("text_config") : config; }

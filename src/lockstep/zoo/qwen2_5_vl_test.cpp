@@ -153,6 +153,16 @@ TEST(Mrope, AVideosTimeRunsWithItsSecondsAndTouchingMediaStayApart) {
   EXPECT_EQ(row.positions, (Ints{0, 2, 5, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2}));  // 0, 2.67, 5.33 cut
 }
 
+// What Qwen2_5_VLTextConfig assumes: 80 layers without a window.
+TEST(Qwen25Vl, WindowsBeginWhereItsOwnConfigSays) {
+  Json json = released(2048, 11008, 36, 16, 2, 3420, true);
+  json["use_sliding_window"] = true;
+  json.erase("max_window_layers");
+  EXPECT_TRUE(
+      read_windows(HfConfig(json, "config.json"), {.sliding_window_flag = true, .first_window_layer = 80}, 36).empty());
+  EXPECT_FALSE(read_windows(HfConfig(json, "config.json"), {.sliding_window_flag = true}, 36).empty());
+}
+
 TEST(Mrope, RowsWithoutMediaAreCounted) {
   Features row;
   row.input_ids = {1, 2, 3};

@@ -19,6 +19,8 @@ struct TextDefaults {
   bool attention_bias_flag = false;  // attention_bias alone is read
   bool sliding_window_flag = false;  // use_sliding_window switches windows on, from layer max_window_layers
   bool sliding_window = false;       // every layer has one, unless sliding_window is null
+  int64_t window = 4096;             // sliding_window, max_window_layers: of MistralConfig and Qwen2Config
+  int64_t first_window_layer = 28;
 };
 TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults);
 

@@ -10,19 +10,16 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kUsualWindow = 4096;  // of MistralConfig and Qwen2Config
-constexpr int64_t kUsualFirstLayer = 28;
-
 [[noreturn]] void refuse(const HfConfig& config, const std::string& what) {
   throw checkpoint_error(fmt::format("{}: {}", config.where(), what),
                          "a model computed with other windows than it was trained with would be wrong");
 }
 
 /// 0: written as null.
-int64_t window_of(const HfConfig& config) {
+int64_t window_of(const HfConfig& config, int64_t otherwise) {
   const Json& json = config.json();
   if (json.is_object() && json.contains("sliding_window") && json["sliding_window"].is_null()) return 0;
-  return config.size("sliding_window", kUsualWindow, {.most = kMaxPositions});
+  return config.size("sliding_window", otherwise, {.most = kMaxPositions});
 }
 
 /// layer_types, one for each layer; empty where none are said. True: it slides.
@@ -48,11 +45,12 @@ std::vector<bool> kinds_of(const HfConfig& config, int64_t layers) {
 std::vector<int64_t> read_windows(const HfConfig& config, const TextDefaults& defaults, int64_t layers) {
   const bool by_layer = defaults.sliding_window_flag, always = defaults.sliding_window;
   const auto said = kinds_of(config, layers);
-  const int64_t window =
-      always || (by_layer && config.flag("use_sliding_window", false)) ? window_of(config) : int64_t{0};
+  const int64_t window = always || (by_layer && config.flag("use_sliding_window", false))
+                             ? window_of(config, defaults.window)
+                             : int64_t{0};
   std::vector<bool> slides(static_cast<size_t>(layers), window > 0);
   if (by_layer && window > 0) {
-    const int64_t first = config.integer("max_window_layers", kUsualFirstLayer);
+    const int64_t first = config.integer("max_window_layers", defaults.first_window_layer);
     for (int64_t i = 0; i < std::min(first, layers); ++i) slides[static_cast<size_t>(i)] = false;
   }
   if (!said.empty() && said != slides) {
