@@ -197,6 +197,31 @@ class Jobs(Story):
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
 
+    def test_what_is_unusual_is_no_fault(self):
+        for kind in ("at exit", "parted", "other ranks", "patient", "locals"):
+            with self.subTest(kind=kind):
+                code, output = self.torchrun(JOBS / "unusual.py", kind, self.folder, **AWAITED)
+                self.assertEqual(code, 0, output)
+                self.assertNotIn("lockstep guard:", output)
+
+    def test_a_shell_may_stand_between_torchrun_and_its_ranks(self):
+        for kind, limit in (("shape", ""), ("none", "ulimit -f 20000; ")):
+            with self.subTest(kind=kind, limit=limit):
+                line = f"{limit}{sys.executable} {JOBS / 'calls.py'} {kind}; exit $?"
+                code, output = self.torchrun("--no-python", "bash", "-c", line, cold=True, **AWAITED)
+                self.assertEqual(code == 0, kind == "none", output)
+                self.assertEqual("the job was ended: rank 1 sent another shape" in output, kind == "shape", output)
+                self.assertEqual(output.count("lockstep guard off:"), 1 if limit else 0, output)  # a file of its size is no board
+
+    def test_hosts_may_have_other_numbers_of_ranks(self):
+        where = ["--nnodes", 2, "--master_addr", "127.0.0.1", "--master_port", free_port()]
+        jobs = [self.started([*where, "--nproc_per_node", count, "--node_rank", node], [JOBS / "calls.py", "none"], "1", AWAITED, cold=True)
+                for node, count in enumerate((1, 2))]
+        for job in jobs:
+            code, output = self.ended(job, "none")
+            self.assertEqual(code, 0, output)
+            self.assertNotIn("lockstep guard:", output)
+
     def test_ranks_of_several_nodes_are_one_job(self):
         said = self.nodes("shape")
         for code, output in said:

@@ -3,7 +3,9 @@
 LOCKSTEP_GUARD=1 in the environment switches it on in every process that imports torch; so do `python -m lockstep_guard train.py`
 and `lockstep_guard.enable()` before torch.distributed is initialised.
 """
+import atexit
 import functools
+import sys
 import threading
 
 from . import _settings
@@ -47,6 +49,7 @@ def enable():
             _of_roll_call("begin", _core, c10d)
         return done
 
+    atexit.register(_at_exit)
     _places.put_in_place({**replaced, init: initialised}, ("torch.distributed",))
     c10d._update_default_pg = updated
 
@@ -60,6 +63,12 @@ def _of_roll_call(what, *args):
             _settings.say(f"guard off: {error}")
         return
     getattr(_roll_call, what)(*args)
+
+
+def _at_exit():
+    """Behind what the job has registered since, which may still make calls."""
+    if ends := sys.modules.get(f"{__name__}._ends"):
+        ends.at_exit()
 
 
 class Report(dict):

@@ -1,5 +1,4 @@
 """What a rank says when it ends: its exception with the line, or the code that it leaves with."""
-import atexit
 import os
 import re
 import signal
@@ -22,8 +21,12 @@ ASKED_TO_END = 128 + signal.SIGTERM  # src/lockstep/guard/asked_to_end.h
 _told = False
 
 
+def at_exit():
+    """What is said when Python leaves; until tell(): nothing."""
+
+
 def tell(native):
-    global _told
+    global _told, at_exit
     if _told:
         return
     _told = True
@@ -121,7 +124,7 @@ def tell(native):
     for ours, module, name in ((exit_now, "os", "_exit"), (exit_politely, "sys", "exit")):  # pickled by their names, as Python's own
         ours.__module__, ours.__name__, ours.__qualname__ = module, name, name
     os._exit, sys.exit = exit_now, exit_politely
-    atexit.register(exit_at_last)
+    at_exit = exit_at_last
 
 
 def _words_of(value):

@@ -3,6 +3,7 @@ import functools
 import sys
 import threading
 
+from . import _settings
 from ._places import own_line
 
 WITHOUT_FUTURE = ("send", "recv", "reduce_scatter", "reduce_scatter_tensor")
@@ -17,7 +18,7 @@ def learn(c10d, native):
                 name = group.group_name
                 about = getattr(group, "group_desc", "")
                 title = "default" if name in ("", "0") else name if about in ("", "undefined") else f"{name} ({about})"
-                native.learn_group(name, title, sorted(ranks, key=ranks.get))
+                native.learn_group(name, title, sorted(ranks, key=ranks.get), _has_two_backends(c10d, group))
             except Exception:  # a group of one's own class: watched when all ranks are in it
                 pass
 
@@ -28,6 +29,18 @@ def learn(c10d, native):
     originals = [getattr(c10d, name) for name in WITHOUT_FUTURE if hasattr(c10d, name)]
     return {**{original: _blocking(native, original) for original in originals}, c10d.destroy_process_group: _leaving(c10d, native),
             c10d.new_group: _making(c10d, native)}
+
+
+def _has_two_backends(c10d, group):
+    """"cpu:gloo,cuda:nccl": each has an order of its own."""
+    config = getattr(c10d._world, "pg_backend_config", {}).get(group, "")
+    return len({part.partition(":")[2] for part in config.split(",") if ":" in part}) > 1
+
+
+def _patience(native, group, timeout):
+    """Who makes a group to wait there for long, for the one that prepares what all need, has said how long."""
+    if timeout is not None and _settings.patience_seconds(0.0) == 0.0:
+        native.set_patience(group.group_name, timeout.total_seconds())
 
 
 def _making(c10d, native):
@@ -43,8 +56,16 @@ def _making(c10d, native):
             native.stand_at(f"in new_group({list(ranks[:16]) if known else ''}), which {'its' if local else 'all'} ranks must call, "
                             f"{own_line(sys._getframe(1))}")
             if not local and (known or ranks is None):  # these are named by their order
-                return _in_order(native, range(c10d.get_world_size()) if ranks is None else ranks, lambda: function(*args, **kwargs))
-        return function(*args, **kwargs)
+                return patient(_in_order(native, range(c10d.get_world_size()) if ranks is None else ranks, lambda: function(*args, **kwargs)),
+                               args, kwargs)
+        return patient(function(*args, **kwargs), args, kwargs)
+
+    def patient(group, args, kwargs):
+        try:
+            _patience(native, group, kwargs.get("timeout", args[1] if len(args) > 1 else None))
+        except Exception:  # none of its ranks, or a group of one's own class
+            pass
+        return group
     return told
 
 

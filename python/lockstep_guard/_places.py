@@ -2,12 +2,13 @@
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 
 _torch = importlib.util.find_spec("torch")
 TORCH = f"{Path(_torch.origin).parent}/" if _torch is not None and _torch.origin else "/torch/"  # a person's folder may be called torch too
-OF_OTHERS = ("/site-packages/", "/dist-packages/", TORCH, "/lockstep_guard/", "/lib/python3", "<")
+OF_OTHERS = ("/site-packages/", "/dist-packages/", TORCH, "/torchinductor_", "/lockstep_guard/", "/lib/python3", "<")
 
 
 def is_of_others(file):
@@ -25,6 +26,16 @@ def own_line(frame):
     """train.py:41 of it, or nothing."""
     frame = own_frame(frame)
     return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def locals_of(frame):
+    """Until Python 3.12 a frame keeps a copy of what it was asked for, until its function returns: tensors of a step that is long over. It is
+    emptied here, unless somebody else has it, as locals() gives it, or it is no copy."""
+    found = frame.f_locals
+    copy = dict(found)
+    if isinstance(found, dict) and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(found) <= 3:  # the frame, here, the count
+        found.clear()
+    return copy
 
 
 def put_in_place(replaced, packages):

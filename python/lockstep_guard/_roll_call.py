@@ -19,6 +19,7 @@ JOIN_SECONDS, LATE_SECONDS = 60.0, 2.0
 _lock = threading.Lock()
 _meeting = None
 _begun = False
+_timeout = 1800.0  # of the default group's calls, in seconds
 
 
 @dataclass
@@ -29,7 +30,6 @@ class Place:
     local_world: int
     node: int
     master: str  # host:port, or whatever else the ranks met at
-    timeout: float = 1800.0  # of its calls, in seconds
 
 
 class Meeting:
@@ -70,13 +70,13 @@ class Meeting:
 
 def meet(native, args, kwargs):
     """Before the ranks meet, where the environment says who this is: so that one that never comes, or counts otherwise, is named."""
-    global _meeting
+    global _meeting, _timeout
     with _lock:
         if _meeting is None and not _begun:
             try:
+                _timeout = _timeout_of(args, kwargs)
                 place = _place_by_environment(args, kwargs)
                 if place is not None and place.world > 1:
-                    place.timeout = _timeout_of(args, kwargs)
                     _ends.tell(native)
                     _meeting = Meeting(native, place, _agent_of_environment(place))
             except Exception:  # then after they have met
@@ -86,17 +86,25 @@ def meet(native, args, kwargs):
 def begin(native, c10d):
     """After they have met: whoever has not joined yet does now; from here on the job runs."""
     global _meeting, _begun
+    rank, world = c10d.get_rank(), c10d.get_world_size()
     with _lock:
         if _begun:
-            return
+            return _leave_if_other(native, rank, world)
         _begun = True
     try:
         store = c10d._get_default_store()
         prefix = f"lockstep_guard/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-        if c10d.get_world_size() == 1:
+        if world == 1:
             return
+        known = _how_many_know(store, prefix, world, _meeting is not None)
+        if 0 < known < world:
+            if _meeting is not None:
+                _meeting.stopped = True
+                _meeting.thread.join()
+                native.leave()
+            return _settings.say("guard off: hosts have other numbers of ranks")
         if _meeting is None:
-            place = _place_by_hosts(store, prefix, c10d.get_rank(), c10d.get_world_size())
+            place = _place_by_hosts(store, prefix, rank, world)
             agent = f"lockstep-guard-{secrets.token_hex(12)}"
             if place.local_rank > 0:
                 agent = store.get(f"{prefix}/agent_name/{place.node}").decode()
@@ -127,6 +135,23 @@ def begin(native, c10d):
         _settings.say_alone(f"guard off: {error}")
 
 
+def _leave_if_other(native, rank, world):
+    """Ranks that met before as others, or with others, are not compared with what they did then."""
+    place = _meeting.place if _meeting is not None else None
+    if place is not None and (place.rank, place.world) != (rank, world):
+        native.leave()
+        place.rank, place.world = rank, world
+        _settings.say_alone(f"guard off: rank {rank} of {world} was another in the process group before")
+
+
+def _how_many_know(store, prefix, world, knows):
+    """Ranks that know their place without being told, once all have said so: what they do next they must do alike."""
+    store.add(f"{prefix}/known/{world}", int(knows))
+    if store.add(f"{prefix}/came/{world}", 1) == world:
+        store.set(f"{prefix}/known_by/{world}", str(store.add(f"{prefix}/known/{world}", 0)))
+    return int(store.get(f"{prefix}/known_by/{world}"))
+
+
 def _place_by_environment(args, kwargs):
     """None: not all of it is said."""
     method = kwargs.get("init_method", args[1] if len(args) > 1 else None) or "env://"
@@ -148,6 +173,9 @@ def _place_by_environment(args, kwargs):
         local_world = world
     if rank < 0 or world < 1 or local_world < 1:
         return None
+    hosts = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if of_torchrun else 1
+    if hosts > 1 and hosts * local_world != world:  # other hosts have other numbers of ranks
+        return None
     if world % local_world:  # counts that do not fit are what the ranks are asked about: one machine, as far as anybody can see
         return Place(rank, world, int(os.environ.get("LOCAL_RANK", rank)), local_world, 0, master)
     return Place(rank, world, rank % local_world, local_world, rank // local_world, master)
@@ -167,9 +195,20 @@ def _timeout_of(args, kwargs):
 def _agent_of_environment(place):
     """The same name on all ranks of this node and attempt, and of no other."""
     attempt = ""
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # all ranks are children of one torchrun
-        attempt = f"{os.getppid()} {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {os.environ['TORCHELASTIC_RUN_ID']}"
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # all ranks descend from one torchrun
+        attempt = f"{_torchrun()} {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {os.environ['TORCHELASTIC_RUN_ID']}"
     return "lockstep-guard-" + hashlib.sha256(f"{os.getuid()} {place.master} {place.node} {attempt}".encode()).hexdigest()[:24]
+
+
+def _torchrun():
+    """The nearest process above that was not started with what torchrun tells its ranks: a shell may stand between."""
+    pid = os.getppid()
+    try:
+        while pid > 1 and b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{pid}/environ").read_bytes():
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # of somebody else
+        pass
+    return pid
 
 
 def _place_by_hosts(store, prefix, rank, world):
@@ -187,7 +226,7 @@ def _start_agent(place, name):
     program = Path(__file__).with_name("agent")
     nodes = max(1, place.world // place.local_world)
     process = subprocess.Popen([program, name, str(place.local_world), str(place.world), str(place.node), str(nodes),
-                                str(_settings.notice_seconds()), str(_settings.patience_seconds(place.timeout)), _settings.mode()],
+                                str(_settings.notice_seconds()), str(_settings.patience_seconds(_timeout)), _settings.mode()],
                                stdout=subprocess.PIPE, text=True)
     answer = process.stdout.readline().strip()
     process.stdout.close()

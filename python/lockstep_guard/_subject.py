@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from ._ends import SECONDARY
-from ._places import TORCH, own_frame
+from ._places import TORCH, locals_of, own_frame
 
 DEPTH = 40
 OURS = "/lockstep_guard/"
@@ -74,7 +74,7 @@ def _models_of(frame):
     for one in _frames(frame):
         if TORCH in one.f_code.co_filename:
             continue
-        for value in [*one.f_locals.values(), *one.f_globals.values()]:
+        for value in [*locals_of(one).values(), *one.f_globals.values()]:
             for model in (value, vars(value).get("model") if hasattr(value, "__dict__") else None):
                 model = getattr(model, "module", model) if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
                 if isinstance(model, torch.nn.Module) and not any(model is known for known in models):
@@ -89,7 +89,7 @@ def _tensor(frame):
     for one in _frames(frame):
         if TORCH not in one.f_code.co_filename:
             break
-        for value in one.f_locals.values():
+        for value in locals_of(one).values():
             tensors += [part for part in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(part, torch.Tensor)]
     for model in _models_of(frame):
         for name, parameter in model.named_parameters():

@@ -3,7 +3,7 @@ import functools
 import json
 from pathlib import Path
 
-from ._places import when_imported
+from ._places import locals_of, when_imported
 from ._structures import nodes_of
 
 batch = []                         # nodes of the batch that is evaluated
@@ -24,7 +24,7 @@ def collation():
 def repairs(frame, title):
     """(names, fixes) by path: of the fields of the batch and of the outputs, where the Trainer gathers `title`. Nothing elsewhere."""
     out = {"title": title, "names": {}, "fixes": {}}
-    fields = getattr(frame.f_locals.get("self"), "label_names", None) if batch else None
+    fields = getattr(locals_of(frame).get("self"), "label_names", None) if batch else None
     for i, name in enumerate(fields or []):
         rest = [other for other in fields if other != name]
         fix = f"leave {name} out of what is gathered: TrainingArguments(label_names={json.dumps(rest)})" if rest else ""

@@ -14,11 +14,11 @@ EXIT_CODE = 6  # as of every job that the guard ends
 class _Watched:
     """Says what is waited for, once, and ends the job when the patience is over."""
 
-    def __init__(self, native, describe):
+    def __init__(self, native, describe, patience):
         self.native, self.describe, self.since = native, describe, time.monotonic()
         self.timers = [threading.Timer(_settings.notice_seconds() + 4, self._tell)]
         if _settings.mode() != "notice":
-            self.timers.append(threading.Timer(_settings.patience_seconds(), self._end))
+            self.timers.append(threading.Timer(patience, self._end))
 
     def _text(self):
         what, fix = self.describe()
@@ -61,9 +61,17 @@ def tell(native):
                     age = ""
                 return (f"waiting for the lock {path}{age},",
                         f"if no other process builds an extension there, it was left by one that died: rm {path}")
-            with _Watched(native, describe):
+            with _Watched(native, describe, _settings.patience_seconds()):
                 return wait(baton, *args, **kwargs)
         module.FileBaton.wait = watched
+
+    def own_limit(group):
+        """Seconds after which torchrun gives up by itself: --rdzv_conf join_timeout."""
+        try:
+            timeouts = group.spec.rdzv_handler._settings.timeout
+            return (timeouts.join + timeouts.last_call).total_seconds()
+        except AttributeError:  # of another kind of rendezvous
+            return 0.0
 
     def rendezvous(module):
         meet = module.SimpleElasticAgent._rendezvous
@@ -76,7 +84,7 @@ def tell(native):
                 return (f"the other nodes{f' of {nodes}' if nodes else ''} have not come to torchrun's meeting{f' {job}' if job else ''}",
                         "start torchrun on the missing nodes with the same --nnodes, --rdzv_id and --rdzv_endpoint, or set --nnodes to those "
                         "that are there; from each of them the endpoint must be reachable")
-            with _Watched(native, describe):
+            with _Watched(native, describe, _settings.patience_seconds(max(1800.0, own_limit(group) + 60))):  # who says more there wants it
                 return meet(agent, group)
         module.SimpleElasticAgent._rendezvous = watched
 

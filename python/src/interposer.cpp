@@ -192,8 +192,8 @@ Places places_of(const c10::FunctionSchema& schema, const Watched& what) {
 
 class Kernel final : public c10::OperatorKernel {
  public:
-  Kernel(const Watched& what, Places places, OriginalKernel original)
-      : what_(what), places_(places), original_(std::move(original)) {}
+  Kernel(const Watched& what, c10::DispatchKey key, Places places, OriginalKernel original)
+      : what_(what), on_gpu_(key == c10::DispatchKey::CUDA), places_(places), original_(std::move(original)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     WatchedCalls& calls = WatchedCalls::instance();
@@ -224,6 +224,7 @@ class Kernel final : public c10::OperatorKernel {
       made.signature.reduce = reduction_of(class_at<c10d::ReduceOp>(argument(stack, *places_.reduction)));
     }
     made.is_async = is_async(stack);
+    made.on_gpu = on_gpu_;
     if (places_.root) made.signature.root = static_cast<int32_t>(argument(stack, *places_.root).toInt());
     if (places_.peer) made.peer = static_cast<int>(argument(stack, *places_.peer).toInt());
     if (places_.tag) made.tag = argument(stack, *places_.tag).toInt();
@@ -231,6 +232,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   const Watched& what_;
+  bool on_gpu_;
   Places places_;
   OriginalKernel original_;
 };
@@ -271,7 +273,7 @@ std::vector<std::string> watch_collectives() {
     for (auto& one : found) {
       if (one.key != key) continue;
       libraries.back()->impl(one.what->name, torch::CppFunction::makeFromBoxedFunctor(
-                                                 std::make_unique<Kernel>(*one.what, one.places, one.original)));
+                                                 std::make_unique<Kernel>(*one.what, key, one.places, one.original)));
     }
   }
   return names;

@@ -5,30 +5,61 @@
 namespace lockstep::python {
 namespace {
 
+const std::string kDefault = "default", kOnGpu = " on the GPU";
+constexpr size_t kMostPairs = Board::kGroups * 3 / 4;  // groups come first
+
 bool has_room_for(const RankSet& members) {
   return members.empty() || members.ranks().back() < static_cast<int>(Members::kMost);
 }
 
 }  // namespace
 
-void KnownGroups::learn(const std::string& name, const std::string& title, const std::vector<int>& ranks) {
-  Known& known = groups_[name];
-  if (known.title != title || known.ranks != ranks) known = {.title = title, .ranks = ranks};  // a name may come again
-  if (known.index >= 0) recorder_.leave_group(known.index, false);                             // as all of it may
+void KnownGroups::learn(const std::string& name, const std::string& title, const std::vector<int>& ranks, bool apart) {
+  for (const bool on_gpu : {false, true}) {
+    if (on_gpu && !apart) break;
+    Known& known = groups_[on_gpu ? name + kOnGpu : name];
+    const std::string own = on_gpu ? title + kOnGpu : title;
+    if (known.title != own || known.ranks != ranks) known = {.title = own, .ranks = ranks};  // a name may come again
+    known.apart = apart;
+    mark(known, false);  // as all of it may
+  }
+  if (making_ >= 0) recorder_.leave_group(making_, false);
 }
 
+void KnownGroups::set_patience(const std::string& name, Clock::duration patience) {
+  for (const std::string& of : {name, name + kOnGpu}) {
+    const auto known = groups_.find(of);
+    if (known == groups_.end()) continue;
+    known->second.patience = patience;
+    if (known->second.index >= 0) recorder_.set_patience(known->second.index, patience);
+  }
+}
+
+/// Of the default group: no rank makes a group without it.
 void KnownGroups::leave(const std::string& name) {
-  const auto known = groups_.find(name);
-  if (known != groups_.end() && known->second.index >= 0) recorder_.leave_group(known->second.index);
+  for (const std::string& of : {name, name + kOnGpu}) {
+    const auto known = groups_.find(of);
+    if (known == groups_.end()) continue;
+    mark(known->second, true);
+    if (known->second.title == kDefault && making_ >= 0) recorder_.leave_group(making_);
+  }
+}
+
+void KnownGroups::mark(const Known& known, bool left) {
+  if (known.index >= 0) recorder_.leave_group(known.index, left);
+  for (const auto& [title, index] : known.pairs) {
+    if (index >= 0) recorder_.leave_group(index, left);
+  }
 }
 
 KnownGroups::Found KnownGroups::of(const CallInGroup& call) {
-  const auto [known, is_new] = groups_.try_emplace(call.name);
+  const auto [named, is_new] = groups_.try_emplace(call.name);
   if (is_new && call.size == world_size_) {
-    known->second.title = call.name.empty() || call.name == "0" ? "default" : call.name;
+    named->second.title = call.name.empty() || call.name == "0" ? kDefault : call.name;
   }
-  if (known->second.title.empty()) return {};
-  return CallSignature{.op = call.op}.between_two() ? of_pair(known->second, call) : of_all(known->second);
+  Known& known = named->second.apart && call.on_gpu ? groups_[call.name + kOnGpu] : named->second;
+  if (known.title.empty()) return {};
+  return CallSignature{.op = call.op}.between_two() ? of_pair(known, call) : of_all(known);
 }
 
 int KnownGroups::of_making(const RankSet& members) {
@@ -53,30 +84,51 @@ KnownGroups::Found KnownGroups::of_all(Known& known) {
   }
   const std::string title = members.empty() ? known.title : fmt::format("{} of {}", known.title, members.phrase());
   known.index = add(title, members, Board::kGroups);
+  if (known.index >= 0 && known.patience > Clock::duration::zero()) recorder_.set_patience(known.index, known.patience);
   return {.index = known.index};
+}
+
+std::string KnownGroups::pair_title(const Known& known, int64_t tag, int from, int to) const {
+  return fmt::format("{}{} from rank {} to rank {}", known.title, tag == 0 ? "" : fmt::format(", tag {},", tag), from,
+                     to);
+}
+
+/// What comes may be for another call of its own: nothing that is sent to it can be told apart any more, and whoever sends to it
+/// must not believe that it does not come.
+void KnownGroups::take_from_anybody(Known& known, int64_t tag) {
+  if (known.taken.size() >= kMostPairs || !known.taken.insert(tag).second) return;
+  for (const auto& [title, index] : known.pairs) {
+    if (index >= 0 && title.ends_with(fmt::format("to rank {}", rank_))) recorder_.close_group(index);
+  }
+  known.any_source = true;
+  const int size = known.ranks.empty() ? world_size_ : static_cast<int>(known.ranks.size());
+  for (int i = 0; i < size; ++i) {
+    const int other = known.ranks.empty() ? i : known.ranks[static_cast<size_t>(i)];
+    const std::string title = pair_title(known, tag, other, rank_);
+    if (other == rank_ || known.pairs.contains(title)) continue;
+    const int index = add(title, RankSet{rank_, other}, kMostPairs);
+    if (index < 0) return;
+    known.pairs[title] = index;
+    recorder_.close_group(index);
+  }
 }
 
 /// What goes from one rank to another under one tag is a group of two, whose calls come in one order.
 KnownGroups::Found KnownGroups::of_pair(Known& known, const CallInGroup& call) {
-  constexpr size_t kMost = Board::kGroups * 3 / 4;  // groups come first
   const bool sends = call.op == Op::kSend;
   if (!sends && (call.peer < 0 || known.any_source)) {
-    // It may take what another call of its own is recorded for: nothing that comes to it can be told apart any more.
-    for (const auto& [title, index] : known.pairs) {
-      if (index >= 0 && title.ends_with(fmt::format("to rank {}", rank_))) recorder_.close_group(index);
-    }
-    known.any_source = true;
+    take_from_anybody(known, call.tag);
     return {};
   }
   const auto peer = static_cast<size_t>(call.peer);
   if (call.peer < 0 || (!known.ranks.empty() && peer >= known.ranks.size())) return {};
   const int other = known.ranks.empty() ? call.peer : known.ranks[peer];
-  const std::string title =
-      fmt::format("{}{} from rank {} to rank {}", known.title, call.tag == 0 ? "" : fmt::format(", tag {},", call.tag),
-                  sends ? rank_ : other, sends ? other : rank_);
-  const auto [at, is_new] = known.pairs.try_emplace(title, -1);
-  if (is_new) at->second = add(title, RankSet{rank_, other}, kMost);
-  return {.index = at->second, .peer = other};
+  const std::string title = pair_title(known, call.tag, sends ? rank_ : other, sends ? other : rank_);
+  const auto at = known.pairs.find(title);
+  if (at != known.pairs.end()) return {.index = at->second, .peer = other};
+  const int index = add(title, RankSet{rank_, other}, kMostPairs);
+  if (index >= 0) known.pairs[title] = index;
+  return {.index = index, .peer = other};
 }
 
 }  // namespace lockstep::python

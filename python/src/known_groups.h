@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,10 @@ class KnownGroups {
   void stand_as(int rank, int world_size) { rank_ = rank, world_size_ = world_size; }
 
   /// A group by its name: what to call it, and its ranks in their order. One that is not told of is watched when all ranks are in it.
-  void learn(const std::string& name, const std::string& title, const std::vector<int>& ranks);
+  /// `apart`: it has a backend for each kind of device, and calls of the one are in no order with calls of the other.
+  void learn(const std::string& name, const std::string& title, const std::vector<int>& ranks, bool apart);
+  /// For so long its own time-out lets a rank wait there.
+  void set_patience(const std::string& name, Clock::duration patience);
   /// This rank has destroyed it.
   void leave(const std::string& name);
 
@@ -30,6 +34,7 @@ class KnownGroups {
     Op op;
     int peer;
     int64_t tag;
+    bool on_gpu;
   };
   struct Found {
     int index = -1;     // of the recorder's groups; -1: it is not watched
@@ -46,12 +51,18 @@ class KnownGroups {
   struct Known {
     std::string title;
     std::vector<int> ranks;            // of the job, in the group's order; empty: all
+    bool apart = false;                // of its backends
+    Clock::duration patience{};        // zero: as everywhere
     bool any_source = false;           // this rank takes what comes: who sends is not known any more
+    std::set<int64_t> taken;           // tags under which it does
     std::map<std::string, int> pairs;  // of ranks that send to each other: indices of the recorder's groups
     int index = -1;                    // of the recorder's groups
   };
   Found of_all(Known& known);
   Found of_pair(Known& known, const CallInGroup& call);
+  void mark(const Known& known, bool left);
+  void take_from_anybody(Known& known, int64_t tag);
+  std::string pair_title(const Known& known, int64_t tag, int from, int to) const;
   int add(const std::string& title, const RankSet& members, size_t most);
 
   Recorder& recorder_;

@@ -10,13 +10,19 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "lockstep/guard/board.h"
 #include "lockstep/guard/tree_link.h"
 
 namespace nb = nanobind;
 using lockstep::python::WatchedCalls;
 
 NB_MODULE(_core, m) {
-  m.def("watch_collectives", &lockstep::python::watch_collectives);
+  m.def("watch_collectives", [] {
+    // Where its memory cannot be had, nothing is replaced: no call of a job may fail for it. This one is let go: processes that are
+    // forked from here are ranks each.
+    (void)lockstep::BoardMemory::create();
+    return lockstep::python::watch_collectives();
+  });
   m.def(
       "join",
       [](int rank, int world_size, int local_rank, int node, const std::string& agent, const std::string& error_file,
@@ -45,10 +51,16 @@ NB_MODULE(_core, m) {
       nb::arg("host"), nb::arg("port"));
   m.def(
       "learn_group",
-      [](const std::string& name, const std::string& title, const std::vector<int>& ranks) {
-        WatchedCalls::instance().learn_group(name, title, ranks);
+      [](const std::string& name, const std::string& title, const std::vector<int>& ranks, bool apart) {
+        WatchedCalls::instance().learn_group(name, title, ranks, apart);
       },
-      nb::arg("name"), nb::arg("title"), nb::arg("ranks"));
+      nb::arg("name"), nb::arg("title"), nb::arg("ranks"), nb::arg("apart"));
+  m.def(
+      "set_patience",
+      [](const std::string& name, double seconds) { WatchedCalls::instance().set_patience(name, seconds); },
+      nb::arg("name"), nb::arg("seconds"));
+  m.def(
+      "leave", [] { WatchedCalls::instance().leave(); }, nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "watch_waits",
       [](nb::handle work_class) {

@@ -89,8 +89,8 @@ enum class Whose : uint8_t { kTorch, kLibrary, kUser };
 
 Whose whose(std::string_view file) {
   const auto has = [&](std::string_view part) { return file.find(part) != std::string_view::npos; };
-  if (file.empty() || file[0] == '<' || has(torch_folder()) || has("-packages/torch/") || has("/lockstep_guard/") ||
-      has("/contextlib.py") || has("/runpy.py")) {
+  if (file.empty() || file[0] == '<' || has(torch_folder()) || has("-packages/torch/") || has("/torchinductor_") ||
+      has("/lockstep_guard/") || has("/contextlib.py") || has("/runpy.py")) {
     return Whose::kTorch;
   }
   return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") ? Whose::kLibrary : Whose::kUser;

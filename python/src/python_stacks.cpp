@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -54,13 +55,18 @@ std::string ask_in_time(const char* function) {
   static std::atomic<bool> asks{false};
   if (asks.exchange(true)) return "";
   const auto answer = std::make_shared<Answer>();
-  std::thread([answer, function] {
-    std::string text = ask_python(function);
+  try {
+    std::thread([answer, function] {
+      std::string text = ask_python(function);
+      asks = false;
+      const std::lock_guard lock(answer->mutex);
+      answer->text = std::move(text);
+      answer->came.notify_all();
+    }).detach();
+  } catch (const std::system_error&) {  // as many threads as this job may have
     asks = false;
-    const std::lock_guard lock(answer->mutex);
-    answer->text = std::move(text);
-    answer->came.notify_all();
-  }).detach();
+    return "";
+  }
   std::unique_lock lock(answer->mutex);
   answer->came.wait_for(lock, kPatience, [&] { return answer->text.has_value(); });
   return answer->text.value_or("");

@@ -103,9 +103,15 @@ void WatchedCalls::tell_parent(const std::string& host, int port) {
 
 bool WatchedCalls::joined() const { return joined_.load(std::memory_order_acquire); }
 
-void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks) {
+void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks,
+                               bool apart) {
   const std::lock_guard lock(mutex_);
-  groups_.learn(name, title, ranks);
+  groups_.learn(name, title, ranks, apart);
+}
+
+void WatchedCalls::set_patience(const std::string& name, double seconds) {
+  const std::lock_guard lock(mutex_);
+  groups_.set_patience(name, std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
 }
 
 namespace {
@@ -153,7 +159,7 @@ std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& 
     const std::lock_guard lock(mutex_);
     ++counts_.calls;
     counts_.bytes += made.bytes;
-    const auto [index, peer] = groups_.of({name, size, made.signature.op, made.peer, made.tag});
+    const auto [index, peer] = groups_.of({name, size, made.signature.op, made.peer, made.tag, made.on_gpu});
     if (index < 0) {
       ++counts_.unwatched;
       return std::nullopt;
@@ -251,8 +257,11 @@ void WatchedCalls::over(const Call& call, bool broken) {
 void WatchedCalls::look_at_works() {
   while (true) {
     std::this_thread::sleep_for(kLook);
-    let_go_of_passed();
-    look();
+    try {
+      let_go_of_passed();
+      look();
+    } catch (const std::exception&) {  // no memory to look with: a job is never worse off
+    }
   }
 }
 

@@ -52,7 +52,10 @@ class WatchedCalls {
   bool joined() const;
 
   /// See KnownGroups.
-  void learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks);
+  void learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks, bool apart);
+  void set_patience(const std::string& name, double seconds);
+  /// From now on this process is no rank of the job that it has joined.
+  void leave();
 
   /// Where the main thread is, outside of any call.
   void stand_at(const std::string& place);
@@ -65,7 +68,7 @@ class WatchedCalls {
     int peer = -1;  // of send and receive, as the group counts
     int64_t tag = 0;
     int64_t bytes = 0;
-    bool has_nan = false;
+    bool has_nan = false, on_gpu = false;
     std::optional<bool> is_async;  // its thread goes on; nullopt: this torch does not say
   };
   using Call = WatchedCall;

@@ -48,7 +48,10 @@ void WatchedCalls::finish(int exit_code, const std::string& place) {
   const bool code_tells = exit_code < 0 && joined() && last_call_failed();
   const auto end = [this, place](int code) {
     if (!joined()) return;
-    if (!place.empty()) recorder_.enter_phase(Phase::kEnd, place);
+    if (!place.empty()) {
+      const std::lock_guard lock(mutex_);
+      recorder_.enter_phase(Phase::kEnd, place);
+    }
     recorder_.finish(code);
   };
   if (!code_tells) end(exit_code);
@@ -59,6 +62,13 @@ void WatchedCalls::finish(int exit_code, const std::string& place) {
       end(status);
     });
   }
+}
+
+void WatchedCalls::leave() {
+  if (!joined()) return;
+  leaving_ = true;
+  recorder_.finish(0);
+  joined_ = false;
 }
 
 /// Of whoever left without a word: a job that goes wrong by it is ended with what the code says.

@@ -101,6 +101,7 @@ struct Group {
   std::atomic<uint32_t> left{0};         // 1: the rank has left it and makes no further call there
   std::atomic<uint32_t> closed{0};       // what it does from now on cannot be known: it is not compared any more
   std::atomic<uint32_t> num_members{0};  // 0: all
+  std::atomic<int64_t> patience_ns{0};   // for so long its own time-out lets a rank wait there; 0: as everywhere
   SharedValue<FixedText<96>> name;
   SharedValue<Members> members;
   FlightRing ring;
@@ -108,7 +109,7 @@ struct Group {
 
 struct Board {
   static constexpr uint64_t kMagic = 0x4C4F434B53544550ULL;
-  static constexpr uint64_t kVersion = 4;
+  static constexpr uint64_t kVersion = 5;
   static constexpr size_t kGroups = 256;  // of which only those in use take memory
 
   uint64_t magic = kMagic, version = kVersion;

@@ -220,6 +220,11 @@ void explain_abort(const RankReport& report, Diagnosis& out) {
       own->site.view());
 }
 
+/// It has destroyed all of its groups, and nobody waits for it there: what its process does then is its own.
+bool has_parted(const RankReport& report) {
+  return !report.last_words && !report.groups.empty() && std::ranges::all_of(report.groups, &GroupReport::left);
+}
+
 /// Somebody has joined and waits at the meeting point.
 bool somebody_meets(const Census& census) {
   return std::any_of(census.classes.begin(), census.classes.end(), [](const RankClass& one) {
@@ -234,7 +239,7 @@ std::optional<Diagnosis> death(const Census& census) {
     const RankReport& report = one.sample;
     const bool gone = report.process.state == ProcessState::kGone && report.life != Life::kFinished &&
                       !(report.last_words && report.last_words->secondary);
-    if (!gone || (!report.end.known && report.gone_seconds < kParentTells)) continue;
+    if (!gone || has_parted(report) || (!report.end.known && report.gone_seconds < kParentTells)) continue;
     // A process that never joined may be another program, which ended well.
     const bool ended_well = !report.joined && report.end.known && report.end.exit_code == 0 && report.end.signal == 0;
     if (ended_well && !somebody_meets(census)) continue;

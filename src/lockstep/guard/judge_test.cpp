@@ -1,4 +1,5 @@
 // Ends of ranks: what they said, how their processes ended, what they do not agree on.
+#include <algorithm>
 #include <csignal>
 
 #include <gtest/gtest.h>
@@ -116,6 +117,32 @@ TEST(Judge, AFinishedProcessIsNoDeath) {
     reports.back().gone_seconds = 5;
   }
   EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+}
+
+TEST(Judge, WhatAProcessDoesThatHasLeftItsGroupsIsItsOwn) {
+  for (const bool left : {true, false}) {
+    std::vector<RankReport> reports;
+    for (int rank = 0; rank < 3; ++rank) {
+      reports.push_back(running_rank(rank, 3));
+      add_calls(reports.back(), first_calls(20));
+    }
+    reports[1].process.state = ProcessState::kGone;
+    reports[1].end = {.known = true, .signal = SIGKILL};
+    for (auto& group : reports[1].groups) group.left = left;
+    EXPECT_EQ(judge(census_of(reports)).verdict, left ? Verdict::kFine : Verdict::kEnd);
+  }
+}
+
+TEST(Judge, WhoWaitsByATimeOutOfItsOwnIsWaitedFor) {
+  const JudgeOptions options;
+  const double usual = std::ranges::max(options.hard_seconds);
+  auto reports = waiting_for(1, 3, 2 * usual);
+  reports[1].phase_seconds = 2 * usual;
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kEnd);
+  for (auto& report : reports) {
+    for (auto& group : report.groups) group.patience_seconds = 3 * usual;
+  }
+  EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kNotice);
 }
 
 TEST(Judge, TheFirstErrorIsTheHeadline) {

@@ -101,7 +101,7 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
   if (culprits.empty()) {
     quiet = seconds;
     const FlightRecord* call = group->find(group->waiting_seq);
-    hard = options.hard_seconds[static_cast<size_t>(waiter.sample.phase)];
+    hard = std::max(group->patience_seconds, options.hard_seconds[static_cast<size_t>(waiter.sample.phase)]);
     out.culprits = waiter.ranks;
     out.group = group->name;
     out.seq = group->waiting_seq;
@@ -120,7 +120,7 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
     for (const auto& [one, ranks] : culprits) {
       out.culprits.add(ranks);
       out.places.push_back(place_of(*one));
-      hard = std::max(hard, options.hard_seconds[static_cast<size_t>(one->sample.phase)]);
+      hard = std::max({hard, group->patience_seconds, options.hard_seconds[static_cast<size_t>(one->sample.phase)]});
       quiet = std::max(quiet, quiet_seconds(one->sample, seconds));
       if (out.stack.empty()) out.stack = one->sample.stack;
     }

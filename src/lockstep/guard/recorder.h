@@ -57,6 +57,11 @@ class Recorder {
   int add_group(std::string_view name, const RankSet& members = {});
   /// Another call of it concerns others. Throws Error(kInternal) for a rank beyond Members::kMost.
   void set_members(int group, const RankSet& members);
+  /// Who waits in it waits so long by its own time-out.
+  void set_patience(int group, Clock::duration patience) {
+    board().groups[static_cast<size_t>(group)].patience_ns.store(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(patience).count(), std::memory_order_relaxed);
+  }
   /// What this rank does in it from now on cannot be known.
   void close_group(int group) { board().groups[static_cast<size_t>(group)].closed.store(1, std::memory_order_release); }
   /// It makes no call there from now on; false: it has come back.

@@ -43,6 +43,20 @@ TEST(Recorder, TellsCallsWithTheirPlaceAndStep) {
   EXPECT_EQ(read(recorder).waiting(), nullptr);
 }
 
+// A rank that takes what anybody sends comes to calls that nobody can count.
+TEST(Recorder, OfAClosedGroupNobodySaysThatItWasNotCome) {
+  Recorder recorder;
+  const int group = recorder.add_group("from rank 1 to rank 0", RankSet{0, 1});
+  (void)recorder.enter(group, kSum, "", std::source_location::current());
+  recorder.set_patience(group, std::chrono::hours(2));
+  recorder.close_group(group);
+  const RankReport report = read(recorder);
+  ASSERT_EQ(report.groups.size(), 1U);
+  EXPECT_EQ(report.groups[0].entered, uint64_t{INT64_MAX});
+  EXPECT_TRUE(report.groups[0].tail.empty());
+  EXPECT_EQ(report.groups[0].patience_seconds, 7200);
+}
+
 // Its thread has gone on; what it then waits for itself comes first.
 TEST(Recorder, TellsTheCallInWhichADeviceStands) {
   Recorder recorder;

@@ -24,6 +24,11 @@ GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
   if (group.num_members.load(std::memory_order_relaxed) > 0) {
     report.members = RankSet::of_bits(group.members.read_any().bits);
   }
+  report.patience_seconds = static_cast<double>(bounded(group.patience_ns.load(std::memory_order_relaxed))) * 1e-9;
+  if (group.closed.load(std::memory_order_acquire) != 0) {  // nobody can say that it has not come to a call
+    report.entered = INT64_MAX;
+    return report;
+  }
   report.tail = group.ring.last(tail);
   report.entered = report.tail.empty() ? 0 : report.tail.back().seq;
   report.history = report.tail.empty() ? 0 : report.tail.back().history;
@@ -87,9 +92,7 @@ RankReport read_board(const Board& board, size_t tail) {
   const Place place = board.place.read_any();
   report.detail = place.detail.view();
   report.phase_seconds = seconds_between(place.since_ns, now);
-  for (const auto& group : board.used_groups()) {
-    if (group.closed.load(std::memory_order_acquire) == 0) report.groups.push_back(read_group(group, tail, now));
-  }
+  for (const auto& group : board.used_groups()) report.groups.push_back(read_group(group, tail, now));
   if (board.last_words.version() > 0) {
     const LastWords words = board.last_words.read_any();
     report.last_words = {.exit_code = static_cast<int>(words.exit_code),

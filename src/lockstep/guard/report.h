@@ -36,6 +36,7 @@ struct GroupReport {
   uint64_t waiting_seq = 0;           // 0: not waiting
   double waiting_seconds = 0;
   double last_waiting_seconds = 0;  // of several ranks that stand alike: of the last to come
+  double patience_seconds = 0;      // of its own time-out; 0: as everywhere
   bool left = false;                // it makes no further call there
   bool stands = false;              // and can do nothing else meanwhile
   std::vector<FlightRecord> tail;   // the last calls, oldest first

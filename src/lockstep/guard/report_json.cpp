@@ -108,6 +108,7 @@ static void describe(GroupReport& group, JsonFields& f) {
   f("last_waiting_seconds", group.last_waiting_seconds);
   f("stands", group.stands);
   f("left", group.left);
+  f("patience_seconds", group.patience_seconds);
   f.derived("calls", Json());  // to_json of the report knows in which form
   const Json* calls = f.raw("calls");
   if (calls == nullptr) return;

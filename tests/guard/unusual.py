@@ -1,0 +1,60 @@
+"""Jobs without a fault that are not the usual ones: torchrun … unusual.py KIND FOLDER. KIND: "at exit", its last calls are made when Python
+leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one; "patient",
+a group of its own waits longer than the default one would; "locals", what a frame is asked for is not kept."""
+import atexit
+import datetime
+import os
+import sys
+import time
+import weakref
+
+import torch
+import torch.distributed as dist
+
+kind, folder = sys.argv[1:]
+
+
+def leave():
+    if dist.get_rank() == 1:
+        time.sleep(2)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def look_at_locals(held):
+    from lockstep_guard._places import locals_of
+    one = torch.zeros(3)
+    kept, mine = weakref.ref(one), locals() if held else None
+    assert locals_of(sys._getframe())["one"] is one
+    assert not held or mine["one"] is one, "what locals() gave was emptied"
+    del one, mine
+    assert held or kept() is None, "a frame keeps what it was asked for"
+
+
+if kind == "locals":
+    look_at_locals(False)
+    look_at_locals(True)
+    sys.exit()
+if kind == "at exit":
+    atexit.register(leave)
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3 if kind == "patient" else 60))
+rank = dist.get_rank()
+dist.all_reduce(torch.zeros(3))
+if kind == "parted":
+    dist.destroy_process_group()
+    if rank == 1:
+        os.execv("/bin/sleep", ["sleep", "2"])
+    time.sleep(4)
+if kind == "other ranks":
+    dist.destroy_process_group()
+    if rank < 2:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/two", rank=1 - rank, world_size=2)
+        dist.all_reduce(torch.zeros(4))
+        dist.broadcast(torch.zeros(2), src=0)
+        time.sleep(1)
+        dist.destroy_process_group()
+if kind == "patient":
+    group = dist.new_group(timeout=datetime.timedelta(hours=1))
+    if rank == 0:
+        time.sleep(8)
+    dist.barrier(group=group)
