@@ -45,6 +45,9 @@ a rank, LoRA with alpha twice the rank, 2048 tokens, pictures of at most 768 × 
 
 A row that is longer than `cutoff_len` loses of each question and answer in proportion (`--truncation_strategy turns`), as there; what stands for media is
 never cut.
+
+Two things are not as there: `quantization_bit` leaves towers and projectors as they are, and a step's loss is the mean over its tokens, where models with
+pictures have the mean of their micro-batches' means.
 """),
 }
 

@@ -71,6 +71,9 @@ std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
     if (own != std::stod(said.value)) differences.push_back(difference(said, own));
   }
   f.given.rows_of_step = choice.rows_of_step;
+  if (choice.decays_all && f.given.adamw.weight_decay != 0)
+    notices.push_back(
+        fmt::format("{}: optimizer: weight decay is for biases and norms too, as where DeepSpeed makes it", where));
   if (!differences.empty()) {
     throw usage_error(fmt::format("{} and the flags differ: {}", where, join(differences, "; ")),
                       "say the same in both, or \"auto\" in the file");

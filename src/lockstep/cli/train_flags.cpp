@@ -273,8 +273,11 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
   out.sampling.seed = out.rows.seed;
   if (!reduce_dtype.empty()) {
     out.reduce_dtype = dtype_from_flag(reduce_dtype);
-  } else if (!run.deepspeed.empty()) {
-    out.reduce_dtype = DeepSpeedChoice::from_flag(run.deepspeed).reduce;
+  }
+  if (!run.deepspeed.empty()) {
+    const DeepSpeedChoice choice = DeepSpeedChoice::from_flag(run.deepspeed);
+    if (reduce_dtype.empty()) out.reduce_dtype = choice.reduce;
+    out.decays_all = choice.decays_all;
   }
   out.tuner = tuner.options();
   out.train.learning_rate = learning_rate.value_or(out.tuner.adapts() ? 1e-4 : out.train.learning_rate);

@@ -26,10 +26,24 @@ std::string dtype_word(std::string word) {
   return word == "bf16" ? "bfloat16" : word == "fp16" || word == "half" ? "float16" : word == "fp32" ? "float32" : word;
 }
 
+/// Beside adapters new rows would never learn. Source: LLaMA-Factory 0.9.5, model/adapter.py, of resize_vocab, which new tokens imply.
+void save_tables(Translator& at) {
+  const GivenFlag* type = at.given("finetuning_type");
+  const bool lora = type == nullptr || type->values == std::vector<std::string>{"lora"};
+  if (at.trains() && lora && at.given("additional_target") == nullptr)
+    at.mean("modules_to_save", {"embed_tokens", "lm_head"}, "new tokens learn beside adapters");
+}
+
 /// Source: LLaMA-Factory 0.9.5, model_utils/embedding.py.
 void add_special_tokens(Translator& at) {
   at.mean("new_special_tokens", comma_list(at.values()),
           "rows that the tables have not begin as the mean of the others; LLaMA-Factory adds noise");
+  save_tables(at);
+}
+
+void resize_vocab(Translator& at) {
+  if (at.truth()) save_tables(at);
+  at.note("the tables get rows where --add_special_tokens needs them, and only then");
 }
 
 /// ckpt_dir was a checkpoint of either kind.
@@ -120,6 +134,7 @@ void llava_truth(Translator& at) {
 const std::map<std::string, Rule>& model_rules() {
   static const std::map<std::string, Rule> rules = {{"model", model},
                                                     {"add_special_tokens", add_special_tokens},
+                                                    {"resize_vocab", resize_vocab},
                                                     {"adapter_list", adapter_list},
                                                     {"torch_dtype", torch_dtype},
                                                     {"half", half},

@@ -101,6 +101,10 @@ class SavedKeys {
 
   void add_modules(const LoraConfig& config) {
     for (const auto& name : config.modules_to_save) {
+      if (name == "all-embedding") {
+        add_tables();
+        continue;
+      }
       bool any = false;
       for (const auto& [key, in_memory] : named_) {
         for (size_t dot = in_memory.find('.'); dot != std::string::npos; dot = in_memory.find('.', dot + 1)) {
@@ -115,6 +119,15 @@ class SavedKeys {
         for (const auto& part : split(in_memory, '.')) parts.insert(part);
       }
       throw matches_nothing("--modules_to_save", name, {parts.begin(), parts.end()}, named_.begin()->second);
+    }
+  }
+  /// Source: ms-swift's get_modules_to_save.
+  void add_tables() {
+    for (const auto& block : model_.blocks) {
+      for (const auto& spec : block->params()) {
+        if (spec.kind != ParamKind::kTable) continue;
+        for (const auto& source : spec.sources) keys_.insert(source.key);
+      }
     }
   }
   void add_biases(const LoraConfig& config, const std::vector<AdaptedModule>& modules, const Model& model) {

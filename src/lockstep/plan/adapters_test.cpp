@@ -289,6 +289,8 @@ TEST(AdaptedPlan, OfAFusedBiasThePartsOfAdaptedModulesLearn) {
   EXPECT_TRUE(sources[0].learns);
   EXPECT_FALSE(sources[1].learns || sources[2].learns);
   EXPECT_FALSE(whole->params[0].decays);
+  const Plan alike = planned(model, config, {.decays_all = true});
+  EXPECT_TRUE(find_unit(alike, "model.layers.0 whole")->params[0].decays);
   const AdapterLayout layout = chosen(model, config);
   EXPECT_EQ(layout.in_file(sources[0]).name,
             "base_model.model.model.language_model.layers.0.self_attn.q_proj.base_layer.bias");
@@ -303,6 +305,12 @@ TEST(AdaptedPlan, AllBiasesAreThoseOfTowersToo) {
   EXPECT_TRUE(layout.saved.contains("multi_modal_projector.linear_1.bias"));
   EXPECT_EQ(layout.in_file({"model.layers.0.self_attn.k_proj.bias", {4}}).name,
             "base_model.model.model.language_model.layers.0.self_attn.k_proj.bias");
+}
+
+TEST(Adapters, AllEmbeddingIsEveryTable) {
+  LoraConfig config = targets({"q_proj"});
+  config.modules_to_save = {"all-embedding"};
+  EXPECT_EQ(chosen(adapted_model(), config).saved, (std::set<std::string>{"model.embed_tokens.weight"}));
 }
 
 TEST(AdaptedPlan, PartOfAFusedMatrixCannotBeTrainedWhole) {

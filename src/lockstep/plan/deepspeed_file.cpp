@@ -283,6 +283,7 @@ class Reader {
 
   void say_optimizer(const Json& value) {
     const auto [kind, params] = block("optimizer", value, {"Adam", "AdamW"}, "AdamW is the one optimizer");
+    out_.decays_all = value.is_object();  // transformers 5.23 integrations/deepspeed.py gives it one group
     for (const auto& [name, one] : params.items()) {
       const std::string path = "optimizer.params." + name;
       if (name == "adam_w_mode" && one == false && kind == "Adam" && params.value("weight_decay", Json(0)) != 0) {

@@ -31,6 +31,8 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
                             "zero_quantized_weights": false, "offload_param": {"device": "none", "pin_memory": true}}})");
   EXPECT_EQ(found.zero.stage, 3);
   EXPECT_FALSE(found.offload_params);
+  EXPECT_TRUE(found.decays_all) << "transformers gives DeepSpeed's own optimizer one group";
+  EXPECT_FALSE(choice_of(R"({"zero_optimization": {"stage": 3}})").decays_all);
   Keys said;
   for (const auto& one : found.says) said.push_back(one.key + " " + one.flag + " " + one.value);
   EXPECT_EQ(said,

@@ -165,7 +165,7 @@ class Placer {
     if (specs.empty()) return;
     const Block& block = *model_.blocks[block_index];
     for (auto& spec : specs) {
-      const bool decaying = decays(spec, block.params());
+      const bool decaying = options_.decays_all || decays(spec, block.params());
       unit.params.push_back({std::move(spec), 0, decaying});
     }
     unit.component = block.component();

@@ -44,6 +44,7 @@ struct PlanOptions {
   ZeroStage zero;
   Dtype compute = Dtype::kBF16;
   std::optional<Dtype> reduce;   // of gradients on their way between ranks; nullopt: as they are computed
+  bool decays_all = false;       // weight decay is for biases and norms too
   bool training = true;          // false: nothing is trained, no gradients, no optimizer state
   bool shared_weights = false;   // sharded ones stand in memory that all ranks read, once: they are not gathered
   bool recompute = true;         // of blocks that allow it: ms-swift's gradient_checkpointing

@@ -132,6 +132,13 @@ QuantOptions quant_of_adapter(const fs::path& adapter) {
   const Json args = read_object(adapter / "args.json");
   QuantOptions out;
   if (const Json bits = args.value("quant_bits", Json()); bits.is_number_integer()) out.bits = bits.get<int>();
+  const std::string method = text_of(args, "quant_method");
+  if (out.bits != 0 && !method.empty() && method != "bnb" && method != "bitsandbytes") {
+    throw checkpoint_error(
+        fmt::format("{}: quant_method: expected bnb, found {}: the adapter was trained over other codes",
+                    (adapter / "args.json").string(), method),
+        "merge it where it was trained, and take the merged folder as --model");
+  }
   if (const std::string type = text_of(args, "bnb_4bit_quant_type"); !type.empty()) out.type = type;
   const Json nested = args.value("bnb_4bit_use_double_quant", Json());  // ours say 1 and 0
   if (nested.is_boolean()) out.nested = nested.get<bool>();

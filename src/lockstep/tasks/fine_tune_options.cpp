@@ -221,6 +221,7 @@ PlanOptions FineTuneOptions::plan_options(int world, Dtype compute) const {
           .zero = run.zero,
           .compute = compute,
           .reduce = reduce_dtype,
+          .decays_all = decays_all,
           .training = true,
           .recompute = gradient_checkpointing,
           .recompute_vision = vit_gradient_checkpointing.value_or(gradient_checkpointing),

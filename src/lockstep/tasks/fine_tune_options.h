@@ -46,6 +46,7 @@ struct FineTuneOptions {
   BatchSize batch{.rows = 1};
   std::optional<int64_t> gradient_accumulation_steps;  // nullopt: so that a step has rows_of_step
   std::optional<int64_t> rows_of_step;                 // over all ranks, which must be so many; nullopt: about 16
+  bool decays_all = false;                             // weight decay is for biases and norms too
   std::optional<Dtype> reduce_dtype;                   // of gradients between ranks; nullopt: as they are computed
   bool gradient_checkpointing = true;
   bool checkpoint_as_needed = false;               // blocks that memory has room for keep what they made
