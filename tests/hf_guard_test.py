@@ -213,6 +213,12 @@ class Jobs(Story):
                 self.assertEqual("the job was ended: rank 1 sent another shape" in output, kind == "shape", output)
                 self.assertEqual(output.count("lockstep guard off:"), 1 if limit else 0, output)  # a file of its size is no board
 
+    def test_a_job_runs_on_where_one_rank_alone_has_it(self):
+        line = f"LOCKSTEP_GUARD=$((RANK == 0)) exec {sys.executable} {JOBS / 'calls.py'} none"
+        code, output = self.torchrun("--no-python", "bash", "-c", line, cold=True, **AWAITED)
+        self.assertEqual(code, 0, output)
+        self.assertIn("lockstep guard off: not all ranks have it", output)
+
     def test_hosts_may_have_other_numbers_of_ranks(self):
         where = ["--nnodes", 2, "--master_addr", "127.0.0.1", "--master_port", free_port()]
         jobs = [self.started([*where, "--nproc_per_node", count, "--node_rank", node], [JOBS / "calls.py", "none"], "1", AWAITED, cold=True)

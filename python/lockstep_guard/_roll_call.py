@@ -1,4 +1,5 @@
 """How the ranks of a job come to the roll call: the first of a node starts its agent, all join, and the agents of several nodes meet."""
+import datetime
 import hashlib
 import os
 import secrets
@@ -14,7 +15,7 @@ from . import _ends, _gathers, _modules, _phases, _settings, _trainer
 from ._places import own_line
 
 ADDRESS = "at "
-JOIN_SECONDS, LATE_SECONDS = 60.0, 2.0
+JOIN_SECONDS, LATE_SECONDS, ALL_SAY_SECONDS = 60.0, 2.0, 20.0
 
 _lock = threading.Lock()
 _meeting = None
@@ -97,12 +98,12 @@ def begin(native, c10d):
         if world == 1:
             return
         known = _how_many_know(store, prefix, world, _meeting is not None)
-        if 0 < known < world:
+        if known not in (0, world):
             if _meeting is not None:
                 _meeting.stopped = True
                 _meeting.thread.join()
                 native.leave()
-            return _settings.say("guard off: hosts have other numbers of ranks")
+            return _settings.say("guard off: not all ranks have it, or hosts have other numbers of ranks")
         if _meeting is None:
             place = _place_by_hosts(store, prefix, rank, world)
             agent = f"lockstep-guard-{secrets.token_hex(12)}"
@@ -145,10 +146,14 @@ def _leave_if_other(native, rank, world):
 
 
 def _how_many_know(store, prefix, world, knows):
-    """Ranks that know their place without being told, once all have said so: what they do next they must do alike."""
+    """Ranks that know their place without being told, once all have said so: what they do next they must do alike. -1: some say nothing."""
     store.add(f"{prefix}/known/{world}", int(knows))
     if store.add(f"{prefix}/came/{world}", 1) == world:
         store.set(f"{prefix}/known_by/{world}", str(store.add(f"{prefix}/known/{world}", 0)))
+    try:
+        store.wait([f"{prefix}/known_by/{world}"], datetime.timedelta(seconds=ALL_SAY_SECONDS))
+    except RuntimeError:
+        return -1
     return int(store.get(f"{prefix}/known_by/{world}"))
 
 

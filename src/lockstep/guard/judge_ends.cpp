@@ -220,7 +220,7 @@ void explain_abort(const RankReport& report, Diagnosis& out) {
       own->site.view());
 }
 
-/// It has destroyed all of its groups, and nobody waits for it there: what its process does then is its own.
+/// It has destroyed all of its groups: what its process does then is its own. Who still waits for it there is told of by early_end().
 bool has_parted(const RankReport& report) {
   return !report.last_words && !report.groups.empty() && std::ranges::all_of(report.groups, &GroupReport::left);
 }
