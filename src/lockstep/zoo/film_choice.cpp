@@ -36,15 +36,18 @@ int64_t even_count(const VideoFacts& film, const Video& row, const MediaOptions&
     return static_cast<int64_t>(std::nearbyint(static_cast<double>(wanted) / 2)) * 2;
   }
   const auto all = static_cast<double>(film.frames);
-  const double fps = row.fps > 0 ? row.fps : options.fps > 0 ? options.fps : 2.0;
   const int64_t least = (first_given({row.min_frames, options.fps_min_frames, 4}) + 1) / 2 * 2;
   const int64_t most =
       (row.max_frames > 0 ? row.max_frames : std::min(first_given({options.fps_max_frames, 768}), film.frames)) / 2 * 2;
-  const double wanted = std::max(all / film.fps * fps, static_cast<double>(least));
+  const double wanted = std::max(all / film.fps * asked_fps(row, options), static_cast<double>(least));
   return static_cast<int64_t>(std::floor(std::min({wanted, static_cast<double>(most), all}) / 2)) * 2;
 }
 
 }  // namespace
+
+double asked_fps(const Video& row, const MediaOptions& options) {
+  return row.fps > 0 ? row.fps : options.fps > 0 ? options.fps : 2.0;
+}
 
 FilmChoice evenly_spread_frames(const VideoFacts& film, const Video& row, const MediaOptions& options,
                                 const std::string& name) {

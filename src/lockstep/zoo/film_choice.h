@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+/// Frames that stand for a second: as the row says, else the person, else 2.
+double asked_fps(const Video& row, const MediaOptions& options);
+
 /// Qwen2.5-VL, Qwen2.5-Omni: so many frames a second (FPS, 2) within FPS_MIN_FRAMES (4) and FPS_MAX_FRAMES (768), or NFRAMES
 /// of them; an even number, evenly spread from the first to the last. What a row says itself goes before. Throws
 /// UserError(kData) where fewer than 2 frames remain. Source: qwen_vl_utils 0.0.14 smart_nframes, calculate_video_frame_range.

@@ -8,11 +8,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/data/video.h"
+#include "lockstep/zoo/film_choice.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kUsualFps = 2.0;
 constexpr size_t kMostHeld = size_t{8} << 30;  // bytes of a film's frames
 
 /// What a row says goes before what the person says.
@@ -83,7 +83,7 @@ std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& ru
         fmt::format("{}: expected a video as a list of frames, which this model takes, found a file", where),
         "cut it into frames: ffmpeg -i IN -vf fps=2 frame%04d.png");
   }
-  LoadedMedium listed{.fps = video.fps > 0 ? video.fps : own.fps > 0 ? own.fps : kUsualFps};
+  LoadedMedium listed{.fps = asked_fps(video, own)};
   for (const auto& frame : video.frames) listed.frames.push_back(load_image(frame, where));
   if (rules.takes_sound && own.audio_in_video) listed.sound = load_audio(video.sound, where, rules.sound);
   return rules.prepare(listed, own, where);

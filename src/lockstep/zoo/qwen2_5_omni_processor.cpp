@@ -76,7 +76,7 @@ AudioLimits limits_of(const LogMelConfig& mel) {
 FilmChoice timed_frames(const VideoFacts& film, const Video& row, const MediaOptions& options,
                         const std::string& name) {
   FilmChoice choice = evenly_spread_frames(film, row, options, name);
-  choice.fps = row.fps > 0 ? row.fps : options.fps > 0 ? options.fps : 2.0;
+  choice.fps = asked_fps(row, options);
   return choice;
 }
 
