@@ -17,7 +17,10 @@ namespace lockstep {
 namespace {
 
 constexpr Clock::duration kSoonest = std::chrono::milliseconds(5), kLatest = std::chrono::milliseconds(250);
-constexpr const char* kQuarrel = "quarrel";
+constexpr const char *kQuarrel = "quarrel", *kLeaves = "leaves";
+/// Rank 0 takes the meeting point away when it ends: it stays until the others have read there why they leave too; for a while
+/// even then, since two of them may be the same rank, and not for ever, since one may never come.
+constexpr Clock::duration kStaysAtLeast = 4 * kLatest, kStaysAtMost = 12 * kLatest;
 
 }  // namespace
 
@@ -52,7 +55,7 @@ World Meeting::arrive() {
 
 /// Ranks may have been dealt to machines one after the other or in turn, and unevenly. Those that say the same place are of one
 /// node; of several nodes on one machine each has one of each local rank.
-World Meeting::placed(const std::vector<Arrival>& ranks) const {
+World Meeting::placed(const std::vector<Arrival>& ranks) {
   std::vector<std::pair<std::string, std::set<int>>> nodes;  // where, and which local ranks
   World out = world_;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -68,9 +71,10 @@ World Meeting::placed(const std::vector<Arrival>& ranks) const {
   out.node_known = true;
   for (const auto& [place, locals] : nodes) {  // all ranks look at all, so that none waits for those who refuse
     if (*locals.rbegin() == std::ssize(locals) - 1) continue;
-    throw CollectiveError(fmt::format("{} ranks came from {}, and one of them is local rank {} ({})", locals.size(),
-                                      place.substr(0, place.find('/')), *locals.rbegin(), world_.source),
-                          "give each rank LOCAL_RANK and LOCAL_WORLD_SIZE of its own host, beside RANK and WORLD_SIZE");
+    leave(
+        CollectiveError(fmt::format("{} ranks came from {}, and one of them is local rank {} ({})", locals.size(),
+                                    place.substr(0, place.find('/')), *locals.rbegin(), world_.source),
+                        "give each rank LOCAL_RANK and LOCAL_WORLD_SIZE of its own host, beside RANK and WORLD_SIZE"));
   }
   return out;
 }
@@ -93,7 +97,7 @@ void Meeting::wait_for_all(std::string_view word, const std::function<void(int, 
 std::optional<std::string> Meeting::wait_for(const std::string& key, const Deadline& deadline) {
   for (Clock::duration pause = kSoonest;; pause = std::min(2 * pause, kLatest)) {
     if (auto text = rendezvous_.look(key)) return text;
-    if (const auto told = rendezvous_.look(kQuarrel)) throw quarrel(*told);
+    if (const auto told = rendezvous_.look(kQuarrel)) leave(quarrel(*told));
     require_to_be_the_one();
     if (deadline.passed()) return std::nullopt;
     std::this_thread::sleep_for(pause);
@@ -129,8 +133,7 @@ void Meeting::require_to_be_the_one() {
 
 void Meeting::tell(const std::string& text) {
   rendezvous_.set(kQuarrel, text);
-  if (world_.rank == 0) std::this_thread::sleep_for(4 * kLatest);  // it takes the meeting point away
-  throw quarrel(text);
+  leave(quarrel(text));
 }
 
 CollectiveError Meeting::quarrel(const std::string& text) const {
@@ -140,14 +143,29 @@ CollectiveError Meeting::quarrel(const std::string& text) const {
       "its own; two jobs need two MASTER_PORTs");
 }
 
-void Meeting::refuse(const std::vector<std::string>& missing) const {
-  throw CollectiveError(
+void Meeting::leave(const CollectiveError& why) {
+  rendezvous_.set(meeting_key(kLeaves, world_.rank), own_);
+  const auto all_leave = [&] {
+    for (int rank = 0; rank < world_.size; ++rank) {
+      if (!rendezvous_.look(meeting_key(kLeaves, rank))) return false;
+    }
+    return true;
+  };
+  const Deadline at_least(kStaysAtLeast), at_most(kStaysAtMost);
+  while (world_.rank == 0 && !at_most.passed() && !(at_least.passed() && all_leave())) {
+    std::this_thread::sleep_for(kSoonest);
+  }
+  throw why;
+}
+
+void Meeting::refuse(const std::vector<std::string>& missing) {
+  leave(CollectiveError(
       fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world_.rank,
                   world_.size, world_.source, world_.size - static_cast<int>(missing.size()), world_.size,
                   world_.master_addr, world_.master_port,
                   format_duration(std::chrono::duration<double>(patience_).count()), missing.size() == 1 ? "" : "s",
                   join(missing, ", ")),
-      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
+      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT"));
 }
 
 }  // namespace lockstep

@@ -52,10 +52,11 @@ class Meeting {
   std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline);
   void compare(int rank, const Arrival& arrival);
   void require_to_be_the_one();
-  World placed(const std::vector<Arrival>& ranks) const;
+  World placed(const std::vector<Arrival>& ranks);
   [[noreturn]] void tell(const std::string& text);
   CollectiveError quarrel(const std::string& text) const;
-  [[noreturn]] void refuse(const std::vector<std::string>& missing) const;
+  [[noreturn]] void refuse(const std::vector<std::string>& missing);
+  [[noreturn]] void leave(const CollectiveError& why);
 
   const World& world_;
   Rendezvous& rendezvous_;

@@ -1,6 +1,8 @@
 #include "lockstep/comm/meeting.h"
 
+#include <atomic>
 #include <future>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -60,6 +62,36 @@ TEST(Meeting, LocalRanksThatNobodyCountedAreNamed) {
   for (const auto& said : met({{"a", 0}, {"a", 1}, {"b", 2}, {"b", 3}})) {  // on every rank: none waits for the others
     EXPECT_NE(said.find("2 ranks came from b, and one of them is local rank 3"), std::string::npos) << said;
   }
+}
+
+/// The meeting point goes with rank 0: whoever else tells of a quarrel first, rank 0 stays until all have read it.
+TEST(Meeting, RankZeroIsTheLastToLeaveAQuarrel) {
+  const auto rendezvous = Rendezvous::in_process();
+  std::atomic<bool> left = false, left_too_soon = false;
+  const auto come = [&](int rank, int size) -> std::string {
+    Recorder recorder;
+    const World world{.rank = rank, .size = size, .local_size = 1, .num_nodes = size, .node_known = true};
+    try {
+      Meeting(world, *rendezvous, std::chrono::seconds(20), recorder).arrive();
+      return "met";
+    } catch (const CollectiveError& error) {
+      if (rank == 0) left = true;
+      return error.message();
+    }
+  };
+  auto first = std::async(std::launch::async, come, 0, 3);
+  auto other = std::async(std::launch::async, come, 2, 4);  // it finds rank 0, and tells
+  auto slow = std::async(std::launch::async, [&] {
+    while (!rendezvous->look("leaves/0")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    left_too_soon = left.load();
+    return come(1, 3);
+  });
+  for (auto* one : {&first, &other, &slow}) {
+    const std::string said = one->get();
+    EXPECT_NE(said.find("was started as one of"), std::string::npos) << said;
+  }
+  EXPECT_FALSE(left_too_soon);
 }
 
 }  // namespace
