@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/data/media_content.h"
+#include "lockstep/data/row_marks.h"
 
 namespace lockstep {
 
@@ -28,53 +29,6 @@ bool is_empty(const Json& value) {
 }
 
 bool says(const Json& object, const char* key) { return object.contains(key) && !is_empty(object.at(key)); }
-
-size_t count_marks(std::string_view text, std::string_view mark) {
-  size_t count = 0;
-  for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at + mark.size())) ++count;
-  return count;
-}
-
-/// What a row says of one kind of medium.
-template <typename Medium>
-struct Marked {
-  std::string_view mark;
-  const char* name;                                 // "image"
-  const std::vector<std::optional<Medium>>& marks;  // the medium that stands at a mark, or the row's next one
-  std::vector<Medium> loose;                        // the row's own, in order
-};
-
-/// Media in the order of the marks, those without a mark before the marks of the first user message.
-template <typename Medium>
-std::vector<Medium> resolved(const Marked<Medium>& kind, std::vector<Message>& messages, const std::string& where) {
-  const auto open = static_cast<size_t>(std::count(kind.marks.begin(), kind.marks.end(), std::nullopt));
-  if (open > kind.loose.size()) {
-    throw data_error(
-        fmt::format("{}: expected {} {} for each {} mark, found {} marks and {} {}s", where,
-                    *kind.name == 'v' ? "a" : "an", kind.name, kind.mark, kind.marks.size(),
-                    kind.marks.size() - open + kind.loose.size(), kind.name),
-        fmt::format("write \"{}s\": [...] with one {} a mark", kind.name, *kind.name == 'v' ? "list" : "path"));
-  }
-  // What is left over stands before the first question, hence after the marks of a system message before it.
-  const size_t extra = kind.loose.size() - open;
-  const auto user = std::find_if(messages.begin(), messages.end(), [](const Message& m) { return m.role == "user"; });
-  if (extra > 0 && user == messages.end()) {
-    throw data_error(fmt::format("{}: expected a user message to hold {} {}s, found none", where, extra, kind.name));
-  }
-  size_t marks_before = 0;
-  for (auto it = messages.begin(); extra > 0 && it != user; ++it) marks_before += count_marks(it->content, kind.mark);
-  std::vector<Medium> media;
-  size_t next = 0;
-  for (size_t i = 0; i <= kind.marks.size(); ++i) {
-    if (extra > 0 && i == marks_before) {
-      // The row's media keep their order: those without a mark come first.
-      for (size_t k = 0; k < extra; ++k) media.push_back(kind.loose[next++]);
-    }
-    if (i < kind.marks.size()) media.push_back(kind.marks[i] ? *kind.marks[i] : kind.loose[next++]);
-  }
-  for (size_t i = 0; i < extra; ++i) user->content.insert(0, kind.mark);
-  return media;
-}
 
 }  // namespace
 
@@ -282,15 +236,23 @@ std::string RowMedia::path_reference(const std::string& text, const std::string&
   return find_medium(folders_, path, where_);
 }
 
-std::string RowMedia::content_text(const Json& content, const std::string& field) {
+Message RowMedia::message(std::string role, const Json& content, const std::string& field) {
+  Message out{.role = std::move(role), .content = ""};
   // As a table's column of bytes is read: old writers of Parquet keep texts so, without a word that they are.
   const bool bytes = content.is_string() && content.get_ref<const std::string&>().starts_with("data:;base64,");
-  if (content.is_string() && !bytes) return marked_text(content.get<std::string>());
+  if (content.is_string() && !bytes) {
+    out.content = marked_text(content.get<std::string>());
+    return out;
+  }
   if (!content.is_array())
     throw field_error(where_, field, bytes ? "text, not bytes" : "text or a list of parts", content);
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i) text += part_text(content[i], fmt::format("{}[{}]", field, i));
-  return text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string text = part_text(content[i], fmt::format("{}[{}]", field, i));
+    const bool medium = content[i].is_object() && !says(content[i], "text") && !text.empty();
+    if (medium && out.media_in_front == i) ++out.media_in_front;
+    out.content += text;
+  }
+  return out;
 }
 
 std::string RowMedia::part_text(const Json& part, const std::string& field) {

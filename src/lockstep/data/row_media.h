@@ -27,9 +27,9 @@ class RowMedia {
   /// no reference to a file, and what is asked for under other names.
   RowMedia(const Json& row, const std::string& where, const MediaFolders& folders);
 
-  /// The text of a message's content (a string, or OpenAI's list of parts), with "<image>", "<video>" and "<audio>" where
-  /// they stand. Call it in the order of the messages. Throws UserError(kData).
-  std::string content_text(const Json& content, const std::string& field);
+  /// A turn whose content is a string or OpenAI's list of parts, with "<image>", "<video>" and "<audio>" where media stand.
+  /// Call it in the order of the messages. Throws UserError(kData).
+  Message message(std::string role, const Json& content, const std::string& field);
 
   /// Matches marks with images and videos, puts marks that are missing in front of the first user message, and fills
   /// sample.images, videos and audios. Throws UserError(kData) when there are more marks than media.

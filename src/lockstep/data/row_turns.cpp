@@ -103,7 +103,7 @@ void TurnReader::read_turn(const Json& turn, const std::string& field) {
   if (role == "call") return add_calls(read_call_turn(*content, where_, at), turn, field);
   if (role == "tool") return read_tool(turn, field);
   if (holds_blocks(*content)) return read_blocks(turn, *content, role, at);
-  messages_.push_back({role, media_.content_text(*content, at)});
+  messages_.push_back(media_.message(role, *content, at));
   keep_fields(turn, Json::object());
   if (role == "assistant") read_loss(turn, field);
 }
@@ -115,7 +115,8 @@ void TurnReader::read_assistant(const Json& turn, const std::string& field) {
   Json calls = read_tool_calls(turn.at("tool_calls"), where_, field + ".tool_calls");
   if (content != nullptr && holds_blocks(*content))
     throw field_error(where_, at, "calls in tool_calls or in parts of the content, not both", *content);
-  messages_.push_back({"assistant", content == nullptr ? std::string() : media_.content_text(*content, at)});
+  messages_.push_back(content == nullptr ? Message{.role = "assistant", .content = ""}
+                                         : media_.message("assistant", *content, at));
   Json extra = Json::object();
   if (!calls.empty()) extra["tool_calls"] = std::move(calls);
   keep_fields(turn, std::move(extra));
@@ -125,16 +126,17 @@ void TurnReader::read_assistant(const Json& turn, const std::string& field) {
 void TurnReader::read_tool(const Json& turn, const std::string& field) {
   std::string at = field;
   const Json* content = content_of(turn, at);
-  messages_.push_back({"tool", tool_text(*content, at)});
+  messages_.push_back(tool_message(*content, at));
   keep_fields(turn, Json::object());
 }
 
 /// Text, or parts of text and media; what is neither stands as JSON, as ms-swift has it.
-std::string TurnReader::tool_text(const Json& content, const std::string& field) {
+Message TurnReader::tool_message(const Json& content, const std::string& field) {
   const bool parts =
       content.is_array() && !content.empty() &&
       std::all_of(content.begin(), content.end(), [](const Json& part) { return !type_of(part).empty(); });
-  return content.is_string() || parts ? media_.content_text(content, field) : python_dumps(content);
+  if (content.is_string() || parts) return media_.message("tool", content, field);
+  return {.role = "tool", .content = python_dumps(content)};
 }
 
 /// A turn of role tool_call goes with the assistant's words right before it.
@@ -158,7 +160,7 @@ void TurnReader::read_blocks(const Json& turn, const Json& parts, const std::str
   Json words = Json::array(), extra = Json::object();
   const auto flush = [&] {
     if (words.empty()) return;
-    messages_.push_back({role, media_.content_text(words, field)});
+    messages_.push_back(media_.message(role, words, field));
     words = Json::array();
   };
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -172,7 +174,8 @@ void TurnReader::read_blocks(const Json& turn, const Json& parts, const std::str
     } else if (type == "tool_result" && role == "user") {
       flush();
       const Json* result = find_value(parts[i], "content");
-      messages_.push_back({"tool", result == nullptr ? std::string() : tool_text(*result, at + ".content")});
+      messages_.push_back(result == nullptr ? Message{.role = "tool", .content = ""}
+                                            : tool_message(*result, at + ".content"));
       if (const Json* id = find_value(parts[i], "tool_use_id")) {
         messages_.back().fields = Json{{"tool_call_id", *id}}.dump();
       }
@@ -187,7 +190,7 @@ void TurnReader::read_blocks(const Json& turn, const Json& parts, const std::str
     }
   }
   if (role != "assistant") return flush();
-  messages_.push_back({role, words.empty() ? std::string() : media_.content_text(words, field)});
+  messages_.push_back(words.empty() ? Message{.role = role, .content = ""} : media_.message(role, words, field));
   keep_fields(turn, std::move(extra));
   read_loss(turn, field);
 }
@@ -228,8 +231,8 @@ void TurnReader::read_pair(const Json& turn, const std::string& field) {
   if (question == nullptr || answer == nullptr) {
     throw field_error(where_, field, "role and content, from and value, or human and assistant", turn);
   }
-  messages_.push_back({"user", media_.content_text(turn.at(question), fmt::format("{}.{}", field, question))});
-  messages_.push_back({"assistant", media_.content_text(turn.at(answer), fmt::format("{}.{}", field, answer))});
+  messages_.push_back(media_.message("user", turn.at(question), fmt::format("{}.{}", field, question)));
+  messages_.push_back(media_.message("assistant", turn.at(answer), fmt::format("{}.{}", field, answer)));
   read_loss(turn, field);
 }
 

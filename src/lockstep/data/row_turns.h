@@ -36,7 +36,7 @@ class TurnReader {
   void read_blocks(const Json& turn, const Json& parts, const std::string& role, const std::string& field);
   void add_calls(Json calls, const Json& turn, const std::string& field);
   void read_loss(const Json& turn, const std::string& field);
-  std::string tool_text(const Json& content, const std::string& field);
+  Message tool_message(const Json& content, const std::string& field);
   void keep_fields(const Json& turn, Json extra);
   const Json* content_of(const Json& turn, std::string& field) const;
 

@@ -174,10 +174,12 @@ class RowReader {
       throw field_error(where_, "system_prompt", "\"system\" or \"system_prompt\", not two that differ", *prompt);
     if (system == nullptr) std::swap(system, prompt);
     if (system == nullptr || *system == "" || turns_have_one) return;
-    add("system", media_.content_text(*system, "system"));
+    add("system", *system, "system");
   }
 
-  void add(std::string role, std::string content) { sample_.messages.push_back({std::move(role), std::move(content)}); }
+  void add(std::string role, const Json& content, const std::string& field) {
+    sample_.messages.push_back(media_.message(std::move(role), content, field));
+  }
 
   void read_turns(const char* name) {
     const Json turns = literal_value(row_.at(name), where_, name, "a list of turns, at least one");
@@ -199,7 +201,7 @@ class RowReader {
       (void)reader.begins_with_system(*completion, "completion");
       reader.read(*completion, "completion");
     } else if (response != nullptr) {
-      add("assistant", media_.content_text(first_answer(row_.at(response)), response));
+      add("assistant", first_answer(row_.at(response)), response);
     }
   }
 
@@ -210,14 +212,14 @@ class RowReader {
     add_system(false);
     read_history();
     if (query != nullptr) {
-      std::string question = media_.content_text(row_.at(query), query);
+      add("user", row_.at(query), query);
       const Json* input = find_value(row_, "input");
       if (std::string_view(query) == "instruction" && input != nullptr && *input != "") {
-        question += (question.empty() ? "" : "\n") + media_.content_text(*input, "input");
+        std::string& question = sample_.messages.back().content;
+        question += (question.empty() ? "" : "\n") + media_.message("user", *input, "input").content;
       }
-      add("user", std::move(question));
     }
-    if (response != nullptr) add("assistant", media_.content_text(first_answer(row_.at(response)), response));
+    if (response != nullptr) add("assistant", first_answer(row_.at(response)), response);
   }
 
   /// A text without a question, which pre-training takes.
@@ -242,8 +244,8 @@ class RowReader {
       const Json& pair = history[i];
       const std::string field = fmt::format("history[{}]", i);
       if (!pair.is_array() || pair.size() != 2) throw field_error(where_, field, "a pair [question, answer]", pair);
-      add("user", media_.content_text(pair[0], field + "[0]"));
-      add("assistant", media_.content_text(pair[1], field + "[1]"));
+      add("user", pair[0], field + "[0]");
+      add("assistant", pair[1], field + "[1]");
     }
   }
 

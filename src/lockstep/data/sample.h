@@ -28,6 +28,9 @@ struct Message {
   double weight = 1;    // assistant only: of its tokens in the loss, ms-swift's per-message "loss_scale"
   /// What a template reads of it besides, as JSON text: {"tool_calls": [...]}; empty: nothing.
   std::string fields = {};
+  /// So many marks at the start of `content` were not written in its text: media of the row without a mark, or parts before
+  /// the first text. Families whose own code sets such media on lines of their own do it for these alone.
+  size_t media_in_front = 0;
 };
 
 /// A film as pictures of it, in order, or as a file: paths or data: URIs.

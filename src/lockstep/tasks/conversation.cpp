@@ -48,20 +48,25 @@ std::string take_image_paths(const std::string& line, std::vector<std::string>& 
   }
 }
 
-std::string place_images(const std::string& text, std::vector<std::string>& images) {
+Message place_images(const std::string& text, std::vector<std::string>& images) {
   const bool given = !images.empty();  // then marks are their places, and what stands behind them is the question
-  std::string content = given ? text : take_image_paths(text, images);
+  Message asked{.role = "user", .content = given ? text : take_image_paths(text, images)};
+  std::string& content = asked.content;
   size_t marks = 0;
   for (size_t at = content.find(kMark); at != std::string::npos; at = content.find(kMark, at + 1)) ++marks;
   if (marks == 0) {
-    for (size_t i = 0; i < images.size(); ++i) content.insert(0, kMark);  // the template breaks the line, or does not
-  } else if (marks != images.size()) {
+    for (size_t i = 0; i < images.size(); ++i) content.insert(0, kMark);
+    asked.media_in_front = images.size();
+  } else if (marks == images.size()) {
+    const std::string_view text_view = content, mark = kMark;
+    for (size_t at = 0; !given && text_view.substr(at).starts_with(mark); at += mark.size()) ++asked.media_in_front;
+  } else {
     throw data_error(
         fmt::format("the question has {} {} mark{} and {} picture{}", marks, kMark, marks == 1 ? "" : "s",
                     images.size(), images.size() == 1 ? "" : "s"),
         given ? "one mark for each --image, or none: then the pictures stand in front" : "write <image>path.png");
   }
-  return content;
+  return asked;
 }
 
 Conversation::Conversation(Session& session, ConversationOptions options)
@@ -78,7 +83,7 @@ void Conversation::clear() {
 
 void Conversation::add_question(const std::string& text, std::vector<std::string> images) {
   const bool given = !images.empty();
-  const std::string content = place_images(text, images);
+  Message asked = place_images(text, images);
   Job& job = session_.job();
   // A slip that the conversation outlives: all ranks throw it alike, and none of them has failed.
   const std::string missing = from_rank_0(job.control(), job.reports() ? first_missing(images) : "", "picture missing");
@@ -93,7 +98,7 @@ void Conversation::add_question(const std::string& text, std::vector<std::string
               "path.png: then <image> is its place");
   }
   for (const auto& image : images) history_.images.push_back(absolute(image));
-  history_.messages.push_back({.role = "user", .content = content});
+  history_.messages.push_back(std::move(asked));
 }
 
 std::string Conversation::answer() {

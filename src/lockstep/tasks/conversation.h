@@ -54,8 +54,8 @@ class Conversation {
 /// stands in quotes.
 std::string take_image_paths(const std::string& line, std::vector<std::string>& images);
 
-/// The content of a question as a row of a data set would have it: a mark for each picture. Throws UserError(kData):
-/// marks and pictures that do not match in number.
-std::string place_images(const std::string& text, std::vector<std::string>& images);
+/// A question as a row of a data set would have it: a mark for each picture. A path behind a mark makes it a picture in
+/// front, not one that the text marks. Throws UserError(kData): marks and pictures that do not match in number.
+Message place_images(const std::string& text, std::vector<std::string>& images);
 
 }  // namespace lockstep

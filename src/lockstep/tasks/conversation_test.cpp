@@ -10,11 +10,12 @@ namespace {
 struct Question {
   std::string content;
   std::vector<std::string> images;
+  size_t in_front = 0;
 };
 
 Question asked(const std::string& text, std::vector<std::string> images = {}) {
-  std::string content = place_images(text, images);
-  return {std::move(content), std::move(images)};
+  Message question = place_images(text, images);
+  return {std::move(question.content), std::move(images), question.media_in_front};
 }
 
 TEST(Question, IsWhatARowOfADataSetWouldSay) {
@@ -32,6 +33,13 @@ TEST(Question, PicturesStandInTheirOrderAndPlaces) {
   const Question named = asked("Is <image>a.png like <image>\"my b.png\"?");
   EXPECT_EQ(named.content, "Is <image>like <image>?");
   EXPECT_EQ(named.images, (std::vector<std::string>{"a.png", "my b.png"}));
+}
+
+TEST(Question, PicturesThatNoTextMarksAreInFront) {
+  EXPECT_EQ(asked("Which?", {"a.png", "b.png"}).in_front, 2U);
+  EXPECT_EQ(asked("<image>a.png Which?").in_front, 1U);
+  EXPECT_EQ(asked("<image>Which?", {"a.png"}).in_front, 0U);
+  EXPECT_EQ(asked("Is <image>a.png it?").in_front, 0U);
 }
 
 TEST(Question, MarksWithoutPicturesAreRefused) {

@@ -55,8 +55,8 @@ ChatProcessor::ChatProcessor(ChatParts parts) : parts_(std::move(parts)) {
 
 /// What the template writes behind an assistant's words, as far as it is a special token.
 std::vector<int32_t> ChatProcessor::turn_ends() const {
-  const Json probe = {{{"role", "user"}, {"content", template_content("a")}},
-                      {{"role", "assistant"}, {"content", template_content("b")}}};
+  const Json probe = {{{"role", "user"}, {"content", template_content({.role = "user", .content = "a"})}},
+                      {{"role", "assistant"}, {"content", template_content({.role = "assistant", .content = "b"})}}};
   std::vector<TextSpan> spans;
   try {
     spans = parts_.chat.render_spans(probe, render_options(false));
@@ -110,8 +110,9 @@ RenderOptions ChatProcessor::render_options(bool generation_prompt) const {
           .named = &parts_.tokenizer.named()};
 }
 
-Json ChatProcessor::template_content(const std::string& content) const {
-  std::string text = content;
+Json ChatProcessor::template_content(const Message& message) const {
+  std::string text = message.content;
+  if (parts_.media.front_ends_lines) text = front_on_own_lines(std::move(text), message.media_in_front);
   MarkRules rules{.kinds = {}, .take_break = mark_takes_break_};
   for (const auto& [kind, medium] : parts_.media.kinds) {
     rules.kinds.push_back(kind);
@@ -125,7 +126,7 @@ Json ChatProcessor::template_messages(const Sample& sample, size_t count) const 
   Json messages = Json::array();
   for (size_t i = 0; i < count; ++i) {
     const auto& message = sample.messages[i];
-    messages.push_back({{"role", message.role}, {"content", template_content(message.content)}});
+    messages.push_back({{"role", message.role}, {"content", template_content(message)}});
     if (!message.fields.empty()) messages.back().update(parse_json_or_discard(message.fields));
   }
   return messages;

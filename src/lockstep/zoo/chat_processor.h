@@ -55,7 +55,7 @@ class ChatProcessor final : public Processor {
  private:
   std::vector<TextSpan> rendered_spans(const Sample& sample, const std::vector<bool>& trained) const;
   std::string rendered_prompt(const Sample& sample, size_t count) const;
-  Json template_content(const std::string& content) const;
+  Json template_content(const Message& message) const;
   Json template_messages(const Sample& sample, size_t count) const;
   RenderOptions render_options(bool generation_prompt) const;
   MediumFrame frame_of(Modality kind, const std::string& placeholder) const;

@@ -175,7 +175,10 @@ std::unique_ptr<Processor> load_internvl_processor(const ModelPlace& place) {
   const int32_t token = internvl_image_token(config, place);
   const Tiles tiles = read_tiles(dir, file, config);
   ChatParts parts = load_chat_parts(place, internvl_template());
-  if (config.published) parts.chat = published_template(file);  // what the tokenizer brings is the text model's
+  if (config.published) {
+    parts.chat = published_template(file);  // what the tokenizer brings is the text model's
+    parts.media.front_ends_lines = true;
+  }
   const std::string context = placeholder_of(parts.tokenizer, token, file.where());
   parts.media.boxes.ref = [](const std::string& ref, bool) { return "<ref>" + ref + "</ref>"; };
   parts.media.boxes.box = [](const std::vector<int64_t>& numbers, bool) {

@@ -101,6 +101,26 @@ TEST_F(InternvlChat, TheFormatThatTheConfigNamesGoesBeforeTheTokenizers) {
       << said;
 }
 
+/// model.chat: "<image>\n" before a question that has no mark; one that has keeps it as it is.
+/// Source: OpenGVLab/InternVL modeling_internvl_chat.py chat.
+TEST(InternvlPictures, ThatNoTextMarksStandOnLinesOfTheirOwn) {
+  const auto rows = load_internvl_processor(ModelPlace(folder()));
+  const fs::path media = fs::path(LOCKSTEP_FIXTURES) / "images";
+  const std::vector<fs::path> pictures{media / "rgb.png", media / "grey.png"};
+  const auto ids = [&](const Json& content, size_t images = 2) {
+    Json row{{"messages", Json::array({{{"role", "user"}, {"content", content}}})}, {"images", Json::array()}};
+    for (size_t i = 0; i < images; ++i) row["images"].push_back(pictures[i].string());
+    return rows->prompt_features(sample_from_row(row, "row", {media}), {}).input_ids;
+  };
+  const Json image{{"type", "image"}}, question{{"type", "text"}, {"text", "Which?"}};
+  const auto on_lines = ids("<image>\n<image>\nWhich?");
+  EXPECT_EQ(ids("Which?"), on_lines);
+  EXPECT_EQ(ids(Json::array({image, image, question})), on_lines);
+  EXPECT_EQ(ids("<image>Which?"), ids("<image>\n<image>Which?"));  // the second is marked
+  EXPECT_NE(ids("<image><image>Which?"), on_lines);
+  EXPECT_EQ(ids(Json::array({question, image}), 1), ids("Which?<image>", 1));
+}
+
 TEST(InternvlTiles, OfAnotherSizeAreWholeTokensAndReadAllTheSame) {
   const fs::path dir = odd_folder("internvl") / "checkpoint";  // 24 pixels, eight a token
   const auto processor = load_internvl_processor(dir);

@@ -27,6 +27,11 @@ std::string_view without_line_break(std::string_view text, bool after_mark, bool
   return text;
 }
 
+/// No blank and no line break stands at `at`, but something does.
+bool goes_on(std::string_view text, size_t at) {
+  return at < text.size() && std::string_view(" \t\r\n").find(text[at]) == std::string_view::npos;
+}
+
 }  // namespace
 
 Json typed_parts(std::string_view content, const MarkRules& rules) {
@@ -43,12 +48,21 @@ Json typed_parts(std::string_view content, const MarkRules& rules) {
   }
 }
 
+std::string front_on_own_lines(std::string text, size_t media) {
+  const MarkRules all{.kinds = {kMediaKinds.begin(), kMediaKinds.end()}};
+  for (size_t end = 0; media > 0; --media) {
+    const auto [at, kind] = next_mark(text, end, all);
+    if (at == std::string::npos) break;
+    end = at + media_mark(kind).size();
+    if (goes_on(text, end)) text.insert(end++, "\n");
+  }
+  return text;
+}
+
 std::string replaced(std::string text, std::string_view mark, const MediumRules& rules) {
   for (size_t at = text.find(mark); at != std::string::npos;) {
     const size_t next = at + mark.size();
-    const bool breaks =
-        rules.ends_line && next < text.size() && std::string_view(" \t\r\n").find(text[next]) == std::string_view::npos;
-    const std::string made = rules.placeholder + (breaks ? "\n" : "");
+    const std::string made = rules.placeholder + (rules.ends_line && goes_on(text, next) ? "\n" : "");
     text.replace(at, mark.size(), made);
     at = text.find(mark, at + made.size());
   }

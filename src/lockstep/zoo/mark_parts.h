@@ -23,4 +23,7 @@ Json typed_parts(std::string_view content, const MarkRules& rules);
 /// The same text with other marks, and line breaks behind those that end their lines and have none.
 std::string replaced(std::string text, std::string_view mark, const MediumRules& rules);
 
+/// Line breaks behind the first `media` marks where other text follows at once.
+std::string front_on_own_lines(std::string text, size_t media);
+
 }  // namespace lockstep

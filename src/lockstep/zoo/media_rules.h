@@ -89,6 +89,8 @@ struct MediaRules {
   BoxRules boxes = {};
   std::map<Modality, MediumRules> kinds;          // of those that the family takes; empty: text alone
   std::function<void(Features& features)> place;  // sets positions; empty: tokens are counted
+  /// For templates that take a message as one text: of media in front of it that its text does not mark, each ends its line.
+  bool front_ends_lines = false;
   std::vector<std::string> reserved;  // what only a spelling may write: a row's own text with one is refused
 };
 

@@ -50,14 +50,6 @@ class OneProcessor final : public WrappedProcessor {
     }
   }
 
-  /// A row that says nothing of where its picture stands has it in front, on a line of its own.
-  static void end_first_line(std::string& content) {
-    const std::string_view mark = media_mark(Modality::kImage);
-    if (!content.starts_with(mark) || content.size() == mark.size()) return;
-    if (std::string_view(" \t\r\n").find(content[mark.size()]) == std::string_view::npos)
-      content.insert(mark.size(), "\n");
-  }
-
   static Sample prepared(const Sample& sample) {
     const size_t pictures = media_count(sample, Modality::kImage);
     if (pictures > 1) {
@@ -67,7 +59,6 @@ class OneProcessor final : public WrappedProcessor {
                        "make a row of each picture, or take a model that reads several");
     }
     Sample out = sample;
-    for (auto& message : out.messages) end_first_line(message.content);
     if (!out.messages.empty() && out.messages.front().role != "system")
       out.messages.insert(out.messages.begin(), {.role = "system", .content = kSystem});
     return out;
@@ -145,8 +136,8 @@ std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
           [token, queries](const std::vector<MediaBlock>&, int64_t) {
             return std::vector<MediaRun>{
                 {.text = kStart}, {.token = token, .count = queries, .block = 0}, {.text = kEnd}};
-          },
-      .ends_line = false};
+          }};
+  parts.media.front_ends_lines = true;
   return std::make_unique<OneProcessor>(std::make_unique<ChatProcessor>(std::move(parts)));
 }
 

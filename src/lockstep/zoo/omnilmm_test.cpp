@@ -101,9 +101,14 @@ TEST(OmniLmmTest, AConversationWithoutSystemMessageHasTheOneThatTheModelLearntWi
 
 TEST(OmniLmmTest, APictureThatARowPutsNowhereStandsOnALineOfItsOwn) {
   const auto rows = processor();
-  const auto ids = [&](const std::string& text) { return rows->prompt_features(sample_of(text, 1), {}).input_ids; };
-  EXPECT_EQ(ids("<image>What?"), ids("<image>\nWhat?"));
-  EXPECT_NE(ids("<image> What?"), ids("<image>\nWhat?"));
+  const auto ids = [&](const std::string& text, size_t in_front = 0) {
+    Sample sample = sample_of(text, 1);
+    sample.messages.at(0).media_in_front = in_front;
+    return rows->prompt_features(sample, {}).input_ids;
+  };
+  EXPECT_EQ(ids("<image>What?", 1), ids("<image>\nWhat?"));
+  EXPECT_NE(ids("<image>What?"), ids("<image>\nWhat?"));  // where a row marks it, it stays as it is written
+  EXPECT_NE(ids("<image> What?", 1), ids("<image>\nWhat?"));
 }
 
 TEST(OmniLmmTest, TwoPicturesAndWordsOfPicturesAreRefusedByRow) {
