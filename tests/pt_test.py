@@ -1,6 +1,7 @@
 """Pre-training goes on: texts and pictures among them as they stand, without a chat template, from every kind of file; also of models that have none."""
 import json
 import math
+import re
 
 from small_job import make_model, make_rows, records, sft_words
 from story import Story, main
@@ -37,6 +38,27 @@ class PreTraining(Story):
         self.assertEqual([one["loss"] for one in records(out).values()], [one["loss"] for one in records(by_flags).values()])
         packed, done = self.train(model, self.texts(), "packed", "--packing", "true", "--max_length", 64, freeze_vit=None, freeze_aligner=None)
         self.assertTrue(all(math.isfinite(one["loss"]) for one in records(packed).values()))
+
+    def test_long_texts_become_several_rows_and_lose_nothing(self):
+        model, file = make_model(self.folder, "qwen2"), self.folder / "long.jsonl"
+        file.write_text("".join(json.dumps({"text": f"Chapter {i}. " + " ".join(f"The fox number {i * n} jumps." for n in range(40))}) + "\n" for i in range(6))
+                        + json.dumps({"text": "A short one."}) + "\n")
+        frozen = {"freeze_vit": None, "freeze_aligner": None}
+        tokens = {}
+        for name, words in {"whole": ["--max_length", 2048, "--packing_length", 2048], "split": ["--max_length", 64, "--truncation_strategy", "split"]}.items():
+            _, done = self.train(model, file, name, "--packing", "true", *words, **frozen)
+            tokens[name] = re.search(r"rows of (\d+) tokens in", done.stdout).group(1)
+        self.assertRegex(done.stdout, r"7 rows are \d\d of at most 64 tokens: longer texts were cut")
+        self.assertNotIn("rows are longer", done.stdout)
+        self.assertEqual(tokens["split"], tokens["whole"])
+        words = ["--truncation_strategy", "split", "--max_length"]
+        out, _ = self.train(model, file, "kept", *words, 64, steps=2, save_strategy="steps", save_steps=2, **frozen)
+        again = {"steps": 4, "save_strategy": "steps", "save_steps": 2, **frozen}
+        _, done = self.train(model, file, "kept", "--resume_from_checkpoint", "true", *words, 48, expect=2, **again)
+        self.assertRegex(done.stderr, r"has its rows in \d+ pieces \(\w+\), now they would be in \d+ pieces")
+        out, _ = self.train(model, file, "kept", "--resume_from_checkpoint", "true", *words, 64, **again)
+        self.assertEqual(max(records(out)), 4)
+        self.lockstep("plan", "--model", model, "--dataset", file, "--use_chat_template", "false", *words, 64, expect=0)
 
     def test_pictures_stand_among_texts(self):
         rows = make_rows(self.folder)

@@ -78,19 +78,19 @@ void add_row_flags(CLI::App& app, RowFlags& flags) {
       ->check(whole_number(0))
       ->capture_default_str()
       ->group("Data");
-  app.add_option(
-         "--truncation_strategy", flags.truncation_strategy,
-         "of longer rows: delete | right | left | turns (each question and answer in proportion, as LLaMA-Factory); "
-         "images are never cut")
-      ->check(CLI::IsMember({"delete", "right", "left", "turns"}))
+  app.add_option("--truncation_strategy", flags.truncation_strategy,
+                 "of longer rows: delete | right | left | turns (each question and answer in proportion, as "
+                 "LLaMA-Factory) | split "
+                 "(texts become several rows); images are never cut")
+      ->check(CLI::IsMember({"delete", "right", "left", "turns", "split"}))
       ->capture_default_str()
       ->group("Data");
   app.add_option("--system", flags.given.system,
                  "system message of a chat, and of rows that have none; or a file of it (.txt)")
       ->group("Data");
-  app.add_option(
-         "--loss_scale", flags.loss_scale,
-         "which tokens are learnt: default (answers) | last_round | all; ignore_empty_think, also behind a plus")
+  app.add_option("--loss_scale", flags.loss_scale,
+                 "which tokens are learnt: default (answers) | last_round | last_answer | all; ignore_empty_think, "
+                 "also behind a plus")
       ->capture_default_str()
       ->group("Data");
   app.add_option("--max_pixels", flags.given.media.shrink_to_pixels,
@@ -122,6 +122,7 @@ RowOptions RowFlags::options(const Env& env) const {
   if (truncation_strategy == "right") out.truncation = Truncation::kRight;
   if (truncation_strategy == "left") out.truncation = Truncation::kLeft;
   if (truncation_strategy == "turns") out.truncation = Truncation::kTurns;
+  if (truncation_strategy == "split") out.truncation = Truncation::kSplit;
   if (std::error_code none; !media_dir.empty() && !std::filesystem::is_directory(media_dir, none)) {
     throw usage_error(fmt::format("--media_dir {}: expected a folder, found none", media_dir),
                       "leave it out where media lie beside the data file");

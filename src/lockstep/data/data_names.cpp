@@ -125,10 +125,7 @@ std::vector<std::string> subsets_in(const std::string& text) {
 
 /// Whether one of the files of names knows it.
 bool add_entry(NamedData& data, const std::string& name, const std::vector<std::string>& subsets,
-               const DatasetOptions& options, std::vector<std::string>& known) {
-  std::vector<fs::path> files(options.infos.begin(), options.infos.end());
-  const fs::path own = fs::path(options.dataset_dir) / "dataset_info.json";
-  if (!options.dataset_dir.empty() && fs::exists(own)) files.push_back(own);
+               const std::vector<fs::path>& files, std::vector<std::string>& known) {
   for (const auto& file : files) {
     const auto entry = find_entry(file, name, known);
     if (!entry) continue;
@@ -168,10 +165,25 @@ NamedData find_data(const std::string& argument, const DatasetOptions& options) 
   for (const char* hub : {"HF::", "MS::", "hf::", "ms::"}) {
     if (data.name.starts_with(hub) && !fs::exists(data.name)) data.name.erase(0, std::string_view(hub).size());
   }
+  std::vector<fs::path> files(options.infos.begin(), options.infos.end()), own;
+  if (const fs::path file = fs::path(options.dataset_dir) / "dataset_info.json";
+      !options.dataset_dir.empty() && fs::exists(file))
+    own.push_back(file);
+  std::vector<std::string> known;
+  const RowMapping given = data.mapping;
+  const auto named = [&](const std::string& name, const std::vector<std::string>& subsets,
+                         const std::vector<fs::path>& where) {
+    if (!add_entry(data, name, subsets, where, known)) return false;
+    data.mapping.columns.insert(data.mapping.columns.end(), given.columns.begin(), given.columns.end());
+    return true;
+  };
+  // LLaMA-Factory looks a name up in the folder of data sets alone, ms-swift among files first.
+  if (named(data.name, {}, own)) return data;
   if (fs::exists(data.name)) {
     add_files(data, data.name, "", "");
     return data;
   }
+  files.insert(files.end(), own.begin(), own.end());
   const size_t colon = data.name.rfind(':');
   const std::string path = data.name.substr(0, colon);
   const auto subsets =
@@ -180,14 +192,7 @@ NamedData find_data(const std::string& argument, const DatasetOptions& options) 
     for (const auto& subset : subsets) add_files(data, path, subset, "");
     if (!subsets.empty()) return data;
   }
-  std::vector<std::string> known;
-  RowMapping given = data.mapping;
-  const bool found = add_entry(data, data.name, {}, options, known) ||
-                     (colon != std::string::npos && add_entry(data, path, subsets, options, known));
-  if (found) {
-    data.mapping.columns.insert(data.mapping.columns.end(), given.columns.begin(), given.columns.end());
-    return data;
-  }
+  if (named(data.name, {}, files) || (colon != std::string::npos && named(path, subsets, files))) return data;
   std::string hint = "data sets are local files or folders";
   if (!known.empty()) {
     const std::string meant = nearest_name(data.name, known);

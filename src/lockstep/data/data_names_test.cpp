@@ -117,6 +117,13 @@ TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
     "slip": {"file_name": "a.json", "column": {}}})");
   const DatasetOptions options{.dataset_dir = (folder_ / "data").string()};
   EXPECT_EQ(read({"one", "two"}, options), "s!><image>q\ni>a x.png q>>r?>a");
+  write("one", "not these");  // where the command runs: there a name is no path
+  {
+    const fs::path before = fs::current_path();
+    fs::current_path(folder_);
+    EXPECT_EQ(read({"one"}, options), "s!><image>q\ni>a x.png");
+    fs::current_path(before);
+  }
   EXPECT_EQ(read({"hub"}, options).substr(0, 75),
             "DIR/data/dataset_info.json: \"hub\": expected \"file_name\" with a file or fold");
   EXPECT_NE(read({"pairs"}, options).find("training by preferences is not built"), std::string::npos);
@@ -124,6 +131,16 @@ TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
             std::string::npos);
   EXPECT_NE(read({"slip"}, options).find("did you mean \"columns\"?"), std::string::npos);
   EXPECT_EQ(read({"onne"}, options), "--dataset onne: no such file; hint: did you mean \"one\"?");
+}
+
+TEST_F(NamedDataTest, OfTheRowsThatAnEntryCountsNoMoreThanMaxSamplesAreTaken) {
+  write("data/a.jsonl", row("a") + row("b") + row("c") + row("d"));
+  write("data/dataset_info.json", R"({"three": {"file_name": "a.jsonl", "num_samples": 3,
+      "columns": {"prompt": "query", "response": "response"}}})");
+  DatasetOptions options{.dataset_dir = (folder_ / "data").string()};
+  EXPECT_EQ(read({"three"}, options), "a>a b>b c>c");
+  options.max_samples = 2;
+  EXPECT_EQ(read({"three"}, options), "a>a b>b");
 }
 
 TEST_F(NamedDataTest, OfLlamaFactorysRowsWhatAnEntryDoesNotNameIsLeftOut) {

@@ -189,9 +189,8 @@ struct Dataset::Impl {
                 .folders = folders_of(file, {data.media_dir, options.root_image_dir})},
                options, own);
     }
-    if (data.count < 0 && options.max_samples > 0)
-      own.resize(std::min(own.size(), static_cast<size_t>(options.max_samples)));
-    const std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
+    std::vector<size_t> chosen = chosen_of(own.size(), data.count, options);
+    if (options.max_samples > 0) chosen.resize(std::min(chosen.size(), static_cast<size_t>(options.max_samples)));
     if (options.draws && data.count > 0 && own.size() > 0 && chosen.size() % own.size() != 0) {
       notices.push_back(
           fmt::format("{}: {} of {} rows, chosen at random by --data_seed {} as ms-swift does; the first ones "
@@ -199,7 +198,7 @@ struct Dataset::Impl {
                       data.name, chosen.size(), own.size(), options.seed));
     }
     for (const size_t row : chosen) rows.push_back(own[row]);
-    mix_in(hash, fmt::format("{} {}", own.size(), chosen.size()));
+    mix_in(hash, fmt::format("{} {}", data.count < 0 ? chosen.size() : own.size(), chosen.size()));
     if (options.draws && data.count > 0) mix_in(hash, fmt::format("drawn by {}", options.seed));
   }
 
@@ -281,6 +280,7 @@ Sample Dataset::sample(int64_t index) const {
   const auto [file, row] = impl_->rows[static_cast<size_t>(rows_[static_cast<size_t>(index)])];
   Sample sample = impl_->files[file].sample(row, /*looks=*/true);
   sample.row = index;
+  if (!pieces_.empty()) cut_out(sample, pieces_[static_cast<size_t>(index)]);
   return sample;
 }
 
@@ -296,6 +296,10 @@ Sample Dataset::sample_or_name(int64_t index) const {
 }
 
 int64_t Dataset::text_bytes(int64_t index) const {
+  if (!pieces_.empty() && pieces_.at(static_cast<size_t>(index)).end > 0) {
+    const RowPiece& piece = pieces_[static_cast<size_t>(index)];
+    return static_cast<int64_t>(piece.end - piece.begin);
+  }
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
   return static_cast<int64_t>(impl_->files[file].file.text_bytes(row));
 }
@@ -320,8 +324,17 @@ void Dataset::in_file_order(const std::function<void(int64_t index)>& whole,
 
 std::string Dataset::fingerprint() const {
   uint64_t hash = impl_->hash;
-  for (const int64_t row : rows_) hash = (hash ^ static_cast<uint64_t>(row)) * 0x100000001B3;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (pieces_.empty() || pieces_[i].begin == 0) hash = (hash ^ static_cast<uint64_t>(rows_[i])) * 0x100000001B3;
+  }
   return fmt::format("{:016x}", hash);
+}
+
+std::string Dataset::describe_pieces() const {
+  if (pieces_.empty()) return "";
+  uint64_t hash = 0;
+  for (const RowPiece& piece : pieces_) mix_in(hash, fmt::format("{} {} {}", piece.row, piece.begin, piece.end));
+  return fmt::format("in {} pieces ({:016x})", pieces_.size(), hash);
 }
 
 std::string Dataset::media_fingerprint() const {
@@ -340,6 +353,15 @@ std::string Dataset::media_fingerprint() const {
     }
   }
   return hash_of(all);
+}
+
+Dataset Dataset::in_pieces(const Dataset& whole, std::vector<RowPiece> pieces) {
+  check(whole.pieces_.empty(), "a data set of whole rows");
+  std::vector<int64_t> rows;
+  for (const RowPiece& piece : pieces) rows.push_back(whole.rows_.at(static_cast<size_t>(piece.row)));
+  Dataset out(whole.impl_, std::move(rows));
+  out.pieces_ = std::move(pieces);
+  return out;
 }
 
 std::pair<Dataset, Dataset> Dataset::split(Dataset whole, double part, uint64_t seed) {

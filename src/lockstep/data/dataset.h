@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/row_piece.h"
 #include "lockstep/data/sample.h"
 
 namespace lockstep {
@@ -68,14 +69,18 @@ class Dataset {
   /// Whole and broken rows in the order of the files: `whole` gets an index, `broken` an entry of broken().
   void in_file_order(const std::function<void(int64_t index)>& whole,
                      const std::function<void(const BrokenRow& row)>& broken) const;
-  /// Of the files' names and every byte in them, and of the rows taken: compared on resume and between ranks.
+  /// Of the files' names and every byte in them, and of the rows taken, in pieces or not: compared on resume and between ranks.
   std::string fingerprint() const;
+  std::string describe_pieces()
+      const;  // "in 17 pieces (0f3c…)", which is another where one ends elsewhere; "": whole rows
   /// Of where relative media are looked for, and of sizes and times of change of some hundred of them: what work that
   /// was cut short depends on besides. Reads these rows; media that are not there count as such.
   std::string media_fingerprint() const;
   /// Moves a part of the rows, chosen by `seed`, to the second: below 1 it is a ratio, from 1 on a number of rows. Throws
   /// UserError(kData) where no row would stay.
   static std::pair<Dataset, Dataset> split(Dataset whole, double part, uint64_t seed);
+  /// These pieces of its rows in place of them. A data set is cut once.
+  static Dataset in_pieces(const Dataset& whole, std::vector<RowPiece> pieces);
 
  private:
   struct Impl;
@@ -83,6 +88,7 @@ class Dataset {
   static Dataset all_of(const std::shared_ptr<const Impl>& impl);
   std::shared_ptr<const Impl> impl_;
   std::vector<int64_t> rows_;
+  std::vector<RowPiece> pieces_;  // by row; empty: whole rows
 };
 
 }  // namespace lockstep

@@ -237,6 +237,32 @@ TEST_F(DatasetTest, SplitSharesOutEveryRowOnce) {
   EXPECT_THROW(first.sample(45), std::out_of_range);
 }
 
+TEST_F(DatasetTest, PiecesAreRowsOfTheirOwn) {
+  const Dataset whole(
+      {write("a.jsonl", R"({"text": "one two three"})"
+                        "\n" +
+                            row("b") + "\n" + R"({"input_ids": [1, 2, 3], "labels": [1, 2, 3]})" + "\n")},
+      {});
+  const Dataset data = Dataset::in_pieces(whole, {{0, 0, 3}, {0, 3, 13}, {1}, {2, 0, 2}, {2, 2, 3}});
+  ASSERT_EQ(data.size(), 5);
+  const auto piece = [&](int64_t i) {
+    const Sample sample = data.sample(i);
+    return fmt::format("{}{}{}", sample.continues ? "<" : "",
+                       sample.input_ids.empty() ? sample.messages[0].content : fmt::format("{}", sample.labels.size()),
+                       sample.goes_on ? ">" : "");
+  };
+  EXPECT_EQ(piece(0), "one>");
+  EXPECT_EQ(piece(1), "< two three");
+  EXPECT_EQ(piece(2), "b");
+  EXPECT_EQ(piece(3), "2>");
+  EXPECT_EQ(piece(4), "<1");
+  EXPECT_EQ(data.text_bytes(1), 10);
+  EXPECT_EQ(data.fingerprint(), whole.fingerprint()) << "of the files";
+  EXPECT_NE(data.describe_pieces(),
+            Dataset::in_pieces(whole, {{0, 0, 4}, {0, 4, 13}, {1}, {2, 0, 2}, {2, 2, 3}}).describe_pieces());
+  EXPECT_EQ(whole.describe_pieces(), "");
+}
+
 TEST(RowIndex, FindsNestedElementsAndJunkAfterTheEnd) {
   std::string problem;
   const std::string text = R"([1, [2, 3], {"a": [4, {}]}, "x,]\"y"] z)";

@@ -36,14 +36,15 @@ size_t answer_that_stays(size_t question, size_t answer, size_t room) {
 /// Each turn is shortened in proportion, the last where there is no room for it. Of a row that learns its last answer alone the
 /// last comes first. Where its history is not told apart, that is one question, whose beginning goes.
 /// Source: LLaMA-Factory 0.9.5, data/processor/processor_utils.py infer_seqlen and data/processor/supervised.py.
-std::vector<bool> kept_by_turns(const TokenRow& row, const std::vector<int>& filled, size_t room, Taught::Of of) {
+std::vector<bool> kept_by_turns(const TokenRow& row, const std::vector<int>& filled, size_t room,
+                                const Taught& taught) {
   std::vector<bool> kept(row.ids.size(), false);
   std::vector<Turn> turns = turns_of(row, filled);
   if (row.history) std::ranges::reverse(turns);
   for (const Turn& turn : turns) {
     const size_t answer = answer_that_stays(turn.question.size(), turn.answer.size(), room);
     const size_t question = std::min(turn.question.size(), room - answer);
-    const bool one_question = of == Taught::Of::kLastRound && !row.history;
+    const bool one_question = taught.of_the_end() && !row.history;
     const size_t skipped = one_question ? turn.question.size() - question : 0;
     for (size_t i = 0; i < question; ++i) kept[turn.question[skipped + i]] = true;
     for (size_t i = 0; i < answer; ++i) kept[turn.answer[i]] = true;
@@ -68,6 +69,11 @@ std::optional<std::vector<bool>> kept_of(const TokenRow& row, const std::vector<
   const auto length = static_cast<int64_t>(row.ids.size());
   const int64_t most = options.most_tokens();
   if (most <= 0 || length <= most) return std::nullopt;
+  if (options.truncation == Truncation::kSplit) {
+    throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
+                     "--truncation_strategy split cuts texts and token ids in a training; conversations and rows with "
+                     "media are not split");
+  }
   if (options.truncation == Truncation::kDelete) {
     throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
                      fmt::format("{}let --truncation_strategy right, left or turns cut such rows",
@@ -80,7 +86,7 @@ std::optional<std::vector<bool>> kept_of(const TokenRow& row, const std::vector<
   }
   const int64_t room = most - media;  // for what is not a placeholder
   return options.truncation == Truncation::kTurns
-             ? kept_by_turns(row, filled, static_cast<size_t>(room), options.taught.of)
+             ? kept_by_turns(row, filled, static_cast<size_t>(room), options.taught)
              : kept_at_one_end(row, filled, room, options.truncation == Truncation::kLeft ? length - media - room : 0);
 }
 
@@ -90,6 +96,7 @@ void fit_length(TokenRow& row, const ProcessOptions& options, const std::string&
   const std::vector<int> filled = filled_by(row.media, row.ids.size());
   const std::optional<std::vector<bool>> kept = kept_of(row, filled, options, where);
   std::fill_n(row.labels.begin(), row.history.value_or(0), kNotLearnt);
+  for (size_t i = 0; row.all && i < row.ids.size(); ++i) row.labels[i] = filled[i] < 0 ? row.ids[i] : kNotLearnt;
   if (!kept) return;
   for (MediaBlock& block : row.media) block.places.clear();
   size_t out = 0;

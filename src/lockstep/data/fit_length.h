@@ -17,6 +17,7 @@ struct TokenRow {
   std::vector<float> weights = {};  // of labels; empty: all count alike
   /// Tokens at the beginning whose labels only tell the turns apart, and are not learnt; nullopt: labels are what is learnt.
   std::optional<size_t> history = {};
+  bool all = false;  // all but media is learnt, and labels only tell questions from answers
 };
 
 /// Cuts ids and labels alike; placeholders stay, and the media's places follow them. Throws UserError(kData) naming `where`,

@@ -54,6 +54,15 @@ TEST(FitLength, ShortensTurnsInProportionAsLlamaFactory) {
   EXPECT_EQ(turns_of({20, 20, 3, 3}, 10), Sizes({5, 5, 0, 0}));
 }
 
+TEST(FitLength, WhereQuestionsAreLearntTooAnAnswerIsKeptAllTheSame) {
+  TokenRow row{.ids = Ids(12, 1), .labels = Ids(12, -100), .media = {}};
+  row.ids[10] = row.ids[11] = row.labels[10] = row.labels[11] = 2;
+  row.all = true;
+  fit_length(row, {.max_length = 6, .truncation = Truncation::kTurns, .taught = {.of = Taught::Of::kAll}}, "row");
+  EXPECT_EQ(row.ids, Ids({1, 1, 1, 1, 2, 2}));
+  EXPECT_EQ(row.labels, row.ids);
+}
+
 TEST(FitLength, KeepsTheQuestionWhoseAnswerAloneIsLearnt) {
   TokenRow row{.ids = Ids(12), .labels = Ids(12, -100), .media = {}};
   std::iota(row.ids.begin(), row.ids.end(), 0);

@@ -13,7 +13,8 @@ namespace lockstep {
 class Tokenizer;
 
 /// What becomes of a row that is longer than max_length. Placeholders of media are never cut.
-enum class Truncation { kDelete, kRight, kLeft, kTurns };  // kTurns: each turn in proportion
+/// kTurns: each turn in proportion. kSplit: texts have become several rows before (session/row_pieces.h).
+enum class Truncation { kDelete, kRight, kLeft, kTurns, kSplit };
 
 /// What boxes of grounding are counted in: thousandths of the picture's edges, or pixels of it as the tower sees it.
 enum class BoxUnit { kOfFamily, kThousandths, kPixels };
@@ -23,6 +24,9 @@ enum class BoxUnit { kOfFamily, kThousandths, kPixels };
 /// MAX_SLICE_NUMS, VIDEO_MAX_SLICE_NUMS, MAX_NUM_FRAMES, FPS, FPS_MIN_FRAMES, FPS_MAX_FRAMES, NFRAMES, VIDEO_SEGMENTS,
 /// SAMPLING_RATE and USE_AUDIO_IN_VIDEO.
 struct MediaOptions {
+  /// LLaMA-Factory's way with pictures and films: shrink_to_pixels, min_pixels, video_min_pixels and video_max_pixels are what
+  /// they are brought to before a family takes them, and every family takes fps frames a second (MEDIA_AS=llama_factory).
+  bool as_llama_factory = false;
   int64_t shrink_to_pixels = 0;  // ms-swift's --max_pixels: larger images are scaled down before a family takes them
   int64_t min_pixels = 0, max_pixels = 0;              // of an image, as the tower sees it
   int64_t video_min_pixels = 0, video_max_pixels = 0;  // of a frame
@@ -47,11 +51,13 @@ struct MediaOptions {
 
 /// Which tokens of a conversation are learnt: ms-swift's --loss_scale, as far as it is a choice of tokens.
 struct Taught {
-  enum class Of : uint8_t { kAnswers, kLastRound, kAll };  // kLastRound: behind the last question; kAll: all but media
+  /// kLastRound: behind the last question; kLastAnswer: not what was called in between; kAll: all but media.
+  enum class Of : uint8_t { kAnswers, kLastRound, kLastAnswer, kAll };
   Of of = Of::kAnswers;
+  bool of_the_end() const { return of == Of::kLastRound || of == Of::kLastAnswer; }
   bool empty_thinking = true;  // "<think>\n\n</think>\n\n" at the beginning of an answer
 
-  /// "default", "last_round", "all", "ignore_empty_think", or two of them with a plus. Throws UserError(kUsage).
+  /// "default", "last_round", "last_answer", "all", "ignore_empty_think", or two of them with a plus. Throws UserError(kUsage).
   static Taught from_flag(const std::string& words);
 };
 

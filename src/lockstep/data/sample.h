@@ -55,20 +55,21 @@ struct Sample {
   std::vector<Message> messages;
   std::vector<std::string> images;  // absolute paths, or data: URIs
   std::vector<Video> videos;
-  std::vector<std::string> audios;         // as images
-  RowObjects objects;                      // what <ref-object> and <bbox> in the texts stand for
-  std::string tools;                       // functions that may be called, a list as JSON text; empty: none
-  std::string variables;                   // what the chat template reads besides, as JSON text; empty: nothing
-  int64_t min_pixels = 0, max_pixels = 0;  // of its pictures, where the row's chat_template_kwargs say so; 0: not said
-  std::optional<Speech> speech;            // of the last answer
-  std::vector<int32_t> input_ids, labels;  // of a row that is token ids already; messages are empty then
-  std::vector<std::string> references;     // accepted answers where the row's answer is a list; else empty
-  std::string metadata;                    // the row's "metadata" as JSON text, whatever it is; empty: the row has none
-  std::string group;                       // "group"/"channel" of the row, for figures by kind; may be empty
-  std::string adapter;                     // the row's "adapter": which of several it is answered with; empty: not said
-  std::string id;                          // the row's own "id" as text; empty: it has none
-  std::string where;                       // "train.jsonl:17": named in every error about this row
-  int64_t row = 0;                         // index in the data set, over all its files
+  std::vector<std::string> audios;          // as images
+  RowObjects objects;                       // what <ref-object> and <bbox> in the texts stand for
+  std::string tools;                        // functions that may be called, a list as JSON text; empty: none
+  std::string variables;                    // what the chat template reads besides, as JSON text; empty: nothing
+  int64_t min_pixels = 0, max_pixels = 0;   // of its pictures, where the row's chat_template_kwargs say so; 0: not said
+  std::optional<Speech> speech;             // of the last answer
+  std::vector<int32_t> input_ids, labels;   // of a row that is token ids already; messages are empty then
+  bool continues = false, goes_on = false;  // of a piece of a longer text: something stands before it, behind it
+  std::vector<std::string> references;      // accepted answers where the row's answer is a list; else empty
+  std::string metadata;  // the row's "metadata" as JSON text, whatever it is; empty: the row has none
+  std::string group;     // "group"/"channel" of the row, for figures by kind; may be empty
+  std::string adapter;   // the row's "adapter": which of several it is answered with; empty: not said
+  std::string id;        // the row's own "id" as text; empty: it has none
+  std::string where;     // "train.jsonl:17": named in every error about this row
+  int64_t row = 0;       // index in the data set, over all its files
 };
 
 /// As a row's adapter: the model alone. As peft calls it.

@@ -37,9 +37,8 @@ void sample_count(Translator& at) {
 }
 
 void truncation(Translator& at) {
-  if (at.value() == "split") {
-    at.refuse("rows are not cut into several", "--truncation_strategy right keeps their beginning, left their end");
-  }
+  if (at.value() == "split" && !at.trains())
+    at.refuse("rows are cut into several for training alone", "--truncation_strategy right or left");
   at.mean("truncation_strategy", {at.value() == "truncation_left" ? "left" : at.value()});  // as ms-swift 2 has it
 }
 
@@ -47,6 +46,18 @@ void truncation(Translator& at) {
 void system_message(Translator& at) {
   if (!at.value().empty()) return at.mean("system", at.values());
   at.note("rows without a system message get the one that the chat template writes by itself, where it does");
+}
+
+/// Source: LLaMA-Factory 0.9.5, data/template.py: of the families here these have a default_system that their checkpoints'
+/// templates have not.
+void template_name(Translator& at) {
+  static const std::set<std::string> kWithSystem{"llava",     "llava_next", "vicuna",
+                                                 "intern_vl", "minicpm_v",  "minicpm_o"};
+  if (!kWithSystem.contains(at.value()) || at.given("default_system") != nullptr)
+    return at.note("the chat template of the checkpoint is used");
+  at.note(
+      "the chat template of the checkpoint is used; LLaMA-Factory's puts a system message of its own in front of rows "
+      "that have none: --default_system says one");
 }
 
 /// Of prompt and answer together, where answers are generated.
@@ -61,10 +72,11 @@ void rescale_image(Translator& at) {
 void media_size(Translator& at) {
   const std::string& name = at.flag().name;
   if (name == "image_max_pixels") return at.mean("max_pixels", at.values());
+  if (name == "image_min_pixels") return at.mean_variable("MIN_PIXELS", at.value());
   if (name == "video_max_pixels") return at.mean_variable("VIDEO_MAX_PIXELS", at.value());
+  if (name == "video_min_pixels") return at.mean_variable("VIDEO_MIN_PIXELS", at.value());
   if (name == "video_fps") return at.mean_variable("FPS", at.value());
-  if (name == "video_maxlen") return at.mean_variable("FPS_MAX_FRAMES", at.value());
-  at.note("pictures are only made smaller before the model's own processor sees them");
+  at.mean_variable("FPS_MAX_FRAMES", at.value());  // video_maxlen
 }
 
 void variable(Translator& at) {
@@ -125,7 +137,7 @@ void train_on_prompt(Translator& at) {
 
 void mask_history(Translator& at) {
   if (!at.truth()) return at.note("every answer is trained as it is");
-  at.mean("loss_scale", {"last_round"});
+  at.mean("loss_scale", {"last_answer"});
 }
 
 }  // namespace
@@ -134,6 +146,7 @@ const std::map<std::string, Rule>& row_rules() {
   static const std::map<std::string, Rule> rules = {{"dataset", dataset},
                                                     {"val_names", val_names},
                                                     {"dataset_dir", dataset_dir},
+                                                    {"template_name", template_name},
                                                     {"packing_strategy", packing_strategy},
 
                                                     {"sample_count", sample_count},

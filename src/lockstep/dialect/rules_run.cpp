@@ -109,6 +109,10 @@ void do_what(Translator& at) {
     return at.note(
         "no rows are answered behind the training: the same words without do_train, or lockstep eval, do that");
   }
+  // LLaMA-Factory and the Trainer's scripts measure once behind the training where no strategy says when.
+  if (at.trains() && at.flag().name == "do_eval" && at.truth() && at.given("eval_strategy") == nullptr &&
+      at.given("evaluation_strategy") == nullptr && at.stack() != Stack::kSwift)
+    return at.mean("eval_strategy", {"end"});
   const bool measures = at.verb() == "eval" && at.stack() == Stack::kLlamaFactory;
   at.note(measures ? "without do_train rows are answered and measured: lockstep eval" : "the verb says what is done");
 }

@@ -192,12 +192,15 @@ void Translator::add_defaults() {
   if (stack_ == Stack::kLlamaFactory && std::filesystem::exists("data/dataset_info.json")) {
     defaults.emplace_back("dataset_dir", "data");
   }
+  // It goes on with what its folder holds, unless it was to be written over.
+  if (stack_ == Stack::kLlamaFactory && verb_ == "sft" && !given_truth("overwrite_output_dir", false))
+    defaults.emplace_back("resume_from_checkpoint", "auto");
   if (stack_ == Stack::kLlamaFactory && adapts()) {  // twice the rank
     const auto rank = meanings_.find("lora_rank");
     defaults.emplace_back("lora_alpha",
                           std::to_string(2 * (rank == meanings_.end() ? 8 : std::stoll(rank->second.values[0]))));
   }
-  if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_film_defaults();
+  if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_media_defaults();
   const auto said = [&](const std::string& own) {  // by whichever word
     return meanings_.contains(own) || std::ranges::find(passed_, "--" + own) != passed_.end();
   };
@@ -257,17 +260,23 @@ void Translator::add_saved_args() {
 }
 
 /// Beside what files and the environment say.
-void Translator::add_film_defaults() {
+void Translator::add_media_defaults() {
   std::string all;
-  for (const auto& [name, value] :
-       {std::pair{"VIDEO_MAX_PIXELS", "65536"}, {"FPS", "2.0"}, {"FPS_MAX_FRAMES", "128"}}) {
+  for (const auto& [name, value] : {std::pair{"MEDIA_AS", "llama_factory"},
+                                    {"MIN_PIXELS", "1024"},
+                                    {"VIDEO_MIN_PIXELS", "256"},
+                                    {"VIDEO_MAX_PIXELS", "65536"},
+                                    {"FPS", "2.0"},
+                                    {"FPS_MAX_FRAMES", "128"},
+                                    {"VIDEO_MAX_SLICE_NUMS", "2"}}) {
     const bool said = std::ranges::any_of(
         variables_, [name = name](const std::string& one) { return one.starts_with(std::string(name) + "="); });
     if (said) continue;
-    film_defaults_.push_back(fmt::format("{}={}", name, value));
-    all += (all.empty() ? "" : " ") + film_defaults_.back();
+    media_defaults_.push_back(fmt::format("{}={}", name, value));
+    all += (all.empty() ? "" : " ") + media_defaults_.back();
   }
-  if (!all.empty()) out_.understood.push_back({"", all, "what LLaMA-Factory does with films where nothing is said"});
+  if (!all.empty())
+    out_.understood.push_back({"", all, "what LLaMA-Factory does with pictures and films where nothing is said"});
 }
 
 Translation Translator::run(const std::vector<std::string>& before) {
@@ -298,7 +307,7 @@ Translation Translator::run(const std::vector<std::string>& before) {
   }
   out_.words.insert(out_.words.end(), passed_.begin(), passed_.end());
   for (const auto& variable : variables_) out_.words.insert(out_.words.end(), {"--media_variable", variable});
-  for (const auto& variable : film_defaults_) out_.words.insert(out_.words.end(), {"--media_default", variable});
+  for (const auto& variable : media_defaults_) out_.words.insert(out_.words.end(), {"--media_default", variable});
   return std::move(out_);
 }
 

@@ -54,7 +54,7 @@ class Translator {
   void pass_on(const GivenFlag& flag);
   const FlagRow* row_of(const std::string& name) const;
   void add_defaults();
-  void add_film_defaults();
+  void add_media_defaults();
   void add_saved_args();
   bool means(const std::string& own, const std::string& value) const;
   bool speaks_version_2() const;  // of ms-swift
@@ -67,7 +67,7 @@ class Translator {
   Translation out_;
   std::map<std::string, Meaning> meanings_;  // by own flag
   std::vector<std::string> order_;           // of meanings_
-  Values passed_, variables_, film_defaults_, values_;
+  Values passed_, variables_, media_defaults_, values_;
   const GivenFlag* flag_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,11 @@
 #include "lockstep/data/tile_image.h"
 
 namespace lockstep {
+namespace {
+
+constexpr std::string_view kRegular[] = {"MIN_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "FPS", "FPS_MAX_FRAMES"};
+
+}  // namespace
 
 void read_media_environment(const Env& env, MediaOptions& media) {
   const auto read = [&](const char* name, int64_t& value) {
@@ -57,6 +63,10 @@ void read_media_environment(const Env& env, MediaOptions& media) {
       throw usage_error(fmt::format("QWENVL_BBOX_FORMAT={}: expected legacy or new", *boxes));
     media.plain_boxes = *boxes == "new";
   }
+  if (const auto like = env.text("MEDIA_AS")) {
+    if (*like != "llama_factory") throw usage_error(fmt::format("MEDIA_AS={}: expected llama_factory", *like));
+    media.as_llama_factory = true;
+  }
   media.audio_in_video = env.flag("USE_AUDIO_IN_VIDEO").value_or(media.audio_in_video);
   if (const auto fps = env.text("FPS")) {
     char* end = nullptr;
@@ -78,6 +88,9 @@ std::vector<std::string> media_variables(const Env& env) {
                            "VIDEO_MAX_TOKEN_NUM", "VIDEO_MAX_SLICE_NUMS", "QWENVL_BBOX_FORMAT",
                            "IMAGE_MIN_TOKEN_NUM", "VIDEO_MIN_TOKEN_NUM"}) {
     if (env.text(name)) set.emplace_back(name);
+  }
+  if (env.text("MEDIA_AS")) {  // then any family's pictures and films are brought to these
+    std::erase_if(set, [](const std::string& name) { return std::ranges::find(kRegular, name) != std::end(kRegular); });
   }
   // Of qwen_vl_utils and older ms-swift; what they are where nobody says so is what is done.
   static constexpr std::pair<const char*, int64_t> kFixed[] = {

@@ -13,6 +13,8 @@ const char* word_of(Truncation truncation) {
       return "left";
     case Truncation::kTurns:
       return "turns";
+    case Truncation::kSplit:
+      return "split";
     case Truncation::kDelete:
       break;
   }
@@ -67,6 +69,7 @@ Json RowOptions::as_json() const {
           {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
           {"slices", {media.max_slices, media.video_max_slices}},
           {"fps", media.fps},
+          {"as_llama_factory", media.as_llama_factory},
           {"frames", {media.fps_min_frames, media.fps_max_frames, media.num_frames, media.video_segments}},
           {"boxes", {media.plain_boxes, static_cast<int>(media.box_unit)}},
           {"sound", {media.sampling_rate, media.audio_in_video}}};

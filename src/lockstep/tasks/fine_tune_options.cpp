@@ -56,6 +56,11 @@ void FineTuneOptions::check() const {
         "--streaming true: expected --max_steps beside it, as a run of streamed rows is as long as it is said to be",
         "--max_steps 1000, and --max_epochs to end sooner");
   }
+  if (grouping.streaming && rows.truncation == Truncation::kSplit) {
+    throw usage_error(
+        "--truncation_strategy split reads every row before the first step, which --streaming true is not to",
+        "--streaming false, or --truncation_strategy right");
+  }
   const double part = split_dataset_ratio;
   if ((part > 0.99 && part < 1) || (part > 1 && part != std::floor(part))) {
     throw usage_error(

@@ -13,6 +13,7 @@
 #include "lockstep/model/leave_out.h"
 #include "lockstep/session/batch_search.h"
 #include "lockstep/session/first_row.h"
+#include "lockstep/session/row_pieces.h"
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
 
@@ -107,6 +108,7 @@ void FineTuneRun::tell_rows() {
 /// Bins and orders by length stand on the size of every row, which all ranks find out together.
 void FineTuneRun::bring_together() {
   const RowGrouping& grouping = options_.grouping;
+  if (options_.rows.truncation == Truncation::kSplit) split_rows();
   grouped_ = {.grouping = grouping, .seed = data_seed(), .shuffle = options_.dataset_shuffle};
   if (!grouping.measures()) return;
   const Session& s = *session_;
@@ -116,8 +118,29 @@ void FineTuneRun::bring_together() {
   for (const auto& text : grouped_.notices(bin_tokens_)) notice(text);
 }
 
+void FineTuneRun::split_rows() {
+  const int64_t positions = session_->model().dims.max_positions, length = options_.rows.max_length;
+  const int64_t most = options_.grouping.packing ? options_.grouping.bin_tokens(length, positions)
+                       : length > 0              ? length
+                                                 : positions;
+  if (most <= 0) {
+    throw usage_error("--truncation_strategy split: the model does not say how many positions it has",
+                      "--max_length 4096");
+  }
+  for (auto* rows : {&train_rows_, &val_rows_}) {
+    if (!*rows) continue;
+    const int64_t before = (*rows)->size();
+    rows->emplace(split_long_rows(job_, **rows, session_->processor(), options_.rows, most, events_));
+    if ((*rows)->size() == before) continue;
+    notice(fmt::format("{} rows are {} of at most {} tokens: longer texts were cut (--truncation_strategy split)",
+                       before, (*rows)->size(), most));
+  }
+}
+
 RowOrder FineTuneRun::row_order() const {
   RowOrder order{.data_seed = data_seed(), .shuffle = options_.dataset_shuffle, .groups = grouped_.describe()};
+  const std::string pieces = train_rows_->describe_pieces();
+  if (!pieces.empty()) order.groups += (order.groups.empty() ? "" : ", ") + pieces;
   if (options_.grouping.by_size()) order.chunk = rows_at_once();
   return order;
 }

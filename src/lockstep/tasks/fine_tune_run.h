@@ -48,6 +48,7 @@ class FineTuneRun {
   std::shared_ptr<const AdapterLayout> adapters();
   void decide();
   void bring_together();
+  void split_rows();
   void tell_rows();
   void tell_no_evaluation();
   const RehearsedRows& planned_rows();

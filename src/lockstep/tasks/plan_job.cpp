@@ -77,7 +77,9 @@ void use_threads(const Job& job, const Env& env) {
 RehearsedRows longest_of(const std::vector<std::string>& dataset, const FineTuneOptions& job, const ModelFolder& folder,
                          int world) {
   const Dataset data(dataset, job.rows.dataset());
-  return RehearsedRows::of(data, *folder.processor(job.run.use_chat_template), job.rows.process(), world);
+  ProcessOptions process = job.rows.process();
+  if (process.truncation == Truncation::kSplit) process.truncation = Truncation::kRight;  // as long as a piece may be
+  return RehearsedRows::of(data, *folder.processor(job.run.use_chat_template), process, world);
 }
 
 /// A plan measures no whole data set: its bins are made of the rows that are looked at.

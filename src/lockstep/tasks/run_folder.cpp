@@ -143,7 +143,8 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
                            "auto begins afresh where there is none");
   }
   for (const auto& one : damaged) out.notices.push_back("skipped a damaged checkpoint: " + one.why);
-  out.notices.push_back(fmt::format("no whole checkpoint in {}: this run begins afresh", base.string()));
+  if (fs::exists(base))
+    out.notices.push_back(fmt::format("no whole checkpoint in {}: this run begins afresh", base.string()));
   out.dir = fresh_folder(base, request.add_version);
   begin_alone(out, request.overwrite);
   return out;

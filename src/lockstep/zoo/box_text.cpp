@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
+#include "lockstep/zoo/regularized_media.h"
 #include "lockstep/zoo/spelled_text.h"
 
 namespace lockstep {
@@ -69,8 +70,8 @@ void fill_boxes(Sample& sample, const BoxRules& rules, const MediaOptions& optio
     Edges scale{1000, 1000};
     if (unit == BoxUnit::kPixels) {
       const Edges given = edges.of(objects.images[box]);
-      const Edges shrunk = shrunk_edges(given, options.shrink_to_pixels);
-      scale = rules.resized ? rules.resized(shrunk, options, sample.where) : shrunk;
+      const Edges rescaled = rescaled_edges(given, options);
+      scale = rules.resized ? rules.resized(rescaled, options_of_family(options), sample.where) : rescaled;
     }
     std::vector<int64_t> numbers;
     for (size_t i = 0; i < objects.boxes[box].size(); ++i) {

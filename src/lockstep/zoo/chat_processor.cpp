@@ -229,7 +229,7 @@ void ChatProcessor::put_begin_token(SpelledRow& row) const {
 
 void ChatProcessor::add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
                              double weight) const {
-  const bool continues = !row.ids.empty() && !row.ends_apart;
+  const bool continues = row.ids.empty() ? row.continues : !row.ends_apart;
   auto pieces = speller.spell(span.text);
   SpelledTokens tokens = encode(parts_.tokenizer, pieces, continues);
   if (!span.trained) return row.add(tokens);
@@ -272,6 +272,7 @@ Features ChatProcessor::finish(SpelledRow row, const Sample& sample, const Proce
                                bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
   tokens.history = row.history;
+  tokens.all = row.all;
   if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; }))
     tokens.weights = std::move(row.weights);
   for (size_t i = 0; i < row.filled.size(); ++i) {
@@ -300,10 +301,11 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   std::vector<bool> trained = learnt_messages(sample, options.taught.of);
   const auto first_learnt = std::ranges::find(trained, true) - trained.begin();
   SpelledRow row;
-  if (options.truncation == Truncation::kTurns && options.taught.of == Taught::Of::kLastRound) {
+  if (options.truncation == Truncation::kTurns && options.taught.of_the_end()) {
     trained = learnt_messages(sample, Taught::Of::kAnswers);
     row.history = 0;
   }
+  row.continues = sample.continues;
   const bool plain = !options.use_chat_template;
   const std::vector<TextSpan> spans =
       plain ? plain_spans(sample, sample.messages.size(), plain_media_, trained) : rendered_spans(sample, trained);
@@ -316,11 +318,11 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
     if (spans[i].trained && !options.taught.empty_thinking) forget_empty_thinking(row, begin, spans[i].text, begin > 0);
     if (row.history && spans[i].trained && message < first_learnt) row.history = row.ids.size();
   }
-  if (plain && end_ >= 0) row.add_end(end_, spans.back().trained);
-  if (options.taught.of == Taught::Of::kAll) row.learn_all();
+  if (plain && end_ >= 0 && !sample.goes_on) row.add_end(end_, spans.back().trained);
+  row.all = options.taught.of == Taught::Of::kAll;
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
-  if (plain || parts_.begins_conversations) put_begin_token(row);
+  if ((plain || parts_.begins_conversations) && !sample.continues) put_begin_token(row);
   const size_t tokens = row.ids.size();
   Features features = finish(std::move(row), sample, options, true);
   if (!options.speaks || !sample.speech) return features;

@@ -106,6 +106,29 @@ TEST(TextProcessor, LeavesTextsAsTheyAreWithoutAChatTemplate) {
       std::string::npos);
 }
 
+TEST(TextProcessor, PiecesOfATextAreItsTokensAndEndOnce) {
+  const auto processor = processor_of("seed1/qwen2");
+  const ProcessOptions all{.taught = Taught::from_flag("all"), .use_chat_template = false};
+  const auto ids = [&](const std::string& text, bool continues, bool goes_on) {
+    Sample sample = conversation({{"assistant", text}});
+    sample.continues = continues;
+    sample.goes_on = goes_on;
+    return processor->train_features(sample, all).input_ids;
+  };
+  auto pieces = ids("Once upon a time", false, true);
+  for (const int32_t id : ids(" there was a fox.", true, false)) pieces.push_back(id);
+  EXPECT_EQ(pieces, ids("Once upon a time there was a fox.", false, false));
+}
+
+TEST(TextProcessor, OnlySplitTextsFitWhereLongOnesAreSplit) {
+  const auto processor = processor_of("seed1/qwen2");
+  const ProcessOptions options{.max_length = 4, .truncation = Truncation::kSplit, .use_chat_template = false};
+  const std::string said = message_of([&] {
+    (void)processor->train_features(conversation({{"user", "2+2="}, {"assistant", "4 and 4"}}), options);
+  });
+  EXPECT_NE(said.find("conversations and rows with media are not split"), std::string::npos) << said;
+}
+
 TEST(ImageProcessor, PutsPicturesIntoTextsAsTheirTemplateWould) {
   for (const char* const family : {"seed1/llava", "odd/qwen2_5_vl", "odd/internvl"}) {
     SCOPED_TRACE(family);
@@ -171,10 +194,12 @@ TEST(TextProcessor, LearnsTheTokensThatLossScaleNames) {
   };
   EXPECT_EQ(learnt("default"), "b<|im_end|><think>\n\n</think>\n\nd<|im_end|>e<|im_end|>");
   EXPECT_EQ(learnt("last_round"), "<think>\n\n</think>\n\nd<|im_end|>e<|im_end|>");
+  EXPECT_EQ(learnt("last_answer"), "e<|im_end|>");
   EXPECT_EQ(learnt("ignore_empty_think"), "b<|im_end|>d<|im_end|>e<|im_end|>");
   EXPECT_EQ(learnt("last_round+ignore_empty_think"), "d<|im_end|>e<|im_end|>");
   EXPECT_EQ(learnt("all"), processor->tokenizer().decode(processor->train_features(talk, {}).input_ids));
-  for (const char* wrong : {"react", "all+last_round", ""}) EXPECT_THROW((void)Taught::from_flag(wrong), UserError);
+  for (const char* wrong : {"react", "all+last_round", "last_answer+last_round", ""})
+    EXPECT_THROW((void)Taught::from_flag(wrong), UserError);
   Sample off = talk;
   off.messages[1].trained = false;
   EXPECT_NE(message_of([&] {

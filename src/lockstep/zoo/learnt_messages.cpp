@@ -10,8 +10,9 @@ namespace lockstep {
 
 std::vector<bool> learnt_messages(const Sample& sample, Taught::Of of) {
   size_t begin = 0;
-  for (size_t i = 0; i < sample.messages.size() && of == Taught::Of::kLastRound; ++i) {
-    if (sample.messages[i].role == "user") begin = i;
+  const std::string first = of == Taught::Of::kLastRound ? "user" : of == Taught::Of::kLastAnswer ? "assistant" : "";
+  for (size_t i = 0; i < sample.messages.size(); ++i) {
+    if (sample.messages[i].role == first) begin = i;
   }
   std::vector<bool> trained;
   for (const auto& message : sample.messages) {

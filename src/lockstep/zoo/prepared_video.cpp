@@ -9,6 +9,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/data/video.h"
 #include "lockstep/zoo/film_choice.h"
+#include "lockstep/zoo/regularized_media.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +32,8 @@ void append(std::vector<MediaBlock>& blocks, std::vector<MediaBlock> more) {
 std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, const MediaOptions& options,
                                 const std::string& where) {
   const VideoFile film(video.file, where, {.search_path = options.program_path});
+  const bool regularly = options.as_llama_factory;
+  const MediaOptions own = options_of_family(options);
   FilmChoice choice;
   LoadedMedium held;
   const Audio sound = rules.takes_sound && options.audio_in_video ? film.read_sound(rules.sound) : Audio();
@@ -40,19 +43,22 @@ std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, co
       [&](int64_t frames) {
         VideoFacts facts = film.facts();
         facts.frames = frames;
-        choice = rules.film.choose(facts, video, options, film.name());
-        held = {.frames = {}, .fps = choice.fps, .of_file = true};
+        choice =
+            regularly ? regular_frames(facts, video, options) : rules.film.choose(facts, video, options, film.name());
+        held = {.frames = {}, .fps = choice.fps, .of_file = !regularly};
         blocks.clear();
         bytes = 0;
         return choice.frames;
       },
       [&](size_t, Image frame) {
+        if (regularly) frame = regular(std::move(frame), options.video_min_pixels, options.video_max_pixels);
         if (rules.film.each_alone) {
           append(blocks,
-                 rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = true}, options, where));
+                 rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = !regularly}, own, where));
           return;
         }
-        if (rules.film.shrink) frame = rules.film.shrink(std::move(frame), choice.frames.size(), options, where);
+        if (rules.film.shrink && !regularly)
+          frame = rules.film.shrink(std::move(frame), choice.frames.size(), options, where);
         bytes += frame.pixels.size();
         if (bytes > kMostHeld) {
           throw data_error(fmt::format("{}: expected chosen frames of at most {}, found {} of them with more",
@@ -62,7 +68,7 @@ std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, co
         held.frames.push_back(std::move(frame));
       });
   held.sound = sound;
-  return rules.film.each_alone ? blocks : rules.prepare(held, options, where);
+  return rules.film.each_alone ? blocks : rules.prepare(held, own, where);
 }
 
 }  // namespace
@@ -84,9 +90,13 @@ std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& ru
         "cut it into frames: ffmpeg -i IN -vf fps=2 frame%04d.png");
   }
   LoadedMedium listed{.fps = asked_fps(video, own)};
-  for (const auto& frame : video.frames) listed.frames.push_back(load_image(frame, where));
+  for (const auto& frame : video.frames) {
+    Image image = load_image(frame, where);
+    if (own.as_llama_factory) image = regular(std::move(image), own.video_min_pixels, own.video_max_pixels);
+    listed.frames.push_back(std::move(image));
+  }
   if (rules.takes_sound && own.audio_in_video) listed.sound = load_audio(video.sound, where, rules.sound);
-  return rules.prepare(listed, own, where);
+  return rules.prepare(listed, options_of_family(own), where);
 }
 
 }  // namespace lockstep

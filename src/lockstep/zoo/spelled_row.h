@@ -16,7 +16,9 @@ struct SpelledRow {
   std::vector<int> filled;     // by token: the block that fills it, -1 for text
   std::vector<MediaBlock> media;
   bool ends_apart = false;             // as in SpelledTokens
+  bool continues = false;              // as in Sample
   std::optional<size_t> history = {};  // as in TokenRow
+  bool all = false;                    // as in TokenRow
 
   void add(const SpelledTokens& tokens) {
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
@@ -28,9 +30,6 @@ struct SpelledRow {
   void add_end(int32_t id, bool learnt) {
     add({.ids = {id}, .filled = {-1}, .marks = {false}});
     if (learnt) labels.back() = id;
-  }
-  void learn_all() {
-    for (size_t i = 0; i < ids.size(); ++i) labels[i] = filled[i] < 0 ? ids[i] : kNotLearnt;
   }
 };
 

@@ -9,13 +9,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
 #include "lockstep/zoo/prepared_video.h"
+#include "lockstep/zoo/regularized_media.h"
 
 namespace lockstep {
 namespace {
 
 /// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
-Image shrunk(Image image, int64_t max_pixels) {
-  const auto [width, height] = shrunk_edges({image.width, image.height}, max_pixels);
+Image rescaled(Image image, const MediaOptions& options) {
+  if (options.as_llama_factory) return regular(std::move(image), options.min_pixels, options.shrink_to_pixels);
+  const auto [width, height] = rescaled_edges({image.width, image.height}, options);
   if (width == image.width && height == image.height) return image;
   return resize(image, width, height, Resample::kBilinear, ImageBackend::kPillow);
 }
@@ -69,7 +71,9 @@ std::vector<bool> marks_of(const Tokenizer& tokenizer, const TextPiece& piece, c
 
 }  // namespace
 
-std::array<int64_t, 2> shrunk_edges(std::array<int64_t, 2> edges, int64_t max_pixels) {
+std::array<int64_t, 2> rescaled_edges(std::array<int64_t, 2> edges, const MediaOptions& options) {
+  const int64_t max_pixels = options.shrink_to_pixels;
+  if (options.as_llama_factory) return regular_edges(edges, options.min_pixels, max_pixels);
   if (max_pixels <= 0 || edges[0] * edges[1] <= max_pixels) return edges;
   const double ratio = static_cast<double>(edges[0]) / static_cast<double>(edges[1]);
   const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
@@ -143,9 +147,11 @@ void MediaSpeller::add(std::vector<TextPiece>& pieces, Modality kind, const Medi
 }
 
 std::vector<MediaBlock> MediaSpeller::prepared(Modality kind, size_t index, const MediumRules& rules) const {
-  const auto prepare = [&](LoadedMedium medium) { return rules.prepare(medium, options_, sample_.where); };
+  const auto prepare = [&](LoadedMedium medium) {
+    return rules.prepare(medium, options_of_family(options_), sample_.where);
+  };
   if (kind == Modality::kImage) {
-    return prepare({.frames = {shrunk(load_image(sample_.images[index], sample_.where), options_.shrink_to_pixels)}});
+    return prepare({.frames = {rescaled(load_image(sample_.images[index], sample_.where), options_)}});
   }
   if (kind == Modality::kAudio)
     return prepare({.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)});

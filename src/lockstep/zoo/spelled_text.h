@@ -71,7 +71,7 @@ class MediaSpeller {
 };
 
 /// Edges of a picture that `--max_pixels` scales down.
-std::array<int64_t, 2> shrunk_edges(std::array<int64_t, 2> edges, int64_t max_pixels);
+std::array<int64_t, 2> rescaled_edges(std::array<int64_t, 2> edges, const MediaOptions& options);
 
 /// The ids of the whole text, as if it were encoded at once, but for texts beside media that stand apart. `continues`: as in
 /// EncodeOptions.

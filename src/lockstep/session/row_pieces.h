@@ -1,0 +1,27 @@
+// Rows of text that are longer than a row may be, cut into several: nothing of a book is lost to --max_length.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/event.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/session/job.h"
+#include "lockstep/session/row_options.h"
+
+namespace lockstep {
+
+/// Where the pieces of a text end, in bytes: each of at most `most` tokens by `tokens_of(begin, end)` and not much less, before
+/// a blank or a line break where one is near, else between two characters. A single character stands even where it has more.
+std::vector<uint64_t> piece_ends(std::string_view text, int64_t most,
+                                 const std::function<int64_t(uint64_t begin, uint64_t end)>& tokens_of);
+
+/// For --truncation_strategy split: `data` with its texts and token ids cut into pieces that fit; conversations, rows with media
+/// and rows that cannot be read stay whole. The same on every rank. Collective.
+Dataset split_long_rows(Job& job, const Dataset& data, const Processor& processor, const RowOptions& rows, int64_t most,
+                        const EventBus& events);
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "lockstep/zoo/regularized_media.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "lockstep/zoo/film_choice.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMostFrames = 128;
+
+std::array<int64_t, 2> scaled(std::array<int64_t, 2> edges, int64_t pixels) {
+  const double factor = std::sqrt(static_cast<double>(pixels) / static_cast<double>(edges[0] * edges[1]));
+  const auto edge = [&](int64_t length) {
+    return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(length) * factor));
+  };
+  return {edge(edges[0]), edge(edges[1])};
+}
+
+}  // namespace
+
+std::array<int64_t, 2> regular_edges(std::array<int64_t, 2> edges, int64_t least, int64_t most) {
+  if (most > 0 && edges[0] * edges[1] > most) edges = scaled(edges, most);
+  if (edges[0] * edges[1] < least) edges = scaled(edges, least);
+  return edges;
+}
+
+Image regular(Image image, int64_t least, int64_t most) {
+  const auto [width, height] = regular_edges({image.width, image.height}, least, most);
+  if (width == image.width && height == image.height) return image;
+  return resize(image, width, height, Resample::kBicubic, ImageBackend::kPillow);
+}
+
+FilmChoice regular_frames(const VideoFacts& film, const Video& row, const MediaOptions& options) {
+  const double seconds = static_cast<double>(film.frames) / film.fps;
+  const int64_t most = row.max_frames > 0 ? row.max_frames : options.fps_max_frames;
+  const auto wanted =
+      row.num_frames > 0
+          ? row.num_frames
+          : std::max<int64_t>({1, row.min_frames, static_cast<int64_t>(std::floor(seconds * asked_fps(row, options)))});
+  const int64_t count = std::min({film.frames, most > 0 ? most : kMostFrames, wanted});
+  FilmChoice choice{.frames = {}, .fps = static_cast<double>(count) / seconds};
+  const double step = count > 1 ? static_cast<double>(film.frames - 1) / static_cast<double>(count - 1) : 0;
+  for (int64_t i = 0; i < count; ++i) choice.frames.push_back(static_cast<int64_t>(static_cast<double>(i) * step));
+  if (count > 1) choice.frames.back() = film.frames - 1;
+  return choice;
+}
+
+MediaOptions options_of_family(MediaOptions options) {
+  if (!options.as_llama_factory) return options;
+  options.shrink_to_pixels = options.min_pixels = 0;
+  options.video_min_pixels = options.video_max_pixels = options.video_total_pixels = options.film_max_pixels = 0;
+  return options;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// What LLaMA-Factory makes of pictures and films before a model's own processor takes them: another size, so many frames.
+// Source: LLaMA-Factory 0.9.5, data/mm_plugin.py _preprocess_image, _get_video_sample_indices.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "lockstep/data/image.h"
+#include "lockstep/data/processor.h"
+#include "lockstep/zoo/media_rules.h"
+
+namespace lockstep {
+
+/// Edges {width, height} brought within `most` pixels, then up to `least`; 0: no such bound.
+std::array<int64_t, 2> regular_edges(std::array<int64_t, 2> edges, int64_t least, int64_t most);
+
+/// The same of a picture, by Pillow's bicubic filter.
+Image regular(Image image, int64_t least, int64_t most);
+
+/// FPS (2) frames a second and FPS_MAX_FRAMES (128) at most, rounded down, at places rounded down; an odd last one is for the
+/// family to repeat. What a row says itself goes before.
+FilmChoice regular_frames(const VideoFacts& film, const Video& row, const MediaOptions& options);
+
+/// What is left for the family: all but the sizes that media have been brought to by then, where they are LLaMA-Factory's.
+MediaOptions options_of_family(MediaOptions options);
+
+}  // namespace lockstep
