@@ -47,6 +47,8 @@ struct Model {
   ModelDims dims;                   // of the decoder of text
   std::optional<ModelDims> speech;  // of the talker's, where one is built: its vocabulary is codes
   std::vector<std::unique_ptr<Block>> blocks;
+  /// The family's own code answers from embeddings, and not from ids: a penalty on repetition does not see the prompt.
+  bool answers_from_embeddings = false;
   int64_t input_blocks = 0;  // the first so many make the embeddings that enter the decoder, media merged in
   std::vector<ParamSource>
       unused;  // in the checkpoint, never computed with (a tower's last layers): carried through on save

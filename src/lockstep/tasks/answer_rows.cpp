@@ -113,6 +113,7 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
                                  const SamplingOptions& sampling) {
   GenerateOptions options{.max_new_tokens = max_new_tokens, .batch_size = batch_size};
   options.sampling = sampling;
+  options.penalises_prompt = !session.model().answers_from_embeddings;
   options.stop_tokens = session.processor().stop_tokens();
   options.collate = session.collate();
   options.adapters = session.num_choices();

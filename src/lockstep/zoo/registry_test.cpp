@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -46,6 +49,17 @@ TEST(Registry, FindsAFamilyByArchitectureModelTypeAndName) {
   EXPECT_EQ(family_of(config_of({{"architectures", {"LlavaLlamaForCausalLM"}}, {"model_type", "llava"}})).name,
             "llava");
   EXPECT_EQ(family_named("llama").name, "llama");
+}
+
+TEST(Registry, KnowsWhoseOwnCodeAnswersFromEmbeddings) {
+  const std::vector<std::pair<const char*, bool>> odd = {
+      {"omnilmm", true}, {"minicpm_v_2_6", true}, {"minicpm_o_2_6", true}, {"qwen2_5_omni", false},
+      {"llava", false},  {"internvl", false},     {"qwen2_5_vl", false},   {"qwen2", false}};
+  for (const auto& [name, embeds] : odd) {
+    const auto dir = std::filesystem::path(LOCKSTEP_FIXTURES) / "oracle" / "odd" / name / "checkpoint";
+    const HfConfig config = HfConfig::load(dir);
+    EXPECT_EQ(family_of(config).build(config).answers_from_embeddings, embeds) << name;
+  }
 }
 
 TEST(Registry, ListsTheFamiliesWhenOneIsUnknown) {
