@@ -161,7 +161,8 @@ bool DecodeSlots::accept(Row& row, std::span<float> logits) const {
   row.seen.push_back(token);
   ++row.next_position;
   if (options_.on_token) options_.on_token(result.row, token);
-  const bool room = dims_.max_positions <= 0 || static_cast<int64_t>(row.seen.size()) < dims_.max_positions;
+  const bool room = options_.passes_positions || dims_.max_positions <= 0 ||
+                    static_cast<int64_t>(row.seen.size()) < dims_.max_positions;
   return room && static_cast<int64_t>(result.tokens.size()) < options_.max_new_tokens;
 }
 

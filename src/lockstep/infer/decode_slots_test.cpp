@@ -95,6 +95,17 @@ TEST(Generate, APenaltyLeavesThePromptOutWhereTheModelAnswersFromEmbeddings) {
   EXPECT_EQ(first_tokens(100, false), likeliest);
 }
 
+TEST(Generate, AnswersPassTheModelsPositionsOnlyWhereThatIsAskedFor) {
+  Model model = llava_model();
+  const Rows prompts = random_prompts(random_row, 1);
+  model.dims.max_positions = static_cast<int64_t>(prompts[0].input_ids.size()) + 2;
+  GenerateOptions options = options_of(1);
+  options.stop_tokens = {};
+  EXPECT_EQ(generate(model, prompts, 1, {0}, options).rows.at(0).tokens.size(), 2U);
+  options.passes_positions = true;
+  EXPECT_EQ(generate(model, prompts, 1, {0}, options).rows.at(0).tokens.size(), 12U);
+}
+
 TEST(Generate, RanksWithoutRowsLendTheirShards) {
   const Model model = llava_model();
   const Rows prompts = random_prompts(random_row, 2);

@@ -26,6 +26,11 @@ struct ModelDims {
   bool positions_end = false;  // longer rows have no one result (RopeConfig::grows): nobody may ask for them
 };
 
+/// Whether rows of `max_length` tokens (0: not said) go beyond what the model was made for, and still have one result.
+inline bool passes_positions(const ModelDims& dims, int64_t max_length) {
+  return dims.max_positions > 0 && max_length > dims.max_positions && !dims.positions_end;
+}
+
 /// A component that is not built, although the checkpoint has it. See model/leave_out.h.
 struct LeftOut {
   Component component = Component::kVision;

@@ -111,7 +111,8 @@ void Conversation::add_question(const std::string& text, std::vector<std::string
 
 Reply Conversation::answer() {
   Communicator& control = session_.job().control();
-  GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens, options_.sampling);
+  GenerateOptions options =
+      generate_options(session_, 1, options_.max_new_tokens, options_.process.max_length, options_.sampling);
   options.sampling.seed +=
       static_cast<uint64_t>(turn_++) * 0x9E3779B97F4A7C15ULL;  // far from the seed that one tries next
   options.reuse = PromptReuse::kAny;  // of the one slot: what was said before is not read again

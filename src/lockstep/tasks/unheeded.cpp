@@ -162,10 +162,19 @@ void look_at_media(Unheeded& all, const RowOptions& rows, const Model& model) {
     all.look_at(fmt::format("--norm_bbox {}", unit_word(rows.media.box_unit)));
 }
 
+/// Which is heeded, and may not come to what the person hopes for.
+void look_at_length(Unheeded& all, int64_t max_length, const Model& model) {
+  if (!passes_positions(model.dims, max_length)) return;
+  all.words.push_back(fmt::format(
+      "--max_length {} goes beyond the {} positions that the model was made for: what it says there may be of no use",
+      max_length, model.dims.max_positions));
+}
+
 /// Of a run that trains nothing.
 void look_at_rows(Unheeded& all, const RowOptions& rows, const Model& model) {
   all.unless(false, "nothing is learnt");
   if (rows.taught.of != Taught{}.of || !rows.taught.empty_thinking) all.look_at("--loss_scale");
+  look_at_length(all, rows.max_length, model);
   look_at_media(all, rows, model);
 }
 
@@ -224,6 +233,7 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Mo
   all.look("--lorap_emb_lr", o.tuner.table_rate, usual.tuner.table_rate);
 
   look_at_data(all, o);
+  look_at_length(all, o.rows.max_length, model);
   look_at_towers(all, o, model);
   all.unless(o.rows.speaks, "no talker is trained");
   all.look("--talker_loss_weight", o.train.talker_loss_weight, usual.train.talker_loss_weight);
@@ -261,6 +271,7 @@ std::vector<std::string> unheeded_words(const EvaluationOptions& options, const 
   all.look("--show", o.show, usual.show);
   look_at_programs(all, o.metric);
   look_at_search(all, o.batch);
+  look_at_length(all, o.rows.max_length, model);
   look_at_media(all, o.rows, model);
   return all.words;
 }

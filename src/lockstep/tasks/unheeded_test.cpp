@@ -110,6 +110,20 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   EXPECT_EQ(flags(unheeded_words(evaluation, of_text())).size(), evaluation.generate ? 1u : 0u);
 }
 
+TEST(Unheeded, RowsBeyondTheModelsPositionsAreTold) {
+  AnswerFileOptions answers;
+  answers.rows.max_length = 512;
+  Model model = of_text();
+  model.dims.max_positions = 512;
+  EXPECT_EQ(unheeded_words(answers, model).size(), 0u);
+  answers.rows.max_length = 513;
+  ASSERT_EQ(unheeded_words(answers, model).size(), 1u);
+  EXPECT_EQ(unheeded_words(answers, model)[0].find("--max_length 513 goes beyond the 512 positions"), 0u);
+  EXPECT_EQ(unheeded_in_talk(answers, model).size(), 1u);
+  model.dims.positions_end = true;  // which is refused elsewhere
+  EXPECT_EQ(unheeded_words(answers, model).size(), 0u);
+}
+
 TEST(Unheeded, AConstantRateHasNoWarmUp) {
   FineTuneOptions sft;
   sft.train.schedule = ScheduleKind::kConstant;

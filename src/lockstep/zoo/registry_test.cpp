@@ -266,6 +266,24 @@ TEST(Rope, StretchesWhatTurnsSeldomAsYarnDoes) {
   EXPECT_NE(refusal_of(json).find("rope_theta: expected more than 1"), std::string::npos) << refusal_of(json);
 }
 
+// 64 positions in config.json.
+TEST(Rope, AStretchedModelIsMadeForAllPositionsThatItIsStretchedTo) {
+  const auto positions = [](const char* type, double factor, int64_t first) {
+    Json json = small_llama();
+    json["rope_scaling"] = {{"rope_type", type}, {"factor", factor}};
+    if (first > 0) json["rope_scaling"]["original_max_position_embeddings"] = first;
+    return read_text_config(config_of(json), "llama").max_positions;
+  };
+  EXPECT_EQ(positions("yarn", 4, 64), 256);
+  EXPECT_EQ(positions("yarn", 4, 32), 128);
+  EXPECT_EQ(positions("yarn", 4, 16), 64);
+  EXPECT_EQ(positions("yarn", 4, 0), 256) << "as transformers has it";
+  EXPECT_EQ(positions("linear", 2.5, 0), 160);
+  EXPECT_EQ(positions("llama3", 8, 32), 64);
+  EXPECT_EQ(positions("dynamic", 2, 0), 64);
+  EXPECT_EQ(positions("default", 2, 0), 64);
+}
+
 /// Up to the model's positions; what would come behind is refused where rows are asked for (data/position_limit.h).
 TEST(Rope, TurnsAsDefaultWhereDynamicDoesNotGrowYet) {
   Json json = small_llama();
