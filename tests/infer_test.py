@@ -80,6 +80,9 @@ class Infer(Story):
         self.assertIn(said, done.stdout)
         done = self.lockstep("eval", "--model", self.model, "--val_dataset", self.rows, "--predict_with_generate", "true", *drawn, expect=0)
         self.assertIn(said, done.stderr)
+        for words, asked in ((["--prompt", "Say 1."], None), ([], "Say 1.\n")):
+            done = self.lockstep("infer", "--model", self.model, "--max_new_tokens", 1, *words, input=asked, expect=0)
+            self.assertIn("the answer did not come to its end: --max_new_tokens 1 cut it", done.stderr)
 
     def test_a_row_that_cannot_be_used_is_named_in_its_place(self):
         with open(self.rows, "a") as out:

@@ -49,8 +49,10 @@ void print(const Answered& done, const std::string& output, int64_t max_new_toke
 /// Rank 0 reads and prints; the others lend their shards.
 class Terminal {
  public:
-  Terminal(Session& session, const InferFlags& flags, const AnswerFileOptions& options)
+  Terminal(Session& session, const InferFlags& flags, const AnswerFileOptions& options, const EventBus& events)
       : job_(session.job()),
+        events_(events),
+        max_new_tokens_(options.max_new_tokens),
         streams_(flags.stream),
         images_(flags.images),
         talk_(session, {.system = flags.rows.given.system,
@@ -61,11 +63,16 @@ class Terminal {
   }
 
   /// The pictures of the flags come with the first question.
-  std::string ask(const std::string& question) {
-    std::string text = talk_.ask(question, images_);
+  Reply ask(const std::string& question) {
+    Reply reply = talk_.ask(question, images_);
     images_.clear();
-    if (job_.reports()) std::cout << (streams_ ? "" : text) << std::endl;
-    return text;
+    if (job_.reports()) std::cout << (streams_ ? "" : reply.text) << std::endl;
+    if (reply.cut) {
+      events_.emit(
+          Notice{fmt::format("the answer did not come to its end: --max_new_tokens {} cut it, or the model's positions",
+                             max_new_tokens_)});
+    }
+    return reply;
   }
 
   /// Until end of input, or "exit".
@@ -121,6 +128,8 @@ class Terminal {
   }
 
   Job& job_;
+  const EventBus& events_;
+  int64_t max_new_tokens_;
   bool streams_;
   std::vector<std::string> images_;
   Conversation talk_;
@@ -149,11 +158,14 @@ void talk(Job& job, const InferFlags& flags, const AnswerFileOptions& options, c
   }
   session.decide(session.inference());
   session.load();
-  Terminal terminal(session, flags, options);
+  Terminal terminal(session, flags, options, console.events());
   if (flags.prompt.empty()) {
     terminal.converse();
   } else {
-    (void)tell_result(host, job, {{"response", terminal.ask(flags.prompt)}});
+    const Reply reply = terminal.ask(flags.prompt);
+    Json result = {{"response", reply.text}};
+    if (reply.cut) result["finish_reason"] = "length";
+    (void)tell_result(host, job, result);
   }
 }
 

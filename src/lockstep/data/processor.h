@@ -68,8 +68,9 @@ struct ProcessOptions {
   Taught taught = {};
   std::string system = {};        // of rows that have no system message; empty: none is put there
   bool use_chat_template = true;  // false: texts stand one behind the other, and an end-of-sequence token behind them
-  bool speaks = false;            // what rows are to say is learnt; else it is not looked at
-  int64_t max_positions = 0;      // that the model was made for; 0: no limit
+  bool ends_texts = false;  // behind a text alone stands what the tokenizer puts there: a vector is made of that token
+  bool speaks = false;      // what rows are to say is learnt; else it is not looked at
+  int64_t max_positions = 0;  // that the model was made for; 0: no limit
 
   int64_t most_tokens() const { return max_length > 0 ? max_length : max_positions; }  // 0: no limit
   std::string limit_text() const {                                                     // "--max_length is 512"

@@ -152,7 +152,7 @@ std::vector<Generated> DecodeSlots::take(std::span<const SubBatch> parts) {
 /// Takes the row's next token; whether the row goes on.
 bool DecodeSlots::accept(Row& row, std::span<float> logits) const {
   Generated& result = row.result;
-  const int32_t token = next_token(logits, row.seen, options_.sampling,
+  const int32_t token = next_token(logits, options_.penalises_prompt ? row.seen : result.tokens, options_.sampling,
                                    {.row = result.row, .position = static_cast<int64_t>(result.tokens.size())});
   const auto& stops = options_.stop_tokens;
   result.stopped = std::find(stops.begin(), stops.end(), token) != stops.end();
@@ -161,7 +161,8 @@ bool DecodeSlots::accept(Row& row, std::span<float> logits) const {
   row.seen.push_back(token);
   ++row.next_position;
   if (options_.on_token) options_.on_token(result.row, token);
-  const bool room = dims_.max_positions <= 0 || static_cast<int64_t>(row.seen.size()) < dims_.max_positions;
+  const bool room = options_.passes_positions || dims_.max_positions <= 0 ||
+                    static_cast<int64_t>(row.seen.size()) < dims_.max_positions;
   return room && static_cast<int64_t>(result.tokens.size()) < options_.max_new_tokens;
 }
 

@@ -28,6 +28,8 @@ struct GenerateOptions {
   PromptReuse reuse = PromptReuse::kPieces;
   std::vector<int32_t> stop_tokens;
   SamplingOptions sampling;
+  bool passes_positions = false;  // answers go on beyond those that the model was made for
+  bool penalises_prompt = true;   // its tokens too count as repeated
   CollateOptions collate;
   size_t adapters = 0;  // several, of which each row chooses one
   /// Called on the rank that generates, as soon as a token is known (stop tokens are not shown).

@@ -77,6 +77,35 @@ TEST(Generate, AFreeSlotIsFilledInTheNextPassAndNoPassComesAfterTheLastToken) {
   EXPECT_EQ(said.passes, *std::max_element(free_at.begin(), free_at.end()));
 }
 
+TEST(Generate, APenaltyLeavesThePromptOutWhereTheModelAnswersFromEmbeddings) {
+  const Model model = llava_model();
+  const Rows prompts = random_prompts(random_row, 40);
+  const auto first_tokens = [&](double penalty, bool prompt) {
+    GenerateOptions options = options_of(4);
+    options.max_new_tokens = 1;
+    options.stop_tokens = {};
+    options.sampling = {.repetition_penalty = penalty};
+    options.penalises_prompt = prompt;
+    std::vector<int32_t> tokens;
+    for (const auto& row : generate(model, prompts, 1, {0}, options).rows) tokens.push_back(row.tokens.at(0));
+    return tokens;
+  };
+  const auto likeliest = first_tokens(1, true);
+  EXPECT_NE(first_tokens(100, true), likeliest) << "some prompt holds its likeliest token";
+  EXPECT_EQ(first_tokens(100, false), likeliest);
+}
+
+TEST(Generate, AnswersPassTheModelsPositionsOnlyWhereThatIsAskedFor) {
+  Model model = llava_model();
+  const Rows prompts = random_prompts(random_row, 1);
+  model.dims.max_positions = static_cast<int64_t>(prompts[0].input_ids.size()) + 2;
+  GenerateOptions options = options_of(1);
+  options.stop_tokens = {};
+  EXPECT_EQ(generate(model, prompts, 1, {0}, options).rows.at(0).tokens.size(), 2U);
+  options.passes_positions = true;
+  EXPECT_EQ(generate(model, prompts, 1, {0}, options).rows.at(0).tokens.size(), 12U);
+}
+
 TEST(Generate, RanksWithoutRowsLendTheirShards) {
   const Model model = llava_model();
   const Rows prompts = random_prompts(random_row, 2);

@@ -25,7 +25,7 @@ struct DrawIndex {
   int64_t row = 0, position = 0;
 };
 
-/// `seen`: prompt and generated tokens, for the repetition penalty. `logits` is overwritten.
+/// `seen`: generated tokens and, where they count, those of the prompt, for the repetition penalty. `logits` is overwritten.
 /// Order of warpers: repetition penalty, temperature, top_k, top_p. Source: transformers 5.23
 /// generation/logits_process.py. Throws UserError(kNumerics) where NaN is among the logits.
 int32_t next_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,

@@ -50,6 +50,12 @@ UserError missing(const std::vector<std::string>& absent, size_t needed_count, c
   std::string hint =
       nearest.empty() ? "is this the folder that belongs to the config?" : "the nearest name is " + nearest;
   if (!mixed.empty()) hint = mixed;
+  if (absent.size() == 1 && absent.front().ends_with("lm_head.weight")) {
+    hint =
+        "the files hold a model without its head, which answers and training need; \"tie_word_embeddings\": true in "
+        "config.json "
+        "is enough for `lockstep embed`, which does not use it";
+  }
   if (quantised) hint = "the checkpoint is quantised: dequantise it and save it in bfloat16";
   return checkpoint_error(
       fmt::format("{}: expected in {}, found no such tensor ({} of {} needed tensors are missing, {} are "

@@ -26,6 +26,11 @@ struct ModelDims {
   bool positions_end = false;  // longer rows have no one result (RopeConfig::grows): nobody may ask for them
 };
 
+/// Whether rows of `max_length` tokens (0: not said) go beyond what the model was made for, and still have one result.
+inline bool passes_positions(const ModelDims& dims, int64_t max_length) {
+  return dims.max_positions > 0 && max_length > dims.max_positions && !dims.positions_end;
+}
+
 /// A component that is not built, although the checkpoint has it. See model/leave_out.h.
 struct LeftOut {
   Component component = Component::kVision;
@@ -47,6 +52,8 @@ struct Model {
   ModelDims dims;                   // of the decoder of text
   std::optional<ModelDims> speech;  // of the talker's, where one is built: its vocabulary is codes
   std::vector<std::unique_ptr<Block>> blocks;
+  /// The family's own code answers from embeddings, and not from ids: a penalty on repetition does not see the prompt.
+  bool answers_from_embeddings = false;
   int64_t input_blocks = 0;  // the first so many make the embeddings that enter the decoder, media merged in
   std::vector<ParamSource>
       unused;  // in the checkpoint, never computed with (a tower's last layers): carried through on save

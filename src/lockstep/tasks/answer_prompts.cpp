@@ -46,7 +46,8 @@ int64_t answer_slots(int64_t batch, const Dataset& rows) { return std::min(batch
 void answer_prompts(Session& session, const AnswerFileOptions& options, int64_t slots, const Dataset& rows,
                     const std::vector<int64_t>& order, const KeepAnswer& keep) {
   Job& job = session.job();
-  GenerateOptions generate = generate_options(session, slots, options.max_new_tokens, options.sampling);
+  GenerateOptions generate =
+      generate_options(session, slots, options.max_new_tokens, options.rows.max_length, options.sampling);
   std::optional<SpokenAnswers> spoken;
   if (options.speech) spoken.emplace(session, *options.speech, slots);
   const Tokenizer& tokenizer = session.processor().tokenizer();
@@ -110,7 +111,7 @@ int64_t find_answer_slots(Session& session, const AnswerFileOptions& options, co
   const ModelDims& dims = session.model().dims;
   const int64_t a_token = 2 * dims.layers * dims.kv_heads * dims.head_dim * dtype_bytes(session.dtype());
   const auto run_batch = [&](int64_t batch) {
-    GenerateOptions generate = generate_options(session, batch, options.max_new_tokens);
+    GenerateOptions generate = generate_options(session, batch, options.max_new_tokens, options.rows.max_length);
     generate.reuse = PromptReuse::kNone;  // as if no two rows began alike
     PromptCache prompts(dims.layers, batch);
     DecodeSlots slots(dims, generate, prompts);

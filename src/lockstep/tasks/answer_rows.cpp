@@ -109,10 +109,12 @@ void share(Communicator& control, AnswerFigures& figures) {
 
 }  // namespace
 
-GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens,
+GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens, int64_t max_length,
                                  const SamplingOptions& sampling) {
   GenerateOptions options{.max_new_tokens = max_new_tokens, .batch_size = batch_size};
   options.sampling = sampling;
+  options.passes_positions = passes_positions(session.model().dims, max_length);
+  options.penalises_prompt = !session.model().answers_from_embeddings;
   options.stop_tokens = session.processor().stop_tokens();
   options.collate = session.collate();
   options.adapters = session.num_choices();

@@ -25,8 +25,9 @@ struct AnswerOptions {
   std::filesystem::path output;  // a file for all rows; empty: none
 };
 
-/// Options of generation for this session's family: stop and pad tokens; greedy where nothing is said.
-GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens,
+/// Options of generation for this session's family: stop and pad tokens; greedy where nothing is said. `max_length`: of rows, as
+/// the person asks for it; where that is beyond the model's positions they end no answer.
+GenerateOptions generate_options(const Session& session, int64_t batch_size, int64_t max_new_tokens, int64_t max_length,
                                  const SamplingOptions& sampling = {});
 
 /// Generates, scores, writes `output`, then runs the programs, unless no row could be answered. A program's failure is

@@ -69,6 +69,14 @@ Message place_images(const std::string& text, std::vector<std::string>& images) 
   return asked;
 }
 
+Message as_said(std::string text) {
+  for (const Modality kind : kMediaKinds) {
+    const std::string_view mark = media_mark(kind);
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.insert(at + 1, " ");
+  }
+  return {.role = "assistant", .content = std::move(text)};
+}
+
 Conversation::Conversation(Session& session, ConversationOptions options)
     : session_(session),
       options_(std::move(options)),
@@ -101,9 +109,10 @@ void Conversation::add_question(const std::string& text, std::vector<std::string
   history_.messages.push_back(std::move(asked));
 }
 
-std::string Conversation::answer() {
+Reply Conversation::answer() {
   Communicator& control = session_.job().control();
-  GenerateOptions options = generate_options(session_, 1, options_.max_new_tokens, options_.sampling);
+  GenerateOptions options =
+      generate_options(session_, 1, options_.max_new_tokens, options_.process.max_length, options_.sampling);
   options.sampling.seed +=
       static_cast<uint64_t>(turn_++) * 0x9E3779B97F4A7C15ULL;  // far from the seed that one tries next
   options.reuse = PromptReuse::kAny;  // of the one slot: what was said before is not read again
@@ -112,16 +121,18 @@ std::string Conversation::answer() {
   const auto prompt = [&](int64_t) { return session_.processor().prompt_features(history_, options_.process); };
   const auto answers = generator_.run_all(dealt_prompts(1, control, prompt), options);
   if (on_text && session_.job().reports()) on_text(stream.finish());
-  return session_.processor().tokenizer().decode(answers.at(0).tokens, options.sampling.skip_special_tokens);
+  const Generated& made = answers.at(0);
+  return {.text = session_.processor().tokenizer().decode(made.tokens, options.sampling.skip_special_tokens),
+          .cut = !made.stopped};
 }
 
-std::string Conversation::ask(const std::string& question, const std::vector<std::string>& images) {
+Reply Conversation::ask(const std::string& question, const std::vector<std::string>& images) {
   const Sample before = history_;
   try {
     add_question(question, images);
-    std::string text = answer();
-    history_.messages.push_back({.role = "assistant", .content = text});
-    return text;
+    Reply reply = answer();
+    history_.messages.push_back(as_said(reply.text));
+    return reply;
   } catch (const std::exception&) {
     history_ = before;
     throw;

@@ -3,7 +3,7 @@
 // Example:
 //   Conversation talk(session, {.max_new_tokens = 64}, processing);
 //   talk.on_text = [](const std::string& text) { std::cout << text << std::flush; };
-//   const std::string answer = talk.ask("<image>cat.png What is this?");
+//   const std::string answer = talk.ask("<image>cat.png What is this?").text;
 #pragma once
 
 #include <functional>
@@ -23,6 +23,12 @@ struct ConversationOptions {
   ProcessOptions process;
 };
 
+/// An answer, and whether the limit of tokens or the model's positions cut it.
+struct Reply {
+  std::string text;
+  bool cut = false;
+};
+
 class Conversation {
  public:
   /// Borrows `session`, which is loaded.
@@ -34,14 +40,14 @@ class Conversation {
   /// "<image>path" in a question shows a picture; with `images`, "<image>" alone is the place of each, and without such
   /// marks they stand in front. What fails leaves the conversation as it was before. Throws UserError, SharedError.
   /// Collective.
-  std::string ask(const std::string& question, const std::vector<std::string>& images = {});
+  Reply ask(const std::string& question, const std::vector<std::string>& images = {});
 
   /// Forgets what was said.
   void clear();
 
  private:
   void add_question(const std::string& text, std::vector<std::string> images);
-  std::string answer();
+  Reply answer();
 
   Session& session_;
   ConversationOptions options_;
@@ -57,5 +63,8 @@ std::string take_image_paths(const std::string& line, std::vector<std::string>& 
 /// A question as a row of a data set would have it: a mark for each picture. A path behind a mark makes it a picture in
 /// front, not one that the text marks. Throws UserError(kData): marks and pictures that do not match in number.
 Message place_images(const std::string& text, std::vector<std::string>& images);
+
+/// An answer as a message of the conversation: a mark of media in it stands for none, and is parted so that nothing reads it as one.
+Message as_said(std::string text);
 
 }  // namespace lockstep

@@ -47,5 +47,12 @@ TEST(Question, MarksWithoutPicturesAreRefused) {
   EXPECT_THROW(asked("What is <image>"), UserError);
 }
 
+// Else the next question would miss a picture that nobody gave, as would every one after it.
+TEST(Answer, NoMarkInItStandsForAPicture) {
+  const Message said = as_said("Write <image>, <video><audio> or <images>.");
+  EXPECT_EQ(said.content, "Write < image>, < video>< audio> or <images>.");
+  EXPECT_EQ(said.role, "assistant");
+}
+
 }  // namespace
 }  // namespace lockstep

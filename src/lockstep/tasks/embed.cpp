@@ -136,8 +136,7 @@ void embed_missing(Session& session, const EmbeddingOptions& options, int64_t ba
   if (job.reports() && journal.size() > 0) {
     events.emit(RowsKept{.how = "done", .kept = rows.size() - total, .total = rows.size()});
   }
-  LoaderOptions loading = options.rows.loader(job, options.run, batch_size);
-  loading.prompts = true;
+  LoaderOptions loading = options.loader(job, batch_size);
   loading.order = order;
   Loader loader(rows, session.processor(), loading);
   RowsProgress progress(job, events, "embed", total);
@@ -174,10 +173,23 @@ EmbeddingCounts finish(const EmbeddingOptions& options, const Json& identity, co
 
 }  // namespace
 
+ProcessOptions EmbeddingOptions::process() const {
+  ProcessOptions out = rows.process();
+  out.ends_texts = true;
+  return out;
+}
+
+LoaderOptions EmbeddingOptions::loader(const Job& job, int64_t batch_size) const {
+  LoaderOptions out = rows.loader(job, run, batch_size);
+  out.prompts = true;
+  out.process = process();
+  return out;
+}
+
 int64_t find_embedding_batch(Session& session, const EmbeddingOptions& options, const Dataset& rows,
                              const EventBus& events) {
   const auto row = longest_row(
-      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); });
+      rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.process()); });
   if (!row) return 1;  // nothing to try it with: every row will be named
   CollateOptions collate_options = session.collate();
   collate_options.layout = RowLayout::kPacked;
@@ -212,8 +224,7 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
     if (!options.run.force) require_room_for_vectors(options, *rows, session.model().dims.hidden);
     if (!session.makes_map()) return;
     planned = longest_batch(
-        *rows,
-        [&](const Sample& sample) { return session.processor().prompt_features(sample, options.rows.process()); },
+        *rows, [&](const Sample& sample) { return session.processor().prompt_features(sample, options.process()); },
         options.batch.planned_rows());
   });
   agree_on(job.control(), {{"rows", rows->fingerprint()},

@@ -27,6 +27,9 @@ struct EmbeddingOptions {
   std::filesystem::path output;      // a folder
   bool safetensors = false;          // instead of JSON lines
   bool overwrite = false;            // begin anew where the folder holds embeddings already
+
+  ProcessOptions process() const;  // of its rows
+  LoaderOptions loader(const Job& job, int64_t batch_size) const;
 };
 
 struct Embedded {

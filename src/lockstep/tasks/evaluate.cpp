@@ -192,7 +192,8 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   found.loss.skipped += static_cast<int64_t>(rows->broken().size());
   if (options.generate) {
     found.answers = answer_rows(session, *rows,
-                                {.generate = generate_options(session, batch, options.max_new_tokens, options.sampling),
+                                {.generate = generate_options(session, batch, options.max_new_tokens,
+                                                              options.rows.max_length, options.sampling),
                                  .rows = options.rows,
                                  .show = options.show,
                                  .metrics = options.metric.chosen(true),

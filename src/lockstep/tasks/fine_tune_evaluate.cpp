@@ -83,14 +83,15 @@ double FineTuneRun::judge(const EvalDone& done) {
 }
 
 void FineTuneRun::evaluate_answers(EvalDone& done) {
-  AnswerFigures answers = answer_rows(*session_, *val_rows_,
-                                      {.generate = generate_options(*session_, options_.per_device_eval_batch_size,
-                                                                    options_.max_new_tokens, options_.sampling),
-                                       .rows = options_.rows,
-                                       .metrics = options_.metric.chosen(true),
-                                       .programs = programs_,
-                                       .metric_timeout_s = options_.metric.timeout_s},
-                                      events_);
+  AnswerFigures answers =
+      answer_rows(*session_, *val_rows_,
+                  {.generate = generate_options(*session_, options_.per_device_eval_batch_size, options_.max_new_tokens,
+                                                options_.rows.max_length, options_.sampling),
+                   .rows = options_.rows,
+                   .metrics = options_.metric.chosen(true),
+                   .programs = programs_,
+                   .metric_timeout_s = options_.metric.timeout_s},
+                  events_);
   const NamedValues values = named_values(answers);
   for (const auto& [name, value] : values.numbers) {
     if (name == "exact_match") {

@@ -75,9 +75,7 @@ RowVectors OpenModel::embed(const Dataset& rows, EmbeddingOptions options, const
   int64_t at = 0;
   rows.in_file_order([&](int64_t row) { place[static_cast<size_t>(row)] = at++; },
                      [&](const BrokenRow& row) { out.errors[at++] = row.where + ": " + row.why; });
-  LoaderOptions loading = options.rows.loader(job_, options.run, batch);
-  loading.prompts = true;
-  Loader loader(rows, session_.processor(), loading);
+  Loader loader(rows, session_.processor(), options.loader(job_, batch));
   EmbedOptions embedding = options.embedding;
   embedding.collate = session_.collate();
   Embedder embedder(session_.model(), session_.executor(), job_.control(), session_.plan().gathers());

@@ -49,6 +49,8 @@ std::string short_value(const Json& value) {
   return text.size() > 40 ? text.substr(0, 37) + "..." : text;
 }
 
+bool is_number(const Json& config, const char* name) { return config.contains(name) && config[name].is_number(); }
+
 /// Of generation_config.json, and not of ours.
 constexpr const char* kUnbuilt[] = {"num_beams",
                                     "no_repeat_ngram_size",
@@ -77,7 +79,8 @@ constexpr const char* kUnbuilt[] = {"num_beams",
                                     "constraints"};
 
 /// What a model's own file says of how its answers are found, beside where they end: a person says it by flags.
-void look_at_generation_config(Unheeded& all, const std::filesystem::path& model, const SamplingOptions& o) {
+void look_at_generation_config(Unheeded& all, const std::filesystem::path& model, const SamplingOptions& o,
+                               int64_t max_new_tokens, int64_t usual_tokens) {
   std::error_code ignored;
   std::filesystem::path file = model / "generation_config.json";
   if (!std::filesystem::exists(file, ignored)) file = model / "config.json";  // where older models say it
@@ -87,19 +90,28 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
   bool by_default = false;
   const auto look = [&](const char* name, double usual, bool given, double unsaid) {
     const auto at = config.find(name);
-    const bool stands = at != config.end() && at->is_number();
+    const bool stands = is_number(config, name);
     if (given || (stands ? at->get<double>() : unsaid) == usual) return;
     by_default = by_default || !stands;
     if (stands) said.push_back(fmt::format("{} {}", name, short_value(*at)));
     flags.push_back(stands ? fmt::format("--{} {}", name, short_value(*at)) : fmt::format("--{} {:g}", name, unsaid));
   };
+  const bool says_length = max_new_tokens != usual_tokens;
+  const auto tokens = static_cast<double>(usual_tokens);
+  look("max_new_tokens", tokens, says_length, tokens);
   look("repetition_penalty", 1, o.repetition_penalty != 1, 1);
-  if (config.value("do_sample", Json(false)) == Json(true)) {
+  if (config.value("do_sample", Json(false)) == Json(true) || o.temperature > 0) {
     // What transformers 5.23 takes where the file does not say it.
     look("temperature", 0, o.temperature > 0, 1);
     look("top_p", 1, o.top_p != 1, 1);
     look("top_k", 0, o.top_k != 0, o.temperature > 0 ? 0 : 50);
     if (by_default) said.insert(said.begin(), "do_sample true");
+  }
+  if (o.temperature > 0 && o.top_k == 0 && !is_number(config, "top_k")) {
+    all.words.push_back(
+        fmt::format("--temperature {:g} draws among all tokens, where transformers takes the 50 likeliest: --top_k 50 "
+                    "does as it does",
+                    o.temperature));
   }
   const std::set<std::string_view> off_at_one{"num_beams", "encoder_repetition_penalty", "typical_p", "guidance_scale",
                                               "num_return_sequences"};
@@ -108,6 +120,10 @@ void look_at_generation_config(Unheeded& all, const std::filesystem::path& model
     if (at == config.end() || at->is_null() || at->empty()) continue;
     if (at->is_number() && at->get<double>() == (off_at_one.contains(name) ? 1 : 0)) continue;
     unbuilt.push_back(fmt::format("{} {}", name, short_value(*at)));
+  }
+  if (!says_length && !is_number(config, "max_new_tokens") && is_number(config, "max_length")) {
+    all.words.push_back(fmt::format("max_length {} of {} has no effect: an answer has --max_new_tokens {} at most",
+                                    short_value(config["max_length"]), file.filename().string(), max_new_tokens));
   }
   const std::string whose = fmt::format("of {} has no effect:", file.filename().string());
   if (!said.empty()) {
@@ -162,10 +178,19 @@ void look_at_media(Unheeded& all, const RowOptions& rows, const Model& model) {
     all.look_at(fmt::format("--norm_bbox {}", unit_word(rows.media.box_unit)));
 }
 
+/// Which is heeded, and may not come to what the person hopes for.
+void look_at_length(Unheeded& all, int64_t max_length, const Model& model) {
+  if (!passes_positions(model.dims, max_length)) return;
+  all.words.push_back(fmt::format(
+      "--max_length {} goes beyond the {} positions that the model was made for: what it says there may be of no use",
+      max_length, model.dims.max_positions));
+}
+
 /// Of a run that trains nothing.
 void look_at_rows(Unheeded& all, const RowOptions& rows, const Model& model) {
   all.unless(false, "nothing is learnt");
   if (rows.taught.of != Taught{}.of || !rows.taught.empty_thinking) all.look_at("--loss_scale");
+  look_at_length(all, rows.max_length, model);
   look_at_media(all, rows, model);
 }
 
@@ -186,7 +211,8 @@ void look_at_evaluation(Unheeded& all, const FineTuneOptions& o) {
   all.look("--metric_for_best_model", o.metric_for_best_model, usual.metric_for_best_model);
   if (o.greater_is_better) all.look_at(fmt::format("--greater_is_better {}", *o.greater_is_better));
   look_at_answers(all, o.predict_with_generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
-  if (o.predict_with_generate) look_at_generation_config(all, o.run.model, o.sampling);
+  if (o.predict_with_generate)
+    look_at_generation_config(all, o.run.model, o.sampling, o.max_new_tokens, usual.max_new_tokens);
   look_at_programs(all, o.metric);
 }
 
@@ -224,6 +250,7 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Mo
   all.look("--lorap_emb_lr", o.tuner.table_rate, usual.tuner.table_rate);
 
   look_at_data(all, o);
+  look_at_length(all, o.rows.max_length, model);
   look_at_towers(all, o, model);
   all.unless(o.rows.speaks, "no talker is trained");
   all.look("--talker_loss_weight", o.train.talker_loss_weight, usual.train.talker_loss_weight);
@@ -257,10 +284,11 @@ std::vector<std::string> unheeded_words(const EvaluationOptions& options, const 
   const EvaluationOptions &o = options, usual;
   Unheeded all(o.run.unsaid);
   look_at_answers(all, o.generate, o.max_new_tokens, usual.max_new_tokens, o.sampling);
-  if (o.generate) look_at_generation_config(all, o.run.model, o.sampling);
+  if (o.generate) look_at_generation_config(all, o.run.model, o.sampling, o.max_new_tokens, usual.max_new_tokens);
   all.look("--show", o.show, usual.show);
   look_at_programs(all, o.metric);
   look_at_search(all, o.batch);
+  look_at_length(all, o.rows.max_length, model);
   look_at_media(all, o.rows, model);
   return all.words;
 }
@@ -275,7 +303,8 @@ std::vector<std::string> unheeded_words(const EmbeddingOptions& options, const M
 std::vector<std::string> unheeded_words(const AnswerFileOptions& options, const Model& model) {
   Unheeded all(options.run.unsaid);
   look_at_sampling(all, options.sampling);
-  look_at_generation_config(all, options.run.model, options.sampling);
+  look_at_generation_config(all, options.run.model, options.sampling, options.max_new_tokens,
+                            AnswerFileOptions{}.max_new_tokens);
   look_at_search(all, options.batch);
   look_at_rows(all, options.rows, model);
   return all.words;
@@ -285,7 +314,7 @@ std::vector<std::string> unheeded_in_talk(const AnswerFileOptions& options, cons
   const AnswerFileOptions &o = options, usual;
   Unheeded all(o.run.unsaid);
   look_at_sampling(all, o.sampling);
-  look_at_generation_config(all, o.run.model, o.sampling);
+  look_at_generation_config(all, o.run.model, o.sampling, o.max_new_tokens, usual.max_new_tokens);
   look_at_rows(all, o.rows, model);
   all.unless(false, "no file of rows is answered (--val_dataset rows.jsonl)");
   if (o.batch.is_auto()) {

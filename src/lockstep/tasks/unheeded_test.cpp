@@ -85,7 +85,11 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   answers.sampling = {.temperature = 1, .top_k = 5, .top_p = 0.5, .repetition_penalty = 1.1};
   EXPECT_EQ(flags(told()), Words{}) << "the person has said it";
   answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};  // which takes neither of the others away
-  EXPECT_EQ(flags(told()), Words{"top_p 0.8, top_k 20 of generation_config.json"});
+  const Words both{"top_p 0.8, top_k 20 of generation_config.json"};
+  EXPECT_EQ(flags(told()), both);
+  says(R"({"top_p": 0.8, "top_k": 20})");
+  EXPECT_EQ(flags(told()), both) << "which count as soon as tokens are drawn";
+  answers.sampling.top_k = 5;
   says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
   EXPECT_EQ(flags(told()), Words{"min_p 0.1, guidance_scale 1.5 of generation_config.json"});
   answers.sampling = {};
@@ -96,7 +100,7 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
       "do_sample true, top_p 0.95 of generation_config.json has no effect: --temperature 1 --top_p 0.95 --top_k 50 "
       "does as it says");
   says(R"({"do_sample": true, "min_p": 0.1, "typical_p": 1.0, "num_return_sequences": 1, "guidance_scale": 1.5})");
-  answers.sampling = {.temperature = 1, .repetition_penalty = 1.1};
+  answers.sampling = {.temperature = 1, .top_k = 5, .repetition_penalty = 1.1};
   FineTuneOptions sft;
   sft.run.model = folder;
   sft.val_dataset = {"rows.jsonl"};
@@ -108,6 +112,45 @@ TEST(Unheeded, WhatAModelsOwnFileSaysOfAnswersIsTold) {
   EXPECT_EQ(flags(unheeded_in_talk(answers, of_text())).size(), 1u);
   EvaluationOptions evaluation{.run = answers.run};
   EXPECT_EQ(flags(unheeded_words(evaluation, of_text())).size(), evaluation.generate ? 1u : 0u);
+}
+
+TEST(Unheeded, WhatAModelsOwnFileSaysOfLengthIsTold) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "unheeded_test_length";
+  std::filesystem::create_directories(folder);
+  const auto says = [&](const std::string& text) { std::ofstream(folder / "generation_config.json") << text; };
+  AnswerFileOptions answers;
+  answers.run.model = folder;
+  const auto told = [&] { return unheeded_words(answers, of_text()); };
+  says(R"({"max_new_tokens": 2048, "max_length": 4096})");
+  EXPECT_EQ(flags(told()), Words{"max_new_tokens 2048 of generation_config.json"});
+  says(R"({"max_length": 4096})");
+  EXPECT_EQ(flags(told()), Words{"max_length 4096 of generation_config.json"});
+  answers.max_new_tokens = 9;
+  EXPECT_EQ(flags(told()), Words{}) << "the person has said it";
+}
+
+TEST(Unheeded, ATemperatureAloneDrawsAmongMoreThanInTransformers) {
+  AnswerFileOptions answers;
+  answers.sampling.temperature = 0.7;
+  const auto told = unheeded_words(answers, of_text());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("--top_k 50"), std::string::npos) << told[0];
+  answers.sampling.top_k = 50;
+  EXPECT_EQ(unheeded_words(answers, of_text()).size(), 0u);
+}
+
+TEST(Unheeded, RowsBeyondTheModelsPositionsAreTold) {
+  AnswerFileOptions answers;
+  answers.rows.max_length = 512;
+  Model model = of_text();
+  model.dims.max_positions = 512;
+  EXPECT_EQ(unheeded_words(answers, model).size(), 0u);
+  answers.rows.max_length = 513;
+  ASSERT_EQ(unheeded_words(answers, model).size(), 1u);
+  EXPECT_EQ(unheeded_words(answers, model)[0].find("--max_length 513 goes beyond the 512 positions"), 0u);
+  EXPECT_EQ(unheeded_in_talk(answers, model).size(), 1u);
+  model.dims.positions_end = true;  // which is refused elsewhere
+  EXPECT_EQ(unheeded_words(answers, model).size(), 0u);
 }
 
 TEST(Unheeded, AConstantRateHasNoWarmUp) {

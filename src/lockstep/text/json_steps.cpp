@@ -89,7 +89,7 @@ std::vector<int32_t> JsonSteps::encode(std::string_view text, EncodeOptions opti
       encode_span(text.substr(span.begin, span.end - span.begin), span.begin == 0, options.continues, ids);
     }
   }
-  return options.add_special_tokens ? post_processor_.apply(std::move(ids)) : ids;
+  return options.add_special_tokens ? frame().around(std::move(ids)) : ids;
 }
 
 std::vector<std::string> JsonSteps::tokens(std::span<const int32_t> ids, bool skip_special_tokens) const {

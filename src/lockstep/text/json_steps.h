@@ -27,6 +27,7 @@ class JsonSteps {
 
   /// `text` is valid UTF-8.
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options) const;
+  const TextFrame& frame() const { return post_processor_.frame(); }
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
   /// The tokens of ids, in order, without those that do not exist and, if asked, without the special ones.
   std::vector<std::string> tokens(std::span<const int32_t> ids, bool skip_special_tokens) const;

@@ -1,5 +1,8 @@
 #include "lockstep/text/post_processor.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -43,8 +46,8 @@ void PostProcessor::read(const Json& config, const std::string& where) {
   } else if (type == "TemplateProcessing") {
     read_template(config, where);
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
-    before_.insert(before_.begin(), pair_id(config, "cls", where));
-    after_.push_back(pair_id(config, "sep", where));
+    frame_.before.insert(frame_.before.begin(), pair_id(config, "cls", where));
+    frame_.after.push_back(pair_id(config, "sep", where));
   } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
     throw unsupported(where, type, "TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing, Sequence");
   }
@@ -63,28 +66,22 @@ void PostProcessor::read_template(const Json& config, const std::string& where) 
           fmt::format("{}: single: expected Sequence or SpecialToken, found {}", where, cut_text(piece.dump())));
     }
     const auto ids = special_ids(config, text_key(piece.at("SpecialToken"), "id", where + ": single"), where);
-    auto& side = sequences == 0 ? before : after_;
+    auto& side = sequences == 0 ? before : frame_.after;
     side.insert(side.end(), ids.begin(), ids.end());
   }
   if (sequences != 1) {
     throw checkpoint_error(
         fmt::format("{}: single: expected the text (Sequence) once, found it {} times", where, sequences));
   }
-  before_.insert(before_.begin(), before.begin(), before.end());
+  frame_.before.insert(frame_.before.begin(), before.begin(), before.end());
 }
 
 int32_t PostProcessor::max_id() const {
   int32_t most = -1;
-  for (const auto* side : {&before_, &after_}) {
+  for (const auto* side : {&frame_.before, &frame_.after}) {
     for (const int32_t id : *side) most = std::max(most, id);
   }
   return most;
-}
-
-std::vector<int32_t> PostProcessor::apply(std::vector<int32_t> ids) const {
-  ids.insert(ids.begin(), before_.begin(), before_.end());
-  ids.insert(ids.end(), after_.begin(), after_.end());
-  return ids;
 }
 
 }  // namespace lockstep

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
 
@@ -17,8 +17,8 @@ class PostProcessor {
   /// Throws UserError(kCheckpoint) naming `where` and the type.
   PostProcessor(const Json& config, const std::string& where);
 
-  std::vector<int32_t> apply(std::vector<int32_t> ids) const;
-  /// The largest that `apply` puts in; -1: none.
+  const TextFrame& frame() const { return frame_; }
+  /// The largest of the frame; -1: none.
   int32_t max_id() const;
 
  private:
@@ -26,7 +26,7 @@ class PostProcessor {
   void read_template(const Json& config, const std::string& where);
 
   /// Outermost last. A template that repeats or drops the text is refused while reading.
-  std::vector<int32_t> before_, after_;
+  TextFrame frame_;
 };
 
 }  // namespace lockstep

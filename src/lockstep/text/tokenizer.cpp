@@ -41,6 +41,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
   return std::visit([&](const auto& steps) { return steps.encode(text, options); }, impl_->steps);
 }
 
+const TextFrame& Tokenizer::frame() const {
+  return std::visit([](const auto& steps) -> const TextFrame& { return steps.frame(); }, impl_->steps);
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   return std::visit([&](const auto& steps) { return steps.decode(ids, skip_special_tokens); }, impl_->steps);
 }

@@ -30,6 +30,17 @@ struct EncodeOptions {
   bool continues = false;  // the text continues an earlier one: a normaliser's or Metaspace's leading prefix is not put
 };
 
+/// The special tokens that stand around a text, as the post-processor has them.
+struct TextFrame {
+  std::vector<int32_t> before, after;
+
+  std::vector<int32_t> around(std::vector<int32_t> ids) const {
+    ids.insert(ids.begin(), before.begin(), before.end());
+    ids.insert(ids.end(), after.begin(), after.end());
+    return ids;
+  }
+};
+
 class Tokenizer {
  public:
   /// Reads tokenizer.json or, where there is none, tokenizer.model. Throws UserError(kCheckpoint) naming file, key and what is supported.
@@ -39,6 +50,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// What add_special_tokens puts around a text.
+  const TextFrame& frame() const;
   /// Invalid UTF-8 becomes U+FFFD, as Hugging Face does it.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
 

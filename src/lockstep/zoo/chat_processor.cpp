@@ -216,15 +216,11 @@ AnswerSpan ChatProcessor::last_answer(const Features& features) const {
   return answer;
 }
 
-/// The token that the tokenizer puts in front of every text, unless the template wrote it.
-void ChatProcessor::put_begin_token(SpelledRow& row) const {
-  const auto begin = parts_.tokenizer.encode("", {.add_special_tokens = true});
-  if (begin.empty() || stops_.contains(begin.front()) || (!row.ids.empty() && row.ids.front() == begin.front())) return;
-  row.ids.insert(row.ids.begin(), begin.front());
-  row.labels.insert(row.labels.begin(), kNotLearnt);
-  row.weights.insert(row.weights.begin(), 1);
-  row.filled.insert(row.filled.begin(), -1);
-  if (row.history.value_or(0) > 0) ++*row.history;
+/// What the tokenizer puts in front of every text, unless the template wrote it.
+void ChatProcessor::put_begin_tokens(SpelledRow& row) const {
+  const auto& before = parts_.tokenizer.frame().before;
+  if (before.empty() || (!row.ids.empty() && row.ids.front() == before.front())) return;
+  row.put_in_front(before);
 }
 
 void ChatProcessor::add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn,
@@ -322,7 +318,7 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
   row.all = options.taught.of == Taught::Of::kAll;
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
-  if ((plain || parts_.begins_conversations) && !sample.continues) put_begin_token(row);
+  if ((plain || parts_.begins_conversations) && !sample.continues) put_begin_tokens(row);
   const size_t tokens = row.ids.size();
   Features features = finish(std::move(row), sample, options, true);
   if (!options.speaks || !sample.speech) return features;
@@ -368,8 +364,16 @@ Features ChatProcessor::prompt_features(const Sample& given, const ProcessOption
   row.add(encode(parts_.tokenizer, speller.spell(text), /*continues=*/false));
   speller.check_all_stand(marks_in(sample, count));
   row.media = std::move(speller.blocks());
-  if (plain || parts_.begins_conversations) put_begin_token(row);
-  return finish(std::move(row), sample, options, false);
+  if (plain || parts_.begins_conversations) put_begin_tokens(row);
+  if (!plain || !options.ends_texts) return finish(std::move(row), sample, options, false);
+  const auto& after = parts_.tokenizer.frame().after;
+  for (const int32_t id : after) row.add_end(id, false);
+  const size_t whole = row.ids.size();
+  Features features = finish(std::move(row), sample, options, false);
+  // A text that is cut gives way to its end.
+  if (features.input_ids.size() < whole && features.input_ids.size() >= after.size() && features.media.empty())
+    std::ranges::copy_backward(after, features.input_ids.end());
+  return features;
 }
 
 }  // namespace lockstep

@@ -59,7 +59,7 @@ class ChatProcessor final : public Processor {
   Json template_messages(const Sample& sample, size_t count) const;
   RenderOptions render_options(bool generation_prompt) const;
   MediumFrame frame_of(Modality kind, const std::string& placeholder) const;
-  void put_begin_token(SpelledRow& row) const;
+  void put_begin_tokens(SpelledRow& row) const;
   void add_span(SpelledRow& row, const TextSpan& span, MediaSpeller& speller, bool last_turn, double weight) const;
   void forget_empty_thinking(SpelledRow& row, size_t begin, std::string_view text, bool continues) const;
   void check_media(const Sample& sample) const;

@@ -258,6 +258,41 @@ TEST(TextProcessor, ATextThatNobodyAskedForIsAPromptAsItStands) {
   }
 }
 
+// As transformers' tokenizers frame a text: `<s> $A </s>`, `$A </s>`.
+TEST(TextProcessor, WhatStandsAroundATextStaysOnItsSide) {
+  const fs::path folder = fs::path(testing::TempDir()) / "chat_processor_test_frame";
+  fs::remove_all(folder);
+  fs::copy(checkpoint("seed1/qwen2"), folder);
+  Json file = read_json(folder / "tokenizer.json");
+  const auto words = Tokenizer::load(folder).encode("Cats purr.");
+  const int32_t begin = *Tokenizer::load(folder).id_of("<|im_start|>"),
+                end = *Tokenizer::load(folder).id_of("<|im_end|>");
+  const Sample text = conversation({{"assistant", "Cats purr."}});
+  const auto special = [](const char* token) { return Json{{"SpecialToken", {{"id", token}, {"type_id", 0}}}}; };
+  for (const std::vector<int32_t>& before : {std::vector<int32_t>{}, std::vector<int32_t>{begin}}) {
+    Json single = {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, special("<|im_end|>")};
+    if (!before.empty()) single.insert(single.begin(), special("<|im_start|>"));
+    file["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", single},
+        {"special_tokens", {{"<|im_start|>", {{"ids", {begin}}}}, {"<|im_end|>", {{"ids", {end}}}}}}};
+    fs::remove(folder / "tokenizer.json");
+    write_json(folder / "tokenizer.json", file);
+    const auto processor = family_of(HfConfig::load(folder)).processor(folder);
+    std::vector<int32_t> expected = before;
+    expected.insert(expected.end(), words.begin(), words.end());
+    EXPECT_EQ(processor->prompt_features(text, {}).input_ids, expected) << "an answer goes on from it";
+    EXPECT_EQ(processor->prompt_features(text, {.max_length = 99, .ends_texts = true}).input_ids,
+              processor->tokenizer().encode("Cats purr.", {.add_special_tokens = true}));
+    const auto cut =
+        processor->prompt_features(text, {.max_length = 2, .truncation = Truncation::kRight, .ends_texts = true});
+    EXPECT_EQ(cut.input_ids, (std::vector<int32_t>{expected.front(), end}));
+    expected.push_back(end);
+    EXPECT_EQ(processor->train_features(text, {.use_chat_template = false}).input_ids, expected) << "one end";
+  }
+  fs::remove_all(folder);
+}
+
 TEST(TextProcessor, StopsAtEveryEndThatIsKnown) {
   const auto processor = processor_of("seed1/qwen2");
   const auto stops = processor->stop_tokens();

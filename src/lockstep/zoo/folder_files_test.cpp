@@ -4,10 +4,15 @@
 #include <functional>
 #include <numeric>
 
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/model/key_map.h"
+#include "lockstep/model/safetensors_writer.h"
+#include "lockstep/model/weights.h"
 #include "lockstep/text/tokenizer.h"
 #include "lockstep/zoo/registry.h"
 
@@ -87,6 +92,45 @@ TEST(ImageProcessor, WhatStandsInTheProcessorsFileCountsBeforeAnOlderOne) {
   const double without = mean_of();
   EXPECT_GT(std::abs(without - before), 0.05);
   EXPECT_GE(without, 0);
+}
+
+/// Written again under the names of AutoModel, which has no head.
+Weights of_base_model(const std::string& name, const fs::path& to) {
+  fs::remove_all(to);
+  fs::create_directories(to);
+  const Weights whole = Weights::open(checkpoint(name));
+  std::vector<TensorSpec> specs;
+  for (TensorSpec spec : whole.specs()) {
+    if (!spec.name.starts_with("model.")) continue;
+    spec.name = spec.name.substr(6);
+    specs.push_back(spec);
+  }
+  SafetensorsWriter out(to, specs);
+  for (const auto& spec : specs) out.write(spec.name, whole.read("model." + spec.name));
+  out.finish();
+  return Weights::open(to);
+}
+
+TEST(TextFamily, ReadsAModelThatWasSavedWithoutItsHead) {
+  const fs::path folder = fs::path(testing::TempDir()) / "folder_files_test_base";
+  const auto model_of = [](const std::string& name) {
+    Json json = read_json(checkpoint(name) / "config.json");
+    json["architectures"] = {"Qwen3Model"};  // as AutoModel writes it: the model_type tells
+    const HfConfig config(json, "config.json");
+    return family_of(config).build(config);
+  };
+  const Weights tied = of_base_model("seed1/qwen2", folder);
+  const KeyMap keys = KeyMap::match(model_of("seed1/qwen2"), tied);
+  EXPECT_EQ(keys.on_disk("model.layers.0.mlp.down_proj.weight").name, "layers.0.mlp.down_proj.weight");
+  const Weights untied = of_base_model("odd/qwen3", folder);
+  try {
+    (void)KeyMap::match(model_of("odd/qwen3"), untied);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("lm_head.weight: expected in"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("a model without its head"), std::string::npos) << error.what();
+  }
+  fs::remove_all(folder);
 }
 
 }  // namespace

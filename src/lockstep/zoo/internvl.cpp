@@ -40,6 +40,7 @@ Model build(const HfConfig& file) {
   const InternvlConfig config = read_internvl_config(file);
   Model model;
   model.family = "internvl";
+  model.answers_from_embeddings = config.published;  // transformers' own class takes ids
   add_token_embedding(model, kText, config.text);
   add_tower(model, config);
   model.add<ShuffleProjector>("multi_modal_projector",

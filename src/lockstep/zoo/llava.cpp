@@ -82,6 +82,7 @@ Model build(const HfConfig& file) {
   if (!config.published) (void)media_token(file, config);
   Model model;
   model.family = "llava";
+  model.answers_from_embeddings = config.published;  // transformers' own class takes ids
   add_token_embedding(model, kText, config.text);
   auto slots = add_tower(model, config.vision, config.states);
   model.add<Projector>("multi_modal_projector", ProjectorConfig{.slots = std::move(slots),

@@ -73,7 +73,9 @@ TEST_F(OriginalLlava, OpensWithItsTowerBesideIt) {
   const HfConfig config = HfConfig::load(model());
   const Family& family = family_of(config);
   const Weights weights = open_weights(family, config);
-  const KeyMap keys = KeyMap::match(family.build(config), weights);
+  const Model built = family.build(config);
+  EXPECT_TRUE(built.answers_from_embeddings);
+  const KeyMap keys = KeyMap::match(built, weights);
   EXPECT_EQ(keys.dialect(), "LLaVA's authors");
   EXPECT_TRUE(weights.borrows());
   const std::string patch = "model.vision_tower.vision_tower.vision_model.embeddings.patch_embedding.weight";

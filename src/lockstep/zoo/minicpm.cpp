@@ -137,6 +137,7 @@ Model build_minicpm_v(const HfConfig& config) {
   const TextConfig text = minicpm::read_text(config);
   Model model;
   model.family = "minicpm_v_2_6";
+  model.answers_from_embeddings = true;
   add_token_embedding(model, minicpm::kTextAt, text);
   minicpm::add_vision(model, config);
   model.add<MergeMedia>("merge_media");

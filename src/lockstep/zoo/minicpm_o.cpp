@@ -27,6 +27,7 @@ Model build(const HfConfig& config) {
   const TextConfig text = minicpm::read_text(config);
   Model model;
   model.family = "minicpm_o_2_6";
+  model.answers_from_embeddings = true;
   add_token_embedding(model, minicpm::kTextAt, text);
   if (sees(config)) {
     minicpm::add_vision(model, config);

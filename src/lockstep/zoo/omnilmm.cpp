@@ -82,6 +82,7 @@ Model build(const HfConfig& file) {
   const Config config = read_config(file);
   Model model;
   model.family = "omnilmm";
+  model.answers_from_embeddings = true;
   add_token_embedding(model, {}, config.text);
   add_tower(model, config);
   model.add<Resampler>("model.resampler", config.resampler);

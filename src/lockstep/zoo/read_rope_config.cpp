@@ -47,6 +47,12 @@ double first_positions(const HfConfig& config, const HfConfig& values, int64_t m
   return static_cast<double>(config.size(key, values.size(key, max_positions, range), range));
 }
 
+/// Of "linear" and "yarn". Not of "llama3": Llama 3.2 has 32 times 8192 there and is made for half as many.
+/// Source: vLLM config/model.py _get_and_verify_max_len.
+int64_t stretched_positions(double first, double factor) {
+  return static_cast<int64_t>(std::min(first * factor, static_cast<double>(kMaxPositions)));
+}
+
 /// Low frequencies are stretched, high ones kept, those between blended.
 void scale_as_llama3(std::vector<float>& frequencies, const HfConfig& values, double old) {
   const double factor = values.positive("factor", 8.0);
@@ -124,14 +130,16 @@ RopeConfig read_rope_config(const HfConfig& config, int64_t head_dim, int64_t ma
     made.inverse_frequencies.push_back(1.0F / std::pow(static_cast<float>(rope.theta), exponent));
   }
   if (rope.type == "linear") {
-    const auto factor = static_cast<float>(rope.values.positive("factor", 1.0));
-    for (float& frequency : made.inverse_frequencies) frequency /= factor;
+    const double factor = rope.values.positive("factor", 1.0);
+    for (float& frequency : made.inverse_frequencies) frequency /= static_cast<float>(factor);
+    made.positions = stretched_positions(first_positions(config, rope.values, max_positions), factor);
   } else if (rope.type == "llama3") {
     scale_as_llama3(made.inverse_frequencies, rope.values, first_positions(config, rope.values, max_positions));
   } else if (rope.type == "yarn") {
     const double first = first_positions(config, rope.values, max_positions);
     const double factor = rope.values.positive("factor", static_cast<double>(max_positions) / first);
     scale_as_yarn(made, rope.values, rope.theta, first, factor);
+    made.positions = stretched_positions(first, factor);
   } else if (rope.type == "dynamic") {
     (void)rope.values.positive("factor", 1.0);
     made.grows = true;

@@ -100,6 +100,7 @@ TextConfig read_text_config(const HfConfig& config, const TextDefaults& defaults
   text.qk_norm = defaults.qk_norm;
   text.windows = read_windows(config, defaults, text.layers);
   text.rope = read_rope_config(config, text.head_dim, text.max_positions, defaults.rope_theta);
+  text.max_positions = std::max(text.max_positions, text.rope.positions);
   return text;
 }
 

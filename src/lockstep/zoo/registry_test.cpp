@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -46,6 +49,17 @@ TEST(Registry, FindsAFamilyByArchitectureModelTypeAndName) {
   EXPECT_EQ(family_of(config_of({{"architectures", {"LlavaLlamaForCausalLM"}}, {"model_type", "llava"}})).name,
             "llava");
   EXPECT_EQ(family_named("llama").name, "llama");
+}
+
+TEST(Registry, KnowsWhoseOwnCodeAnswersFromEmbeddings) {
+  const std::vector<std::pair<const char*, bool>> odd = {
+      {"omnilmm", true}, {"minicpm_v_2_6", true}, {"minicpm_o_2_6", true}, {"qwen2_5_omni", false},
+      {"llava", false},  {"internvl", false},     {"qwen2_5_vl", false},   {"qwen2", false}};
+  for (const auto& [name, embeds] : odd) {
+    const auto dir = std::filesystem::path(LOCKSTEP_FIXTURES) / "oracle" / "odd" / name / "checkpoint";
+    const HfConfig config = HfConfig::load(dir);
+    EXPECT_EQ(family_of(config).build(config).answers_from_embeddings, embeds) << name;
+  }
 }
 
 TEST(Registry, ListsTheFamiliesWhenOneIsUnknown) {
@@ -250,6 +264,24 @@ TEST(Rope, StretchesWhatTurnsSeldomAsYarnDoes) {
   EXPECT_NE(refusal_of(json).find("expected a scaling above 0"), std::string::npos) << refusal_of(json);
   json["rope_theta"] = 1.0;
   EXPECT_NE(refusal_of(json).find("rope_theta: expected more than 1"), std::string::npos) << refusal_of(json);
+}
+
+// 64 positions in config.json.
+TEST(Rope, AStretchedModelIsMadeForAllPositionsThatItIsStretchedTo) {
+  const auto positions = [](const char* type, double factor, int64_t first) {
+    Json json = small_llama();
+    json["rope_scaling"] = {{"rope_type", type}, {"factor", factor}};
+    if (first > 0) json["rope_scaling"]["original_max_position_embeddings"] = first;
+    return read_text_config(config_of(json), "llama").max_positions;
+  };
+  EXPECT_EQ(positions("yarn", 4, 64), 256);
+  EXPECT_EQ(positions("yarn", 4, 32), 128);
+  EXPECT_EQ(positions("yarn", 4, 16), 64);
+  EXPECT_EQ(positions("yarn", 4, 0), 256) << "as transformers has it";
+  EXPECT_EQ(positions("linear", 2.5, 0), 160);
+  EXPECT_EQ(positions("llama3", 8, 32), 64);
+  EXPECT_EQ(positions("dynamic", 2, 0), 64);
+  EXPECT_EQ(positions("default", 2, 0), 64);
 }
 
 /// Up to the model's positions; what would come behind is refused where rows are asked for (data/position_limit.h).

@@ -31,6 +31,13 @@ struct SpelledRow {
     add({.ids = {id}, .filled = {-1}, .marks = {false}});
     if (learnt) labels.back() = id;
   }
+  void put_in_front(const std::vector<int32_t>& more) {
+    ids.insert(ids.begin(), more.begin(), more.end());
+    labels.insert(labels.begin(), more.size(), kNotLearnt);
+    weights.insert(weights.begin(), more.size(), 1);
+    filled.insert(filled.begin(), more.size(), -1);
+    if (history.value_or(0) > 0) *history += more.size();
+  }
 };
 
 }  // namespace lockstep

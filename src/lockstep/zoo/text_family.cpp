@@ -17,6 +17,8 @@ Model build(const HfConfig& config, const std::string& name) {
   model.family = name;
   add_token_embedding(model, {}, text);
   add_decoder(model, {}, text);
+  // transformers' model without its head (AutoModel), as models of embeddings are published.
+  model.dialects = {{"base model", {{"model.*", "*"}}}};
   return model;
 }
 

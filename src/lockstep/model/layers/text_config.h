@@ -11,6 +11,7 @@ struct RopeConfig {
   std::vector<float> inverse_frequencies;  // [head_dim / 2]
   double scaling = 1.0;                    // of the tables
   std::vector<int64_t> sections;           // where positions have several axes: how many frequencies take each in turn
+  int64_t positions = 0;                   // that they are stretched to; 0: they are not
   bool grows = false;  // "dynamic": a row beyond max_positions would turn by other frequencies from its first token on
 };
 

@@ -75,8 +75,8 @@ PieceSteps::PieceSteps(const TokenizerFolder& folder)
     for (int32_t i = static_cast<int32_t>(ids_of_pieces_.size()); i < table.size(); ++i) ids_of_pieces_.push_back(i);
     ids_of_pieces_[static_cast<size_t>(*piece)] = id;
   }
-  before_ = special_ids(settings_.add_bos, "bos_token", tokens_, table, folder);
-  after_ = special_ids(settings_.add_eos, "eos_token", tokens_, table, folder);
+  frame_.before = special_ids(settings_.add_bos, "bos_token", tokens_, table, folder);
+  frame_.after = special_ids(settings_.add_eos, "eos_token", tokens_, table, folder);
   if (settings_.legacy) return;
   const auto unknown = tokens_.named.find("unk_token");
   if (unknown == tokens_.named.end()) {
@@ -175,10 +175,7 @@ std::vector<int32_t> PieceSteps::encode(std::string_view text, EncodeOptions opt
   for (const auto& unknown : pieces.unknown) pieces.ids[unknown.at] = tokens_.id_of(unknown.text, model_.table());
   std::vector<int32_t> ids = std::move(pieces.ids);
   if (drops_first) ids.erase(ids.begin());
-  if (!options.add_special_tokens) return ids;
-  ids.insert(ids.begin(), before_.begin(), before_.end());
-  ids.insert(ids.end(), after_.begin(), after_.end());
-  return ids;
+  return options.add_special_tokens ? frame_.around(std::move(ids)) : ids;
 }
 
 std::string PieceSteps::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

@@ -26,6 +26,7 @@ class PieceSteps {
 
   /// `text` is valid UTF-8.
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options) const;
+  const TextFrame& frame() const { return frame_; }
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   int32_t max_id() const { return tokens_.max_id; }
@@ -56,7 +57,7 @@ class PieceSteps {
   size_t unknown_pieces_ = 0;  // that the text of the unknown token is cut into
   std::vector<int32_t>
       ids_of_pieces_;  // an added token may have another id than the piece of its text; empty: none has
-  std::vector<int32_t> before_, after_;  // special tokens around a text
+  TextFrame frame_;
 };
 
 }  // namespace lockstep
