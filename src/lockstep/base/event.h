@@ -65,6 +65,7 @@ struct CheckpointSaved {
   int64_t step = 0, bytes = 0;
   std::string path;
   double seconds = 0;
+  std::vector<std::string> left = {};  // older ones that could not be removed, and why
 };
 
 /// Something a person should know that is not an error (a flag translated, rows skipped). Never silent.
