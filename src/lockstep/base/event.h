@@ -102,7 +102,7 @@ struct RunEnded {
   double seconds = 0, train_loss = 0, samples_per_second = 0, steps_per_second = 0;
   int64_t step = 0;
   std::string last_checkpoint, next_command;  // the resume or infer command to print
-  std::string best_checkpoint;                // of the best evaluation, by whatever it was judged
+  std::string best_checkpoint;                // of the best evaluation that has one, by whatever it was judged
   std::optional<double> best_metric;          // empty: evaluations are compared by their loss
   CommunicationFigures communication;         // of all ranks; empty when there is one
 };

@@ -104,7 +104,7 @@ CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOp
   const auto begun = Clock::now();
   TrainerState state = contents.state;
   const fs::path final_path = options.output_dir / ("checkpoint-" + std::to_string(state.global_step));
-  if (state.best_metric && state.best_global_step == state.global_step) state.best_model_checkpoint = final_path;
+  state.saved_as(final_path.string());
   const std::string own = temporary_name(final_path, std::to_string(::getpid())).string();
   const fs::path temporary = control.all_gather_bytes(own, "checkpoint name").at(0);
   CheckpointSaved saved{.step = state.global_step, .path = final_path.string()};
@@ -148,8 +148,14 @@ TrainerState read_trainer_state(const fs::path& dir) {
   if (state.best_model_checkpoint.empty()) return state;
   // The path is as the run was called then: from another folder, or before the run's was moved.
   const fs::path best = dir.parent_path() / fs::path(state.best_model_checkpoint).filename();
-  state.best_model_checkpoint = fs::is_directory(best) ? best.string() : "";
-  if (state.best_model_checkpoint.empty()) state.best_metric.reset();  // nothing could be loaded that had it
+  if (fs::is_directory(best)) {
+    state.best_model_checkpoint = best.string();
+    return state;
+  }
+  state.best_global_step = checkpoint_step(best).value_or(state.best_global_step);  // what a notice tells
+  state.best_model_checkpoint.clear();
+  state.best_saved_metric.reset();
+  state.best_metric.reset();  // nothing could be loaded that had it
   return state;
 }
 

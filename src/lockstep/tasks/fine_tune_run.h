@@ -70,6 +70,7 @@ class FineTuneRun {
   PlannedJob planned_job() const;
   Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it
   void remove_overwritten();
+  void tell_unsaved_best() const;
   FineTuned finish(const TrainOutcome& outcome);
   void tell_failure(const Error& error);
 

@@ -27,6 +27,17 @@ void FineTuneRun::remove_overwritten() {
   }
 }
 
+/// Where more is evaluated than saved.
+void FineTuneRun::tell_unsaved_best() const {
+  const TrainerState& state = trainer_->state();
+  if (!state.best_metric || state.best_saved_metric == state.best_metric) return;
+  const std::string& saved = state.best_model_checkpoint;
+  notice(fmt::format(
+      "the best evaluation, {:g} at step {}, has no checkpoint; {}", *state.best_metric, state.best_global_step,
+      saved.empty() ? "nor has any other"
+                    : fmt::format("the best that has one is {} ({:g})", saved, *state.best_saved_metric)));
+}
+
 CheckpointSaved FineTuneRun::save(const TrainerState& state) {
   std::optional<AdapterFiles> adapters;
   if (session_->adapters()) adapters.emplace(session_->adapter_files());
@@ -73,6 +84,7 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
     ended.next_command =
         shell_command({"lockstep", "infer", flag, best ? state.best_model_checkpoint : outcome.last_checkpoint});
   }
+  if (!outcome.last_checkpoint.empty()) tell_unsaved_best();
   ended.best_checkpoint = state.best_model_checkpoint;
   ended.best_metric = state.best_metric;
   MemoryMeasured memory = meter_->measure(trainer_->largest_batch());
