@@ -33,6 +33,10 @@ auto told_each_two_seconds(const char* done_what) {
   };
 }
 
+void tell_large(const std::string& words) {
+  if (!words.empty()) std::cerr << "note: " << words << "\n";
+}
+
 std::string next_command(const std::filesystem::path& folder) {
   return shell_command({"lockstep", "infer", "--model", folder.string()});
 }
@@ -50,6 +54,7 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
                           .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
   const QuantisedModel made = quantise_model(options);
+  tell_large(made.large);
   std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,
                            format_bytes(made.bytes), format_bytes(made.bytes_before), next_command(given.output));
   return 0;
@@ -66,6 +71,7 @@ int export_whole(const MergeOptions& given) {
                                   .output = given.output,
                                   .verify = given.verify,
                                   .progress = told_each_two_seconds("written")});
+  tell_large(made.large);
   const size_t tokens = given.model.new_tokens.size();
   std::cout << fmt::format(
       "{}: {} tensors, {}, {}\n  next: {}\n", given.output.string(), made.tensors, format_bytes(made.bytes),
@@ -120,6 +126,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   require_folder_place("--output_dir", options.output);
   options.progress = told_each_two_seconds("merged");
   const Merged merged = merge_adapter(options);
+  tell_large(merged.large);
   std::cout << fmt::format("{}: {} of {} tensors changed{}\n  next: {}\n", options.output.string(), merged.changed,
                            merged.tensors, merged.untied ? ", the head has weights of its own now" : "",
                            next_command(options.output));
