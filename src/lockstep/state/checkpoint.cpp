@@ -74,9 +74,7 @@ void write_state(const CheckpointContents& contents, const SaveOptions& options,
                  const TrainerState& state, const Communicator& control) {
   if (!options.save_only_model) write_optimizer_shard(contents.store, control.size(), dir);
   if (control.rank() != 0) return;
-  if (contents.adapters == nullptr) {
-    write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
-  }
+  write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
   write_text(dir / "args.json", contents.args_json);
   write_json(dir / "trainer_state.json", to_json(state));
 }
