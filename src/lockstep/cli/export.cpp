@@ -51,6 +51,7 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
                           .output = given.output,
                           .verify = given.verify,
                           .quant = quant,
+                          .max_shard_bytes = given.max_shard_bytes,
                           .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
   const QuantisedModel made = quantise_model(options);
@@ -70,6 +71,7 @@ int export_whole(const MergeOptions& given) {
   const Copied made = copy_model({.model = given.model,
                                   .output = given.output,
                                   .verify = given.verify,
+                                  .max_shard_bytes = given.max_shard_bytes,
                                   .progress = told_each_two_seconds("written")});
   tell_large(made.large);
   const size_t tokens = given.model.new_tokens.size();
@@ -99,6 +101,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   add_new_token_flag(app, new_special_tokens);
   app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
+  add_shard_size_flag(app, "Output", options.max_shard_bytes);
   app.add_option("--verify", options.verify,
                  "compare what is read with the hashes of lockstep_manifest.json, where there is one")
       ->capture_default_str()

@@ -46,6 +46,7 @@ CheckpointSaved FineTuneRun::save(const TrainerState& state) {
                       {.output_dir = folder_.dir,
                        .save_only_model = options_.save_only_model,
                        .save_total_limit = options_.save_total_limit,
+                       .max_shard_bytes = options_.max_shard_bytes,
                        .damaged = folder_.damaged},
                       job_.data(), job_.control());
   for (const auto& text : saved.left) {
