@@ -119,7 +119,9 @@ class NewTokens(Story):
         self.assertEqual(loss("--adapters", adapter, "--model", self.folder / "moved"), loss("--adapters", adapter))
         model, tokenizers = classes(merged)
         self.assertEqual(model.from_pretrained(merged).get_input_embeddings().weight.shape[0], 640)
-        self.assertEqual(tokenizers.from_pretrained(merged).convert_tokens_to_ids(TOKENS[:3]), [512, 513, 514])
+        for folder in (merged, adapter):
+            self.assertEqual(tokenizers.from_pretrained(folder).convert_tokens_to_ids(TOKENS[:3]), [512, 513, 514])
+        self.assertFalse((adapter / "config.json").exists())
         # As peft has it: over a base that was given them as well.
         import torch
         from peft import PeftModel

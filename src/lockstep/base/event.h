@@ -65,6 +65,7 @@ struct CheckpointSaved {
   int64_t step = 0, bytes = 0;
   std::string path;
   double seconds = 0;
+  std::vector<std::string> left = {};  // older ones that could not be removed, and why
 };
 
 /// Something a person should know that is not an error (a flag translated, rows skipped). Never silent.
@@ -101,7 +102,7 @@ struct RunEnded {
   double seconds = 0, train_loss = 0, samples_per_second = 0, steps_per_second = 0;
   int64_t step = 0;
   std::string last_checkpoint, next_command;  // the resume or infer command to print
-  std::string best_checkpoint;                // of the best evaluation, by whatever it was judged
+  std::string best_checkpoint;                // of the best evaluation that has one, by whatever it was judged
   std::optional<double> best_metric;          // empty: evaluations are compared by their loss
   CommunicationFigures communication;         // of all ranks; empty when there is one
 };

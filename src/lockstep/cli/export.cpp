@@ -33,6 +33,10 @@ auto told_each_two_seconds(const char* done_what) {
   };
 }
 
+void tell_large(const std::string& words) {
+  if (!words.empty()) std::cerr << "note: " << words << "\n";
+}
+
 std::string next_command(const std::filesystem::path& folder) {
   return shell_command({"lockstep", "infer", "--model", folder.string()});
 }
@@ -47,9 +51,11 @@ int export_codes(const MergeOptions& given, const QuantOptions& quant, const std
                           .output = given.output,
                           .verify = given.verify,
                           .quant = quant,
+                          .max_shard_bytes = given.max_shard_bytes,
                           .progress = told_each_two_seconds("written")};
   if (!compute.empty()) options.compute = dtype_from_flag(compute);
   const QuantisedModel made = quantise_model(options);
+  tell_large(made.large);
   std::cout << fmt::format("{}: {} matrices are codes, {} of {}\n  next: {}\n", given.output.string(), made.matrices,
                            format_bytes(made.bytes), format_bytes(made.bytes_before), next_command(given.output));
   return 0;
@@ -65,7 +71,9 @@ int export_whole(const MergeOptions& given) {
   const Copied made = copy_model({.model = given.model,
                                   .output = given.output,
                                   .verify = given.verify,
+                                  .max_shard_bytes = given.max_shard_bytes,
                                   .progress = told_each_two_seconds("written")});
+  tell_large(made.large);
   const size_t tokens = given.model.new_tokens.size();
   std::cout << fmt::format(
       "{}: {} tensors, {}, {}\n  next: {}\n", given.output.string(), made.tensors, format_bytes(made.bytes),
@@ -93,6 +101,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   add_new_token_flag(app, new_special_tokens);
   app.add_option("--merge_lora", merge, "what is done with an adapter")->capture_default_str()->group("Output");
   app.add_option("--output_dir,--export_dir", options.output, "default: <adapter>-merged")->group("Output");
+  add_shard_size_flag(app, "Output", options.max_shard_bytes);
   app.add_option("--verify", options.verify,
                  "compare what is read with the hashes of lockstep_manifest.json, where there is one")
       ->capture_default_str()
@@ -120,6 +129,7 @@ int run_export(const Words& args, const Host& /*host*/) {
   require_folder_place("--output_dir", options.output);
   options.progress = told_each_two_seconds("merged");
   const Merged merged = merge_adapter(options);
+  tell_large(merged.large);
   std::cout << fmt::format("{}: {} of {} tensors changed{}\n  next: {}\n", options.output.string(), merged.changed,
                            merged.tensors, merged.untied ? ", the head has weights of its own now" : "",
                            next_command(options.output));

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/cli/flags.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/plan/component_choice.h"
 #include "lockstep/plan/max_memory.h"
@@ -138,6 +139,16 @@ void add_new_token_flag(CLI::App& app, std::vector<std::string>& words) {
       ->expected(1, 1 << 20)
       ->allow_extra_args(false)  // else [BOX] is taken for a list
       ->group("Model");
+}
+
+void add_shard_size_flag(CLI::App& app, const std::string& group, int64_t& bytes) {
+  const auto read = [&bytes](const std::string& text) {
+    bytes = parse_bytes(text, "--max_shard_size");
+    return bytes > 0 ? std::string() : fmt::format("expected more than 0 bytes, found \"{}\"", text);
+  };
+  add_word_flag(app, "--max_shard_size", "SIZE", "5GB", "of each file of weights; a larger tensor has one of its own",
+                read)
+      ->group(group);
 }
 
 std::vector<std::string> new_tokens_from(const std::vector<std::string>& words) {

@@ -41,6 +41,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags);
 /// Of a model whose tower, or projector too, stands elsewhere.
 void add_joint_flags(CLI::App& app, std::filesystem::path& vision_tower, Joint& joint);
 void add_new_token_flag(CLI::App& app, std::vector<std::string>& words);
+/// --max_shard_size 5GB: where files of weights are cut.
+void add_shard_size_flag(CLI::App& app, const std::string& group, int64_t& bytes);
 /// The tokens of such words, of which one may be a file: NAME.txt, with white space between them. Throws UserError(kUsage).
 std::vector<std::string> new_tokens_from(const std::vector<std::string>& words);
 

@@ -233,6 +233,7 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
                  "no optimizer state: such a checkpoint cannot be resumed")
       ->capture_default_str()
       ->group(group);
+  add_shard_size_flag(app, group, f.given.max_shard_bytes);
   app.add_option("--create_checkpoint_symlink", f.given.create_checkpoint_symlink,
                  "links \"last\" and \"best\" in the run's folder, at its end")
       ->capture_default_str()

@@ -173,6 +173,9 @@ void use_swanlab(Translator& at) {
   at.mean("report_to", {"swanlab"});
 }
 
+/// Gigabytes.
+void export_size(Translator& at) { at.mean("max_shard_size", {at.value() + "GB"}); }
+
 }  // namespace
 
 const std::map<std::string, Rule>& run_rules() {
@@ -186,7 +189,8 @@ const std::map<std::string, Rule>& run_rules() {
                                                     {"temperature", temperature},
                                                     {"load_data_args", load_data_args},
                                                     {"report_to", report_to},
-                                                    {"use_swanlab", use_swanlab}};
+                                                    {"use_swanlab", use_swanlab},
+                                                    {"export_size", export_size}};
   return rules;
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/session/model_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "lockstep/data/known_tokens.h"
@@ -52,6 +53,20 @@ SideFiles ModelFolder::side_files(bool whole) const {
   }
   if (!family.elsewhere.files) return files;
   for (auto& [name, text] : family.elsewhere.files(config, whole)) put(name, std::move(text));
+  return files;
+}
+
+SideFiles ModelFolder::adapter_side_files() const {
+  static constexpr std::array kBegins = {"tokenizer",    "tokenization_", "vocab",
+                                         "merges",       "spiece",        "special_tokens_map",
+                                         "added_tokens", "chat_template", "additional_chat_templates/"};
+  static constexpr std::array kEnds = {".model", ".tiktoken"};
+  if (config.place().new_tokens.empty()) return {};
+  SideFiles files = side_files(/*whole=*/false);
+  std::erase_if(files, [](const SideFile& file) {
+    return std::ranges::none_of(kBegins, [&](const char* begin) { return file.name.starts_with(begin); }) &&
+           std::ranges::none_of(kEnds, [&](const char* end) { return file.name.ends_with(end); });
+  });
   return files;
 }
 

@@ -28,6 +28,9 @@ struct ModelFolder {
   std::unique_ptr<Processor> processor(bool use_chat_template = true) const;
   /// What a checkpoint of it has beside the weights; `whole`: they hold what is borrowed of another folder as well.
   SideFiles side_files(bool whole) const;
+  /// What an adapter of it has beside its tensors: the tokenizer and chat template where it was given tokens, as its base has
+  /// another; nothing that makes a folder a model.
+  SideFiles adapter_side_files() const;
 };
 
 }  // namespace lockstep

@@ -39,7 +39,10 @@ bool is_adapters(const std::string& key) { return key.find(".lora_") != std::str
 
 }  // namespace
 
-bool is_adapter_folder(const fs::path& dir) { return fs::exists(dir / kConfig); }
+bool is_adapter_folder(const fs::path& dir) {
+  const bool has_tensors = std::ranges::any_of(kTensors, [&](const char* name) { return fs::exists(dir / name); });
+  return fs::exists(dir / kConfig) && (has_tensors || !fs::exists(dir / "config.json"));
+}
 
 void expect_adapter_folder(const fs::path& dir) {
   if (is_adapter_folder(dir)) return;
@@ -49,10 +52,13 @@ void expect_adapter_folder(const fs::path& dir) {
       if (entry.is_directory() && is_adapter_folder(entry.path())) inside = entry.path().string();
     }
   }
-  throw checkpoint_error(fmt::format("{}: expected a folder with {}, found {}", dir.string(), kConfig,
-                                     fs::is_directory(dir) ? "none in it" : "no such folder"),
-                         inside.empty() ? "name the folder that peft, ms-swift or lockstep saved an adapter in"
-                                        : "did you mean " + inside + "?");
+  throw checkpoint_error(
+      fmt::format("{}: expected a folder with {}, found {}", dir.string(), kConfig,
+                  fs::exists(dir / kConfig) ? "a model's config.json beside it and no adapter's tensors"
+                  : fs::is_directory(dir)   ? "none in it"
+                                            : "no such folder"),
+      inside.empty() ? "name the folder that peft, ms-swift or lockstep saved an adapter in"
+                     : "did you mean " + inside + "?");
 }
 
 AdapterFolder AdapterFolder::open(const fs::path& dir) {

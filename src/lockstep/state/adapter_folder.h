@@ -26,7 +26,7 @@ class Communicator;
 class KeyMap;
 class ParamStore;
 
-/// Whether a folder holds an adapter: it has an adapter_config.json.
+/// Whether a folder holds an adapter: it has an adapter_config.json, and is no model in which only that was left of one.
 bool is_adapter_folder(const std::filesystem::path& dir);
 /// Throws UserError(kCheckpoint) where it holds none, naming a folder inside that does.
 void expect_adapter_folder(const std::filesystem::path& dir);

@@ -1,13 +1,9 @@
 #include "lockstep/state/checkpoint.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstdio>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -19,6 +15,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/state/checkpoint_names.h"
 #include "lockstep/state/checkpoint_optimizer.h"
 #include "lockstep/state/checkpoint_room.h"
 
@@ -26,38 +23,11 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kPrefix = "checkpoint-";
-constexpr const char* kTemporary = ".tmp-";
-
-bool is_temporary(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with(kPrefix) && name.find(kTemporary) != std::string::npos;
-}
-
-/// What an earlier, killed save left behind: a run folder belongs to one run at a time.
-void remove_leftovers(const fs::path& dir) {
-  std::vector<fs::path> stale;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    if (is_temporary(entry.path())) stale.push_back(entry.path());
-  }
-  for (const auto& path : stale) fs::remove_all(path);
-}
-
-/// The finished folder takes its name in one step, also when an older checkpoint of the same step stands there.
-void publish(const fs::path& temporary, const fs::path& final_path) {
-  const bool replaces = fs::exists(final_path);
-  const int flags = replaces ? RENAME_EXCHANGE : 0;
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), flags) != 0) {
-    throw data_error(fmt::format("{}: cannot be renamed to {}: {}", temporary.string(), final_path.filename().string(),
-                                 std::strerror(errno)));
-  }
-  sync_folder(final_path.parent_path());
-  if (replaces) fs::remove_all(temporary);
-}
-
 /// A damaged one takes no whole one's place, whatever its step: it stays as long as one older than it does.
-void prune(const SaveOptions& options, const fs::path& newest, const fs::path& best) {
-  if (options.save_total_limit <= 0) return;
+/// Returns what could not be removed.
+std::vector<std::string> prune(const SaveOptions& options, const fs::path& newest, const fs::path& best) {
+  std::vector<std::string> left;
+  if (options.save_total_limit <= 0) return left;
   auto all = checkpoints_in(options.output_dir);
   // A best one that stands in another folder, where the run came from, takes no place here.
   const auto stay =
@@ -65,11 +35,12 @@ void prune(const SaveOptions& options, const fs::path& newest, const fs::path& b
   auto places = std::max<int64_t>(0, options.save_total_limit - static_cast<int64_t>(stay));
   for (const auto& [step, path] : all) {
     if (places == 0) {
-      remove_checkpoint(path);
+      if (std::string told = remove_checkpoint(path); !told.empty()) left.push_back(std::move(told));
     } else if (std::ranges::find(options.damaged, path) == options.damaged.end() && has_all_bytes(path)) {
       --places;
     }
   }
+  return left;
 }
 
 /// The hashes of all ranks' files: each rank hashes its own optimizer shard, rank 0 all the rest.
@@ -100,27 +71,16 @@ std::map<std::string, ManifestEntry> gather_entries(const CheckpointContents& co
 
 /// All but the weights: this rank's part of the optimizer, and on the first rank the files beside it.
 void write_state(const CheckpointContents& contents, const SaveOptions& options, const fs::path& dir,
-                 const fs::path& final_path, const Communicator& control) {
+                 const TrainerState& state, const Communicator& control) {
   if (!options.save_only_model) write_optimizer_shard(contents.store, control.size(), dir);
   if (control.rank() != 0) return;
-  if (contents.adapters == nullptr) {
-    write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
-  }
+  write_side_files(contents.side_files, contents.store.plan().options.compute, dir);
   write_text(dir / "args.json", contents.args_json);
-  TrainerState state = contents.state;
-  if (state.best_metric && state.best_global_step == state.global_step) state.best_model_checkpoint = final_path;
   write_json(dir / "trainer_state.json", to_json(state));
 }
 
 void write_everything(const CheckpointContents& contents, const SaveOptions& options, const fs::path& dir,
-                      const fs::path& final_path, Communicator& data, Communicator& control) {
-  const bool first = control.rank() == 0;
-  together(control, "making the checkpoint folder", [&] {
-    if (!first) return;
-    make_folders(options.output_dir);
-    remove_leftovers(options.output_dir);
-    make_folders(dir);
-  });
+                      const TrainerState& state, Communicator& data, Communicator& control) {
   const Dtype dtype = contents.store.plan().options.compute;
   together(control, "writing weights", [&] {
     say_what_makes_room(options, dir, [&] {
@@ -131,49 +91,33 @@ void write_everything(const CheckpointContents& contents, const SaveOptions& opt
       }
     });
   });
-  together(control, "writing optimizer state", [&] {
-    say_what_makes_room(options, dir, [&] { write_state(contents, options, dir, final_path, control); });
-  });
+  together(control, "writing optimizer state",
+           [&] { say_what_makes_room(options, dir, [&] { write_state(contents, options, dir, state, control); }); });
 }
 
 }  // namespace
 
-std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& dir) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  if (!fs::is_directory(dir)) return found;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    const auto step = checkpoint_step(entry.path());
-    if (step && entry.is_directory()) found.emplace_back(*step, entry.path());
-  }
-  std::sort(found.rbegin(), found.rend());
-  return found;
-}
-
-std::optional<int64_t> checkpoint_step(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const char* begin = name.data() + std::strlen(kPrefix);
-  const char* end = name.data() + name.size();
-  int64_t step = 0;
-  const auto parsed = std::from_chars(begin, end, step);
-  if (begin == end || parsed.ptr != end || parsed.ec != std::errc{}) return std::nullopt;
-  return step;
-}
-
 CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOptions& options, Communicator& data,
                                 Communicator& control) {
   const auto begun = Clock::now();
-  const fs::path final_path = options.output_dir / (kPrefix + std::to_string(contents.state.global_step));
-  const std::string suffix = control.all_gather_bytes(std::to_string(::getpid()), "checkpoint name").at(0);
-  const fs::path temporary = final_path.string() + kTemporary + suffix;
+  TrainerState state = contents.state;
+  const fs::path final_path = options.output_dir / ("checkpoint-" + std::to_string(state.global_step));
+  state.saved_as(final_path.string());
+  const std::string own = temporary_name(final_path, std::to_string(::getpid())).string();
+  const fs::path temporary = control.all_gather_bytes(own, "checkpoint name").at(0);
+  CheckpointSaved saved{.step = state.global_step, .path = final_path.string()};
   std::map<std::string, ManifestEntry> entries;
   try {
-    write_everything(contents, options, temporary, final_path, data, control);
+    together(control, "making the checkpoint folder", [&] {
+      if (control.rank() != 0) return;
+      make_folders(options.output_dir);
+      saved.left = remove_leftovers(options.output_dir);
+      make_folders(temporary);
+    });
+    write_everything(contents, options, temporary, state, data, control);
     entries = gather_entries(contents, temporary, !options.save_only_model, control);
     together(control, "sealing the checkpoint", [&] {
-      if (control.rank() != 0) return;
-      seal_folder(temporary, contents.state.global_step, entries);
-      publish(temporary, final_path);
+      if (control.rank() == 0) seal_folder(temporary, state.global_step, entries);
     });
   } catch (const CollectiveError&) {
     throw;  // another rank is gone: the next save removes what is left
@@ -183,11 +127,15 @@ CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOp
     error.add_frame(fmt::format("saving {}", final_path.string()));
     throw;
   }
-  together(control, "removing old checkpoints", [&] {
-    if (control.rank() == 0) prune(options, final_path, contents.state.best_model_checkpoint);
+  together(control, "naming the checkpoint", [&] {
+    if (control.rank() != 0) return;
+    if (std::string told = publish_checkpoint(temporary, final_path); !told.empty()) saved.left.push_back(told);
   });
-  CheckpointSaved saved{
-      .step = contents.state.global_step, .path = final_path.string(), .seconds = seconds_since(begun)};
+  together(control, "removing old checkpoints", [&] {
+    if (control.rank() == 0)
+      std::ranges::move(prune(options, final_path, state.best_model_checkpoint), std::back_inserter(saved.left));
+  });
+  saved.seconds = seconds_since(begun);
   for (const auto& [name, entry] : entries) saved.bytes += entry.bytes;
   return saved;
 }
@@ -198,8 +146,14 @@ TrainerState read_trainer_state(const fs::path& dir) {
   if (state.best_model_checkpoint.empty()) return state;
   // The path is as the run was called then: from another folder, or before the run's was moved.
   const fs::path best = dir.parent_path() / fs::path(state.best_model_checkpoint).filename();
-  state.best_model_checkpoint = fs::is_directory(best) ? best.string() : "";
-  if (state.best_model_checkpoint.empty()) state.best_metric.reset();  // nothing could be loaded that had it
+  if (fs::is_directory(best)) {
+    state.best_model_checkpoint = best.string();
+    return state;
+  }
+  state.best_global_step = checkpoint_step(best).value_or(state.best_global_step);  // what a notice tells
+  state.best_model_checkpoint.clear();
+  state.best_saved_metric.reset();
+  state.best_metric.reset();  // nothing could be loaded that had it
   return state;
 }
 
@@ -226,12 +180,6 @@ std::optional<fs::path> latest_whole(const fs::path& dir, std::vector<DamagedChe
     }
   }
   return std::nullopt;
-}
-
-void remove_checkpoint(const fs::path& checkpoint) {
-  const fs::path doomed = checkpoint.string() + kTemporary + "pruned";
-  fs::rename(checkpoint, doomed);
-  fs::remove_all(doomed);
 }
 
 }  // namespace lockstep

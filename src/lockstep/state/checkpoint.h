@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/event.h"
@@ -39,7 +38,7 @@ struct SaveOptions {
 };
 
 /// Writes checkpoint-<step>. When one rank fails, all throw its error, nothing is renamed and the temporary folder is
-/// removed. Collective.
+/// removed; one that is sealed and cannot take its name stays. Collective.
 CheckpointSaved save_checkpoint(const CheckpointContents& contents, const SaveOptions& options, Communicator& data,
                                 Communicator& control);
 
@@ -60,14 +59,5 @@ struct DamagedCheckpoint {
 /// The newest checkpoint-N in `dir` whose manifest holds; those that are passed over on the way join `damaged`.
 std::optional<std::filesystem::path> latest_whole(const std::filesystem::path& dir,
                                                   std::vector<DamagedCheckpoint>& damaged);
-
-/// Takes its name away first: a kill in between leaves no damaged folder that is called a checkpoint.
-void remove_checkpoint(const std::filesystem::path& checkpoint);
-
-/// checkpoint-N folders in `dir`, whole or not, newest first.
-std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& dir);
-
-/// N of "checkpoint-N"; nullopt for any other name.
-std::optional<int64_t> checkpoint_step(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/state/checkpoint_names.h"
 
 namespace lockstep {
 namespace {

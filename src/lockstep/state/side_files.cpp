@@ -24,18 +24,33 @@ constexpr size_t kMostFiles = 10'000;
 constexpr int kMostDepth = 8;
 
 constexpr const char* kNotTheModels =
-    "they travel with every checkpoint: move what is not the model's to another folder";
+    "they travel with every checkpoint and export: move what is not the model's to another folder";
 
-/// Weights, and what a run writes itself: everything else in a model's folder travels with it.
+/// What trainers keep beside the weights to go on from: DeepSpeed, FSDP, accelerate, transformers.
+bool is_trainers_file(const std::string& name) {
+  static constexpr std::array kBegins = {"rng_state", "random_states_"};
+  static constexpr std::array kEnds = {"_optim_states.pt", "_model_states.pt", ".distcp"};
+  static constexpr std::array kNames = {"optimizer.pt", "scheduler.pt", "scaler.pt", "latest", "zero_to_fp32.py"};
+  return std::ranges::any_of(kBegins, [&](const char* begin) { return name.starts_with(begin); }) ||
+         std::ranges::any_of(kEnds, [&](const char* end) { return name.ends_with(end); }) ||
+         std::ranges::find(kNames, name) != kNames.end();
+}
+bool is_trainers_folder(const std::string& name) {
+  static constexpr std::array kBegins = {"global_step", "pytorch_model_fsdp_", "optimizer_"};
+  return std::ranges::any_of(kBegins, [&](const char* begin) { return name.starts_with(begin); });
+}
+
+/// Weights, and what a run writes itself: everything else in a model's folder travels with it. The config of an adapter that
+/// lies beside them does not: a checkpoint with it would count as one.
 bool is_side_file(const fs::path& path) {
   static constexpr std::array kExtensions = {".safetensors", ".bin",     ".pth",  ".gguf",
                                              ".h5",          ".msgpack", ".onnx", ".ckpt"};
-  static constexpr std::array kNames = {"args.json",    "trainer_state.json", "lockstep_manifest.json", "optimizer.pt",
-                                        "scheduler.pt", "plan.json",          "logging.jsonl",          "report.html"};
+  static constexpr std::array kNames = {"args.json",     "trainer_state.json", "lockstep_manifest.json", "plan.json",
+                                        "logging.jsonl", "report.html",        "adapter_config.json"};
   const std::string name = path.filename().string(), extension = path.extension().string();
-  if (name.starts_with(".") || name.ends_with(".index.json") || name.starts_with("rng_state")) return false;
-  return std::find(kExtensions.begin(), kExtensions.end(), extension) == kExtensions.end() &&
-         std::find(kNames.begin(), kNames.end(), name) == kNames.end();
+  if (name.starts_with(".") || name.ends_with(".index.json") || is_trainers_file(name)) return false;
+  return std::ranges::find(kExtensions, extension) == kExtensions.end() &&
+         std::ranges::find(kNames, name) == kNames.end();
 }
 
 void set_dtype(Json& config, const std::string& name) {
@@ -66,8 +81,9 @@ void add_folder(const fs::path& root, const fs::path& dir, int depth, std::vecto
   std::vector<fs::path> below;
   for (const auto& entry : fs::directory_iterator(dir)) {
     const fs::path& path = entry.path();
-    const bool hidden = path.filename().string().starts_with(".");
-    if (entry.is_directory() && !entry.is_symlink() && !hidden && depth < kMostDepth && !stands_alone(path)) {
+    const std::string name = path.filename().string();
+    const bool left_out = name.starts_with(".") || is_trainers_folder(name);
+    if (entry.is_directory() && !entry.is_symlink() && !left_out && depth < kMostDepth && !stands_alone(path)) {
       below.push_back(path);
     }
     if (!entry.is_regular_file() || !is_side_file(path)) continue;

@@ -21,8 +21,8 @@ struct SideFile {
 };
 using SideFiles = std::vector<SideFile>;
 
-/// By name. Leaves out weights of any kind, optimizer files, hidden files, what a run writes itself, and subfolders that
-/// are models or checkpoints of their own. Throws UserError(kCheckpoint), also for more than 10,000 files.
+/// By name. Leaves out weights of any kind, what trainers keep to go on from, hidden files, what a run writes itself, and
+/// subfolders that are models or checkpoints of their own. Throws UserError(kCheckpoint), also for more than 10,000 files.
 SideFiles read_side_files(const std::filesystem::path& dir);
 
 int64_t side_file_bytes(const SideFiles& files);

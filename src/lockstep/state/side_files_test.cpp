@@ -45,6 +45,17 @@ TEST_F(SideFilesTest, CodeAssetsAndSubfoldersTravelAndWeightsRunsAndHiddenOnesDo
                                                "spk_dict.pt"}));
 }
 
+TEST_F(SideFilesTest, WhatOthersTrainersGoOnFromDoesNotTravelNorAnAdaptersConfig) {
+  for (const char* name :
+       {"config.json", "optimizer_notes.md", "assets/latest.txt", "global_step20/mp_rank_00_model_states.pt",
+        "global_step20/readme.txt", "pytorch_model_fsdp_0/__0_0.distcp", "pytorch_model_fsdp_0/notes",
+        "optimizer_0/notes", "a.distcp", "zero_pp_rank_0_mp_rank_00_optim_states.pt", "latest", "zero_to_fp32.py",
+        "scaler.pt", "rng_state_0.pth", "random_states_0.pkl", "scheduler.pt", "adapter_config.json"}) {
+    put(name, "{}");
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"assets/latest.txt", "config.json", "optimizer_notes.md"}));
+}
+
 TEST_F(SideFilesTest, LargeFilesAreNotHeldAndSurviveTheirFoldersEnd) {
   put("config.json", "{\"torch_dtype\": \"float32\"}");
   put("assets/voice.pt", "head");
@@ -68,9 +79,10 @@ TEST_F(SideFilesTest, MoreThanAModelHasIsToldWithItsPlace) {
   fs::resize_file(dir_ / "from/data/b.mp4", 736U << 20U);
   const SideFiles files = read_side_files(dir_ / "from");
   EXPECT_EQ(side_file_bytes(files), (int64_t{1536} << 20) + 7);
-  EXPECT_EQ(large_side_files(files),
-            "1.50 GiB in 4 files beside the weights, 1.50 GiB of them data/: they travel with every checkpoint: move "
-            "what is not the model's to another folder");
+  EXPECT_EQ(
+      large_side_files(files),
+      "1.50 GiB in 4 files beside the weights, 1.50 GiB of them data/: they travel with every checkpoint and export: "
+      "move what is not the model's to another folder");
 }
 
 TEST_F(SideFilesTest, ManySmallFilesAreHeldUpToALimitTheModelsOwnFirst) {

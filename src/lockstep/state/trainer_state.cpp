@@ -58,6 +58,8 @@ void describe(LockstepPart& part, JsonFields& f) {
   f.optional("rows_per_step", s.rows_per_step, true);
   f.optional("order", s.order, s.order.has_value());
   f.optional("best_of", s.best_of, !s.best_of.empty());
+  if (!f.writing() && !s.best_model_checkpoint.empty()) s.best_saved_metric = s.best_metric;  // where it does not say
+  f.optional("best_saved_metric", s.best_saved_metric, s.best_saved_metric.has_value());
   f.optional("saves_without_better", s.saves_without_better, s.best_step_at_save >= 0);
   f.optional("best_step_at_save", s.best_step_at_save, s.best_step_at_save >= 0);
   f.optional("evaluations_without_better", s.evaluations_without_better, s.evaluations_without_better > 0);
@@ -97,11 +99,32 @@ static void describe(TrainerState& s, JsonFields& f) {
   for (const auto& entry : history) s.log_history.push_back(entry.dump());
 }
 
+bool TrainerState::judge(double metric, bool greater_is_better) {
+  const auto better_than = [&](const std::optional<double>& other) {
+    return !other || (greater_is_better ? metric > *other : metric < *other);
+  };
+  if (better_than(best_saved_metric)) worth_saving = Judged{.step = global_step, .metric = metric};
+  const bool best = better_than(best_metric);
+  evaluations_without_better = best ? 0 : evaluations_without_better + 1;
+  if (!best) return false;
+  best_metric = metric;
+  best_global_step = global_step;
+  return true;
+}
+
+void TrainerState::saved_as(const std::string& path) {
+  if (!worth_saving || worth_saving->step != global_step) return;
+  best_model_checkpoint = path;
+  best_saved_metric = worth_saving->metric;
+}
+
 void TrainerState::compare_by(const std::string& what) {
   const bool same = best_of.empty() || best_of == what;
   best_of = what;
   if (same) return;
   best_metric.reset();
+  best_saved_metric.reset();
+  worth_saving.reset();
   best_global_step = saves_without_better = evaluations_without_better = 0;
   best_step_at_save = -1;
   best_model_checkpoint.clear();

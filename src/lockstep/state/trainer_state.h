@@ -58,11 +58,22 @@ struct TrainerState {
   std::vector<std::string> log_history;  // each a JSON object
   std::optional<double> best_metric;
   int64_t best_global_step = 0;
-  std::string best_model_checkpoint;
+  std::string best_model_checkpoint;        // of the best evaluation that was saved, which may be another
+  std::optional<double> best_saved_metric;  // of that one
   std::string best_of;  // what evaluations are compared by: "lowest loss"; empty: of a checkpoint that does not say
   int64_t saves_without_better = 0, best_step_at_save = -1,
           evaluations_without_better = 0;  // of a run that may end early
 
+  struct Judged {
+    int64_t step = 0;
+    double metric = 0;
+  };
+  std::optional<Judged> worth_saving;  // the last evaluation that was better than what is saved; not kept
+
+  /// Takes an evaluation of now into account; returns whether it is the best so far.
+  bool judge(double metric, bool greater_is_better);
+  /// A checkpoint of now stands at `path`.
+  void saved_as(const std::string& path);
   /// From now on evaluations are compared by `what`: where that is another than it was, none is the best yet.
   void compare_by(const std::string& what);
 };

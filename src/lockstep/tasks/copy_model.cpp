@@ -53,7 +53,9 @@ Copied copy_model(const CopyOptions& options) {
       if (options.progress) options.progress(done, all.bytes);
     }
     writer.finish();
-    write_side_files(folder.side_files(/*whole=*/false), std::nullopt, dir);
+    const SideFiles files = folder.side_files(/*whole=*/false);
+    all.large = large_side_files(files);
+    write_side_files(files, std::nullopt, dir);
   });
   return all;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 
 #include "lockstep/model/model_place.h"
 #include "lockstep/tensor/spec.h"
@@ -26,6 +27,7 @@ struct CopyOptions {
 
 struct Copied {
   int64_t tensors = 0, bytes = 0;
+  std::string large;  // what is unusual beside the weights: large_side_files()
 };
 
 /// Tensors in the dtypes that they have; those of a tower in another folder stay there. Written under a temporary name, then

@@ -144,8 +144,8 @@ void FineTuneRun::read_side_files() {
   std::string large;
   together(job_.control(), "reading the model's files", [&] {
     if (!job_.reports()) return;
-    if (session_->adapters()) return;  // they stay where they are
-    side_files_ = session_->folder().side_files(saves_whole(*session_));
+    const ModelFolder& folder = session_->folder();  // an adapter's base keeps its files
+    side_files_ = session_->adapters() ? folder.adapter_side_files() : folder.side_files(saves_whole(*session_));
     if (options_.save_strategy != "no") large = large_side_files(side_files_);
   });
   if (!large.empty()) notice(large);
@@ -162,9 +162,9 @@ void FineTuneRun::check_machine() {
     if (options_.save_strategy == "no") return;
     const Weights& weights = session_->weights();
     const int64_t of_model = weights.total_bytes() - (saves_whole(*session_) ? 0 : weights.borrowed_bytes());
-    const int64_t saved = session_->adapters() ? session_->plan().num_trainable() * dtype_bytes(Dtype::kF32)
-                                               : of_model + side_file_bytes(side_files_);
-    const int64_t bytes = checkpoint_bytes(session_->plan(), saved, options_.save_only_model);
+    const int64_t saved = session_->adapters() ? session_->plan().num_trainable() * dtype_bytes(Dtype::kF32) : of_model;
+    const int64_t bytes =
+        checkpoint_bytes(session_->plan(), saved + side_file_bytes(side_files_), options_.save_only_model);
     const CheckResult disk = judge_disk(disk_facts(folder_.dir.string(), bytes));
     if (disk.level == Level::kFailure) {
       throw UserError(disk.code, "--output_dir: " + disk.text, disk.cure + "; --force true goes on all the same");

@@ -214,7 +214,7 @@ std::string FineTuneOptions::fingerprint() const {
         dataloader_drop_last, train.max_epochs, train.schedule_shape.as_json()}},
       {"memory", {checkpoint_as_needed, batch.memory_fraction}},
       {"tuner", tuner.fingerprint()},
-      {"saving", {save_only_model, save_total_limit}},
+      {"saving", {save_only_model, save_total_limit, max_shard_bytes}},
       {"answers",
        {predict_with_generate, max_new_tokens, sampling.temperature, sampling.top_k, sampling.top_p,
         sampling.repetition_penalty, sampling.skip_special_tokens}}};

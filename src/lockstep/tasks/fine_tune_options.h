@@ -61,6 +61,7 @@ struct FineTuneOptions {
   StepParts step_parts;
   int64_t save_total_limit = 0;  // checkpoints kept; 0: all
   bool save_only_model = false;
+  int64_t max_shard_bytes = 5'000'000'000;            // of a file of weights
   bool create_checkpoint_symlink = false;             // "last" and "best" in output_dir, at the end
   std::vector<std::string> report_to{"tensorboard"};  // also wandb, swanlab, mlflow, programs; "none"
   LoggerOptions logger;                               // of those that are programs

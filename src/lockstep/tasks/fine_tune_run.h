@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,8 @@ class FineTuneRun {
   void announce();
   PlannedJob planned_job() const;
   Json whole_plan() const;  // plan.json, as `lockstep plan --json` prints it
+  void remove_overwritten();
+  void tell_unsaved_best() const;
   FineTuned finish(const TrainOutcome& outcome);
   void tell_failure(const Error& error);
 
@@ -94,6 +97,7 @@ class FineTuneRun {
   EventBus events_, files_;  // files_: without the caller's, whom an error's text reaches by itself
   bool announced_ = false;
   RunFolder folder_;
+  std::set<std::string> told_left_;      // of older checkpoints that could not be removed
   std::optional<FileLock> folder_lock_;  // on the rank that reports
   std::unique_ptr<Session> session_;
   MemoryForecast forecast_;  // of the rank that reports

@@ -137,8 +137,9 @@ class Merger {
 
   // --- files beside the weights ---
 
-  void write_files_to(const fs::path& dir) const {
+  void write_files_to(const fs::path& dir) {
     SideFiles files = folder_.side_files(/*whole=*/false);
+    merged_.large = large_side_files(files);
     for (auto& file : files) {
       auto* text = std::get_if<std::string>(&file.bytes);
       if (file.name != "config.json" || text == nullptr) continue;

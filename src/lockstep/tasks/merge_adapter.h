@@ -25,6 +25,7 @@ struct MergeOptions {
 struct Merged {
   int64_t changed = 0, tensors = 0;  // of the folder's tensors
   bool untied = false;               // the head has weights of its own now, and config.json says so
+  std::string large;                 // what is unusual beside the weights: large_side_files()
 };
 
 /// Some rows of one tensor are in memory at a time, each sum is made in float32 and rounded once; tensors that the adapter

@@ -239,8 +239,9 @@ class Quantiser {
             {"llm_int8_threshold", 6.0}};
   }
 
-  void write_files(const fs::path& dir) const {
+  void write_files(const fs::path& dir) {
     SideFiles files = folder_.side_files(/*whole=*/false);
+    made_.large = large_side_files(files);
     for (auto& file : files) {
       auto* text = std::get_if<std::string>(&file.bytes);
       if (file.name != "config.json" || text == nullptr) continue;

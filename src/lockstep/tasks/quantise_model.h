@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "lockstep/session/run_options.h"
 
@@ -25,6 +26,7 @@ struct QuantiseOptions {
 
 struct QuantisedModel {
   int64_t matrices = 0, bytes_before = 0, bytes = 0;
+  std::string large;  // what is unusual beside the weights: large_side_files()
 };
 
 /// One matrix is in memory at a time; what is not made codes, and all files beside the weights, are copied byte for byte;

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/file_lock.h"
 #include "lockstep/state/checkpoint.h"
+#include "lockstep/state/checkpoint_names.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -39,6 +41,13 @@ std::vector<fs::path> run_folders(const fs::path& base) {
   for (const auto& [version, path] : versions) folders.push_back(path);
   folders.push_back(base);
   return folders;
+}
+
+/// What a killed save has finished is a checkpoint like others; what another run is saving is left to it.
+void name_finished(const fs::path& folder) {
+  if (unnamed_checkpoints(folder).empty()) return;
+  const FileLock lock(folder / ".lock");
+  if (lock.held()) name_checkpoints(folder);
 }
 
 std::optional<fs::path> newest_checkpoint(const fs::path& base, std::vector<DamagedCheckpoint>& damaged) {
@@ -106,6 +115,7 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
   const fs::path model = without_slash(request.model);
   const fs::path base =
       request.output_dir.empty() ? fs::path("output") / model.filename() : without_slash(request.output_dir);
+  for (const auto& folder : run_folders(base)) name_finished(folder);
   const std::string& resume = request.resume_from_checkpoint;
   const auto says = [&](const char* word, const char* in_python) { return resume == word || resume == in_python; };
   if (resume.empty() || says("false", "False")) {
@@ -116,6 +126,7 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
   if (!says("true", "True") && resume != "auto") {
     out.checkpoint = without_slash(resume);
     if (fs::is_symlink(out.checkpoint)) out.checkpoint = fs::canonical(out.checkpoint);  // "last", "best"
+    name_finished(fs::absolute(out.checkpoint).parent_path());
     if (!checkpoint_step(out.checkpoint) || !fs::is_directory(out.checkpoint)) {
       throw checkpoint_error(fmt::format("--resume_from_checkpoint {}: expected a folder checkpoint-N, found {}",
                                          resume, fs::exists(out.checkpoint) ? "something else" : "nothing"),

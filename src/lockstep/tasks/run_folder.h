@@ -22,7 +22,7 @@ struct RunFolder {
   std::vector<std::string> notices;
 };
 
-/// Decides, creates nothing. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
+/// Decides, creates nothing; a checkpoint that was finished when its save was killed gets its name. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
 /// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh where there
 /// are no checkpoints, or none of them whole and none is replaced that was not to be overwritten. A checkpoint from
 /// elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and UserError(kUsage) when a run

@@ -267,6 +267,8 @@ std::vector<std::string> unheeded_words(const FineTuneOptions& options, const Mo
   all.look("--save_total_limit", o.save_total_limit, usual.save_total_limit);
   all.look("--save_only_model", o.save_only_model, usual.save_only_model);
   all.look("--create_checkpoint_symlink", o.create_checkpoint_symlink, usual.create_checkpoint_symlink);
+  all.unless(o.saves() && !o.tuner.adapts(), "no files of a whole model are saved");
+  all.look("--max_shard_size", o.max_shard_bytes, usual.max_shard_bytes);
   look_at_evaluation(all, o);
   look_at_trackers(all, o);
   return all.words;

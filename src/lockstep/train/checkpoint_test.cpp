@@ -17,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/state/checkpoint_names.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/testing/ranks.h"
 #include "lockstep/zoo/registry.h"

@@ -320,22 +320,14 @@ void Trainer::evaluate(bool may_be_best) {
                                            state_.epoch, done.loss, done.token_accuracy, done.step));
   if (!may_be_best) return;
   const double judged = hooks_.judge ? hooks_.judge(done) : done.loss;
-  if (!std::isfinite(judged)) return;
-  const bool better =
-      !state_.best_metric || (options_.greater_is_better ? judged > *state_.best_metric : judged < *state_.best_metric);
-  state_.evaluations_without_better = better ? 0 : state_.evaluations_without_better + 1;
-  if (better) {
-    state_.best_metric = judged;
-    state_.best_global_step = state_.global_step;
-    state_.best_model_checkpoint.clear();  // until a checkpoint of this step is saved
-  }
+  if (std::isfinite(judged)) state_.judge(judged, options_.greater_is_better);
 }
 
 void Trainer::save(TrainOutcome& outcome) {
   if (!hooks_.save) return;
   const PhaseScope scope(recorder_, Phase::kSave);
   const CheckpointSaved saved = hooks_.save(state_);
-  if (state_.best_metric && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = saved.path;
+  state_.saved_as(saved.path);
   outcome.last_checkpoint = saved.path;
   saved_step_ = state_.global_step;
   parts_.events.emit(saved);

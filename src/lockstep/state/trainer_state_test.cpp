@@ -1,0 +1,48 @@
+#include "lockstep/state/trainer_state.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+TEST(TrainerState, TheBestThatIsSavedStaysUntilABetterOneIsSaved) {
+  TrainerState state;
+  const auto evaluate = [&](int64_t step, double loss) {
+    state.global_step = step;
+    return state.judge(loss, /*greater_is_better=*/false);
+  };
+  EXPECT_TRUE(evaluate(2, 0.5));
+  state.saved_as("checkpoint-2");
+  EXPECT_TRUE(evaluate(3, 0.3));  // not saved
+  EXPECT_EQ(state.best_model_checkpoint, "checkpoint-2");
+  EXPECT_EQ(state.best_global_step, 3);
+  EXPECT_FALSE(evaluate(4, 0.6));
+  state.saved_as("checkpoint-4");
+  EXPECT_EQ(state.best_model_checkpoint, "checkpoint-2");
+  EXPECT_FALSE(evaluate(6, 0.4));  // better than what is saved
+  state.saved_as("checkpoint-6");
+  EXPECT_EQ(state.best_model_checkpoint, "checkpoint-6");
+  EXPECT_EQ(state.best_metric, 0.3);
+  EXPECT_EQ(state.evaluations_without_better, 2);
+  state.global_step = 7;  // saved, not evaluated
+  state.saved_as("checkpoint-7");
+  EXPECT_EQ(state.best_model_checkpoint, "checkpoint-6");
+}
+
+TEST(TrainerState, WhatTheBestSavedOneCameToIsKept) {
+  TrainerState state;
+  state.best_metric = 0.3;
+  state.best_global_step = 3;
+  state.best_model_checkpoint = "checkpoint-2";
+  state.best_saved_metric = 0.5;
+  Json json = to_json(state);
+  EXPECT_EQ(json["best_metric"], 0.3);
+  EXPECT_EQ(json["best_global_step"], 3);
+  EXPECT_EQ(trainer_state_from_json(json, "state").best_saved_metric, 0.5);
+  json["lockstep"].erase("best_saved_metric");  // of a checkpoint whose best evaluation was the one that was saved
+  EXPECT_EQ(trainer_state_from_json(json, "state").best_saved_metric, 0.3);
+}
+
+}  // namespace
+}  // namespace lockstep
