@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
@@ -38,15 +39,35 @@ std::string difference(const SaidTwice& said, const std::optional<double>& own) 
              : fmt::format("{} is {}, and {} is not given", said.key, said.value, said.flag);
 }
 
+/// What the file leaves out and nobody gave. Returns those that change: "--adam_beta2 0.999".
+std::vector<std::string> take_defaults(const DeepSpeedChoice& choice, SftFlags& f, CLI::App& app) {
+  std::vector<std::string> taken;
+  const auto numbers = numbers_of(f);
+  for (const auto& said : choice.says) {
+    CLI::Option* const option = app.get_option(said.flag);
+    const bool given = option->count() > 0 && !f.run.given.unsaid.contains(said.flag);
+    if (!said.by_default || given || numbers.at(said.flag) == std::stod(said.value)) continue;
+    option->clear();
+    option->add_result(said.value);
+    option->run_callback();
+    taken.push_back(said.flag + " " + said.value);
+  }
+  return taken;
+}
+
 }  // namespace
 
-std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
+std::vector<std::string> agree_with_deepspeed(SftFlags& f, CLI::App& app) {
   const std::string& flag = f.run.deepspeed;
   if (flag.empty()) return {"--deepspeed is not given: zero3, which holds the least on each rank"};
   const DeepSpeedChoice choice = DeepSpeedChoice::from_flag(flag);
   const std::string where = is_inline_object(flag) ? "--deepspeed" : "--deepspeed " + flag;
-  const auto numbers = numbers_of(f);
   std::vector<std::string> notices, differences;
+  if (const auto taken = take_defaults(choice, f, app); !taken.empty()) {
+    notices.push_back(fmt::format("{}: optimizer.params leaves out what no flag says: {}, as DeepSpeed has it there",
+                                  where, join(taken, " ")));
+  }
+  const auto numbers = numbers_of(f);
   for (const auto& said : choice.says) {
     if (said.flag == "--torch_dtype") {
       if (f.run.torch_dtype.empty()) {

@@ -308,9 +308,9 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
   }
 }
 
-void SftParser::check() {
+void SftParser::check(CLI::App& app) {
   SftFlags& f = flags_;
-  const auto of_deepspeed = agree_with_deepspeed(f);
+  const auto of_deepspeed = agree_with_deepspeed(f, app);
   f.options(Env()).check();
   if (!f.tuner.type_given) {
     f.notices.emplace_back("--tuner_type is not given: lora, as ms-swift has it; every weight: --tuner_type full");
@@ -366,7 +366,7 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bo
   for (const auto& own : others.unsaid)
     flags.tuner.given.given.erase(own);  // an adapter that goes on is not held to them
   flags.run.given.unsaid = std::move(others.unsaid);
-  parser.check();
+  parser.check(app);
   flags.given.require_dataset();
   flags.given.args_json = flags_as_json(app).dump(2) + "\n";
   return flags;

@@ -281,6 +281,27 @@ class Reader {
     return {type.is_string() ? *kind : "", params};
   }
 
+  /// transformers makes flags of what is "auto", and leaves what is not there to DeepSpeed: this, whatever flags say.
+  void say_default(const std::string& key, const Json& params, const char* name, const char* flag, const char* number,
+                   bool by_default) {
+    if (params.contains(name)) return;
+    out_.says.push_back({fmt::format("{}.params.{} (not given)", key, name), flag, number, by_default});
+  }
+
+  /// Source: deepspeed 0.19.6 runtime/engine.py _configure_basic_optimizer, ops/adam FusedAdam and DeepSpeedCPUAdam; torch 2.11 AdamW.
+  void say_optimizer_defaults(const Json& params, bool decays_in_gradient) {
+    const bool of_torch = params.value("torch_adam", Json(false)) == true && !decays_in_gradient;
+    const std::array<std::array<const char*, 3>, 5> defaults = {
+        {{"lr", "--learning_rate", "0.001"},
+         {"betas", "--adam_beta1", "0.9"},
+         {"betas", "--adam_beta2", "0.999"},
+         {"eps", "--adam_epsilon", "1e-08"},
+         {"weight_decay", "--weight_decay", of_torch ? "0.01" : "0"}}};
+    for (const auto& [name, flag, number] : defaults) {
+      say_default("optimizer", params, name, flag, number, /*by_default=*/true);
+    }
+  }
+
   void say_optimizer(const Json& value) {
     const auto [kind, params] = block("optimizer", value, {"Adam", "AdamW"}, "AdamW is the one optimizer");
     out_.decays_all = value.is_object();  // transformers 5.23 integrations/deepspeed.py gives it one group
@@ -299,6 +320,8 @@ class Reader {
         out_.ignored.push_back(path);
       }
     }
+    if (kind.empty()) return;
+    say_optimizer_defaults(params, kind == "Adam" && params.value("adam_w_mode", Json(true)) == false);
   }
 
   /// One of DeepSpeed's own schedules is the run's, whatever flags say of it; what it is not told is DeepSpeed's default, which
@@ -323,12 +346,9 @@ class Reader {
         throw usage_error(fmt::format("{}: {}: {} takes no such parameter", where_, path, kind), "leave it out");
       }
     }
-    const auto by_default = [&, &given = params](const char* name, const char* flag, const char* number) {
-      if (given.contains(name)) return;
-      out_.says.push_back({fmt::format("scheduler.params.{} (not given)", name), flag, number});
-    };
-    by_default("warmup_num_steps", "--warmup_steps", "1000");
-    if (kind == "WarmupDecayLR") by_default("warmup_max_lr", "--learning_rate", "0.001");
+    say_default("scheduler", params, "warmup_num_steps", "--warmup_steps", "1000", /*by_default=*/false);
+    if (kind == "WarmupDecayLR")
+      say_default("scheduler", params, "warmup_max_lr", "--learning_rate", "0.001", /*by_default=*/false);
     if (decays && !params.contains("total_num_steps")) {
       throw usage_error(fmt::format("{}: scheduler.params.total_num_steps is not there, and {} needs it", where_, kind),
                         "\"total_num_steps\": \"auto\"");

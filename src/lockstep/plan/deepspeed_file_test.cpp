@@ -35,18 +35,36 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
   EXPECT_FALSE(choice_of(R"({"zero_optimization": {"stage": 3}})").decays_all);
   Keys said;
   for (const auto& one : found.says) said.push_back(one.key + " " + one.flag + " " + one.value);
-  EXPECT_EQ(said,
-            (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
-                  "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
-                  "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
-                  "optimizer.params.betas[1] --adam_beta2 0.95", "scheduler.params.total_num_steps --max_steps 100",
-                  "scheduler.params.warmup_num_steps (not given) --warmup_steps 1000",
-                  "scheduler.params.warmup_max_lr (not given) --learning_rate 0.001",
-                  "scheduler.type --lr_scheduler_type WarmupDecayLR",
-                  "scheduler.params --lr_scheduler_kwargs {\"warmup_type\":\"linear\"}"}));
+  EXPECT_EQ(said, (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
+                        "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
+                        "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
+                        "optimizer.params.betas[1] --adam_beta2 0.95",
+                        "optimizer.params.weight_decay (not given) --weight_decay 0",
+                        "scheduler.params.total_num_steps --max_steps 100",
+                        "scheduler.params.warmup_num_steps (not given) --warmup_steps 1000",
+                        "scheduler.params.warmup_max_lr (not given) --learning_rate 0.001",
+                        "scheduler.type --lr_scheduler_type WarmupDecayLR",
+                        "scheduler.params --lr_scheduler_kwargs {\"warmup_type\":\"linear\"}"}));
   EXPECT_EQ(found.ignored, (Keys{"zero_optimization.overlap_comm", "zero_optimization.reduce_bucket_size",
                                  "zero_optimization.zero_hpz_partition_size", "steps_per_print", "monitor_config"}));
   EXPECT_EQ(found.unknown, Keys{"madeup"});
+}
+
+TEST(DeepSpeedFile, WhatItsOptimizerLeavesOutIsDeepSpeedsDefault) {
+  const auto defaults = [](const std::string& type, const std::string& params) {
+    Keys all;
+    for (const auto& one : choice_of(R"({"optimizer": {"type": ")" + type + R"(", "params": )" + params + "}}").says) {
+      if (one.by_default) all.push_back(one.flag + " " + one.value);
+    }
+    return all;
+  };
+  EXPECT_EQ(defaults("AdamW", "{}"), (Keys{"--learning_rate 0.001", "--adam_beta1 0.9", "--adam_beta2 0.999",
+                                           "--adam_epsilon 1e-08", "--weight_decay 0"}));
+  const std::string but_decay = R"("lr": "auto", "betas": [0.9, 0.95], "eps": 1e-8)";
+  EXPECT_EQ(defaults("AdamW", "{" + but_decay + R"(, "torch_adam": true})"), Keys{"--weight_decay 0.01"});
+  EXPECT_EQ(defaults("Adam", "{" + but_decay + R"(, "torch_adam": true, "adam_w_mode": false})"),
+            Keys{"--weight_decay 0"});
+  EXPECT_EQ(defaults("AdamW", "{" + but_decay + R"(, "weight_decay": "auto"})"), Keys{});
 }
 
 TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {

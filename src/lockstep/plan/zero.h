@@ -27,6 +27,7 @@ struct ZeroStage {
 
 struct SaidTwice {
   std::string key, flag, value;  // "gradient_clipping", "--max_grad_norm", "0.5"
+  bool by_default = false;       // the file leaves it out, and DeepSpeed has this there: for flags that nobody gave
 };
 
 /// What --deepspeed says.
