@@ -19,7 +19,7 @@ namespace {
 /// By a program: one that is carried along, or a person's own, which is named with its path.
 bool is_fed(const std::string& name) { return is_tracker(name) || name.find('/') != std::string::npos; }
 
-/// Steps of a strategy; the end of an epoch may be "each N steps" because epochs have equally many.
+/// Steps of a strategy.
 int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
   if (strategy == "no") return 0;
   return strategy == "epoch" ? per_epoch : steps;
@@ -262,6 +262,9 @@ TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch
   out.save_steps = steps_of(save_strategy, save_each, per_epoch);
   out.eval_steps = evaluates ? steps_of(evaluation, eval_each, per_epoch) : 0;
   out.logging_steps = steps_of(logging_strategy, log_each, per_epoch);
+  out.save_epochs = save_strategy == "epoch";
+  out.eval_epochs = evaluates && evaluation == "epoch";
+  out.log_epochs = logging_strategy == "epoch";
   if (load_best_model_at_end && out.eval_steps > 0) require_saved(out.save_steps, out.eval_steps);
   out.logs = logging_strategy != "no";
   out.greater_is_better = more_is_better();

@@ -26,6 +26,8 @@ struct TrainOptions {
   double neftune_noise_alpha = 0;   // of noise on embeddings; 0: none
   double talker_loss_weight = 1.0;  // of the mean loss of codes of speech, beside that of text
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
+  /// At the end of each epoch, wherever ranks and batches put it; the steps are then those that a whole one has.
+  bool log_epochs = false, save_epochs = false, eval_epochs = false;
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;
   bool logs = true;                     // false: no step is told

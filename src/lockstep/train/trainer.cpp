@@ -143,10 +143,10 @@ void Trainer::advance(TrainOutcome& outcome) {
   busy_cpu_seconds_ += process_cpu_seconds() - cpu_begun;
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
-  if (options_.logs && (first || last || is_due(options_.logging_steps))) log(figures);
-  const bool evaluates = is_due(options_.eval_steps) || (last && options_.eval_at_end);
+  if (options_.logs && (first || last || is_due(options_.logging_steps, options_.log_epochs))) log(figures);
+  const bool evaluates = is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end);
   if (evaluates) evaluate(/*may_be_best=*/true);
-  const bool saves = is_due(options_.save_steps) || (last && options_.save_at_end);
+  const bool saves = is_due(options_.save_steps, options_.save_epochs) || (last && options_.save_at_end);
   if (saves) count_save();
   if (saves) save(outcome);
   if (last) return;
@@ -307,7 +307,10 @@ void Trainer::count(const Window& window, const Figures& figures) {
   ++state_.since_log.talker_steps;
 }
 
-bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_step % every == 0; }
+/// `epochs`: at their ends instead, where the cursor stands before the next one's first row.
+bool Trainer::is_due(int64_t every, bool epochs) const {
+  return epochs ? state_.cursor.rows == 0 : every > 0 && state_.global_step % every == 0;
+}
 
 void Trainer::evaluate(bool may_be_best) {
   if (!hooks_.evaluate) return;
