@@ -12,6 +12,7 @@
 #include "lockstep/base/yaml_file.h"
 #include "lockstep/dialect/accelerate.h"
 #include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/fsdp_config.h"
 #include "lockstep/dialect/translator.h"
 
 namespace lockstep {
@@ -89,16 +90,11 @@ class Config {
   }
 
   void take_fsdp(const Json& config) {
-    const std::string strategy =
-        upper(word_at(config, "fsdp_sharding_strategy", word_at(config, "fsdp_reshard_after_forward", "true")));
-    // By number: torch's, and accelerate's own for the two that shard within a node.
-    if (strategy.find("HYBRID") != std::string::npos || strategy == "4" || strategy == "5")
-      at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
-    const bool whole = strategy == "NO_SHARD" || strategy == "3",
-               keeps = strategy == "SHARD_GRAD_OP" || strategy == "2" || is_false(strategy);
-    const bool offloads = is_true(word_at(config, "fsdp_offload_params", "false"));
-    mean_stage(whole ? "0" : keeps ? "2" : "3", offloads, offloads);
-    if (!is_true(word_at(config, "fsdp_activation_checkpointing", "false"))) return;
+    const FsdpConfig fsdp = FsdpConfig::from(config);
+    if (fsdp.hybrid) at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
+    mean_stage(std::to_string(fsdp.stage.value_or(3)), fsdp.offloads, fsdp.offloads);
+    if (const std::string unused = fsdp.unused_note(); !unused.empty()) at_.note(unused);
+    if (!fsdp.recomputes) return;
     if (any_given(at_, {"gradient_checkpointing"}))
       return at_.note("fsdp_activation_checkpointing: --gradient_checkpointing says it");
     at_.mean("gradient_checkpointing", {"true"}, where_);
