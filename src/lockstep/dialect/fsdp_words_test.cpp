@@ -22,6 +22,12 @@ TEST(FsdpWords, WhatFsdpSaysOfActivationsCountsBesideAFlagThatIsFalse) {
             "--model m --deepspeed zero3 --gradient_checkpointing true");
 }
 
+TEST(FsdpWords, FsdpAloneIsFsdp) {
+  EXPECT_EQ(words_of({"--model", "m", "--fsdp_config", "{'cpu_offload': True}", "--fsdp"}),
+            "--model m --deepspeed zero3_offload");
+  EXPECT_EQ(words_of({"--model", "m", "--fsdp", ""}), "--model m");
+}
+
 TEST(FsdpWords, AConfigOffloadsAndItsKeysThatNobodyReadsAreNamed) {
   for (const char* key : {"cpu_offload", "fsdp_cpu_offload", "offload_params", "fsdp_offload_params"}) {
     const std::string config = std::string("{'") + key + "': True}";

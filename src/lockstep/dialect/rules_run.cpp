@@ -40,8 +40,8 @@ Json object_in(const std::string& word) { return word.starts_with('{') ? literal
 /// What --fsdp names: a file, or ms-swift's preset; --fsdp_config beside words alone; an empty object where neither is.
 Json fsdp_file(const Translator& at) {
   const GivenFlag *flag = at.given("fsdp"), *config = at.given("fsdp_config");
-  if (flag == nullptr || flag->values.empty()) return Json::object();
-  const std::string& word = flag->values.front();
+  if (flag == nullptr) return Json::object();
+  const std::string word = flag->values.empty() ? "" : flag->values.front();
   if (lowered(word) == "fsdp2") return {{"fsdp_config", {{"activation_checkpointing", true}}}};
   if (word.ends_with(".json")) return read_json(word);
   return config == nullptr || config->values.empty() ? Json::object()
@@ -63,7 +63,8 @@ void fsdp(Translator& at) {
   std::string words = at.value();
   for (const auto& value : at.values()) words += " " + value;
   words = lowered(std::move(words));
-  if (words.find_first_not_of(' ') == std::string::npos || is_false(at.value()))
+  const bool bare = at.values().empty();  // transformers 5 takes that for true
+  if ((words.find_first_not_of(' ') == std::string::npos && !bare) || is_false(at.value()))
     return at.note("it says that FSDP is not used");
   const Json file = fsdp_file(at);
   const bool in_file = at.value().ends_with(".json");
