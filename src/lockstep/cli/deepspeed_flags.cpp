@@ -55,6 +55,23 @@ std::vector<std::string> take_defaults(const DeepSpeedChoice& choice, SftFlags& 
   return taken;
 }
 
+/// What is otherwise than a person may think who knows the flags, or DeepSpeed.
+void tell_the_rest(const DeepSpeedChoice& choice, const FineTuneOptions& given, const std::string& where,
+                   std::vector<std::string>& notices) {
+  const auto tell = [&](const std::string& what) { notices.push_back(where + ": " + what); };
+  if (choice.decays_all && given.adamw.weight_decay != 0)
+    tell("optimizer: weight decay is for biases and norms too, as where DeepSpeed makes it");
+  if (!choice.says_clipping && given.train.max_grad_norm != 1) {
+    tell(
+        fmt::format("gradient_clipping is not there: --max_grad_norm {:g} counts, where DeepSpeed clips at 1 (before "
+                    "0.19.3 not at all)",
+                    given.train.max_grad_norm));
+  }
+  if (!choice.ignored.empty())
+    tell("without effect, since there is one way here, or a flag: " + join(choice.ignored, ", "));
+  if (!choice.unknown.empty()) tell("no keys of DeepSpeed, nothing is done about them: " + join(choice.unknown, ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> agree_with_deepspeed(SftFlags& f, CLI::App& app) {
@@ -92,21 +109,11 @@ std::vector<std::string> agree_with_deepspeed(SftFlags& f, CLI::App& app) {
     if (own != std::stod(said.value)) differences.push_back(difference(said, own));
   }
   f.given.rows_of_step = choice.rows_of_step;
-  if (choice.decays_all && f.given.adamw.weight_decay != 0)
-    notices.push_back(
-        fmt::format("{}: optimizer: weight decay is for biases and norms too, as where DeepSpeed makes it", where));
   if (!differences.empty()) {
     throw usage_error(fmt::format("{} and the flags differ: {}", where, join(differences, "; ")),
                       "say the same in both, or \"auto\" in the file");
   }
-  if (!choice.ignored.empty()) {
-    notices.push_back(fmt::format("{}: without effect, since there is one way here, or a flag: {}", where,
-                                  join(choice.ignored, ", ")));
-  }
-  if (!choice.unknown.empty()) {
-    notices.push_back(
-        fmt::format("{}: no keys of DeepSpeed, nothing is done about them: {}", where, join(choice.unknown, ", ")));
-  }
+  tell_the_rest(choice, f.given, where, notices);
   return notices;
 }
 

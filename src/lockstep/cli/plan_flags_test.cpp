@@ -104,6 +104,12 @@ TEST(PlanFlags, ADeepSpeedFileAndTheFlagsMustAgree) {
                                       "--weight_decay 0, as DeepSpeed has it there"});
   expect_refused({"--deepspeed", bare, "--weight_decay", "0.1"},
                  "optimizer.params.weight_decay (not given) is 0, and --weight_decay 0.1");
+  const auto clipped = parse_plan_flags(
+      {"--model", "m", "--tuner_type", "full", "--deepspeed", file("\"wandb\": {}"), "--max_grad_norm", "0.5"});
+  EXPECT_EQ(clipped->sft.notices,
+            Words{"--deepspeed " + bare +
+                  ": gradient_clipping is not there: --max_grad_norm 0.5 counts, where DeepSpeed clips at 1 (before "
+                  "0.19.3 not at all)"});
   // Rows of a step: they say how many micro-batches there are, and must be what is asked for beside them.
   const std::string step = file(R"("train_batch_size": 24)");
   const auto options = [&](Words more) {

@@ -80,7 +80,7 @@ class Config {
     Json zero = {{"stage", literal_from(stage)}};
     if (optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
     if (params) zero["offload_param"] = {{"device", "cpu"}};
-    at_.mean("deepspeed", {Json{{"zero_optimization", std::move(zero)}}.dump()}, where_);
+    at_.mean("deepspeed", {Json{{"zero_optimization", std::move(zero)}, {"gradient_clipping", "auto"}}.dump()}, where_);
   }
 
   void take_number(const Json& config, const char* key, const char* flag) {

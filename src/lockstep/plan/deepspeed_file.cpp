@@ -153,6 +153,7 @@ class Reader {
     out_.offload_params =
         offloads(zero, "offload_param") || by_word(zero, "cpu_offload_param") || by_word(zero, "cpu_offload_params");
     out_.reduce = reduce_dtype();
+    out_.says_clipping = config_.contains("gradient_clipping");
     for (const auto& [key, value] : zero.items()) judge("." + key, "zero_optimization." + key, value);
     for (const auto& [key, value] : config_.items()) judge(key, key, value);
     return std::move(out_);

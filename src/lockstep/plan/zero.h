@@ -36,7 +36,8 @@ struct DeepSpeedChoice {
   bool offload_optimizer = false, offload_params = false;  // to host memory
   std::optional<Dtype> reduce;                             // communication_data_type: of gradients between ranks
   std::optional<int64_t> rows_of_step;                     // train_batch_size: over all ranks and micro-batches
-  bool decays_all = false;  // it makes the optimizer, of all parameters alike: biases and norms are decayed too
+  bool decays_all = false;    // it makes the optimizer, of all parameters alike: biases and norms are decayed too
+  bool says_clipping = true;  // false: a JSON without gradient_clipping, where DeepSpeed has its own
   /// What the JSON says that a flag says too, which must agree with it.
   std::vector<SaidTwice> says = {};
   std::vector<std::string> ignored = {};  // keys that ask for what makes no difference here
