@@ -278,6 +278,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
     const DeepSpeedChoice choice = DeepSpeedChoice::from_flag(run.deepspeed);
     if (reduce_dtype.empty()) out.reduce_dtype = choice.reduce;
     out.decays_all = choice.decays_all;
+    out.train.loss_scaling = choice.loss_scaling;
   }
   out.tuner = tuner.options();
   out.train.learning_rate = learning_rate.value_or(out.tuner.adapts() ? 1e-4 : out.train.learning_rate);

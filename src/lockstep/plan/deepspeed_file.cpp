@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/plan/deepspeed_dtypes.h"
 
 namespace lockstep {
 namespace {
@@ -213,17 +214,11 @@ class Reader {
   }
 
   void judge(const std::string& key, const std::string& name, const Json& value) {
-    static constexpr std::array<std::string_view, 10> kUsed = {"zero_optimization",
-                                                               "communication_data_type",
-                                                               ".stage",
-                                                               ".offload_optimizer",
-                                                               ".offload_param",
-                                                               ".cpu_offload",
-                                                               ".cpu_offload_param",
-                                                               ".cpu_offload_params",
-                                                               "train_batch_size",
-                                                               "fp16"};
-    if (key == "bf16" || key == "bfloat16" || key == "fp16") return say_dtype(key, value);
+    static constexpr std::array<std::string_view, 9> kUsed = {
+        "zero_optimization",  "communication_data_type", ".stage",
+        ".offload_optimizer", ".offload_param",          ".cpu_offload",
+        ".cpu_offload_param", ".cpu_offload_params",     "train_batch_size"};
+    if (is_dtype_section(key)) return read_dtype_section(key, value, where_, out_);
     if (key == "optimizer") return say_optimizer(value);
     if (key == "scheduler") return say_scheduler(value);
     if (key == "train_batch_size") {
@@ -257,12 +252,6 @@ class Reader {
     if (!value.is_number()) throw wrong(name, "a number or \"auto\"", value);
     out_.says.push_back({name, std::string(said->flag), value.dump()});
     return true;
-  }
-
-  void say_dtype(const std::string& key, const Json& value) {
-    const Json enabled = value.is_object() ? value.value("enabled", Json(false)) : value;
-    if (enabled != Json(true)) return;
-    out_.says.push_back({key + ".enabled", "--torch_dtype", key == "fp16" ? "float16" : "bfloat16"});
   }
 
   /// The parameters of a block and its kind, one of `kinds`; empty: the block asks for nothing.

@@ -50,6 +50,23 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
   EXPECT_EQ(found.unknown, Keys{"madeup"});
 }
 
+TEST(DeepSpeedFile, SaysHowNumbersOf16BitsAreUsed) {
+  EXPECT_EQ(choice_of(R"({"fp16": {"enabled": "auto", "loss_scale": 0, "hysteresis": 2}})").loss_scaling,
+            LossScaling{});
+  const DeepSpeedChoice found = choice_of(R"({
+      "fp16": {"enabled": true, "auto_cast": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 100,
+               "hysteresis": 3, "min_loss_scale": 4, "consecutive_hysteresis": true}})");
+  EXPECT_EQ(found.loss_scaling,
+            (LossScaling{.initial = 4096, .least = 4, .window = 100, .hysteresis = 3, .refills = true}));
+  EXPECT_EQ(found.ignored, Keys{"fp16.auto_cast"});
+  EXPECT_EQ(found.says.at(0).value, "float16");
+  EXPECT_EQ(choice_of(R"({"fp16": {"loss_scale": 128}})").loss_scaling.fixed, 128);
+  const DeepSpeedChoice cast = choice_of(R"({"torch_autocast": {"enabled": true, "dtype": "torch.bfloat16"}})");
+  EXPECT_EQ(cast.says.at(0).key + " " + cast.says.at(0).flag + " " + cast.says.at(0).value,
+            "torch_autocast.enabled --torch_dtype bfloat16");
+  EXPECT_TRUE(choice_of(R"({"torch_autocast": {"enabled": false}})").says.empty());
+}
+
 TEST(DeepSpeedFile, WhatItsOptimizerLeavesOutIsDeepSpeedsDefault) {
   const auto defaults = [](const std::string& type, const std::string& params) {
     Keys all;
@@ -81,6 +98,12 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
             "optimizer.params.adam_w_mode: expected true"},
            {R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
             "optimizer.params.adam_w_mode: expected true"},
+           {R"({"torch_autocast": {"enabled": true}})",
+            "torch_autocast.dtype: expected \"bfloat16\" or \"float16\", found none"},
+           {R"({"torch_autocast": {"enabled": true, "dtype": "float32"}})", "found float32"},
+           {R"({"fp16": {"loss_scale_window": 0}})", "fp16.loss_scale_window: expected a number from 1"},
+           {R"({"fp16": {"hysteresis": 1.5}})", "fp16.hysteresis: expected a whole number, found 1.5"},
+           {R"({"fp16": {"loss_scale": true}})", "fp16.loss_scale: expected a number from 0"},
            {R"({"scheduler": {"type": "OneCycle"}})", "--lr_scheduler_type says it"},
            {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto"}}})", "total_num_steps"},
            {R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 9}}})", "takes no such parameter"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/plan/loss_scaling.h"
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
@@ -38,6 +39,7 @@ struct DeepSpeedChoice {
   std::optional<int64_t> rows_of_step;                     // train_batch_size: over all ranks and micro-batches
   bool decays_all = false;    // it makes the optimizer, of all parameters alike: biases and norms are decayed too
   bool says_clipping = true;  // false: a JSON without gradient_clipping, where DeepSpeed has its own
+  LossScaling loss_scaling;   // fp16: where float16 is computed
   /// What the JSON says that a flag says too, which must agree with it.
   std::vector<SaidTwice> says = {};
   std::vector<std::string> ignored = {};  // keys that ask for what makes no difference here

@@ -7,6 +7,7 @@
 
 #include "lockstep/data/loader.h"
 #include "lockstep/model/block.h"
+#include "lockstep/plan/loss_scaling.h"
 #include "lockstep/train/schedule.h"
 
 namespace lockstep {
@@ -22,6 +23,7 @@ struct TrainOptions {
   ScheduleShape schedule_shape;
   int64_t warmup_steps = 0;
   double max_grad_norm = 1.0;  // 0: no clipping
+  LossScaling loss_scaling;    // where float16 is computed
   int64_t loss_chunk = 512;
   double neftune_noise_alpha = 0;   // of noise on embeddings; 0: none
   double talker_loss_weight = 1.0;  // of the mean loss of codes of speech, beside that of text

@@ -62,7 +62,7 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
                .stop_wanted = hooks_.stop_wanted,
                .admission = admission_ ? &*admission_ : nullptr,
                .strict = options.strict}),
-      loss_scale_(parts.plan.options.compute == Dtype::kF16),
+      loss_scale_(parts.plan.options.compute == Dtype::kF16, options.loss_scaling),
       rows_per_epoch_(rows_per_epoch),
       recorder_(parts.control.recorder()),
       state_(std::move(initial)) {
@@ -248,7 +248,7 @@ Trainer::Figures Trainer::update(const Sums& sums) {
       .loss = sums.loss, .talker_loss = sums.talker_loss, .correct = sums.correct, .computed = sums.computed};
   figures.learning_rate = schedule_.at(state_.updates);
   figures.grad_norm = std::sqrt(sums.squares) / scale;
-  if (!finite && !loss_scale_.dynamic()) report_not_finite(sums);
+  if (!finite && !loss_scale_.scales()) report_not_finite(sums);
   if (!loss_scale_.update(!finite)) {
     parts_.events.emit(
         Notice{fmt::format("step {}: float16 gradients overflow at loss scale {:g}; the step is skipped, "
