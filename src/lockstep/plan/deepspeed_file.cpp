@@ -34,6 +34,7 @@ const std::vector<KeyMeaning>& refused_keys() {
       {".zero_quantized_weights", {"false"}, "weights are gathered as they are: --quant_bits 4 gathers codes of them"},
       {".zero_quantized_nontrainable_weights", {"false"}, "--quant_bits 4 with --tuner_type lora gathers codes"},
       {".zero_quantized_gradients", {"false"}, "\"communication_data_type\": \"bf16\" halves what is sent"},
+      {".zenflow", {}, "{\"offload_optimizer\": {\"device\": \"cpu\"}} computes its steps there, whole"},
       {".mics_shard_size", {"-1", "0"}, "shards are divided over all ranks"},
       {"tensor_parallel", {}, "tensors are not divided: zero3 shards the weights"},
       {"pipeline", {}, "several devices a rank: --device_map auto"},
@@ -49,6 +50,7 @@ const std::vector<KeyMeaning>& refused_keys() {
       {"quantize_training", {}, "--quant_bits 4 with --tuner_type lora"},
       {"autotuning", {}, "--per_device_train_batch_size auto, and `lockstep plan`"},
       {"hybrid_engine", {}, "it belongs to training by rewards"},
+      {"gradient_allreduce_op", {"\"mean\""}, "gradients are of the mean over all tokens of a step: \"mean\""},
       {"sparse_gradients", {"false"}, "gradients are dense"},
       {"optimizer.legacy_fusion", {"false"}, "there is one AdamW"},
   };
@@ -302,7 +304,11 @@ class Reader {
             fmt::format("{}: {}: expected true, found false: decay in the gradient is not built", where_, path),
             "\"adam_w_mode\": true decays the weights themselves, \"weight_decay\": 0 not at all");
       }
-      if (!asks_for_something(one)) continue;
+      if (name == "bias_correction" && one == false) {
+        throw usage_error(fmt::format("{}: {}: expected true, found false: moments are always corrected", where_, path),
+                          "leave it out");
+      }
+      if (!asks_for_something(one) || name == "bias_correction") continue;
       if (name == "betas" && one.is_array() && one.size() == 2) {
         out_.says.push_back({path + "[0]", "--adam_beta1", one[0].dump()});
         out_.says.push_back({path + "[1]", "--adam_beta2", one[1].dump()});

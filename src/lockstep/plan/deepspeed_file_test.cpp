@@ -55,10 +55,11 @@ TEST(DeepSpeedFile, SaysHowNumbersOf16BitsAreUsed) {
             LossScaling{});
   const DeepSpeedChoice found = choice_of(R"({
       "fp16": {"enabled": true, "auto_cast": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 100,
-               "hysteresis": 3, "min_loss_scale": 4, "consecutive_hysteresis": true}})");
+               "hysteresis": 3, "min_loss_scale": 4, "consecutive_hysteresis": true},
+      "gradient_allreduce_op": "mean", "optimizer": {"type": "AdamW", "params": {"bias_correction": true}}})");
   EXPECT_EQ(found.loss_scaling,
             (LossScaling{.initial = 4096, .least = 4, .window = 100, .hysteresis = 3, .refills = true}));
-  EXPECT_EQ(found.ignored, Keys{"fp16.auto_cast"});
+  EXPECT_EQ(found.ignored, (Keys{"fp16.auto_cast", "gradient_allreduce_op"}));
   EXPECT_EQ(found.says.at(0).value, "float16");
   EXPECT_EQ(choice_of(R"({"fp16": {"loss_scale": 128}})").loss_scaling.fixed, 128);
   const DeepSpeedChoice cast = choice_of(R"({"torch_autocast": {"enabled": true, "dtype": "torch.bfloat16"}})");
@@ -98,6 +99,10 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
             "optimizer.params.adam_w_mode: expected true"},
            {R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
             "optimizer.params.adam_w_mode: expected true"},
+           {R"({"optimizer": {"type": "AdamW", "params": {"bias_correction": false}}})",
+            "optimizer.params.bias_correction: expected true"},
+           {R"({"gradient_allreduce_op": "sum"})", "gradient_allreduce_op: is not built, found \"sum\""},
+           {zero(R"("zenflow": {"topk_ratio": 0.05})"), "zero_optimization.zenflow: is not built"},
            {R"({"torch_autocast": {"enabled": true}})",
             "torch_autocast.dtype: expected \"bfloat16\" or \"float16\", found none"},
            {R"({"torch_autocast": {"enabled": true, "dtype": "float32"}})", "found float32"},
