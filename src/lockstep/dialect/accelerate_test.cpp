@@ -65,6 +65,10 @@ TEST(Accelerate, WhatIsNotBuiltIsRefusedAndFlagsMayNotContradict) {
   EXPECT_NE(words_of("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\n", {"--deepspeed", "zero3"})
                 .find("contradict"),
             std::string::npos);
+  const std::string clips = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, gradient_clipping: 0.5}\n";
+  EXPECT_NE(words_of(clips, {"--max_grad_norm", "1"}).find("gradient_clipping is 0.5, and --max_grad_norm 1"),
+            std::string::npos);
+  EXPECT_EQ(words_of(clips, {"--max_grad_norm", "0.50"}), "--max_grad_norm 0.50 --deepspeed zero2");
 }
 
 TEST(Accelerate, ItsLauncherSaysTheSameByVariables) {

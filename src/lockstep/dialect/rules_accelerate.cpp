@@ -85,8 +85,13 @@ class Config {
 
   void take_number(const Json& config, const char* key, const char* flag) {
     const std::string word = word_at(config, key, "auto");
-    if (word == "auto" || word == "none" || any_given(at_, {flag})) return;
-    at_.mean(flag, {word}, where_);
+    if (word == "auto" || word == "none") return;
+    const GivenFlag* const given = at_.given(flag);
+    if (given == nullptr) return at_.mean(flag, {word}, where_);
+    const std::string own = given->values.empty() ? "" : given->values.front();
+    if (literal_from(own) == literal_from(word)) return;
+    at_.refuse(fmt::format("deepspeed_config.{} is {}, and --{} {}", key, word, flag, own),
+               "say the same in both, or \"auto\" in the file");
   }
 
   void take_fsdp(const Json& config) {
