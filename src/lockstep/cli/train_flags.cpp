@@ -219,8 +219,9 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
          "a checkpoint folder; true: the newest whole one in --output_dir; auto: that, or a fresh start where there "
          "is none")
       ->group(group);
-  app.add_option("--save_strategy", f.given.save_strategy, "steps | epoch | no")
-      ->check(strategies())
+  app.add_option("--save_strategy", f.given.save_strategy,
+                 "steps | epoch | best (behind evaluations that were better than all before) | no")
+      ->check(CLI::IsMember({"steps", "epoch", "best", "no"}))
       ->capture_default_str()
       ->group(group);
   const std::string save_steps = std::to_string(f.given.train.save_steps);

@@ -32,6 +32,9 @@ class EpochEnds {
   EpochEnds(Rank& rank, const test::Case& c, const Dataset& data)
       : rank_(rank), case_(c), data_(data), model_(c.model()), job_(model_, {.seed = 1}, rank.data()) {}
 
+  /// Of its evaluations, one after another: then saved where they are the best.
+  std::vector<double> losses;
+
   Followed go_on(double epochs, int64_t batch, int64_t accumulation, int64_t steps = -1) {
     const test::CaseProcessor processor(case_);
     Loader loader(data_, processor, {.batch_size = batch, .seed = 1, .num_workers = 0});
@@ -48,14 +51,17 @@ class EpochEnds {
                              .evaluate =
                                  [&](int64_t step) {
                                    found.evaluated.push_back(step);
-                                   return EvalDone{.step = step, .loss = 1};
+                                   return EvalDone{.step = step,
+                                                   .loss = losses.empty() ? 1 : losses.at(asked_evals_++)};
                                  }};
     const TrainOptions options{.gradient_accumulation_steps = accumulation,
                                .num_train_epochs = epochs,
                                .log_epochs = true,
-                               .save_epochs = true,
+                               .save_epochs = losses.empty(),
                                .eval_epochs = true,
                                .logging_first_step = false,
+                               .save_at_end = losses.empty(),
+                               .save_best = !losses.empty(),
                                .per_device_train_batch_size = batch};
     Trainer trainer(
         {job_.plan(), job_.store(), job_.executor(), job_.adamw(), rank_.data(), rank_.control(), loader, events},
@@ -73,6 +79,7 @@ class EpochEnds {
   Model model_;
   test::Job job_;
   TrainerState state_;
+  size_t asked_evals_ = 0;
 };
 
 TEST(EpochEnds, AreWhereTheRowsEndWhateverTheBatchesWere) {
@@ -88,6 +95,19 @@ TEST(EpochEnds, AreWhereTheRowsEndWhateverTheBatchesWere) {
     EXPECT_EQ(rest.saved, Steps{5});
     const Followed last = resumed.go_on(3, 3, 1);
     for (const Steps& steps : {last.saved, last.evaluated, last.told}) EXPECT_EQ(steps, (Steps{9, 13}));
+  });
+}
+
+TEST(EpochEnds, AreSavedWhereTheirEvaluationsAreTheBestAndOnlyThere) {
+  const test::Case c = run_of(4);
+  const test::File file(c);
+  const Dataset data = file.read();
+  run_ranks(1, [&](Rank& rank) {
+    EpochEnds run(rank, c, data);
+    run.losses = {3, 2, 2, 4, 1, 5};
+    const Followed found = run.go_on(6, 2, 1);
+    EXPECT_EQ(found.evaluated, (Steps{2, 4, 6, 8, 10, 12}));
+    EXPECT_EQ(found.saved, (Steps{2, 4, 10}));
   });
 }
 

@@ -32,6 +32,7 @@ struct TrainOptions {
   bool log_epochs = false, save_epochs = false, eval_epochs = false;
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;
+  bool save_best = false;               // behind evaluations that were better than all before them
   bool logs = true;                     // false: no step is told
   bool eval_on_start = false;           // before the first step
   bool greater_is_better = false;       // of what TrainerHooks::judge measures

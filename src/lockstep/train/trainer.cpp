@@ -146,7 +146,9 @@ void Trainer::advance(TrainOutcome& outcome) {
   if (options_.logs && (first || last || is_due(options_.logging_steps, options_.log_epochs))) log(figures);
   const bool evaluates = is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end);
   if (evaluates) evaluate(/*may_be_best=*/true);
-  const bool saves = is_due(options_.save_steps, options_.save_epochs) || (last && options_.save_at_end);
+  const bool better = evaluates && state_.best_metric && state_.best_global_step == state_.global_step;
+  const bool saves = is_due(options_.save_steps, options_.save_epochs) || (last && options_.save_at_end) ||
+                     (better && options_.save_best);
   if (saves) count_save();
   if (saves) save(outcome);
   if (last) return;
