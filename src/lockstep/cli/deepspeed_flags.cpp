@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
@@ -38,15 +39,52 @@ std::string difference(const SaidTwice& said, const std::optional<double>& own) 
              : fmt::format("{} is {}, and {} is not given", said.key, said.value, said.flag);
 }
 
+/// What the file leaves out and nobody gave. Returns those that change: "--adam_beta2 0.999".
+std::vector<std::string> take_defaults(const DeepSpeedChoice& choice, SftFlags& f, CLI::App& app) {
+  std::vector<std::string> taken;
+  const auto numbers = numbers_of(f);
+  for (const auto& said : choice.says) {
+    CLI::Option* const option = app.get_option(said.flag);
+    const bool given = option->count() > 0 && !f.run.given.unsaid.contains(said.flag);
+    if (!said.by_default || given || numbers.at(said.flag) == std::stod(said.value)) continue;
+    option->clear();
+    option->add_result(said.value);
+    option->run_callback();
+    taken.push_back(said.flag + " " + said.value);
+  }
+  return taken;
+}
+
+/// What is otherwise than a person may think who knows the flags, or DeepSpeed.
+void tell_the_rest(const DeepSpeedChoice& choice, const FineTuneOptions& given, const std::string& where,
+                   std::vector<std::string>& notices) {
+  const auto tell = [&](const std::string& what) { notices.push_back(where + ": " + what); };
+  if (choice.decays_all && given.adamw.weight_decay != 0)
+    tell("optimizer: weight decay is for biases and norms too, as where DeepSpeed makes it");
+  if (!choice.says_clipping && given.train.max_grad_norm != 1) {
+    tell(
+        fmt::format("gradient_clipping is not there: --max_grad_norm {:g} counts, where DeepSpeed clips at 1 (before "
+                    "0.19.3 not at all)",
+                    given.train.max_grad_norm));
+  }
+  if (!choice.ignored.empty())
+    tell("without effect, since there is one way here, or a flag: " + join(choice.ignored, ", "));
+  if (!choice.unknown.empty()) tell("no keys of DeepSpeed, nothing is done about them: " + join(choice.unknown, ", "));
+}
+
 }  // namespace
 
-std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
+std::vector<std::string> agree_with_deepspeed(SftFlags& f, CLI::App& app) {
   const std::string& flag = f.run.deepspeed;
   if (flag.empty()) return {"--deepspeed is not given: zero3, which holds the least on each rank"};
   const DeepSpeedChoice choice = DeepSpeedChoice::from_flag(flag);
   const std::string where = is_inline_object(flag) ? "--deepspeed" : "--deepspeed " + flag;
-  const auto numbers = numbers_of(f);
   std::vector<std::string> notices, differences;
+  if (const auto taken = take_defaults(choice, f, app); !taken.empty()) {
+    notices.push_back(fmt::format("{}: optimizer.params leaves out what no flag says: {}, as DeepSpeed has it there",
+                                  where, join(taken, " ")));
+  }
+  const auto numbers = numbers_of(f);
   for (const auto& said : choice.says) {
     if (said.flag == "--torch_dtype") {
       if (f.run.torch_dtype.empty()) {
@@ -71,21 +109,11 @@ std::vector<std::string> agree_with_deepspeed(SftFlags& f) {
     if (own != std::stod(said.value)) differences.push_back(difference(said, own));
   }
   f.given.rows_of_step = choice.rows_of_step;
-  if (choice.decays_all && f.given.adamw.weight_decay != 0)
-    notices.push_back(
-        fmt::format("{}: optimizer: weight decay is for biases and norms too, as where DeepSpeed makes it", where));
   if (!differences.empty()) {
     throw usage_error(fmt::format("{} and the flags differ: {}", where, join(differences, "; ")),
                       "say the same in both, or \"auto\" in the file");
   }
-  if (!choice.ignored.empty()) {
-    notices.push_back(fmt::format("{}: without effect, since there is one way here, or a flag: {}", where,
-                                  join(choice.ignored, ", ")));
-  }
-  if (!choice.unknown.empty()) {
-    notices.push_back(
-        fmt::format("{}: no keys of DeepSpeed, nothing is done about them: {}", where, join(choice.unknown, ", ")));
-  }
+  tell_the_rest(choice, f.given, where, notices);
   return notices;
 }
 

@@ -75,7 +75,8 @@ std::optional<PlanFlags> parse_plan_flags(const std::vector<std::string>& args) 
   OtherStacks others{.verb = "plan", .notices = {}};
   if (!parse_flags(app, args, usual, &others)) return std::nullopt;
   flags.sft.notices = std::move(others.notices);
-  sft.check();
+  flags.sft.run.given.unsaid = std::move(others.unsaid);
+  sft.check(app);
   (void)flags.options(Env());
   return flags;
 }

@@ -94,6 +94,22 @@ TEST(PlanFlags, ADeepSpeedFileAndTheFlagsMustAgree) {
       {"--deepspeed", file(R"("gradient_clipping": 0.5, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}})"),
        "--learning_rate", "1e-5"},
       "gradient_clipping is 0.5, and --max_grad_norm 1; optimizer.params.lr is 2e-05, and --learning_rate 1e-05");
+  // What the optimizer leaves out, DeepSpeed has: flags that nobody gave are made that.
+  const std::string bare = file(R"("optimizer": {"type": "AdamW", "params": {"lr": "auto", "eps": "auto"}})");
+  const auto taken = parse_plan_flags({"--model", "m", "--tuner_type", "full", "--deepspeed", bare});
+  EXPECT_EQ(taken->sft.given.adamw.beta2, 0.999);
+  EXPECT_EQ(taken->sft.given.adamw.weight_decay, 0);
+  EXPECT_EQ(taken->sft.notices, Words{"--deepspeed " + bare +
+                                      ": optimizer.params leaves out what no flag says: --adam_beta2 0.999 "
+                                      "--weight_decay 0, as DeepSpeed has it there"});
+  expect_refused({"--deepspeed", bare, "--weight_decay", "0.1"},
+                 "optimizer.params.weight_decay (not given) is 0, and --weight_decay 0.1");
+  const auto clipped = parse_plan_flags(
+      {"--model", "m", "--tuner_type", "full", "--deepspeed", file("\"wandb\": {}"), "--max_grad_norm", "0.5"});
+  EXPECT_EQ(clipped->sft.notices,
+            Words{"--deepspeed " + bare +
+                  ": gradient_clipping is not there: --max_grad_norm 0.5 counts, where DeepSpeed clips at 1 (before "
+                  "0.19.3 not at all)"});
   // Rows of a step: they say how many micro-batches there are, and must be what is asked for beside them.
   const std::string step = file(R"("train_batch_size": 24)");
   const auto options = [&](Words more) {

@@ -219,8 +219,9 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
          "a checkpoint folder; true: the newest whole one in --output_dir; auto: that, or a fresh start where there "
          "is none")
       ->group(group);
-  app.add_option("--save_strategy", f.given.save_strategy, "steps | epoch | no")
-      ->check(strategies())
+  app.add_option("--save_strategy", f.given.save_strategy,
+                 "steps | epoch | best (behind evaluations that were better than all before) | no")
+      ->check(CLI::IsMember({"steps", "epoch", "best", "no"}))
       ->capture_default_str()
       ->group(group);
   const std::string save_steps = std::to_string(f.given.train.save_steps);
@@ -279,6 +280,7 @@ FineTuneOptions SftFlags::options(const Env& process_env) const {
     const DeepSpeedChoice choice = DeepSpeedChoice::from_flag(run.deepspeed);
     if (reduce_dtype.empty()) out.reduce_dtype = choice.reduce;
     out.decays_all = choice.decays_all;
+    out.train.loss_scaling = choice.loss_scaling;
   }
   out.tuner = tuner.options();
   out.train.learning_rate = learning_rate.value_or(out.tuner.adapts() ? 1e-4 : out.train.learning_rate);
@@ -309,9 +311,9 @@ void SftParser::add_to(CLI::App& app, Verb verb) {
   }
 }
 
-void SftParser::check() {
+void SftParser::check(CLI::App& app) {
   SftFlags& f = flags_;
-  const auto of_deepspeed = agree_with_deepspeed(f);
+  const auto of_deepspeed = agree_with_deepspeed(f, app);
   f.options(Env()).check();
   if (!f.tuner.type_given) {
     f.notices.emplace_back("--tuner_type is not given: lora, as ms-swift has it; every weight: --tuner_type full");
@@ -367,7 +369,7 @@ std::optional<SftFlags> parse_sft_flags(const std::vector<std::string>& args, bo
   for (const auto& own : others.unsaid)
     flags.tuner.given.given.erase(own);  // an adapter that goes on is not held to them
   flags.run.given.unsaid = std::move(others.unsaid);
-  parser.check();
+  parser.check(app);
   flags.given.require_dataset();
   flags.given.args_json = flags_as_json(app).dump(2) + "\n";
   return flags;

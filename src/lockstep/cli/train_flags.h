@@ -32,7 +32,7 @@ class SftParser {
   enum class Verb { kSft, kPlan };  // what the run folder holds does not matter to a plan
   explicit SftParser(SftFlags& flags) : flags_(flags) {}
   void add_to(CLI::App& app, Verb verb);
-  void check();  // when they have been parsed. Throws UserError(kUsage)
+  void check(CLI::App& app);  // when it has parsed them. Throws UserError(kUsage)
 
  private:
   SftFlags& flags_;

@@ -35,7 +35,8 @@ TEST(Accelerate, StagesDtypeAndRanksAreThoseOfTheFile) {
       words_of("distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\nnum_machines: 1\n"
                "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n  offload_param_device: none\n"
                "  gradient_accumulation_steps: 2\n"),
-      "--deepspeed {\"zero_optimization\":{\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"}}} "
+      "--deepspeed "
+      "{\"zero_optimization\":{\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"}},\"gradient_clipping\":\"auto\"} "
       "--gradient_accumulation_steps 2 --torch_dtype bfloat16 --nproc 4");
   EXPECT_EQ(words_of("distributed_type: FSDP\nmixed_precision: 'no'\nfsdp_config:\n  fsdp_version: 2\n"
                      "  fsdp_reshard_after_forward: false\n  fsdp_activation_checkpointing: true\n"),
@@ -44,7 +45,7 @@ TEST(Accelerate, StagesDtypeAndRanksAreThoseOfTheFile) {
                      "fsdp_offload_params: true\n"),
             "--deepspeed "
             "{\"zero_optimization\":{\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"},\"offload_param\":{"
-            "\"device\":\"cpu\"}}}");
+            "\"device\":\"cpu\"}},\"gradient_clipping\":\"auto\"}");
   EXPECT_EQ(words_of("distributed_type: MULTI_GPU\nnum_processes: 2\n", {"--torch_dtype", "float32"}),
             "--torch_dtype float32 --deepspeed zero0 --nproc 2");
   EXPECT_EQ(words_of("distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"),
@@ -64,6 +65,10 @@ TEST(Accelerate, WhatIsNotBuiltIsRefusedAndFlagsMayNotContradict) {
   EXPECT_NE(words_of("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\n", {"--deepspeed", "zero3"})
                 .find("contradict"),
             std::string::npos);
+  const std::string clips = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, gradient_clipping: 0.5}\n";
+  EXPECT_NE(words_of(clips, {"--max_grad_norm", "1"}).find("gradient_clipping is 0.5, and --max_grad_norm 1"),
+            std::string::npos);
+  EXPECT_EQ(words_of(clips, {"--max_grad_norm", "0.50"}), "--max_grad_norm 0.50 --deepspeed zero2");
 }
 
 TEST(Accelerate, ItsLauncherSaysTheSameByVariables) {

@@ -12,6 +12,7 @@
 #include "lockstep/base/yaml_file.h"
 #include "lockstep/dialect/accelerate.h"
 #include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/fsdp_config.h"
 #include "lockstep/dialect/translator.h"
 
 namespace lockstep {
@@ -79,26 +80,26 @@ class Config {
     Json zero = {{"stage", literal_from(stage)}};
     if (optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
     if (params) zero["offload_param"] = {{"device", "cpu"}};
-    at_.mean("deepspeed", {Json{{"zero_optimization", std::move(zero)}}.dump()}, where_);
+    at_.mean("deepspeed", {Json{{"zero_optimization", std::move(zero)}, {"gradient_clipping", "auto"}}.dump()}, where_);
   }
 
   void take_number(const Json& config, const char* key, const char* flag) {
     const std::string word = word_at(config, key, "auto");
-    if (word == "auto" || word == "none" || any_given(at_, {flag})) return;
-    at_.mean(flag, {word}, where_);
+    if (word == "auto" || word == "none") return;
+    const GivenFlag* const given = at_.given(flag);
+    if (given == nullptr) return at_.mean(flag, {word}, where_);
+    const std::string own = given->values.empty() ? "" : given->values.front();
+    if (literal_from(own) == literal_from(word)) return;
+    at_.refuse(fmt::format("deepspeed_config.{} is {}, and --{} {}", key, word, flag, own),
+               "say the same in both, or \"auto\" in the file");
   }
 
   void take_fsdp(const Json& config) {
-    const std::string strategy =
-        upper(word_at(config, "fsdp_sharding_strategy", word_at(config, "fsdp_reshard_after_forward", "true")));
-    // By number: torch's, and accelerate's own for the two that shard within a node.
-    if (strategy.find("HYBRID") != std::string::npos || strategy == "4" || strategy == "5")
-      at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
-    const bool whole = strategy == "NO_SHARD" || strategy == "3",
-               keeps = strategy == "SHARD_GRAD_OP" || strategy == "2" || is_false(strategy);
-    const bool offloads = is_true(word_at(config, "fsdp_offload_params", "false"));
-    mean_stage(whole ? "0" : keeps ? "2" : "3", offloads, offloads);
-    if (!is_true(word_at(config, "fsdp_activation_checkpointing", "false"))) return;
+    const FsdpConfig fsdp = FsdpConfig::from(config);
+    if (fsdp.hybrid) at_.refuse("shards of a node are not kept twice", "FULL_SHARD");
+    mean_stage(std::to_string(fsdp.stage.value_or(3)), fsdp.offloads, fsdp.offloads);
+    if (const std::string unused = fsdp.unused_note(); !unused.empty()) at_.note(unused);
+    if (!fsdp.recomputes) return;
     if (any_given(at_, {"gradient_checkpointing"}))
       return at_.note("fsdp_activation_checkpointing: --gradient_checkpointing says it");
     at_.mean("gradient_checkpointing", {"true"}, where_);

@@ -1,13 +1,13 @@
 // Ranks, sharding, and what a run or an answer is made with.
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
 #include "lockstep/dialect/flag_value.h"
+#include "lockstep/dialect/fsdp_config.h"
 #include "lockstep/dialect/translator.h"
 
 namespace lockstep {
@@ -24,24 +24,15 @@ void deepspeed(Translator& at) {
   at.mean("deepspeed", {word});
 }
 
-/// FSDP's words as ZeRO's: full_shard is zero3, shard_grad_op zero2.
-std::string stage_of_fsdp(const Translator& at, const std::string& words) {
-  if (contains(words, "hybrid_shard")) at.refuse("shards of a node are not kept twice", "--deepspeed zero3");
-  if (contains(words, "no_shard")) return "zero0";
-  const std::string stage = contains(words, "shard_grad_op") ? "zero2" : "zero3";
-  return contains(words, "offload") ? stage + "_offload" : stage;
-}
-
-/// nullopt: it does not say.
-std::optional<bool> reshards(const Json& config) {
-  if (!config.is_object()) return std::nullopt;
-  for (const char* name : {"reshard_after_forward", "fsdp_reshard_after_forward"}) {
-    const auto at = config.find(name);
-    if (at == config.end()) continue;
-    const std::string word = at->is_string() ? at->get<std::string>() : at->dump();
-    return !is_false(word) && word != "SHARD_GRAD_OP" && word != "NO_SHARD";
-  }
-  return std::nullopt;
+/// FSDP's words as ZeRO's: full_shard is zero3, shard_grad_op zero2. A config beside them counts more, but where nothing is sharded.
+std::string stage_of_fsdp(const Translator& at, const std::string& words, const FsdpConfig& config) {
+  if (contains(words, "hybrid_shard") || config.hybrid)
+    at.refuse("shards of a node are not kept twice", "--deepspeed zero3");
+  const int stage = contains(words, "no_shard") ? 0 : config.stage.value_or(contains(words, "shard_grad_op") ? 2 : 3);
+  const bool offloads = contains(words, "offload") || config.offloads;
+  if (stage == 0 && offloads)
+    at.refuse("what is not sharded is offloaded by a flag of its own", "--deepspeed zero0 --offload params,optimizer");
+  return fmt::format("zero{}{}", stage, offloads ? "_offload" : "");
 }
 
 Json object_in(const std::string& word) { return word.starts_with('{') ? literal_from(word) : read_json(word); }
@@ -49,24 +40,20 @@ Json object_in(const std::string& word) { return word.starts_with('{') ? literal
 /// What --fsdp names: a file, or ms-swift's preset; --fsdp_config beside words alone; an empty object where neither is.
 Json fsdp_file(const Translator& at) {
   const GivenFlag *flag = at.given("fsdp"), *config = at.given("fsdp_config");
-  if (flag == nullptr || flag->values.empty()) return Json::object();
-  const std::string& word = flag->values.front();
+  if (flag == nullptr) return Json::object();
+  const std::string word = flag->values.empty() ? "" : flag->values.front();
   if (lowered(word) == "fsdp2") return {{"fsdp_config", {{"activation_checkpointing", true}}}};
   if (word.ends_with(".json")) return read_json(word);
   return config == nullptr || config->values.empty() ? Json::object()
                                                      : Json{{"fsdp_config", object_in(config->values.front())}};
 }
 
-bool recomputes(const Json& fsdp_file) {
-  const Json config = fsdp_file.value("fsdp_config", Json::object());
-  const Json said = config.is_object() ? config.value("activation_checkpointing", Json(false)) : Json(false);
-  return is_true(said.is_string() ? said.get<std::string>() : said.dump());
-}
+FsdpConfig config_of(const Json& fsdp_file) { return FsdpConfig::from(fsdp_file.value("fsdp_config", Json::object())); }
 
 /// FSDP's files say it in words of their own, beside which --gradient_checkpointing is left false.
 void recompute(Translator& at) {
   const std::string word = at.values().empty() ? "true" : lowered(at.value());
-  if (!is_false(word) || !recomputes(fsdp_file(at))) {
+  if (!is_false(word) || !config_of(fsdp_file(at)).recomputes) {
     return at.mean("gradient_checkpointing", {is_true(word) ? "true" : is_false(word) ? "false" : word});
   }
   at.note("activation_checkpointing of --fsdp says that activations are computed again");
@@ -76,20 +63,25 @@ void fsdp(Translator& at) {
   std::string words = at.value();
   for (const auto& value : at.values()) words += " " + value;
   words = lowered(std::move(words));
-  if (words.find_first_not_of(' ') == std::string::npos || is_false(at.value()))
+  const bool bare = at.values().empty();  // transformers 5 takes that for true
+  if ((words.find_first_not_of(' ') == std::string::npos && !bare) || is_false(at.value()))
     return at.note("it says that FSDP is not used");
   const Json file = fsdp_file(at);
   const bool in_file = at.value().ends_with(".json");
-  std::string stage = stage_of_fsdp(at, in_file ? lowered(file.value("fsdp", Json("full_shard")).dump()) : words);
-  const auto all = reshards(file.value("fsdp_config", Json::object()));
-  if (all && stage[4] != '0') stage[4] = *all ? '3' : '2';
-  at.mean("deepspeed", {stage});
-  if (recomputes(file)) at.mean("gradient_checkpointing", {"true"}, "activation_checkpointing of --fsdp");
+  const FsdpConfig config = config_of(file);
+  if (in_file) words = lowered(file.value("fsdp", Json("full_shard")).dump());
+  at.mean("deepspeed", {stage_of_fsdp(at, words, config)});
+  if (config.recomputes) at.mean("gradient_checkpointing", {"true"}, "activation_checkpointing of --fsdp");
+  if (const std::string unused = config.unused_note(); in_file && !unused.empty()) at.note(unused);
 }
 
 void fsdp_config(Translator& at) {
-  if (at.given("fsdp") == nullptr) return at.note("it belongs to --fsdp");
-  at.note("what it says of wrapping, prefetching and saving is done in one way here");
+  const GivenFlag* const words = at.given("fsdp");
+  if (words == nullptr) return at.note("it belongs to --fsdp");
+  const std::string first = words->values.empty() ? "" : lowered(words->values.front());
+  if (first == "fsdp2" || first.ends_with(".json")) return at.note("what --fsdp names counts in its place");
+  const std::string unused = config_of(fsdp_file(at)).unused_note();
+  at.note(unused.empty() ? "it counts in --fsdp" : unused);
 }
 
 void use_cpu(Translator& at) {

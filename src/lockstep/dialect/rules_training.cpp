@@ -1,5 +1,6 @@
 // What is trained, and by which steps.
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -128,6 +129,17 @@ void warmup(Translator& at) {
   at.mean(steps < 1 ? "warmup_ratio" : "warmup_steps", at.values());
 }
 
+/// Names of transformers' for one AdamW, by what computes it.
+void optim(Translator& at) {
+  static constexpr std::array kSame = {"adamw_torch", "adamw_torch_fused", "adamw_hf",
+                                       "adamw",       "adamw_torch_xla",   "adamw_torch_npu_fused"};
+  const std::string word = at.value();
+  if (std::ranges::find(kSame, word) != kSame.end()) return at.note("it is what is done");
+  const bool paged = word == "paged_adamw_32bit" || word == "paged_adamw";
+  if (paged) return at.note("it is AdamW, whose moments are not paged: --offload optimizer keeps them in host memory");
+  at.refuse("AdamW is the one optimizer: --offload optimizer or --deepspeed zero3 where its moments do not fit");
+}
+
 void find_batch(Translator& at) {
   if (!at.truth()) return at.note("the batch is as it is given");
   if (at.given("per_device_train_batch_size") != nullptr) {
@@ -152,6 +164,7 @@ const std::map<std::string, Rule>& training_rules() {
                                                     {"tune_projector", tune_projector},
                                                     {"scheduler", scheduler},
                                                     {"warmup", warmup},
+                                                    {"optim", optim},
                                                     {"find_batch", find_batch}};
   return rules;
 }

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/plan/deepspeed_dtypes.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,7 @@ const std::vector<KeyMeaning>& refused_keys() {
       {".zero_quantized_weights", {"false"}, "weights are gathered as they are: --quant_bits 4 gathers codes of them"},
       {".zero_quantized_nontrainable_weights", {"false"}, "--quant_bits 4 with --tuner_type lora gathers codes"},
       {".zero_quantized_gradients", {"false"}, "\"communication_data_type\": \"bf16\" halves what is sent"},
+      {".zenflow", {}, "{\"offload_optimizer\": {\"device\": \"cpu\"}} computes its steps there, whole"},
       {".mics_shard_size", {"-1", "0"}, "shards are divided over all ranks"},
       {"tensor_parallel", {}, "tensors are not divided: zero3 shards the weights"},
       {"pipeline", {}, "several devices a rank: --device_map auto"},
@@ -48,6 +50,7 @@ const std::vector<KeyMeaning>& refused_keys() {
       {"quantize_training", {}, "--quant_bits 4 with --tuner_type lora"},
       {"autotuning", {}, "--per_device_train_batch_size auto, and `lockstep plan`"},
       {"hybrid_engine", {}, "it belongs to training by rewards"},
+      {"gradient_allreduce_op", {"\"mean\""}, "gradients are of the mean over all tokens of a step: \"mean\""},
       {"sparse_gradients", {"false"}, "gradients are dense"},
       {"optimizer.legacy_fusion", {"false"}, "there is one AdamW"},
   };
@@ -153,6 +156,7 @@ class Reader {
     out_.offload_params =
         offloads(zero, "offload_param") || by_word(zero, "cpu_offload_param") || by_word(zero, "cpu_offload_params");
     out_.reduce = reduce_dtype();
+    out_.says_clipping = config_.contains("gradient_clipping");
     for (const auto& [key, value] : zero.items()) judge("." + key, "zero_optimization." + key, value);
     for (const auto& [key, value] : config_.items()) judge(key, key, value);
     return std::move(out_);
@@ -212,17 +216,11 @@ class Reader {
   }
 
   void judge(const std::string& key, const std::string& name, const Json& value) {
-    static constexpr std::array<std::string_view, 10> kUsed = {"zero_optimization",
-                                                               "communication_data_type",
-                                                               ".stage",
-                                                               ".offload_optimizer",
-                                                               ".offload_param",
-                                                               ".cpu_offload",
-                                                               ".cpu_offload_param",
-                                                               ".cpu_offload_params",
-                                                               "train_batch_size",
-                                                               "fp16"};
-    if (key == "bf16" || key == "bfloat16" || key == "fp16") return say_dtype(key, value);
+    static constexpr std::array<std::string_view, 9> kUsed = {
+        "zero_optimization",  "communication_data_type", ".stage",
+        ".offload_optimizer", ".offload_param",          ".cpu_offload",
+        ".cpu_offload_param", ".cpu_offload_params",     "train_batch_size"};
+    if (is_dtype_section(key)) return read_dtype_section(key, value, where_, out_);
     if (key == "optimizer") return say_optimizer(value);
     if (key == "scheduler") return say_scheduler(value);
     if (key == "train_batch_size") {
@@ -258,12 +256,6 @@ class Reader {
     return true;
   }
 
-  void say_dtype(const std::string& key, const Json& value) {
-    const Json enabled = value.is_object() ? value.value("enabled", Json(false)) : value;
-    if (enabled != Json(true)) return;
-    out_.says.push_back({key + ".enabled", "--torch_dtype", key == "fp16" ? "float16" : "bfloat16"});
-  }
-
   /// The parameters of a block and its kind, one of `kinds`; empty: the block asks for nothing.
   std::pair<std::string, Json> block(const std::string& key, const Json& value, const std::vector<std::string>& kinds,
                                      const std::string& hint) const {
@@ -281,6 +273,27 @@ class Reader {
     return {type.is_string() ? *kind : "", params};
   }
 
+  /// transformers makes flags of what is "auto", and leaves what is not there to DeepSpeed: this, whatever flags say.
+  void say_default(const std::string& key, const Json& params, const char* name, const char* flag, const char* number,
+                   bool by_default) {
+    if (params.contains(name)) return;
+    out_.says.push_back({fmt::format("{}.params.{} (not given)", key, name), flag, number, by_default});
+  }
+
+  /// Source: deepspeed 0.19.6 runtime/engine.py _configure_basic_optimizer, ops/adam FusedAdam and DeepSpeedCPUAdam; torch 2.11 AdamW.
+  void say_optimizer_defaults(const Json& params, bool decays_in_gradient) {
+    const bool of_torch = params.value("torch_adam", Json(false)) == true && !decays_in_gradient;
+    const std::array<std::array<const char*, 3>, 5> defaults = {
+        {{"lr", "--learning_rate", "0.001"},
+         {"betas", "--adam_beta1", "0.9"},
+         {"betas", "--adam_beta2", "0.999"},
+         {"eps", "--adam_epsilon", "1e-08"},
+         {"weight_decay", "--weight_decay", of_torch ? "0.01" : "0"}}};
+    for (const auto& [name, flag, number] : defaults) {
+      say_default("optimizer", params, name, flag, number, /*by_default=*/true);
+    }
+  }
+
   void say_optimizer(const Json& value) {
     const auto [kind, params] = block("optimizer", value, {"Adam", "AdamW"}, "AdamW is the one optimizer");
     out_.decays_all = value.is_object();  // transformers 5.23 integrations/deepspeed.py gives it one group
@@ -291,7 +304,11 @@ class Reader {
             fmt::format("{}: {}: expected true, found false: decay in the gradient is not built", where_, path),
             "\"adam_w_mode\": true decays the weights themselves, \"weight_decay\": 0 not at all");
       }
-      if (!asks_for_something(one)) continue;
+      if (name == "bias_correction" && one == false) {
+        throw usage_error(fmt::format("{}: {}: expected true, found false: moments are always corrected", where_, path),
+                          "leave it out");
+      }
+      if (!asks_for_something(one) || name == "bias_correction") continue;
       if (name == "betas" && one.is_array() && one.size() == 2) {
         out_.says.push_back({path + "[0]", "--adam_beta1", one[0].dump()});
         out_.says.push_back({path + "[1]", "--adam_beta2", one[1].dump()});
@@ -299,6 +316,8 @@ class Reader {
         out_.ignored.push_back(path);
       }
     }
+    if (kind.empty()) return;
+    say_optimizer_defaults(params, kind == "Adam" && params.value("adam_w_mode", Json(true)) == false);
   }
 
   /// One of DeepSpeed's own schedules is the run's, whatever flags say of it; what it is not told is DeepSpeed's default, which
@@ -323,12 +342,9 @@ class Reader {
         throw usage_error(fmt::format("{}: {}: {} takes no such parameter", where_, path, kind), "leave it out");
       }
     }
-    const auto by_default = [&, &given = params](const char* name, const char* flag, const char* number) {
-      if (given.contains(name)) return;
-      out_.says.push_back({fmt::format("scheduler.params.{} (not given)", name), flag, number});
-    };
-    by_default("warmup_num_steps", "--warmup_steps", "1000");
-    if (kind == "WarmupDecayLR") by_default("warmup_max_lr", "--learning_rate", "0.001");
+    say_default("scheduler", params, "warmup_num_steps", "--warmup_steps", "1000", /*by_default=*/false);
+    if (kind == "WarmupDecayLR")
+      say_default("scheduler", params, "warmup_max_lr", "--learning_rate", "0.001", /*by_default=*/false);
     if (decays && !params.contains("total_num_steps")) {
       throw usage_error(fmt::format("{}: scheduler.params.total_num_steps is not there, and {} needs it", where_, kind),
                         "\"total_num_steps\": \"auto\"");

@@ -35,18 +35,54 @@ TEST(DeepSpeedFile, EachKeyIsUsedSaidByAFlagWithoutEffectOrNobodys) {
   EXPECT_FALSE(choice_of(R"({"zero_optimization": {"stage": 3}})").decays_all);
   Keys said;
   for (const auto& one : found.says) said.push_back(one.key + " " + one.flag + " " + one.value);
-  EXPECT_EQ(said,
-            (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
-                  "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
-                  "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
-                  "optimizer.params.betas[1] --adam_beta2 0.95", "scheduler.params.total_num_steps --max_steps 100",
-                  "scheduler.params.warmup_num_steps (not given) --warmup_steps 1000",
-                  "scheduler.params.warmup_max_lr (not given) --learning_rate 0.001",
-                  "scheduler.type --lr_scheduler_type WarmupDecayLR",
-                  "scheduler.params --lr_scheduler_kwargs {\"warmup_type\":\"linear\"}"}));
+  EXPECT_EQ(said, (Keys{"train_micro_batch_size_per_gpu --per_device_train_batch_size 2",
+                        "bf16.enabled --torch_dtype bfloat16", "gradient_clipping --max_grad_norm 1.0",
+                        "optimizer.params.lr --learning_rate 1e-05", "optimizer.params.betas[0] --adam_beta1 0.9",
+                        "optimizer.params.betas[1] --adam_beta2 0.95",
+                        "optimizer.params.weight_decay (not given) --weight_decay 0",
+                        "scheduler.params.total_num_steps --max_steps 100",
+                        "scheduler.params.warmup_num_steps (not given) --warmup_steps 1000",
+                        "scheduler.params.warmup_max_lr (not given) --learning_rate 0.001",
+                        "scheduler.type --lr_scheduler_type WarmupDecayLR",
+                        "scheduler.params --lr_scheduler_kwargs {\"warmup_type\":\"linear\"}"}));
   EXPECT_EQ(found.ignored, (Keys{"zero_optimization.overlap_comm", "zero_optimization.reduce_bucket_size",
                                  "zero_optimization.zero_hpz_partition_size", "steps_per_print", "monitor_config"}));
   EXPECT_EQ(found.unknown, Keys{"madeup"});
+}
+
+TEST(DeepSpeedFile, SaysHowNumbersOf16BitsAreUsed) {
+  EXPECT_EQ(choice_of(R"({"fp16": {"enabled": "auto", "loss_scale": 0, "hysteresis": 2}})").loss_scaling,
+            LossScaling{});
+  const DeepSpeedChoice found = choice_of(R"({
+      "fp16": {"enabled": true, "auto_cast": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 100,
+               "hysteresis": 3, "min_loss_scale": 4, "consecutive_hysteresis": true},
+      "gradient_allreduce_op": "mean", "optimizer": {"type": "AdamW", "params": {"bias_correction": true}}})");
+  EXPECT_EQ(found.loss_scaling,
+            (LossScaling{.initial = 4096, .least = 4, .window = 100, .hysteresis = 3, .refills = true}));
+  EXPECT_EQ(found.ignored, (Keys{"fp16.auto_cast", "gradient_allreduce_op"}));
+  EXPECT_EQ(found.says.at(0).value, "float16");
+  EXPECT_EQ(choice_of(R"({"fp16": {"loss_scale": 128}})").loss_scaling.fixed, 128);
+  const DeepSpeedChoice cast = choice_of(R"({"torch_autocast": {"enabled": true, "dtype": "torch.bfloat16"}})");
+  EXPECT_EQ(cast.says.at(0).key + " " + cast.says.at(0).flag + " " + cast.says.at(0).value,
+            "torch_autocast.enabled --torch_dtype bfloat16");
+  EXPECT_TRUE(choice_of(R"({"torch_autocast": {"enabled": false}})").says.empty());
+}
+
+TEST(DeepSpeedFile, WhatItsOptimizerLeavesOutIsDeepSpeedsDefault) {
+  const auto defaults = [](const std::string& type, const std::string& params) {
+    Keys all;
+    for (const auto& one : choice_of(R"({"optimizer": {"type": ")" + type + R"(", "params": )" + params + "}}").says) {
+      if (one.by_default) all.push_back(one.flag + " " + one.value);
+    }
+    return all;
+  };
+  EXPECT_EQ(defaults("AdamW", "{}"), (Keys{"--learning_rate 0.001", "--adam_beta1 0.9", "--adam_beta2 0.999",
+                                           "--adam_epsilon 1e-08", "--weight_decay 0"}));
+  const std::string but_decay = R"("lr": "auto", "betas": [0.9, 0.95], "eps": 1e-8)";
+  EXPECT_EQ(defaults("AdamW", "{" + but_decay + R"(, "torch_adam": true})"), Keys{"--weight_decay 0.01"});
+  EXPECT_EQ(defaults("Adam", "{" + but_decay + R"(, "torch_adam": true, "adam_w_mode": false})"),
+            Keys{"--weight_decay 0"});
+  EXPECT_EQ(defaults("AdamW", "{" + but_decay + R"(, "weight_decay": "auto"})"), Keys{});
 }
 
 TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
@@ -63,6 +99,16 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
             "optimizer.params.adam_w_mode: expected true"},
            {R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
             "optimizer.params.adam_w_mode: expected true"},
+           {R"({"optimizer": {"type": "AdamW", "params": {"bias_correction": false}}})",
+            "optimizer.params.bias_correction: expected true"},
+           {R"({"gradient_allreduce_op": "sum"})", "gradient_allreduce_op: is not built, found \"sum\""},
+           {zero(R"("zenflow": {"topk_ratio": 0.05})"), "zero_optimization.zenflow: is not built"},
+           {R"({"torch_autocast": {"enabled": true}})",
+            "torch_autocast.dtype: expected \"bfloat16\" or \"float16\", found none"},
+           {R"({"torch_autocast": {"enabled": true, "dtype": "float32"}})", "found float32"},
+           {R"({"fp16": {"loss_scale_window": 0}})", "fp16.loss_scale_window: expected a number from 1"},
+           {R"({"fp16": {"hysteresis": 1.5}})", "fp16.hysteresis: expected a whole number, found 1.5"},
+           {R"({"fp16": {"loss_scale": true}})", "fp16.loss_scale: expected a number from 0"},
            {R"({"scheduler": {"type": "OneCycle"}})", "--lr_scheduler_type says it"},
            {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto"}}})", "total_num_steps"},
            {R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 9}}})", "takes no such parameter"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/plan/loss_scaling.h"
 #include "lockstep/tensor/spec.h"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct ZeroStage {
 
 struct SaidTwice {
   std::string key, flag, value;  // "gradient_clipping", "--max_grad_norm", "0.5"
+  bool by_default = false;       // the file leaves it out, and DeepSpeed has this there: for flags that nobody gave
 };
 
 /// What --deepspeed says.
@@ -35,7 +37,9 @@ struct DeepSpeedChoice {
   bool offload_optimizer = false, offload_params = false;  // to host memory
   std::optional<Dtype> reduce;                             // communication_data_type: of gradients between ranks
   std::optional<int64_t> rows_of_step;                     // train_batch_size: over all ranks and micro-batches
-  bool decays_all = false;  // it makes the optimizer, of all parameters alike: biases and norms are decayed too
+  bool decays_all = false;    // it makes the optimizer, of all parameters alike: biases and norms are decayed too
+  bool says_clipping = true;  // false: a JSON without gradient_clipping, where DeepSpeed has its own
+  LossScaling loss_scaling;   // fp16: where float16 is computed
   /// What the JSON says that a flag says too, which must agree with it.
   std::vector<SaidTwice> says = {};
   std::vector<std::string> ignored = {};  // keys that ask for what makes no difference here

@@ -19,9 +19,9 @@ namespace {
 /// By a program: one that is carried along, or a person's own, which is named with its path.
 bool is_fed(const std::string& name) { return is_tracker(name) || name.find('/') != std::string::npos; }
 
-/// Steps of a strategy; the end of an epoch may be "each N steps" because epochs have equally many.
+/// Steps of a strategy; 0: it has none.
 int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
-  if (strategy == "no") return 0;
+  if (strategy == "no" || strategy == "best") return 0;
   return strategy == "epoch" ? per_epoch : steps;
 }
 
@@ -36,7 +36,7 @@ void FineTuneOptions::check() const {
   if (train.max_steps == 0 || train.max_steps < -1) {
     throw usage_error(fmt::format("--max_steps: expected -1 or at least 1, found {}", train.max_steps));
   }
-  for (const auto& strategy : {save_strategy, eval_strategy, logging_strategy}) {
+  for (const auto& strategy : {save_strategy == "best" ? "steps" : save_strategy, eval_strategy, logging_strategy}) {
     if (strategy.empty() || strategy == "steps" || strategy == "epoch" || strategy == "no") continue;
     throw usage_error(fmt::format(
         "a strategy of saving, evaluating or logging: expected steps, epoch or no, found \"{}\"", strategy));
@@ -123,9 +123,14 @@ bool FineTuneOptions::more_is_better() const {
   return greater_is_better.value_or(!judged.ends_with("loss") && judged != "perplexity");
 }
 
+std::string FineTuneOptions::evaluation_strategy() const {
+  if (!eval_strategy.empty()) return eval_strategy;
+  return save_strategy == "best" ? "steps" : save_strategy;
+}
+
 /// What follows evaluations needs some.
 void FineTuneOptions::check_following() const {
-  const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
+  const std::string evaluation = evaluation_strategy();
   const bool evaluates = evaluation != "no" && (!val_dataset.empty() || split_dataset_ratio > 0);
   const auto require = [](bool good, const char* flag, const std::string& what, const char* cure) {
     if (!good) throw usage_error(fmt::format("{}: {}", flag, what), cure);
@@ -133,12 +138,18 @@ void FineTuneOptions::check_following() const {
   const char* const some = "--val_dataset FILE, or --split_dataset_ratio 0.01";
   if (load_best_model_at_end) {
     require(evaluates, "--load_best_model_at_end true", "nothing is evaluated, so no checkpoint is the best", some);
-    require(save_strategy == evaluation, "--load_best_model_at_end true",
+    require(save_strategy == evaluation || save_strategy == "best", "--load_best_model_at_end true",
             fmt::format("--save_strategy {} and --eval_strategy {}: what is evaluated is not what is saved",
                         save_strategy, evaluation),
             "the same word for both");
     const bool parts = step_parts.save > 0 || step_parts.eval > 0;  // of how many steps, train_options() knows
     if (save_strategy == "steps" && !parts) require_saved(train.save_steps, eval_steps.value_or(train.save_steps));
+  }
+  if (save_strategy == "best") {
+    require(evaluates, "--save_strategy best", "nothing is evaluated, so nothing can become better", some);
+    require(train.early_stop_interval == 0, "--early_stop_interval",
+            "it counts checkpoints that saw no better evaluation, and --save_strategy best saves none of these",
+            "--early_stopping_patience, which counts evaluations");
   }
   if (train.early_stopping_patience > 0) {
     require(evaluates, "--early_stopping_patience", "nothing is evaluated, so nothing can become better", some);
@@ -201,7 +212,10 @@ std::string FineTuneOptions::fingerprint() const {
       {"rate",
        {train.learning_rate, train.warmup_ratio, train.warmup_steps, train.min_lr_rate,
         static_cast<int>(train.schedule), train.max_grad_norm, train.talker_loss_weight, rates(train.rate_ratios)}},
-      {"update", {adamw.beta1, adamw.beta2, adamw.epsilon, adamw.weight_decay, rates(adamw.rate_ratios)}},
+      {"update",
+       {adamw.beta1, adamw.beta2, adamw.epsilon, adamw.weight_decay, rates(adamw.rate_ratios), train.loss_scaling.fixed,
+        train.loss_scaling.initial, train.loss_scaling.least, train.loss_scaling.window, train.loss_scaling.hysteresis,
+        train.loss_scaling.refills}},
       {"batch",
        {batch.rows, gradient_accumulation_steps.value_or(0), rows_of_step.value_or(0), per_device_eval_batch_size}},
       {"when",
@@ -259,7 +273,7 @@ TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch
   out.per_device_train_batch_size = batch.rows;
   out.gradient_accumulation_steps = accumulation(world);
   const int64_t per_epoch = steps_per_epoch(batches_per_epoch, out.gradient_accumulation_steps);
-  const std::string evaluation = eval_strategy.empty() ? save_strategy : eval_strategy;
+  const std::string evaluation = evaluation_strategy();
   const int64_t all = total_steps(out, batches_per_epoch);
   const int64_t save_each = steps_of_part(step_parts.save, all, train.save_steps);
   const int64_t eval_each = eval_steps ? steps_of_part(step_parts.eval, all, *eval_steps) : save_each;
@@ -267,10 +281,14 @@ TrainOptions FineTuneOptions::train_options(int world, int64_t batches_per_epoch
   out.save_steps = steps_of(save_strategy, save_each, per_epoch);
   out.eval_steps = evaluates ? steps_of(evaluation, eval_each, per_epoch) : 0;
   out.logging_steps = steps_of(logging_strategy, log_each, per_epoch);
+  out.save_epochs = save_strategy == "epoch";
+  out.eval_epochs = evaluates && evaluation == "epoch";
+  out.log_epochs = logging_strategy == "epoch";
   if (load_best_model_at_end && out.eval_steps > 0) require_saved(out.save_steps, out.eval_steps);
   out.logs = logging_strategy != "no";
   out.greater_is_better = more_is_better();
-  out.save_at_end = save_strategy != "no";
+  out.save_best = save_strategy == "best";
+  out.save_at_end = saves() && !out.save_best;
   out.eval_at_end = evaluates && evaluation != "no";
   return out;
 }

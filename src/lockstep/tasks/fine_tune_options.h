@@ -52,12 +52,13 @@ struct FineTuneOptions {
   bool checkpoint_as_needed = false;               // blocks that memory has room for keep what they made
   std::optional<bool> vit_gradient_checkpointing;  // nullopt: as above
 
-  std::filesystem::path output_dir;                         // empty: output/<name of the model's folder>
-  bool add_version = true;                                  // a folder vN-<time> of its own for each run
-  bool overwrite_output_dir = false;                        // checkpoints of an earlier run there go
-  std::string resume_from_checkpoint;                       // a checkpoint-N folder, true, auto, or nothing
-  std::string save_strategy = "steps", eval_strategy = "";  // steps | epoch | no; empty: as save_strategy
-  std::optional<int64_t> eval_steps;                        // nullopt: train.save_steps
+  std::filesystem::path output_dir;    // empty: output/<name of the model's folder>
+  bool add_version = true;             // a folder vN-<time> of its own for each run
+  bool overwrite_output_dir = false;   // checkpoints of an earlier run there go
+  std::string resume_from_checkpoint;  // a checkpoint-N folder, true, auto, or nothing
+  std::string save_strategy = "steps",
+              eval_strategy = "";     // steps | epoch | no; saving: best too; empty: as save_strategy
+  std::optional<int64_t> eval_steps;  // nullopt: train.save_steps
   StepParts step_parts;
   int64_t save_total_limit = 0;  // checkpoints kept; 0: all
   bool save_only_model = false;
@@ -105,6 +106,7 @@ struct FineTuneOptions {
   TrainOptions train_options(int world, int64_t batches_per_epoch, bool evaluates) const;
 
  private:
+  std::string evaluation_strategy() const;  // with best, which evaluates by steps where nothing is said
   void check_following() const;
   void check_metric_name() const;
   void require_saved(int64_t save_each, int64_t eval_each) const;

@@ -46,6 +46,22 @@ TEST(FineTuneOptions, TheBestEvaluationMustBeSavedWhenPartsHaveBecomeSteps) {
   EXPECT_EQ(of(of_the_best({}, 6, 3)), "");
 }
 
+TEST(FineTuneOptions, WhatIsSavedWhereItIsTheBestNeedsEvaluations) {
+  FineTuneOptions options;
+  options.save_strategy = "best";
+  const auto said = [&] { return refused([&] { options.check(); }); };
+  EXPECT_NE(said().find("--save_strategy best: nothing is evaluated"), std::string::npos) << said();
+  options.val_dataset = {"val.jsonl"};
+  options.load_best_model_at_end = true;
+  EXPECT_EQ(said(), "");
+  const TrainOptions train = options.train_options(/*world=*/1, /*batches_per_epoch=*/100, /*evaluates=*/true);
+  EXPECT_TRUE(train.save_best && !train.save_at_end && train.eval_at_end);
+  EXPECT_EQ(train.save_steps, 0);
+  EXPECT_EQ(train.eval_steps, 500);
+  options.train.early_stop_interval = 2;
+  EXPECT_NE(said().find("--early_stop_interval: it counts checkpoints"), std::string::npos) << said();
+}
+
 TEST(FineTuneOptions, AMetricThatIsNeverMeasuredIsRefusedAtOnce) {
   FineTuneOptions options;
   options.predict_with_generate = true;

@@ -2,32 +2,35 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
-namespace {
 
-constexpr int64_t kWindow = 1000, kHysteresis = 2;
-constexpr double kLeast = 1.0;
-
-}  // namespace
+LossScale::LossScale(bool scales, const LossScaling& how) : scales_(scales), how_(how) {
+  state_.scale = !scales ? 1 : how.fixed > 0 ? how.fixed : how.initial;
+  state_.hysteresis = how.hysteresis;
+}
 
 bool LossScale::update(bool overflow) {
-  if (!dynamic_) return !overflow;
+  if (!moves()) return !overflow;
   if (overflow) {
-    if (state_.scale <= kLeast) {
-      throw Error(ExitCode::kNumerics, "float16 gradients overflow at loss scale 1, the least there is",
-                  "use --torch_dtype bfloat16, or a smaller --learning_rate");
-    }
-    if (state_.hysteresis == 1) {
-      state_.scale = std::max(state_.scale / 2, kLeast);
-    } else {
+    if (state_.hysteresis > 1) {
       --state_.hysteresis;
+    } else if (state_.scale == how_.least) {
+      throw Error(ExitCode::kNumerics,
+                  fmt::format("float16 gradients overflow at loss scale {:g}, the least there is", how_.least),
+                  "use --torch_dtype bfloat16, or a smaller --learning_rate");
+    } else {
+      state_.scale = std::max(state_.scale / 2, how_.least);
     }
     state_.last_overflow = state_.steps;
-  } else if ((state_.steps - state_.last_overflow) % kWindow == 0) {
-    state_.hysteresis = kHysteresis;
-    state_.scale *= 2;
+  } else {
+    const int64_t stable = state_.steps - state_.last_overflow - 1;
+    const bool grows = stable > 0 && stable % how_.window == 0;
+    if (grows) state_.scale *= 2;
+    if (grows || how_.refills) state_.hysteresis = how_.hysteresis;
   }
   ++state_.steps;
   return !overflow;

@@ -24,34 +24,43 @@ enum class ScheduleKind : uint8_t {
   kCosineWithRestarts,
   kPolynomial,
   kInverseSqrt,
+  kWarmupStableDecay,  // from here on warm-ups are of a schedule's own
+  kCosineWarmupWithMinLr,
   kWarmup,  // from here on DeepSpeed's, which a "scheduler" in its file asks for
   kWarmupDecay,
   kWarmupCosine,
 };
 
 /// "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "cosine_with_restarts", "polynomial",
-/// "inverse_sqrt", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR". Throws UserError(kUsage).
+/// "inverse_sqrt", "warmup_stable_decay", "cosine_warmup_with_min_lr", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR". Throws
+/// UserError(kUsage).
 ScheduleKind schedule_from_flag(const std::string& name);
 const std::vector<std::string>& schedule_names();
 
 /// What a schedule takes besides; nullopt: as transformers, or DeepSpeed, has it.
 struct ScheduleShape {
   std::optional<double>
-      num_cycles;                // of cosine and cosine_with_min_lr: waves (0.5); of cosine_with_restarts: restarts (1)
+      num_cycles;                // of cosines and of a decay by one: waves (0.5); of cosine_with_restarts: restarts (1)
   std::optional<double> power;   // of polynomial: 1
   std::optional<double> lr_end;  // of polynomial: 1e-7
   std::optional<double> timescale;         // of inverse_sqrt: the steps of warm-up, or 10000
-  std::optional<double> min_lr;            // of cosine_with_min_lr, in place of min_lr_rate
+  std::optional<double> min_lr;            // of the two with min_lr, in place of min_lr_rate
   std::optional<double> min_lr_rate;       // the same over the first rate
+  std::optional<double> warmup_lr_rate;    // of cosine_warmup_with_min_lr, its first over the rate
+  std::optional<double> num_decay_steps;   // of warmup_stable_decay, which needs it
+  std::optional<double> num_stable_steps;  // of the same: what the others leave
+  std::optional<double> min_lr_ratio;      // of the same, where it begins and ends over the rate: 0
   std::optional<double> warmup_min_lr;     // of WarmupLR and WarmupDecayLR, where the warm-up begins: 0
   std::optional<double> warmup_min_ratio;  // of WarmupCosineLR, the same over the rate: 0
   std::optional<double> cos_min_ratio;     // of WarmupCosineLR, where it ends over the rate: 1e-4
-  bool linear_warmup = false;              // "warmup_type" of these three: "log" or "linear"
+  std::string warmup_type;  // of DeepSpeed's: "log" or "linear"; of warmup_stable_decay: "linear", "cosine" or "1-sqrt"
+  std::string decay_type;   // of warmup_stable_decay: "cosine", "linear" or "1-sqrt". The first where it is empty
 
-  /// --lr_scheduler_kwargs: an object of these names ("warmup_type" among them), as JSON or Python has it. Throws
+  /// --lr_scheduler_kwargs: an object of these names, as JSON or Python has it. Throws
   /// UserError(kUsage) naming what this schedule does not take.
   static ScheduleShape from_flag(const std::string& value, ScheduleKind kind);
-  /// Throws UserError(kUsage) where `min_lr_rate`, of a flag of its own, is for another schedule, or said twice.
+  /// Throws UserError(kUsage) where `min_lr_rate`, of a flag of its own, is for another schedule, or said twice, and where one lacks
+  /// what it needs.
   void check(ScheduleKind kind, double learning_rate, double given_min_lr_rate) const;
   Json as_json() const;
 };

@@ -57,6 +57,45 @@ TEST(Schedule, TakesTheShapesThatTransformersTakes) {
          {0, 0.5, 1, 0.882842712474619, 0.5219638711935488, 0.2, 0.37777190679215916});
 }
 
+// Expected values: transformers 5.23 optimization.py, _get_wsd_scheduler_lambda and
+// _get_cosine_with_min_lr_schedule_with_warmup_lr_rate_lambda.
+TEST(Schedule, WarmsUpAndFallsInWaysOfItsOwn) {
+  using enum ScheduleKind;
+  const std::vector<int64_t> updates{0, 2, 4, 8, 13, 20, 25};
+  const auto expect = [&](ScheduleKind kind, int64_t warmup, const std::string& shape,
+                          const std::vector<double>& rates) {
+    Schedule one = schedule(kind);
+    one.warmup_steps = warmup;
+    one.shape = ScheduleShape::from_flag(shape, kind);
+    EXPECT_NO_THROW(one.shape.check(kind, 1.0, 0));
+    for (size_t i = 0; i < updates.size(); ++i) EXPECT_NEAR(one.at(updates[i]), rates[i], 1e-14) << shape << " " << i;
+  };
+  expect(kWarmupStableDecay, 4, R"({"num_decay_steps": 10})", {0, 0.5, 1, 1, 0.7938926261462366, 0, 0});
+  expect(kWarmupStableDecay, 4, R"({"num_decay_steps": 10, "num_cycles": 1.5})",
+         {0, 0.5, 1, 1, 0.024471741852423234, 0, 0});
+  expect(kWarmupStableDecay, 4,
+         "{'num_decay_steps': 8, 'num_stable_steps': 3, 'warmup_type': 'cosine', 'decay_type': '1-sqrt', "
+         "'min_lr_ratio': 0.1}",
+         {0.1, 0.55, 1, 0.6818019484660537, 0.22057713659400527, 0.1, 0.1});
+  expect(kWarmupStableDecay, 4,
+         R"({"num_decay_steps": 12, "warmup_type": "1-sqrt", "decay_type": "linear", "min_lr_ratio": 0.2})",
+         {0.2, 0.434314575050762, 1, 1, 0.6666666666666666, 0.2, 0.2});
+  expect(
+      kCosineWarmupWithMinLr, 4, R"({"min_lr": 0.1})",
+      {0.25, 0.75, 0.9913533761814537, 0.800006604858821, 0.3777924554357096, 0.10864662381854631, 0.3777924554357094});
+  expect(kCosineWarmupWithMinLr, 4, R"({"min_lr_rate": 0.2, "warmup_lr_rate": 0.3})",
+         {0.3, 0.7666666666666666, 0.9923141121612922, 0.822228093207841, 0.44692662705396413, 0.20768588783870784,
+          0.4469266270539639});
+  expect(kCosineWarmupWithMinLr, 0, R"({"min_lr_rate": 0.2})",
+         {0.9950753362380551, 0.9564026096753471, 0.882842712474619, 0.6625737860160924, 0.36488589908301083,
+          0.2049246637619449, 0.3648858990830107});
+  EXPECT_THROW(ScheduleShape{}.check(kWarmupStableDecay, 1.0, 0), UserError);
+  EXPECT_THROW(ScheduleShape{}.check(kCosineWarmupWithMinLr, 1.0, 0), UserError);
+  for (const char* shape : {R"({"num_decay_steps": 1.5})", R"({"decay_type": "log"})", R"({"warmup_lr_rate": 0.1})"}) {
+    EXPECT_THROW(ScheduleShape::from_flag(shape, kWarmupStableDecay), UserError) << shape;
+  }
+}
+
 // Expected values: the classes of these names of deepspeed 0.19.8, stepped once an update as its engine does.
 TEST(Schedule, FollowsDeepSpeedsOwn) {
   using enum ScheduleKind;

@@ -7,6 +7,7 @@
 
 #include "lockstep/data/loader.h"
 #include "lockstep/model/block.h"
+#include "lockstep/plan/loss_scaling.h"
 #include "lockstep/train/schedule.h"
 
 namespace lockstep {
@@ -22,12 +23,16 @@ struct TrainOptions {
   ScheduleShape schedule_shape;
   int64_t warmup_steps = 0;
   double max_grad_norm = 1.0;  // 0: no clipping
+  LossScaling loss_scaling;    // where float16 is computed
   int64_t loss_chunk = 512;
   double neftune_noise_alpha = 0;   // of noise on embeddings; 0: none
   double talker_loss_weight = 1.0;  // of the mean loss of codes of speech, beside that of text
   int64_t logging_steps = 5, save_steps = 500, eval_steps = 500;  // 0: never
+  /// At the end of each epoch, wherever ranks and batches put it; the steps are then those that a whole one has.
+  bool log_epochs = false, save_epochs = false, eval_epochs = false;
   bool logging_first_step = true;
   bool save_at_end = true, eval_at_end = true;
+  bool save_best = false;               // behind evaluations that were better than all before them
   bool logs = true;                     // false: no step is told
   bool eval_on_start = false;           // before the first step
   bool greater_is_better = false;       // of what TrainerHooks::judge measures

@@ -62,7 +62,7 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
                .stop_wanted = hooks_.stop_wanted,
                .admission = admission_ ? &*admission_ : nullptr,
                .strict = options.strict}),
-      loss_scale_(parts.plan.options.compute == Dtype::kF16),
+      loss_scale_(parts.plan.options.compute == Dtype::kF16, options.loss_scaling),
       rows_per_epoch_(rows_per_epoch),
       recorder_(parts.control.recorder()),
       state_(std::move(initial)) {
@@ -143,10 +143,12 @@ void Trainer::advance(TrainOutcome& outcome) {
   busy_cpu_seconds_ += process_cpu_seconds() - cpu_begun;
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
-  if (options_.logs && (first || last || is_due(options_.logging_steps))) log(figures);
-  const bool evaluates = is_due(options_.eval_steps) || (last && options_.eval_at_end);
+  if (options_.logs && (first || last || is_due(options_.logging_steps, options_.log_epochs))) log(figures);
+  const bool evaluates = is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end);
   if (evaluates) evaluate(/*may_be_best=*/true);
-  const bool saves = is_due(options_.save_steps) || (last && options_.save_at_end);
+  const bool better = evaluates && state_.best_metric && state_.best_global_step == state_.global_step;
+  const bool saves = is_due(options_.save_steps, options_.save_epochs) || (last && options_.save_at_end) ||
+                     (better && options_.save_best);
   if (saves) count_save();
   if (saves) save(outcome);
   if (last) return;
@@ -248,7 +250,7 @@ Trainer::Figures Trainer::update(const Sums& sums) {
       .loss = sums.loss, .talker_loss = sums.talker_loss, .correct = sums.correct, .computed = sums.computed};
   figures.learning_rate = schedule_.at(state_.updates);
   figures.grad_norm = std::sqrt(sums.squares) / scale;
-  if (!finite && !loss_scale_.dynamic()) report_not_finite(sums);
+  if (!finite && !loss_scale_.scales()) report_not_finite(sums);
   if (!loss_scale_.update(!finite)) {
     parts_.events.emit(
         Notice{fmt::format("step {}: float16 gradients overflow at loss scale {:g}; the step is skipped, "
@@ -307,7 +309,10 @@ void Trainer::count(const Window& window, const Figures& figures) {
   ++state_.since_log.talker_steps;
 }
 
-bool Trainer::is_due(int64_t every) const { return every > 0 && state_.global_step % every == 0; }
+/// `epochs`: at their ends instead, where the cursor stands before the next one's first row.
+bool Trainer::is_due(int64_t every, bool epochs) const {
+  return epochs ? state_.cursor.rows == 0 : every > 0 && state_.global_step % every == 0;
+}
 
 void Trainer::evaluate(bool may_be_best) {
   if (!hooks_.evaluate) return;

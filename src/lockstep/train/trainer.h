@@ -102,7 +102,7 @@ class Trainer {
   void count_save();
   void stop_early(TrainOutcome& outcome, int64_t patience, int64_t in_vain, std::string_view what);
   void save(TrainOutcome& outcome);
-  bool is_due(int64_t every) const;
+  bool is_due(int64_t every, bool epochs) const;
 
   TrainerParts parts_;
   TrainOptions options_;

@@ -63,7 +63,7 @@ void Trainer::log(const Figures& figures) {
   for (const auto& [component, ratio] : options_.rate_ratios) {
     done.component_rates.emplace_back(component_name(component), figures.learning_rate * ratio);
   }
-  done.loss_scale = loss_scale_.dynamic() ? loss_scale_.value() : 0;
+  done.loss_scale = loss_scale_.scales() ? loss_scale_.value() : 0;
   done.tokens_seen = state_.tokens_seen;
   done.tokens_computed = state_.tokens_computed;
   done.samples_seen = state_.samples_seen;
