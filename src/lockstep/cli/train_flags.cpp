@@ -240,8 +240,8 @@ void add_run_folder_flags(CLI::App& app, SftFlags& f) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--eval_strategy,--evaluation_strategy", f.given.eval_strategy,
-                 "steps | epoch | no (default: as --save_strategy)")
-      ->check(strategies())
+                 "steps | epoch | end (once, behind the last step) | no (default: as --save_strategy)")
+      ->check(CLI::IsMember({"steps", "epoch", "end", "no"}))
       ->group(group);
   add_steps_flag(app, "--eval_steps", f.given.eval_steps, f.given.step_parts.eval, "", "default: --save_steps")
       ->group(group);

@@ -21,7 +21,7 @@ bool is_fed(const std::string& name) { return is_tracker(name) || name.find('/')
 
 /// Steps of a strategy; 0: it has none.
 int64_t steps_of(const std::string& strategy, int64_t steps, int64_t per_epoch) {
-  if (strategy == "no" || strategy == "best") return 0;
+  if (strategy == "no" || strategy == "best" || strategy == "end") return 0;
   return strategy == "epoch" ? per_epoch : steps;
 }
 
@@ -36,7 +36,8 @@ void FineTuneOptions::check() const {
   if (train.max_steps == 0 || train.max_steps < -1) {
     throw usage_error(fmt::format("--max_steps: expected -1 or at least 1, found {}", train.max_steps));
   }
-  for (const auto& strategy : {save_strategy == "best" ? "steps" : save_strategy, eval_strategy, logging_strategy}) {
+  for (const auto& strategy : {save_strategy == "best" ? "steps" : save_strategy,
+                               eval_strategy == "end" ? "no" : eval_strategy, logging_strategy}) {
     if (strategy.empty() || strategy == "steps" || strategy == "epoch" || strategy == "no") continue;
     throw usage_error(fmt::format(
         "a strategy of saving, evaluating or logging: expected steps, epoch or no, found \"{}\"", strategy));
