@@ -59,6 +59,12 @@ class PreTraining(Story):
         out, _ = self.train(model, file, "kept", "--resume_from_checkpoint", "true", *words, 64, **again)
         self.assertEqual(max(records(out)), 4)
         self.lockstep("plan", "--model", model, "--dataset", file, "--use_chat_template", "false", *words, 64, expect=0)
+        book = self.folder / "book.jsonl"  # nothing but rows that are too long for the model itself, without a length that is asked for
+        book.write_text(json.dumps({"text": " ".join(f"The fox number {n} jumps." for n in range(3000))}) + "\n")
+        positions = json.loads((model / "config.json").read_text())["max_position_embeddings"]
+        _, done = self.train(model, book, "book", "--truncation_strategy", "split", steps=1, **frozen)
+        self.assertRegex(done.stdout, rf"1 rows are \d+ of at most {positions} tokens: longer texts were cut")
+        self.assertNotIn("cannot be used", done.text)
 
     def test_pictures_stand_among_texts(self):
         rows = make_rows(self.folder)

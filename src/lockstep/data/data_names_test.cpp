@@ -133,6 +133,16 @@ TEST_F(NamedDataTest, NamesOfLlamaFactoryAreFilesWithColumnsAndTags) {
   EXPECT_EQ(read({"onne"}, options), "--dataset onne: no such file; hint: did you mean \"one\"?");
 }
 
+TEST_F(NamedDataTest, ColumnsInOtherLettersAreTheUsualOnes) {
+  EXPECT_EQ(read({write("a.csv", "Question,Answer,Images\nq,a,x.png\n")}), "<image>q>a x.png");
+  EXPECT_EQ(read({write("b.jsonl", R"({"Query": "no", "query": "q", "RESPONSE": "a"})"
+                                   "\n")}),
+            "q>a");
+  write("data/a.json", R"([{"instruction": "q", "output": "a", "System": "s"}])");
+  write("data/dataset_info.json", R"({"plain": {"file_name": "a.json"}})");
+  EXPECT_EQ(read({"plain"}, {.dataset_dir = (folder_ / "data").string()}), "q>a") << "an entry names what is read";
+}
+
 TEST_F(NamedDataTest, OfTheRowsThatAnEntryCountsNoMoreThanMaxSamplesAreTaken) {
   write("data/a.jsonl", row("a") + row("b") + row("c") + row("d"));
   write("data/dataset_info.json", R"({"three": {"file_name": "a.jsonl", "num_samples": 3,

@@ -278,9 +278,11 @@ Sample Dataset::sample(int64_t index) const {
   if (index < 0 || index >= size())
     throw std::out_of_range(fmt::format("row {} of a data set of {} rows", index, size()));
   const auto [file, row] = impl_->rows[static_cast<size_t>(rows_[static_cast<size_t>(index)])];
-  Sample sample = impl_->files[file].sample(row, /*looks=*/true);
+  const auto whole = [&, file = file, row = row] { return impl_->files[file].sample(row, /*looks=*/true); };
+  Sample sample = pieces_.empty() ? whole()
+                                  : piece_of(pieces_[static_cast<size_t>(index)],
+                                             {impl_, rows_[static_cast<size_t>(index)]}, whole);
   sample.row = index;
-  if (!pieces_.empty()) cut_out(sample, pieces_[static_cast<size_t>(index)]);
   return sample;
 }
 
@@ -331,7 +333,7 @@ std::string Dataset::fingerprint() const {
 }
 
 std::string Dataset::describe_pieces() const {
-  if (pieces_.empty()) return "";
+  if (std::ranges::none_of(pieces_, [](const RowPiece& piece) { return piece.end > 0; })) return "";
   uint64_t hash = 0;
   for (const RowPiece& piece : pieces_) mix_in(hash, fmt::format("{} {} {}", piece.row, piece.begin, piece.end));
   return fmt::format("in {} pieces ({:016x})", pieces_.size(), hash);

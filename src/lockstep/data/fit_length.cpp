@@ -96,7 +96,7 @@ void fit_length(TokenRow& row, const ProcessOptions& options, const std::string&
   const std::vector<int> filled = filled_by(row.media, row.ids.size());
   const std::optional<std::vector<bool>> kept = kept_of(row, filled, options, where);
   std::fill_n(row.labels.begin(), row.history.value_or(0), kNotLearnt);
-  for (size_t i = 0; row.all && i < row.ids.size(); ++i) row.labels[i] = filled[i] < 0 ? row.ids[i] : kNotLearnt;
+  if (!row.all.empty()) row.labels = std::move(row.all);
   if (!kept) return;
   for (MediaBlock& block : row.media) block.places.clear();
   size_t out = 0;

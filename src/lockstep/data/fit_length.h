@@ -17,7 +17,9 @@ struct TokenRow {
   std::vector<float> weights = {};  // of labels; empty: all count alike
   /// Tokens at the beginning whose labels only tell the turns apart, and are not learnt; nullopt: labels are what is learnt.
   std::optional<size_t> history = {};
-  bool all = false;  // all but media is learnt, and labels only tell questions from answers
+  /// Labels of a row of which all is learnt but media and what stands around them: `labels` only tell questions from answers
+  /// then. Empty: they are what is learnt.
+  std::vector<int32_t> all = {};
 };
 
 /// Cuts ids and labels alike; placeholders stay, and the media's places follow them. Throws UserError(kData) naming `where`,

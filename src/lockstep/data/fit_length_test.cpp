@@ -57,7 +57,7 @@ TEST(FitLength, ShortensTurnsInProportionAsLlamaFactory) {
 TEST(FitLength, WhereQuestionsAreLearntTooAnAnswerIsKeptAllTheSame) {
   TokenRow row{.ids = Ids(12, 1), .labels = Ids(12, -100), .media = {}};
   row.ids[10] = row.ids[11] = row.labels[10] = row.labels[11] = 2;
-  row.all = true;
+  row.all = row.ids;
   fit_length(row, {.max_length = 6, .truncation = Truncation::kTurns, .taught = {.of = Taught::Of::kAll}}, "row");
   EXPECT_EQ(row.ids, Ids({1, 1, 1, 1, 2, 2}));
   EXPECT_EQ(row.labels, row.ids);

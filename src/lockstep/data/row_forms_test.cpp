@@ -119,6 +119,9 @@ TEST(RowForms, Media) {
        R"(user: <video>q; video {"video":"/data/a.mp4","nframes":4})"},
   };
   for (const auto& [row, becomes] : forms) EXPECT_EQ(read(row), becomes) << row;
+  // As ms-swift puts them there: pictures, then sounds in front of those, then films.
+  EXPECT_EQ(read(R"({"query": "q", "images": ["a.png"], "videos": ["a.mp4"], "audios": ["a.wav"]})"),
+            R"(user: <video><audio><image>q; images /data/a.png; video "/data/a.mp4")");
 }
 
 TEST(RowForms, WhatIsNoPictureIsNone) {

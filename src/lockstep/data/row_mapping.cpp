@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/row_fields.h"
 #include "lockstep/data/row_tools.h"  // literal_value
 
 namespace lockstep {
@@ -20,6 +21,27 @@ std::string lower(std::string text) {
 
 /// Whether a row's column is the one that is called so: as in ms-swift, whatever the case of letters.
 bool same_column(const std::string& a, const std::string& b) { return lower(a) == lower(b); }
+
+bool is_usual(const std::string& name) {
+  const auto has = [&](const auto& names) { return std::ranges::find(names, name) != names.end(); };
+  return has(kQueryNames) || has(kResponseNames) || has(kTurnNames) || has(kCommonNames) || name == "history";
+}
+
+/// "Question" is "question" where the row has none of that name: as in ms-swift.
+Json in_usual_case(Json row) {
+  std::vector<std::pair<std::string, std::string>> renamed;
+  for (const auto& [name, value] : row.items()) {
+    std::string usual = lower(name);
+    if (usual != name && is_usual(usual) && !row.contains(usual)) renamed.emplace_back(name, std::move(usual));
+  }
+  for (const auto& [name, usual] : renamed) {
+    if (row.contains(usual)) continue;  // of "Image" and "IMAGE" the first
+    Json value = std::move(row.at(name));
+    row.erase(name);
+    row[usual] = std::move(value);
+  }
+  return row;
+}
 
 Json mapped_turn(const Json& turn, const RowMapping& mapping) {
   if (!turn.is_object()) return turn;
@@ -66,7 +88,8 @@ void RowMapping::add_left_out(const Json& row, std::set<std::string>& left_out) 
 }
 
 Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {
-  if (mapping.empty() || !row.is_object()) return row;
+  if (!row.is_object()) return row;
+  if (mapping.empty()) return in_usual_case(std::move(row));
   Json out = Json::object();
   for (const auto& [name, value] : row.items()) {
     const auto found =

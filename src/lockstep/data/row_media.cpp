@@ -350,12 +350,12 @@ void RowMedia::resolve(Sample& sample) const {
   const auto any = [](const auto& row, const auto& marks) {
     return !row.empty() || std::ranges::any_of(marks, [](const auto& mark) { return mark.has_value(); });
   };
-  if (any(row_videos_, video_marks_)) {
-    sample.videos = resolved(Marked<Video>{kVideoMark, "video", video_marks_, row_videos_}, sample.messages, where_);
-  }
   if (any(row_audios_, audio_marks_)) {
     sample.audios =
         resolved(Marked<std::string>{kAudioMark, "audio", audio_marks_, row_audios_}, sample.messages, where_);
+  }
+  if (any(row_videos_, video_marks_)) {  // of what has no mark films stand first, as in ms-swift
+    sample.videos = resolved(Marked<Video>{kVideoMark, "video", video_marks_, row_videos_}, sample.messages, where_);
   }
 }
 

@@ -79,7 +79,12 @@ TEST(Generate, AFreeSlotIsFilledInTheNextPassAndNoPassComesAfterTheLastToken) {
 
 TEST(Generate, APenaltyLeavesThePromptOutWhereTheModelAnswersFromEmbeddings) {
   const Model model = llava_model();
-  const Rows prompts = random_prompts(random_row, 40);
+  std::mt19937_64 random(kSeed);
+  Rows prompts;
+  for (int i = 0; i < 40; ++i) {
+    prompts.push_back(random_row(random, /*with_image=*/false));
+    prompts.back().labels.clear();
+  }
   const auto first_tokens = [&](double penalty, bool prompt) {
     GenerateOptions options = options_of(4);
     options.max_new_tokens = 1;

@@ -289,7 +289,12 @@ class Reader {
          {"betas", "--adam_beta2", "0.999"},
          {"eps", "--adam_epsilon", "1e-08"},
          {"weight_decay", "--weight_decay", of_torch ? "0.01" : "0"}}};
+    const Json scheduler = config_.value("scheduler", Json());
+    const Json schedule = scheduler.is_object() ? scheduler.value("type", Json()) : Json();
+    const bool sets_rate = schedule.is_string() && (same_word("WarmupLR", schedule.get<std::string>()) ||
+                                                    same_word("WarmupDecayLR", schedule.get<std::string>()));
     for (const auto& [name, flag, number] : defaults) {
+      if (sets_rate && std::string_view(name) == "lr") continue;  // theirs is the schedule's own
       say_default("optimizer", params, name, flag, number, /*by_default=*/true);
     }
   }

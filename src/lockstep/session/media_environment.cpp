@@ -16,6 +16,33 @@ namespace {
 
 constexpr std::string_view kRegular[] = {"MIN_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "FPS", "FPS_MAX_FRAMES"};
 
+/// Of Qwen's towers: a token stands for an edge of 28 pixels, and its number goes before that of pixels.
+/// Source: ms-swift 4.6 model/models/qwen.py patch_qwen_vl_utils.
+void read_token_numbers(const Env& env, MediaOptions& media) {
+  constexpr int64_t kToken = 28 * 28, kMost = int64_t{1} << 24;
+  const std::pair<const char*, int64_t*> numbers[] = {{"IMAGE_MIN_TOKEN_NUM", &media.min_pixels},
+                                                      {"IMAGE_MAX_TOKEN_NUM", &media.max_pixels},
+                                                      {"VIDEO_MIN_TOKEN_NUM", &media.video_min_pixels},
+                                                      {"VIDEO_MAX_TOKEN_NUM", &media.video_max_pixels}};
+  for (const auto& [name, pixels] : numbers) {
+    const auto given = env.integer(name);
+    if (!given) continue;
+    if (*given <= 0 || *given > kMost)
+      throw usage_error(fmt::format("{}={}: expected a number of tokens from 1 to {}", name, *given, kMost));
+    *pixels = *given * kToken;
+  }
+}
+
+void read_fps(const Env& env, MediaOptions& media) {
+  if (const auto fps = env.text("FPS")) {
+    char* end = nullptr;
+    media.fps = std::strtod(fps->c_str(), &end);
+    if (*end != '\0' || !(media.fps > 0) || !std::isfinite(media.fps)) {
+      throw usage_error(fmt::format("FPS={}: expected frames a second, above 0", *fps));
+    }
+  }
+}
+
 }  // namespace
 
 void read_media_environment(const Env& env, MediaOptions& media) {
@@ -37,6 +64,7 @@ void read_media_environment(const Env& env, MediaOptions& media) {
   read("VIDEO_MIN_PIXELS", media.video_min_pixels);
   read("VIDEO_MAX_PIXELS", media.video_max_pixels);
   read("VIDEO_TOTAL_PIXELS", media.video_total_pixels);
+  read_token_numbers(env, media);
   read("INPUT_SIZE", media.tile_size);
   read_tiles("MAX_NUM", media.max_tiles);
   read_tiles("VIDEO_MAX_NUM", media.video_max_tiles);
@@ -68,13 +96,7 @@ void read_media_environment(const Env& env, MediaOptions& media) {
     media.as_llama_factory = true;
   }
   media.audio_in_video = env.flag("USE_AUDIO_IN_VIDEO").value_or(media.audio_in_video);
-  if (const auto fps = env.text("FPS")) {
-    char* end = nullptr;
-    media.fps = std::strtod(fps->c_str(), &end);
-    if (*end != '\0' || !(media.fps > 0) || !std::isfinite(media.fps)) {
-      throw usage_error(fmt::format("FPS={}: expected frames a second, above 0", *fps));
-    }
-  }
+  read_fps(env, media);
 }
 
 std::vector<std::string> media_variables(const Env& env) {

@@ -17,6 +17,17 @@ TEST(MediaEnvironment, TheEnvironmentSetsWhatItNamesAndNothingElse) {
   EXPECT_EQ(media.shrink_to_pixels, 9);
 }
 
+TEST(MediaEnvironment, TokensOfAPictureArePixels) {
+  MediaOptions media;
+  read_media_environment(Env({{"MAX_PIXELS", "99"}, {"IMAGE_MAX_TOKEN_NUM", "1024"}, {"VIDEO_MIN_TOKEN_NUM", "4"}}),
+                         media);
+  EXPECT_EQ(media.max_pixels, 1024 * 784);
+  EXPECT_EQ(media.video_min_pixels, 4 * 784);
+  EXPECT_EQ(unheeded_variables({"IMAGE_MAX_TOKEN_NUM"}, family_named("qwen2_5_vl")), std::vector<std::string>{});
+  EXPECT_THROW(read_media_environment(Env(std::map<std::string, std::string>{{"IMAGE_MAX_TOKEN_NUM", "0"}}), media),
+               UserError);
+}
+
 TEST(MediaEnvironment, PartsOfAPictureHaveTwoNames) {
   MediaOptions media;
   read_media_environment(Env({{"MAX_SLICE_NUMS", "4"}, {"VIDEO_MAX_NUM", "2"}, {"MAX_NUM_FRAMES", "8"}}), media);

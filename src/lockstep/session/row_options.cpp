@@ -56,23 +56,24 @@ LoaderOptions RowOptions::loader(const Job& job, const RunOptions& run, int64_t 
 }
 
 Json RowOptions::as_json() const {
-  return {{"strict", strict},
-          {"max_length", max_length},
-          {"truncation_strategy", word_of(truncation)},
-          {"seed", seed},
-          {"pixels",
-           {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels, media.video_max_pixels,
-            media.video_total_pixels}},
-          {"taught", {static_cast<int>(taught.of), taught.empty_thinking}},
-          {"system", system},
-          {"tile_size", media.tile_size},
-          {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
-          {"slices", {media.max_slices, media.video_max_slices}},
-          {"fps", media.fps},
-          {"as_llama_factory", media.as_llama_factory},
-          {"frames", {media.fps_min_frames, media.fps_max_frames, media.num_frames, media.video_segments}},
-          {"boxes", {media.plain_boxes, static_cast<int>(media.box_unit)}},
-          {"sound", {media.sampling_rate, media.audio_in_video}}};
+  Json json = {{"strict", strict},
+               {"max_length", max_length},
+               {"truncation_strategy", word_of(truncation)},
+               {"seed", seed},
+               {"pixels",
+                {media.shrink_to_pixels, media.min_pixels, media.max_pixels, media.video_min_pixels,
+                 media.video_max_pixels, media.video_total_pixels}},
+               {"taught", {static_cast<int>(taught.of), taught.empty_thinking}},
+               {"system", system},
+               {"tile_size", media.tile_size},
+               {"tiles", {media.max_tiles, media.video_max_tiles, media.max_frames}},
+               {"slices", {media.max_slices, media.video_max_slices}},
+               {"fps", media.fps},
+               {"frames", {media.fps_min_frames, media.fps_max_frames, media.num_frames, media.video_segments}},
+               {"boxes", {media.plain_boxes, static_cast<int>(media.box_unit)}},
+               {"sound", {media.sampling_rate, media.audio_in_video}}};
+  if (media.as_llama_factory) json["as_llama_factory"] = true;  // older runs do not say it
+  return json;
 }
 
 }  // namespace lockstep

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
 #include "lockstep/session/shared_rows.h"
 
@@ -41,16 +40,11 @@ std::vector<uint64_t> ends_of_tokens(size_t size, int64_t most) {
   return ends;
 }
 
-/// By the tokens that a row of this piece has, what is put around a text among them.
-std::vector<uint64_t> ends_of_text(const Sample& sample, const Processor& processor, const ProcessOptions& options,
-                                   int64_t most) {
-  const std::string& text = sample.messages[0].content;
-  return piece_ends(text, most, [&](uint64_t begin, uint64_t end) {
-    Sample piece = sample;
-    piece.messages[0].content = text.substr(begin, end - begin);
-    piece.continues = begin > 0;
-    piece.goes_on = end < text.size();
-    return std::ssize(processor.train_features(piece, options).input_ids);
+/// With room for what stands around a text.
+std::vector<uint64_t> ends_of_text(std::string_view text, const Tokenizer& tokenizer, int64_t most) {
+  const int64_t room = std::max<int64_t>(1, most - std::ssize(tokenizer.frame().before) - 1);
+  return piece_ends(text, room, [&](uint64_t begin, uint64_t end) {
+    return std::ssize(tokenizer.encode(text.substr(begin, end - begin), {.continues = begin > 0}));
   });
 }
 
@@ -64,7 +58,7 @@ std::vector<uint64_t> piece_ends(std::string_view text, int64_t most,
   double bytes_a_token = 3;
   for (uint64_t begin = 0; begin < text.size(); begin = ends.back()) {
     uint64_t best = begin;
-    double length = static_cast<double>(most) * bytes_a_token;
+    double length = kFull * static_cast<double>(most) * bytes_a_token;
     for (int tries = 0; tries < kTries || best == begin; ++tries) {
       uint64_t end = parted_before(text, begin, begin + std::max<uint64_t>(1, static_cast<uint64_t>(length)));
       const bool one = end <= behind_character(text, begin);
@@ -81,32 +75,26 @@ std::vector<uint64_t> piece_ends(std::string_view text, int64_t most,
   return ends;
 }
 
-Dataset split_long_rows(Job& job, const Dataset& data, const Processor& processor, const RowOptions& rows, int64_t most,
+Dataset split_long_rows(Job& job, const Dataset& data, const Tokenizer& tokenizer, const SplitOptions& options,
                         const EventBus& events) {
-  ProcessOptions whole = rows.process();
-  whole.max_length = whole.max_positions = 0;
+  const int64_t most = options.most;
   const auto of_row = [&](int64_t row) {
-    std::vector<RowPiece> pieces{{.row = row}};
-    if (data.text_bytes(row) > most) {  // a token is a byte at least
-      const Sample sample = data.sample_or_name(row);
-      std::vector<uint64_t> ends;
-      try {
-        if (!sample.input_ids.empty()) ends = ends_of_tokens(sample.input_ids.size(), most);
-        if (is_plain_text(sample)) ends = ends_of_text(sample, processor, whole, most);
-      } catch (const UserError& error) {  // told where the row is read for training
-        if (error.code() != ExitCode::kData) throw;
-      }
-      if (ends.size() > 1) pieces.clear();
-      for (uint64_t begin = 0; pieces.size() < ends.size() && ends.size() > 1;) {
-        pieces.push_back({.row = row, .begin = begin, .end = ends[pieces.size()]});
-        begin = pieces.back().end;
-      }
+    std::vector<uint64_t> ends;
+    const Sample sample = data.sample_or_name(row);  // one that cannot be read is told where it is read for training
+    if (!sample.input_ids.empty()) {
+      ends = ends_of_tokens(sample.input_ids.size(), most);
+    } else if (options.plain && is_plain_text(sample) &&
+               std::ssize(sample.messages[0].content) > most) {  // a token is a byte at least
+      ends = ends_of_text(sample.messages[0].content, tokenizer, most);
     }
+    std::vector<RowPiece> pieces;
+    for (uint64_t begin = 0; ends.size() > 1 && pieces.size() < ends.size(); begin = pieces.back().end)
+      pieces.push_back({.row = row, .begin = begin, .end = ends[pieces.size()]});
+    if (pieces.empty()) pieces.push_back({.row = row});
     return std::string(reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(RowPiece));
   };
-  const std::string bytes =
-      of_all_rows(job, {.data = data, .threads = rows.num_workers, .what = "splitting rows", .phase = "split rows"},
-                  events, of_row);
+  const std::string bytes = of_all_rows(
+      job, {.data = data, .threads = options.threads, .what = "splitting rows", .phase = "split rows"}, events, of_row);
   std::vector<RowPiece> pieces(bytes.size() / sizeof(RowPiece));
   std::memcpy(pieces.data(), bytes.data(), bytes.size());
   return Dataset::in_pieces(data, std::move(pieces));

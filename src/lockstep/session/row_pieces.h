@@ -8,9 +8,8 @@
 
 #include "lockstep/base/event.h"
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/processor.h"
 #include "lockstep/session/job.h"
-#include "lockstep/session/row_options.h"
+#include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
 
@@ -19,9 +18,15 @@ namespace lockstep {
 std::vector<uint64_t> piece_ends(std::string_view text, int64_t most,
                                  const std::function<int64_t(uint64_t begin, uint64_t end)>& tokens_of);
 
+struct SplitOptions {
+  int64_t most = 0;    // tokens of a piece
+  bool plain = false;  // texts stand as they are: without a chat template. Else token ids alone are cut
+  int threads = 1;
+};
+
 /// For --truncation_strategy split: `data` with its texts and token ids cut into pieces that fit; conversations, rows with media
 /// and rows that cannot be read stay whole. The same on every rank. Collective.
-Dataset split_long_rows(Job& job, const Dataset& data, const Processor& processor, const RowOptions& rows, int64_t most,
+Dataset split_long_rows(Job& job, const Dataset& data, const Tokenizer& tokenizer, const SplitOptions& options,
                         const EventBus& events);
 
 }  // namespace lockstep

@@ -55,6 +55,8 @@ Json identity_of(const EmbeddingOptions& options, int64_t batch_size, const Sess
                    {"normalize", options.embedding.normalize},
                    {"batch_size", batch_size},
                    {"rows", options.rows.as_json()}});
+  const auto& ends = session.processor().tokenizer().frame().after;
+  if (!ends.empty()) identity["ends_texts"] = ends;
   return identity;
 }
 

@@ -94,6 +94,7 @@ void FineTuneRun::resume_from(RunOptions& run) const {
 void FineTuneRun::decide() {
   PlanOptions wanted;
   RowsOfStep rows;
+  if (options_.rows.truncation == Truncation::kSplit) split_rows();  // which a plan looks at
   together(job_.control(), "deciding what is trained", [&] {
     options_.components.check_against(session_->model());
     require_layout(options_.grouping, session_->model());

@@ -108,7 +108,6 @@ void FineTuneRun::tell_rows() {
 /// Bins and orders by length stand on the size of every row, which all ranks find out together.
 void FineTuneRun::bring_together() {
   const RowGrouping& grouping = options_.grouping;
-  if (options_.rows.truncation == Truncation::kSplit) split_rows();
   grouped_ = {.grouping = grouping, .seed = data_seed(), .shuffle = options_.dataset_shuffle};
   if (!grouping.measures()) return;
   const Session& s = *session_;
@@ -130,7 +129,9 @@ void FineTuneRun::split_rows() {
   for (auto* rows : {&train_rows_, &val_rows_}) {
     if (!*rows) continue;
     const int64_t before = (*rows)->size();
-    rows->emplace(split_long_rows(job_, **rows, session_->processor(), options_.rows, most, events_));
+    rows->emplace(split_long_rows(
+        job_, **rows, session_->processor().tokenizer(),
+        {.most = most, .plain = !options_.run.use_chat_template, .threads = options_.rows.num_workers}, events_));
     if ((*rows)->size() == before) continue;
     notice(fmt::format("{} rows are {} of at most {} tokens: longer texts were cut (--truncation_strategy split)",
                        before, (*rows)->size(), most));

@@ -17,12 +17,21 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
-void require_new(const fs::path& output) {
+/// What a folder holds beside `own`, or ""; a disk of ext4 has a lost+found of its own.
+std::string first_in(const fs::path& dir, const std::string& own) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name != own && name != "lost+found") return name;
+  }
+  return "";
+}
+
+void require_new(const fs::path& output, const std::string& own = "") {
   if (!fs::exists(output)) return;
   const bool folder = fs::is_directory(output);
-  if (folder && fs::is_empty(output)) return;
-  const std::string found =
-      folder ? "one with " + fs::directory_iterator(output)->path().filename().string() : "a file";
+  const std::string inside = folder ? first_in(output, own) : "";
+  if (folder && inside.empty()) return;
+  const std::string found = folder ? "one with " + inside : "a file";
   throw usage_error(fmt::format("--output_dir {}: expected a folder that is not there yet, or an empty one, found {}",
                                 output.string(), found),
                     "name another, or remove it");
@@ -59,10 +68,12 @@ void write_new_folder(const fs::path& output, const std::function<void(const fs:
   try {
     write(temporary);
     if (!stays) return fs::rename(temporary, place);
+    require_new(place, own);  // writing takes long, and another may have come
     for (const auto& name : names_in(temporary)) {
       const std::lock_guard lock(mutex);
-      moved.push_back(place / name);
+      if (fs::exists(place / name)) require_new(place, own);  // which names it
       fs::rename(temporary / name, place / name);
+      moved.push_back(place / name);
     }
     fs::remove(temporary);
   } catch (...) {

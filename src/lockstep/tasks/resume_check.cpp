@@ -108,8 +108,8 @@ void require_same_groups(const fs::path& checkpoint, const TrainerState& before,
   throw usage_error(
       fmt::format("{} has its rows {}, now they would be {}: some would be lost, others repeated", checkpoint.string(),
                   words(before.order->groups), words(now.groups)),
-      "give the same --packing, --packing_length, --packing_strategy, --group_by_length, --max_length and media "
-      "variables; to begin anew with others, take the checkpoint as --model");
+      "give the same --packing, --packing_length, --packing_strategy, --group_by_length, --max_length, "
+      "--truncation_strategy and media variables; to begin anew with others, take the checkpoint as --model");
 }
 
 std::string with_base(const std::string& args_json, const ModelPlace& model) {

@@ -268,7 +268,7 @@ Features ChatProcessor::finish(SpelledRow row, const Sample& sample, const Proce
                                bool labelled) const {
   TokenRow tokens{.ids = std::move(row.ids), .labels = std::move(row.labels), .media = std::move(row.media)};
   tokens.history = row.history;
-  tokens.all = row.all;
+  if (options.taught.of == Taught::Of::kAll) tokens.all = std::move(row.all);
   if (std::ranges::any_of(row.weights, [](float weight) { return weight != 1; }))
     tokens.weights = std::move(row.weights);
   for (size_t i = 0; i < row.filled.size(); ++i) {
@@ -315,7 +315,6 @@ Features ChatProcessor::train_features(const Sample& given, const ProcessOptions
     if (row.history && spans[i].trained && message < first_learnt) row.history = row.ids.size();
   }
   if (plain && end_ >= 0 && !sample.goes_on) row.add_end(end_, spans.back().trained);
-  row.all = options.taught.of == Taught::Of::kAll;
   speller.check_all_stand(marks_in(sample, sample.messages.size()));
   row.media = std::move(speller.blocks());
   if ((plain || parts_.begins_conversations) && !sample.continues) put_begin_tokens(row);

@@ -147,8 +147,9 @@ Family qwen2_5_omni_family() {
           .rows_of_hf = qwen2_5_omni::rows_of,
           .fresh_files = qwen2_5_omni::fresh_files,
           .typical_row = qwen2_5_omni::typical_row,
-          .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
-                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO",
+          .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS",
+                        "IMAGE_MIN_TOKEN_NUM", "IMAGE_MAX_TOKEN_NUM", "VIDEO_MIN_TOKEN_NUM", "VIDEO_MAX_TOKEN_NUM",
+                        "FPS", "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "SAMPLING_RATE", "USE_AUDIO_IN_VIDEO",
                         "QWENVL_BBOX_FORMAT"},
           .fresh_spread = qwen2_5_omni::fresh_spread};
 }

@@ -66,8 +66,9 @@ Family qwen2_5_vl_family() {
           .rows_of_hf = qwen2_5_vl::rows_of,
           .fresh_files = qwen2_5_vl::fresh_files,
           .typical_row = qwen2_5_vl::typical_row,
-          .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS", "FPS",
-                        "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "QWENVL_BBOX_FORMAT"}};
+          .variables = {"MIN_PIXELS", "MAX_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "VIDEO_TOTAL_PIXELS",
+                        "IMAGE_MIN_TOKEN_NUM", "IMAGE_MAX_TOKEN_NUM", "VIDEO_MIN_TOKEN_NUM", "VIDEO_MAX_TOKEN_NUM",
+                        "FPS", "FPS_MIN_FRAMES", "FPS_MAX_FRAMES", "NFRAMES", "QWENVL_BBOX_FORMAT"}};
 }
 
 }  // namespace lockstep

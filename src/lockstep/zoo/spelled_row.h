@@ -18,12 +18,14 @@ struct SpelledRow {
   bool ends_apart = false;             // as in SpelledTokens
   bool continues = false;              // as in Sample
   std::optional<size_t> history = {};  // as in TokenRow
-  bool all = false;                    // as in TokenRow
+  std::vector<int32_t> all = {};       // as in TokenRow, but never empty
 
   void add(const SpelledTokens& tokens) {
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
     filled.insert(filled.end(), tokens.filled.begin(), tokens.filled.end());
     labels.resize(ids.size(), kNotLearnt);
+    for (size_t i = 0; i < tokens.ids.size(); ++i)
+      all.push_back(tokens.filled[i] < 0 && !tokens.marks[i] ? tokens.ids[i] : kNotLearnt);
     weights.resize(ids.size(), 1);
     if (!tokens.ids.empty()) ends_apart = tokens.ends_apart;
   }
@@ -34,6 +36,7 @@ struct SpelledRow {
   void put_in_front(const std::vector<int32_t>& more) {
     ids.insert(ids.begin(), more.begin(), more.end());
     labels.insert(labels.begin(), more.size(), kNotLearnt);
+    all.insert(all.begin(), more.begin(), more.end());
     weights.insert(weights.begin(), more.size(), 1);
     filled.insert(filled.begin(), more.size(), -1);
     if (history.value_or(0) > 0) *history += more.size();
