@@ -70,6 +70,14 @@ class PythonProcess(PythonStory):
                 self.assertEqual(self.ended(process), (0, "over\n", ""))
                 self.assertEqual(self.left_of_it(), [])
 
+    def test_a_forked_process_ends_at_once(self):
+        make_model(self.folder, "qwen2")
+        for end in ("sys.exit(0)", "del m\n  os._exit(0)"):
+            with self.subTest(end):
+                process = program(self.folder, "import lockstep, os, signal, sys\nm = lockstep.Model('qwen2')\nchild = os.fork()\nif child == 0:\n"
+                                  f"  signal.alarm(30)\n  {end}\nprint(os.waitpid(child, 0)[1])\n")
+                self.assertEqual(self.ended(process), (0, "0\n", ""))
+
     def test_a_program_that_is_not_told_of_its_children_has_results_all_the_same(self):
         make_model(self.folder, "qwen2")
         text = ("import lockstep, os, signal, threading, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"

@@ -2,16 +2,10 @@
 // and who calls it can be interrupted while it works.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include <sys/types.h>
-
-#include "lockstep/base/worker.h"
 
 namespace lockstep::python {
 
@@ -35,14 +29,10 @@ class ModelThread {
 
  private:
   struct Task;
-  void work(const std::stop_token& stop);
+  struct Shared;
 
   const pid_t process_;
-  std::mutex mutex_;  // guards tasks_ and what stands in each
-  std::condition_variable_any came_, done_;
-  std::deque<std::shared_ptr<Task>> tasks_;
-  std::shared_ptr<Task> current_;  // of the thread
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Shared> shared_;
 };
 
 }  // namespace lockstep::python
