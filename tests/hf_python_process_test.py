@@ -78,6 +78,27 @@ class PythonProcess(PythonStory):
                                   f"  signal.alarm(30)\n  {end}\nprint(os.waitpid(child, 0)[1])\n")
                 self.assertEqual(self.ended(process), (0, "0\n", ""))
 
+    def test_a_process_that_is_forked_while_a_thread_asks_ends_at_once(self):
+        make_model(self.folder, "qwen2")
+        process = program(self.folder, "import lockstep, os, signal, sys, threading, time\nm = lockstep.Model('qwen2')\nthreading.excepthook = lambda told: None\n"
+                          "ask = lambda: m.generate([{'query': 'a'}] * 1000, max_new_tokens=4000)\nthreading.Thread(target=ask, daemon=True).start()\n"
+                          "time.sleep(0.5)\nchild = os.fork()\nif child == 0:\n  signal.alarm(30)\n  sys.exit(0)\nprint(os.waitpid(child, 0)[1])\n")
+        self.assertEqual(self.ended(process), (0, "0\n", ""))
+
+    def test_a_program_ends_though_a_callback_does_not_return(self):
+        make_model(self.folder, "qwen2")
+        make_rows(self.folder, count=40, images=False)
+        sft = "lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=100000, on_event=told)"
+        answers = "lockstep.Model('qwen2', on_event=told).generate([{'query': 'a', 'imagez': 1}])"
+        for work in (sft, answers):
+            for stay in ("full.put(1)", "while True: time.sleep(0.001)"):  # never asks Python for anything again, or while it ends
+                with self.subTest(f"{work} {stay}"):
+                    process = program(self.folder, "import lockstep, queue, threading, time\nbegun, full = threading.Event(), queue.Queue(1)\nfull.put(1)\n"
+                                      f"def told(event):\n  begun.set()\n  {stay}\n"
+                                      f"threading.Thread(target=lambda: {work}, daemon=True).start()\nbegun.wait()\nprint('over')\n")
+                    self.assertEqual(self.ended(process, timeout=120), (0, "over\n", ""))
+                    self.wait_until_nothing_is_left()
+
     def test_a_program_that_is_not_told_of_its_children_has_results_all_the_same(self):
         make_model(self.folder, "qwen2")
         text = ("import lockstep, os, signal, threading, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
@@ -159,6 +180,9 @@ class PythonProcess(PythonStory):
         self.assertEqual(process.stdout.readline(), "step\n")
         process.kill()
         self.ended(process)
+        self.wait_until_nothing_is_left()
+
+    def wait_until_nothing_is_left(self):
         until = time.monotonic() + 10
         while self.left_of_it() and time.monotonic() < until:
             time.sleep(0.05)

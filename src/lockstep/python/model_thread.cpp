@@ -28,15 +28,16 @@ struct ModelThread::Task {
   bool is_done = false;
 };
 
-/// In one piece, which a forked process leaves as it is: the thread is not there, and a condition variable that it waited at would be
-/// waited for by who destroys it.
+/// In one piece, which is left as it is where the thread is lost. In a forked process it is not there, and a condition variable that
+/// it waited at would be waited for by who destroys it.
 struct ModelThread::Shared {
   void work(const std::stop_token& stop);
 
   std::mutex mutex;  // guards tasks and what stands in each
   std::condition_variable_any came, done;
   std::deque<std::shared_ptr<Task>> tasks;
-  std::shared_ptr<Task> current;  // of the thread
+  std::shared_ptr<Task> current;        // of the thread
+  std::atomic<bool> in_python = false;  // changes behind Python's lock
   Worker worker{"lockstep-model", [this](const std::stop_token& stop) { work(stop); }};
 };
 
@@ -44,8 +45,10 @@ ModelThread::ModelThread() : process_(::getpid()), shared_(std::make_unique<Shar
 
 bool ModelThread::is_here() const { return process_ == ::getpid(); }
 
+bool ModelThread::is_lost() const { return !is_here() || (Waiting::gave_up() && shared_->in_python); }
+
 ModelThread::~ModelThread() {
-  if (!is_here()) {
+  if (is_lost()) {
     (void)shared_.release();
     return;
   }
@@ -54,7 +57,7 @@ ModelThread::~ModelThread() {
     return;
   }
   const Waiting here;
-  const nb::gil_scoped_release others;
+  const WithoutPython others;
   shared_.reset();
 }
 
@@ -87,19 +90,20 @@ void ModelThread::run(const std::function<void()>& body) {
         "this process was forked from the one that has opened the model, and a model's thread stays there",
         "open the model in the new process, or start processes with multiprocessing.get_context(\"spawn\")");
   }
+  if (is_lost()) throw usage_error("this program ends, and the model is in its on_event, which has not returned");
   constexpr auto kLook = std::chrono::milliseconds(50);  // at signals
   const Waiting here;
   const auto task = std::make_shared<Task>();
   task->body = &body;
   {
-    const nb::gil_scoped_release others;
+    const WithoutPython others;
     const std::lock_guard lock(shared_->mutex);
     shared_->tasks.push_back(task);
     shared_->came.notify_all();
   }
   for (bool is_done = false; !is_done;) {
     {
-      const nb::gil_scoped_release others;
+      const WithoutPython others;
       std::unique_lock lock(shared_->mutex);
       is_done = shared_->done.wait_for(lock, kLook, [&] { return task->is_done; });
     }
@@ -110,20 +114,25 @@ void ModelThread::run(const std::function<void()>& body) {
 }
 
 void ModelThread::call_off() {
-  if (!is_here()) return;
+  if (is_lost()) return;
   const std::lock_guard lock(shared_->mutex);
   for (const auto& task : shared_->tasks) task->called_off = true;
   if (shared_->current) shared_->current->called_off = true;
 }
 
 void ModelThread::call(const std::function<void()>& python) {
-  const nb::gil_scoped_acquire lock;
-  try {
-    python();
-  } catch (nb::python_error& error) {
-    shared_->current->asked.take(std::move(error));
-    shared_->current->called_off = true;
-  }
+  Shared& shared = *shared_;  // the rest may be gone when Python comes back
+  const bool was_called = call_python([&] {
+    shared.in_python = true;
+    try {
+      python();
+    } catch (nb::python_error& error) {
+      shared.current->asked.take(std::move(error));
+      shared.current->called_off = true;
+    }
+    if (!Waiting::given_up()) shared.in_python = false;
+  });
+  if (!was_called) shared.current->called_off = true;
 }
 
 }  // namespace lockstep::python

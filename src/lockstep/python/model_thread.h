@@ -20,16 +20,19 @@ class ModelThread {
   /// exception of a signal handler (KeyboardInterrupt) ends it at its next interruption_point(). Throws UserError in a process that
   /// was forked: threads stay behind.
   void run(const std::function<void()>& body);
-  /// Not in a process that was forked from the one that has made it.
-  bool is_here() const;
+  /// It cannot be waited for: in a process that was forked from the one that has made it; and where Python ends while it is in a
+  /// callback that does not return.
+  bool is_lost() const;
   /// All that has been asked for ends as soon as it can: who waits for it gets Interrupted.
   void call_off();
-  /// Of the thread itself, from within `body`: calls Python, whose exceptions end the work and are thrown by run().
+  /// Of the thread itself, from within `body`: calls Python, whose exceptions end the work and are thrown by run(). Python that has
+  /// ended is not called.
   void call(const std::function<void()>& python);
 
  private:
   struct Task;
   struct Shared;
+  bool is_here() const;
 
   const pid_t process_;
   std::unique_ptr<Shared> shared_;
