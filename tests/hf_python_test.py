@@ -258,6 +258,11 @@ class Python(PythonStory):
         code, out, err = self.ended(program(self.folder, "\n".join(blocks)))
         self.assertEqual(code, 0, out + err)
 
+    def test_the_wheel_asks_for_what_it_needs(self):
+        metadata, = SITE.glob("lockstep-*.dist-info/METADATA")
+        asked = re.findall(r"^Requires-Dist: ([a-z]+)(?:==[\d.]+)?(; extra == 'tables')?$", metadata.read_text(), re.M)
+        self.assertEqual(asked, [("torch", ""), ("numpy", ""), ("pyarrow", "; extra == 'tables'")])
+
     def test_types_are_shipped_and_hold(self):
         run = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", self.folder / "cache"]
         done = subprocess.run([*run, "-p", "lockstep"], cwd=SITE, capture_output=True, text=True, check=False, env=environment({"MYPYPATH": SITE}))
