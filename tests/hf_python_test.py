@@ -192,6 +192,31 @@ class Python(PythonStory):
         self.assertEqual(lockstep.infer(model=model, val_dataset=file, result_path="a.jsonl", max_new_tokens=4, nproc=2)["answered"], 6)
         self.assertEqual(lockstep.embed(model=model, dataset=file, output="vectors", nproc=2)["rows"], 6)
 
+    def test_rows_and_a_question_are_answered_without_files(self):
+        import lockstep
+        model = make_model(self.folder, "qwen2")
+        done = lockstep.infer(model=model, input=[{"query": "Say 1."}, {"query": "Say 2."}], result_path="rows.jsonl", max_new_tokens=4)
+        self.assertEqual((done["answered"], len(rows_of(Path("rows.jsonl")))), (2, 2))
+        said = self.lockstep("infer", "--model", model, "--prompt", "Say 1.", "--max_new_tokens", 4, expect=0).stdout
+        process = program(self.folder, "import json, lockstep\n"
+                          "print(json.dumps(lockstep.infer(model='qwen2', prompt='Say 1.', max_new_tokens=4, on_event=lambda event: None)['response']))\n")
+        code, out, err = self.ended(process)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out), said.removesuffix("\n"))  # and not printed besides
+        for name in ("dataset", "val_dataset"):
+            with self.assertRaisesRegex(TypeError, f"{name}: expected files, or rows as a list of dicts, found a dict"):
+                lockstep.evaluate(model=model, **{name: {"query": "a", "response": "b"}})
+
+    def test_bytes_are_media_and_no_text(self):
+        from lockstep._rows import rows_as_json
+        part = {"type": "image", "bytes": b"x"}
+        for row, columns in (({"images": [b"x"]}, None), ({"Image": {"<image_00>": b"x"}}, None), ({"messages": [{"role": "user", "content": [part]}]}, None),
+                             ({"videos": [{"frames": [b"x"], "fps": 2}]}, None), ({"picture": b"x"}, {"picture": "images"}), ({"picture": b"x"}, '{"picture": "image"}')):
+            self.assertIn('"data:;base64,eA=="', rows_as_json([row], columns)[0])
+        for row, place in (({"query": b"x"}, "query"), ({"messages": [{"role": "user", "content": b"x"}]}, r"messages\[0\]\.content"), ({"picture": b"x"}, "picture")):
+            with self.assertRaisesRegex(TypeError, rf"rows\[0\]\.{place}: expected text, found bytes"):
+                rows_as_json([row])
+
     def test_errors_say_what_to_do(self):
         import lockstep
         model = make_model(self.folder, "qwen2")

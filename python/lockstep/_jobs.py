@@ -36,9 +36,10 @@ def evaluate(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str,
 
 
 def infer(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
-    """Answers to a file of prompts, on any number of ranks: `lockstep infer --val_dataset … --result_path …`."""
-    if not flags.get("val_dataset") and not flags.get("dataset") and not flags.get("input"):
-        raise TypeError("infer: expected val_dataset and result_path; a model that stays open is lockstep.Model(dir).generate(rows)")
+    """Answers to a file of prompts, or to rows, on any number of ranks: `lockstep infer --val_dataset … --result_path …`. Of one question,
+    prompt="…", it returns {"response"}."""
+    if not any(flags.get(name) for name in ("val_dataset", "dataset", "input", "prompt")):
+        raise TypeError("infer: expected val_dataset and result_path, or a prompt; a model that stays open is lockstep.Model(dir).generate(rows)")
     return run_verb("infer", flags, on_event)
 
 
@@ -133,7 +134,10 @@ def _ended(verb: str, code: "int | None") -> Error:
 def _rows_in_files(flags: "Mapping[str, Flag]", variables: "dict[str, str]") -> "Iterator[dict[str, Flag]]":
     """Data sets that are rows, as files under names that say what they are, so that a run knows them again."""
     out = dict(flags)
-    given: "dict[str, Any]" = {name: flags[name] for name in ("dataset", "val_dataset") if flags.get(name) is not None}
+    given: "dict[str, Any]" = {name: flags[name] for name in ("dataset", "val_dataset", "input") if flags.get(name) is not None}
+    for name, value in given.items():
+        if isinstance(value, (Mapping, bytes)):
+            raise TypeError(f"{name}: expected files, or rows as a list of dicts, found {'a dict' if isinstance(value, Mapping) else 'bytes'}")
     lists = {name: list(value) for name, value in given.items() if not isinstance(value, (str, os.PathLike))}
     rows = {name: value for name, value in lists.items() if value and isinstance(value[0], Mapping)}
     out.update(lists)
@@ -141,11 +145,11 @@ def _rows_in_files(flags: "Mapping[str, Flag]", variables: "dict[str, str]") -> 
         yield out
         return
     if len(rows) < len(given):
-        raise TypeError("dataset and val_dataset: expected both as rows, or both as files: relative paths of media begin where the "
+        raise TypeError(f"{' and '.join(given)}: expected both as rows, or both as files: relative paths of media begin where the "
                         "program stands, or where the file lies")
     variables.setdefault("ROOT_IMAGE_DIR", os.environ.get("ROOT_IMAGE_DIR") or os.getcwd())
     with tempfile.TemporaryDirectory(prefix="lockstep_rows_") as folder:
         for name, value in rows.items():
             out[name] = Path(folder) / f"{name}.json"
-            Path(folder, f"{name}.json").write_text(rows_as_json(value)[0], encoding="utf-8")
+            Path(folder, f"{name}.json").write_text(rows_as_json(value, flags.get("columns"))[0], encoding="utf-8")
         yield out

@@ -146,7 +146,7 @@ class Model:
         self._refuse_own_events()
         for name in sorted(flags.keys() & {"max_samples", "dataset_dir", "custom_dataset_info"}):
             raise TypeError(f"{name}: is of files of rows, and here the rows themselves are given: leave it out")
-        return rows_as_json(rows)
+        return rows_as_json(rows, flags.get("columns"))
 
     def _refuse_own_events(self) -> None:
         if self._telling == threading.get_ident():
