@@ -3,6 +3,7 @@ import ast
 import enum
 import io
 import json
+import linecache
 import pickle
 import re
 import shutil
@@ -252,6 +253,24 @@ class Python(PythonStory):
             warnings.simplefilter("always")
             lockstep.Model(model, load_in_4bit=None, vision_tower=None, quant_bits=4)
         self.assertTrue(any(issubclass(one.category, lockstep.Notice) for one in told), told)
+
+    def test_a_notice_names_the_line_that_asked(self):
+        import lockstep
+        model = make_model(self.folder, "qwen2")
+        asked = [{"query": "a", "imagez": 1}]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")
+            opened = lockstep.Model(model, quant_bits=4)
+            for _ in range(2):
+                opened.generate(asked, max_new_tokens=1)
+            opened.embed(asked)
+            for _ in range(2):  # once a line, and not once a program
+                opened.generate(asked, max_new_tokens=1)
+        notices = [one for one in told if issubclass(one.category, lockstep.Notice)]
+        self.assertEqual({Path(one.filename).name for one in notices}, {Path(__file__).name}, told)
+        self.assertEqual(len({one.lineno for one in notices if "imagez" in str(one.message)}), 3)
+        self.assertEqual(len([one for one in notices if "imagez" in str(one.message)]), 3)
+        self.assertTrue(any(linecache.getline(__file__, one.lineno).strip().startswith("opened = lockstep.Model") for one in notices), told)
 
     def test_keywords_become_the_words_of_the_command_line(self):
         import numpy
