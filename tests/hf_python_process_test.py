@@ -120,6 +120,24 @@ class PythonProcess(PythonStory):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), ["0 2", "1 None"])
 
+    def test_torch_has_its_settings_again_when_a_deterministic_model_is_closed(self):
+        import lockstep
+        import torch
+        model = make_model(self.folder, "qwen2")
+        torch.backends.cudnn.benchmark = True
+        self.addCleanup(setattr, torch.backends.cudnn, "benchmark", False)
+
+        def settings():
+            return (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark,
+                    torch.utils.deterministic.fill_uninitialized_memory)
+
+        before = settings()
+        one, other = (lockstep.Model(model, deterministic=True) for _ in range(2))
+        one.close()
+        self.assertEqual(settings(), (True, True, False, False))
+        other.close()
+        self.assertEqual(settings(), before)
+
     def test_it_loads_before_torch_and_without_it(self):
         make_model(self.folder, "qwen2")
         process = program(self.folder, "import lockstep, sys\nm = lockstep.Model('qwen2')\nassert 'torch' not in sys.modules\n"
