@@ -200,6 +200,29 @@ class PythonProcess(PythonStory):
         self.ended(process)
         self.wait_until_nothing_is_left()
 
+    def test_sigterm_ends_a_run_with_a_checkpoint_and_then_the_program(self):
+        make_model(self.folder, "qwen2")
+        make_rows(self.folder, count=40, images=False)
+        run = ("import lockstep, signal, sys\n{before}\ndef told(event):\n  if event['event'] == 'step': print('step', flush=True)\n"
+               "  if event['event'] == 'saved': print('saved', event['path'], flush=True)\nassert lockstep.inspect('qwen2')['problems'] == []\n"
+               "assert signal.getsignal(signal.SIGTERM) == before\n"
+               "lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=100000, save_steps=100000, logging_steps=1, nproc=2,\n"
+               "             gradient_accumulation_steps=1, device='cpu', on_event=told)\nprint('never')\n")
+        for before, ends in (("before = signal.SIG_DFL", -signal.SIGTERM),
+                             ("before = lambda *_: sys.exit(5)\nsignal.signal(signal.SIGTERM, before)", 5)):
+            with self.subTest(before):
+                process = program(self.folder, run.replace("{before}", before))
+                self.assertEqual(process.stdout.readline(), "step\n")
+                process.send_signal(signal.SIGTERM)
+                if ends < 0:
+                    process.send_signal(signal.SIGTERM)  # as often as it comes
+                code, out, err = self.ended(process, timeout=120)
+                self.assertEqual(code, ends, err)
+                saved = re.search(r"^saved (.*)$", out, re.M)
+                self.assertTrue(saved and Path(saved[1]).is_dir(), out)
+                self.assertNotIn("never", out)
+                self.assertEqual(self.left_of_it(), [])
+
     def wait_until_nothing_is_left(self):
         until = time.monotonic() + 10
         while self.left_of_it() and time.monotonic() < until:

@@ -13,6 +13,7 @@ from . import _core, _torch
 from ._error import Error
 from ._flags import Flag, word_of, words_of
 from ._rows import rows_as_json
+from ._sigterm import Sigterm
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], Any]
@@ -24,8 +25,9 @@ def sft(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]
 
     on_event is called with each event as a dict; where it returns True the run ends after the step that it is in, with a checkpoint.
     Without it the lines of the terminal are printed. Returns {"output_dir", "last_checkpoint", "steps", "train_loss", "seconds",
-    "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without. Rows of a data set may be given as
-    dicts: they go to a file for as long as the run lasts. Called by every rank of torchrun, it is one run; the first has its result.
+    "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without; SIGTERM with a checkpoint, and then ends the
+    program. Rows of a data set may be given as dicts: they go to a file for as long as the run lasts. Called by every rank of torchrun, it is
+    one run; the first has its result.
     """
     return run_verb("sft", flags, on_event)
 
@@ -100,6 +102,11 @@ def search_path() -> str:
 
 
 def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
+    sigterm = Sigterm()
+    return sigterm.run(lambda: _run_verb(verb, flags, on_event, sigterm, *first))
+
+
+def _run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], sigterm: Sigterm, *first: str) -> "dict[str, Any]":
     heard = _Heard(on_event)
     libraries = _torch.library_path()
     variables = {"PATH": search_path()}
@@ -109,7 +116,7 @@ def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent]
         words = [str(PROGRAM), verb, *first, *words_of(with_files)]
         words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
         _flush()  # what the job still says of itself stands behind what was printed before
-        code = _core.run_job(words, heard.line)
+        code = _core.run_job(words, lambda line: heard.line(line) or sigterm.came)  # also where on_event has caught what was raised
     if heard.error is not None and code != 0:
         raise Error(heard.error["message"], heard.error["code"], heard.error["hint"], heard.error["frames"])
     if heard.result is not None:
