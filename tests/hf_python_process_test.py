@@ -70,6 +70,35 @@ class PythonProcess(PythonStory):
                 self.assertEqual(self.ended(process), (0, "over\n", ""))
                 self.assertEqual(self.left_of_it(), [])
 
+    def test_a_forked_process_ends_at_once(self):
+        make_model(self.folder, "qwen2")
+        for end in ("sys.exit(0)", "del m\n  os._exit(0)"):
+            with self.subTest(end):
+                process = program(self.folder, "import lockstep, os, signal, sys\nm = lockstep.Model('qwen2')\nchild = os.fork()\nif child == 0:\n"
+                                  f"  signal.alarm(30)\n  {end}\nprint(os.waitpid(child, 0)[1])\n")
+                self.assertEqual(self.ended(process), (0, "0\n", ""))
+
+    def test_a_process_that_is_forked_while_a_thread_asks_ends_at_once(self):
+        make_model(self.folder, "qwen2")
+        process = program(self.folder, "import lockstep, os, signal, sys, threading, time\nm = lockstep.Model('qwen2')\nthreading.excepthook = lambda told: None\n"
+                          "ask = lambda: m.generate([{'query': 'a'}] * 1000, max_new_tokens=4000)\nthreading.Thread(target=ask, daemon=True).start()\n"
+                          "time.sleep(0.5)\nchild = os.fork()\nif child == 0:\n  signal.alarm(30)\n  sys.exit(0)\nprint(os.waitpid(child, 0)[1])\n")
+        self.assertEqual(self.ended(process), (0, "0\n", ""))
+
+    def test_a_program_ends_though_a_callback_does_not_return(self):
+        make_model(self.folder, "qwen2")
+        make_rows(self.folder, count=40, images=False)
+        sft = "lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=100000, on_event=told)"
+        answers = "lockstep.Model('qwen2', on_event=told).generate([{'query': 'a', 'imagez': 1}])"
+        for work in (sft, answers):
+            for stay in ("full.put(1)", "while True: time.sleep(0.001)"):  # never asks Python for anything again, or while it ends
+                with self.subTest(f"{work} {stay}"):
+                    process = program(self.folder, "import lockstep, queue, threading, time\nbegun, full = threading.Event(), queue.Queue(1)\nfull.put(1)\n"
+                                      f"def told(event):\n  begun.set()\n  {stay}\n"
+                                      f"threading.Thread(target=lambda: {work}, daemon=True).start()\nbegun.wait()\nprint('over')\n")
+                    self.assertEqual(self.ended(process, timeout=120), (0, "over\n", ""))
+                    self.wait_until_nothing_is_left()
+
     def test_a_program_that_is_not_told_of_its_children_has_results_all_the_same(self):
         make_model(self.folder, "qwen2")
         text = ("import lockstep, os, signal, threading, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
@@ -90,6 +119,24 @@ class PythonProcess(PythonStory):
                               capture_output=True, check=False, timeout=600, env=environment({"PYTHONPATH": SITE}))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), ["0 2", "1 None"])
+
+    def test_torch_has_its_settings_again_when_a_deterministic_model_is_closed(self):
+        import lockstep
+        import torch
+        model = make_model(self.folder, "qwen2")
+        torch.backends.cudnn.benchmark = True
+        self.addCleanup(setattr, torch.backends.cudnn, "benchmark", False)
+
+        def settings():
+            return (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark,
+                    torch.utils.deterministic.fill_uninitialized_memory)
+
+        before = settings()
+        one, other = (lockstep.Model(model, deterministic=True) for _ in range(2))
+        one.close()
+        self.assertEqual(settings(), (True, True, False, False))
+        other.close()
+        self.assertEqual(settings(), before)
 
     def test_it_loads_before_torch_and_without_it(self):
         make_model(self.folder, "qwen2")
@@ -151,6 +198,32 @@ class PythonProcess(PythonStory):
         self.assertEqual(process.stdout.readline(), "step\n")
         process.kill()
         self.ended(process)
+        self.wait_until_nothing_is_left()
+
+    def test_sigterm_ends_a_run_with_a_checkpoint_and_then_the_program(self):
+        make_model(self.folder, "qwen2")
+        make_rows(self.folder, count=40, images=False)
+        run = ("import lockstep, signal, sys\n{before}\ndef told(event):\n  if event['event'] == 'step': print('step', flush=True)\n"
+               "  if event['event'] == 'saved': print('saved', event['path'], flush=True)\nassert lockstep.inspect('qwen2')['problems'] == []\n"
+               "assert signal.getsignal(signal.SIGTERM) == before\n"
+               "lockstep.sft(model='qwen2', tuner_type='full', dataset='rows.jsonl', output_dir='out', max_steps=100000, save_steps=100000, logging_steps=1, nproc=2,\n"
+               "             gradient_accumulation_steps=1, device='cpu', on_event=told)\nprint('never')\n")
+        for before, ends in (("before = signal.SIG_DFL", -signal.SIGTERM),
+                             ("before = lambda *_: sys.exit(5)\nsignal.signal(signal.SIGTERM, before)", 5)):
+            with self.subTest(before):
+                process = program(self.folder, run.replace("{before}", before))
+                self.assertEqual(process.stdout.readline(), "step\n")
+                process.send_signal(signal.SIGTERM)
+                if ends < 0:
+                    process.send_signal(signal.SIGTERM)  # as often as it comes
+                code, out, err = self.ended(process, timeout=120)
+                self.assertEqual(code, ends, err)
+                saved = re.search(r"^saved (.*)$", out, re.M)
+                self.assertTrue(saved and Path(saved[1]).is_dir(), out)
+                self.assertNotIn("never", out)
+                self.assertEqual(self.left_of_it(), [])
+
+    def wait_until_nothing_is_left(self):
         until = time.monotonic() + 10
         while self.left_of_it() and time.monotonic() < until:
             time.sleep(0.05)

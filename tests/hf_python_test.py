@@ -3,6 +3,7 @@ import ast
 import enum
 import io
 import json
+import linecache
 import pickle
 import re
 import shutil
@@ -192,6 +193,31 @@ class Python(PythonStory):
         self.assertEqual(lockstep.infer(model=model, val_dataset=file, result_path="a.jsonl", max_new_tokens=4, nproc=2)["answered"], 6)
         self.assertEqual(lockstep.embed(model=model, dataset=file, output="vectors", nproc=2)["rows"], 6)
 
+    def test_rows_and_a_question_are_answered_without_files(self):
+        import lockstep
+        model = make_model(self.folder, "qwen2")
+        done = lockstep.infer(model=model, input=[{"query": "Say 1."}, {"query": "Say 2."}], result_path="rows.jsonl", max_new_tokens=4)
+        self.assertEqual((done["answered"], len(rows_of(Path("rows.jsonl")))), (2, 2))
+        said = self.lockstep("infer", "--model", model, "--prompt", "Say 1.", "--max_new_tokens", 4, expect=0).stdout
+        process = program(self.folder, "import json, lockstep\n"
+                          "print(json.dumps(lockstep.infer(model='qwen2', prompt='Say 1.', max_new_tokens=4, on_event=lambda event: None)['response']))\n")
+        code, out, err = self.ended(process)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out), said.removesuffix("\n"))  # and not printed besides
+        for name in ("dataset", "val_dataset"):
+            with self.assertRaisesRegex(TypeError, f"{name}: expected files, or rows as a list of dicts, found a dict"):
+                lockstep.evaluate(model=model, **{name: {"query": "a", "response": "b"}})
+
+    def test_bytes_are_media_and_no_text(self):
+        from lockstep._rows import rows_as_json
+        part = {"type": "image", "bytes": b"x"}
+        for row, columns in (({"images": [b"x"]}, None), ({"Image": {"<image_00>": b"x"}}, None), ({"messages": [{"role": "user", "content": [part]}]}, None),
+                             ({"videos": [{"frames": [b"x"], "fps": 2}]}, None), ({"picture": b"x"}, {"picture": "images"}), ({"picture": b"x"}, '{"picture": "image"}')):
+            self.assertIn('"data:;base64,eA=="', rows_as_json([row], columns)[0])
+        for row, place in (({"query": b"x"}, "query"), ({"messages": [{"role": "user", "content": b"x"}]}, r"messages\[0\]\.content"), ({"picture": b"x"}, "picture")):
+            with self.assertRaisesRegex(TypeError, rf"rows\[0\]\.{place}: expected text, found bytes"):
+                rows_as_json([row])
+
     def test_errors_say_what_to_do(self):
         import lockstep
         model = make_model(self.folder, "qwen2")
@@ -228,6 +254,24 @@ class Python(PythonStory):
             lockstep.Model(model, load_in_4bit=None, vision_tower=None, quant_bits=4)
         self.assertTrue(any(issubclass(one.category, lockstep.Notice) for one in told), told)
 
+    def test_a_notice_names_the_line_that_asked(self):
+        import lockstep
+        model = make_model(self.folder, "qwen2")
+        asked = [{"query": "a", "imagez": 1}]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")
+            opened = lockstep.Model(model, quant_bits=4)
+            for _ in range(2):
+                opened.generate(asked, max_new_tokens=1)
+            opened.embed(asked)
+            for _ in range(2):  # once a line, and not once a program
+                opened.generate(asked, max_new_tokens=1)
+        notices = [one for one in told if issubclass(one.category, lockstep.Notice)]
+        self.assertEqual({Path(one.filename).name for one in notices}, {Path(__file__).name}, told)
+        self.assertEqual(len({one.lineno for one in notices if "imagez" in str(one.message)}), 3)
+        self.assertEqual(len([one for one in notices if "imagez" in str(one.message)]), 3)
+        self.assertTrue(any(linecache.getline(__file__, one.lineno).strip().startswith("opened = lockstep.Model") for one in notices), told)
+
     def test_keywords_become_the_words_of_the_command_line(self):
         import numpy
         import torch
@@ -257,6 +301,11 @@ class Python(PythonStory):
         self.assertGreaterEqual(len(blocks), 2)
         code, out, err = self.ended(program(self.folder, "\n".join(blocks)))
         self.assertEqual(code, 0, out + err)
+
+    def test_the_wheel_asks_for_what_it_needs(self):
+        metadata, = SITE.glob("lockstep-*.dist-info/METADATA")
+        asked = re.findall(r"^Requires-Dist: ([a-z]+)(?:==[\d.]+)?(; extra == 'tables')?$", metadata.read_text(), re.M)
+        self.assertEqual(asked, [("torch", ""), ("numpy", ""), ("pyarrow", "; extra == 'tables'")])
 
     def test_types_are_shipped_and_hold(self):
         run = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", self.folder / "cache"]

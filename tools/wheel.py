@@ -85,6 +85,7 @@ def main():
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: lockstep\nVersion: {version}\nLicense: Apache-2.0\nRequires-Python: >=3.10\n"
         f"Summary: Fine-tunes, evaluates and runs multimodal language models over one or many GPUs\nRequires-Dist: torch=={torch}\n"
+        "Requires-Dist: numpy\n"
         f"Provides-Extra: tables\nRequires-Dist: pyarrow=={arrow}; extra == 'tables'\n")
     shutil.copy(ROOT / "LICENSE", info)
     output.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from . import _core, _torch
 from ._error import Error
 from ._flags import Flag, word_of, words_of
 from ._rows import rows_as_json
+from ._sigterm import Sigterm
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], Any]
@@ -24,8 +25,9 @@ def sft(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]
 
     on_event is called with each event as a dict; where it returns True the run ends after the step that it is in, with a checkpoint.
     Without it the lines of the terminal are printed. Returns {"output_dir", "last_checkpoint", "steps", "train_loss", "seconds",
-    "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without. Rows of a data set may be given as
-    dicts: they go to a file for as long as the run lasts. Called by every rank of torchrun, it is one run; the first has its result.
+    "interrupted"}. Ctrl-C stops it as on the command line: once with a checkpoint, twice without; SIGTERM with a checkpoint, and then ends the
+    program. Rows of a data set may be given as dicts: they go to a file for as long as the run lasts. Called by every rank of torchrun, it is
+    one run; the first has its result.
     """
     return run_verb("sft", flags, on_event)
 
@@ -36,9 +38,10 @@ def evaluate(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str,
 
 
 def infer(*, on_event: Optional[OnEvent] = None, **flags: Flag) -> "dict[str, Any]":
-    """Answers to a file of prompts, on any number of ranks: `lockstep infer --val_dataset … --result_path …`."""
-    if not flags.get("val_dataset") and not flags.get("dataset") and not flags.get("input"):
-        raise TypeError("infer: expected val_dataset and result_path; a model that stays open is lockstep.Model(dir).generate(rows)")
+    """Answers to a file of prompts, or to rows, on any number of ranks: `lockstep infer --val_dataset … --result_path …`. Of one question,
+    prompt="…", it returns {"response"}."""
+    if not any(flags.get(name) for name in ("val_dataset", "dataset", "input", "prompt")):
+        raise TypeError("infer: expected val_dataset and result_path, or a prompt; a model that stays open is lockstep.Model(dir).generate(rows)")
     return run_verb("infer", flags, on_event)
 
 
@@ -99,6 +102,11 @@ def search_path() -> str:
 
 
 def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], *first: str) -> "dict[str, Any]":
+    sigterm = Sigterm()
+    return sigterm.run(lambda: _run_verb(verb, flags, on_event, sigterm, *first))
+
+
+def _run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent], sigterm: Sigterm, *first: str) -> "dict[str, Any]":
     heard = _Heard(on_event)
     libraries = _torch.library_path()
     variables = {"PATH": search_path()}
@@ -108,7 +116,7 @@ def run_verb(verb: str, flags: "Mapping[str, Flag]", on_event: Optional[OnEvent]
         words = [str(PROGRAM), verb, *first, *words_of(with_files)]
         words = ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *words]
         _flush()  # what the job still says of itself stands behind what was printed before
-        code = _core.run_job(words, heard.line)
+        code = _core.run_job(words, lambda line: heard.line(line) or sigterm.came)  # also where on_event has caught what was raised
     if heard.error is not None and code != 0:
         raise Error(heard.error["message"], heard.error["code"], heard.error["hint"], heard.error["frames"])
     if heard.result is not None:
@@ -133,7 +141,10 @@ def _ended(verb: str, code: "int | None") -> Error:
 def _rows_in_files(flags: "Mapping[str, Flag]", variables: "dict[str, str]") -> "Iterator[dict[str, Flag]]":
     """Data sets that are rows, as files under names that say what they are, so that a run knows them again."""
     out = dict(flags)
-    given: "dict[str, Any]" = {name: flags[name] for name in ("dataset", "val_dataset") if flags.get(name) is not None}
+    given: "dict[str, Any]" = {name: flags[name] for name in ("dataset", "val_dataset", "input") if flags.get(name) is not None}
+    for name, value in given.items():
+        if isinstance(value, (Mapping, bytes)):
+            raise TypeError(f"{name}: expected files, or rows as a list of dicts, found {'a dict' if isinstance(value, Mapping) else 'bytes'}")
     lists = {name: list(value) for name, value in given.items() if not isinstance(value, (str, os.PathLike))}
     rows = {name: value for name, value in lists.items() if value and isinstance(value[0], Mapping)}
     out.update(lists)
@@ -141,11 +152,11 @@ def _rows_in_files(flags: "Mapping[str, Flag]", variables: "dict[str, str]") -> 
         yield out
         return
     if len(rows) < len(given):
-        raise TypeError("dataset and val_dataset: expected both as rows, or both as files: relative paths of media begin where the "
+        raise TypeError(f"{' and '.join(given)}: expected both as rows, or both as files: relative paths of media begin where the "
                         "program stands, or where the file lies")
     variables.setdefault("ROOT_IMAGE_DIR", os.environ.get("ROOT_IMAGE_DIR") or os.getcwd())
     with tempfile.TemporaryDirectory(prefix="lockstep_rows_") as folder:
         for name, value in rows.items():
             out[name] = Path(folder) / f"{name}.json"
-            Path(folder, f"{name}.json").write_text(rows_as_json(value)[0], encoding="utf-8")
+            Path(folder, f"{name}.json").write_text(rows_as_json(value, flags.get("columns"))[0], encoding="utf-8")
         yield out

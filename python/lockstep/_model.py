@@ -102,11 +102,15 @@ class Model:
         self.folder = None if folder is None else os.fspath(folder)
         self._on_event = on_event
         self._telling: "int | None" = None  # the thread that is in on_event: it waits for what it would ask for
+        self._notices: "list[str]" = []  # of the call that is under way
         if "model" in flags:
             raise TypeError("model: expected one folder, and the first argument names it")
         words = words_of({"model": self.folder, "dtype": dtype, "device": device, "adapters": adapters, **flags})
-        self._core = _core.Model(words, _told_by(weakref.ref(self)))
-        _open.add(self)
+        try:
+            self._core = _core.Model(words, _told_by(weakref.ref(self)))
+            _open.add(self)
+        finally:
+            self._warn()
 
     def generate(self, rows: "Iterable[Row]", *, max_new_tokens: "int | None" = None, temperature: "float | None" = None,
                  top_k: "int | None" = None, top_p: "float | None" = None, repetition_penalty: "float | None" = None,
@@ -116,7 +120,10 @@ class Model:
         words = words_of({"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
                           "repetition_penalty": repetition_penalty, "seed": seed, "batch_size": batch_size, **flags})
         text, _ = self._rows_to_read(rows, flags)
-        answers: "list[dict[str, Any]]" = json.loads(self._core.answer(text, words))
+        try:
+            answers: "list[dict[str, Any]]" = json.loads(self._core.answer(text, words))
+        finally:
+            self._warn()
         return answers
 
     def embed(self, rows: "Iterable[Row]", *, pooling: "str | None" = None, normalize: "bool | None" = None, stage: "str | None" = None,
@@ -124,7 +131,11 @@ class Model:
         """Vectors: those of `lockstep embed`, bit for bit."""
         words = words_of({"pooling": pooling, "normalize": normalize, "stage": stage, "batch_size": batch_size, **flags})
         text, count = self._rows_to_read(rows, flags)
-        return Embeddings(self._core.embed(text, words), count, per_token="--stage=inputs" in words)
+        try:
+            found = self._core.embed(text, words)
+        finally:
+            self._warn()
+        return Embeddings(found, count, per_token="--stage=inputs" in words)
 
     def inspect(self, **flags: Flag) -> "dict[str, Any]":
         """What its folder holds: lockstep.inspect. Its weights' hashes were compared when it was opened; verify=True does it again."""
@@ -146,7 +157,7 @@ class Model:
         self._refuse_own_events()
         for name in sorted(flags.keys() & {"max_samples", "dataset_dir", "custom_dataset_info"}):
             raise TypeError(f"{name}: is of files of rows, and here the rows themselves are given: leave it out")
-        return rows_as_json(rows)
+        return rows_as_json(rows, flags.get("columns"))
 
     def _refuse_own_events(self) -> None:
         if self._telling == threading.get_ident():
@@ -160,7 +171,13 @@ class Model:
             finally:
                 self._telling = None
         elif event["event"] == "notice":
-            warnings.warn(event["message"], Notice, stacklevel=4)
+            self._notices.append(event["message"])
+
+    def _warn(self) -> None:
+        """On the thread that has asked, of the line that called: the one that tells has none of the program's."""
+        notices, self._notices = self._notices, []
+        for text in notices:
+            warnings.warn(text, Notice, stacklevel=3)
 
 
 def _told_by(model: "weakref.ref[Model]") -> Any:

@@ -49,11 +49,14 @@ void print(const Answered& done, const std::string& output, int64_t max_new_toke
 /// Rank 0 reads and prints; the others lend their shards.
 class Terminal {
  public:
-  Terminal(Session& session, const InferFlags& flags, const AnswerFileOptions& options, const EventBus& events)
+  /// `prints`: answers are for people, and not for a program that is told the result.
+  Terminal(Session& session, const InferFlags& flags, const AnswerFileOptions& options, const EventBus& events,
+           bool prints)
       : job_(session.job()),
         events_(events),
         max_new_tokens_(options.max_new_tokens),
-        streams_(flags.stream),
+        prints_(prints),
+        streams_(prints && flags.stream),
         images_(flags.images),
         talk_(session, {.system = flags.rows.given.system,
                         .max_new_tokens = options.max_new_tokens,
@@ -66,7 +69,7 @@ class Terminal {
   Reply ask(const std::string& question) {
     Reply reply = talk_.ask(question, images_);
     images_.clear();
-    if (job_.reports()) std::cout << (streams_ ? "" : reply.text) << std::endl;
+    if (job_.reports() && prints_) std::cout << (streams_ ? "" : reply.text) << std::endl;
     if (reply.cut) {
       events_.emit(
           Notice{fmt::format("the answer did not come to its end: --max_new_tokens {} cut it, or the model's positions",
@@ -130,7 +133,7 @@ class Terminal {
   Job& job_;
   const EventBus& events_;
   int64_t max_new_tokens_;
-  bool streams_;
+  bool prints_, streams_;
   std::vector<std::string> images_;
   Conversation talk_;
 };
@@ -158,7 +161,7 @@ void talk(Job& job, const InferFlags& flags, const AnswerFileOptions& options, c
   }
   session.decide(session.inference());
   session.load();
-  Terminal terminal(session, flags, options, console.events());
+  Terminal terminal(session, flags, options, console.events(), !host.lines || flags.prompt.empty());
   if (flags.prompt.empty()) {
     terminal.converse();
   } else {

@@ -51,7 +51,7 @@ class RunningJob {
     Standing standing = Standing::kRuns;
     while (standing == Standing::kRuns) {
       {
-        const nb::gil_scoped_release others;
+        const WithoutPython others;
         constexpr int kLookMs =
             50;  // at signals, and at the job's end: what it has started may hold the pipe for longer
         pollfd ready{lines_.read.get(), POLLIN, 0};
@@ -93,6 +93,10 @@ class RunningJob {
   }
 
   void tell(const std::string& line) {
+    call_python([&] { hand_over(line); });
+  }
+
+  void hand_over(const std::string& line) {
     try {
       if (nb::cast<bool>(on_line_(line)) && requests_ == 0) stop();
     } catch (nb::python_error& error) {

@@ -66,7 +66,10 @@ void Model::tell(const Words& notices) const {
 }
 
 Model::~Model() {
-  if (!thread_.is_here()) (void)model_.release();  // what another process holds
+  if (thread_.is_lost()) {  // what another process holds, or a thread that does not come back
+    (void)model_.release();
+    (void)told_.release();
+  }
   try {
     close();
   } catch (...) {  // Ctrl-C once more: what is not given back goes with the process
@@ -75,7 +78,7 @@ Model::~Model() {
 }
 
 void Model::close() {
-  if (thread_.is_here()) thread_.run([&] { model_.reset(); });
+  if (!thread_.is_lost()) thread_.run([&] { model_.reset(); });
 }
 
 void Model::close_now() {

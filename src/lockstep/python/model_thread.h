@@ -2,16 +2,10 @@
 // and who calls it can be interrupted while it works.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include <sys/types.h>
-
-#include "lockstep/base/worker.h"
 
 namespace lockstep::python {
 
@@ -26,23 +20,22 @@ class ModelThread {
   /// exception of a signal handler (KeyboardInterrupt) ends it at its next interruption_point(). Throws UserError in a process that
   /// was forked: threads stay behind.
   void run(const std::function<void()>& body);
-  /// Not in a process that was forked from the one that has made it.
-  bool is_here() const;
+  /// It cannot be waited for: in a process that was forked from the one that has made it; and where Python ends while it is in a
+  /// callback that does not return.
+  bool is_lost() const;
   /// All that has been asked for ends as soon as it can: who waits for it gets Interrupted.
   void call_off();
-  /// Of the thread itself, from within `body`: calls Python, whose exceptions end the work and are thrown by run().
+  /// Of the thread itself, from within `body`: calls Python, whose exceptions end the work and are thrown by run(). Python that has
+  /// ended is not called.
   void call(const std::function<void()>& python);
 
  private:
   struct Task;
-  void work(const std::stop_token& stop);
+  struct Shared;
+  bool is_here() const;
 
   const pid_t process_;
-  std::mutex mutex_;  // guards tasks_ and what stands in each
-  std::condition_variable_any came_, done_;
-  std::deque<std::shared_ptr<Task>> tasks_;
-  std::shared_ptr<Task> current_;  // of the thread
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Shared> shared_;
 };
 
 }  // namespace lockstep::python

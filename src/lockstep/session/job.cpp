@@ -15,7 +15,6 @@
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/tree_key.h"
 #include "lockstep/session/launch.h"
-#include "lockstep/tensor/deterministic.h"
 #include "lockstep/tensor/gpus.h"
 
 namespace lockstep {
@@ -82,7 +81,7 @@ Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) 
   Job job{.world = World::from_env(env)};
   job.num_devices = devices_of_rank(run, job.world);
   job.device = device_of(run.device, job.world.local_rank * job.num_devices);
-  if (run.deterministic) compute_deterministically();
+  if (run.deterministic) job.deterministic = std::make_unique<DeterministicOps>();
   check_guard(run.guard, job.world);
   (void)job_secret(env);  // the agent needs it; what is wrong with it is better told here
   const ConnectOptions connection = connect_options(job, run, env, options);

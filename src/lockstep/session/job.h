@@ -14,13 +14,15 @@
 #include "lockstep/base/env.h"
 #include "lockstep/comm/setup.h"
 #include "lockstep/session/run_options.h"
+#include "lockstep/tensor/deterministic.h"
 
 namespace lockstep {
 
 struct Job {
   World world;
-  std::string device = "cpu";  // the first that this rank drives
-  int num_devices = 1;         // GPUs, or virtual ones, behind one another
+  std::string device = "cpu";                            // the first that this rank drives
+  int num_devices = 1;                                   // GPUs, or virtual ones, behind one another
+  std::unique_ptr<DeterministicOps> deterministic = {};  // where that was asked for: as long as the job lasts
   CommSetup comm;
 
   bool reports() const { return world.rank == 0; }
