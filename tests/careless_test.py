@@ -301,6 +301,9 @@ class Careless(Story):
         self.lockstep("embed", "--model", self.model, "--dataset", good, "--output", vectors, "--use_chat_template", "false", expect=0)
         kept = [json.loads(line) for line in (vectors / "embeddings.jsonl").read_text().splitlines()]
         self.assertEqual([row.get("tokens") for row in kept][:2], [4, 2])
+        short, inputs = rows("short.jsonl", {"input_ids": [5]}, {"input_ids": [5, 7]}), self.folder / "inputs"
+        self.lockstep("embed", "--model", self.model, "--dataset", short, "--output", inputs, "--use_chat_template", "false", "--stage", "inputs", expect=0)
+        self.assertEqual([len(json.loads(line)["embedding"]) for line in (inputs / "embeddings.jsonl").read_text().splitlines()], [1, 2])
 
     def test_a_data_set_is_not_written_over(self):
         before = self.rows.read_text()

@@ -216,16 +216,17 @@ class Infer(Story):
         """For each family: by flags, with the mark or without, by a path, in a chat, and as rows of a file."""
         picture, question = self.folder / "0.png", "What colour is it?"
         rows = self.folder / "one.jsonl"
-        rows.write_text("".join(json.dumps(row) + "\n" for row in (
-            {"query": "<image>" + question, "images": [str(picture)]}, {"query": question, "images": [str(picture)]})))
         for family in ("llava", "qwen2_5_vl", "internvl", "minicpm_v_2_6", "minicpm_o_2_6", "omnilmm", "qwen2_5_omni"):
             model = make_model(self.folder / "each", family)
+            mark = "<image>\n" if family == "omnilmm" else "<image>"  # its authors' code breaks the line where no mark stands, and nowhere else
+            rows.write_text("".join(json.dumps(row) + "\n" for row in (
+                {"query": mark + question, "images": [str(picture)]}, {"query": question, "images": [str(picture)]})))
             base = ["infer", "--model", model, "--max_new_tokens", 8]
             out = self.folder / f"{family}.jsonl"
             self.lockstep(*base, "--val_dataset", rows, "--result_path", out, expect=0)
             whole, unmarked = (json.loads(line)["response"].strip() for line in out.read_text().splitlines())
             self.assertEqual(unmarked, whole)
-            for words, said in ((["--prompt", question, "--image", picture], None), (["--prompt", "<image>" + question, "--image", picture], None),
+            for words, said in ((["--prompt", question, "--image", picture], None), (["--prompt", mark + question, "--image", picture], None),
                                 (["--prompt", f"<image>{picture} {question}"], None), ([], f"<image>{picture} {question}\n"),
                                 ([], f'<image>"{picture}"{question}\n'), (["--image", picture], question + "\n")):
                 with self.subTest(family=family, words=words, said=said):

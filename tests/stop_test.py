@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from small_job import make_model, make_rows, sft_words
-from story import BINARY, Story, environment, finish, free_port, main, start
+from story import BINARY, Story, environment, finish, free_port, main, start, training_all
 
 
 def processes_with(words):
@@ -48,6 +48,27 @@ class Stop(Story):
         while not condition():
             self.assertLess(time.monotonic(), until, what)
             time.sleep(0.05)
+
+    def begun(self, *command):
+        return subprocess.Popen([*map(str, command)], env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def test_a_closed_terminal_does_not_stop_what_nohup_has_started(self):
+        model, rows = make_model(self.folder, family="qwen2"), make_rows(self.folder, count=8, images=False)
+        for nproc in (1, 2):
+            process = self.begun("nohup", BINARY, *training_all(sft_words(model, rows, self.folder / f"nohup-{nproc}", steps=60, nproc=nproc)))
+            self.wait_for_line(process, "step 2/")
+            os.killpg(process.pid, signal.SIGHUP)
+            done = finish(process)
+            self.assertEqual(done.returncode, 0, done.text)
+            self.assertIn("step 60/60", done.stdout)
+
+    def test_children_that_were_there_before_stay(self):
+        model, rows = make_model(self.folder, family="qwen2"), make_rows(self.folder, count=8, images=False)
+        words = training_all(sft_words(model, rows, self.folder / "exec", steps=2, nproc=2))
+        pid = self.folder / "pid"
+        done = finish(self.begun("bash", "-c", f'sleep 1000 >/dev/null 2>&1 & echo $! > {pid}; exec "$@"', "bash", BINARY, *words))
+        self.assertEqual(done.returncode, 0, done.text)
+        os.kill(int(pid.read_text()), signal.SIGKILL)  # it is there
 
     def test_who_stops_a_job_before_its_ranks_listen_is_told_so(self):
         model = make_model(self.folder, family="qwen2")

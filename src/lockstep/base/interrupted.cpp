@@ -38,14 +38,18 @@ void on_signal(int /*signal*/) {
 
 }  // namespace
 
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void end_when_interrupted(const std::string& program) {
   const std::string text = program + ": interrupted\n";
   words_size = std::min(text.size(), words.size());
   std::copy_n(text.begin(), words_size, words.begin());
   for (const int signal : kSignals) {
+    if (is_ignored(signal)) continue;
     struct sigaction action {};
-    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
-    action = {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(signal, &action, nullptr);

@@ -16,6 +16,9 @@ namespace lockstep {
 /// From here on, and in no process that is started. Signals that are ignored (nohup) stay so.
 void end_when_interrupted(const std::string& program);
 
+/// Whether this process was started to ignore it, as under nohup.
+bool is_ignored(int signal);
+
 /// While it lives (one at a time), `undo` runs before the process ends so, in a thread of its own beside all others.
 class UndoneWhenInterrupted {
  public:

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/interrupted.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +24,8 @@ constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 StopSignals::StopSignals(std::string program) : program_(std::move(program)) {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
+  if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);  // nohup; one that is blocked would be queued all the same
   check(::pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0, "SIGINT, SIGTERM and SIGHUP can be blocked");
   fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   check(fd_ >= 0, "a descriptor for signals can be had");

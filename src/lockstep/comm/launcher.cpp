@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <ATen/Parallel.h>
 #include <arpa/inet.h>
@@ -24,6 +25,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/interrupted.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/base/process.h"
 #include "lockstep/comm/own_address.h"
@@ -88,7 +90,8 @@ class Signals {
   Signals() {
     sigset_t wanted;
     sigemptyset(&wanted);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD}) sigaddset(&wanted, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGCHLD}) sigaddset(&wanted, signal);
+    if (!is_ignored(SIGHUP)) sigaddset(&wanted, SIGHUP);  // nohup
     ::sigprocmask(SIG_BLOCK, &wanted, &before_);
     // An inherited "ignore" would make the kernel collect children before we can ask how they ended.
     child_handler_ = std::signal(SIGCHLD, SIG_DFL);
@@ -114,13 +117,21 @@ class Signals {
   void (*child_handler_)(int) = SIG_DFL;
 };
 
-/// What ranks have started themselves comes to us when they end (PR_SET_CHILD_SUBREAPER): it must not stay either.
-void end_orphans() {
+std::set<pid_t> children() {
+  std::set<pid_t> out;
+  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  for (pid_t pid = 0; list >> pid;) out.insert(pid);
+  return out;
+}
+
+/// What ranks have started themselves comes to us when they end (PR_SET_CHILD_SUBREAPER): it must not stay either. `others` were
+/// there before: of a shell that became this program by exec, such as what reads its output.
+void end_orphans(const std::set<pid_t>& others) {
   constexpr int kRounds = 50;
   for (int round = 0; round < kRounds; ++round) {
-    std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
     bool any = false;
-    for (pid_t pid = 0; list >> pid;) {
+    for (const pid_t pid : children()) {
+      if (others.contains(pid)) continue;
       any = true;
       ::kill(pid, SIGKILL);
     }
@@ -138,7 +149,7 @@ class Launch {
   ~Launch() {  // an exception on the way: no orphans
     signal_all(SIGKILL);
     ranks_.clear();
-    end_orphans();
+    end_orphans(others_);
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -161,6 +172,7 @@ class Launch {
   void collect();
 
   LaunchOptions options_;
+  const std::set<pid_t> others_ = children();
   Agent& agent_;
   Signals& signals_;
   std::vector<RankProcess> ranks_;
@@ -208,7 +220,7 @@ int Launch::wait() {
   }
   // Not until the pipes end: a process that a rank left behind may hold them open.
   for (auto& output : outputs_) output.finish();
-  end_orphans();
+  end_orphans(others_);
   return result_;
 }
 
@@ -255,7 +267,7 @@ void Launch::collect() {
 /// This node among the nodes, where variables of pods say so; alone otherwise.
 World node_world(const Env& env) {
   const World world = World::from_env(env);
-  if (env.has("LOCAL_RANK") || world.num_nodes == 1 || world.source.find("node") == std::string::npos) return {};
+  if (env.has("LOCAL_RANK") || world.num_nodes == 1 || !(world.needs_launch || world.may_launch)) return {};
   return world;
 }
 

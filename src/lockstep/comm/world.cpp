@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -36,6 +37,17 @@ std::string text(const Env& env, std::initializer_list<const char*> names) {
     if (auto value = env.text(name)) return *value;
   }
   return {};
+}
+
+/// A number of ranks; torchrun's words for "one for each device" state none.
+Number number_of_ranks(const Env& env, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const std::string word = text(env, {name});
+    if (word.empty()) continue;
+    const bool counts_devices = word == "auto" || word == "gpu" || word == "cpu";
+    return counts_devices ? Number{name, std::nullopt} : number(env, {name});
+  }
+  return {*names.begin(), std::nullopt};
 }
 
 int required(const Number& number, const std::string& source, const std::string& seen) {
@@ -154,6 +166,7 @@ World from_slurm(const Env& env) {
   const int64_t job = number(env, {"SLURM_JOB_ID", "SLURM_JOBID"}).value.value_or(0);
   const int64_t step = number(env, {"SLURM_STEP_ID", "SLURM_STEPID"}).value.value_or(0);
   world.master_port = static_cast<int>(12000 + (job * 7 + step) % 20000);
+  world.may_launch = world.local_size == 1 && world.size == world.num_nodes;
   set_master(world, env, false);
   return world;
 }
@@ -177,6 +190,7 @@ World from_mpi(const Env& env, const MpiNames& names) {
   if (!local_rank.value) local_rank = {names.rank, world.rank % *local_size.value};
   set_local(world, local_rank, local_size);
   set_nodes(world, {"node", std::nullopt}, {"nodes", std::nullopt}, stated);
+  world.may_launch = world.local_size == 1;
   const std::string job =
       text(env, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid", "PMI_JOBID"});
   world.master_port = job.empty() ? kDefaultPort : static_cast<int>(12000 + std::hash<std::string>()(job) % 20000);
@@ -195,7 +209,7 @@ World from_node_variables(const Env& env) {
   const Number node = number(env, {"PET_NODE_RANK", "NODE_RANK", "RANK"});
   const Number pods = number(env, {"WORLD_SIZE"});
   Number num_nodes = number(env, {"PET_NNODES", "NNODES"});
-  const Number per_node = number(env, {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"});
+  const Number per_node = number_of_ranks(env, {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"});
   const int64_t local = per_node.value.value_or(1);
   if (local < 1) throw usage_error(fmt::format("{}: {}, expected at least 1", world.source, per_node.text()));
   if (!num_nodes.value) num_nodes = pods;
@@ -213,6 +227,7 @@ World from_node_variables(const Env& env) {
   world.size = nodes * world.local_size;
   world.rank = world.node * world.local_size;
   world.needs_launch = world.local_size > 1;
+  world.may_launch = !per_node.value;
   set_master(world, env, true);
   return world;
 }
@@ -224,15 +239,20 @@ World World::from_env(const Env& env) {
                                        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                       {"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
                                        "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+                                      {"MPI (PALS)", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
                                       {"MPI (PMI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
   const bool has_size = number(env, {"WORLD_SIZE"}).value.value_or(1) != 1;
   World world;
-  const auto mpi = std::find_if(std::begin(kMpi), std::end(kMpi), [&](const auto& m) { return env.has(m.rank); });
+  const auto* const mpi = std::ranges::find_if(kMpi, [&](const MpiNames& m) {
+    return env.has(m.rank) && (env.has(m.local_size) || std::string_view(m.local_size) != "PMI_LOCAL_SIZE");
+  });
+  // mpirun inside a step leaves the step's own variables, which count its daemons; Slurm's own PMI states no local rank.
+  const bool by_mpirun = mpi != std::end(kMpi) && env.has(mpi->local_rank);
   // Slurm sets SLURM_PROCID in a batch script too; only a step (srun) has tasks.
   const bool slurm_step = env.has("SLURM_PROCID") && (env.has("SLURM_STEP_ID") || env.has("SLURM_STEPID"));
   if (env.has("LOCAL_RANK") && (env.has("RANK") || has_size)) {
     world = from_rank_variables(env);
-  } else if (slurm_step) {
+  } else if (slurm_step && !by_mpirun) {
     world = from_slurm(env);
   } else if (mpi != std::end(kMpi)) {
     world = from_mpi(env, *mpi);

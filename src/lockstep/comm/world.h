@@ -26,6 +26,7 @@ struct World {
   int restart = 0;                        // torchrun's restart count: each has a fresh store prefix
   std::string source = "single process";  // which launcher was recognised, for messages
   bool needs_launch = false;  // node-level variables only: this process should start local_size ranks, not be one
+  bool may_launch = false;    // it is the one process of its node, and nobody has said that it is to be one rank
   std::string interface;      // network interface for Gloo (GLOO_SOCKET_IFNAME); empty: the one towards master_addr
 
   /// Throws UserError(kUsage): variables that contradict each other or are missing, by name, with what was found.

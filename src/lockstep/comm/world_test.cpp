@@ -143,6 +143,48 @@ TEST(World, ABatchScriptIsNoSlurmTask) {
 
 TEST(World, TorchrunInsideSlurmIsTorchrun) { EXPECT_EQ(world_of(kSlurm + kTorchrun).source, "torchrun"); }
 
+const Variables kMpi{{"OMPI_COMM_WORLD_RANK", "3"},
+                     {"OMPI_COMM_WORLD_SIZE", "4"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+
+TEST(World, MpirunInsideASlurmStepIsMpi) {  // whose own variables say one task
+  const World world = world_of(kMpi + Variables{{"SLURM_PROCID", "0"},
+                                                {"SLURM_STEP_ID", "0"},
+                                                {"SLURM_NTASKS", "1"},
+                                                {"SLURM_STEP_TASKS_PER_NODE", "1"}});
+  EXPECT_EQ(world.source, "Open MPI");
+  EXPECT_EQ(world.rank, 3);
+  EXPECT_EQ(world.size, 4);
+  EXPECT_EQ(world_of(kSlurm + Variables{{"PMI_RANK", "6"}, {"PMI_SIZE", "7"}}).source, "Slurm");  // srun --mpi=pmi2
+}
+
+TEST(World, ThePlaceOfAPalsRankIsItsHosts) {
+  const World world = world_of({{"PMI_RANK", "3"},
+                                {"PMI_SIZE", "4"},
+                                {"PMI_LOCAL_RANK", "1"},
+                                {"PMI_LOCAL_SIZE", "2"},
+                                {"MASTER_ADDR", "a"},
+                                {"MASTER_PORT", "29501"}});
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_size, 2);
+}
+
+/// Whoever starts one process a node has said nothing of ranks.
+TEST(World, TheOneProcessOfANodeMayStartRanks) {
+  const Variables one{{"SLURM_PROCID", "1"},           {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"},
+                      {"SLURM_NODEID", "1"},           {"SLURM_NNODES", "2"},  {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                      {"SLURM_JOB_NODELIST", "a[1-2]"}};
+  EXPECT_TRUE(world_of(one).may_launch);
+  EXPECT_FALSE(world_of(kSlurm).may_launch);
+  EXPECT_FALSE(world_of(kTorchrun).may_launch);
+  EXPECT_FALSE(world_of(kMpi).may_launch);
+  const Variables pod{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "23456"}};
+  EXPECT_TRUE(world_of(pod).may_launch);
+  EXPECT_TRUE(world_of(pod + Variables{{"PET_NPROC_PER_NODE", "auto"}, {"PET_NNODES", "2"}}).may_launch);
+  EXPECT_FALSE(world_of(pod + Variables{{"NPROC_PER_NODE", "1"}}).may_launch);
+}
+
 TEST(World, NamesSlurmContradictions) {
   EXPECT_NE(refusal(kSlurm + Variables{{"SLURM_PROCID", "7"}}).find("SLURM_PROCID=7"), std::string::npos);
   EXPECT_NE(refusal(kSlurm + Variables{{"SLURM_NTASKS", ""}}).find("SLURM_STEP_NUM_TASKS is not set"),

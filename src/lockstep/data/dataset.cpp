@@ -180,6 +180,7 @@ struct Dataset::Impl {
 
   /// Whole rows of all the files that are one data set.
   void add(const std::string& argument, const DatasetOptions& options) {
+    const size_t broken_before = broken.size();
     NamedData data = find_data(argument, options);
     std::move(data.told.begin(), data.told.end(), std::back_inserter(notices));
     std::vector<std::pair<uint32_t, uint32_t>> own;
@@ -197,9 +198,27 @@ struct Dataset::Impl {
                       "are taken with --dataset_shuffle false",
                       data.name, chosen.size(), own.size(), options.seed));
     }
+    place_broken(broken_before, chosen, own.size());
     for (const size_t row : chosen) rows.push_back(own[row]);
     mix_in(hash, fmt::format("{} {}", data.count < 0 ? chosen.size() : own.size(), chosen.size()));
     if (options.draws && data.count > 0) mix_in(hash, fmt::format("drawn by {}", options.seed));
+  }
+
+  /// Of a part of a file's rows: what is broken behind them was not asked for. Of rows in an order of their own it stands behind all.
+  void place_broken(size_t from, const std::vector<size_t>& chosen, size_t all) {
+    const auto begin = broken.begin() + static_cast<std::ptrdiff_t>(from);
+    const auto base = static_cast<int64_t>(rows.size());
+    const bool in_order = std::ranges::is_sorted(chosen);
+    if (chosen.size() < all && in_order) {
+      const int64_t end = base + (chosen.empty() ? 0 : static_cast<int64_t>(chosen.back()) + 1);
+      broken.erase(std::find_if(begin, broken.end(), [&](const BrokenRow& row) { return row.rows_before >= end; }),
+                   broken.end());
+    }
+    for (auto row = broken.begin() + static_cast<std::ptrdiff_t>(from); row != broken.end(); ++row) {
+      const auto place = static_cast<size_t>(row->rows_before - base);
+      row->rows_before =
+          base + (in_order ? std::ranges::lower_bound(chosen, place) - chosen.begin() : std::ssize(chosen));
+    }
   }
 
   void add_file(Source source, const DatasetOptions& options, std::vector<std::pair<uint32_t, uint32_t>>& own) {
@@ -311,15 +330,18 @@ std::string Dataset::where(int64_t index) const {
   return impl_->files[file].file.where(row);
 }
 
-const std::vector<BrokenRow>& Dataset::broken() const { return impl_->broken; }
+const std::vector<BrokenRow>& Dataset::broken() const {
+  static const std::vector<BrokenRow> none;
+  return lists_broken_ ? impl_->broken : none;
+}
 
 const std::vector<std::string>& Dataset::notices() const { return impl_->notices; }
 
 void Dataset::in_file_order(const std::function<void(int64_t index)>& whole,
                             const std::function<void(const BrokenRow& row)>& broken) const {
-  auto next = impl_->broken.begin();
+  auto next = this->broken().begin();
   for (int64_t row = 0; row <= size(); ++row) {
-    for (; next != impl_->broken.end() && (row == size() || next->rows_before <= row); ++next) broken(*next);
+    for (; next != this->broken().end() && (row == size() || next->rows_before <= row); ++next) broken(*next);
     if (row < size()) whole(row);
   }
 }
@@ -355,34 +377,6 @@ std::string Dataset::media_fingerprint() const {
     }
   }
   return hash_of(all);
-}
-
-Dataset Dataset::in_pieces(const Dataset& whole, std::vector<RowPiece> pieces) {
-  check(whole.pieces_.empty(), "a data set of whole rows");
-  std::vector<int64_t> rows;
-  for (const RowPiece& piece : pieces) rows.push_back(whole.rows_.at(static_cast<size_t>(piece.row)));
-  Dataset out(whole.impl_, std::move(rows));
-  out.pieces_ = std::move(pieces);
-  return out;
-}
-
-std::pair<Dataset, Dataset> Dataset::split(Dataset whole, double part, uint64_t seed) {
-  const auto rows = static_cast<double>(whole.size());
-  if (!(part > 0.0 && part < rows) || whole.size() < 2) {
-    throw data_error(fmt::format("expected rows to be left beside those of evaluation, found {:g} {} of {} rows for it",
-                                 part, part < 1 ? "(a part)" : "rows", whole.size()),
-                     "a smaller --split_dataset_ratio, or rows of their own: --val_dataset");
-  }
-  const auto wanted = std::llround(part < 1 ? part * rows : part);
-  const auto second_size = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(wanted, 1, whole.size() - 1));
-  std::vector<int64_t> order = epoch_order(whole.size(), seed, 0, true);
-  for (auto& row : order) row = whole.rows_[static_cast<size_t>(row)];
-  std::vector<int64_t> second(order.end() - second_size, order.end());
-  order.resize(order.size() - second.size());
-  // Chosen at random, kept in the order of the file.
-  std::sort(order.begin(), order.end());
-  std::sort(second.begin(), second.end());
-  return {Dataset(whole.impl_, std::move(order)), Dataset(whole.impl_, std::move(second))};
 }
 
 }  // namespace lockstep

@@ -89,6 +89,7 @@ class Dataset {
   std::shared_ptr<const Impl> impl_;
   std::vector<int64_t> rows_;
   std::vector<RowPiece> pieces_;  // by row; empty: whole rows
+  bool lists_broken_ = true;      // of two parts of a data set the first does
 };
 
 }  // namespace lockstep

@@ -237,6 +237,24 @@ TEST_F(DatasetTest, SplitSharesOutEveryRowOnce) {
   EXPECT_THROW(first.sample(45), std::out_of_range);
 }
 
+TEST_F(DatasetTest, WhatIsBrokenBehindThePartThatIsTakenIsNotTold) {
+  const std::string a = write("a.jsonl", row("0") + "\n{\n" + row("1") + "\n" + row("2") + "\n{\n" + row("3") + "\n"),
+                    b = write("b.jsonl", row("4") + "\n");
+  const auto listed = [](const Dataset& data) {
+    std::string all;
+    data.in_file_order(
+        [&](int64_t i) { all += data.sample(i).messages[0].content; },
+        [&](const BrokenRow& broken) { all += "[" + broken.where.substr(broken.where.rfind(':') + 1) + "]"; });
+    return all;
+  };
+  EXPECT_EQ(listed(Dataset({a, b}, {})), "0[2]12[5]34");
+  EXPECT_EQ(listed(Dataset({a + "#2", b}, {})), "0[2]14");
+  EXPECT_EQ(listed(Dataset({a}, {.max_samples = 1})), "0");
+  const auto [most, few] = Dataset::split(Dataset({a, b}, {}), 1, 42);
+  EXPECT_EQ(most.broken().size(), 2U);
+  EXPECT_TRUE(few.broken().empty()) << "each is told once";
+}
+
 TEST_F(DatasetTest, PiecesAreRowsOfTheirOwn) {
   const Dataset whole(
       {write("a.jsonl", R"({"text": "one two three"})"

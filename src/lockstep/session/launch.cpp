@@ -53,9 +53,12 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
 
 int local_ranks(const RunOptions& run, const Env& env) {
   if (run.nproc > 0) return run.nproc;
-  if (const auto asked = env.integer("NPROC_PER_NODE")) {
+  for (const char* name : {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"}) {
+    const std::string word = env.text(name).value_or("");
+    if (word.empty() || word == "auto" || word == "gpu" || word == "cpu") continue;  // torchrun's: by the devices
+    const auto asked = env.integer(name);
     if (*asked >= 1) return static_cast<int>(*asked);
-    throw usage_error(fmt::format("NPROC_PER_NODE: expected a number of ranks, at least 1, found {}", *asked),
+    throw usage_error(fmt::format("{}: expected a number of ranks, at least 1, found {}", name, *asked),
                       "leave the variable out for one rank a GPU, else one");
   }
   if (run.device == "cpu") return 1;
@@ -69,7 +72,7 @@ int local_ranks(const RunOptions& run, const Env& env) {
 std::optional<int> launch_if_asked(const LaunchRequest& request, const RunOptions& run, const Env& env) {
   const World world = World::from_env(env);
   const bool launched = world.source != "single process";
-  if (launched && !world.needs_launch) {
+  if (launched && !world.needs_launch && !world.may_launch) {
     if (run.nproc > 0 && run.nproc != world.local_size) {
       throw usage_error(
           fmt::format("--nproc {}: {} has started {} ranks on this machine", run.nproc, world.source, world.local_size),

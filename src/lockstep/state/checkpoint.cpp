@@ -154,6 +154,8 @@ TrainerState read_trainer_state(const fs::path& dir) {
   state.best_model_checkpoint.clear();
   state.best_saved_metric.reset();
   state.best_metric.reset();  // nothing could be loaded that had it
+  state.saves_without_better = state.evaluations_without_better = 0;
+  state.best_step_at_save = -1;
   return state;
 }
 

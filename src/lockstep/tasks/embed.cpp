@@ -161,7 +161,9 @@ void embed_missing(Session& session, const EmbeddingOptions& options, int64_t ba
 /// The files that a person gets, and what the folder says of itself.
 EmbeddingCounts finish(const EmbeddingOptions& options, const Json& identity, const Dataset& rows, RowJournal& journal,
                        double seconds) {
-  const EmbeddingCounts counts = write_embeddings(options.output, rows, journal, options.safetensors);
+  const EmbeddingCounts counts = write_embeddings(
+      options.output, rows, journal,
+      {.as_safetensors = options.safetensors, .per_token = options.embedding.extent == Extent::kInputs});
   write_json(options.output / kDone, {{"identity", identity},
                                       {"format", format_of(options)},
                                       {"rows", counts.rows},

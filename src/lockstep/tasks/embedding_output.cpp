@@ -64,10 +64,10 @@ void append_numbers(std::string& line, std::span<const float> values) {
   line += ']';
 }
 
-void append_embedding(std::string& line, const Record& record) {
+void append_embedding(std::string& line, const Record& record, bool per_token) {
   line += ",\"embedding\":";
   const auto width = static_cast<size_t>(record.width);
-  if (record.values.size() == width) {
+  if (!per_token) {
     append_numbers(line, record.values);
     return;
   }
@@ -113,10 +113,10 @@ class RowWalk {
   const RowJournal& journal_;
 };
 
-EmbeddingCounts write_jsonl(const fs::path& dir, const RowWalk& walk) {
+EmbeddingCounts write_jsonl(const fs::path& dir, const RowWalk& walk, bool per_token) {
   NewFile file(dir / "embeddings.jsonl", journal_keeps_rows());
   const auto counts = walk.walk([&](std::string line, const Record& record) {
-    if (record.tokens != kFailed) append_embedding(line, record);
+    if (record.tokens != kFailed) append_embedding(line, record, per_token);
     file.line(line + '}');
   });
   file.finish();
@@ -171,9 +171,9 @@ std::string record_of(const RowEmbedding& row) {
 std::string record_of(const SkippedRow& row) { return packed(kFailed, 0, row.why.data(), row.why.size()); }
 
 EmbeddingCounts write_embeddings(const fs::path& dir, const Dataset& rows, const RowJournal& journal,
-                                 bool as_safetensors) {
+                                 const EmbeddingFormat& format) {
   const RowWalk walk(rows, journal);
-  return as_safetensors ? write_safetensors(dir, walk) : write_jsonl(dir, walk);
+  return format.as_safetensors ? write_safetensors(dir, walk) : write_jsonl(dir, walk, format.per_token);
 }
 
 }  // namespace lockstep

@@ -18,10 +18,15 @@ struct EmbeddingCounts {
   std::string first_failure;  // where and why
 };
 
+struct EmbeddingFormat {
+  bool as_safetensors = false;
+  bool per_token = false;  // a row has a list of vectors, of one token too
+};
+
 /// Writes every row of the data set, in input order, once: embeddings.jsonl, or embeddings.safetensors and rows.jsonl.
 /// Rows that could not be used have an "error". Each file is whole or not there. Throws UserError(kData) when the disk
 /// is full.
 EmbeddingCounts write_embeddings(const std::filesystem::path& dir, const Dataset& rows, const RowJournal& journal,
-                                 bool as_safetensors);
+                                 const EmbeddingFormat& format);
 
 }  // namespace lockstep

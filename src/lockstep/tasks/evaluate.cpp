@@ -28,13 +28,14 @@
 namespace lockstep {
 namespace {
 
-/// Why rows are missing, from the first rank that knows.
-std::string first_reason(Communicator& control, const Loader& loader) {
+/// Why rows are missing, from the first rank that knows; of those that were never dealt out all know.
+std::string first_reason(Communicator& control, const Loader& loader, const Dataset& rows) {
   const auto mine = loader.skipped_reasons();
   for (const auto& text : control.all_gather_bytes(mine.empty() ? "" : mine.front(), "rows left out")) {
     if (!text.empty()) return text;
   }
-  return {};
+  if (rows.broken().empty()) return {};
+  return fmt::format("{}: {}", rows.broken().front().where, rows.broken().front().why);
 }
 
 /// Metrics of nothing are no result. Throws the same on all ranks: the figures are the same.
@@ -203,7 +204,7 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
                                 events);
   }
   std::string first_skipped = found.answers.first_skipped;
-  if (first_skipped.empty()) first_skipped = first_reason(job.control(), loader);
+  if (first_skipped.empty()) first_skipped = first_reason(job.control(), loader, *rows);
   refuse_nothing(found, join(options.dataset, ", "), first_skipped);
   session.tell_memory(events);
   found.communication = communication_of(job, options.run.comm_figures);

@@ -38,6 +38,8 @@ EvalDone FineTuneRun::evaluate(int64_t step) {
     if (!std::isfinite(figures.loss)) {
       notice(fmt::format("the loss of the evaluation is {}, and the run goes on; {}", figures.loss, kNotFiniteHint));
     }
+  } else if (figures.rows > 0) {
+    notice(fmt::format("the evaluation has no loss: none of its {} rows has a token that is learnt", total));
   } else {
     notice(
         fmt::format("the evaluation has no loss: none of its {} rows could be used (lockstep eval says why)", total));

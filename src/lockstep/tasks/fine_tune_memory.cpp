@@ -42,7 +42,7 @@ RehearsalOptions FineTuneRun::rehearsed_devices() const {
   devices.save = options_.saves();
   devices.work.layout = options_.grouping.layout();
   devices.work.noise = options_.train.neftune_noise_alpha > 0;
-  if (longest_) devices.waiting_bytes = longest_->waiting_bytes(planned_.batch);
+  devices.waiting_bytes = longest_ ? longest_->waiting_bytes(planned_.batch) : waiting_bytes_;
   return devices;
 }
 
@@ -73,6 +73,9 @@ void FineTuneRun::predict() {
     }
     forecast_ = rehearse(session_->model(), session_->plan(), steps, rehearsed_devices());
   });
+  // By which every rank judges its batches: rows that one refuses none may take.
+  const int64_t waiting = longest_ ? longest_->waiting_bytes(planned_.batch) : 0;
+  waiting_bytes_ = std::stoll(from_rank_0(job_.control(), std::to_string(waiting), "bytes of rows that wait"));
 }
 
 /// Whether rows fit in what --memory_limit leaves; nobody is asked without a limit.

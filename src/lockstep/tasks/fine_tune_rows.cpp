@@ -119,9 +119,9 @@ void FineTuneRun::bring_together() {
 
 void FineTuneRun::split_rows() {
   const int64_t positions = session_->model().dims.max_positions, length = options_.rows.max_length;
-  const int64_t most = options_.grouping.packing ? options_.grouping.bin_tokens(length, positions)
-                       : length > 0              ? length
-                                                 : positions;
+  const int64_t bin = options_.grouping.packing ? options_.grouping.packing_length : 0;
+  int64_t most = length > 0 ? length : positions;  // of a row, wherever it stands
+  if (bin > 0) most = most > 0 ? std::min(most, bin) : bin;
   if (most <= 0) {
     throw usage_error("--truncation_strategy split: the model does not say how many positions it has",
                       "--max_length 4096");

@@ -114,6 +114,7 @@ class FineTuneRun {
   std::unique_ptr<ShardedAdamW> adamw_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<RehearsedRows> longest_;  // of the data, on the rank that plans
+  int64_t waiting_bytes_ = 0;             // of rows that the loader has ready, as that rank found
   RowsOfStep longest_evaluated_;
   JobShape planned_;  // as its forecast was made
   std::optional<MemoryMeter> meter_;

@@ -163,7 +163,7 @@ void Trainer::advance(TrainOutcome& outcome) {
 }
 
 void Trainer::stop_early(TrainOutcome& outcome, int64_t patience, int64_t in_vain, std::string_view what) {
-  if (outcome.stopped_early || patience == 0 || in_vain < patience) return;
+  if (outcome.stopped_early || patience == 0 || in_vain < patience || !state_.best_metric) return;
   outcome.stopped_early = true;
   parts_.events.emit(
       Notice{fmt::format("step {}: the run ends here, as the last {} {} than {} of step {}", state_.global_step,
@@ -320,12 +320,17 @@ void Trainer::evaluate(bool may_be_best) {
   EvalDone done = hooks_.evaluate(state_.global_step);
   done.epoch = state_.epoch;
   parts_.events.emit(done);
-  if (!std::isfinite(done.loss)) return;  // it is no best, and no JSON either
-  state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
-                                           state_.epoch, done.loss, done.token_accuracy, done.step));
+  if (std::isfinite(done.loss)) {  // else it is no JSON
+    state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
+                                             state_.epoch, done.loss, done.token_accuracy, done.step));
+  }
   if (!may_be_best) return;
   const double judged = hooks_.judge ? hooks_.judge(done) : done.loss;
-  if (std::isfinite(judged)) state_.judge(judged, options_.greater_is_better);
+  if (std::isfinite(judged)) {
+    state_.judge(judged, options_.greater_is_better);
+  } else if (state_.best_metric) {
+    ++state_.evaluations_without_better;
+  }
 }
 
 void Trainer::save(TrainOutcome& outcome) {

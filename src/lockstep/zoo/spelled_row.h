@@ -36,7 +36,7 @@ struct SpelledRow {
   void put_in_front(const std::vector<int32_t>& more) {
     ids.insert(ids.begin(), more.begin(), more.end());
     labels.insert(labels.begin(), more.size(), kNotLearnt);
-    all.insert(all.begin(), more.begin(), more.end());
+    all.insert(all.begin(), more.size(), kNotLearnt);
     weights.insert(weights.begin(), more.size(), 1);
     filled.insert(filled.begin(), more.size(), -1);
     if (history.value_or(0) > 0) *history += more.size();
