@@ -73,7 +73,7 @@ class PreTraining(Story):
         plain.write_text("".join(json.dumps({"text": "Seen here: <image>, and nothing else.", "images": row["images"]}) + "\n" for row in made if row.get("images")))
         for family in ("llava", "qwen2_5_vl"):
             out, done = self.train(make_model(self.folder, family), plain, family)
-            self.assertRegex(done.stdout, r"no chat template: .*\[\[Seen here: ?(<\|vision_start\|>)?\]\]<image ×\d+>\[\[.*and nothing else\.")
+            self.assertRegex(done.stdout, r"no chat template: .*\[\[ ?Seen here: ?\]\](<\|vision_start\|>)?<image ×\d+>(<\|vision_end\|>)?\[\[.*and nothing else\.")
             self.assertEqual(len(records(out)), 4)
 
     def test_a_model_without_a_template_goes_on_and_is_asked_as_it_was_taught(self):

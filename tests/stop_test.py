@@ -56,7 +56,7 @@ class Stop(Story):
         model, rows = make_model(self.folder, family="qwen2"), make_rows(self.folder, count=8, images=False)
         for nproc in (1, 2):
             process = self.begun("nohup", BINARY, *training_all(sft_words(model, rows, self.folder / f"nohup-{nproc}", steps=60, nproc=nproc)))
-            self.wait_for_line(process, "step 2/")
+            self.wait_for_line(process, "step ")
             os.killpg(process.pid, signal.SIGHUP)
             done = finish(process)
             self.assertEqual(done.returncode, 0, done.text)
