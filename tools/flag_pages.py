@@ -16,7 +16,7 @@ RULES = {  # what rules do, in a word
     "media_size": "`--max_pixels`, and MIN_PIXELS, FPS, FPS_MAX_FRAMES, VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS",
     "finetuning_type": "`--tuner_type`: lora, full, freeze (full of some layers)", "freeze_layers": "the flag of that name, where finetuning_type is freeze", "stage": "sft and pt; rm, ppo, dpo, kto are refused", "target_names": "`--target_modules`, with ALL, DEFAULT, EMBEDDING", "target_list": "`--target_modules`, all is all-linear",
     "save_list": "`--modules_to_save`", "freeze": "`--freeze_vit`, `--freeze_aligner`, `--freeze_llm`", "pissa_init": "`--init_weights pissa`", "deepspeed": "`--deepspeed`, with ms-swift 2's names", "fsdp": "zero3, zero2 or zero0 by its words",
-    "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "template_name": "nothing: the chat template of the checkpoint is used", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_answer`", "packing": "`--packing`; rows never see each other",
+    "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "crop_to_patches": "MAX_NUM=12 of InternVL; without it a picture is one tile", "template_name": "nothing: the chat template of the checkpoint is used", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_answer`", "packing": "`--packing`; rows never see each other",
     "truncation": "`--truncation_strategy`; split is for training alone", "optim": "AdamW by any of its names (adamw_torch, adamw_torch_fused, paged_adamw_32bit and their like); others are refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json, or the rows that `--split_dataset_ratio` kept apart",
     "conversation": "`--conversation plain`; v1 and mistral_instruct are the templates that there are", "recompute": "`--gradient_checkpointing`", "quant_storage": "no number depends on it; `export` writes uint8",
     "do_sample": "`--temperature 0`, or 1", "temperature": "`--temperature`; nothing where do_sample is false", "lora_dtype": "float32, which is what adapters are kept in", "system": "`--system`; an empty one changes nothing, and is told of",
@@ -37,7 +37,9 @@ Without `--tuner_type` adapters are trained, at a rate of 1e-4, as ms-swift does
 answers are generated, which ms-swift then judges by `rouge-l`.
 
 An answer ends with its stop token here. ms-swift learns the line break behind `<|im_end|>` too, one easy token a turn, so that its losses are lower for
-the same weights. It breaks the line behind every picture of InternVL; here a picture that a text marks stays as it is written.
+the same weights. It breaks the line behind every picture of InternVL; here a picture that a text marks stays as it is written. Pictures of Qwen's families have the size, the
+filter and the budget of the folder's own processor, where ms-swift has those of qwen_vl_utils (Pillow's bicubic filter, 16384 tokens at most), and are
+turned upright by their EXIF orientation, which ms-swift does not look at.
 """),
     "from_llama_factory": ("LLaMA-Factory", ["lf", "*", "hf"], """# From LLaMA-Factory
 
@@ -51,11 +53,13 @@ never cut. `stage: pt` cuts longer texts into several rows (`--truncation_strate
 see each other, where LLaMA-Factory's blocks run on.
 
 Pictures and frames are brought to `image_max_pixels`, `image_min_pixels`, `video_max_pixels`, `video_min_pixels` by Pillow's bicubic filter before a model's own
-processor takes them, and a film has `video_fps` frames a second, `video_maxlen` at most, for every family (`MEDIA_AS=llama_factory`). A run goes on with the
+processor takes them, as they are stored (an EXIF orientation turns none), and a film has `video_fps` frames a second, `video_maxlen` at most, for every family
+(`MEDIA_AS=llama_factory`). Palettes and transparency become RGB before that, there behind it. A run goes on with the
 last checkpoint in its `output_dir` unless `overwrite_output_dir` is true. `do_eval` without a strategy measures once, at the end.
 
 Two things are not as there: `quantization_bit` leaves towers and projectors as they are, and a step's loss is the mean over its tokens, where models with
-pictures have the mean of their micro-batches' means.
+pictures have the mean of their micro-batches' means. Sound is brought to its rate by soxr, there by torchaudio's filter, and a clip that is longer than
+the model reads is left out, there cut.
 """),
 }
 

@@ -1,5 +1,6 @@
 """A model that stays open in this process: answers and vectors of rows that the program holds."""
 import atexit
+import contextlib
 import json
 import os
 import threading
@@ -108,9 +109,15 @@ class Model:
         words = words_of({"model": self.folder, "dtype": dtype, "device": device, "adapters": adapters, **flags})
         try:
             self._core = _core.Model(words, _told_by(weakref.ref(self)))
-            _open.add(self)
-        finally:
+        except BaseException:
+            self._warn(failed=True)
+            raise
+        _open.add(self)
+        try:
             self._warn()
+        except BaseException:  # warnings that are errors
+            self.close()
+            raise
 
     def generate(self, rows: "Iterable[Row]", *, max_new_tokens: "int | None" = None, temperature: "float | None" = None,
                  top_k: "int | None" = None, top_p: "float | None" = None, repetition_penalty: "float | None" = None,
@@ -122,8 +129,10 @@ class Model:
         text, _ = self._rows_to_read(rows, flags)
         try:
             answers: "list[dict[str, Any]]" = json.loads(self._core.answer(text, words))
-        finally:
-            self._warn()
+        except BaseException:
+            self._warn(failed=True)
+            raise
+        self._warn()
         return answers
 
     def embed(self, rows: "Iterable[Row]", *, pooling: "str | None" = None, normalize: "bool | None" = None, stage: "str | None" = None,
@@ -133,8 +142,10 @@ class Model:
         text, count = self._rows_to_read(rows, flags)
         try:
             found = self._core.embed(text, words)
-        finally:
-            self._warn()
+        except BaseException:
+            self._warn(failed=True)
+            raise
+        self._warn()
         return Embeddings(found, count, per_token="--stage=inputs" in words)
 
     def inspect(self, **flags: Flag) -> "dict[str, Any]":
@@ -173,11 +184,13 @@ class Model:
         elif event["event"] == "notice":
             self._notices.append(event["message"])
 
-    def _warn(self) -> None:
-        """On the thread that has asked, of the line that called: the one that tells has none of the program's."""
+    def _warn(self, failed: bool = False) -> None:
+        """On the thread that has asked, of the line that called: the one that tells has none of the program's. Beside another error none of
+        them is one."""
         notices, self._notices = self._notices, []
         for text in notices:
-            warnings.warn(text, Notice, stacklevel=3)
+            with contextlib.suppress(*([Notice] if failed else [])):
+                warnings.warn(text, Notice, stacklevel=3)
 
 
 def _told_by(model: "weakref.ref[Model]") -> Any:

@@ -12,6 +12,10 @@ from typing import Any
 Row = Mapping[str, Any]
 # Where media stand in a row; and within its turns and parts, where a part may also hold the bytes themselves.
 _COLUMNS = frozenset({"image", "images", "video", "videos", "audio", "audios"})
+# Columns of words: elsewhere at the top of a row, in what nobody may read, anything stands for itself.
+_WORDS = frozenset({"query", "prompt", "question", "problem", "instruction", "input", "response", "answer", "output", "targets", "target", "answer_key",
+                    "answers", "solution", "text", "completion", "content", "messages", "conversations", "conversation", "history", "system",
+                    "system_prompt"})
 _PARTS = _COLUMNS | {"image_url", "video_url", "audio_url", "input_audio", "url", "source", "bytes", "base64", "data", "frames"}
 
 
@@ -52,7 +56,7 @@ def _plain(value: Any, where: str, media: "frozenset[str]", is_medium: bool = Fa
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{where}: expected text as names of its fields, found {key!r}")
-        return {_text(key, where): _plain(part, f"{where}.{key}", _PARTS, is_medium or key.lower() in media) for key, part in value.items()}
+        return {_text(key, where): _plain(part, f"{where}.{key}", _PARTS, is_medium or key.lower() in media or (media is not _PARTS and key.lower() not in _WORDS)) for key, part in value.items()}
     is_picture = _is_picture(value)
     if not is_medium and (is_picture or isinstance(value, (bytes, bytearray, memoryview))):
         raise TypeError(f"{where}: expected text, found {'a picture' if is_picture else type(value).__name__}: media stand in images, videos or audios, or in "

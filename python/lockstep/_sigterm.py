@@ -2,24 +2,27 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Optional, TypeVar
 
 Result = TypeVar("Result")
+_SAME_WISH_SECONDS = 1.0  # of several that are sent at once
 
 
-class Terminated(BaseException):
-    """Where the program stands when it is told to end; it does not outlive Sigterm.run."""
+class Terminated(KeyboardInterrupt):
+    """Where the program stands when it is told to end; it does not outlive Sigterm.run. As Ctrl-C, each that is raised counts."""
 
 
 class Sigterm:
-    """While a job runs on the main thread of a program that has no way of its own with SIGTERM: the job ends as by Ctrl-C, once however
-    often the signal comes, and then the program as the signal says."""
+    """While a job runs on the main thread of a program that has no way of its own with SIGTERM: the job ends as by Ctrl-C, with a
+    checkpoint, at once where the signal comes again later than a second, and then the program as the signal says."""
 
     def __init__(self) -> None:
         self.came = False
         self._is_over = False
+        self._last = 0.0
         self._process = os.getpid()
 
     def run(self, work: "Callable[[], Result]") -> "Result":
@@ -40,6 +43,8 @@ class Sigterm:
         if os.getpid() != self._process:  # forked meanwhile: none of its jobs
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        is_first, self.came = not self.came, True
-        if is_first and not self._is_over:
+        now = time.monotonic()
+        is_wish, self.came = not self.came or now - self._last > _SAME_WISH_SECONDS, True
+        if is_wish and not self._is_over:
+            self._last = now
             raise Terminated

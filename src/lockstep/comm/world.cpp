@@ -190,7 +190,7 @@ World from_mpi(const Env& env, const MpiNames& names) {
   if (!local_rank.value) local_rank = {names.rank, world.rank % *local_size.value};
   set_local(world, local_rank, local_size);
   set_nodes(world, {"node", std::nullopt}, {"nodes", std::nullopt}, stated);
-  world.may_launch = world.local_size == 1;
+  world.may_launch = world.size == 1;  // of others nothing says whether every host has one
   const std::string job =
       text(env, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid", "PMI_JOBID"});
   world.master_port = job.empty() ? kDefaultPort : static_cast<int>(12000 + std::hash<std::string>()(job) % 20000);
@@ -247,7 +247,10 @@ World World::from_env(const Env& env) {
     return env.has(m.rank) && (env.has(m.local_size) || std::string_view(m.local_size) != "PMI_LOCAL_SIZE");
   });
   // mpirun inside a step leaves the step's own variables, which count its daemons; Slurm's own PMI states no local rank.
-  const bool by_mpirun = mpi != std::end(kMpi) && env.has(mpi->local_rank);
+  // One that stands around the whole job has left its own behind, and they count fewer.
+  const auto count = [&](std::initializer_list<const char*> names) { return number(env, names).value.value_or(1); };
+  const bool by_mpirun = mpi != std::end(kMpi) && env.has(mpi->local_rank) &&
+                         count({mpi->size}) >= count({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"});
   // Slurm sets SLURM_PROCID in a batch script too; only a step (srun) has tasks.
   const bool slurm_step = env.has("SLURM_PROCID") && (env.has("SLURM_STEP_ID") || env.has("SLURM_STEPID"));
   if (env.has("LOCAL_RANK") && (env.has("RANK") || has_size)) {

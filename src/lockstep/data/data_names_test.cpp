@@ -138,6 +138,17 @@ TEST_F(NamedDataTest, ColumnsInOtherLettersAreTheUsualOnes) {
   EXPECT_EQ(read({write("b.jsonl", R"({"Query": "no", "query": "q", "RESPONSE": "a"})"
                                    "\n")}),
             "q>a");
+  EXPECT_EQ(read({write("c.jsonl", R"({"instruction": "q", "output": "a", "Prompt": "no", "ID": {}, "Speech": 5})"
+                                   "\n")}),
+            "q>a")
+      << "a row has one question, and other columns are not looked at";
+  EXPECT_EQ(read({write("d.jsonl", R"({"Instruction": "q", "Input": "i", "Output": "a"})"
+                                   "\n")}),
+            "q\ni>a");
+  const auto notices = Dataset({(folder_ / "a.csv").string()}, {}).notices();
+  EXPECT_NE(join(notices, "; ").find("columns are read by other letters: Answer as answer, Images as images"),
+            std::string::npos)
+      << join(notices, "; ");
   write("data/a.json", R"([{"instruction": "q", "output": "a", "System": "s"}])");
   write("data/dataset_info.json", R"({"plain": {"file_name": "a.json"}})");
   EXPECT_EQ(read({"plain"}, {.dataset_dir = (folder_ / "data").string()}), "q>a") << "an entry names what is read";

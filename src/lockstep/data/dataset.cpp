@@ -45,8 +45,9 @@ constexpr const char* kStrictHint = "mend it, or --strict false: such rows are t
 struct Verdict {
   std::vector<int64_t> whole;
   std::vector<BrokenRow> broken;
-  std::set<std::string> unread;  // columns
-  std::set<std::string> mapped;  // columns of --columns that a row has
+  std::set<std::string> unread;   // columns
+  std::set<std::string> recased;  // columns that are read by other letters: "Images as images"
+  std::set<std::string> mapped;   // columns of --columns that a row has
 };
 constexpr size_t kMostNames = 50;  // of columns that are told
 
@@ -58,6 +59,8 @@ Verdict judge_rows(const Source& source, size_t begin, size_t end) {
       Json raw = source.file.row(row);
       source.mapping.add_found(raw, verdict.mapped);
       source.mapping.add_left_out(raw, verdict.unread);
+      for (const auto& [column, usual] : source.mapping.empty() ? recased_columns(raw) : NamedColumns())
+        verdict.recased.insert(fmt::format("{} as {}", column, usual));
       const Json json = mapped_row(std::move(raw), source.mapping, where);
       sample_from_row(json, where, MediaFolders(source.folders.folders, /*look=*/false));
       verdict.whole.push_back(static_cast<int64_t>(row));
@@ -81,6 +84,7 @@ Verdict judge_table(const Source& source) {
   if (source.file.size() == 0) return verdict;
   Verdict first = judge_rows(source, 0, 1);
   verdict.unread = std::move(first.unread);
+  verdict.recased = std::move(first.recased);
   verdict.mapped = std::move(first.mapped);
   if (first.broken.empty()) return verdict;
   // Unless it is that row's own fault, nothing in the file can be read.
@@ -114,6 +118,7 @@ Verdict judge_file(const Source& source) {
     all.whole.insert(all.whole.end(), part.whole.begin(), part.whole.end());
     std::move(part.broken.begin(), part.broken.end(), std::back_inserter(all.broken));
     all.unread.merge(part.unread);
+    all.recased.merge(part.recased);
     all.mapped.merge(part.mapped);
   }
   return all;
@@ -239,6 +244,11 @@ struct Dataset::Impl {
     for (auto& row : verdict.broken) row.rows_before += static_cast<int64_t>(rows.size() + own.size());
     for (const int64_t row : verdict.whole)
       own.emplace_back(static_cast<uint32_t>(files.size()), static_cast<uint32_t>(row));
+    if (!verdict.recased.empty()) {
+      notices.push_back(
+          fmt::format("{}: columns are read by other letters: {}", name, fmt::join(verdict.recased, ", ")));
+      mix_in(hash, fmt::format("{}", fmt::join(verdict.recased, ", ")));
+    }
     if (!verdict.unread.empty()) {
       notices.push_back(fmt::format("{}: not read: {}", name, fmt::join(verdict.unread, ", ")));
     }

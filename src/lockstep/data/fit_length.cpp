@@ -70,9 +70,10 @@ std::optional<std::vector<bool>> kept_of(const TokenRow& row, const std::vector<
   const int64_t most = options.most_tokens();
   if (most <= 0 || length <= most) return std::nullopt;
   if (options.truncation == Truncation::kSplit) {
-    throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
-                     "--truncation_strategy split cuts texts and token ids in a training; conversations and rows with "
-                     "media are not split");
+    throw data_error(
+        fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
+        "--truncation_strategy split cuts token ids in a training, and texts where no chat template is used "
+        "(lockstep pt); conversations and rows with media are not split");
   }
   if (options.truncation == Truncation::kDelete) {
     throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),

@@ -66,7 +66,7 @@ void check_image_size(int64_t width, int64_t height, const std::string& where) {
       "scale it down before training; a small file that claims such a size may be hostile");
 }
 
-Image decode_image(std::string_view bytes, const std::string& where) {
+Image decode_image(std::string_view bytes, const std::string& where, bool upright) {
   DecodedImage decoded;
   if (bytes.starts_with(kPngSignature)) {
     decoded = decode_png(bytes, where);
@@ -77,12 +77,12 @@ Image decode_image(std::string_view bytes, const std::string& where) {
   } else {
     throw data_error(fmt::format("{}: expected a PNG, JPEG or WebP image, found {}", where, describe_bytes(bytes)));
   }
-  return apply_orientation(std::move(decoded.image), decoded.orientation);
+  return upright ? apply_orientation(std::move(decoded.image), decoded.orientation) : std::move(decoded.image);
 }
 
-Image load_image(const std::string& reference, const std::string& where) {
+Image load_image(const std::string& reference, const std::string& where, bool upright) {
   const MediaBytes media = media_bytes(reference, "image", where, kMaxTextFile);
-  return decode_image(media.bytes, media.name);
+  return decode_image(media.bytes, media.name, upright);
 }
 
 }  // namespace lockstep

@@ -35,12 +35,12 @@ enum class ImageBackend { kTorchvision, kPillow };
 constexpr int64_t kMaxImagePixels = 178'956'970;
 
 /// PNG, JPEG, WebP by content, not by name. Grey, palette and 16-bit become RGB, alpha is dropped as Pillow's
-/// convert("RGB") does, EXIF orientation is applied. Throws UserError(kData): `where`, what was found in the first
-/// bytes.
-Image decode_image(std::string_view bytes, const std::string& where);
+/// convert("RGB") does, EXIF orientation is applied unless `upright` is false. Throws UserError(kData): `where`, what was found in
+/// the first bytes.
+Image decode_image(std::string_view bytes, const std::string& where, bool upright = true);
 
 /// A path, or a data: URI with base64. Throws UserError(kData) naming both `reference` and `where` (the row).
-Image load_image(const std::string& reference, const std::string& where);
+Image load_image(const std::string& reference, const std::string& where, bool upright = true);
 
 /// Bit-identical to Pillow's Image.resize of RGB, or to torchvision's resize of a uint8 tensor with antialias on a CPU
 /// with AVX2; on any CPU. torchvision has no kLanczos, kBox, kHamming: they are Pillow's in both.

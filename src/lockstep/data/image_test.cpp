@@ -45,6 +45,13 @@ Image tiny(int64_t width, int64_t height) {
   return image;
 }
 
+TEST(Image, IsTurnedUprightUnlessThatIsNotAskedFor) {
+  const std::string file = (std::filesystem::path(LOCKSTEP_FIXTURES) / "images/exif_6.jpg").string();
+  const Image upright = load_image(file, "row"), stored = load_image(file, "row", /*upright=*/false);
+  EXPECT_EQ(std::pair(upright.width, upright.height), std::pair(stored.height, stored.width));
+  EXPECT_NE(upright.pixels, stored.pixels);
+}
+
 TEST(Image, EveryKindOfFileDecodesToPillowsBytes) {
   int count = 0;
   const Json files = expected();

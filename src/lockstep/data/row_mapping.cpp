@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,20 +23,25 @@ std::string lower(std::string text) {
 /// Whether a row's column is the one that is called so: as in ms-swift, whatever the case of letters.
 bool same_column(const std::string& a, const std::string& b) { return lower(a) == lower(b); }
 
-bool is_usual(const std::string& name) {
+/// Columns of which a row has one: another that differs in its letters says something else.
+constexpr std::array kMediaNames = {std::array{"images", "image"}, std::array{"videos", "video"},
+                                    std::array{"audios", "audio"}, std::array{"system", "system_prompt"}};
+
+constexpr std::array kInput = {"input"};  // which may stand beside an instruction
+
+/// The kind of column that a name in small letters is of; empty: none that is read in other letters.
+std::span<const char* const> kind_of(const std::string& name) {
   const auto has = [&](const auto& names) { return std::ranges::find(names, name) != names.end(); };
-  return has(kQueryNames) || has(kResponseNames) || has(kTurnNames) || has(kCommonNames) || name == "history";
+  if (name == kInput[0]) return kInput;
+  if (has(kTurnNames)) return kTurnNames;
+  if (has(kQueryNames)) return kQueryNames;
+  if (has(kResponseNames)) return kResponseNames;
+  const auto* const kind = std::ranges::find_if(kMediaNames, has);
+  return kind == kMediaNames.end() ? std::span<const char* const>() : std::span<const char* const>(*kind);
 }
 
-/// "Question" is "question" where the row has none of that name: as in ms-swift.
 Json in_usual_case(Json row) {
-  std::vector<std::pair<std::string, std::string>> renamed;
-  for (const auto& [name, value] : row.items()) {
-    std::string usual = lower(name);
-    if (usual != name && is_usual(usual) && !row.contains(usual)) renamed.emplace_back(name, std::move(usual));
-  }
-  for (const auto& [name, usual] : renamed) {
-    if (row.contains(usual)) continue;  // of "Image" and "IMAGE" the first
+  for (const auto& [name, usual] : recased_columns(row)) {
     Json value = std::move(row.at(name));
     row.erase(name);
     row[usual] = std::move(value);
@@ -85,6 +91,19 @@ void RowMapping::add_left_out(const Json& row, std::set<std::string>& left_out) 
     const auto found = row.find(name);
     if (found != row.end() && !found->is_null()) left_out.insert(name);
   }
+}
+
+NamedColumns recased_columns(const Json& row) {
+  NamedColumns out;
+  if (!row.is_object()) return out;
+  std::set<const void*> taken;  // kinds
+  for (const auto& [name, value] : row.items()) {
+    std::string usual = lower(name);
+    const auto kind = usual == name ? std::span<const char* const>() : kind_of(usual);
+    if (kind.empty() || first_name(row, kind) != nullptr || !taken.insert(kind.data()).second) continue;
+    out.emplace_back(name, std::move(usual));
+  }
+  return out;
 }
 
 Json mapped_row(Json row, const RowMapping& mapping, const std::string& where) {

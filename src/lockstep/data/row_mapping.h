@@ -12,11 +12,13 @@
 
 namespace lockstep {
 
+using NamedColumns = std::vector<std::pair<std::string, std::string>>;  // the file's name, the usual one
+
 struct RowMapping {
-  std::vector<std::pair<std::string, std::string>> columns;  // the file's name, the usual one
-  std::string role_key, content_key;                         // of turns; empty: the usual
-  std::map<std::string, std::string> roles;                  // the file's role, the usual one
-  std::set<std::string> unread;                              // the file's columns that are left out
+  NamedColumns columns;
+  std::string role_key, content_key;         // of turns; empty: the usual
+  std::map<std::string, std::string> roles;  // the file's role, the usual one
+  std::set<std::string> unread;              // the file's columns that are left out
 
   bool empty() const {
     return columns.empty() && role_key.empty() && content_key.empty() && roles.empty() && unread.empty();
@@ -28,7 +30,11 @@ struct RowMapping {
   void add_left_out(const Json& row, std::set<std::string>& left_out) const;
 };
 
-/// Throws UserError(kData) naming `where` for a column whose usual name the row has too, and for turns that have no such keys.
+/// Columns of words and media whose usual names are written in other letters, as ms-swift reads them ("Images", "images"); none where
+/// the row has a column of that kind.
+NamedColumns recased_columns(const Json& row);
+
+/// Where nothing is mapped those become the usual ones. Throws UserError(kData) naming `where` for a column whose usual name the row has too, and for turns that have no such keys.
 Json mapped_row(Json row, const RowMapping& mapping, const std::string& where);
 
 }  // namespace lockstep

@@ -79,6 +79,12 @@ void media_size(Translator& at) {
   at.mean_variable("FPS_MAX_FRAMES", at.value());  // video_maxlen
 }
 
+/// Source: LLaMA-Factory 0.9.5, data/mm_plugin.py InternVLPlugin.
+void crop_to_patches(Translator& at) {
+  if (!at.truth()) return at.note("a picture is one tile");
+  at.mean_variable("MAX_NUM", "12");
+}
+
 void variable(Translator& at) {
   if (at.flag().name == "max_slice_nums") return at.mean_variable("MAX_SLICE_NUMS", at.value());
   at.mean_variable("USE_AUDIO_IN_VIDEO", at.truth() ? "True" : "False");
@@ -147,6 +153,7 @@ const std::map<std::string, Rule>& row_rules() {
                                                     {"val_names", val_names},
                                                     {"dataset_dir", dataset_dir},
                                                     {"template_name", template_name},
+                                                    {"crop_to_patches", crop_to_patches},
                                                     {"packing_strategy", packing_strategy},
 
                                                     {"sample_count", sample_count},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/comm/gpus.h"
 
@@ -12,7 +13,7 @@ namespace {
 /// local_ranks(), and said where the number of GPUs decides.
 int wanted_ranks(const LaunchRequest& request, const RunOptions& run, const Env& env) {
   const int ranks = local_ranks(run, env);
-  if (ranks >= 2 && run.nproc == 0 && !env.has("NPROC_PER_NODE") && request.notice) {
+  if (ranks >= 2 && run.nproc == 0 && !env.has("NPROC_PER_NODE") && !env.has("PET_NPROC_PER_NODE") && request.notice) {
     request.notice(fmt::format("{} GPUs, so {} ranks ({}); --nproc 1 or CUDA_VISIBLE_DEVICES chooses fewer", ranks,
                                ranks, run.zero.name()));
   }
@@ -80,8 +81,26 @@ std::optional<int> launch_if_asked(const LaunchRequest& request, const RunOption
     }
     return std::nullopt;
   }
+  // Hosts may have other numbers of GPUs: how many ranks each has is to be said, and the same on all.
+  const bool says = run.nproc > 0 || env.has("NPROC_PER_NODE") || env.has("PET_NPROC_PER_NODE");
+  if (world.may_launch && world.size > 1 && !says) {
+    const int gpus = local_ranks(run, env);
+    if (gpus > 1 && request.notice) {
+      request.notice(
+          fmt::format("{} has started one process on this machine, which is one rank with one of {} GPUs; "
+                      "--nproc {} on every host starts one for each",
+                      world.source, gpus, gpus));
+    }
+    return std::nullopt;
+  }
   const int ranks = world.needs_launch && run.nproc == 0 ? world.local_size : wanted_ranks(request, run, env);
   if (ranks <= 1 && !world.needs_launch) return std::nullopt;
+  if (world.may_launch && usable_cores() < ranks && request.notice) {
+    request.notice(
+        fmt::format("{} ranks share {} core{}, which is what {} gives this process; --cpus-per-task or "
+                    "--bind-to none gives more",
+                    ranks, usable_cores(), usable_cores() == 1 ? "" : "s", world.source));
+  }
   return start_ranks(request, run, env, ranks).code;
 }
 

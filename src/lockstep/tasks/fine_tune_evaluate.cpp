@@ -1,6 +1,7 @@
 // A fine-tuning run's evaluation: its loss, and with predict_with_generate its answers.
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -76,6 +77,9 @@ double FineTuneRun::judge(const EvalDone& done) {
       if (one == name) value = fmt::format("{:.17g}", number);
       names.push_back(one);
     }
+    // Of tokens that are learnt, of which there were none.
+    const std::set<std::string> of_loss{"token_acc", "talker_loss", "perplexity"};
+    if (value.empty() && of_loss.contains(name)) value = "nan";
     if (!value.empty()) return;
     throw usage_error(fmt::format("--metric_for_best_model {}: the evaluation measured {}",
                                   options_.metric_for_best_model, join(names, ", ")),

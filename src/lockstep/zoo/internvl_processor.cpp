@@ -131,6 +131,8 @@ MediumRules picture_rules(const TileImageConfig& images, const std::string& plac
               [images, step](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
                 TileImageConfig limits = asked_of(images, options, step);
                 if (options.max_tiles > 0) limits.max_tiles = options.max_tiles;
+                // LLaMA-Factory calls the image processor alone, which cuts where crop_to_patches asks for it.
+                if (options.as_llama_factory) limits.tiles = options.max_tiles > 0;
                 limits.min_tiles = std::min(limits.min_tiles, limits.max_tiles);
                 return std::vector{tile_pixels(medium.frames.at(0), limits, where)};
               },

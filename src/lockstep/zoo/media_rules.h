@@ -69,9 +69,10 @@ struct MediumRules {
   std::function<std::vector<MediaRun>(const std::vector<MediaBlock>& blocks, int64_t index)> spell;
   /// For templates that take a message as one text: a mark right before other text ends its line.
   bool ends_line = false;
-  AudioLimits sound = {};    // how it is read, and how long one may be
-  bool takes_sound = false;  // of a video: it is woven with its sound where the person asks for it
-  FilmRules film = {};       // of a video that is a file
+  bool stretches_thin = false;  // of a picture or a frame, where LLaMA-Factory's way is taken (zoo/regularized_media.h)
+  AudioLimits sound = {};       // how it is read, and how long one may be
+  bool takes_sound = false;     // of a video: it is woven with its sound where the person asks for it
+  FilmRules film = {};          // of a video that is a file
 };
 
 /// How a family writes what <ref-object> and <bbox> of a row stand for; by default as ms-swift does where it knows of none.

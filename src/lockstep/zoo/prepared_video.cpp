@@ -25,6 +25,10 @@ MediaOptions options_of(const Video& video, const MediaOptions& options) {
   return own;
 }
 
+RegularSize regular_size(const MediaOptions& options, const MediumRules& rules) {
+  return {.least = options.video_min_pixels, .most = options.video_max_pixels, .stretches_thin = rules.stretches_thin};
+}
+
 void append(std::vector<MediaBlock>& blocks, std::vector<MediaBlock> more) {
   std::move(more.begin(), more.end(), std::back_inserter(blocks));
 }
@@ -51,7 +55,7 @@ std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, co
         return choice.frames;
       },
       [&](size_t, Image frame) {
-        if (regularly) frame = regular(std::move(frame), options.video_min_pixels, options.video_max_pixels);
+        if (regularly) frame = regular(std::move(frame), regular_size(options, rules));
         if (rules.film.each_alone) {
           append(blocks,
                  rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = !regularly}, own, where));
@@ -91,8 +95,8 @@ std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& ru
   }
   LoadedMedium listed{.fps = asked_fps(video, own)};
   for (const auto& frame : video.frames) {
-    Image image = load_image(frame, where);
-    if (own.as_llama_factory) image = regular(std::move(image), own.video_min_pixels, own.video_max_pixels);
+    Image image = load_image(frame, where, !own.as_llama_factory);
+    if (own.as_llama_factory) image = regular(std::move(image), regular_size(own, rules));
     listed.frames.push_back(std::move(image));
   }
   if (rules.takes_sound && own.audio_in_video) listed.sound = load_audio(video.sound, where, rules.sound);

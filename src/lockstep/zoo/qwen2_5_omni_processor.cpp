@@ -94,9 +94,10 @@ MediumRules picture_rules(const std::shared_ptr<const Parts>& parts, std::string
               [parts](const LoadedMedium& medium, const MediaOptions& options, const std::string& where) {
                 return std::vector{patch_picture(medium, parts->pictures.images, options, where)};
               },
-          .spell = filled_with(parts->thinker.tokens.image, [merge = parts->thinker.vision.merge](const MediaBlock& b) {
-            return merged_tokens(b, merge);
-          })};
+          .spell = filled_with(
+              parts->thinker.tokens.image,
+              [merge = parts->thinker.vision.merge](const MediaBlock& b) { return merged_tokens(b, merge); }),
+          .stretches_thin = true};
 }
 
 /// `marks`: the texts between which a woven film stands.
@@ -118,6 +119,7 @@ MediumRules film_rules(const std::shared_ptr<const Parts>& parts, std::string pl
             runs.push_back({.text = marks.second});
             return runs;
           },
+      .stretches_thin = true,
       .sound = limits_of(parts->mel.config()),
       .takes_sound = true,
       .film = {.choose = timed_frames,

@@ -30,11 +30,12 @@ std::unique_ptr<Processor> load_processor(const ModelPlace& place) {
   const MediaTokens tokens = read_media_tokens(config);
   ChatParts parts = load_chat_parts(place, qwen2_vl_template());
   const auto rules_for = [&](int32_t token, auto prepare) {
-    return MediumRules{.placeholder = placeholder_of(parts.tokenizer, token, config.where()),
-                       .prepare = std::move(prepare),
-                       .spell = filled_with(token, [merge = vision.merge](const MediaBlock& pixels) {
-                         return merged_tokens(pixels, merge);
-                       })};
+    return MediumRules{
+        .placeholder = placeholder_of(parts.tokenizer, token, config.where()),
+        .prepare = std::move(prepare),
+        .spell = filled_with(token,
+                             [merge = vision.merge](const MediaBlock& pixels) { return merged_tokens(pixels, merge); }),
+        .stretches_thin = true};
   };
   parts.media.boxes = qwen_boxes(BoxUnit::kPixels);
   parts.media.boxes.resized = [images = pictures.images](std::array<int64_t, 2> edges, const MediaOptions& options,

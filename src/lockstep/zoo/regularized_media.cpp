@@ -21,16 +21,25 @@ std::array<int64_t, 2> scaled(std::array<int64_t, 2> edges, int64_t pixels) {
 
 }  // namespace
 
-std::array<int64_t, 2> regular_edges(std::array<int64_t, 2> edges, int64_t least, int64_t most) {
-  if (most > 0 && edges[0] * edges[1] > most) edges = scaled(edges, most);
-  if (edges[0] * edges[1] < least) edges = scaled(edges, least);
-  return edges;
+std::vector<std::array<int64_t, 2>> regular_steps(std::array<int64_t, 2> edges, const RegularSize& size) {
+  constexpr int64_t kLeastEdge = 28, kMostRatio = 200, kThenRatio = 180;
+  std::vector<std::array<int64_t, 2>> steps;
+  const auto step = [&](std::array<int64_t, 2> to) {
+    if (to != edges) steps.push_back(edges = to);
+  };
+  if (size.most > 0 && edges[0] * edges[1] > size.most) step(scaled(edges, size.most));
+  if (edges[0] * edges[1] < size.least) step(scaled(edges, size.least));
+  if (!size.stretches_thin) return steps;
+  step({std::max(edges[0], kLeastEdge), std::max(edges[1], kLeastEdge)});
+  if (edges[0] > kMostRatio * edges[1]) step({edges[1] * kThenRatio, edges[1]});
+  if (edges[1] > kMostRatio * edges[0]) step({edges[0], edges[0] * kThenRatio});
+  return steps;
 }
 
-Image regular(Image image, int64_t least, int64_t most) {
-  const auto [width, height] = regular_edges({image.width, image.height}, least, most);
-  if (width == image.width && height == image.height) return image;
-  return resize(image, width, height, Resample::kBicubic, ImageBackend::kPillow);
+Image regular(Image image, const RegularSize& size) {
+  for (const auto& [width, height] : regular_steps({image.width, image.height}, size))
+    image = resize(image, width, height, Resample::kBicubic, ImageBackend::kPillow);
+  return image;
 }
 
 FilmChoice regular_frames(const VideoFacts& film, const Video& row, const MediaOptions& options) {

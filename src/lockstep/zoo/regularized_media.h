@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "lockstep/data/image.h"
 #include "lockstep/data/processor.h"
@@ -11,11 +12,16 @@
 
 namespace lockstep {
 
-/// Edges {width, height} brought within `most` pixels, then up to `least`; 0: no such bound.
-std::array<int64_t, 2> regular_edges(std::array<int64_t, 2> edges, int64_t least, int64_t most);
+struct RegularSize {
+  int64_t least = 0, most = 0;  // pixels; 0: no such bound
+  bool stretches_thin = false;  // edges to 28, and what is longer than 200 times as wide to 180 times: Qwen's
+};
 
-/// The same of a picture, by Pillow's bicubic filter.
-Image regular(Image image, int64_t least, int64_t most);
+/// The sizes {width, height} that a picture goes through: within `most`, up to `least`, not thin. Without steps: none.
+std::vector<std::array<int64_t, 2>> regular_steps(std::array<int64_t, 2> edges, const RegularSize& size);
+
+/// The same of a picture, each step by Pillow's bicubic filter.
+Image regular(Image image, const RegularSize& size);
 
 /// FPS (2) frames a second and FPS_MAX_FRAMES (128) at most, rounded down, at places rounded down; an odd last one is for the
 /// family to repeat. What a row says itself goes before.

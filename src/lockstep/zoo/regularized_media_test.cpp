@@ -7,16 +7,28 @@ namespace {
 
 using Edges = std::array<int64_t, 2>;
 
+using Steps = std::vector<Edges>;
+
 /// By _preprocess_image of LLaMA-Factory's BasePlugin.
-TEST(RegularEdges, AreLlamaFactorys) {
-  EXPECT_EQ(regular_edges({1280, 720}, 256, 65536), (Edges{341, 192}));
-  EXPECT_EQ(regular_edges({1920, 1080}, 1024, 589824), (Edges{1024, 576}));
-  EXPECT_EQ(regular_edges({333, 777}, 256, 65536), (Edges{167, 391}));
-  EXPECT_EQ(regular_edges({640, 480}, 256, 16384), (Edges{147, 110}));
-  EXPECT_EQ(regular_edges({8, 8}, 1024, 589824), (Edges{32, 32}));
-  EXPECT_EQ(regular_edges({10, 3}, 1024, 589824), (Edges{58, 17}));
-  EXPECT_EQ(regular_edges({256, 256}, 256, 65536), (Edges{256, 256}));
-  EXPECT_EQ(regular_edges({100000, 1}, 0, 64), (Edges{2529, 1}));  // never none
+TEST(RegularSteps, AreLlamaFactorys) {
+  EXPECT_EQ(regular_steps({1280, 720}, {256, 65536}), (Steps{{341, 192}}));
+  EXPECT_EQ(regular_steps({1920, 1080}, {1024, 589824}), (Steps{{1024, 576}}));
+  EXPECT_EQ(regular_steps({333, 777}, {256, 65536}), (Steps{{167, 391}}));
+  EXPECT_EQ(regular_steps({640, 480}, {256, 16384}), (Steps{{147, 110}}));
+  EXPECT_EQ(regular_steps({8, 8}, {1024, 589824}), (Steps{{32, 32}}));
+  EXPECT_EQ(regular_steps({10, 3}, {1024, 589824}), (Steps{{58, 17}}));
+  EXPECT_EQ(regular_steps({256, 256}, {256, 65536}), Steps{});
+  EXPECT_EQ(regular_steps({100000, 1}, {0, 64}), (Steps{{2529, 1}}));  // never none
+}
+
+/// By that of its Qwen2VLPlugin.
+TEST(RegularSteps, StretchThinPicturesOfQwens) {
+  const RegularSize qwen{1024, 589824, true};
+  EXPECT_EQ(regular_steps({400, 13}, qwen), (Steps{{400, 28}}));
+  EXPECT_EQ(regular_steps({6000, 20}, qwen), (Steps{{6000, 28}, {5040, 28}}));
+  EXPECT_EQ(regular_steps({3, 10}, qwen), (Steps{{17, 58}, {28, 58}}));
+  EXPECT_EQ(regular_steps({28, 5601}, qwen), (Steps{{28, 5040}}));
+  EXPECT_EQ(regular_steps({640, 480}, qwen), Steps{});
 }
 
 /// By its _get_video_sample_indices.

@@ -15,8 +15,12 @@ namespace lockstep {
 namespace {
 
 /// Source: ms-swift 4.6 rescale_image, which resizes by Pillow.
-Image rescaled(Image image, const MediaOptions& options) {
-  if (options.as_llama_factory) return regular(std::move(image), options.min_pixels, options.shrink_to_pixels);
+Image rescaled(Image image, const MediaOptions& options, const MediumRules& rules) {
+  if (options.as_llama_factory) {
+    return regular(
+        std::move(image),
+        {.least = options.min_pixels, .most = options.shrink_to_pixels, .stretches_thin = rules.stretches_thin});
+  }
   const auto [width, height] = rescaled_edges({image.width, image.height}, options);
   if (width == image.width && height == image.height) return image;
   return resize(image, width, height, Resample::kBilinear, ImageBackend::kPillow);
@@ -73,7 +77,10 @@ std::vector<bool> marks_of(const Tokenizer& tokenizer, const TextPiece& piece, c
 
 std::array<int64_t, 2> rescaled_edges(std::array<int64_t, 2> edges, const MediaOptions& options) {
   const int64_t max_pixels = options.shrink_to_pixels;
-  if (options.as_llama_factory) return regular_edges(edges, options.min_pixels, max_pixels);
+  if (options.as_llama_factory) {
+    const auto steps = regular_steps(edges, {.least = options.min_pixels, .most = max_pixels});
+    return steps.empty() ? edges : steps.back();
+  }
   if (max_pixels <= 0 || edges[0] * edges[1] <= max_pixels) return edges;
   const double ratio = static_cast<double>(edges[0]) / static_cast<double>(edges[1]);
   const double height = std::sqrt(static_cast<double>(max_pixels) / ratio);
@@ -151,7 +158,8 @@ std::vector<MediaBlock> MediaSpeller::prepared(Modality kind, size_t index, cons
     return rules.prepare(medium, options_of_family(options_), sample_.where);
   };
   if (kind == Modality::kImage) {
-    return prepare({.frames = {rescaled(load_image(sample_.images[index], sample_.where), options_)}});
+    return prepare({.frames = {rescaled(load_image(sample_.images[index], sample_.where, !options_.as_llama_factory),
+                                        options_, rules)}});
   }
   if (kind == Modality::kAudio)
     return prepare({.sound = load_audio(sample_.audios[index], sample_.where, rules.sound)});
