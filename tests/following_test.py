@@ -44,6 +44,14 @@ class Following(Story):
         self.assertFalse(list((self.folder / "none").glob("**/logging.jsonl")), "nothing was trained by then")
         self.assertIn("--metric_for_best_model bleu: an evaluation measures loss, token_acc", done.stderr)
 
+    def test_an_evaluation_without_a_learnt_token_ends_nothing(self):
+        rows = self.folder / "unlearnt.jsonl"  # of which the answer is cut
+        rows.write_text(json.dumps({"query": "What? " * 300, "response": "Nothing."}) + "\n")
+        out, done = self.train("unlearnt", val_dataset=rows, metric_for_best_model="token_acc", eval_strategy="end", steps=2, save_steps=2, max_length=64,
+                               truncation_strategy="right")
+        self.assertIn("the evaluation has no loss", done.stdout)
+        self.assertTrue((out / "checkpoint-2").is_dir())
+
     def test_a_run_ends_early_when_nothing_becomes_better(self):
         flags = {"val_dataset": self.rows, "steps": 40, "eval_steps": 2, "save_steps": 2, "learning_rate": 0, "early_stop_interval": 3}
         out, done = self.train("early", **flags)  # a rate of 0: every evaluation is the first's equal
