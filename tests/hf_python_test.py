@@ -214,7 +214,8 @@ class Python(PythonStory):
         for row, columns in (({"images": [b"x"]}, None), ({"Image": {"<image_00>": b"x"}}, None), ({"messages": [{"role": "user", "content": [part]}]}, None),
                              ({"videos": [{"frames": [b"x"], "fps": 2}]}, None), ({"picture": b"x"}, {"picture": "images"}), ({"picture": b"x"}, '{"picture": "image"}')):
             self.assertIn('"data:;base64,eA=="', rows_as_json([row], columns)[0])
-        for row, place in (({"query": b"x"}, "query"), ({"messages": [{"role": "user", "content": b"x"}]}, r"messages\[0\]\.content"), ({"picture": b"x"}, "picture")):
+        rows_as_json([{"query": "q", "raw": b"x"}])  # in a column that nobody reads, and which is told of
+        for row, place in (({"query": b"x"}, "query"), ({"messages": [{"role": "user", "content": b"x"}]}, r"messages\[0\]\.content")):
             with self.assertRaisesRegex(TypeError, rf"rows\[0\]\.{place}: expected text, found bytes"):
                 rows_as_json([row])
 
