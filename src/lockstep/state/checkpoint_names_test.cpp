@@ -10,28 +10,21 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/state/checkpoint_manifest.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-class CheckpointNames : public testing::Test {
+class CheckpointNames : public InTestFolder {
  protected:
-  void SetUp() override {
-    dir_ = fs::path(testing::TempDir()) /
-           ("checkpoint_names_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   /// A whole one that holds `text`.
   fs::path put(const std::string& name, const std::string& text) const {
-    fs::create_directories(dir_ / name);
-    std::ofstream(dir_ / name / "text") << text;
-    seal_folder(dir_ / name, 4, describe_folder(dir_ / name));
-    return dir_ / name;
+    fs::create_directories(folder_ / name);
+    std::ofstream(folder_ / name / "text") << text;
+    seal_folder(folder_ / name, 4, describe_folder(folder_ / name));
+    return folder_ / name;
   }
   static std::string text_of(const fs::path& checkpoint) {
     std::string text;
@@ -40,11 +33,10 @@ class CheckpointNames : public testing::Test {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : fs::directory_iterator(dir_)) found.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder_)) found.push_back(entry.path().filename().string());
     std::sort(found.begin(), found.end());
     return found;
   }
-  fs::path dir_;
 };
 
 /// Its files cannot be removed while this lives. Root may all: this thread gives that up meanwhile.
@@ -82,8 +74,8 @@ TEST_F(CheckpointNames, WhatCannotBeRemovedIsToldAndLosesItsName) {
   const Held held(old);
   EXPECT_NE(remove_checkpoint(old).find("checkpoint-4.tmp-pruned cannot be removed ("), std::string::npos);
   EXPECT_FALSE(fs::exists(old));
-  EXPECT_TRUE(unnamed_checkpoints(dir_).empty());  // it is whole, and was to go
-  const std::vector<std::string> left = remove_leftovers(dir_);
+  EXPECT_TRUE(unnamed_checkpoints(folder_).empty());  // it is whole, and was to go
+  const std::vector<std::string> left = remove_leftovers(folder_);
   ASSERT_EQ(left.size(), 1U);
   EXPECT_NE(left[0].find("it keeps its place on the disk until you remove it"), std::string::npos) << left[0];
 }
@@ -92,7 +84,7 @@ TEST_F(CheckpointNames, WhatAnEarlierRemovalLeftIsNotInTheWay) {
   put("checkpoint-4.tmp-pruned", "older");
   EXPECT_EQ(remove_checkpoint(put("checkpoint-4", "old")), "");
   EXPECT_EQ(names(), std::vector<std::string>{"checkpoint-4.tmp-pruned"});
-  EXPECT_TRUE(remove_leftovers(dir_).empty());
+  EXPECT_TRUE(remove_leftovers(folder_).empty());
   EXPECT_TRUE(names().empty());
 }
 
@@ -103,13 +95,13 @@ TEST_F(CheckpointNames, OneThatStandsThereGoesWhereNamesCanBeExchangedAndWhereNo
   EXPECT_EQ(names(), std::vector<std::string>{"checkpoint-4"});
   const fs::path older = take_name_in_turn(put("checkpoint-4.tmp-1", "newer"), checkpoint);
   EXPECT_EQ(text_of(checkpoint), "newer");
-  EXPECT_EQ(older, dir_ / "checkpoint-4.tmp-replaced");
+  EXPECT_EQ(older, folder_ / "checkpoint-4.tmp-replaced");
   EXPECT_EQ(text_of(older), "new");
 }
 
 TEST_F(CheckpointNames, OneThatCannotTakeItsNameLeavesTheOlderOne) {
   const fs::path checkpoint = put("checkpoint-4", "old");
-  EXPECT_THROW(take_name_in_turn(dir_ / "checkpoint-4.tmp-1", checkpoint), UserError);  // there is none
+  EXPECT_THROW(take_name_in_turn(folder_ / "checkpoint-4.tmp-1", checkpoint), UserError);  // there is none
   EXPECT_EQ(text_of(checkpoint), "old");
 }
 
@@ -117,12 +109,12 @@ TEST_F(CheckpointNames, WhatAKillLeftWholeBetweenTwoNamesIsFoundAgainTheNewerFir
   put("checkpoint-4.tmp-replaced", "old");
   put("checkpoint-4.tmp-77", "new");
   put("checkpoint-6.tmp-77", "cut");
-  fs::resize_file(dir_ / "checkpoint-6.tmp-77" / "text", 1);
+  fs::resize_file(folder_ / "checkpoint-6.tmp-77" / "text", 1);
   put("checkpoint-8.tmp-pruned", "removed");
-  name_checkpoints(dir_);
-  EXPECT_EQ(text_of(dir_ / "checkpoint-4"), "new");
-  EXPECT_EQ(checkpoints_in(dir_).size(), 1U);
-  EXPECT_TRUE(remove_leftovers(dir_).empty());
+  name_checkpoints(folder_);
+  EXPECT_EQ(text_of(folder_ / "checkpoint-4"), "new");
+  EXPECT_EQ(checkpoints_in(folder_).size(), 1U);
+  EXPECT_TRUE(remove_leftovers(folder_).empty());
   EXPECT_EQ(names(), std::vector<std::string>{"checkpoint-4"});
 }
 

@@ -8,43 +8,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/zoo/chat_processor.h"
-#include "lockstep/zoo/registry.h"
+#include "lockstep/zoo/test_conversation.h"
 
 namespace lockstep {
 namespace {
 
+using namespace test;  // NOLINT: the rows of these tests
 namespace fs = std::filesystem;
-
-fs::path checkpoint(const std::string& name) { return fs::path(LOCKSTEP_FIXTURES) / "oracle" / name / "checkpoint"; }
-
-std::unique_ptr<Processor> processor_of(const std::string& name) {
-  return family_of(HfConfig::load(checkpoint(name))).processor(checkpoint(name));
-}
-
-Sample conversation(std::vector<Message> messages, std::vector<std::string> images = {}) {
-  Sample sample;
-  sample.messages = std::move(messages);
-  sample.images = std::move(images);
-  sample.where = "train.jsonl:17";
-  return sample;
-}
-
-std::string text_of_labels(const Processor& processor, const Features& features) {
-  std::vector<int32_t> ids;
-  for (const int32_t label : features.labels) {
-    if (label != -100) ids.push_back(label);
-  }
-  return processor.tokenizer().decode(ids);
-}
-
-std::string message_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(PlainText, LeavesTextsAsTheyAreWithoutAChatTemplate) {
   const auto processor = processor_of("seed1/qwen2");
