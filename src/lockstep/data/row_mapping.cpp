@@ -98,8 +98,9 @@ NamedColumns recased_columns(const Json& row) {
   if (!row.is_object()) return out;
   std::set<const void*> taken;  // kinds
   for (const auto& [name, value] : row.items()) {
+    if (std::ranges::none_of(name, [](char c) { return c >= 'A' && c <= 'Z'; })) continue;
     std::string usual = lower(name);
-    const auto kind = usual == name ? std::span<const char* const>() : kind_of(usual);
+    const auto kind = kind_of(usual);
     if (kind.empty() || first_name(row, kind) != nullptr || !taken.insert(kind.data()).second) continue;
     out.emplace_back(name, std::move(usual));
   }

@@ -40,7 +40,9 @@ void FineTuneOptions::check() const {
                                eval_strategy == "end" ? "no" : eval_strategy, logging_strategy}) {
     if (strategy.empty() || strategy == "steps" || strategy == "epoch" || strategy == "no") continue;
     throw usage_error(fmt::format(
-        "a strategy of saving, evaluating or logging: expected steps, epoch or no, found \"{}\"", strategy));
+        "a strategy of saving, evaluating or logging: expected steps, epoch or no (of saving best, of evaluating end), "
+        "found \"{}\"",
+        strategy));
   }
   run.placement.check();
   if (checkpoint_as_needed && !run.placement.max_memory.empty()) {

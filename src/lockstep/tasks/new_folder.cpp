@@ -26,15 +26,16 @@ std::string first_in(const fs::path& dir, const std::string& own) {
   return "";
 }
 
+UserError not_new(const fs::path& output, const std::string& found) {
+  return usage_error(fmt::format("--output_dir {}: expected a folder that is not there yet, or an empty one, found {}",
+                                 output.string(), found),
+                     "name another, or remove it");
+}
+
 void require_new(const fs::path& output, const std::string& own = "") {
   if (!fs::exists(output)) return;
-  const bool folder = fs::is_directory(output);
-  const std::string inside = folder ? first_in(output, own) : "";
-  if (folder && inside.empty()) return;
-  const std::string found = folder ? "one with " + inside : "a file";
-  throw usage_error(fmt::format("--output_dir {}: expected a folder that is not there yet, or an empty one, found {}",
-                                output.string(), found),
-                    "name another, or remove it");
+  if (!fs::is_directory(output)) throw not_new(output, "a file");
+  if (const std::string inside = first_in(output, own); !inside.empty()) throw not_new(output, "one with " + inside);
 }
 
 /// What makes a folder a model stands last: nobody finds half of one.
@@ -71,7 +72,7 @@ void write_new_folder(const fs::path& output, const std::function<void(const fs:
     require_new(place, own);  // writing takes long, and another may have come
     for (const auto& name : names_in(temporary)) {
       const std::lock_guard lock(mutex);
-      if (fs::exists(place / name)) require_new(place, own);  // which names it
+      if (fs::exists(place / name)) throw not_new(place, "one with " + name.string());
       fs::rename(temporary / name, place / name);
       moved.push_back(place / name);
     }
