@@ -14,12 +14,6 @@ inline constexpr std::array kResponseNames = {"response", "answer",   "output", 
                                               "answers",  "solution", "text",   "completion", "content"};
 inline constexpr std::array kTurnNames = {"messages", "conversations", "conversation"};
 
-/// Columns that every form may have.
-inline constexpr std::array kCommonNames = {
-    "images", "image",         "videos", "video",   "audios", "audio",
-    "system", "system_prompt", "tools",  "objects", "speech", "chat_template_kwargs",
-    "id",     "metadata",      "group",  "channel", "adapter"};
-
 /// nullptr: the row has none.
 const Json* find_value(const Json& row, const char* name);
 

@@ -20,6 +20,10 @@ namespace lockstep {
 namespace {
 
 // What every form reads beside its turns.
+constexpr std::array kCommonNames = {"images", "image",         "videos", "video",   "audios", "audio",
+                                     "system", "system_prompt", "tools",  "objects", "speech", "chat_template_kwargs",
+                                     "id",     "metadata",      "group",  "channel", "adapter"};
+
 /// A "prompt" of turns, in place of a text or the parts of one.
 bool asks_in_turns(const Json& row) {
   const Json* prompt = find_value(row, "prompt");
