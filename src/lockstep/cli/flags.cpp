@@ -286,7 +286,8 @@ CLI::Option* add_word_flag(CLI::App& app, const std::string& names, const std::s
 Json flags_as_json(const CLI::App& app) {
   Json json = Json::object();
   for (const auto* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_group().empty()) continue;
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    if (option->get_group().empty() && option->count() == 0) continue;  // help does not show it, and nobody gave it
     const std::string& name = option->get_lnames()[0];
     const auto values = option->count() > 0 ? option->results() : std::vector<std::string>{};
     const bool list = option->get_items_expected_max() > 1;

@@ -2,8 +2,9 @@
 // answered or embedded with each call. tasks/open_model takes what they mean.
 //
 // Example:
-//   OpenModel model(parse_model_words({"--model", "m", "--torch_dtype", "bfloat16"}, env, notices), events);
-//   const auto answers = model.answer(rows, parse_answering_words({"--max_new_tokens", "8"}, env, notices), events);
+//   const ModelWords words = parse_model_words({"--model", "m", "--torch_dtype", "bfloat16"}, env, notices);
+//   OpenModel model(words.run, events);
+//   const auto answers = model.answer(rows, parse_answering_words({"--max_new_tokens", "8"}, words, env, notices), events);
 #pragma once
 
 #include <string>
@@ -15,12 +16,19 @@
 
 namespace lockstep {
 
+struct ModelWords {
+  RunOptions run;
+  std::vector<std::string> answering;  // what the checkpoint, or the stack of these words, says where nobody does
+  std::vector<std::string> variables;  // "NAME=VALUE": how pictures and films are made
+  std::vector<std::string> defaults;   // the same, where the environment does not say it
+};
+
 /// Each throws UserError(kUsage), also for a word that belongs to another of the three. `notices`: what was understood of words of
 /// other stacks is added.
-RunOptions parse_model_words(const std::vector<std::string>& words, const Env& env, std::vector<std::string>& notices);
-AnswerFileOptions parse_answering_words(const std::vector<std::string>& words, const Env& env,
+ModelWords parse_model_words(const std::vector<std::string>& words, const Env& env, std::vector<std::string>& notices);
+AnswerFileOptions parse_answering_words(const std::vector<std::string>& words, const ModelWords& model, const Env& env,
                                         std::vector<std::string>& notices);
-EmbeddingOptions parse_embedding_words(const std::vector<std::string>& words, const Env& env,
+EmbeddingOptions parse_embedding_words(const std::vector<std::string>& words, const ModelWords& model, const Env& env,
                                        std::vector<std::string>& notices);
 
 }  // namespace lockstep

@@ -18,6 +18,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kTrainedSo = "it was trained so (args.json; --load_args false leaves it out)";
+
 std::string inverted(const std::string& truth) { return truth == "true" ? "false" : "true"; }
 
 std::string shown(const std::string& own, const std::vector<std::string>& values) {
@@ -249,14 +251,38 @@ void Translator::add_saved_args() {
       const Json value = args.is_object() ? args.value(key, Json()) : Json();
       const std::string word = value.is_string() ? value.get<std::string>() : value == false ? "false" : "";
       const bool said = meanings_.contains(key) || given(key) != nullptr;
-      if (!has_(key) || said || word.empty() || word == "delete") continue;  // which is done anyway
-      meanings_[key] = {{word}, ""};
-      order_.emplace_back(key);
-      out_.understood.push_back(
-          {"", shown(key, {word}), "it was trained so (args.json; --load_args false leaves it out)"});
+      // Rows to be answered are left out where they are too long, which is what is done anyway; nothing is cut in pieces there.
+      if (!has_(key) || said || word.empty() || word == "delete" || word == "split") continue;
+      add_saved(key, word);
     }
+    add_saved_media(args);
     return;
   }
+}
+
+void Translator::add_saved(const std::string& own, const std::string& value) {
+  out_.unsaid.insert("--" + own);
+  meanings_[own] = {{value}, ""};
+  order_.push_back(own);
+  out_.understood.push_back({"", shown(own, {value}), kTrainedSo});
+}
+
+/// Of a run by LLaMA-Factory's words, in which no variable says how pictures and films are made.
+void Translator::add_saved_media(const Json& args) {
+  if (!has_("media_default") || !args.is_object() || args.value("media_default", Json()).empty()) return;
+  std::string all;
+  for (const char* key : {"media_variable", "media_default"}) {  // as they rank
+    const Json list = args.value(key, Json());
+    for (const Json& one : list.is_array() ? list : Json::array()) {
+      if (!one.is_string() || one.get<std::string>().find('=') == std::string::npos) continue;
+      media_defaults_.push_back(one.get<std::string>());
+      all += (all.empty() ? "" : " ") + media_defaults_.back();
+    }
+  }
+  if (!all.empty()) out_.understood.push_back({"", all, kTrainedSo});
+  const Json most = args.value("max_pixels", Json());
+  const bool said = meanings_.contains("max_pixels") || given("max_pixels") != nullptr;
+  if (has_("max_pixels") && !said && most.is_number_integer()) add_saved("max_pixels", most.dump());
 }
 
 /// Beside what files and the environment say.

@@ -56,6 +56,8 @@ class Translator {
   void add_defaults();
   void add_media_defaults();
   void add_saved_args();
+  void add_saved(const std::string& own, const std::string& value);
+  void add_saved_media(const Json& args);
   bool means(const std::string& own, const std::string& value) const;
   bool speaks_version_2() const;  // of ms-swift
   bool adapts() const;

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cli/model_words.h"
 #include "lockstep/watch/event_lines.h"
 
 namespace lockstep::python {
@@ -54,10 +53,10 @@ class Model::Told final : public EventSink {
 Model::Model(const Words& words, nb::object on_event) : told_(std::make_unique<Told>(thread_, std::move(on_event))) {
   events_.add(*told_);
   std::vector<std::string> notices;
-  const RunOptions options = parse_model_words(words, Env::process(), notices);
+  words_ = parse_model_words(words, Env::process(), notices);
   thread_.run([&] {
     tell(notices);
-    model_ = std::make_unique<OpenModel>(options, events_);
+    model_ = std::make_unique<OpenModel>(words_.run, events_);
   });
 }
 
@@ -93,7 +92,7 @@ OpenModel& Model::open() {
 
 std::string Model::answer(const std::string& rows, const Words& words) {
   std::vector<std::string> notices;
-  const AnswerFileOptions options = parse_answering_words(words, Env::process(), notices);
+  const AnswerFileOptions options = parse_answering_words(words, words_, Env::process(), notices);
   std::string text;
   thread_.run([&] {
     tell(notices);
@@ -104,7 +103,7 @@ std::string Model::answer(const std::string& rows, const Words& words) {
 
 VectorsOfRows Model::embed(const std::string& rows, const Words& words) {
   std::vector<std::string> notices;
-  const EmbeddingOptions options = parse_embedding_words(words, Env::process(), notices);
+  const EmbeddingOptions options = parse_embedding_words(words, words_, Env::process(), notices);
   RowVectors found;
   thread_.run([&] {
     tell(notices);

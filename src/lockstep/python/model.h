@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include "lockstep/cli/model_words.h"
 #include "lockstep/python/model_thread.h"
 #include "lockstep/tasks/open_model.h"
 
@@ -43,6 +44,7 @@ class Model {
   OpenModel& open();
   void tell(const Words& notices) const;
 
+  ModelWords words_;
   std::unique_ptr<Told> told_;
   EventBus events_;
   std::unique_ptr<OpenModel> model_;  // of the thread
