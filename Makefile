@@ -18,7 +18,7 @@ help:
 	@echo '  make build      the binary: $(BUILD)/bin/lockstep  (try: $(BUILD)/bin/lockstep --help)'
 	@echo '  make install    the binary, and the library for programs of your own (examples/), under PREFIX=$(PREFIX)'
 	@echo '  make wheel      the binary and the Python module as a wheel, for machines that have torch and no compiler'
-	@echo '  make test       everything that CI runs: lint, the address sanitizer, all tests (80 MB of Python wheels once)'
+	@echo '  make test       everything that CI runs: lint, tests, the address sanitizer (1 GB of Python wheels once)'
 	@echo '  make check      make test, and clang-tidy, the thread sanitizer, fuzzing, planted errors;'
 	@echo '                  parts whose inputs did not change are not run again'
 	@echo '  make quicktest  all tests of the release build, without lint and sanitizers'

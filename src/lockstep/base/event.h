@@ -103,8 +103,8 @@ struct RunEnded {
   int64_t step = 0;
   std::string last_checkpoint, next_command;  // the resume or infer command to print
   std::string best_checkpoint;                // of the best evaluation that has one, by whatever it was judged
-  std::optional<double> best_metric;          // empty: evaluations are compared by their loss
-  CommunicationFigures communication;         // of all ranks; empty when there is one
+  std::optional<double> best_metric;   // of that one, else of the best; empty: evaluations are compared by their loss
+  CommunicationFigures communication;  // of all ranks; empty when there is one
 };
 
 using Event = std::variant<RunStarted, StepDone, MemoryMeasured, EvalDone, CheckpointSaved, Notice, Progress,

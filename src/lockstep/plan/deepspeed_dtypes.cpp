@@ -82,7 +82,8 @@ bool is_dtype_section(const std::string& key) { return std::ranges::find(kSectio
 
 void read_dtype_section(const std::string& key, const Json& value, const std::string& where, DeepSpeedChoice& out) {
   const Json section = value.is_object() ? value : Json{{"enabled", value}};
-  if (key == "fp16") out.loss_scaling = ScalingReader(section, where).read();
+  const bool off = section.value("enabled", Json()) == Json(false);
+  if (key == "fp16" && !off) out.loss_scaling = ScalingReader(section, where).read();
   for (const auto& [name, one] : section.items()) {
     const bool asks = !one.is_null() && one != Json(false) && one != Json("auto");
     if (asks && std::ranges::find(kUsed, name) == kUsed.end()) out.ignored.push_back(key + "." + name);

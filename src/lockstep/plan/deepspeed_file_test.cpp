@@ -62,6 +62,9 @@ TEST(DeepSpeedFile, SaysHowNumbersOf16BitsAreUsed) {
   EXPECT_EQ(found.ignored, (Keys{"fp16.auto_cast", "gradient_allreduce_op"}));
   EXPECT_EQ(found.says.at(0).value, "float16");
   EXPECT_EQ(choice_of(R"({"fp16": {"loss_scale": 128}})").loss_scaling.fixed, 128);
+  EXPECT_EQ(choice_of(R"({"fp16": {"enabled": false, "hysteresis": 0, "min_loss_scale": 0}})").loss_scaling,
+            LossScaling{})
+      << "of what is off nothing is asked";
   const DeepSpeedChoice cast = choice_of(R"({"torch_autocast": {"enabled": true, "dtype": "torch.bfloat16"}})");
   EXPECT_EQ(cast.says.at(0).key + " " + cast.says.at(0).flag + " " + cast.says.at(0).value,
             "torch_autocast.enabled --torch_dtype bfloat16");

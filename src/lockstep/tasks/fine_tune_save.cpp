@@ -87,7 +87,7 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
   }
   if (!outcome.last_checkpoint.empty()) tell_unsaved_best();
   ended.best_checkpoint = state.best_model_checkpoint;
-  ended.best_metric = state.best_metric;
+  ended.best_metric = state.best_model_checkpoint.empty() ? state.best_metric : state.best_saved_metric;
   MemoryMeasured memory = meter_->measure(trainer_->largest_batch());
   memory.step = ended.step;
   memory.max_steps = state.max_steps;

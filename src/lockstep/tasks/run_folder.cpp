@@ -43,11 +43,16 @@ std::vector<fs::path> run_folders(const fs::path& base) {
   return folders;
 }
 
-/// What a killed save has finished is a checkpoint like others; what another run is saving is left to it.
+/// What a killed save has finished is a checkpoint like others; what another run is saving is left to it, and so is what
+/// another person may alone look into: a run that needs it will say so.
 void name_finished(const fs::path& folder) {
-  if (unnamed_checkpoints(folder).empty()) return;
-  const FileLock lock(folder / ".lock");
-  if (lock.held()) name_checkpoints(folder);
+  try {
+    if (unnamed_checkpoints(folder).empty()) return;
+    const FileLock lock(folder / ".lock");
+    if (lock.held()) name_checkpoints(folder);
+  } catch (const fs::filesystem_error&) {
+    return;
+  }
 }
 
 std::optional<fs::path> newest_checkpoint(const fs::path& base, std::vector<DamagedCheckpoint>& damaged) {
@@ -110,20 +115,24 @@ fs::path without_slash(const std::string& text) {
 
 }  // namespace
 
+std::string resume_word(const std::string& given) {
+  if (given == "True") return "true";
+  return given == "False" ? "false" : given;
+}
+
 RunFolder choose_run_folder(const RunFolderRequest& request) {
   RunFolder out;
   const fs::path model = without_slash(request.model);
   const fs::path base =
       request.output_dir.empty() ? fs::path("output") / model.filename() : without_slash(request.output_dir);
   for (const auto& folder : run_folders(base)) name_finished(folder);
-  const std::string& resume = request.resume_from_checkpoint;
-  const auto says = [&](const char* word, const char* in_python) { return resume == word || resume == in_python; };
-  if (resume.empty() || says("false", "False")) {
+  const std::string resume = resume_word(request.resume_from_checkpoint);
+  if (resume.empty() || resume == "false") {
     out.dir = fresh_folder(base, request.add_version);
     begin_alone(out, request.overwrite);
     return out;
   }
-  if (!says("true", "True") && resume != "auto") {
+  if (resume != "true" && resume != "auto") {
     out.checkpoint = without_slash(resume);
     if (fs::is_symlink(out.checkpoint)) out.checkpoint = fs::canonical(out.checkpoint);  // "last", "best"
     name_finished(fs::absolute(out.checkpoint).parent_path());

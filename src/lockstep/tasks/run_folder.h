@@ -22,11 +22,14 @@ struct RunFolder {
   std::vector<std::string> notices;
 };
 
-/// Decides, creates nothing; a checkpoint that was finished when its save was killed gets its name. `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole
-/// checkpoint in output_dir or its vN-* folders, and an error when there is none; "auto": the same, or afresh where there
-/// are no checkpoints, or none of them whole and none is replaced that was not to be overwritten. A checkpoint from
-/// elsewhere than output_dir is gone on with in output_dir. Throws UserError(kCheckpoint), and UserError(kUsage) when a run
-/// would begin among the checkpoints of another.
+/// What --resume_from_checkpoint says, Python's "True" and "False" as the words that they are.
+std::string resume_word(const std::string& given);
+
+/// Decides, creates nothing; a checkpoint that was finished when its save was killed gets its name.
+/// `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole checkpoint in output_dir or its vN-*
+/// folders, and an error when there is none; "auto": the same, or afresh where there are no checkpoints, or none of them
+/// whole and none is replaced that was not to be overwritten. A checkpoint from elsewhere than output_dir is gone on with in
+/// output_dir. Throws UserError(kCheckpoint), and UserError(kUsage) when a run would begin among the checkpoints of another.
 RunFolder choose_run_folder(const RunFolderRequest& request);
 
 /// `words` quoted for a shell where they need it.

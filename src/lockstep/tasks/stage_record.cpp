@@ -11,6 +11,7 @@
 #include "lockstep/base/new_file.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/state/checkpoint.h"
+#include "lockstep/tasks/run_folder.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -55,8 +56,9 @@ fs::path StageRecord::folder(size_t stage) const {
   return dir_ / fmt::format("{}-{}", stage + 1, stages_.at(stage).name);
 }
 
-void StageRecord::begin(std::vector<StageEntry> wanted, const std::string& resume) {
+void StageRecord::begin(std::vector<StageEntry> wanted, const std::string& resume_from) {
   stages_ = std::move(wanted);
+  const std::string resume = resume_word(resume_from);
   const bool asked = !resume.empty() && resume != "false";
   if (asked && resume != "true" && resume != "auto") {
     throw usage_error(fmt::format("--resume_from_checkpoint {}: expected true or auto for a run in stages", resume),

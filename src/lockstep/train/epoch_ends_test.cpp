@@ -1,4 +1,6 @@
 // What comes at the end of each epoch comes there, also where a run goes on with other batches and epochs have other steps.
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "lockstep/testing/ranks.h"
@@ -108,6 +110,9 @@ TEST(EpochEnds, AreSavedWhereTheirEvaluationsAreTheBestAndOnlyThere) {
     const Followed found = run.go_on(6, 2, 1);
     EXPECT_EQ(found.evaluated, (Steps{2, 4, 6, 8, 10, 12}));
     EXPECT_EQ(found.saved, (Steps{2, 4, 10}));
+    EpochEnds blind(rank, c, data);
+    blind.losses.assign(6, std::numeric_limits<double>::quiet_NaN());
+    EXPECT_EQ(blind.go_on(6, 2, 1).saved, Steps{12}) << "a run that was never compared is not thrown away";
   });
 }
 

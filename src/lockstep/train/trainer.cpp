@@ -147,8 +147,11 @@ void Trainer::advance(TrainOutcome& outcome) {
   const bool evaluates = is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end);
   if (evaluates) evaluate(/*may_be_best=*/true);
   const bool better = evaluates && state_.best_metric && state_.best_global_step == state_.global_step;
+  const bool none_was_better = last && options_.save_best && !state_.best_metric;
+  if (none_was_better)
+    parts_.events.emit(Notice{"no evaluation had a finite value, so none was the best: the last step is saved"});
   const bool saves = is_due(options_.save_steps, options_.save_epochs) || (last && options_.save_at_end) ||
-                     (better && options_.save_best);
+                     (better && options_.save_best) || none_was_better;
   if (saves) count_save();
   if (saves) save(outcome);
   if (last) return;
