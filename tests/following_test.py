@@ -97,11 +97,16 @@ class Following(Story):
             out, _ = self.train("drop " + drop, steps=-1, num_train_epochs=2, dataloader_drop_last=drop, per_device_train_batch_size=5, save_steps=1)
             last = max(records(out))
             self.assertEqual((records(out)[last]["samples_seen"], last), (seen, steps))
-        again = self.folder / "drop true"  # goes on with batches that leave out more
+        again = self.folder / "drop true"  # goes on after 10 rows; what fills a batch of today's size still comes
         for step in (2, 3, 4):
             shutil.rmtree(again / f"checkpoint-{step}")
-        self.train("drop true", steps=-1, num_train_epochs=2, dataloader_drop_last="true", per_device_train_batch_size=8, resume_from_checkpoint="true")
-        self.assertEqual(records(again)[max(records(again))]["samples_seen"], 10 + 6 + 16)
+        for rows, seen in ((4, 10 + 8 + 16), (8, 10 + 16)):
+            other = self.folder / f"drop {rows}"
+            shutil.copytree(again, other)
+            _, done = self.train(other.name, steps=-1, num_train_epochs=2, dataloader_drop_last="true", per_device_train_batch_size=rows, resume_from_checkpoint="true")
+            self.assertEqual(records(other)[max(records(other))]["samples_seen"], seen)
+            said = "what is left of epoch 1 after its first 10 fills no micro-batch of 2 ranks with 8 each"
+            self.assertEqual(said in done.stdout, rows == 8, done.text)
         _, done = self.train("none", dataloader_drop_last="true", per_device_train_batch_size=50, expect=2)
         self.assertIn("--dataloader_drop_last true: the 23 rows fill no micro-batch", done.stderr)
 

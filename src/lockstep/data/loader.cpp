@@ -54,9 +54,11 @@ struct Loader::Impl {
     if (options.order) return static_cast<int64_t>(options.order->size());
     return options.bins ? static_cast<int64_t>(options.bins->size()) : dataset.size();
   }
-  int64_t rows_per_epoch() const {
-    const int64_t rows = rows_there_are();
-    return options.drop_last ? rows - rows % rows_per_batch() : rows;
+  /// By what is left from there on: batches of before may have been others, and must not leave a short one, nor take away
+  /// rows that still fill one.
+  int64_t epoch_end(int64_t rows) const {
+    const int64_t all = rows_there_are();
+    return options.drop_last ? all - (all - rows) % rows_per_batch() : all;
   }
   std::vector<int64_t> order_of(int64_t epoch) const {
     if (options.order) return *options.order;
@@ -64,7 +66,7 @@ struct Loader::Impl {
     return epoch_order(rows_there_are(), options.seed, epoch, options.shuffle);
   }
   int64_t batches_from(int64_t rows) const {
-    return (rows_per_epoch() - rows + rows_per_batch() - 1) / rows_per_batch();
+    return (epoch_end(rows) - rows + rows_per_batch() - 1) / rows_per_batch();
   }
 
   void seek(const LoaderCursor& cursor);
@@ -75,9 +77,9 @@ struct Loader::Impl {
 };
 
 void Loader::Impl::seek(const LoaderCursor& cursor) {
-  if (cursor.epoch < 0 || cursor.rows < 0 || cursor.rows > rows_per_epoch()) {
+  if (cursor.epoch < 0 || cursor.rows < 0 || cursor.rows > rows_there_are()) {
     throw checkpoint_error(fmt::format("data cursor: expected epoch >= 0 and 0 to {} rows, found epoch {}, row {}",
-                                       rows_per_epoch(), cursor.epoch, cursor.rows),
+                                       rows_there_are(), cursor.epoch, cursor.rows),
                            "was the checkpoint written with another data set?");
   }
   auto fresh = std::make_shared<const std::vector<int64_t>>(order_of(cursor.epoch));
@@ -106,7 +108,7 @@ void Loader::Impl::prepare_row(int64_t row, Prepared& out) const {
 
 Prepared Loader::Impl::prepare(const LoaderCursor& from, const std::vector<int64_t>& rows_in_order) const {
   Prepared out;
-  const int64_t end_of_all = std::min(from.rows + rows_per_batch(), rows_per_epoch());
+  const int64_t end_of_all = std::min(from.rows + rows_per_batch(), epoch_end(from.rows));
   out.batch.after = {.epoch = from.epoch, .rows = end_of_all};
   const int64_t begin = from.rows + options.rank * options.batch_size;
   try {
@@ -203,7 +205,7 @@ void Loader::seek(const LoaderCursor& cursor) { impl_->seek(cursor); }
 LoaderCursor Loader::cursor() const {
   const std::lock_guard lock(impl_->mutex);
   const int64_t rows = impl_->start.rows + impl_->delivered * impl_->rows_per_batch();
-  return {.epoch = impl_->start.epoch, .rows = std::min(rows, impl_->rows_per_epoch())};
+  return {.epoch = impl_->start.epoch, .rows = std::min(rows, impl_->epoch_end(impl_->start.rows))};
 }
 
 std::string Loader::next_places() const {
@@ -212,7 +214,7 @@ std::string Loader::next_places() const {
   const int64_t begin =
       impl_->start.rows + impl_->delivered * impl_->rows_per_batch() + impl_->options.rank * impl_->options.batch_size;
   std::string text;
-  const int64_t end = std::min({begin + impl_->options.batch_size, begin + kMost, impl_->rows_per_epoch()});
+  const int64_t end = std::min({begin + impl_->options.batch_size, begin + kMost, impl_->epoch_end(impl_->start.rows)});
   for (int64_t i = begin; i < end; ++i) {
     const int64_t one = (*impl_->order)[static_cast<size_t>(i)];
     const auto& bins = impl_->options.bins;
@@ -222,7 +224,8 @@ std::string Loader::next_places() const {
 }
 
 int64_t Loader::batches_per_epoch() const { return impl_->batches_from(0); }
-int64_t Loader::rows_per_epoch() const { return impl_->rows_per_epoch(); }
+int64_t Loader::rows_per_epoch() const { return impl_->epoch_end(0); }
+int64_t Loader::epoch_end(int64_t rows) const { return impl_->epoch_end(rows); }
 int64_t Loader::skipped_rows() const { return impl_->skipped; }
 std::vector<std::string> Loader::skipped_reasons() const { return impl_->reasons; }
 

@@ -82,6 +82,9 @@ class Loader {
   LoaderCursor cursor() const;        // where the next micro-batch begins
   int64_t batches_per_epoch() const;  // from the epoch's start
   int64_t rows_per_epoch() const;     // or bins, as a cursor counts them
+  /// Where the cursor stands when an epoch is over that goes on from `rows`: drop_last leaves out those that fill no
+  /// micro-batch from there on.
+  int64_t epoch_end(int64_t rows) const;
   /// The rows that next() will give, for people who wait for them: "a.jsonl:17, a.jsonl:3"; the first few.
   std::string next_places() const;
   int64_t skipped_rows() const;                      // so far, on this rank

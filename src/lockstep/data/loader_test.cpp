@@ -222,6 +222,21 @@ TEST_F(LoaderTest, ResumesAtAnotherWorldSizeWithoutLosingOrRepeatingARow) {
   EXPECT_EQ(seen, all);
 }
 
+TEST_F(LoaderTest, WhatFillsNoBatchIsLeftOutFromWhereTheEpochGoesOn) {
+  const Dataset rows = data(23);
+  for (const int workers : {0, 2}) {
+    Loader loader(rows, processor_, {.batch_size = 8, .shuffle = false, .num_workers = workers, .drop_last = true});
+    EXPECT_EQ(drain(loader).size(), 2U);
+    EXPECT_EQ(loader.rows_per_epoch(), 16);
+    loader.seek({.epoch = 0, .rows = 10});  // where batches of 5 or 10 have left off
+    EXPECT_EQ(drain(loader), (Batches{{10, 11, 12, 13, 14, 15, 16, 17}}));
+    EXPECT_EQ(loader.cursor(), (LoaderCursor{.epoch = 0, .rows = loader.epoch_end(10)}));
+    loader.seek({.epoch = 0, .rows = 20});
+    EXPECT_EQ(loader.epoch_end(20), 20);
+    EXPECT_FALSE(loader.next().has_value());
+  }
+}
+
 TEST_F(LoaderTest, TheEpochsEndIsACursorToo) {
   const Dataset rows = data(4);
   Loader loader(rows, processor_, {.batch_size = 3});

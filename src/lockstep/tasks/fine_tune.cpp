@@ -250,8 +250,12 @@ void FineTuneRun::restore_trainer() {
         fmt::format("the best checkpoint so far, of step {}, is no longer beside {}: the next evaluation is the best",
                     state.best_global_step, folder_.checkpoint.string()));
   }
-  if (options_.dataloader_drop_last && state.cursor.rows >= train_loader_->rows_per_epoch()) {
-    state.cursor = {.epoch = state.cursor.epoch + 1, .rows = 0};  // other batches leave out more
+  if (const int64_t at = state.cursor.rows; at > 0 && train_loader_->epoch_end(at) <= at) {
+    notice(fmt::format(
+        "--dataloader_drop_last true: what is left of epoch {} after its first {} fills no micro-batch of {} "
+        "ranks with {} each, and is left out",
+        state.cursor.epoch + 1, at, job_.world.size, options_.batch.rows));
+    state.cursor = {.epoch = state.cursor.epoch + 1, .rows = 0};
   }
   require_same_groups(folder_.checkpoint, state, row_order());
   trainer_->restore(state);

@@ -46,8 +46,7 @@ BatchSums total(Communicator& control, const std::vector<BatchSums>& mine) {
 LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
                            Communicator& control, const EvaluateOptions& options) {
   loader.seek({});
-  // Never ends an epoch by itself: an empty window is the end.
-  WindowReader reader(loader, data, control, {.collate = collate, .rows_per_epoch = INT64_MAX});
+  WindowReader reader(loader, data, control, {.collate = collate, .one_epoch = true});
   LossFigures figures;
   int64_t codes = 0;
   std::vector<BatchSums> mine;

@@ -33,6 +33,7 @@ class NumberProcessor final : public test::FeaturesProcessor {
 struct Shape {
   int ranks = 1;
   int64_t batch = 1, accumulation = 1;
+  bool drop_last = false;
   int64_t rows_per_batch() const { return ranks * batch; }
 };
 
@@ -57,14 +58,21 @@ class ResumeRows : public testing::Test {
     const LoaderCursor begin = cursor;
     run_ranks(shape.ranks, [&](Rank& rank) {
       const NumberProcessor processor;
-      Loader loader(data, processor, {.batch_size = shape.batch, .rank = rank.id(), .world = shape.ranks, .seed = 7});
+      Loader loader(data, processor,
+                    {.batch_size = shape.batch,
+                     .rank = rank.id(),
+                     .world = shape.ranks,
+                     .seed = 7,
+                     .drop_last = shape.drop_last});
       loader.seek(begin);
-      WindowReader reader(loader, rank.data(), rank.control(),
-                          {.collate = {}, .rows_per_epoch = data.size(), .stop_wanted = {}});
+      WindowReader reader(loader, rank.data(), rank.control(), {.collate = {}, .stop_wanted = {}});
       LoaderCursor at = begin;
       for (int64_t step = 0; step < steps; ++step) {
         const Window window = reader.next(shape.accumulation);
         const std::lock_guard lock(mutex_);
+        if (shape.drop_last && rank.id() == 0) {
+          EXPECT_EQ(window.rows, static_cast<int64_t>(window.micro_batches.size()) * shape.rows_per_batch());
+        }
         for (const auto& micro : window.micro_batches) {
           if (micro.here.empty()) continue;
           const Tensor ids = micro.flow["input_ids"];
@@ -96,7 +104,8 @@ TEST_F(ResumeRows, ComeOnceOverAnyChangeOfRanksBatchesAndAccumulation) {
       ASSERT_LT(start, 1000);
       const Shape shape{.ranks = 1 + below(3), .batch = 1 + below(4), .accumulation = 1 + below(3)};
       options.gradient_accumulation_steps = shape.accumulation;
-      const int64_t left = steps_left(options, cursor, count, shape.rows_per_batch());
+      const int64_t left =
+          steps_left(options, cursor, {.whole = count, .end = count, .per_batch = shape.rows_per_batch()});
       if (left == 0) break;
       train(data, shape, std::min<int64_t>(left, 1 + below(5)), cursor);
     }
@@ -109,6 +118,33 @@ TEST_F(ResumeRows, ComeOnceOverAnyChangeOfRanksBatchesAndAccumulation) {
   }
 }
 
+/// 23 rows, of which 10 were trained by batches of 10: what is then left out fills no batch of the new ones.
+TEST_F(ResumeRows, ThatFillABatchComeThoughOtherBatchesWouldHaveLeftThemOut) {
+  const Dataset data = rows(23);
+  struct Case {
+    Shape after;
+    int64_t more, steps;
+  };
+  for (const Case& one : {Case{{.ranks = 2, .batch = 4, .drop_last = true}, 8, 1 + 2},
+                          Case{{.ranks = 1, .batch = 3, .accumulation = 2, .drop_last = true}, 12, 2 + 4},
+                          Case{{.ranks = 3, .batch = 2, .drop_last = true}, 12, 2 + 3}}) {
+    seen_.clear();
+    LoaderCursor cursor;
+    train(data, {.ranks = 2, .batch = 5, .drop_last = true}, 1, cursor);
+    EXPECT_EQ(cursor, (LoaderCursor{.epoch = 0, .rows = 10}));
+    const int64_t per_batch = one.after.rows_per_batch(), end = cursor.rows + one.more;
+    const TrainOptions options{.gradient_accumulation_steps = one.after.accumulation, .num_train_epochs = 2};
+    const int64_t left =
+        steps_left(options, cursor, {.whole = 23 - 23 % per_batch, .end = end, .per_batch = per_batch});
+    EXPECT_EQ(left, one.steps) << per_batch;
+    train(data, one.after, left, cursor);
+    EXPECT_EQ(cursor, (LoaderCursor{.epoch = 2, .rows = 0})) << per_batch;
+    EXPECT_EQ(static_cast<int64_t>(seen_[0].size()), end) << per_batch;
+    EXPECT_EQ(static_cast<int64_t>(seen_[1].size()), 23 - 23 % per_batch) << per_batch;
+    for (const auto& [row, times] : seen_[0]) EXPECT_EQ(times, 1) << "row " << row;
+  }
+}
+
 TEST_F(ResumeRows, AreAsManyStepsAsBeforeWhenNothingChanges) {
   for (const double epochs : {0.4, 1.0, 1.5, 2.3, 3.0}) {
     for (const int64_t rows : {1, 23, 24, 25}) {
@@ -116,7 +152,8 @@ TEST_F(ResumeRows, AreAsManyStepsAsBeforeWhenNothingChanges) {
       const int64_t per_batch = 3, total = total_steps(options, (rows + per_batch - 1) / per_batch);
       LoaderCursor cursor;
       for (int64_t step = 0; step <= total; ++step) {
-        EXPECT_EQ(step + steps_left(options, cursor, rows, per_batch), total) << epochs << " epochs of " << rows;
+        EXPECT_EQ(step + steps_left(options, cursor, {.whole = rows, .end = rows, .per_batch = per_batch}), total)
+            << epochs << " epochs of " << rows;
         cursor.rows += 2 * per_batch;
         if (cursor.rows >= rows) cursor = {.epoch = cursor.epoch + 1, .rows = 0};
       }

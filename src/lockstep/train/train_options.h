@@ -48,9 +48,14 @@ struct TrainOptions {
 int64_t steps_per_epoch(int64_t batches_per_epoch, int64_t gradient_accumulation_steps);
 int64_t total_steps(const TrainOptions& options, int64_t batches_per_epoch);
 
-/// Steps that remain of num_train_epochs from `cursor`, `rows` being those of an epoch and `rows_per_batch` those that
-/// all ranks take in a micro-batch: by rows, so that a run which goes on with other ranks, batches or accumulation ends
-/// where every row has had its epochs. max_steps plays no part.
-int64_t steps_left(const TrainOptions& options, const LoaderCursor& cursor, int64_t rows, int64_t rows_per_batch);
+struct EpochRows {
+  int64_t whole = 0;      // that a whole epoch trains
+  int64_t end = 0;        // where the cursor's own epoch is over: Loader::epoch_end
+  int64_t per_batch = 1;  // that all ranks take in a micro-batch
+};
+
+/// Steps that remain of num_train_epochs from `cursor`: by rows, so that a run which goes on with other ranks, batches or
+/// accumulation ends where every row has had its epochs. max_steps plays no part.
+int64_t steps_left(const TrainOptions& options, const LoaderCursor& cursor, const EpochRows& rows);
 
 }  // namespace lockstep

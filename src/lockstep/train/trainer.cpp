@@ -57,7 +57,6 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options, Trainer
                              : std::nullopt),
       reader_(parts.loader, parts.data, parts.control,
               {.collate = collate,
-               .rows_per_epoch = rows_per_epoch,
                .plan_hash = parts.plan.hash(),
                .stop_wanted = hooks_.stop_wanted,
                .admission = admission_ ? &*admission_ : nullptr,
@@ -89,10 +88,12 @@ void Trainer::set_schedule() {
 
 void Trainer::restore(const TrainerState& state) {
   const TrainerState fresh = std::exchange(state_, state);
+  const EpochRows rows{
+      .whole = rows_per_epoch_, .end = parts_.loader.epoch_end(state.cursor.rows), .per_batch = rows_per_batch()};
   const auto end_of = [&](double epochs) {
     TrainOptions by_epochs = options_;
     by_epochs.num_train_epochs = epochs;
-    return state.global_step + steps_left(by_epochs, state.cursor, rows_per_epoch_, rows_per_batch());
+    return state.global_step + steps_left(by_epochs, state.cursor, rows);
   };
   state_.max_steps = options_.max_steps > 0 ? options_.max_steps : end_of(options_.num_train_epochs);
   if (options_.max_epochs > 0) state_.max_steps = std::min(state_.max_steps, end_of(options_.max_epochs));
@@ -294,7 +295,8 @@ void Trainer::count(const Window& window, const Figures& figures) {
   ++state_.global_step;
   state_.cursor = window.after;
   state_.epoch = static_cast<double>(window.after.epoch) +
-                 static_cast<double>(window.after.rows) / static_cast<double>(std::max<int64_t>(1, rows_per_epoch_));
+                 static_cast<double>(window.after.rows) /
+                     static_cast<double>(std::max({int64_t{1}, rows_per_epoch_, window.after.rows}));
   state_.tokens_seen += window.input_tokens;
   state_.tokens_computed += figures.computed;
   state_.samples_seen += window.rows;

@@ -14,7 +14,7 @@ Window WindowReader::next(int64_t size) {
   Window window;
   for (int64_t micro = 0; micro < size && add(window); ++micro) {
   }
-  if (window.after.rows >= options_.rows_per_epoch) {
+  if (!options_.one_epoch && window.after.rows >= loader_.epoch_end(window.after.rows)) {
     window.after = {.epoch = window.after.epoch + 1, .rows = 0};
     loader_.seek(window.after);
   }

@@ -37,7 +37,7 @@ class WindowReader {
  public:
   struct Options {
     CollateOptions collate;
-    int64_t rows_per_epoch = 0;
+    bool one_epoch = false;             // an empty window is its end; else the next begins by itself
     uint64_t plan_hash = 0;             // compared at each micro-batch, as is the fingerprint of `data`
     std::function<bool()> stop_wanted;  // asked once a micro-batch
     Admission* admission = nullptr;     // decides which rows fit in memory together; none: all do
@@ -46,7 +46,7 @@ class WindowReader {
   WindowReader(Loader& loader, Communicator& data, Communicator& control, Options options);
 
   /// Up to `size` micro-batches, each in as many parts as it must be run in; fewer at the end of an epoch, after which
-  /// it begins the next by itself. A row that one rank cannot use under --strict is thrown on all ranks. Collective.
+  /// it begins the next by itself (but for one_epoch). A row that one rank cannot use under --strict is thrown on all ranks. Collective.
   Window next(int64_t size);
   /// The last row that did not fit in memory by itself; "" when all did.
   const std::string& last_refused() const { return last_refused_; }
