@@ -168,6 +168,23 @@ class Stop(Story):
             self.assertEqual(done.returncode, -9 if number == signal.SIGKILL else 130, done.text)
             self.wait_until(lambda: not [pid for pid in agents if Path(f"/proc/{pid}/exe").exists()], 10, "the agent stays")
 
+    def test_a_stop_of_another_launchers_rank_is_told_as_one(self):
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        port = free_port()
+        ranks = [start(*sft_words(model, rows, self.folder / "out", steps=3),
+                       env={"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                 for rank in range(2)]  # the third never comes: there is no first step
+        agents = lambda: [pid for pid in processes_with(["agent", "--world_size"]) if self.started_by(pid, ranks[0].pid)]
+        self.wait_until(agents, 20, "no agent came")
+        time.sleep(2)  # rank 1 has joined it
+        os.kill(ranks[1].pid, signal.SIGTERM)
+        done = [finish(rank, timeout=20) for rank in ranks]
+        for one in done:
+            self.assertEqual(one.returncode, 130, one.text)
+        said = done[0].stderr + done[1].stderr
+        self.assertIn("lockstep sft: rank 1: interrupted before the first step (SIGTERM); nothing was saved", said)
+        self.assertNotRegex(said, "is gone|crashed|without a word|error:")
+
     def test_a_reader_that_goes_does_not_stop_a_run_in_silence(self):
         model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
         process = start(*sft_words(model, rows, self.folder / "out", steps=300, save_steps=300))

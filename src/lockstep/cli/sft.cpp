@@ -22,7 +22,7 @@ int train(const Words& args, const Host& host, bool pretrains) {
   if (!flags) return 0;
   FineTuneOptions options = flags->options(host.env);
   if (const auto code = launch_verb("sft", args, options.run, host)) return *code;
-  StopSignals signals("lockstep sft");  // before any other thread
+  StopSignals signals("lockstep sft", host.recorder);  // before any other thread
   if (World::from_env(host.env).rank == 0) signals.speak();
   Job job = start_verb("sft", options.run, host);
   Console console(std::cout, job, host);

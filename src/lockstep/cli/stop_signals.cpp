@@ -1,6 +1,7 @@
 #include "lockstep/cli/stop_signals.h"
 
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include <poll.h>
@@ -21,7 +22,8 @@ constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 
 }  // namespace
 
-StopSignals::StopSignals(std::string program) : program_(std::move(program)) {
+StopSignals::StopSignals(std::string program, std::shared_ptr<Recorder> recorder)
+    : program_(std::move(program)), recorder_(std::move(recorder)) {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
@@ -49,6 +51,13 @@ void StopSignals::say(const std::string& text) const {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
+void StopSignals::end(int signal, const std::string& text, const std::string& what_is_lost) {
+  say(text + "; " + what_is_lost);
+  const char* const name = ::sigabbrev_np(signal);
+  recorder_->say_stopped(text + (name == nullptr ? "" : std::string(" (SIG") + name + ")") + "; " + what_is_lost);
+  ::_exit(kInterrupted);
+}
+
 void StopSignals::listen(const std::stop_token& stop) {
   Clock::time_point first;
   while (!stop.stop_requested()) {
@@ -57,15 +66,13 @@ void StopSignals::listen(const std::stop_token& stop) {
     signalfd_siginfo info{};
     if (::read(fd_, &info, sizeof info) != sizeof info) continue;
     if (!heeded_) {
-      say("interrupted before the first step; nothing was saved");
-      ::_exit(kInterrupted);
+      end(static_cast<int>(info.ssi_signo), "interrupted before the first step", "nothing was saved");
     }
     if (!received_.exchange(true)) {
       first = Clock::now();
       say("stopping after this step, with a checkpoint; once more to end at once, without");
     } else if (seconds_since(first) > kSameWishSeconds) {
-      say("ended at once; what was not saved is lost");
-      ::_exit(kInterrupted);
+      end(static_cast<int>(info.ssi_signo), "ended at once", "what was not saved is lost");
     }
   }
 }

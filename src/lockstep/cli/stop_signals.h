@@ -3,7 +3,7 @@
 // thread sees the signals.
 //
 // Example:
-//   StopSignals signals("lockstep sft");                  // from here on a signal ends the process, in words
+//   StopSignals signals("lockstep sft", recorder);                  // from here on a signal ends the process, in words
 //   options.stop_wanted = [&] { return signals.wish(); };  // from the first call on it is a wish
 #pragma once
 
@@ -12,12 +12,15 @@
 #include <string>
 
 #include "lockstep/base/worker.h"
+#include "lockstep/guard/recorder.h"
 
 namespace lockstep {
 
 class StopSignals {
  public:
-  explicit StopSignals(std::string program);
+  /// Where it ends the process, `recorder` tells the roll call that this was a wish: another launcher's ranks end one after
+  /// the other, and the first would look like a crash.
+  StopSignals(std::string program, std::shared_ptr<Recorder> recorder);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -31,8 +34,10 @@ class StopSignals {
  private:
   void listen(const std::stop_token& stop);
   void say(const std::string& text) const;
+  [[noreturn]] void end(int signal, const std::string& text, const std::string& what_is_lost);
 
   std::string program_;
+  std::shared_ptr<Recorder> recorder_;
   int fd_ = -1;
   std::atomic<bool> received_{false}, heeded_{false}, speaks_{false};
   std::unique_ptr<Worker> listener_;

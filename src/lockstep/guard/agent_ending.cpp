@@ -22,8 +22,8 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 bool wants_post_mortem(const Diagnosis& diagnosis) {
   const auto code = static_cast<ExitCode>(diagnosis.exit_code);
   return diagnosis.fault != Fault::kFacts &&
-         !(diagnosis.fault == Fault::kError &&
-           (code == ExitCode::kUsage || code == ExitCode::kData || code == ExitCode::kCheckpoint));
+         !(diagnosis.fault == Fault::kError && (code == ExitCode::kUsage || code == ExitCode::kData ||
+                                                code == ExitCode::kCheckpoint || code == ExitCode::kInterrupted));
 }
 
 /// What a rank does while it cleans up after an error is not the cause.
@@ -37,6 +37,9 @@ void name_the_exception(Diagnosis& diagnosis) {
 
 /// The first line, in the words of whoever is to blame.
 std::string Agent::headline(const Diagnosis& diagnosis) const {
+  if (diagnosis.exit_code == static_cast<int>(ExitCode::kInterrupted)) {  // somebody's wish
+    return fmt::format("{}: {}", options_.program, diagnosis.headline);
+  }
   return fmt::format("{}: {}: {}", options_.program, diagnosis.fault == Fault::kError ? "error" : "the job was ended",
                      diagnosis.headline);
 }

@@ -154,6 +154,17 @@ TEST(Agent, LastWordsAreTheHeadline) {
   EXPECT_EQ(end.exit_code, 3);
 }
 
+// Another launcher tells its ranks one after the other, and the agent does not hear of it.
+TEST(Agent, AStopIsToldAsOne) {
+  Node node(3);
+  for (const size_t rank : {0, 2}) node.rank(rank).call(kSum, "loss", /*waits=*/true);
+  std::thread([&] { node.rank(1).recorder.say_stopped("interrupted (SIGTERM) before the first step"); }).join();
+  const Conclusion end = node.concluded();
+  EXPECT_EQ(end.text, "test: rank 1: interrupted (SIGTERM) before the first step");
+  EXPECT_EQ(end.exit_code, 130);
+  EXPECT_EQ(end.post_mortem, "");
+}
+
 TEST(Agent, AStallIsNoticedAndEndedWhenThePatienceIsOver) {
   JudgeOptions judge{.soft_seconds = 0.2};
   judge.hard_seconds.fill(5);  // a notice waits for a stack, and comes long before

@@ -173,6 +173,8 @@ std::string signal_text(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
+bool is_a_wish(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
+
 void explain_death(const RankReport& report, const std::string& who, Diagnosis& out) {
   const ProcessEnd& end = report.end;
   if (!report.joined && end.signal != 0) out.exit_code = 128 + end.signal;  // as a shell says it
@@ -188,6 +190,11 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
         "(`dmesg | grep -i killed` tells)";
     out.fix = fmt::format("{} (on its own with --max_restarts); if memory was full, use less of it",
                           go_on(settings_of(report)));
+  } else if (end.known && is_a_wish(end.signal)) {
+    out.headline = fmt::format("{} was asked to end ({}), and ended at once", who, signal_text(end.signal));
+    out.why = "a person, a scheduler or whoever started the rank sent it the signal; the others do not stay without it";
+    out.fix = go_on(settings_of(report));
+    out.exit_code = static_cast<int>(ExitCode::kInterrupted);
   } else if (end.known && end.signal != 0) {
     out.headline = fmt::format("{} crashed ({})", who, signal_text(end.signal));
     out.why =

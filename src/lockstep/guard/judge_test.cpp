@@ -63,6 +63,7 @@ TEST(Judge, NamesTheDead) {
   const std::vector<Death> deaths{
       {{.known = true, .signal = SIGKILL}, "was killed (SIGKILL)", 6},
       {{.known = true, .signal = SIGSEGV}, "crashed (SIGSEGV)", 6},
+      {{.known = true, .signal = SIGTERM}, "was asked to end (SIGTERM)", 130},
       {{.known = true, .out_of_memory = true, .signal = SIGKILL}, "the machine's memory is full", 5},
       {{.known = true, .exit_code = 3}, "ended without a word (exit code 3)", 6},
       {{.known = true}, "ended without a word (exit code 0)", 6},

@@ -211,6 +211,16 @@ std::optional<Ending> Recorder::await_ending(Clock::duration patience) const {
   }
 }
 
+void Recorder::say_stopped(const std::string& message) {
+  if (has_last_words()) return;
+  board().last_words.write(
+      {.exit_code = static_cast<int>(ExitCode::kInterrupted),
+       .at_ns = steady_ns(),
+       .message = FixedText<4096>(message),
+       .place = FixedText<256>(phase_text(phase()))});  // where exactly the main thread alone knows
+  board().life.store(Life::kFailing, std::memory_order_release);
+}
+
 void Recorder::finish(int exit_code) {
   if (phase() != Phase::kEnd) enter_phase(Phase::kEnd);  // else it has said how
   board().exit_code.store(exit_code);

@@ -106,6 +106,8 @@ class Recorder {
 
   /// The first one counts. `secondary`: a call broke, which another rank has caused.
   void say_last_words(const Failure& failure, bool secondary = false);
+  /// Somebody wants this process to end, and it ends at once: no fault. The last thing that it does; any thread.
+  void say_stopped(const std::string& message);
   bool has_last_words() const { return board().last_words.version() > 0; }
 
   /// What must be equal on all ranks, compared by the agent as soon as it is told. Another value of a name that was told
