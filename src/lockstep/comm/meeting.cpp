@@ -10,6 +10,7 @@
 
 #include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/comm/own_address.h"
 #include "lockstep/guard/frames.h"
 #include "lockstep/guard/meeting_words.h"
 
@@ -33,14 +34,28 @@ std::string own_place() {
   return fmt::format("{}/{}", host_name(), start);
 }
 
+/// A word of an arrival, which has no spaces and is never empty.
+static std::string word_of(const std::string& text) { return text.empty() ? "-" : text; }
+
+/// What word_of() made.
+static std::string text_of(std::string_view word) { return word == "-" ? std::string() : std::string(word); }
+
+Reach own_reach(const World& world) {
+  if (!world.interface.empty()) return {};
+  const OutwardInterface other = outward_interface();
+  return {
+      .address = own_address_towards(world.master_addr), .interface = other.name, .interface_address = other.address};
+}
+
 Meeting::Meeting(const World& world, Rendezvous& rendezvous, Clock::duration patience, Recorder& recorder,
-                 std::string place)
+                 std::string place, const Reach& reach)
     : world_(world),
       rendezvous_(rendezvous),
       patience_(patience),
       recorder_(recorder),
       place_(std::move(place)),
-      own_(fmt::format("{} {} {} {} {}", world.size, host_name(), random_token(), place_, world.local_rank)) {}
+      own_(fmt::format("{} {} {} {} {} {} {} {}", world.size, host_name(), random_token(), place_, world.local_rank,
+                       word_of(reach.address), word_of(reach.interface), word_of(reach.interface_address))) {}
 
 World Meeting::arrive() {
   rendezvous_.set(meeting_key("arrived", world_.rank), own_);
@@ -50,7 +65,31 @@ World Meeting::arrive() {
     compare(rank, ranks.back());
   });
   require_to_be_the_one();
+  require_reachable(ranks);
   return world_.node_known ? world_ : placed(ranks);
+}
+
+/// Debian gives a host's own name to 127.0.1.1 in /etc/hosts. Rank 0's host then reaches the meeting point, which is its own, by
+/// an address that leads every other host to itself; they meet, and would wait for each other's connections.
+void Meeting::require_reachable(const std::vector<Arrival>& ranks) {
+  const auto machine = [](const Arrival& one) { return one.place.substr(one.place.find('/') + 1); };
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto& [size, host, place, local, reach] = ranks[rank];
+    if (!is_loopback(reach.address)) continue;
+    const auto far =
+        std::ranges::find_if(ranks, [&](const Arrival& one) { return machine(one) != machine(ranks[rank]); });
+    if (far == ranks.end()) return;
+    const std::string interface = reach.interface.empty() ? "the interface to them" : reach.interface;
+    const std::string address = reach.interface_address.empty() ? "its address" : reach.interface_address;
+    leave(CollectiveError(
+        fmt::format(
+            "rank {} on {} cannot be reached from rank {} on {}: MASTER_ADDR={} leads to {} on {}, which is every "
+            "host's own",
+            rank, host, far - ranks.begin(), far->host, world_.master_addr, reach.address, host),
+        fmt::format("take the name {0} off the line of 127.0.1.1 (or 127.0.0.1) in {1}'s /etc/hosts; or set "
+                    "GLOO_SOCKET_IFNAME={2} on {1}; or MASTER_ADDR={3} on all hosts, where that is rank 0's host",
+                    world_.master_addr, host, interface, address)));
+  }
 }
 
 /// Ranks may have been dealt to machines one after the other or in turn, and unevenly. Those that say the same place are of one
@@ -59,7 +98,7 @@ World Meeting::placed(const std::vector<Arrival>& ranks) {
   std::vector<std::pair<std::string, std::set<int>>> nodes;  // where, and which local ranks
   World out = world_;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto& [size, host, place, local] = ranks[rank];
+    const auto& [size, host, place, local, reach] = ranks[rank];
     auto node =
         std::ranges::find_if(nodes, [&](const auto& one) { return one.first == place && !one.second.contains(local); });
     if (node == nodes.end()) node = nodes.insert(nodes.end(), {place, {}});
@@ -104,16 +143,17 @@ std::optional<std::string> Meeting::wait_for(const std::string& key, const Deadl
   }
 }
 
-/// "4 hosta 3f… hosta/9c… 1": of how many ranks it is one, where it runs, what no other process is called, its machine, and which it
-/// is there.
+/// "4 hosta 3f… hosta/9c… 1 10.0.0.7 eth0 10.0.0.7": of how many ranks it is one, where it runs, what no other process is called,
+/// its machine, which it is there, and how others reach it.
 Meeting::Arrival Meeting::read(const std::string& text) {
   const auto words = split(text, ' ');
   Arrival out;
-  if (words.size() != 5) return out;
+  if (words.size() != 8) return out;
   std::from_chars(words[0].data(), words[0].data() + words[0].size(), out.size);
   out.host = words[1];
   out.place = words[3];
   std::from_chars(words[4].data(), words[4].data() + words[4].size(), out.local_rank);
+  out.reach = {.address = text_of(words[5]), .interface = text_of(words[6]), .interface_address = text_of(words[7])};
   return out;
 }
 
@@ -126,7 +166,7 @@ void Meeting::compare(int rank, const Arrival& arrival) {
 void Meeting::require_to_be_the_one() {
   const auto text = rendezvous_.look(meeting_key("arrived", world_.rank));
   if (!text || *text == own_) return;
-  const auto [size, host, place, local] = read(*text);
+  const auto [size, host, place, local, reach] = read(*text);
   tell(fmt::format("a process on {} and one on {} are both rank {}{}", host, host_name(), world_.rank,
                    size == world_.size ? "" : fmt::format(", of {} and of {} ranks", size, world_.size)));
 }

@@ -27,15 +27,23 @@ std::string meeting_key(std::string_view word, int number);
 /// What ranks of one machine have in common and others have not: the host's name and its start.
 std::string own_place();
 
+/// How the ranks of other machines are to reach this one.
+struct Reach {
+  std::string address;                       // empty: not by one that MASTER_ADDR chooses
+  std::string interface, interface_address;  // another way, for a person to choose
+};
+Reach own_reach(const World& world);
+
 class Meeting {
  public:
   Meeting(const World& world, Rendezvous& rendezvous, Clock::duration patience, Recorder& recorder,
-          std::string place = own_place());
+          std::string place = own_place(), const Reach& reach = {});
 
   /// Tells that this rank is here, and waits for the others, so that a missing one is named and not just a key. Those that were
   /// started for another job, or as this rank, are named at once, on both sides: none of them would ever be enough. Returns
   /// the world with the nodes as the ranks came, numbered by their lowest rank, where the launcher has not said them. Throws
-  /// CollectiveError; also where the local ranks of a machine are not counted from 0.
+  /// CollectiveError; also where the local ranks of a machine are not counted from 0, and where ranks of several machines
+  /// meet of which one would tell the others an address that leads them to themselves.
   World arrive();
 
   /// Until every rank has set `word`/rank.
@@ -46,12 +54,14 @@ class Meeting {
     int size = 0;  // of how many ranks it is one; 0: nothing that can be read
     std::string host = "another host", place;
     int local_rank = 0;
+    Reach reach;
   };
   static Arrival read(const std::string& text);
 
   std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline);
   void compare(int rank, const Arrival& arrival);
   void require_to_be_the_one();
+  void require_reachable(const std::vector<Arrival>& ranks);
   World placed(const std::vector<Arrival>& ranks);
   [[noreturn]] void tell(const std::string& text);
   CollectiveError quarrel(const std::string& text) const;

@@ -13,6 +13,7 @@ namespace {
 struct Come {
   std::string place;
   int local_rank;
+  Reach reach = {};
 };
 
 /// Each rank's world once all have met, as "node/nodes local size"; or what it threw.
@@ -30,10 +31,11 @@ std::vector<std::string> met(const std::vector<Come>& ranks, bool node_known = f
                         .num_nodes = 6,
                         .node_known = node_known};
       try {
-        const World placed = Meeting(world, *rendezvous, std::chrono::seconds(20), recorder, ranks[i].place).arrive();
+        const World placed =
+            Meeting(world, *rendezvous, std::chrono::seconds(20), recorder, ranks[i].place, ranks[i].reach).arrive();
         return fmt::format("{}/{} {}", placed.node, placed.num_nodes, placed.local_size);
       } catch (const CollectiveError& error) {
-        return error.message();
+        return error.message() + "; " + error.hint();
       }
     }));
   }
@@ -62,6 +64,21 @@ TEST(Meeting, LocalRanksThatNobodyCountedAreNamed) {
   for (const auto& said : met({{"a", 0}, {"a", 1}, {"b", 2}, {"b", 3}})) {  // on every rank: none waits for the others
     EXPECT_NE(said.find("2 ranks came from b, and one of them is local rank 3"), std::string::npos) << said;
   }
+}
+
+TEST(Meeting, AHostThatNobodyElseReachesIsNamed) {
+  const Reach own{.address = "127.0.0.1", .interface = "eth7", .interface_address = "10.0.0.7"};
+  const Reach other{.address = "10.0.0.8", .interface = "eth7", .interface_address = "10.0.0.8"};
+  for (const auto& said : met({{"a/1", 0, own}, {"a/1", 1, own}, {"b/2", 0, other}})) {  // on every rank
+    EXPECT_NE(said.find("MASTER_ADDR=127.0.0.1 leads to 127.0.0.1 on "), std::string::npos) << said;
+    EXPECT_NE(said.find("rank 0 on "), std::string::npos) << said;
+    EXPECT_NE(said.find("cannot be reached from rank 2 on "), std::string::npos) << said;
+    EXPECT_NE(said.find("/etc/hosts; or set GLOO_SOCKET_IFNAME=eth7 on "), std::string::npos) << said;
+    EXPECT_NE(said.find("or MASTER_ADDR=10.0.0.7 on all hosts"), std::string::npos) << said;
+  }
+  // One machine reaches itself so; and where an interface was named, its address is not asked for.
+  EXPECT_EQ(met({{"a/1", 0, own}, {"a/1", 0, own}}), (Worlds{"0/2 1", "1/2 1"}));
+  EXPECT_EQ(met({{"a/1", 0, {}}, {"b/2", 0, other}}), (Worlds{"0/2 1", "1/2 1"}));
 }
 
 /// The meeting point goes with rank 0: whoever else tells of a quarrel first, rank 0 stays until all have read it.

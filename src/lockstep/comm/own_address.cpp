@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -36,6 +38,26 @@ std::string own_address_towards(const std::string& host) {
   }
   ::freeaddrinfo(found);
   return address;
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
+}
+
+OutwardInterface outward_interface() {
+  OutwardInterface out;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return out;
+  for (const ifaddrs* one = all; one != nullptr && out.name.empty(); one = one->ifa_next) {
+    const bool leads_out = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!leads_out || one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    std::array<char, NI_MAXHOST> text{};
+    if (::getnameinfo(one->ifa_addr, sizeof(sockaddr_in), text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+      out = {.name = one->ifa_name, .address = text.data()};
+    }
+  }
+  ::freeifaddrs(all);
+  return out;
 }
 
 HeldPort::HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -11,6 +11,15 @@ namespace lockstep {
 /// `host` cannot be resolved.
 std::string own_address_towards(const std::string& host);
 
+/// "127.0.1.1", "::1": it leads every host to itself.
+bool is_loopback(const std::string& address);
+
+/// A network interface of this host that leads out of it, and its address; empty where there is none.
+struct OutwardInterface {
+  std::string name, address;
+};
+OutwardInterface outward_interface();
+
 /// A port that nobody listens on now; whoever wants it takes it a moment later. Throws Error.
 int free_port();
 

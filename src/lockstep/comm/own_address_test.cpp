@@ -21,6 +21,15 @@ bool can_listen(int port, bool shares) {
          ::listen(fd.get(), 1) == 0;
 }
 
+TEST(OwnAddress, WhatLeadsBackToTheHostIsKnown) {
+  for (const char* own : {"127.0.0.1", "127.0.1.1", "::1"}) EXPECT_TRUE(is_loopback(own)) << own;
+  for (const char* other : {"10.127.0.1", "fe80::1", "", "1127.0.0.1"}) EXPECT_FALSE(is_loopback(other)) << other;
+  EXPECT_TRUE(is_loopback(own_address_towards("127.0.1.1"))) << own_address_towards("127.0.1.1");
+  const OutwardInterface out = outward_interface();
+  EXPECT_FALSE(is_loopback(out.address)) << out.address;
+  EXPECT_EQ(out.name.empty(), out.address.empty());
+}
+
 TEST(HeldPort, IsForThoseWhoShareIt) {
   const HeldPort port;
   EXPECT_FALSE(port_is_taken(port.number()));

@@ -216,7 +216,7 @@ CommSetup connect(const World& given_world, const ConnectOptions& given) {
   if (!options.agent.empty()) member = join(world, options, recorder, options.agent, target);
   recorder.enter_phase(Phase::kStart, fmt::format("{}{}:{}", kMeeting, world.master_addr, world.master_port));
   const auto rendezvous = Rendezvous::tcp(world, options.rendezvous_patience);
-  Meeting meeting(given_world, *rendezvous, options.rendezvous_patience, recorder);
+  Meeting meeting(given_world, *rendezvous, options.rendezvous_patience, recorder, own_place(), own_reach(given_world));
   // An agent watches who comes, and is there first; but it is a node's, and not every launcher says which is which.
   if (!given_world.node_known) world = meeting.arrive();
   if (member == nullptr && options.spawn_agent) {
