@@ -4,30 +4,24 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <exception>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/happens_before.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/own_address.h"
-#include "lockstep/comm/peer_names.h"
 #include "lockstep/comm/rank_sum.h"
 #include "lockstep/comm/rendezvous_store.h"
 #include "lockstep/comm/world.h"
@@ -252,111 +246,6 @@ void switch_off_foreign_recorder() {
 
 }  // namespace
 
-Rendezvous::Rendezvous(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Rendezvous::~Rendezvous() = default;
-
-std::shared_ptr<Rendezvous> Rendezvous::in_process() {
-  auto impl = std::make_unique<Impl>();
-  impl->store = c10::make_intrusive<c10d::HashStore>();
-  return std::shared_ptr<Rendezvous>(new Rendezvous(std::move(impl)));
-}
-
-namespace {
-
-/// c10d's errors end with a stack.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-/// c10d waits without a limit for the first answer of whoever listens there, and a program that is no store gives none.
-c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d::TCPStoreOptions& options) {
-  using Made = c10::intrusive_ptr<c10d::Store>;
-  auto promise = std::make_shared<std::promise<Made>>();
-  std::future<Made> made = promise->get_future();
-  // No Worker: one that is stuck in a read can only be left behind, and the process ends with the error.
-  std::thread([promise, host, options] {
-    try {
-      promise->set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
-    } catch (...) {
-      promise->set_exception(std::current_exception());
-    }
-  }).detach();
-  if (made.wait_for(options.timeout + std::chrono::seconds(1)) != std::future_status::ready) {
-    throw std::runtime_error("what listens there does not answer as a rank does: another program has that port");
-  }
-  return made.get();
-}
-
-}  // namespace
-
-std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration patience) {
-  print_peers_by_number();
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(world.master_port);
-  options.isServer = world.rank == 0 && !world.agent_hosts_store;
-  options.waitWorkers = false;
-  options.timeout = milliseconds(patience);
-  if (options.isServer && port_is_taken(world.master_port)) {
-    throw CollectiveError(
-        fmt::format("rank {} of {}: the meeting point {}:{} cannot be opened: another program has that "
-                    "port on this machine",
-                    world.rank, world.size, world.master_addr, world.master_port),
-        fmt::format("start all ranks with MASTER_PORT={}, which is free now", free_port()));
-  }
-  auto impl = std::make_unique<Impl>();
-  try {
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("lockstep/{}", world.restart),
-                                                         store_within(world.master_addr, options));
-  } catch (const std::exception& e) {
-    throw CollectiveError(
-        fmt::format("rank {} of {}: the meeting point {}:{} was not reached within {} ({})", world.rank, world.size,
-                    world.master_addr, world.master_port,
-                    format_duration(std::chrono::duration<double>(patience).count()), first_line(e.what())),
-        "MASTER_ADDR and MASTER_PORT must name rank 0's host and a free port on it, the same on all ranks");
-  }
-  return std::shared_ptr<Rendezvous>(new Rendezvous(std::move(impl)));
-}
-
-void Rendezvous::set(const std::string& key, const std::string& value) {
-  ordered_before(impl_.get());
-  impl_->store->set(key, std::vector<uint8_t>(value.begin(), value.end()));
-}
-
-namespace {
-
-CollectiveError gone(const std::string& key, const std::exception& error) {
-  return CollectiveError(
-      fmt::format("\"{}\" cannot be read any more at the meeting point: {}", key, first_line(error.what())),
-      "rank 0, which has it, ended: its lines say why");
-}
-
-}  // namespace
-
-std::optional<std::string> Rendezvous::look(const std::string& key) {
-  try {
-    if (!impl_->store->check({key})) return std::nullopt;
-    const auto bytes = impl_->store->get(key);
-    ordered_after(impl_.get());
-    return std::string(bytes.begin(), bytes.end());
-  } catch (const std::exception& error) {
-    throw gone(key, error);
-  }
-}
-
-std::string Rendezvous::get(const std::string& key, Clock::duration patience) {
-  const Deadline late(patience / 2);  // the store's own limit is in whole milliseconds
-  try {
-    impl_->store->wait({key}, milliseconds(patience));
-    const auto bytes = impl_->store->get(key);
-    ordered_after(impl_.get());
-    return {bytes.begin(), bytes.end()};
-  } catch (const std::exception& error) {
-    if (!late.passed()) throw gone(key, error);
-    throw CollectiveError(
-        fmt::format("\"{}\" did not come within {}", key,
-                    format_duration(std::chrono::duration<double>(patience).count())),
-        "a rank did not start, or ended before it met the others: look for the first error among the ranks");
-  }
-}
-
 std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rendezvous, const std::string& name,
                                            const GlooPatience& patience) {
   constexpr int kTries = 5;  // of Gloo, each with all of its time-out
@@ -365,6 +254,7 @@ std::unique_ptr<Backend> make_gloo_backend(const World& world, Rendezvous& rende
   auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(a_try));
   options->threads = 2;
   options->devices.push_back(device_for(world));
+  check(rendezvous.joined(), "ranks have met before they are connected");
   auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.impl().store);
   try {
     auto group =

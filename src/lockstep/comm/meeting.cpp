@@ -58,6 +58,8 @@ Meeting::Meeting(const World& world, Rendezvous& rendezvous, Clock::duration pat
                        word_of(reach.address), word_of(reach.interface), word_of(reach.interface_address))) {}
 
 World Meeting::arrive() {
+  join_round();
+  require_to_be_the_one();  // or the one who was here before would not learn of us, having seen all come
   rendezvous_.set(meeting_key("arrived", world_.rank), own_);
   std::vector<Arrival> ranks;
   wait_for_all("arrived", [&](int rank, const std::string& text) {
@@ -118,12 +120,27 @@ World Meeting::placed(const std::vector<Arrival>& ranks) {
   return out;
 }
 
+/// A meeting point that a launcher hosts may be older than this round of the job: rank 0 says which one it is.
+void Meeting::join_round() {
+  const Deadline deadline(patience_);
+  recorder_.enter_phase(Phase::kStart, waits_for(0));
+  for (Clock::duration pause = kSoonest; !rendezvous_.joined(); pause = std::min(2 * pause, kLatest)) {
+    if (deadline.passed())
+      throw absent(fmt::format("rank 0 did not come to {}:{}", world_.master_addr, world_.master_port));
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::string Meeting::waits_for(int rank) const {
+  return fmt::format("{}{}:{}, rank {} of {} {}{}", kMeeting, world_.master_addr, world_.master_port, world_.rank,
+                     world_.size, kWaitsForRank, rank);
+}
+
 void Meeting::wait_for_all(std::string_view word, const std::function<void(int, const std::string&)>& look) {
   const Deadline deadline(patience_);
   std::vector<std::string> missing;
   for (int r = 0; r < world_.size; ++r) {
-    recorder_.enter_phase(Phase::kStart, fmt::format("{}{}:{}, rank {} of {} {}{}", kMeeting, world_.master_addr,
-                                                     world_.master_port, world_.rank, world_.size, kWaitsForRank, r));
+    recorder_.enter_phase(Phase::kStart, waits_for(r));
     if (const auto text = wait_for(meeting_key(word, r), deadline)) {
       look(r, *text);
     } else {
@@ -199,13 +216,16 @@ void Meeting::leave(const CollectiveError& why) {
 }
 
 void Meeting::refuse(const std::vector<std::string>& missing) {
-  leave(CollectiveError(
-      fmt::format("rank {} of {} ({}): {} of {} ranks came to {}:{} within {}; missing: rank{} {}", world_.rank,
-                  world_.size, world_.source, world_.size - static_cast<int>(missing.size()), world_.size,
-                  world_.master_addr, world_.master_port,
-                  format_duration(std::chrono::duration<double>(patience_).count()), missing.size() == 1 ? "" : "s",
-                  join(missing, ", ")),
-      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT"));
+  leave(absent(fmt::format("{} of {} ranks came to {}:{}; missing: rank{} {}",
+                           world_.size - static_cast<int>(missing.size()), world_.size, world_.master_addr,
+                           world_.master_port, missing.size() == 1 ? "" : "s", join(missing, ", "))));
+}
+
+CollectiveError Meeting::absent(const std::string& text) const {
+  return CollectiveError(
+      fmt::format("rank {} of {} ({}), within {}: {}", world_.rank, world_.size, world_.source,
+                  format_duration(std::chrono::duration<double>(patience_).count()), text),
+      "look at the output of the missing ranks; all must be started, with the same MASTER_ADDR and MASTER_PORT");
 }
 
 }  // namespace lockstep

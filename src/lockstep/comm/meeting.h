@@ -58,6 +58,8 @@ class Meeting {
   };
   static Arrival read(const std::string& text);
 
+  void join_round();
+  std::string waits_for(int rank) const;
   std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline);
   void compare(int rank, const Arrival& arrival);
   void require_to_be_the_one();
@@ -65,6 +67,7 @@ class Meeting {
   World placed(const std::vector<Arrival>& ranks);
   [[noreturn]] void tell(const std::string& text);
   CollectiveError quarrel(const std::string& text) const;
+  CollectiveError absent(const std::string& text) const;
   [[noreturn]] void refuse(const std::vector<std::string>& missing);
   [[noreturn]] void leave(const CollectiveError& why);
 

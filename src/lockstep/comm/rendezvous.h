@@ -20,6 +20,11 @@ class Rendezvous {
   static std::shared_ptr<Rendezvous> in_process();
   ~Rendezvous();
 
+  /// Whether this rank knows in which round of its job it meets: at once, but where a launcher's agent hosts the meeting point and
+  /// keeps it when it starts ranks again. There rank 0 tells it to each rank that comes, whenever it looks around here. Throws
+  /// CollectiveError, as look() does, once another round has begun.
+  bool joined();
+  /// Of ranks that know it. Throws InternalError else.
   void set(const std::string& key, const std::string& value);
   /// Waits until someone has set it. Throws CollectiveError after `patience`.
   std::string get(const std::string& key, Clock::duration patience);
@@ -27,11 +32,17 @@ class Rendezvous {
   /// in this way. Throws CollectiveError where the meeting point is gone.
   std::optional<std::string> look(const std::string& key);
 
+  /// As set() and get(), and for ranks that do not know their round yet, of which nothing of an earlier one may be read. Who
+  /// answers does so whenever it looks around here, as long as others may ask.
+  void answer(const std::string& question, const std::string& value);
+  std::string ask(const std::string& question, Clock::duration patience);
+
   struct Impl;
   const Impl& impl() const { return *impl_; }  // for the Gloo backend, which speaks to the store itself
 
  private:
   explicit Rendezvous(std::unique_ptr<Impl> impl);
+  void serve();
   std::unique_ptr<Impl> impl_;
 };
 

@@ -129,10 +129,10 @@ std::string agent_of_node(const World& world, const ConnectOptions& options, Ren
   const std::string key = meeting_key("agent", world.node);
   if (world.local_rank == 0) {
     const std::string address = options.spawn_agent(world);
-    rendezvous.set(key, address);
+    rendezvous.answer(key, address);
     return address;
   }
-  return rendezvous.get(key, options.rendezvous_patience);
+  return rendezvous.ask(key, options.rendezvous_patience);
 }
 
 /// What a node's first rank says of its agent at the meeting point.

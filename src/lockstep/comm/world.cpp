@@ -127,7 +127,6 @@ World from_rank_variables(const Env& env) {
   set_nodes(world, number(env, {"GROUP_RANK"}), number(env, {"GROUP_WORLD_SIZE"}), local_size);
   set_master(world, env, true);
   world.agent_hosts_store = text(env, {"TORCHELASTIC_USE_AGENT_STORE"}) == "True";
-  world.restart = static_cast<int>(number(env, {"TORCHELASTIC_RESTART_COUNT"}).value.value_or(0));
   return world;
 }
 

@@ -22,8 +22,8 @@ struct World {
   bool node_known = true;  // false: guessed, until the ranks meet (Meeting)
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
-  bool agent_hosts_store = false;         // torchrun's agent runs the store: rank 0 is a client too
-  int restart = 0;                        // torchrun's restart count: each has a fresh store prefix
+  bool agent_hosts_store =
+      false;  // torchrun's agent runs the store: rank 0 is a client too, and it may be of earlier rounds
   std::string source = "single process";  // which launcher was recognised, for messages
   bool needs_launch = false;  // node-level variables only: this process should start local_size ranks, not be one
   bool may_launch = false;    // it is the one process of its node, and nobody has said that it is to be one rank

@@ -74,7 +74,6 @@ TEST(World, ReadsTorchrun) {
   EXPECT_EQ(world.master_addr, "10.0.0.7");
   EXPECT_EQ(world.master_port, 29511);
   EXPECT_TRUE(world.agent_hosts_store);
-  EXPECT_EQ(world.restart, 2);
   EXPECT_EQ(world.source, "torchrun");
 }
 
