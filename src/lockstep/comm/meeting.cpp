@@ -59,6 +59,7 @@ Meeting::Meeting(const World& world, Rendezvous& rendezvous, Clock::duration pat
 
 World Meeting::arrive() {
   join_round();
+  require_own_job();
   require_to_be_the_one();  // or the one who was here before would not learn of us, having seen all come
   rendezvous_.set(meeting_key("arrived", world_.rank), own_);
   std::vector<Arrival> ranks;
@@ -129,6 +130,24 @@ void Meeting::join_round() {
       throw absent(fmt::format("rank 0 did not come to {}:{}", world_.master_addr, world_.master_port));
     std::this_thread::sleep_for(pause);
   }
+}
+
+/// Two jobs have chosen one port, and this one's ranks have come to the other's meeting: it goes on without having seen them.
+void Meeting::require_own_job() {
+  const Deadline deadline(patience_);
+  std::optional<std::string> opened = rendezvous_.look(kOpened);
+  if (world_.rank == 0 && !opened) return rendezvous_.set(kOpened, MeetingOwner::own(world_.job).text());
+  for (Clock::duration pause = kSoonest; !opened; pause = std::min(2 * pause, kLatest)) {
+    if (deadline.passed())
+      throw absent(fmt::format("rank 0 did not come to {}:{}", world_.master_addr, world_.master_port));
+    std::this_thread::sleep_for(pause);
+    opened = rendezvous_.look(kOpened);
+  }
+  const MeetingOwner owner = MeetingOwner::read(*opened);
+  if (owner.job.empty() || world_.job.empty() || owner.job == world_.job) return;
+  throw CollectiveError(fmt::format("rank {} of {} ({}): another job meets at {}:{}: {}", world_.rank, world_.size,
+                                    world_.job, world_.master_addr, world_.master_port, owner.phrase()),
+                        "give each job a MASTER_PORT of its own; the other goes on");
 }
 
 std::string Meeting::waits_for(int rank) const {

@@ -39,7 +39,7 @@ class Meeting {
   Meeting(const World& world, Rendezvous& rendezvous, Clock::duration patience, Recorder& recorder,
           std::string place = own_place(), const Reach& reach = {});
 
-  /// Tells that this rank is here, and waits for the others, so that a missing one is named and not just a key. Those that were
+  /// Tells that this rank is here, but where another job meets, which does not learn of it, and waits for the others, so that a missing one is named and not just a key. Those that were
   /// started for another job, or as this rank, are named at once, on both sides: none of them would ever be enough. Returns
   /// the world with the nodes as the ranks came, numbered by their lowest rank, where the launcher has not said them. Throws
   /// CollectiveError; also where the local ranks of a machine are not counted from 0, and where ranks of several machines
@@ -59,6 +59,7 @@ class Meeting {
   static Arrival read(const std::string& text);
 
   void join_round();
+  void require_own_job();
   std::string waits_for(int rank) const;
   std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline);
   void compare(int rank, const Arrival& arrival);

@@ -81,6 +81,29 @@ TEST(Meeting, AHostThatNobodyElseReachesIsNamed) {
   EXPECT_EQ(met({{"a/1", 0, {}}, {"b/2", 0, other}}), (Worlds{"0/2 1", "1/2 1"}));
 }
 
+TEST(Meeting, AnotherJobsRanksAreSentAwayAndDoNotDisturb) {
+  const auto rendezvous = Rendezvous::in_process();
+  const auto come = [&](int rank, const std::string& job) -> std::string {
+    Recorder recorder;
+    const World world{.rank = rank, .size = 2, .local_size = 1, .num_nodes = 2, .node_known = true, .job = job};
+    try {
+      Meeting(world, *rendezvous, std::chrono::seconds(20), recorder).arrive();
+      return "met";
+    } catch (const CollectiveError& error) {
+      return error.message();
+    }
+  };
+  auto first = std::async(std::launch::async, come, 0, "Slurm job 5.0");
+  for (const int rank : {0, 1}) {
+    while (!rendezvous->look(meeting_key("arrived", 0))) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::string said = come(rank, "Slurm job 6.0");
+    EXPECT_NE(said.find(fmt::format("rank {} of 2 (Slurm job 6.0): another job meets at ", rank)), std::string::npos);
+    EXPECT_NE(said.find(": Slurm job 5.0, opened by process "), std::string::npos) << said;
+  }
+  EXPECT_EQ(come(1, "Slurm job 5.0"), "met");
+  EXPECT_EQ(first.get(), "met");
+}
+
 /// The meeting point goes with rank 0: whoever else tells of a quarrel first, rank 0 stays until all have read it.
 TEST(Meeting, RankZeroIsTheLastToLeaveAQuarrel) {
   const auto rendezvous = Rendezvous::in_process();

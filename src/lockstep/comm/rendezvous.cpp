@@ -1,6 +1,7 @@
 #include "lockstep/comm/rendezvous.h"
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <future>
 #include <memory>
@@ -12,9 +13,11 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/happens_before.h"
+#include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/own_address.h"
@@ -94,7 +97,8 @@ std::shared_ptr<Rendezvous> Rendezvous::in_process() {
 namespace {
 
 /// c10d waits without a limit for the first answer of whoever listens there, and a program that is no store gives none.
-c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d::TCPStoreOptions& options) {
+c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d::TCPStoreOptions& options,
+                                             Clock::duration answers = std::chrono::seconds(1)) {
   using Made = c10::intrusive_ptr<c10d::Store>;
   auto promise = std::make_shared<std::promise<Made>>();
   std::future<Made> made = promise->get_future();
@@ -106,10 +110,26 @@ c10::intrusive_ptr<c10d::Store> store_within(const std::string& host, const c10d
       promise->set_exception(std::current_exception());
     }
   }).detach();
-  if (made.wait_for(options.timeout + std::chrono::seconds(1)) != std::future_status::ready) {
+  if (made.wait_for(options.timeout + answers) != std::future_status::ready) {
     throw std::runtime_error("what listens there does not answer as a rank does: another program has that port");
   }
   return made.get();
+}
+
+/// Who is asked must not wait for one that gives no answer: it is no meeting, then.
+std::string who_meets_at(int port) {
+  constexpr auto kAnswers = std::chrono::milliseconds(150);
+  try {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(port);
+    options.timeout = kAnswers;
+    c10d::PrefixStore store(kPrefix, store_within("127.0.0.1", options, kAnswers));
+    if (store.check({kOpened})) {
+      return fmt::format("another job's meeting ({})", MeetingOwner::read(text_at(store, kOpened)).phrase());
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): whatever it is, it is no meeting
+  }
+  return "another program";
 }
 
 /// torchrun's agents keep their store when they start ranks again, and tell the ranks of no number that is the same on all nodes:
@@ -131,6 +151,25 @@ void begin_round(const World& world, c10::intrusive_ptr<c10d::Store> lasting, Re
 
 }  // namespace
 
+MeetingOwner MeetingOwner::own(const std::string& job) { return {.job = job, .host = host_name(), .pid = ::getpid()}; }
+
+/// "77|hosta|Slurm job 5.0".
+std::string MeetingOwner::text() const { return fmt::format("{}|{}|{}", pid, host, job); }
+
+MeetingOwner MeetingOwner::read(const std::string& text) {
+  MeetingOwner owner;
+  const size_t first = text.find('|'), second = first == std::string::npos ? first : text.find('|', first + 1);
+  if (second == std::string::npos) return owner;
+  std::from_chars(text.data(), text.data() + first, owner.pid);
+  owner.host = text.substr(first + 1, second - first - 1);
+  owner.job = text.substr(second + 1);
+  return owner;
+}
+
+std::string MeetingOwner::phrase() const {
+  return fmt::format("{}opened by process {} on {}", job.empty() ? "" : job + ", ", pid, host);
+}
+
 std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration patience) {
   print_peers_by_number();
   c10d::TCPStoreOptions options;
@@ -140,9 +179,8 @@ std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration 
   options.timeout = milliseconds(patience);
   if (options.isServer && port_is_taken(world.master_port)) {
     throw CollectiveError(
-        fmt::format("rank {} of {}: the meeting point {}:{} cannot be opened: another program has that "
-                    "port on this machine",
-                    world.rank, world.size, world.master_addr, world.master_port),
+        fmt::format("rank {} of {}: the meeting point {}:{} cannot be opened: {} has that port on this machine",
+                    world.rank, world.size, world.master_addr, world.master_port, who_meets_at(world.master_port)),
         fmt::format("start all ranks with MASTER_PORT={}, which is free now", free_port()));
   }
   auto impl = std::make_unique<Impl>();

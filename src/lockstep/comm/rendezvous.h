@@ -2,6 +2,7 @@
 // threads.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,18 @@
 #include "lockstep/comm/world.h"
 
 namespace lockstep {
+
+/// Which job meets at a meeting point, as rank 0 says it under kOpened.
+inline constexpr const char* kOpened = "opened";
+struct MeetingOwner {
+  std::string job, host;
+  int64_t pid = 0;
+
+  static MeetingOwner own(const std::string& job);
+  static MeetingOwner read(const std::string& text);
+  std::string text() const;
+  std::string phrase() const;  // "Slurm job 5.0, opened by process 77 on hosta"
+};
 
 class Rendezvous {
  public:

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/comm/meeting.h"
+#include "lockstep/comm/own_address.h"
 
 namespace lockstep {
 namespace {
@@ -98,6 +99,36 @@ TEST_F(AgentStore, AnAnswerIsOfWhoWasAsked) {
   now->answer("agent/1", "new");
   while (asked.wait_for(milliseconds(5)) != std::future_status::ready) EXPECT_FALSE(now->joined());
   EXPECT_EQ(asked.get(), "new");
+}
+
+// The port is that of a job which still waits for a rank: it is named, and goes on.
+TEST(MeetingPoint, OfAnotherJobIsNamed) {
+  const HeldPort port;
+  const World world{
+      .rank = 0, .size = 2, .local_size = 1, .num_nodes = 2, .master_port = port.number(), .job = "Slurm job 5.0"};
+  const auto root = Rendezvous::tcp(world, kPatience);
+  auto first = std::async(std::launch::async, [&] {
+    Recorder recorder;
+    Meeting(world, *root, kPatience, recorder).arrive();
+  });
+  const auto other = Rendezvous::tcp({.rank = 1, .size = 2, .master_port = port.number()}, kPatience);
+  while (!other->look(kOpened)) std::this_thread::sleep_for(milliseconds(1));
+  const auto begun = Clock::now();
+  try {
+    Rendezvous::tcp({.rank = 0, .size = 2, .master_port = port.number(), .job = "Slurm job 6.0"}, kPatience);
+    FAIL() << "expected an error";
+  } catch (const CollectiveError& error) {
+    EXPECT_NE(error.message().find("cannot be opened: another job's meeting (Slurm job 5.0, opened by process "),
+              std::string::npos)
+        << error.message();
+    EXPECT_NE(error.hint().find("MASTER_PORT="), std::string::npos) << error.hint();
+  }
+  EXPECT_LT(seconds_since(begun), 5);
+  World second = world;
+  second.rank = second.node = 1;
+  Recorder recorder;
+  EXPECT_NO_THROW(Meeting(second, *other, kPatience, recorder).arrive());
+  EXPECT_NO_THROW(first.get());
 }
 
 }  // namespace

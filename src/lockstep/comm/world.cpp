@@ -126,6 +126,8 @@ World from_rank_variables(const Env& env) {
   set_local(world, local_rank, local_size.value ? local_size : Number{"WORLD_SIZE", size.value});
   set_nodes(world, number(env, {"GROUP_RANK"}), number(env, {"GROUP_WORLD_SIZE"}), local_size);
   set_master(world, env, true);
+  const std::string run = text(env, {"TORCHELASTIC_RUN_ID"});
+  if (!run.empty() && run != "none") world.job = fmt::format("torchrun --rdzv_id {}", run);  // "none" is its default
   world.agent_hosts_store = text(env, {"TORCHELASTIC_USE_AGENT_STORE"}) == "True";
   return world;
 }
@@ -148,6 +150,8 @@ World from_slurm(const Env& env) {
   }
   check_local(world.source, local_size, size);
   set_local(world, number(env, {"SLURM_LOCALID"}), local_size);
+  const std::string named = text(env, {"SLURM_HET_JOB_ID", "SLURM_JOB_ID"});
+  if (!named.empty()) world.job = fmt::format("Slurm job {}.{}", named, text(env, {"SLURM_STEP_ID", "SLURM_STEPID"}));
   set_nodes(world, node, num_nodes, local_size);
   if (world.num_nodes > 1) {
     // Dealt in turn, a node's ranks do not follow each other, and its agent would wait for another node's.

@@ -25,6 +25,7 @@ struct World {
   bool agent_hosts_store =
       false;  // torchrun's agent runs the store: rank 0 is a client too, and it may be of earlier rounds
   std::string source = "single process";  // which launcher was recognised, for messages
+  std::string job;            // what its launcher calls it, the same on all ranks and no other job's; empty: nothing
   bool needs_launch = false;  // node-level variables only: this process should start local_size ranks, not be one
   bool may_launch = false;    // it is the one process of its node, and nobody has said that it is to be one rank
   std::string interface;      // network interface for Gloo (GLOO_SOCKET_IFNAME); empty: the one towards master_addr

@@ -74,6 +74,8 @@ TEST(World, ReadsTorchrun) {
   EXPECT_EQ(world.master_addr, "10.0.0.7");
   EXPECT_EQ(world.master_port, 29511);
   EXPECT_TRUE(world.agent_hosts_store);
+  EXPECT_EQ(world.job, "") << "all jobs have the id that nobody chose";
+  EXPECT_EQ(world_of(kTorchrun + Variables{{"TORCHELASTIC_RUN_ID", "9"}}).job, "torchrun --rdzv_id 9");
   EXPECT_EQ(world.source, "torchrun");
 }
 
