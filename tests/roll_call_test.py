@@ -236,6 +236,25 @@ class RollCall(Story):
         self.assertRegex(done.stderr, r"node 1 \(.*\) does not answer any more: ranks 2, 3|rank [23] was killed")
         self.assertEqual(alive(mark), [])
 
+    def test_a_node_that_was_paused_names_itself(self):
+        for away in (0, 1):
+            out, mark, port = self.folder / f"paused{away}", f"paused{away}-{os.getpid()}", free_port()
+            nodes = [self.node(mark, n, port, *self.sft(out)) for n in range(2)]
+            self.until_step(out, 3, nodes[0])
+            ranks = processes_of(mark)
+            paused = [nodes[away].pid, ranks[2 * away], ranks[2 * away + 1]]
+            for pid in paused:
+                os.kill(pid, signal.SIGSTOP)
+            other = finish(nodes[1 - away], 60)
+            for pid in paused:
+                os.kill(pid, signal.SIGCONT)
+            own = finish(nodes[away], 60)
+            self.assertEqual([other.returncode, own.returncode], [6, 6], other.text + own.text)
+            self.assertRegex(other.stderr, rf"node {away} (\(.*\) )?does not answer any more")
+            self.assertRegex(own.stderr, rf"node {away} (\(.*\) )?was away for ")
+            self.assertNotRegex(own.stderr, rf"the job was ended: node {1 - away} ")
+            self.assertEqual(alive(mark), [])
+
     def test_a_missing_rank_is_named_with_the_variable(self):
         out, mark, port = self.folder / "missing", f"missing-{os.getpid()}", free_port()
         ranks = [self.begin(mark, *self.sft(out, patience="600,start=12"), RANK=r, LOCAL_RANK=r, WORLD_SIZE=3, LOCAL_WORLD_SIZE=3,

@@ -176,6 +176,7 @@ void Agent::wait_for_news() {
 }
 
 void Agent::turn() {
+  look_at_own_absence();
   ranks_.pump();
   for (const auto& word : ranks_.take_words()) hear_rank(parse_json_or_discard(word));
   if (tree_ != nullptr) {
@@ -280,7 +281,7 @@ void Agent::hear_rank(const Json& word) {
 void Agent::hold_roll_call(size_t tail) {
   looked_ = Clock::now();
   Census census = ranks_.census(tail);
-  JudgeOptions options = options_.judge;
+  JudgeOptions options = absence_.allowing(options_.judge, absence_clock());
   if (tree_ != nullptr) {
     // Ranks of other nodes are judged by what they said a moment ago, not by what they said before the wait.
     options.whole = tree_->children_fresh(kFresh);
@@ -315,7 +316,7 @@ void Agent::report_up(const Census& census, bool whole) {
   }
   const auto silent = tree_->parent_silent_seconds();
   if (!silent) {  // at the start, before the nodes have met, each judges its own
-    JudgeOptions own = options_.judge;
+    JudgeOptions own = absence_.allowing(options_.judge, absence_clock());
     own.whole = false;
     return consider(judge(census, own));
   }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lockstep/base/worker.h"
+#include "lockstep/guard/absence.h"
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/guard/local_ranks.h"
 #include "lockstep/guard/straggling.h"
@@ -109,12 +110,15 @@ class Agent {
   std::string headline(const Diagnosis& diagnosis) const;
   bool others_need_this_node() const;
   bool meeting_parent() const;
+  void look_at_own_absence();
+  Diagnosis explained(Diagnosis found) const;
   bool is_root() const { return options_.node == 0; }
 
   AgentOptions options_;
   mutable std::mutex mutex_;
   LocalRanks ranks_;
   std::unique_ptr<TreeLink> tree_;
+  Absence absence_;
   Straggling straggling_;
   Case case_;
   std::optional<Conclusion> conclusion_;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json.h"
+#include "lockstep/base/text_format.h"
 #include "lockstep/guard/agent.h"
 #include "lockstep/guard/member.h"
 #include "lockstep/guard/post_mortem.h"
@@ -44,7 +45,24 @@ std::string Agent::headline(const Diagnosis& diagnosis) const {
                      diagnosis.headline);
 }
 
+/// Told at once: the other nodes may have given this one up, and end it before it can judge for itself.
+void Agent::look_at_own_absence() {
+  const auto seconds = absence_.look(absence_clock());
+  if (!seconds || tree_ == nullptr || quiet_) return;
+  say(fmt::format(
+      "{}: notice: node {} was away for {}: none of its processes did anything (SIGSTOP, a paused container or "
+      "virtual machine, a suspended host); the other nodes may have given it up",
+      options_.program, options_.node, format_duration(*seconds)));
+}
+
+Diagnosis Agent::explained(Diagnosis found) const {
+  Absence::Node own{.number = options_.node, .num_nodes = options_.num_nodes};
+  own.ranks.add_stretch(options_.first_rank, options_.first_rank + options_.local_ranks - 1);
+  return absence_.explained(std::move(found), own, absence_clock());
+}
+
 void Agent::end_job(Diagnosis diagnosis) {
+  diagnosis = explained(std::move(diagnosis));
   if (options_.only_tells) return tell_end(std::move(diagnosis));
   if (wants_post_mortem(diagnosis)) ranks_.fetch_stacks(kStackPatience);
   const auto reports = ranks_.reports(FlightRing::kSize);
