@@ -62,9 +62,9 @@ class AgentStore : public testing::Test {
 };
 
 TEST_F(AgentStore, RanksMeetWhateverTheirAgentsHaveCounted) {
-  for (const auto& [first, second] : {std::pair(0, 1), {3, 1}, {1, 1}}) {  // one round after the other, in one store
-    auto other = std::async(std::launch::async, [&] { return meet(world(1, second)); });
-    EXPECT_EQ(meet(world(0, first)), "met");
+  for (const auto& restarts : {std::pair(0, 1), {3, 1}, {1, 1}}) {  // one round after the other, in one store
+    auto other = std::async(std::launch::async, [&] { return meet(world(1, restarts.second)); });
+    EXPECT_EQ(meet(world(0, restarts.first)), "met");
     EXPECT_EQ(other.get(), "met");
   }
 }
