@@ -24,7 +24,7 @@ class Fixes(unittest.TestCase):
             self.assertIsNone(read_fix(text), text)
 
     def test_the_first_way_is_taken_with_what_lets_the_job_go_on(self):
-        text = "if it may take so long, allow it: --patience data=60; otherwise look at --num_workers 2" + GOES_ON
+        text = "if it may take so long, allow it: --patience data=60; otherwise look at --dataloader_num_workers 2" + GOES_ON
         self.assertEqual(
             read_fix(text), Fix(flags={"--patience": ["data=60"], "--resume_from_checkpoint": ["auto"]})
         )

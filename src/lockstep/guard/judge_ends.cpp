@@ -72,7 +72,7 @@ bool (*settings_behind(const std::string& fact))(std::string_view) {
   if (fact == "model") return [](std::string_view name) { return name.starts_with("--model"); };
   if (fact.find("data set") != std::string::npos || fact == "rows" || fact == "prompts") {
     return [](std::string_view name) {
-      return name.find("dataset") != std::string_view::npos || name == "--root_image_dir";
+      return name.find("dataset") != std::string_view::npos || name == "--media_dir";
     };
   }
   if (fact == "world size")

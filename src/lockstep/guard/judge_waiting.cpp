@@ -137,7 +137,8 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
     out.fix = fmt::format(
         "if it may take so long, allow it: {}; otherwise look at what it does: {}; {}",
         allow_longer(settings_of(first), phase_name(first.phase), hard),
-        first.phase == Phase::kData ? "the disk or host that the data come from, --num_workers" : "its stack",
+        first.phase == Phase::kData ? "the disk or host that the data come from, " + data_workers(settings_of(first))
+                                    : "its stack",
         go_on(settings_of(first)));
   }
   return {.verdict = quiet >= hard ? Verdict::kEnd : Verdict::kNotice,

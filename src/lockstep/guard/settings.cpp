@@ -85,6 +85,10 @@ std::string allow_longer(const Settings& job, std::string_view phase, double sec
   return fmt::format("--patience {}={}", phase, whole);
 }
 
+std::string data_workers(const Settings& job) {
+  return job.given.contains(kWatchedFlag) ? "num_workers of its DataLoader" : "--dataloader_num_workers";
+}
+
 std::string need_less_memory(const Settings& job) {
   constexpr const char* kAnybody =
       "a higher ZeRO stage, gradient checkpointing, a smaller batch or shorter rows need less memory";

@@ -38,6 +38,9 @@ std::string_view world_size_flags(const Settings& job);
 /// How a wait of `seconds` is allowed in a phase: "--patience data=120".
 std::string allow_longer(const Settings& job, std::string_view phase, double seconds);
 
+/// What says how many prepare the rows.
+std::string data_workers(const Settings& job);
+
 /// How a job that has ended goes on from where it was.
 std::string go_on(const Settings& job);
 
