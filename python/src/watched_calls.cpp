@@ -73,9 +73,21 @@ void WatchedCalls::join(const JobPlace& place) {
                                      return subject + (subject.empty() ? "" : "\n") + python_stacks(thread);
                                    }});
   hold_signals(recorder_.board());
-  [[maybe_unused]] static const int forgets = ::pthread_atfork(nullptr, nullptr, [] { instance().joined_ = false; });
+  mind_forks();
   joined_ = true;
   std::thread([this] { look_at_works(); }).detach();
+}
+
+/// A child has the board in common with its rank, and may destroy the groups that it has inherited, or make some of its own. It is
+/// forked while no other thread holds the mutex: nobody would ever give it back there.
+void WatchedCalls::mind_forks() {
+  [[maybe_unused]] static const int minds =
+      ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] {
+                         instance().joined_ = false;
+                         instance().forked_ = true;
+                         instance().mutex_.unlock();
+                       });
 }
 
 void WatchedCalls::begin() {
@@ -105,11 +117,13 @@ bool WatchedCalls::joined() const { return joined_.load(std::memory_order_acquir
 
 void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks,
                                bool apart) {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   groups_.learn(name, title, ranks, apart);
 }
 
 void WatchedCalls::set_patience(const std::string& name, double seconds) {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   groups_.set_patience(name, std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
 }
@@ -130,6 +144,7 @@ bool WatchedCalls::block(bool blocks) {
 std::string WatchedCalls::label(const std::string& text) { return std::exchange(label_of_thread, text); }
 
 void WatchedCalls::show_structure(const std::string& label, const std::string& json) {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   recorder_.show_structure(label, json);
 }
@@ -317,11 +332,13 @@ std::string WatchedCalls::enter_phase(const std::string& name) {
 }
 
 void WatchedCalls::stand_at(const std::string& place) {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   recorder_.stand_at(place);
 }
 
 void WatchedCalls::leave_group(const std::string& name) {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   groups_.leave(name);
 }

@@ -48,7 +48,7 @@ class WatchedCalls {
   int tree_port();
   void tell_salt(const std::string& salt);
   void tell_parent(const std::string& host, int port);
-  /// In this process: a child that it has forked is not a rank.
+  /// In this process: a child that it has forked is not a rank, and what that one says of groups and places is nobody's.
   bool joined() const;
 
   /// See KnownGroups.
@@ -121,6 +121,7 @@ class WatchedCalls {
   /// With the code that the process ends with, when Python is gone.
   void at_last(std::function<void(int)> last);
   void tell_code(int code);
+  void mind_forks();
   void let_go_of_passed();
   void look_at_works();
   void look();
@@ -142,6 +143,7 @@ class WatchedCalls {
   std::atomic<bool> noted_nan_{false};
   Counts counts_;
   std::atomic<bool> joined_{false};
+  std::atomic<bool> forked_{false};   // a child of the rank: it shares the board, which is not its own
   std::atomic<bool> leaving_{false};  // Python is on its way out, and not asked any more
 };
 

@@ -8,12 +8,14 @@
 namespace lockstep::python {
 
 void WatchedCalls::say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code) {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   if (!place.empty()) recorder_.stand_at(place);
   recorder_.say_last_words({.code = static_cast<ExitCode>(exit_code), .message = message, .hint = {}}, secondary);
 }
 
 void WatchedCalls::wait_in_last_call() {
+  if (forked_) return;
   const std::lock_guard lock(mutex_);
   for (int index = 0; index < groups_.count(); ++index) {
     const auto last = recorder_.ring(index).last(1);

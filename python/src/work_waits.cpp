@@ -21,7 +21,8 @@ const void* value_of(PyObject* object) {
 
 PyObject* wait(PyObject* /*module*/, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   WatchedCalls& calls = WatchedCalls::instance();
-  const auto call = count > 0 && calls.any_silent() ? calls.wait_begins(value_of(args[0])) : std::nullopt;
+  const auto call =
+      count > 0 && calls.joined() && calls.any_silent() ? calls.wait_begins(value_of(args[0])) : std::nullopt;
   PyObject* const result = PyObject_Vectorcall(original, args, static_cast<size_t>(count), names);
   if (call) calls.over(*call, result == nullptr);
   return result;

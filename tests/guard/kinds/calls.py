@@ -265,9 +265,9 @@ def children():
     import signal
     fork = multiprocessing.get_context("fork")
     codes = []
-    for end in (signal.SIGTERM, signal.SIGABRT, None):
-        if rank == 1:  # the others wait meanwhile: whoever takes the child's end for the rank's says so
-            child = fork.Process(target=time.sleep, args=(60,)) if end else fork.Process(target=_child_work)
+    for work, end in ((_child_sleeps, signal.SIGTERM), (_child_sleeps, signal.SIGABRT), (_child_work, None), (_child_leaves, None)):
+        if rank == 1:  # the others wait meanwhile: whoever takes what the child does for what the rank does says so
+            child = fork.Process(target=work)
             child.start()
             if end:
                 os.kill(child.pid, end)
@@ -277,6 +277,17 @@ def children():
         dist.all_reduce(torch.ones(2))
     batches = [batch.tolist() for batch in torch.utils.data.DataLoader(torch.arange(6.0), batch_size=2, num_workers=1)]
     return [codes, batches]
+
+
+def _child_sleeps():
+    time.sleep(60)
+
+
+def _child_leaves():
+    """The groups that it has inherited, and no call of the rank's."""
+    kept = [dist.group.WORLD]  # its threads are not here to be joined
+    dist.destroy_process_group()
+    sys.exit(len(kept) - 1)
 
 
 def _child_work():
