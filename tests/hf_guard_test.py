@@ -193,7 +193,14 @@ class Jobs(Story):
         self.assertNotIn("lockstep guard", output)
 
     def test_groups_may_be_left_and_made_again(self):
-        code, output = self.torchrun(JOBS / "calls.py", "again", **AWAITED)
+        for kind in ("again", "other members"):
+            with self.subTest(kind):
+                code, output = self.torchrun(JOBS / "calls.py", kind, **AWAITED)
+                self.assertEqual(code, 0, output)
+                self.assertNotIn("lockstep guard", output)
+
+    def test_who_has_no_room_for_a_pair_is_not_missed_there(self):
+        code, output = self.torchrun(JOBS / "calls.py", "many tags", LOCKSTEP_GUARD_NOTICE_SECONDS="5")
         self.assertEqual(code, 0, output)
         self.assertNotIn("lockstep guard", output)
 

@@ -15,15 +15,26 @@ bool has_room_for(const RankSet& members) {
 }  // namespace
 
 void KnownGroups::learn(const std::string& name, const std::string& title, const std::vector<int>& ranks, bool apart) {
+  if (title == kDefault && groups_[name].left) {  // all ranks are in it: they count rounds alike
+    ++round_;
+    made_.clear();
+    making_ = -1;
+  }
   for (const bool on_gpu : {false, true}) {
     if (on_gpu && !apart) break;
-    Known& known = groups_[on_gpu ? name + kOnGpu : name];
-    const std::string own = on_gpu ? title + kOnGpu : title;
-    if (known.title != own || known.ranks != ranks) known = {.title = own, .ranks = ranks};  // a name may come again
+    const std::string of = on_gpu ? name + kOnGpu : name, own = on_gpu ? title + kOnGpu : title;
+    Known& known = groups_[of];
+    if (known.told != own || known.ranks != ranks || known.left || known.round != round_) {
+      const int before = made_[of]++;  // names that are made of the ranks come again without a new round
+      known = {.told = own, .title = in_round(own), .ranks = ranks, .round = round_};
+      if (before > 0) known.title += fmt::format(", again {}", before);
+    }
     known.apart = apart;
-    mark(known, false);  // as all of it may
   }
-  if (making_ >= 0) recorder_.leave_group(making_, false);
+}
+
+std::string KnownGroups::in_round(const std::string& title) const {
+  return round_ == 1 ? title : fmt::format("{}, round {}", title, round_);
 }
 
 void KnownGroups::set_patience(const std::string& name, Clock::duration patience) {
@@ -40,22 +51,25 @@ void KnownGroups::leave(const std::string& name) {
   for (const std::string& of : {name, name + kOnGpu}) {
     const auto known = groups_.find(of);
     if (known == groups_.end()) continue;
-    mark(known->second, true);
-    if (known->second.title == kDefault && making_ >= 0) recorder_.leave_group(making_);
+    known->second.left = true;
+    mark(known->second);
+    if (known->second.told == kDefault && making_ >= 0) recorder_.leave_group(making_);
   }
 }
 
-void KnownGroups::mark(const Known& known, bool left) {
-  if (known.index >= 0) recorder_.leave_group(known.index, left);
+void KnownGroups::mark(const Known& known) {
+  if (known.index >= 0) recorder_.leave_group(known.index);
   for (const auto& [title, index] : known.pairs) {
-    if (index >= 0) recorder_.leave_group(index, left);
+    if (index >= 0) recorder_.leave_group(index);
   }
 }
 
 KnownGroups::Found KnownGroups::of(const CallInGroup& call) {
   const auto [named, is_new] = groups_.try_emplace(call.name);
   if (is_new && call.size == world_size_) {
-    named->second.title = call.name.empty() || call.name == "0" ? kDefault : call.name;
+    named->second.told = call.name.empty() || call.name == "0" ? kDefault : call.name;
+    named->second.title = in_round(named->second.told);
+    named->second.round = round_;
   }
   Known& known = named->second.apart && call.on_gpu ? groups_[call.name + kOnGpu] : named->second;
   if (known.title.empty()) return {};
@@ -64,16 +78,22 @@ KnownGroups::Found KnownGroups::of(const CallInGroup& call) {
 
 int KnownGroups::of_making(const RankSet& members) {
   if (members.empty() || !has_room_for(members)) return -1;
-  if (making_ < 0) making_ = add("new_group", {}, Board::kGroups);
+  if (making_ < 0) making_ = add(in_round("new_group"), {}, Board::kGroups);
   if (making_ >= 0) recorder_.set_members(making_, members);
   return making_;
 }
 
-/// -1: there is no room for it.
+/// -1: there is no room for it, which the others must know: they would believe that this rank does not come to its calls.
 int KnownGroups::add(const std::string& title, const RankSet& members, size_t most) {
-  if (count_ >= static_cast<int>(most) || !has_room_for(members)) return -1;
+  const std::string key = fmt::format("{} of {}", title, members.text());
+  if (const auto known = indices_.find(key); known != indices_.end()) return known->second;
+  if (!has_room_for(members)) return -1;
+  if (count_ >= static_cast<int>(most)) {
+    recorder_.lack_room(most == kMostPairs ? Board::kNoPairs : Board::kNoPairs | Board::kNoGroups);
+    return -1;
+  }
   ++count_;
-  return recorder_.add_group(title, members);
+  return indices_[key] = recorder_.add_group(title, members);
 }
 
 KnownGroups::Found KnownGroups::of_all(Known& known) {

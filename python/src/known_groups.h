@@ -1,5 +1,6 @@
 // Which of a recorder's groups a call belongs to: those of c10d by their names, each two ranks that send to each other, and one in which
-// groups are made.
+// groups are made. When all groups are destroyed and the ranks meet again, c10d gives the same names anew, to whatever ranks: those are
+// groups of another round.
 //
 // Thread rules: none of its own; whoever calls holds the lock of the recorder.
 #pragma once
@@ -49,8 +50,11 @@ class KnownGroups {
 
  private:
   struct Known {
-    std::string title;
-    std::vector<int> ranks;            // of the job, in the group's order; empty: all
+    std::string told;        // how c10d calls it
+    std::string title;       // that of no other group of this job
+    std::vector<int> ranks;  // of the job, in the group's order; empty: all
+    int round = 1;
+    bool left = false;
     bool apart = false;                // of its backends
     Clock::duration patience{};        // zero: as everywhere
     bool any_source = false;           // this rank takes what comes: who sends is not known any more
@@ -60,15 +64,18 @@ class KnownGroups {
   };
   Found of_all(Known& known);
   Found of_pair(Known& known, const CallInGroup& call);
-  void mark(const Known& known, bool left);
+  void mark(const Known& known);
   void take_from_anybody(Known& known, int64_t tag);
   std::string pair_title(const Known& known, int64_t tag, int from, int to) const;
+  std::string in_round(const std::string& title) const;
   int add(const std::string& title, const RankSet& members, size_t most);
 
   Recorder& recorder_;
   int rank_ = 0, world_size_ = 1;
   std::map<std::string, Known> groups_;  // by their names
-  int count_ = 0, making_ = -1;
+  std::map<std::string, int> made_;      // how often a group of a name was made in this round
+  std::map<std::string, int> indices_;   // of the recorder's groups, by title and members
+  int count_ = 0, making_ = -1, round_ = 1;
 };
 
 }  // namespace lockstep::python

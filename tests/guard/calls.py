@@ -1,6 +1,6 @@
-"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|os._exit|crossed|"one number"|"for ever"|FAULT|END. What rank 1
-does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread"; and for the ways to
-END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed", "left, and sys.exit" of the others, or
+"""A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|"other members"|"many tags"|os._exit|crossed|"one number"|"for ever"|
+FAULT|END. What rank 1 does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread"; and
+for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed", "left, and sys.exit" of the others, or
 "left, and SystemExit"."""
 import faulthandler
 import os
@@ -27,6 +27,14 @@ x = torch.zeros(3, 4)
 def step():
     dist.all_reduce(x)  # usual call
     dist.broadcast(torch.zeros(7), src=0)
+
+
+def meet_anew():
+    """Groups are left and made anew, under the same names."""
+    world, port = dist.get_world_size(), torch.tensor([free_port()])
+    dist.broadcast(port, src=0)
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port.item(), world, rank == 0), rank=rank, world_size=world)
 
 
 def end(way):
@@ -90,18 +98,40 @@ if kind == "slow":
     while lockstep_guard.report()["slowest"] != 1 and time.monotonic() < until:  # it is told once a second
         time.sleep(0.1)
     print(lockstep_guard.report() if rank == 0 else "", flush=True)
-if kind == "again":  # groups are left and made anew, under the same names; one rank is slow to make its first call there
-    world, port = dist.get_world_size(), torch.tensor([free_port()])
-    dist.broadcast(port, src=0)
-    dist.destroy_process_group()
-    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port.item(), world, rank == 0), rank=rank, world_size=world)
+if kind == "again":  # one rank is slow to make its first call there
+    meet_anew()
     time.sleep(1.5 if rank == 1 else 0)
     step()
-    for ranks in (None, iter(range(world))):
+    for ranks in (None, iter(range(dist.get_world_size()))):
         group = dist.new_group(ranks=ranks)
         time.sleep(1.5 if rank == 1 else 0)
         dist.all_reduce(torch.ones(1), group=group)
         dist.destroy_process_group(group)
+if kind == "other members":  # of the groups of one name; rank 0 is in the first, and in the third
+    for size, ranks in enumerate(([0, 1], [1, 2], [0, 1], [0, 1, 2]), 3):
+        meet_anew()
+        team = dist.new_group(ranks)
+        if rank in ranks:
+            dist.all_reduce(torch.ones(size), group=team)
+        if rank in ranks[:2]:
+            (dist.send if rank == ranks[0] else dist.recv)(torch.ones(size), ranks[1] if rank == ranks[0] else ranks[0], group=team)
+        if rank == 1:
+            time.sleep(1.5)
+        if rank in ranks:
+            dist.all_reduce(torch.ones(size), group=team)
+if kind == "many tags":  # rank 0's board is full before the others' are; then they wait for each other in a row: 1 for 0, 0 for 2
+    for tag in range(120):
+        for other in (1, 2):
+            if rank in (0, other):
+                (dist.send if rank == 0 else dist.recv)(torch.ones(2), other if rank == 0 else 0, tag=tag)
+    if rank == 2:
+        time.sleep(8)
+        dist.send(torch.ones(2), 0, tag=999)
+    if rank == 0:
+        dist.recv(torch.ones(2), 2, tag=999)
+        dist.send(torch.ones(2), 1, tag=999)
+    if rank == 1:
+        dist.recv(torch.ones(2), 0, tag=999)
 if kind == "nan":  # in the last layers' gradients, while those of others are still to be written
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(400)]), bucket_cap_mb=0.001)
     for i in range(4):  # the first one is a single bucket

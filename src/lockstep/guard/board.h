@@ -109,8 +109,9 @@ struct Group {
 
 struct Board {
   static constexpr uint64_t kMagic = 0x4C4F434B53544550ULL;
-  static constexpr uint64_t kVersion = 5;
-  static constexpr size_t kGroups = 256;  // of which only those in use take memory
+  static constexpr uint64_t kVersion = 6;
+  static constexpr size_t kGroups = 256;                  // of which only those in use take memory
+  static constexpr uint32_t kNoPairs = 1, kNoGroups = 2;  // bits of `no_room`
 
   uint64_t magic = kMagic, version = kVersion;
   SharedValue<Identity> identity;
@@ -125,6 +126,8 @@ struct Board {
   std::array<SharedValue<FixedText<8192>>, 16> structures;  // JSON objects, see structure.h; the latest that differ
   SharedValue<FixedText<1024>> post_mortem_dir;
   std::atomic<uint32_t> num_groups{0};
+  std::atomic<uint32_t> no_room{
+      0};  // it has made calls in groups that are not among these: in others it may be, unseen
   std::array<Group, kGroups> groups;
 
   /// Those in use; bounded whatever the memory holds.

@@ -26,7 +26,7 @@ bool alike(const RankReport& a, const RankReport& b) {
          a.process.state == b.process.state && a.process.in_kernel == b.process.in_kernel &&
          a.end.known == b.end.known && a.end.signal == b.end.signal && a.end.exit_code == b.end.exit_code &&
          a.phase == b.phase && a.step == b.step && a.facts == b.facts && alike(a.last_words, b.last_words) &&
-         a.groups.size() == b.groups.size() &&
+         a.no_room == b.no_room && a.groups.size() == b.groups.size() &&
          std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(),
                     [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });
 }
@@ -59,7 +59,7 @@ bool roughly_alike(const RankReport& a, const RankReport& b) {
   return a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life &&
          a.process.state == b.process.state && a.end.known == b.end.known && a.end.signal == b.end.signal &&
          a.last_words.has_value() == b.last_words.has_value() && (a.waiting() == nullptr) == (b.waiting() == nullptr) &&
-         a.facts == b.facts && a.groups.size() == b.groups.size() &&
+         a.facts == b.facts && a.no_room == b.no_room && a.groups.size() == b.groups.size() &&
          std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(),
                     [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });
 }

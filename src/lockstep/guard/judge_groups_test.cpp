@@ -60,6 +60,33 @@ TEST(JudgeGroups, GroupsOfOneNameAndOtherRanksAreTwo) {
   EXPECT_EQ(judge_mismatch(census_of(all)).verdict, Verdict::kFine);
 }
 
+// One rank sends under more tags than another takes by: its board is full sooner, and what it does then nobody sees.
+TEST(JudgeGroups, ARankWithoutRoomForAGroupIsNotMissedThere) {
+  for (const bool pair : {false, true}) {
+    auto all = ranks(3);
+    wait_in(all[1], {pair ? between(Op::kRecv, 0, 4, "a.py:5") : all_reduce("a.py:5")}, "of two", {0, 1});
+    EXPECT_EQ(judge(census_of(all)).diagnosis.culprits, RankSet{0});
+    wait_in(all[0], {all_reduce("a.py:9")}, "default", {});
+    EXPECT_EQ(judge(census_of(all)).diagnosis.fault, Fault::kDeadlock);
+    all[0].no_room = Board::kNoPairs;
+    EXPECT_EQ(judge(census_of(all)).diagnosis.fault, pair ? Fault::kStall : Fault::kDeadlock);
+    all[0].no_room |= Board::kNoGroups;
+    const Diagnosis found = judge(census_from_json(to_json(census_of(all)))).diagnosis;
+    EXPECT_EQ(found.fault, Fault::kStall) << found.text();
+    EXPECT_EQ(found.culprits, (RankSet{1, 2})) << "they are awaited where rank 0 is seen";
+    all[0].groups.clear();
+    EXPECT_EQ(judge(census_of(all)).verdict, Verdict::kFine) << "nor does its transport stand: " << found.text();
+  }
+}
+
+// To take from anybody closes the group: whoever sends there waits for what nobody sees.
+TEST(JudgeGroups, ATransportIsNotSlowWhereARankMayNotHaveCome) {
+  auto all = ranks(2);
+  wait_in(all[1], {between(Op::kSend, 0, 4, "a.py:5")}, "1 to 0", {0, 1});
+  add_calls(all[0], {}, "1 to 0").entered = kUnseen;
+  EXPECT_EQ(judge(census_of(all)).verdict, Verdict::kFine) << judge(census_of(all)).diagnosis.text();
+}
+
 TEST(JudgeGroups, MembersTravelBetweenAgents) {
   auto all = ranks(3);
   wait_in(all[2], {all_reduce("a.py:1")}, "g", {0, 2});
@@ -247,6 +274,25 @@ TEST(LocalGroups, ACallOfAGroupStartsWhenItsMembersHaveCome) {
   recorders[2].ring(0).enter(all_reduce("").signature, "");
   local.clear_calls();
   EXPECT_EQ(recorders[0].board().groups[0].cleared.load(), 1u);
+}
+
+TEST(LocalGroups, ACallStartsWhenThoseOfThisNodeHaveComeThatCan) {
+  LocalRanks local(0);
+  std::array<Recorder, 2> recorders;
+  for (int rank = 0; rank < 2; ++rank)
+    local.adopt({.rank = rank, .world_size = 4}, recorders[static_cast<size_t>(rank)].memory());
+  const auto cleared = [&](int group) {
+    local.clear_calls();
+    return recorders[0].board().groups[static_cast<size_t>(group)].cleared.load();
+  };
+  recorders[0].add_group("over nodes", {0, 2});
+  recorders[0].ring(0).enter(all_reduce("").signature, "");
+  EXPECT_EQ(cleared(0), 1u) << "rank 2 stands on another node";
+  recorders[0].add_group("of both", {0, 1});
+  recorders[0].ring(1).enter(all_reduce("").signature, "");
+  EXPECT_EQ(cleared(1), 0u);
+  recorders[1].lack_room(Board::kNoGroups);
+  EXPECT_EQ(cleared(1), 1u) << "its board is full: it will never be seen there";
 }
 
 TEST(LocalGroups, ARankBeyondTheRoomOfAGroupIsRefused) {

@@ -90,6 +90,7 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
   auto culprits = late_ones(census, waiter);
   if (culprits.empty()) culprits = not_yet_in(census, waiter);
   if (culprits.empty()) {
+    if (some_are_unseen(census, *waiter.sample.waiting())) return {};
     if (makes_group(waiter)) return {};  // by means of the transport, which may take a while
     seconds = seconds_since_all_came(census, waiter);
     if (seconds < options.soft_seconds) return {};

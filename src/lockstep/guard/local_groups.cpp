@@ -54,11 +54,28 @@ LocalRanks::Comparison LocalRanks::compare() const {
   return found;
 }
 
+/// Whether all of its ranks that this node has are there. Who has no room for it on his board does not wait for the others either.
+bool LocalRanks::all_have(const std::vector<std::pair<Board*, Group*>>& group) const {
+  const Group& first = *group.front().second;
+  const bool of_all = first.num_members.load(std::memory_order_relaxed) == 0;
+  const RankSet members = of_all ? RankSet{} : RankSet::of_bits(first.members.read_any().bits);
+  return std::ranges::all_of(ranks_, [&](const auto& entry) {
+    const auto& [rank, local] = entry;
+    if (!of_all && !members.contains(rank)) return true;
+    if (local.board == nullptr) return false;
+    const Board& board = local.board->board();
+    return (board.no_room.load(std::memory_order_acquire) & Board::kNoGroups) != 0 ||
+           std::ranges::any_of(group, [&](const auto& one) { return one.first == &board; });
+  });
+}
+
 void LocalRanks::clear_calls() {
   for (const auto& [id, group] : groups()) {
-    const uint32_t members = group.front().second->num_members.load(std::memory_order_relaxed);
     const uint64_t seq = made_by_all(group);
-    if (seq == 0 || group.size() != (members == 0 ? ranks_.size() : members)) continue;
+    const auto is_cleared = [seq](const auto& one) {
+      return one.second->cleared.load(std::memory_order_relaxed) >= seq;
+    };
+    if (seq == 0 || std::ranges::all_of(group, is_cleared) || !all_have(group)) continue;
     std::optional<uint64_t> history;
     const bool alike = std::ranges::all_of(group, [&](const auto& one) {
       const auto call = one.second->ring.find(seq);

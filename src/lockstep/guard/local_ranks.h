@@ -95,6 +95,7 @@ class LocalRanks {
   RankReport report(int rank, const Local& local, size_t tail) const;
   /// Groups that are compared, each with the boards of its ranks.
   std::map<uint64_t, std::vector<std::pair<Board*, Group*>>> groups() const;
+  bool all_have(const std::vector<std::pair<Board*, Group*>>& group) const;
 
   long out_of_memory_kills_ = out_of_memory_kills();
   std::string name_;

@@ -68,6 +68,8 @@ class Recorder {
   void leave_group(int group, bool left = true) {
     board().groups[static_cast<size_t>(group)].left.store(left ? 1 : 0, std::memory_order_release);
   }
+  /// This rank makes calls in a group that it could not add: Board::kNoPairs, or both bits.
+  void lack_room(uint32_t of) { board().no_room.fetch_or(of, std::memory_order_release); }
   FlightRing& ring(int group) const { return board().groups[static_cast<size_t>(group)].ring; }
 
   uint64_t enter(int group, const CallSignature& signature, std::string_view label, const std::source_location& site);

@@ -26,7 +26,7 @@ GroupReport read_group(const Group& group, size_t tail, int64_t now_ns) {
   }
   report.patience_seconds = static_cast<double>(bounded(group.patience_ns.load(std::memory_order_relaxed))) * 1e-9;
   if (group.closed.load(std::memory_order_acquire) != 0) {  // nobody can say that it has not come to a call
-    report.entered = INT64_MAX;
+    report.entered = kUnseen;
     return report;
   }
   report.tail = group.ring.last(tail);
@@ -93,6 +93,8 @@ RankReport read_board(const Board& board, size_t tail) {
   report.detail = place.detail.view();
   report.phase_seconds = seconds_between(place.since_ns, now);
   for (const auto& group : board.used_groups()) report.groups.push_back(read_group(group, tail, now));
+  report.no_room =
+      static_cast<int>(board.no_room.load(std::memory_order_relaxed) & (Board::kNoPairs | Board::kNoGroups));
   if (board.last_words.version() > 0) {
     const LastWords words = board.last_words.read_any();
     report.last_words = {.exit_code = static_cast<int>(words.exit_code),

@@ -27,6 +27,9 @@ struct ProcessEnd {
   int exit_code = 0, signal = 0;
 };
 
+/// Calls that a rank has made in a group where nobody can tell which: it comes to every one.
+inline constexpr uint64_t kUnseen = INT64_MAX;
+
 struct GroupReport {
   std::string name;
   RankSet members;                    // empty: all
@@ -70,6 +73,7 @@ struct RankReport {
   int64_t step = 0;
   Pace pace;
   std::vector<GroupReport> groups;
+  int no_room = 0;  // bits of Board::no_room: of groups that it lacks nobody knows whether it has come to their calls
   std::optional<LastWordsReport> last_words;
   std::string facts, stack, post_mortem_dir;  // facts: a JSON object, see Recorder::add_fact
   std::vector<std::string> structures;        // see structure.h

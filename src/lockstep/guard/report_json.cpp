@@ -171,6 +171,7 @@ static void describe(RankReport& report, JsonFields& f) {
   f("step", report.step);
   f("pace", report.pace);
   f.list("groups", report.groups, kMaxGroups);
+  f.optional("no_room", report.no_room, report.no_room != 0);
   f("last_words", report.last_words);
   f("facts", report.facts);
   f("stack", report.stack);

@@ -20,8 +20,11 @@ struct Missing {
   RankSet ranks;
 };
 
-/// Those that have not entered this call of `waiter`, which is open.
+/// Those that have not entered this call of `waiter`, which is open; not those of which nobody knows it.
 std::vector<Missing> missing_for(const Census& census, const RankClass& waiter, const GroupReport* call);
+
+/// Of some of the call's ranks nobody knows whether they have come: they take from anybody, or have no room for the group.
+bool some_are_unseen(const Census& census, const GroupReport& call);
 
 /// The call that it stands in; nullptr where it does something else, as it may while a call of it is open.
 const GroupReport* standing_in(const RankClass& one);
