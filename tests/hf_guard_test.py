@@ -60,11 +60,12 @@ class Jobs(Story):
         """Returns (exit code, output); nothing of the job may be left. `cold`: each of its processes imports torch, as those of anybody."""
         return self.ended(self.started(["--standalone", "--nproc_per_node", RANKS], words, guard, env, cold), words)
 
-    def nodes(self, kind):
-        """Two of two ranks each, on this machine. As anybody's, whose ranks take as long to come as nodes to meet."""
+    def nodes(self, kind, packages=(None, None)):
+        """Two of two ranks each, on this machine. As anybody's, whose ranks take as long to come as nodes to meet. `packages`: where each has ours."""
         where = ["--nnodes", 2, "--nproc_per_node", 2, "--master_addr", "127.0.0.1", "--master_port", free_port()]
         env = {"LOCKSTEP_JOB_SECRET": "a long text that nobody else knows", **AWAITED}
-        jobs = [self.started([*where, "--node_rank", node], [JOBS / "calls.py", kind], "1", env, cold=True) for node in range(2)]
+        jobs = [self.started([*where, "--node_rank", node], [JOBS / "calls.py", kind], "1", {**env, "PYTHONPATH": str(place or package)}, cold=True)
+                for node, place in enumerate(packages)]
         return [self.ended(job, kind) for job in jobs]
 
     def started(self, where, words, guard, env, cold=False):
@@ -205,7 +206,7 @@ class Jobs(Story):
         self.assertNotIn("lockstep guard", output)
 
     def test_what_is_unusual_is_no_fault(self):
-        for kind in ("at exit", "parted", "other ranks", "patient", "locals"):
+        for kind in ("at exit", "parted", "other ranks", "two swapped", "patient", "locals"):
             with self.subTest(kind=kind):
                 code, output = self.torchrun(JOBS / "unusual.py", kind, self.folder, **AWAITED)
                 self.assertEqual(code, 0, output)
@@ -297,6 +298,11 @@ class Jobs(Story):
                     self.assertEqual(output.count("lockstep guard"), 0 if kind == "none" else 1, output)
                     self.assertEqual(said in output, kind == "shape", output)
 
+    def test_ranks_that_are_forked_after_a_report_have_each_a_board_of_their_own(self):
+        code, output = self.spawned("env", "shape", self.folder, {"REPORT_FIRST": "1"})
+        self.assertEqual(code, 1, output)
+        self.assertIn("lockstep guard: the job was ended: rank 1 sent another shape: all_reduce sum f32[5] beside all_reduce sum f32[3]", output)
+
     def test_what_a_launcher_has_left_in_the_environment_is_of_another_job(self):
         of_torchrun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
         for left in ({"LOCAL_RANK": "0"}, of_torchrun):
@@ -358,6 +364,11 @@ class Jobs(Story):
         code, output = self.torchrun(JOBS / "calls.py", "none", PYTHONPATH=str(broken))
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("lockstep guard off:"), 1, output)
+        # On the first node alone: nobody waits for what its agent would say.
+        (code, output), (other, alone) = self.nodes("none", (broken, None))
+        self.assertEqual((code, other), (0, 0), output + alone)
+        self.assertEqual(output.count("lockstep guard off:"), 1, output)
+        self.assertIn("lockstep guard: notice: node 1 judges its ranks alone: node 0 has no agent", alone)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from pathlib import Path
 from . import _ends, _gathers, _modules, _phases, _settings, _trainer
 from ._places import own_line
 
-ADDRESS = "at "
+ADDRESS, NO_AGENT = "at ", "none"
 JOIN_SECONDS, LATE_SECONDS, ALL_SAY_SECONDS = 60.0, 2.0, 20.0
+ANSWER_SECONDS = JOIN_SECONDS + 30.0  # of whoever must join first to answer
 
 _lock = threading.Lock()
 _meeting = None
@@ -108,7 +109,7 @@ def begin(native, c10d):
             place = _place_by_hosts(store, prefix, rank, world)
             agent = f"lockstep-guard-{secrets.token_hex(12)}"
             if place.local_rank > 0:
-                agent = store.get(f"{prefix}/agent_name/{place.node}").decode()
+                agent = _answer(store, f"{prefix}/agent_name/{place.node}")
             else:
                 store.set(f"{prefix}/agent_name/{place.node}", agent)
             _meeting = Meeting(native, place, agent)
@@ -117,15 +118,20 @@ def begin(native, c10d):
         if place.local_rank == 0:
             _meeting.thread.join()
             store.set(key, _meeting.error or ADDRESS + _meeting.agent)
-        said = store.get(key).decode()
+        said = _answer(store, key)
         if not said.startswith(ADDRESS):
             _meeting.stopped = True
+            if place.local_rank == 0:
+                store.set(f"{prefix}/tree/{place.node}", NO_AGENT)
             return _settings.say(f"guard off: {said}") if place.node == 0 else None
         _meeting.thread.join()
         if _meeting.error:
             return _settings.say_alone(f"guard off: {_meeting.error}")  # of this rank alone
         if place.world > place.local_world and place.local_rank == 0:
-            _join_tree(native, store, prefix, place)
+            try:
+                _join_tree(native, store, prefix, place)
+            except Exception as error:  # its ranks have joined: who went now would be missed by them
+                _settings.say_alone(f"guard: notice: node {place.node} judges its ranks alone: {error}")
         native.begin()
         _ends.tell(native)
         _phases.tell(native)
@@ -155,6 +161,12 @@ def _how_many_know(store, prefix, world, knows):
     except RuntimeError:
         return -1
     return int(store.get(f"{prefix}/known_by/{world}"))
+
+
+def _answer(store, key):
+    """A store waits as long as calls of the job may take: nobody may be held up so long for what another rank could not do."""
+    store.wait([key], datetime.timedelta(seconds=ANSWER_SECONDS))
+    return store.get(key).decode()
 
 
 def _place_by_environment(args, kwargs):
@@ -243,7 +255,10 @@ def _start_agent(place, name):
 def _join_tree(native, store, prefix, place):
     """The agents of the nodes find each other; what stands at the store is a secret only together with LOCKSTEP_JOB_SECRET."""
     def entry(node):
-        return store.get(f"{prefix}/tree/{node}").decode().split()
+        said = _answer(store, f"{prefix}/tree/{node}")
+        if said == NO_AGENT:
+            raise RuntimeError(f"node {node} has no agent")
+        return said.split()
     port, host = native.tree_port(), place.master.rsplit(":", 1)[0]
     if place.node == 0:
         salt = secrets.token_hex(16)

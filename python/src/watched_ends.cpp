@@ -5,6 +5,8 @@
 
 #include "watched_calls.h"
 
+#include "lockstep/guard/asked_to_end.h"
+
 namespace lockstep::python {
 
 void WatchedCalls::say_last_words(const std::string& message, const std::string& place, bool secondary, int exit_code) {
@@ -69,7 +71,8 @@ void WatchedCalls::finish(int exit_code, const std::string& place) {
 void WatchedCalls::leave() {
   if (!joined()) return;
   leaving_ = true;
-  recorder_.finish(0);
+  recorder_.lack_room(Board::kNoPairs | Board::kNoGroups);  // of what it does in others nobody hears
+  recorder_.finish(kAskedToEnd);                            // it goes on, and is no rank that had fewer steps
   joined_ = false;
 }
 

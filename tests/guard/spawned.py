@@ -1,6 +1,7 @@
 """Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises FOLDER [fork] meets in one of the ways that torch has.
 
-Each is a new Python, or with `fork` a copy of this one, as those of Accelerate's notebook_launcher are.
+Each is a new Python, or with `fork` a copy of this one, as those of Accelerate's notebook_launcher are. With REPORT_FIRST in the environment this
+one has asked for a report before, when there was nothing to tell.
 """
 import os
 import sys
@@ -37,5 +38,8 @@ def work(rank, how, kind, where, port):
 
 
 if __name__ == "__main__":
+    if "REPORT_FIRST" in os.environ:
+        import lockstep_guard
+        assert lockstep_guard.report()["calls"] == 0
     multiprocessing.start_processes(work, args=(*sys.argv[1:4], free_port()), nprocs=WORLD,
                                     start_method=sys.argv[4] if len(sys.argv) > 4 else "spawn")

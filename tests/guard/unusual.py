@@ -1,5 +1,5 @@
 """Jobs without a fault that are not the usual ones: torchrun … unusual.py KIND FOLDER. KIND: "at exit", its last calls are made when Python
-leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one; "patient",
+leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one; "two swapped", as others but for one; "patient",
 a group of its own waits longer than the default one would; "locals", what a frame is asked for is not kept."""
 import atexit
 import datetime
@@ -53,6 +53,12 @@ if kind == "other ranks":
         dist.broadcast(torch.zeros(2), src=0)
         time.sleep(1)
         dist.destroy_process_group()
+if kind == "two swapped":
+    dist.destroy_process_group()
+    rank = (0, 2, 1)[rank]
+    dist.init_process_group("gloo", init_method=f"file://{folder}/swapped", rank=rank, world_size=3)
+    time.sleep(2 if rank == 1 else 0)
+    dist.all_reduce(torch.zeros(4))
 if kind == "patient":
     group = dist.new_group(timeout=datetime.timedelta(hours=1))
     if rank == 0:
