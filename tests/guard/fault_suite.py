@@ -58,7 +58,9 @@ def variables(peer, truth, package):
     return env
 
 
-def why_skipped(truth, peer):
+def why_skipped(truth, peer, ranks):
+    if ranks < truth.least:
+        return f"it takes {truth.least} ranks"
     if peer == "debug_mode" and truth.job not in OF_ACCELERATE:
         return "not a job of Accelerate"
     needed = NEEDS.get(truth.job)
@@ -67,7 +69,7 @@ def why_skipped(truth, peer):
 
 def one(truth, peer, ranks, args):
     result = {"row": truth.row, "title": truth.title, "peer": peer, "ranks": ranks, "seed": args.seed, "stalls": truth.stalls,
-              "skipped": why_skipped(truth, peer)}
+              "skipped": why_skipped(truth, peer, ranks)}
     if result["skipped"]:
         return result | {"words": f"skipped: {result['skipped']}"}
     begin = subprocess.Popen if args.cold or peer != "guard" or truth.fault == "absent_node" else warm.Popen  # that launcher has a guard itself

@@ -113,6 +113,56 @@ bool name_the_unanswering(const Circle& circle, Diagnosis& out) {
   return true;
 }
 
+/// Who stands in the other side of what `one` does, to or from it, while that one does it with somebody else. nullptr: nobody.
+const RankClass* meant_by(const Census& census, const RankClass& one, const FlightRecord& call) {
+  const RankClass* found = nullptr;
+  for (const auto& other : census.classes) {
+    const GroupReport* group = standing_in(other);
+    const FlightRecord* theirs = group == nullptr ? nullptr : group->find(group->waiting_seq);
+    if (theirs == nullptr || group->waiting_seconds < kCycleHolds || !theirs->signature.between_two()) continue;
+    if (theirs->signature.op == call.signature.op || !one.ranks.contains(theirs->signature.root)) continue;
+    if (other.ranks.contains(call.signature.root)) return nullptr;  // with that one: it is their order, or their tags
+    const GroupReport* own = group_named(one.sample, group->name);
+    if (own == nullptr || own->entered < group->waiting_seq) found = &other;
+  }
+  return found;
+}
+
+/// One sends to a rank that takes nothing, or waits for one that sends nothing, and a third waits for it to do so: it has named another rank
+/// than the one that it means.
+bool name_the_misdirected(const Census& census, const Circle& circle, Diagnosis& out) {
+  for (const RankClass* one : circle) {
+    const FlightRecord* call = call_of(*one);
+    if (call == nullptr || !call->signature.between_two()) continue;
+    const int peer = call->signature.root;
+    const RankClass* answers = census.of(peer);
+    const FlightRecord* elsewhere =
+        answers == nullptr || standing_in(*answers) == nullptr ? nullptr : call_of(*answers);
+    const RankClass* third = meant_by(census, *one, *call);
+    if (third == nullptr || elsewhere == nullptr || elsewhere->signature.between_two()) continue;
+    const FlightRecord& theirs = *call_of(*third);
+    const bool sends = call->signature.op == Op::kSend;
+    const std::string who = one->ranks.phrase(), other = third->ranks.phrase();
+    out.culprits = one->ranks;
+    out.between_two = false;
+    out.op = op_name(call->signature.op);
+    out.label = call->label.view();
+    out.headline = fmt::format("{} {} rank {}, which does not {} it, while {} {} {}", who,
+                               sends ? "sends to" : "waits to receive from", peer, sends ? "receive from" : "send to",
+                               other, sends ? "waits to receive from" : "sends to", who);
+    out.why = fmt::format("{} has no other side, nor has {}: the two would meet if {} named {}", call->call(),
+                          theirs.call(), who, other);
+    out.fix = fmt::format("let {} at {} name {} as its {}, or let {} do without it at {}", call->call(),
+                          call->site.view(), other, sends ? "destination" : "source", other, theirs.site.view());
+    if (std::ranges::find(circle, third) == circle.end()) {
+      out.sides.push_back({third->ranks, standing(*third), std::string(theirs.site.view())});
+      out.places.push_back(place_of(*third));
+    }
+    return true;
+  }
+  return false;
+}
+
 /// All of them send, or all of them receive, and what each waits for comes after what it does first.
 bool explain_pairs(const Circle& circle, Diagnosis& out) {
   const auto all = [&](Op op) {
@@ -183,6 +233,7 @@ std::optional<Diagnosis> deadlock(const Census& census) {
                                circle[0]->ranks.phrase());
     out.why = "each side is in a call of a group that the other has not come to, and can do nothing else";
     out.fix = "call the groups in one order on all ranks: look at the two places above";
+    if (name_the_misdirected(census, circle, out)) return out;
     if (!name_the_strayed(circle, out)) (void)name_the_unanswering(circle, out);
     return out;
   }

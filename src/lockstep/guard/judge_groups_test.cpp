@@ -137,6 +137,46 @@ TEST(JudgePairs, TwoThatReceiveFirstWaitForEachOther) {
   EXPECT_FALSE(found.culprits.contains(2));
 }
 
+// A sends to B, which goes on, and C waits for A. The circle closes over B: nothing there says who is wrong.
+TEST(JudgePairs, WhoNamesAnotherRankThanTheOneThatWaitsForItIsTold) {
+  for (const bool sends : {true, false}) {
+    auto all = ranks(3);
+    const auto call = [&](bool send, int peer, const char* site) {
+      return between(send ? Op::kSend : Op::kRecv, peer, 4, site);
+    };
+    wait_in(all[0], {all_reduce("a.py:9")}, "default", {});
+    wait_in(all[1], {call(sends, 0, "a.py:5")}, sends ? "1 to 0" : "0 to 1", {0, 1});
+    wait_in(all[2], {call(!sends, 1, "a.py:7")}, sends ? "1 to 2" : "2 to 1", {1, 2});
+    const Diagnosis found = judge(census_of(all)).diagnosis;
+    EXPECT_EQ(found.fault, Fault::kDeadlock);
+    EXPECT_EQ(found.culprits, RankSet{1}) << found.text();
+    EXPECT_EQ(found.headline,
+              sends
+                  ? "rank 1 sends to rank 0, which does not receive from it, while rank 2 waits to receive from rank 1"
+                  : "rank 1 waits to receive from rank 0, which does not send to it, while rank 2 sends to rank 1");
+    EXPECT_NE(found.fix.find("a.py:5 name rank 2"), std::string::npos) << found.text();
+    all[2].groups.clear();
+    EXPECT_EQ(judge(census_of(all)).diagnosis.culprits, RankSet{0}) << "nobody else waits: it is left out there";
+  }
+}
+
+// A firewall between the hosts: all have come to new_group, and it never ends. It may take a while.
+TEST(JudgeGroups, AGroupThatIsNotMadeIsToldOf) {
+  auto all = ranks(2);
+  for (auto& one : all) {
+    GroupReport& made =
+        wait_in(one, {test_call(Op::kNewGroup, "", {}, "ranks 0, 1", "a.py:5")}, "new_group", RankSet{0, 1});
+    made.tail.back().state = CallState::kEntered;
+    wait_in_last(made, 29);
+  }
+  EXPECT_EQ(judge(census_of(all)).verdict, Verdict::kFine);
+  for (auto& one : all) wait_in_last(one.groups[0], 31);
+  const Judgement found = judge(census_of(all));
+  EXPECT_EQ(found.verdict, Verdict::kNotice);
+  EXPECT_TRUE(found.diagnosis.headline.starts_with("all ranks came to new_group \"ranks 0, 1\", but it does not end"))
+      << found.diagnosis.headline;
+}
+
 /// Steps of two calls of one shape, whose lines alone tell them apart.
 TestCalls steps_of(int count, const std::string& first = "a.py:1", const std::string& second = "a.py:2") {
   TestCalls calls;

@@ -21,6 +21,8 @@ namespace lockstep {
 
 namespace {
 
+constexpr double kGroupTakes = 30;  // seconds until a group that all have come to is not made
+
 /// Those that others wait for and that wait for nobody themselves, from `waiter` on.
 std::vector<Missing> late_ones(const Census& census, const RankClass& waiter) {
   std::set<const RankClass*> seen{&waiter};
@@ -91,9 +93,9 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
   if (culprits.empty()) culprits = not_yet_in(census, waiter);
   if (culprits.empty()) {
     if (some_are_unseen(census, *waiter.sample.waiting())) return {};
-    if (makes_group(waiter)) return {};  // by means of the transport, which may take a while
     seconds = seconds_since_all_came(census, waiter);
-    if (seconds < options.soft_seconds) return {};
+    // A group is connected by means of the transport, which may take a while.
+    if (seconds < (makes_group(waiter) ? std::max(kGroupTakes, options.soft_seconds) : options.soft_seconds)) return {};
   }
   Diagnosis out{.fault = culprits.empty() ? Fault::kTransport : Fault::kStall, .exit_code = kCommunicationCode};
   const GroupReport* group = waiter.sample.waiting();

@@ -194,6 +194,15 @@ def both_receive(wrong):
     dist.all_reduce(value)
 
 
+def send_to_another(wrong):
+    """Its mate waits for it; of three."""
+    if fault.mine:
+        dist.send(torch.ones(4), (fault.mate + 1) % world if wrong else fault.mate)  # here
+    elif rank == fault.mate:
+        dist.recv(torch.ones(4), fault.culprit)  # here
+    dist.all_reduce(torch.ones(4))
+
+
 def both_receive_later(wrong):
     """Begun, and awaited by themselves."""
     receive, send = [partial(call, torch.ones(4), fault.mate if fault.mine else fault.culprit) for call in (dist.irecv, dist.isend)]

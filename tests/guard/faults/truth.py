@@ -23,6 +23,7 @@ class Truth:
     who: str = "culprit"  # "side": of two ranks either, if the text says so; "pair": it or both; "all": no one alone; "nobody": not asked
     ends: str = "must"  # "may": saying it is enough; "never": nothing is wrong, or nothing that a job must end for
     stalls: bool = False  # nothing but time tells: the patience is made short
+    least: int = 2  # ranks that it takes
 
     @property
     def title(self):
@@ -97,6 +98,7 @@ PLAIN = [
     Truth(39, "plain", "both_receive_later", "wait for each other|recv", "recv", who="pair"),
     side(39, "plain", "send_left_out", f"not send|{SKIPPED}", "send|recv"),
     side(39, "plain", "receive_left_out", f"not receive|{SKIPPED}", "send|recv"),
+    Truth(39, "plain", "send_to_another", "sends to rank", "send", least=3),
     Truth(39, "plain", "both_receive", "wait for each other|recv", "recv", who="pair"),
     Truth(40, "plain", "short_receive", SHAPE + "|size|recv|send", "recv|send", who="pair"),
 ]
