@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "lockstep/guard/asked_to_end.h"
+#include "lockstep/guard/flight_ring.h"
 
 namespace lockstep::python {
 namespace {
@@ -31,15 +32,19 @@ struct sigaction abort_before = {};  // Python's faulthandler, which prints wher
 std::atomic<bool> holds_abort{false};
 
 void on_abort(int signal) {
-  if (is_rank()) wait_a_moment(2000);
+  if (is_rank()) {
+    board_of_signals.load()->aborts_since_ns.store(steady_ns(), std::memory_order_release);
+    wait_a_moment(2000);
+  }
   ::sigaction(signal, &abort_before, nullptr);
   ::raise(signal);
 }
 
 void on_terminate(int signal) {
   if (is_rank()) {
-    wait_a_moment(1000);
     Board& board = *board_of_signals.load();
+    board.asked_since_ns.store(steady_ns(), std::memory_order_release);
+    wait_a_moment(1000);
     board.exit_code.store(kAskedToEnd, std::memory_order_release);
     board.life.store(Life::kFinished, std::memory_order_release);
   }
@@ -47,6 +52,13 @@ void on_terminate(int signal) {
 }
 
 }  // namespace
+
+void abort_at_last() {
+  Board* board = board_of_signals.load();
+  if (board == nullptr || board->aborts_since_ns.load() == 0) return;
+  ::sigaction(SIGABRT, &abort_before, nullptr);
+  ::raise(SIGABRT);
+}
 
 void hold_signals(Board& board) {
   board_of_signals.store(&board);

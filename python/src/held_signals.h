@@ -10,4 +10,7 @@ namespace lockstep::python {
 /// process itself when it has found something. `board` lives as long as the process.
 void hold_signals(Board& board);
 
+/// Ends this process as the abort() that it holds up would, if it does: with its core and with what others print then.
+void abort_at_last();
+
 }  // namespace lockstep::python

@@ -22,6 +22,7 @@
 
 #include "lockstep/base/error_file.h"
 #include "lockstep/base/json.h"
+#include "lockstep/guard/crash_words.h"
 #include "lockstep/guard/settings.h"
 #include "lockstep/guard/structure.h"
 
@@ -65,6 +66,8 @@ void WatchedCalls::join(const JobPlace& place) {
                                    [this](const Ending& ending) {
                                      tell_torchrun(place_.error_file, std::string(ending.message.view()));
                                      kill_descendants();
+                                     if (ending.message.view().find(kAborted) != std::string_view::npos)
+                                       abort_at_last();
                                    },
                                .own_stack =
                                    [this, thread = place.main_thread] {

@@ -133,6 +133,9 @@ struct Board {
   /// Those in use; bounded whatever the memory holds.
   std::span<const Group> used_groups() const;
 
+  // Signals that are held up for a moment, so that who has caused them is found before the rank has gone. 0: none has come.
+  std::atomic<int64_t> aborts_since_ns{0}, asked_since_ns{0};  // abort(), and SIGTERM
+
   std::atomic<int64_t> calls_ns{0};  // that calls have taken: least on the rank that the others wait for
 
   // Wakes the rank: the agent raises it after a change of what follows.

@@ -20,13 +20,18 @@ bool alike(const std::optional<LastWordsReport>& a, const std::optional<LastWord
   return a.has_value() == b.has_value() && (!a || (a->message == b->message && a->exit_code == b->exit_code));
 }
 
+/// Whether both hold a signal up, or neither.
+bool held_alike(const RankReport& a, const RankReport& b) {
+  return (a.aborting_seconds > 0) == (b.aborting_seconds > 0) && (a.asked_seconds > 0) == (b.asked_seconds > 0);
+}
+
 /// Whether the two ranks can be told as one. Details of the place may differ: the first one's is shown.
 bool alike(const RankReport& a, const RankReport& b) {
   return a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life && a.exit_code == b.exit_code &&
          a.process.state == b.process.state && a.process.in_kernel == b.process.in_kernel &&
          a.end.known == b.end.known && a.end.signal == b.end.signal && a.end.exit_code == b.end.exit_code &&
-         a.phase == b.phase && a.step == b.step && a.facts == b.facts && alike(a.last_words, b.last_words) &&
-         a.no_room == b.no_room && a.groups.size() == b.groups.size() &&
+         held_alike(a, b) && a.phase == b.phase && a.step == b.step && a.facts == b.facts &&
+         alike(a.last_words, b.last_words) && a.no_room == b.no_room && a.groups.size() == b.groups.size() &&
          std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(),
                     [](const GroupReport& one, const GroupReport& other) { return alike(one, other); });
 }
@@ -36,6 +41,8 @@ void merge(RankClass& into, const RankClass& from) {
   const RankReport& other = from.sample;
   sample.stopped_seconds = std::max(sample.stopped_seconds, other.stopped_seconds);
   sample.gone_seconds = std::max(sample.gone_seconds, other.gone_seconds);
+  sample.aborting_seconds = std::max(sample.aborting_seconds, other.aborting_seconds);
+  sample.asked_seconds = std::max(sample.asked_seconds, other.asked_seconds);
   if (sample.last_words && other.last_words) {  // the first of them, by one clock
     const int64_t apart = other.realtime_offset_ns - sample.realtime_offset_ns;
     if (other.last_words->at_ns + apart < sample.last_words->at_ns) {
@@ -56,7 +63,7 @@ void merge(RankClass& into, const RankClass& from) {
 
 /// What still tells ends from each other, and who waits from who does not.
 bool roughly_alike(const RankReport& a, const RankReport& b) {
-  return a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life &&
+  return held_alike(a, b) && a.joined == b.joined && a.unreachable == b.unreachable && a.life == b.life &&
          a.process.state == b.process.state && a.end.known == b.end.known && a.end.signal == b.end.signal &&
          a.last_words.has_value() == b.last_words.has_value() && (a.waiting() == nullptr) == (b.waiting() == nullptr) &&
          a.facts == b.facts && a.no_room == b.no_room && a.groups.size() == b.groups.size() &&

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 namespace lockstep {
 
 class BoardMemory;
+
+/// Part of the headline where a rank's own abort() is what the job ends for.
+inline constexpr std::string_view kAborted = "crashed (SIGABRT)";
 
 /// From now on, when this process crashes while the system gives it no more memory, the board says that it was out of memory;
 /// the crash goes on as it would. Where somebody else handles crashes already, nothing is changed. Of a process's boards the

@@ -9,14 +9,17 @@
 
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/guard/camps.h"
 #include "lockstep/guard/judge_rules.h"
 #include "lockstep/guard/settings.h"
+#include "lockstep/guard/who_waits.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kParentTells = 0.3;   // seconds in which a parent says how its process ended
 constexpr double kMeetingHolds = 0.5;  // and for which a rank must have waited for one that ended well
+constexpr double kAbortHolds = 0.5;    // and in which the cause of an abort shows, where that is another rank
 
 }  // namespace
 
@@ -175,8 +178,7 @@ std::string signal_text(int signal) {
 
 bool is_a_wish(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
 
-void explain_death(const RankReport& report, const std::string& who, Diagnosis& out) {
-  const ProcessEnd& end = report.end;
+void explain_death(const RankReport& report, const ProcessEnd& end, const std::string& who, Diagnosis& out) {
   if (!report.joined && end.signal != 0) out.exit_code = 128 + end.signal;  // as a shell says it
   if (end.out_of_memory) {
     out.headline = fmt::format("{} was killed by the kernel: the machine's memory is full", who);
@@ -202,8 +204,10 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
     out.fix = fmt::format("{}; its last lines may say more: report it if it comes back", go_on(settings_of(report)));
   } else if (end.known && !report.joined) {
     out.headline = fmt::format("{} ended with exit code {} before it joined the others", who, end.exit_code);
-    out.why = "it failed while it started";
-    out.fix = "its own lines say why";
+    const bool well = end.exit_code == 0;
+    out.why = well ? "the others wait for it to join them, and it will not come" : "it failed while it started";
+    out.fix = well ? "let every rank that is started come to the meeting (init_process_group), or start fewer"
+                   : "its own lines say why";
     out.exit_code = end.exit_code != 0 ? end.exit_code : kCommunicationCode;
   } else if (end.known) {
     out.headline = fmt::format("{} ended without a word (exit code {})", who, end.exit_code);
@@ -211,15 +215,17 @@ void explain_death(const RankReport& report, const std::string& who, Diagnosis& 
     out.fix = fmt::format("look at its last lines; {}", go_on(settings_of(report)));
   } else {
     out.headline = fmt::format("{} is gone", who);
-    out.why = "its process ended without a word: killed, or crashed";
+    out.why =
+        "its process ended without a word: killed (SIGKILL), or crashed; whoever has started it was told by which "
+        "signal, and may say it";
     out.fix = fmt::format("{}; the scheduler's log or `dmesg` may say who killed it", go_on(settings_of(report)));
   }
 }
 
 /// Sizes of all_to_all are each rank's own, and are not compared: who is sent more or less than he takes is aborted there.
-void explain_abort(const RankReport& report, Diagnosis& out) {
+void explain_abort(const RankReport& report, const ProcessEnd& end, Diagnosis& out) {
   const FlightRecord* own = last_call(report);
-  if (report.end.signal != SIGABRT || own == nullptr || own->signature.op != Op::kAllToAll || own->over()) return;
+  if (end.signal != SIGABRT || own == nullptr || own->signature.op != Op::kAllToAll || own->over()) return;
   out.why =
       "the transport aborts a rank to which another sends more or less than it takes; its last lines tell how much";
   out.fix = fmt::format(
@@ -239,20 +245,36 @@ bool somebody_meets(const Census& census) {
   });
 }
 
+/// Ranks have made other calls: what a transport aborts for that, the judge decides about a moment later.
+bool calls_differ(const Census& census) {
+  return std::ranges::any_of(groups_of(census),
+                             [&](const std::string& group) { return first_divergence(tracks_of(census, group)) != 0; });
+}
+
+/// It holds its abort up, and nothing else is wrong: a transport aborts too who has waited too long for others.
+bool aborts(const Census& census, const RankClass& one) {
+  const RankReport& report = one.sample;
+  if (report.aborting_seconds < kAbortHolds || report.process.state == ProcessState::kGone) return false;
+  const GroupReport* call = report.waiting();
+  return (call == nullptr || missing_for(census, one, call).empty()) && !calls_differ(census);
+}
+
 }  // namespace
 
 std::optional<Diagnosis> death(const Census& census) {
   for (const auto& one : census.classes) {
     const RankReport& report = one.sample;
-    const bool gone = report.process.state == ProcessState::kGone && report.life != Life::kFinished &&
+    const bool is_aborting = aborts(census, one);
+    const ProcessEnd end = is_aborting ? ProcessEnd{.known = true, .signal = SIGABRT} : report.end;
+    const bool gone = (report.process.state == ProcessState::kGone || is_aborting) && report.life != Life::kFinished &&
                       !(report.last_words && report.last_words->secondary);
-    if (!gone || has_parted(report) || (!report.end.known && report.gone_seconds < kParentTells)) continue;
+    if (!gone || has_parted(report) || (!end.known && report.gone_seconds < kParentTells)) continue;
     // A process that never joined may be another program, which ended well.
-    const bool ended_well = !report.joined && report.end.known && report.end.exit_code == 0 && report.end.signal == 0;
+    const bool ended_well = !report.joined && end.known && end.exit_code == 0 && end.signal == 0;
     if (ended_well && !somebody_meets(census)) continue;
     Diagnosis out{.fault = Fault::kDeath, .culprits = one.ranks, .exit_code = kCommunicationCode};
-    explain_death(report, one.ranks.phrase(), out);
-    explain_abort(report, out);
+    explain_death(report, end, one.ranks.phrase(), out);
+    explain_abort(report, end, out);
     out.places.push_back(place_of(one));
     name_call(census, one, out);
     return out;

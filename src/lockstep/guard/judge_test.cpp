@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/guard/asked_to_end.h"
+#include "lockstep/guard/crash_words.h"
 #include "lockstep/guard/diagnosis.h"
 #include "lockstep/guard/test_reports.h"
 
@@ -97,6 +98,22 @@ TEST(Judge, ARankThatIsAbortedInAllToAllIsToldOfTheSizes) {
     const Diagnosis found = judge(census_of(reports)).diagnosis;
     EXPECT_TRUE(says(found.headline, "rank 1 crashed (SIGABRT)")) << found.text();
     EXPECT_EQ(says(found.fix, "output_split_sizes[a] of b at route.py:7"), op == Op::kAllToAll) << found.text();
+  }
+}
+
+// Its signal is held up: who has caused it is looked for first.
+TEST(Judge, AnAbortIsADeathWhereNothingElseIsWrong) {
+  for (const bool in_call : {false, true}) {
+    auto reports = waiting_for(1, 3, 0.1);
+    reports[1].aborting_seconds = 0.4;
+    EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+    reports[1].aborting_seconds = 0.6;
+    if (in_call) {  // that others have not come to: it was waited for too long
+      wait_in_last(add_calls(reports[1], {test_call(Op::kAllReduce, "f32", {4}, "", "a.py:1")}, "another"), 0.6);
+      EXPECT_EQ(judge(census_of(reports)).verdict, Verdict::kFine);
+      continue;
+    }
+    expect_end(reports, Fault::kDeath, 1, std::string("rank 1 ") + std::string(kAborted));
   }
 }
 

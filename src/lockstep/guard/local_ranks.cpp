@@ -281,6 +281,7 @@ bool LocalRanks::suspicious(double wait_seconds) const {
       return true;
     if (local.board == nullptr) return false;
     const Board& board = local.board->board();
+    if (board.aborts_since_ns != 0 || board.asked_since_ns != 0) return true;
     if (board.life == Life::kFailing || board.life == Life::kFinishing || board.life == Life::kFinished) return true;
     return std::ranges::any_of(board.used_groups(), [&](const Group& group) {
       return group.waiting_seq.load(std::memory_order_acquire) > 0 &&

@@ -89,6 +89,8 @@ RankReport read_board(const Board& board, size_t tail) {
                     .pace = board.pace.read_any(),
                     .read_ns = now,
                     .realtime_offset_ns = bounded(identity.realtime_offset_ns)};
+  report.aborting_seconds = seconds_between(board.aborts_since_ns.load(std::memory_order_acquire), now);
+  report.asked_seconds = seconds_between(board.asked_since_ns.load(std::memory_order_acquire), now);
   const Place place = board.place.read_any();
   report.detail = place.detail.view();
   report.phase_seconds = seconds_between(place.since_ns, now);

@@ -67,6 +67,7 @@ struct RankReport {
   ProcessLook process;
   ProcessEnd end;
   double stopped_seconds = 0, gone_seconds = 0;
+  double aborting_seconds = 0, asked_seconds = 0;  // since a signal that it holds up, see Board
   Phase phase = Phase::kStart;
   std::string detail;
   double phase_seconds = 0;

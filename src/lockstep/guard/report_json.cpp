@@ -165,6 +165,8 @@ static void describe(RankReport& report, JsonFields& f) {
   f("end", report.end);
   f("stopped_seconds", report.stopped_seconds);
   f("gone_seconds", report.gone_seconds);
+  f.optional("aborting_seconds", report.aborting_seconds, report.aborting_seconds > 0);
+  f.optional("asked_seconds", report.asked_seconds, report.asked_seconds > 0);
   number_of(f, "phase", report.phase, Phase::kEnd);
   f("detail", report.detail);
   f("phase_seconds", report.phase_seconds);
