@@ -341,6 +341,12 @@ class Jobs(Story):
         self.assertEqual(code, 1, output)
         self.assertIn("lockstep guard: error: rank 1: ValueError: bad row 12, at spawned.py:", output)
 
+    def test_a_process_of_a_spawned_job_that_is_killed_is_told_with_the_signal(self):
+        """Its parent has asked how it ended before the agent could look."""
+        _, output = self.spawned("env", "killed", self.folder)
+        self.assertRegex(output, r"lockstep guard: the job was ended: rank 1 (was killed \(SIGKILL\)|is gone)")
+        self.assertRegex(re.search("lockstep guard: the job was ended.*", output, re.S)[0], "SIGKILL")
+
     def test_an_end_that_somebody_wants_is_no_fault_and_leaves_nothing(self):
         # Asleep: the others are in a call, where they hear of a signal only when this rank has gone.
         for kind, line, way in (("for ever", "up", signal.SIGINT), ("asleep", "asleep", signal.SIGINT), ("for ever", "up", signal.SIGTERM),

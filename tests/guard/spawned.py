@@ -1,9 +1,10 @@
-"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises FOLDER [fork] meets in one of the ways that torch has.
+"""Ranks that no launcher has started: spawned.py env|tcp|file|store none|shape|raises|killed FOLDER [fork] meets in one of the ways that torch has.
 
 Each is a new Python, or with `fork` a copy of this one, as those of Accelerate's notebook_launcher are. With REPORT_FIRST in the environment this
 one has asked for a report before, when there was nothing to tell.
 """
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def work(rank, how, kind, where, port):
     for i in range(10):
         if kind == "raises" and rank == 1 and i == 5:
             raise ValueError("bad row 12")
+        if kind == "killed" and rank == 1 and i == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
         dist.all_reduce(torch.ones(5 if kind == "shape" and rank == 1 and i == 5 else 3))  # usual call
     dist.destroy_process_group()
 

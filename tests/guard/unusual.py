@@ -1,7 +1,6 @@
 """Jobs without a fault that are not the usual ones: torchrun … unusual.py KIND FOLDER. KIND: "at exit", its last calls are made when Python
-leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one; "two swapped", as others but for
-one; "patient",
-a group of its own waits longer than the default one would; "locals", what a frame is asked for is not kept."""
+leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one;
+"two swapped", as others but for one; "patient", a group of its own waits longer than the default one would; "locals", what a frame is asked for is not kept."""
 import atexit
 import datetime
 import os

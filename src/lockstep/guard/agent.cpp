@@ -300,10 +300,10 @@ void Agent::hold_roll_call(size_t tail) {
 
 /// What is wrong as far as one can see, and may be meant so: told once; a strict guard does not go on with it.
 void Agent::tell_doubts(const Census& census) {
-  for (const auto judge_doubt : {judge_lines, judge_nan}) {
+  for (const auto judge_doubt : {judge_lines, judge_nan, judge_asked}) {
     const Judgement found = judge_doubt(census);
     if (found.verdict == Verdict::kFine || !told_.insert(found.diagnosis.fault).second) continue;
-    if (options_.strict) return end_job(found.diagnosis);
+    if (options_.strict && found.diagnosis.fault != Fault::kDeath) return end_job(found.diagnosis);
     say(fmt::format("{}: notice: {}", options_.program, found.diagnosis.text()));
   }
 }

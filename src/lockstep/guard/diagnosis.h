@@ -86,4 +86,7 @@ Judgement judge_lines(const Census& census);
 /// skips such steps.
 Judgement judge_nan(const Census& census);
 
+/// A rank that was told to end by SIGTERM, and its neighbours were not. Told: its launcher ends the job by then.
+Judgement judge_asked(const Census& census);
+
 }  // namespace lockstep

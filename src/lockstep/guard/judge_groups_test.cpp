@@ -255,6 +255,25 @@ TEST(JudgeMismatch, GroupsMadeInAnotherOrderAreAFaultWhereSomebodyIsStuck) {
   EXPECT_EQ(judge_mismatch(census_of(reports)).verdict, Verdict::kFine);
 }
 
+// A launcher tells all of its ranks to end, one a moment after another.
+TEST(JudgeAsked, ARankThatIsToldToEndAloneIsToldOf) {
+  auto all = with_rank_1(steps_of(3), steps_of(3));
+  all[1].asked_seconds = 0.5;
+  EXPECT_EQ(judge_asked(census_of(all)).verdict, Verdict::kFine);
+  all[1].asked_seconds = 0.8;
+  const Judgement found = judge_asked(census_of(all));
+  EXPECT_EQ(found.verdict, Verdict::kNotice);
+  EXPECT_EQ(found.diagnosis.headline, "rank 1 was told to end (SIGTERM), and ranks 0, 2 were not");
+  all[0].asked_seconds = 0.7;
+  EXPECT_EQ(judge_asked(census_of(all)).diagnosis.headline,
+            "ranks 0, 1 were told to end (SIGTERM), and rank 2 was not");
+  all[2].node = 1;
+  EXPECT_EQ(judge_asked(census_of(all)).verdict, Verdict::kFine) << "that machine may be told later";
+  all[2].node = 0;
+  all[2].life = Life::kFinishing;
+  EXPECT_EQ(judge_asked(census_of(all)).verdict, Verdict::kFine) << "it ends by itself";
+}
+
 TEST(JudgeNan, TheOneWhoGivesItFirstIsTold) {
   auto all = with_rank_1(steps_of(3), steps_of(3));
   for (auto& rank : all) {

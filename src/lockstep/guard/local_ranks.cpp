@@ -50,7 +50,9 @@ LocalRanks::~LocalRanks() {
   ::close(listener_);
   for (const auto& stranger : strangers_) ::close(stranger.socket);
   for (auto& [rank, local] : ranks_) {
-    if (local.socket >= 0) ::close(local.socket);
+    for (const int fd : {local.socket, local.process_fd}) {
+      if (fd >= 0) ::close(fd);
+    }
   }
 }
 
@@ -158,6 +160,7 @@ void LocalRanks::let_in(int socket, Packet& packet) {
   local.board = std::move(board);
   local.socket = socket;
   local.pid = pid;
+  local.process_fd = open_process(pid);
   local.gone = local.left = false;
   send_packet(socket, Json({{"welcome", true}, {"strict", strict_}, {"tree_port", tree_port_}}).dump());
 }
@@ -189,10 +192,11 @@ void LocalRanks::listen_to(Local& local) {
   }
 }
 
-/// Of a process whose parent is somebody else: between its end and the moment at which that parent asks. Those that are asked to
-/// end by a signal do not say who wanted it.
+/// Of a process whose parent is somebody else: between its end and the moment at which that parent asks, or later, as the kernel has it. Those
+/// that are asked to end by a signal do not say who wanted it.
 void LocalRanks::learn_end(Local& local) const {
-  const auto status = status_of_ended(local.pid);
+  auto status = status_of_ended(local.pid);
+  if (!status) status = status_of_reaped(local.process_fd);
   if (!status) return;
   const int signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0;
   if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) return;

@@ -73,7 +73,7 @@ class LocalRanks {
   struct Local {
     int local_rank = 0, world_size = 1;
     pid_t pid = 0;
-    int socket = -1;
+    int socket = -1, process_fd = -1;
     std::shared_ptr<BoardMemory> board;
     ProcessEnd end;
     bool adopted = false, left = false;

@@ -119,6 +119,32 @@ TEST(LocalRanks, TellHowAProcessEndedThatIsSomebodyElses) {
   }
 }
 
+// multiprocessing waits for its children, and has asked before anybody else looks.
+TEST(LocalRanks, TellHowAProcessEndedWhoseParentHasAsked) {
+  for (const auto& [signal, code] : {std::pair{SIGKILL, 0}, {0, 3}, {0, 0}}) {
+    LocalRanks ranks(0);
+    Recorder recorder;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int socket = connect_to_name(ranks.name());
+      (void)send_packet(socket, Json({{"rank", 1}}).dump(), recorder.memory()->fd());
+      pollfd answer{socket, POLLIN, 0};
+      ::poll(&answer, 1, 10'000);
+      if (signal == 0) ::_exit(code);
+      ::raise(signal);
+    }
+    const int process = open_process(child);
+    ASSERT_TRUE(pump_until(ranks, [&] { return ranks.any_joined(); }));
+    ::waitpid(child, nullptr, 0);
+    const bool is_told = status_of_reaped(process).has_value();
+    ::close(process);
+    if (!is_told) GTEST_SKIP() << "this kernel does not tell";
+    ASSERT_TRUE(pump_until(ranks, [&] { return ranks.reports(1)[0].end.known; }));
+    EXPECT_EQ(ranks.reports(1)[0].end.signal, signal);
+    EXPECT_EQ(ranks.reports(1)[0].end.exit_code, code);
+  }
+}
+
 TEST(LocalRanks, RefusesEverybodyElse) {
   LocalRanks ranks(0);
   const Recorder first, second;

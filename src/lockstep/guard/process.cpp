@@ -1,11 +1,15 @@
 #include "lockstep/guard/process.h"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace {
@@ -70,6 +74,20 @@ std::optional<int> status_of_ended(pid_t pid) {
   if (state_letter(stat) != 'Z') return std::nullopt;
   const int status = std::atoi(stat.c_str() + stat.rfind(' '));  // the last field; 0 also where it may not be read
   return status == 0 ? std::nullopt : std::make_optional(status);
+}
+
+int open_process(pid_t pid) { return pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1; }
+
+std::optional<int> status_of_reaped(int process) {
+  struct Info {                        // pidfd_info of linux/pidfd.h, as far as its first version goes
+    uint64_t mask = uint64_t{1} << 3;  // PIDFD_INFO_EXIT
+    uint64_t cgroup = 0;
+    std::array<uint32_t, 11> numbers{};
+    int32_t exit_code = 0;
+  } info;
+  static_assert(sizeof info == 64);
+  if (process < 0 || ::ioctl(process, _IOWR(0xFF, 11, Info), &info) != 0) return std::nullopt;
+  return (info.mask & uint64_t{1} << 3) != 0 ? std::make_optional(info.exit_code) : std::nullopt;
 }
 
 long out_of_memory_kills() {

@@ -25,6 +25,11 @@ ProcessLook look_at_process(pid_t pid, pid_t thread = 0);
 /// ended, its parent knows already, or the kernel does not tell.
 std::optional<int> status_of_ended(pid_t pid);
 
+/// Of a process by its number, while it is there. -1: the kernel has none to give.
+int open_process(pid_t pid);
+/// The same of one whose parent has asked: a kernel since 6.15 tells it to whoever holds a descriptor of the process.
+std::optional<int> status_of_reaped(int process);
+
 /// How many processes of this control group the kernel has killed for want of memory; -1 where it does not say.
 long out_of_memory_kills();
 

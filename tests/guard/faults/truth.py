@@ -109,6 +109,7 @@ ENDS = [
     Truth(3, "ends", "raises_then_barrier", RAISED, "barrier", "row 17 has no caption"),
     Truth(4, "ends", "sigkill", GONE),
     Truth(4, "ends", "sigabrt", "SIGABRT"),
+    Truth(4, "ends", "sigterm", "SIGTERM", ends="may"),
     Truth(5, "ends", "sigstop", STOPPED, "all_reduce"),
     Truth(6, "ends", "stalled_data", NO_DATA, "all_reduce", stalls=True),
     Truth(30, "ends", "out_of_memory", OOM),
