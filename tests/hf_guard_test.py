@@ -48,7 +48,7 @@ def setUpModule():
 # One of each way to find out; tests/guard/fault_suite.py has them all.
 FAULTS = ("plain dtype_i32_f32", "plain equal_calls_swapped", "plain sum_max", "plain broadcast_source", "plain all_reduce_skipped", "plain wrong_group",
           "plain groups_in_another_order", "plain both_receive_later", "plain send_to_another", "plain receive_left_out", "plain short_receive",
-          "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends sigkill", "ends sigstop", "ends stalled_data", "meeting absent_rank",
+          "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends sigkill", "ends sigstop", "ends stalled_data", "meeting absent_rank", "meeting ends_before",
           "meeting other_world_size", "ddp tower_unused", "ddp nan_gradient", "ddp deeper_model", "fsdp2 tower_unused", "accelerated none_tensor",
           "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
 OF_TORCH_ALONE = ("plain dtype_i32_f32", "plain sum_max", "plain wrong_group", "plain both_receive_later", "ends exit_early", "ends sigkill", "ddp tower_unused",

@@ -69,6 +69,9 @@ def _at_exit():
     """Behind what the job has registered since, which may still make calls."""
     if ends := sys.modules.get(f"{__name__}._ends"):
         ends.at_exit()
+    elif _native is not None:  # it has never come to a meeting
+        from . import _launcher
+        _launcher.tell_end(_native)
 
 
 class Report(dict):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import _ends, _gathers, _modules, _phases, _settings, _trainer
+from ._launcher import torchrun, watch_for_ends
 from ._places import own_line
 
 ADDRESS, NO_AGENT = "at ", "none"
@@ -38,7 +39,7 @@ class Meeting:
     """Joins on a thread of its own: ranks may come late, and one that waits for the others is already seen."""
 
     def __init__(self, native, place, agent):
-        self.native, self.place, self.agent, self.error, self.stopped = native, place, agent, "", False
+        self.native, self.place, self.agent, self.error, self.stopped, self.met = native, place, agent, "", False, False
         line = own_line(sys._getframe(1))
         site = f"init_process_group{f' at {line}' if line else ''}, meeting at {place.master}"
         self.thread = threading.Thread(target=self._join, args=(site, threading.main_thread().ident), daemon=True)
@@ -62,6 +63,7 @@ class Meeting:
                 self.native.join(place.rank, place.world, place.local_rank, place.node, self.agent,
                                  os.environ.get("TORCHELASTIC_ERROR_FILE", ""), site, main_thread, "TORCHELASTIC_RUN_ID" in os.environ)
                 self.error = ""
+                watch_for_ends(self.native, place, lambda: self.stopped or self.met)
                 return
             except Exception as error:
                 if time.monotonic() > deadline:
@@ -93,6 +95,8 @@ def begin(native, c10d):
         if _begun:
             return _leave_if_other(native, rank, world)
         _begun = True
+        if _meeting is not None:
+            _meeting.met = True
     try:
         store = c10d._get_default_store()
         prefix = f"lockstep_guard/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
@@ -213,19 +217,8 @@ def _agent_of_environment(place):
     """The same name on all ranks of this node and attempt, and of no other."""
     attempt = ""
     if "TORCHELASTIC_RUN_ID" in os.environ:  # all ranks descend from one torchrun
-        attempt = f"{_torchrun()} {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {os.environ['TORCHELASTIC_RUN_ID']}"
+        attempt = f"{torchrun()} {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {os.environ['TORCHELASTIC_RUN_ID']}"
     return "lockstep-guard-" + hashlib.sha256(f"{os.getuid()} {place.master} {place.node} {attempt}".encode()).hexdigest()[:24]
-
-
-def _torchrun():
-    """The nearest process above that was not started with what torchrun tells its ranks: a shell may stand between."""
-    pid = os.getppid()
-    try:
-        while pid > 1 and b"TORCHELASTIC_RUN_ID=" in Path(f"/proc/{pid}/environ").read_bytes():
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):  # of somebody else
-        pass
-    return pid
 
 
 def _place_by_hosts(store, prefix, rank, world):

@@ -1,4 +1,5 @@
 // What lockstep_guard/__init__.py calls.
+#include "end_mark.h"
 #include "interposer.h"
 #include "nan_look.h"
 #include "watched_calls.h"
@@ -49,6 +50,10 @@ NB_MODULE(_core, m) {
   m.def(
       "tell_parent", [](const std::string& host, int port) { WatchedCalls::instance().tell_parent(host, port); },
       nb::arg("host"), nb::arg("port"));
+  m.def(
+      "tell_ended", [](int rank, int exit_code) { WatchedCalls::instance().tell_ended(rank, exit_code); },
+      nb::arg("rank"), nb::arg("exit_code"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("mark_end", &lockstep::python::mark_end, nb::arg("path"));
   m.def(
       "learn_group",
       [](const std::string& name, const std::string& title, const std::vector<int>& ranks, bool apart) {

@@ -116,6 +116,11 @@ void WatchedCalls::tell_parent(const std::string& host, int port) {
   if (member_ != nullptr) member_->tell_parent(host, port);
 }
 
+void WatchedCalls::tell_ended(int rank, int exit_code) {
+  const std::lock_guard lock(mutex_);
+  if (member_ != nullptr) member_->tell_ended(rank, exit_code);
+}
+
 bool WatchedCalls::joined() const { return joined_.load(std::memory_order_acquire); }
 
 void WatchedCalls::learn_group(const std::string& name, const std::string& title, const std::vector<int>& ranks,

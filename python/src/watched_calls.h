@@ -48,6 +48,7 @@ class WatchedCalls {
   int tree_port();
   void tell_salt(const std::string& salt);
   void tell_parent(const std::string& host, int port);
+  void tell_ended(int rank, int exit_code);
   /// In this process: a child that it has forked is not a rank, and what that one says of groups and places is nobody's.
   bool joined() const;
 

@@ -257,9 +257,15 @@ void Agent::obey(const Json& order) {
   }
 }
 
-/// What the first rank of this node has learnt at the meeting point: the salt of the job's key, then where the parent is.
+/// What a rank of this node has seen: that another one has ended. What the first one has learnt at the meeting point: the salt of the
+/// job's key, then where the parent is.
 void Agent::hear_rank(const Json& word) {
-  if (tree_ == nullptr || !word.is_object()) return;
+  if (!word.is_object()) return;
+  const auto ended = word.find("ended"), status = word.find("exit_code");
+  if (ended != word.end() && ended->is_number_integer() && status != word.end() && status->is_number_integer()) {
+    ranks_.ended_before_joining(ended->get<int>(), status->get<int>());
+  }
+  if (tree_ == nullptr) return;
   if (const std::string salt = text_of(word, "salt"); !salt.empty() && !tree_->has_key()) {
     tree_->set_key(tree_key(options_.job_secret, salt));
     if (is_root() && options_.job_secret.empty()) {

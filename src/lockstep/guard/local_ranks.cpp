@@ -69,6 +69,12 @@ void LocalRanks::ended(int rank, ProcessEnd end) {
   ranks_[rank].left = true;
 }
 
+void LocalRanks::ended_before_joining(int rank, int exit_code) {
+  const auto known = ranks_.find(rank);
+  if (known == ranks_.end() || known->second.board != nullptr || known->second.left) return;
+  ended(rank, {.known = true, .exit_code = exit_code});
+}
+
 void LocalRanks::adopt(const Identity& identity, std::shared_ptr<BoardMemory> board) {
   Local& local = ranks_[static_cast<int>(identity.rank)];
   local.board = std::move(board);

@@ -30,6 +30,8 @@ class LocalRanks {
 
   void expect(int rank, int local_rank, int world_size, pid_t pid);  // pid 0: not known
   void ended(int rank, ProcessEnd end);
+  /// As another rank has seen it; nothing of one that is here, or that is not of this node.
+  void ended_before_joining(int rank, int exit_code);
   /// A rank of this process, which shares its memory: threads in tests.
   void adopt(const Identity& identity, std::shared_ptr<BoardMemory> board);
 

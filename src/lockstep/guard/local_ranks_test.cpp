@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lockstep/guard/diagnosis.h"
 #include "lockstep/guard/recorder.h"
 
 namespace lockstep {
@@ -143,6 +144,34 @@ TEST(LocalRanks, TellHowAProcessEndedWhoseParentHasAsked) {
     EXPECT_EQ(ranks.reports(1)[0].end.signal, signal);
     EXPECT_EQ(ranks.reports(1)[0].end.exit_code, code);
   }
+}
+
+TEST(LocalRanks, ARankThatNeverJoinsHasEndedWhenAnotherSaysSo) {
+  LocalRanks ranks(0);
+  ranks.expect(0, 0, 2, 0);
+  ranks.expect(1, 1, 2, 0);
+  Recorder recorder;
+  recorder.introduce({.rank = 0, .world_size = 2, .pid = ::getpid()});
+  const Knock knock(ranks);
+  knock.greet(0, recorder.memory()->fd());
+  EXPECT_NE(knock.answer(ranks).find("welcome"), std::string::npos);
+  ranks.ended_before_joining(0, 3);
+  ranks.ended_before_joining(7, 3);
+  ASSERT_EQ(ranks.reports(1).size(), 2U) << "no rank of this node";
+  EXPECT_FALSE(ranks.reports(1)[0].end.known) << "it is here";
+  ranks.ended_before_joining(1, 0);
+  ranks.pump();
+  const RankReport gone = ranks.reports(1)[1];
+  EXPECT_TRUE(gone.end.known);
+  EXPECT_EQ(gone.process.state, ProcessState::kGone);
+  recorder.enter_phase(Phase::kStart, "init_process_group at train.py:7");
+  Census census = ranks.census(1);
+  EXPECT_EQ(judge(census).verdict, Verdict::kFine) << "nobody waits for it yet";
+  for (auto& one : census.classes) one.sample.phase_seconds = 1;
+  const Diagnosis found = judge(census).diagnosis;
+  EXPECT_EQ(found.culprits, RankSet{1});
+  EXPECT_EQ(found.headline, "rank 1 ended with exit code 0 before it joined the others");
+  EXPECT_NE(found.why.find("will not come"), std::string::npos) << found.why;
 }
 
 TEST(LocalRanks, RefusesEverybodyElse) {

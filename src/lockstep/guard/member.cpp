@@ -86,6 +86,10 @@ void Member::tell_parent(const std::string& host, int port) const {
   send_packet(socket_, Json({{"host", host}, {"port", port}}).dump());
 }
 
+void Member::tell_ended(int rank, int exit_code) const {
+  send_packet(socket_, Json({{"ended", rank}, {"exit_code", exit_code}}).dump());
+}
+
 void Member::listen(const std::stop_token& stop) {
   Board& board = recorder_.board();
   while (!stop.stop_requested()) {

@@ -42,6 +42,8 @@ class Member {
   /// Tells the agent the salt of this attempt's key (tree_key), and after it where its parent is.
   void tell_salt(const std::string& salt) const;
   void tell_parent(const std::string& host, int port) const;
+  /// Of a rank of this node that has ended without having joined: whoever sees it first says it.
+  void tell_ended(int rank, int exit_code) const;
 
  private:
   void greet();

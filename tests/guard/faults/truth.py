@@ -120,6 +120,7 @@ ENDS = [
 
 MEETING = [
     Truth(24, "meeting", "absent_rank", ABSENT, who="culprit", stalls=True),
+    Truth(24, "meeting", "ends_before", "ended"),
     Truth(24, "meeting", "absent_node", ABSENT, name=r"node 1\b|second node|other node|1 of 2 nodes", who="nobody", stalls=True),
     Truth(25, "meeting", "other_world_size", "WORLD_SIZE|world size", name="WORLD_SIZE", who="side", stalls=True),
 ]
