@@ -129,13 +129,35 @@ def tell(native):
 
 def _words_of(value):
     """What is said of an exception, where, and whether another rank has caused it."""
+    place = _place_in(traceback.extract_tb(value.__traceback__))
+    failures = getattr(value, "failures", None) if type(value).__name__ == "CheckpointException" else None
+    if not isinstance(failures, dict):
+        return _words_at(value, place, False)
+    # Of torch's distributed checkpoints: all ranks raise what some of them could not do.
+    error, frames = failures.get(_rank_in_checkpoint(value), (None, None))
+    if not isinstance(error, BaseException):
+        return _words_at(value, place, True)
+    return _words_at(error, _place_in(frames or [], own_alone=True) or place, False)
+
+
+def _rank_in_checkpoint(value):
+    """As the group counts that saves it."""
+    trace = value.__traceback__
+    while trace is not None:
+        saves = trace.tb_frame.f_locals.get("self")
+        if type(saves).__name__ == "_DistWrapper":
+            return saves.rank
+        trace = trace.tb_next
+    return None
+
+
+def _words_at(value, place, by_another):
     kind, message = type(value), _message_of(value)
-    place = _place_of(value.__traceback__)
     known = _names_of(message) + _gathers.about(value) + (f", at {place}" if place else "")
     lines = message.splitlines() or [""]
     head = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
     told = f"{kind.__name__}{known}: {lines[0]}" if len(message) > LONG else f"{head}{known}"
-    return "\n  ".join([told, *lines[1:]]), place, _is_secondary(value, message)
+    return "\n  ".join([told, *lines[1:]]), place, by_another or _is_secondary(value, message)
 
 
 def _is_secondary(value, message):
@@ -174,9 +196,8 @@ def _message_of(value):
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _place_of(trace):
-    frames = traceback.extract_tb(trace)
-    own = [frame for frame in frames if not is_of_others(frame.filename)] or frames
+def _place_in(frames, own_alone=False):
+    own = [frame for frame in frames if not is_of_others(frame.filename)] or ([] if own_alone else frames)
     return f"{Path(own[-1].filename).name}:{own[-1].lineno} in {own[-1].name}" if own else ""
 
 

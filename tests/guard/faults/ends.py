@@ -88,6 +88,15 @@ def unpicklable(wrong):
     dist.all_gather_object(objects, (lambda: 0) if wrong else 0)  # here
 
 
+def unsaved(wrong):
+    """One rank cannot write its part of a checkpoint: all of them raise."""
+    if fault.now == fault.step:
+        import torch.distributed.checkpoint as checkpoint
+        part = {"rows": torch.ones(4), f"of rank {fault.rank}": (lambda: 0) if wrong else 0}
+        checkpoint.save(part, checkpoint_id=fault.folder / "checkpoint")  # here
+    dist.all_reduce(torch.ones(4))
+
+
 def stale_lock(wrong):
     """A build that was killed has left its lock: all ranks wait for somebody who is long gone."""
     if fault.now == fault.step:

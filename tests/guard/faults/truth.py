@@ -115,6 +115,7 @@ ENDS = [
     Truth(30, "ends", "out_of_memory", OOM),
     side(31, "ends", "out_of_memory_caught", SKIPPED, "all_reduce|barrier"),
     Truth(34, "ends", "unpicklable", "pickle"),
+    Truth(34, "ends", "unsaved", "PicklingError|AttributeError"),
     Truth(41, "ends", "stale_lock", r"\block\b", name=r"\block\b(?!step)", who="all", stalls=True),
 ]
 
