@@ -37,6 +37,8 @@ struct Answer {
 };
 
 std::string ask_python(const char* function) {
+  // Who is asked when Python leaves may come to it when there is none any more, and would crash there.
+  if (Py_IsInitialized() == 0) return "";
   const PyGILState_STATE state = PyGILState_Ensure();
   std::string text;
   PyObject* const module = PyImport_ImportModule("lockstep_guard._subject");

@@ -171,7 +171,8 @@ void WatchedCalls::look_for_nan() {
 std::optional<WatchedCalls::Call> WatchedCalls::enter(const c10d::ProcessGroup& group, const Made& made) {
   if (!joined()) return std::nullopt;
   let_go_of_passed();
-  const std::string_view site = site_of_this_thread();
+  const std::string_view site =
+      leaving_ ? "" : site_of_this_thread();  // by then Python lets the states of its threads go
   const int64_t now = steady_ns();
   const std::string name = group.getGroupName();  // may be a person's own class
   const int size = group.getSize();
