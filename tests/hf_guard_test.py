@@ -48,7 +48,7 @@ def setUpModule():
 # One of each way to find out; tests/guard/fault_suite.py has them all.
 FAULTS = ("plain dtype_i32_f32", "plain equal_calls_swapped", "plain sum_max", "plain broadcast_source", "plain all_reduce_skipped", "plain wrong_group",
           "plain groups_in_another_order", "plain both_receive_later", "plain send_to_another", "plain receive_left_out", "plain short_receive",
-          "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends sigkill", "ends sigstop", "ends stalled_data", "meeting absent_rank", "meeting ends_before",
+          "plain group_of_members", "ends exit_early", "ends raises_then_barrier", "ends unsaved", "ends sigkill", "ends sigstop", "ends stalled_data", "meeting absent_rank", "meeting ends_before",
           "meeting other_world_size", "ddp tower_unused", "ddp nan_gradient", "ddp deeper_model", "fsdp2 tower_unused", "accelerated none_tensor",
           "hf_trainer raises", "hf_llava metadata_missing", "hf_llava image_on_some")
 OF_TORCH_ALONE = ("plain dtype_i32_f32", "plain sum_max", "plain wrong_group", "plain both_receive_later", "ends exit_early", "ends sigkill", "ddp tower_unused",
@@ -173,6 +173,10 @@ class Jobs(Story):
         _, output = self.torchrun(JOBS / "calls.py", "thread", LOCKSTEP_GUARD_NOTICE_SECONDS="1")
         self.assertIn("notice: rank 1 is busy elsewhere: running (thread loader ended by ValueError: bad row 12, at calls.py:", output)
 
+    def test_where_a_rank_stands_that_is_in_a_call_nobody_compares_is_told(self):
+        _, output = self.torchrun(JOBS / "calls.py", "monitored", LOCKSTEP_GUARD_NOTICE_SECONDS="2")
+        self.assertRegex(output, r"notice: ranks 0, 2 are busy elsewhere: running \(in monitored_barrier at calls\.py:\d+\)")
+
     def test_a_rank_that_gloo_aborts_is_asked_first(self):
         """Where Python's faulthandler, which answers such a signal too, was there before the guard."""
         _, output = self.torchrun(JOBS / "calls.py", "shape, and faulthandler", **AWAITED)
@@ -206,7 +210,7 @@ class Jobs(Story):
         self.assertNotIn("lockstep guard", output)
 
     def test_what_is_unusual_is_no_fault(self):
-        for kind in ("at exit", "parted", "other ranks", "two swapped", "patient", "locals"):
+        for kind in ("at exit", "parted", "other ranks", "two swapped", "patient", "patient later", "locals"):
             with self.subTest(kind=kind):
                 code, output = self.torchrun(JOBS / "unusual.py", kind, self.folder, **AWAITED)
                 self.assertEqual(code, 0, output)

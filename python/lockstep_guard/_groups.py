@@ -27,8 +27,9 @@ def learn(c10d, native):
         known[group] = ranks
     c10d._pg_group_ranks = known
     originals = [getattr(c10d, name) for name in WITHOUT_FUTURE if hasattr(c10d, name)]
-    return {**{original: _blocking(native, original) for original in originals}, c10d.destroy_process_group: _leaving(c10d, native),
-            c10d.new_group: _making(c10d, native)}
+    longer = {c10d._set_pg_timeout: _waiting_longer(c10d, native)} if hasattr(c10d, "_set_pg_timeout") else {}  # of torch's own
+    return {**{original: _blocking(native, original) for original in originals}, **longer, c10d.destroy_process_group: _leaving(c10d, native),
+            c10d.new_group: _making(c10d, native), c10d.monitored_barrier: _standing(native, c10d.monitored_barrier)}
 
 
 def _has_two_backends(c10d, group):
@@ -41,6 +42,36 @@ def _patience(native, group, timeout):
     """Who makes a group to wait there for long, for the one that prepares what all need, has said how long."""
     if timeout is not None and _settings.patience_seconds(0.0) == 0.0:
         native.set_patience(group.group_name, timeout.total_seconds())
+
+
+def _waiting_longer(c10d, native):
+    """From now on, as programs do behind a first step that compiles."""
+    function = c10d._set_pg_timeout
+
+    @functools.wraps(function)
+    def told(timeout, group=None):
+        done = function(timeout, group)
+        try:
+            _patience(native, c10d._get_default_group() if group is None else group, timeout)
+        except Exception:  # a group of one's own class
+            pass
+        return done
+    return told
+
+
+def _standing(native, function):
+    """It carries nothing that could be compared: this is where the rank stands meanwhile."""
+    @functools.wraps(function)
+    def told(*args, **kwargs):
+        is_main, line = threading.current_thread() is threading.main_thread(), own_line(sys._getframe(1))
+        if is_main:
+            native.stand_at(f"in {function.__name__} at {line}")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if is_main:
+                native.stand_at(f"behind {function.__name__} at {line}")
+    return told
 
 
 def _making(c10d, native):

@@ -1,7 +1,8 @@
 """A job of plain collective calls: torchrun … calls.py none|slow|asleep|again|"other members"|"many tags"|os._exit|crossed|"one number"|"for ever"|
-FAULT|END. What rank 1 does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread"; and
-for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed", "left, and sys.exit" of the others, or
-"left, and SystemExit"."""
+FAULT|END. What rank 1 does on the way is right but for a FAULT: "shape", "shape, and faulthandler", "order", "unused", "nan", "alone", "thread",
+"monitored"; and for the ways to END: "caught", "hooked", "SystemExit", "sys.exit", "sys.exit 0", "crashed", "os._exit 3", "destroyed",
+"left, and sys.exit" of the others, or "left, and SystemExit"."""
+import datetime
 import faulthandler
 import os
 import signal
@@ -145,6 +146,10 @@ if kind == "unused":
     torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 8), find_unused_parameters=rank == 1)
 if kind == "alone" and rank == 1:
     dist.barrier()  # which nobody else makes
+if kind == "monitored":  # comes to it behind a call that the others make behind it
+    calls = [lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=12)), lambda: dist.all_reduce(x)]
+    for call in reversed(calls) if rank == 1 else calls:
+        call()
 if kind == "thread":  # with a group of its own; on one rank it dies
     own = dist.new_group()
 

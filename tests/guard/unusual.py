@@ -1,6 +1,7 @@
 """Jobs without a fault that are not the usual ones: torchrun … unusual.py KIND FOLDER. KIND: "at exit", its last calls are made when Python
 leaves; "parted", a rank becomes another program when the group is destroyed; "other ranks", they meet again as others, two and one;
-"two swapped", as others but for one; "patient", a group of its own waits longer than the default one would; "locals", what a frame is asked for is not kept."""
+"two swapped", as others but for one; "patient", a group of its own waits longer than the default one would; "patient later", all of
+them do from then on; "locals", what a frame is asked for is not kept."""
 import atexit
 import datetime
 import os
@@ -37,7 +38,7 @@ if kind == "locals":
     sys.exit()
 if kind == "at exit":
     atexit.register(leave)
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3 if kind == "patient" else 60))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3 if kind.startswith("patient") else 60))
 rank = dist.get_rank()
 dist.all_reduce(torch.zeros(3))
 if kind == "parted":
@@ -59,6 +60,11 @@ if kind == "two swapped":
     dist.init_process_group("gloo", init_method=f"file://{folder}/swapped", rank=rank, world_size=3)
     time.sleep(2 if rank == 1 else 0)
     dist.all_reduce(torch.zeros(4))
+if kind == "patient later":
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(hours=1))
+    if rank == 0:
+        time.sleep(8)
+    dist.all_reduce(torch.zeros(3))
 if kind == "patient":
     group = dist.new_group(timeout=datetime.timedelta(hours=1))
     if rank == 0:
