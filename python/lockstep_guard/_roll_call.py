@@ -143,6 +143,9 @@ def begin(native, c10d):
         _gathers.tell(native)
         _modules.tell(native)
     except Exception as error:
+        if _meeting is not None:
+            _meeting.stopped = True
+        native.leave()  # what has joined and tells nothing would be missed
         _settings.say_alone(f"guard off: {error}")
 
 

@@ -31,6 +31,8 @@ void KnownGroups::learn(const std::string& name, const std::string& title, const
     }
     known.apart = apart;
   }
+  if (title == kDefault && round_ > 1)
+    of_all(groups_[name]);  // else it would have left all of its groups until its first call
 }
 
 std::string KnownGroups::in_round(const std::string& title) const {
