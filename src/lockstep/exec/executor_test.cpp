@@ -1,6 +1,7 @@
 #include "lockstep/exec/executor.h"
 
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -258,6 +259,27 @@ TEST(Executor, BlocksThatRunNowhereCostNothingAndAreNotUpdated) {
       EXPECT_EQ(record.label.view().find("vision_tower"), std::string_view::npos) << record.label.view();
     }
   });
+}
+
+/// As a batch that is tried and finds no memory is: between the two uses of a tied weight on the way back.
+TEST(Executor, APassThatIsCutShortLeavesNothingToTheNextStep) {
+  const Model model = llava_model(/*tied=*/true);
+  for (const int stage : {0, 3}) {
+    run_ranks(1, [&](Rank& rank) {
+      std::mt19937_64 random(17);
+      const std::vector<MicroBatch> tried{{{random_row(random, true)}}}, step{{{random_row(random, true)}}};
+      Job fresh(model, job_options(stage, true), rank.data()), job(model, job_options(stage, true), rank.data());
+      int backward = 0;
+      job.executor().watch({.crossed = {}, .synchronize = {}, .stands = [&](const Step&, MemoryPhase phase) {
+                              if (phase == MemoryPhase::kBackward && ++backward == 2) throw std::bad_alloc();
+                            }});
+      EXPECT_THROW(job.accumulate(tried, {0}), std::bad_alloc);
+      job.executor().watch({});
+      job.executor().grads().clear();
+      EXPECT_EQ(job.accumulate(step, {0}), fresh.accumulate(step, {0}));
+      EXPECT_TRUE(bit_equal(job.gradients(), fresh.gradients())) << "zero" << stage;
+    });
+  }
 }
 
 TEST(Executor, ZeroThreeHoldsNoGatheredParametersBetweenSteps) {

@@ -191,7 +191,11 @@ void GradReducer::finish_micro_batch(size_t micro_batch) {
   drain(0);
 }
 
+/// After a pass that an exception has cut short too: tied units between their uses, and reductions whose memory is theirs until
+/// they end.
 void GradReducer::clear() {
+  drain(0);
+  local_.clear();
   local_sums_.clear();
   not_finite_.clear();
   for (int unit = 0; unit < store_.num_units(); ++unit) store_.unit(unit).touched = false;

@@ -27,7 +27,7 @@ class GradReducer {
   void add(int unit, std::span<const Tensor> grads, size_t micro_batch = 0);
   /// Ends a micro-batch: reduces tied units whose other uses did not come, waits for everything.
   void finish_micro_batch(size_t micro_batch = 0);
-  /// Forgets gradients: before the next step.
+  /// Forgets gradients, and what a pass that was cut short has left: before the next step. Waits for what is under way.
   void clear();
 
   /// Sum of squares of this rank's shards of touched units, an f64 number; not finite when any value is not. Where they
