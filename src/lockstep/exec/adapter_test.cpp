@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/failure.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/test_adapters.h"
 #include "lockstep/exec/test_job.h"
@@ -347,6 +348,45 @@ TEST(Adapters, KeepMastersAndMomentsOfWhatLearnsAlone) {
         EXPECT_EQ(gradients, planned.gradients) << adapter.name;
       });
     }
+  }
+}
+
+/// Memory that gives out at any place of a step: afterwards a unit is there for as long as a step needs it, with the weights
+/// that it has then.
+TEST(Adapters, UnitsForWhichThereWasNoRoomAreHeldByNobody) {
+  const auto kinds = adapter_kinds();
+  const AdapterKind& codes = *std::ranges::find(kinds, "nf4 with nested scales", &AdapterKind::name);
+  const Model model = llava_model();
+  for (const bool offload : {false, true}) {
+    JobOptions options = options_of(model, codes, 0, true);
+    options.virtual_devices = true;
+    options.plan.placement.offload_params = offload;
+    run_ranks(1, [&](Rank& rank) {
+      std::mt19937_64 random(23);
+      const std::vector<MicroBatch> step{{{random_row(random, true)}}};
+      Job fresh(model, options, rank.data()), job(model, options, rank.data());
+      job.accumulate(step, {0});
+      const auto& device = job.store().devices().at(0);
+      const int64_t before = device->alive_bytes();
+      int failed = 0;
+      for (bool fits = false; !fits; failed += fits ? 0 : 1) {
+        device->set_limit(before + 2048 * failed);
+        try {
+          job.accumulate(step, {0});
+          fits = true;
+        } catch (const std::exception& error) {
+          ASSERT_EQ(describe_failure(error).code, ExitCode::kMemory) << error.what();
+        }
+      }
+      device->set_limit(DeviceMemory::kNoLimit);
+      EXPECT_GT(failed, 4);
+      EXPECT_EQ(device->alive_bytes(), before) << "offload " << offload;
+      for (Job* one : {&fresh, &job}) {
+        one->accumulate(step, {0});
+        one->update();
+      }
+      EXPECT_EQ(job.accumulate(step, {0}), fresh.accumulate(step, {0})) << "of weights that have changed";
+    });
   }
 }
 

@@ -81,13 +81,15 @@ void Residency::gather(int unit) {
       comm_.all_gather(state.whole, mine, store_.plan().units[static_cast<size_t>(unit)].name + " gather");
 }
 
+/// Counted when the unit is there: of what could not be brought nobody has a lease.
 void Residency::hold(int unit) {
   Slot& slot = slots_[static_cast<size_t>(unit)];
+  if (!slot.resident) {
+    if (store_.plan().leases()) bring(unit);
+    unpack(unit);
+    slot.resident = true;
+  }
   ++slot.leases;
-  if (slot.resident) return;
-  if (store_.plan().leases()) bring(unit);
-  unpack(unit);
-  slot.resident = true;
 }
 
 /// Waits until all of a unit is on its own device, as it is kept.
@@ -111,7 +113,12 @@ void Residency::unpack(int unit) {
   const Tensor& full = state.views.front().full;
   store_.pool(planned.device).refill(full, MemoryUse::kGathered);
   const OnDevice scope(store_.devices().at(planned.device));
-  unpack_unit(planned, state.whole, full);
+  try {
+    unpack_unit(planned, state.whole, full);
+  } catch (...) {
+    BufferPool::drop(full);
+    throw;
+  }
   if (store_.plan().leases()) BufferPool::drop(state.whole);
 }
 
@@ -127,13 +134,21 @@ void Residency::borrow_copy(int unit, int device) {
   const UnitState& state = store_.unit(unit);
   const UnitView& view = state.view_on(device);
   int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
-  if (++leases > 1) return;
-  const at::NoGradGuard no_grad;
-  const bool leased = store_.plan().leases(store_.plan().units[static_cast<size_t>(unit)]);
-  if (leased) hold(unit);
-  store_.pool(device).refill(view.full, MemoryUse::kGathered);
-  view.full.copy_(state.views.front().full);
-  if (leased) let_go(unit);
+  if (leases == 0) {
+    const at::NoGradGuard no_grad;
+    const bool leased = store_.plan().leases(store_.plan().units[static_cast<size_t>(unit)]);
+    if (leased) hold(unit);
+    try {
+      store_.pool(device).refill(view.full, MemoryUse::kGathered);
+      view.full.copy_(state.views.front().full);
+    } catch (...) {
+      BufferPool::drop(view.full);
+      if (leased) let_go(unit);
+      throw;
+    }
+    if (leased) let_go(unit);
+  }
+  ++leases;
 }
 
 void Residency::prefetch(const Step& step) {
@@ -141,15 +156,36 @@ void Residency::prefetch(const Step& step) {
   for (const int unit : step.units) launch(unit);
 }
 
+void Residency::take(const Step& step, int unit) {
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  if (planned.device != step.device) {
+    borrow_copy(unit, step.device);
+  } else if (store_.plan().leases(planned)) {
+    hold(unit);
+  }
+}
+
+void Residency::give_back(const Step& step, int unit) {
+  const UnitState& state = store_.unit(unit);
+  const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
+  if (planned.device != step.device) {
+    const UnitView& view = state.view_on(step.device);
+    int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
+    if (--leases == 0) BufferPool::drop(view.full);
+  } else if (store_.plan().leases(planned)) {
+    let_go(unit);
+  }
+}
+
+/// All of a step's units or none: what stayed held for nobody would stay for good, and be computed with when it has changed.
 Lease Residency::borrow(const Step& step) {
   prefetch(step);
-  for (const int unit : step.units) {
-    const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
-    if (planned.device != step.device) {
-      borrow_copy(unit, step.device);
-    } else if (store_.plan().leases(planned)) {
-      hold(unit);
-    }
+  size_t taken = 0;
+  try {
+    for (; taken < step.units.size(); ++taken) take(step, step.units[taken]);
+  } catch (...) {
+    while (taken > 0) give_back(step, step.units[--taken]);
+    throw;
   }
   Lease lease;
   lease.home_ = this;
@@ -158,17 +194,7 @@ Lease Residency::borrow(const Step& step) {
 }
 
 void Residency::release(const Step& step) {
-  for (const int unit : step.units) {
-    const UnitState& state = store_.unit(unit);
-    const Unit& planned = store_.plan().units[static_cast<size_t>(unit)];
-    if (planned.device != step.device) {
-      const UnitView& view = state.view_on(step.device);
-      int& leases = copies_[static_cast<size_t>(unit)][static_cast<size_t>(&view - state.views.data())];
-      if (--leases == 0) BufferPool::drop(view.full);
-    } else if (store_.plan().leases(planned)) {
-      let_go(unit);
-    }
-  }
+  for (const int unit : step.units) give_back(step, unit);
 }
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ class Residency {
   Residency(ParamStore& store, Communicator& comm);
   ~Residency();
 
-  Lease borrow(const Step& step);   // waits for the gathers of its units
+  Lease borrow(const Step& step);   // waits for the gathers of its units; where it throws, it holds none
   void prefetch(const Step& step);  // launches them
 
  private:
@@ -63,6 +63,8 @@ class Residency {
   void unpack(int unit);
   void let_go(int unit);
   void borrow_copy(int unit, int device);
+  void take(const Step& step, int unit);
+  void give_back(const Step& step, int unit);
   void release(const Step& step);
 
   ParamStore& store_;
