@@ -108,11 +108,13 @@ void Member::listen(const std::stop_token& stop) {
 }
 
 /// The main thread is told, and unblocked where a transport can be; one that is stuck elsewhere does not hold the
-/// process.
+/// process, and neither does a transport that fails at it or does not come back.
 void Member::leave_or_end(const Ending& ending, const std::stop_token& stop) {
-  if (options_.on_ending) options_.on_ending(ending);
   const Deadline deadline(
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace_seconds)));
+  const Worker unblocks("ending", [&](const std::stop_token&) {
+    if (options_.on_ending) options_.on_ending(ending);
+  });
   while (!deadline.passed()) {
     if (stop.stop_requested()) return;
     wait_for_change(recorder_.board().bell, recorder_.board().bell.load(),
