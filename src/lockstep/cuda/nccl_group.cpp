@@ -71,9 +71,15 @@ class NcclProcessGroup final : public DeviceGroup {
 
 std::unique_ptr<DeviceGroup> make_nccl_group(const NcclOptions& wanted) {
   // c10d's own watchdog would end the process with its own words; ours aborts the call and lets it report.
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
-  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);
-  ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 1);
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
+                           "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_RETHROW_CUDA_ERRORS"}) {
+    ::setenv(name, "0", 1);
+  }
+  // For each call that broke it would sleep a minute under the lock that new calls take, for a dump which is not written; and keep a
+  // record of all calls, as the flight ring does. What a person has set stays.
+  for (const char* name : {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
+    ::setenv(name, "0", 0);
+  }
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = std::chrono::milliseconds(wanted.patience_ms) + kBehindOurs;
   auto store = c10::intrusive_ptr<c10d::Store>::reclaim_copy(static_cast<c10d::Store*>(wanted.store));
