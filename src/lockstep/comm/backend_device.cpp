@@ -1,11 +1,15 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +25,10 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);   // between looks at the calls under way
 constexpr auto kLong = std::chrono::milliseconds(500);  // in a call: others may be late
+constexpr auto kLeave = std::chrono::seconds(10);  // at the end, for calls that are queued and that nobody waits for
+
+/// Without the stack that LibTorch adds to its errors.
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 /// A call under way.
 struct Watched {
@@ -65,14 +73,35 @@ class Watcher {
 
   /// Throws when the group is not usable any more.
   void check() const {
-    if (late_) throw CommTimeout{"a call on the GPU broke or did not end in time, and was aborted"};
+    if (late_) {
+      const std::lock_guard lock(mutex_);
+      throw CommTimeout{why_.empty() ? "a call on the GPU did not end in time, and was aborted"
+                                     : "a call on the GPU broke, and was aborted: " + why_};
+    }
     if (aborted_) throw std::runtime_error("aborted on this rank");
   }
 
-  void abort() {
-    if (!aborted_.exchange(true)) group_.abort();
+  /// Destructors come here while an exception is on its way: what cannot be aborted is left as it is.
+  void abort() noexcept {
+    if (aborted_.exchange(true)) return;
+    try {
+      group_.abort();
+    } catch (...) {
+    }
   }
   bool aborted() const { return aborted_; }
+
+  /// Whether no call is under way any more. Waits for the device a little: the host may be ahead of it.
+  bool settled() {
+    for (const Deadline deadline(kLeave); !aborted_ && !oldest_is_late() && !deadline.passed();) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (calls_.empty()) return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
 
  private:
   /// A device that cannot be asked is broken too: LibTorch throws from then on.
@@ -80,7 +109,9 @@ class Watcher {
     try {
       stand_on_gpu(device_);  // else the looks below would start the first GPU too, from every rank
       while (!stop.stop_requested() && !aborted_ && !oldest_is_late()) pause(stop);
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      why_ = first_line(error.what());
     }
     if (stop.stop_requested() || aborted_) return;
     late_ = true;
@@ -98,8 +129,10 @@ class Watcher {
     const std::lock_guard lock(mutex_);
     for (; !calls_.empty(); calls_.pop_front()) {
       Watched& oldest = *calls_.front();
-      if (!oldest.call->failure().empty()) return true;
-      if (!oldest.call->passed()) return is_late(oldest);
+      const bool passed = oldest.call->passed();  // asked first: asking may be what finds that it broke
+      why_ = first_line(oldest.call->failure());
+      if (!why_.empty()) return true;
+      if (!passed) return is_late(oldest);
       oldest.over = true;
       if (oldest.news.passed) oldest.news.passed();
     }
@@ -118,9 +151,10 @@ class Watcher {
   DeviceGroup& group_;
   const std::string device_;
   const Clock::duration patience_;
-  std::mutex mutex_;  // guards calls_ and what they say
+  mutable std::mutex mutex_;  // guards calls_ and what they say, and why_
   std::condition_variable_any wakes_;
   std::deque<std::shared_ptr<Watched>> calls_;
+  std::string why_;  // a call broke, in the words of what it broke with
   std::atomic<bool> late_{false}, aborted_{false};
   Worker worker_;
 };
@@ -153,11 +187,14 @@ class DeviceBackend final : public Backend {
         device_(options.device),
         watcher_(*group_, options.device, options.patience) {}
 
+  /// In good order where the job is over. Else nobody comes to the calls that are under way, for which leaving would wait.
   ~DeviceBackend() override {
     if (watcher_.aborted()) return;
     try {
-      group_->leave();
+      const bool in_order = std::uncaught_exceptions() == 0 && watcher_.settled();
+      in_order ? group_->leave() : watcher_.abort();
     } catch (...) {  // the job is over, and its result stands: nothing is left that could be told
+      watcher_.abort();
     }
   }
 

@@ -18,9 +18,9 @@ class DeviceCall {
   virtual ~DeviceCall() = default;
   /// What this thread queues from now on begins after it. The host does not wait.
   virtual void order_current_stream() = 0;
-  /// Whether the device is past it; from any thread.
+  /// Whether the device is past it, and all is well; from any thread.
   virtual bool passed() const = 0;
-  /// Why it broke; empty while it has not.
+  /// Why it broke; empty while it has not, as far as passed() has found.
   virtual std::string failure() const = 0;
 };
 
@@ -33,7 +33,7 @@ class DeviceGroup {
   virtual std::shared_ptr<DeviceCall> all_to_all(const Tensor& out, const Tensor& in) = 0;  // both [size * n]
   virtual std::shared_ptr<DeviceCall> broadcast(const Tensor& value, int root) = 0;
   virtual std::string name() const = 0;
-  /// Every call under way and later breaks, on this rank; from any thread.
+  /// Every call under way and later breaks, on this rank; from any thread. Does not wait for other ranks.
   virtual void abort() = 0;
   /// Leaves in good order: all calls are over.
   virtual void leave() = 0;

@@ -3,7 +3,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,11 +19,15 @@ namespace {
 /// c10d's watchdog would abort by itself at its own limit, and then sleeps for a minute to write a dump. Ours comes first.
 constexpr auto kBehindOurs = std::chrono::minutes(30);
 
+/// For an abort to take effect, before whoever asked for it goes on: it takes a moment, or, where a GPU or a link hangs, for ever.
+constexpr auto kAbort = std::chrono::seconds(1);
+
 class NcclCall final : public DeviceCall {
  public:
   explicit NcclCall(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
   void order_current_stream() override { work_->wait(); }  // of the current stream, not of the host
-  bool passed() const override { return work_->isCompleted(); }
+  /// LibTorch says of a call that broke, too, that it is completed.
+  bool passed() const override { return work_->isCompleted() && !work_->exception(); }
   std::string failure() const override {
     const std::exception_ptr error = work_->exception();
     if (!error) return "";
@@ -56,7 +63,18 @@ class NcclProcessGroup final : public DeviceGroup {
     return called(group_->broadcast(tensors, options));
   }
   std::string name() const override { return "nccl"; }
-  void abort() override { group_->abort(); }
+  /// By a thread of its own, which nobody joins and which keeps the group: c10d waits as long as a call may take, and throws then.
+  void abort() override {
+    const auto done = std::make_shared<std::promise<void>>();
+    std::thread([group = group_, done] {
+      try {
+        group->abort();
+      } catch (...) {  // the process is on its way out, and says why elsewhere
+      }
+      done->set_value();
+    }).detach();
+    done->get_future().wait_for(kAbort);
+  }
   void leave() override { group_->shutdown(); }
 
  private:

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -24,29 +25,57 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Of a device that broke after the call was queued.
+/// Of a device that broke after the call was queued: LibTorch throws whatever it is asked.
+class UnaskableCall final : public DeviceCall {
+ public:
+  void order_current_stream() override {}
+  bool passed() const override {
+    throw std::runtime_error("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might …");
+  }
+  std::string failure() const override { return {}; }
+};
+/// As LibTorch has NCCL's: one that broke is completed, and has an error as soon as it was asked whether it is.
 class BrokenCall final : public DeviceCall {
  public:
   void order_current_stream() override {}
-  bool passed() const override { throw std::runtime_error("an illegal memory access was encountered"); }
-  std::string failure() const override { return {}; }
-};
-class BrokenGroup final : public DeviceGroup {
- public:
-  explicit BrokenGroup(std::atomic<bool>& aborted) : aborted_(aborted) {}
-  std::shared_ptr<DeviceCall> all_gather(const Tensor&, const Tensor&) override {
-    return std::make_shared<BrokenCall>();
-  }
-  std::shared_ptr<DeviceCall> all_to_all(const Tensor&, const Tensor&) override {
-    return std::make_shared<BrokenCall>();
-  }
-  std::shared_ptr<DeviceCall> broadcast(const Tensor&, int) override { return std::make_shared<BrokenCall>(); }
-  std::string name() const override { return "broken"; }
-  void abort() override { aborted_ = true; }
-  void leave() override {}
+  bool passed() const override { return asked_ = true; }
+  std::string failure() const override { return asked_ ? "NCCL error: remote process exited\nLast error: …" : ""; }
 
  private:
-  std::atomic<bool>& aborted_;
+  mutable std::atomic<bool> asked_{false};
+};
+class PlainCall final : public DeviceCall {
+ public:
+  explicit PlainCall(bool passed) : passed_(passed) {}
+  void order_current_stream() override {}
+  bool passed() const override { return passed_; }
+  std::string failure() const override { return {}; }
+
+ private:
+  const bool passed_;
+};
+
+/// What became of a group.
+struct GroupEnd {
+  std::atomic<bool> aborted{false}, left{false};
+};
+/// All its calls are one.
+class GroupOfOneCall final : public DeviceGroup {
+ public:
+  GroupOfOneCall(std::shared_ptr<DeviceCall> call, GroupEnd& end) : call_(std::move(call)), end_(end) {}
+  std::shared_ptr<DeviceCall> all_gather(const Tensor&, const Tensor&) override { return call_; }
+  std::shared_ptr<DeviceCall> all_to_all(const Tensor&, const Tensor&) override { return call_; }
+  std::shared_ptr<DeviceCall> broadcast(const Tensor&, int) override { return call_; }
+  std::string name() const override { return "one call"; }
+  void abort() override {
+    end_.aborted = true;
+    throw std::runtime_error("the group cannot be aborted");
+  }
+  void leave() override { end_.left = true; }
+
+ private:
+  std::shared_ptr<DeviceCall> call_;
+  GroupEnd& end_;
 };
 
 /// comm/backend_device, here since launchers in comm's tests fork, which a process of many threads should not. Two ranks on the third and the fourth GPU: the first one must stay untouched.
@@ -65,6 +94,14 @@ class DeviceBackendTest : public testing::Test {
   }
   static Tensor value(const Rank& rank, double number, int64_t numel = 8) {
     return at::full({numel}, number, at::device(FakeGpu::device(gpu(rank.id()))).dtype(at::kFloat));
+  }
+  static std::unique_ptr<Backend> backend_of(std::shared_ptr<DeviceCall> call, GroupEnd& end) {
+    return make_device_backend(std::make_unique<GroupOfOneCall>(std::move(call), end),
+                               {.device = FakeGpu::name(2), .size = 1, .patience = 60s});
+  }
+  static std::unique_ptr<Work> gathered(Backend& backend) {
+    const Tensor one = at::full({4}, 1.0, at::device(FakeGpu::device(2)));
+    return backend.all_gather(at::empty_like(one), one);
   }
   static CallState state_of_last(Rank& rank) { return rank.data().ring().last(1).at(0).state; }
 };
@@ -174,17 +211,44 @@ TEST_F(DeviceBackendTest, ACallThatTheDeviceDoesNotComeToIsAborted) {
       on_gpus(2s));
 }
 
-/// LibTorch throws from then on whatever a broken device is asked.
-TEST_F(DeviceBackendTest, ADeviceThatCannotBeAskedBreaksItsCalls) {
-  std::atomic<bool> aborted{false};
-  const auto backend = make_device_backend(std::make_unique<BrokenGroup>(aborted),
-                                           {.device = FakeGpu::name(2), .size = 1, .patience = 60s});
-  const Tensor one = at::full({4}, 1.0, at::device(FakeGpu::device(2)));
-  const auto gather = backend->all_gather(at::empty_like(one), one);
-  for (int i = 0; i < 500 && !aborted; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_TRUE(aborted);
-  EXPECT_THROW(gather->finish(60s), CommTimeout);
-  EXPECT_THROW(backend->all_gather(at::empty_like(one), one), CommTimeout);
+TEST_F(DeviceBackendTest, ACallThatBrokeSaysSoWhereTheNextIsMade) {
+  for (const auto& [call, words] : {std::pair<std::shared_ptr<DeviceCall>, const char*>{
+                                        std::make_shared<UnaskableCall>(), "CUDA error: an illegal memory access"},
+                                    {std::make_shared<BrokenCall>(), "NCCL error: remote process exited"}}) {
+    GroupEnd end;
+    const auto backend = backend_of(call, end);
+    const auto gather = gathered(*backend);
+    std::atomic<bool> passed{false};
+    gather->follow({.passed = [&] { passed = true; }, .waits = {}});
+    for (int i = 0; i < 500 && !end.aborted; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(end.aborted) << words;
+    EXPECT_FALSE(passed) << words;
+    EXPECT_THROW(gather->finish(60s), CommTimeout);
+    try {
+      gathered(*backend);
+      ADD_FAILURE() << words;
+    } catch (const CommTimeout& late) {
+      EXPECT_NE(late.detail.find(words), std::string::npos) << late.detail;
+      EXPECT_EQ(late.detail.find('\n'), std::string::npos) << late.detail;
+    }
+  }
+}
+
+/// Leaving in good order waits for calls to which nobody comes any more.
+TEST_F(DeviceBackendTest, AGroupIsLeftInGoodOrderWhereTheJobEndsSo) {
+  GroupEnd good, bad;
+  (void)gathered(*backend_of(std::make_shared<PlainCall>(true), good));
+  EXPECT_TRUE(good.left);
+  EXPECT_FALSE(good.aborted);
+  try {
+    const auto backend = backend_of(std::make_shared<PlainCall>(false), bad);
+    (void)gathered(*backend);
+    throw std::runtime_error("out of memory");
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "out of memory");
+  }
+  EXPECT_TRUE(bad.aborted);
+  EXPECT_FALSE(bad.left);
 }
 
 }  // namespace
