@@ -111,6 +111,14 @@ class OnGpus(Story):
         self.assertNotEqual(larger.returncode, 0)
         self.assertIn("out of memory", larger.stderr)
 
+    def test_several_ranks_take_the_batch_that_is_foreseen(self):
+        """A try that finds no memory would part them."""
+        words = sft_words(self.model, self.rows, self.folder / "auto", steps=2, nproc=2, per_device_train_batch_size="auto")
+        done = self.on_gpus(*words, gpus=2, gpu_bytes=28 << 20, expect=0)
+        sizes = [int(line.split()[2].rstrip(":")) for line in done.stderr.splitlines() if line.startswith("batch size ") and ":" in line]
+        self.assertGreater(sizes[-1], 1, done.text)
+        self.assertNotIn("out of memory", done.stderr)
+
     def test_deterministic_runs_give_the_same_bits(self):
         def weights(name):
             out = self.train(name, nproc=2, deterministic="true", torch_dtype="bfloat16")

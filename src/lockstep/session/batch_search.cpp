@@ -10,8 +10,12 @@
 #include "lockstep/base/machine.h"
 #include "lockstep/base/process_memory.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/comm/agree.h"
 #include "lockstep/comm/cuda_library.h"
+#include "lockstep/comm/together.h"
+#include "lockstep/session/placement.h"
 #include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/session/session.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/gpus.h"
 
@@ -19,6 +23,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kForecastMargin = 1.03;  // peaks of GPUs are held to so much of what was foreseen (docs/gpu.md)
 
 std::string gib(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB); }
 
@@ -62,17 +67,33 @@ int64_t limit_of(const Job& job, double fraction) {
   return std::min(part, host->limit() + resident - host->alive_bytes());  // --memory_limit leaves that for tensors
 }
 
-/// Least and largest of a number over the ranks.
-std::pair<int64_t, int64_t> extremes(Communicator& control, int64_t mine, const Label& label) {
+/// Of a rank's try: its peak, -1 where it found no memory, and how many calls between the ranks it has entered so far.
+struct Tried {
+  int64_t peak = 0, calls = 0;
+};
+
+/// Of all ranks, in their order.
+template <typename Fact>
+std::vector<Fact> of_all(Communicator& control, const Fact& mine, const Label& label) {
   const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
-  int64_t least = INT64_MAX, most = INT64_MIN;
+  std::vector<Fact> facts;
   for (const auto& other : control.all_gather_bytes(bytes, label)) {
-    int64_t value = 0;
-    std::memcpy(&value, other.data(), sizeof value);
-    least = std::min(least, value);
-    most = std::max(most, value);
+    std::memcpy(&facts.emplace_back(), other.data(), sizeof(Fact));
   }
-  return {least, most};
+  return facts;
+}
+
+/// Where all found no memory at one place, and so at one call, they go on with another batch.
+void require_in_step(const std::vector<Tried>& ranks, int64_t batch) {
+  const auto [fewest, most] = std::ranges::minmax_element(ranks, {}, &Tried::calls);
+  if (fewest->calls == most->calls) return;
+  throw SharedError(
+      ExitCode::kMemory,
+      fmt::format(
+          "batch size auto: there was not memory enough for {} rows, with which rank {} came to call #{} and rank "
+          "{} to call #{}: they cannot go on together",
+          batch, fewest - ranks.begin(), fewest->calls, most - ranks.begin(), most->calls),
+      "a number of rows in its place, or a lower --memory_fraction");
 }
 
 /// How far the tries that fitted promise to reach, at most fourfold.
@@ -131,7 +152,7 @@ std::optional<Features> longest_row(const Dataset& rows, const std::function<Fea
 }
 
 int64_t agree_limit(Job& job, double fraction) {
-  return extremes(job.control(), limit_of(job, fraction), "memory of the ranks").first;
+  return std::ranges::min(of_all(job.control(), limit_of(job, fraction), "memory of the ranks"));
 }
 
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
@@ -141,23 +162,61 @@ int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const Event
   for (const auto& gpu : job.gpus()) limit_gpu(gpu, limit);
   const BatchChoice choice =
       search_batch_size({.limit_bytes = limit, .largest = largest}, [&](int64_t batch) -> std::optional<int64_t> {
-        int64_t mine = 0;
+        Tried mine;
         try {
           begin_peak(job);
           const int64_t reserved = work(batch);
-          mine = peak_of(job) + reserved;
+          mine.peak = peak_of(job) + reserved;
         } catch (const std::exception& error) {
           if (describe_failure(error).code != ExitCode::kMemory) throw;
-          mine = -1;
+          mine.peak = -1;
         }
-        const auto [least, most] = extremes(control, mine, "peak of a batch size");
-        return least < 0 ? std::nullopt : std::optional(most);
+        mine.calls = static_cast<int64_t>(job.data().ring().entered());
+        const auto ranks = of_all(control, mine, "peak of a batch size");
+        require_in_step(ranks, batch);
+        const auto [least, most] = std::ranges::minmax(ranks, {}, &Tried::peak);
+        return least.peak < 0 ? std::nullopt : std::optional(most.peak);
       });
   if (job.reports()) {
     events.emit(
         BatchSized{.tries = choice.tries, .rows = choice.batch, .limit_bytes = limit, .memory_fraction = fraction});
   }
   return choice.batch;
+}
+
+bool tries_may_part(const Job& job, const Plan& plan) {
+  return !job.on_cpu() && job.world.size > 1 && (plan.options.training || plan.gathers());
+}
+
+int64_t foresee_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
+                           const std::function<int64_t(int64_t batch)>& needs) {
+  const int64_t limit = agree_limit(job, fraction);
+  BatchChoice choice;
+  together(job.control(), "foreseeing a batch size", [&] {
+    if (!job.reports()) return;
+    choice = search_batch_size({.limit_bytes = limit, .largest = largest}, [&](int64_t batch) {
+      return std::optional(static_cast<int64_t>(kForecastMargin * static_cast<double>(needs(batch))));
+    });
+  });
+  if (job.reports()) {
+    events.emit(
+        BatchSized{.tries = choice.tries, .rows = choice.batch, .limit_bytes = limit, .memory_fraction = fraction});
+  }
+  return std::stoll(from_rank_0(job.control(), std::to_string(choice.batch), "batch size"));
+}
+
+int64_t agree_batch_of(Session& session, const RowTries& tries, const EventBus& events,
+                       const std::function<int64_t(int64_t batch)>& run) {
+  Job& job = session.job();
+  if (!tries_may_part(job, session.plan())) {
+    return agree_batch_size(job, tries.memory_fraction, tries.largest, events, run);
+  }
+  RehearsalOptions devices = devices_for_rehearsal(job, session.options().placement);
+  devices.work = tries.work;
+  return foresee_batch_size(job, tries.memory_fraction, tries.largest, events, [&](int64_t batch) {
+    const RowsOfStep rows{std::vector<Features>(static_cast<size_t>(batch), tries.row)};
+    return rehearse(session.model(), session.plan(), rows, devices).peak();
+  });
 }
 
 }  // namespace lockstep

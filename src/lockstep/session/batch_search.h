@@ -1,4 +1,5 @@
-// `--batch_size auto`: the largest batch whose measured peak of memory stays within a limit, by tries.
+// `--batch_size auto`: the largest batch whose peak of memory stays within a limit. It is measured by tries; where one that
+// finds no memory would part the ranks, it is foreseen.
 //
 // Example:
 //   const BatchChoice choice = search_batch_size({.limit_bytes = limit, .largest = rows}, [&](int64_t batch) {
@@ -15,9 +16,12 @@
 #include "lockstep/base/event.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/processor.h"
+#include "lockstep/exec/rehearsal.h"
 #include "lockstep/session/job.h"
 
 namespace lockstep {
+
+class Session;
 
 inline constexpr int64_t kAutoBatch = 0;
 
@@ -53,9 +57,30 @@ std::optional<Features> longest_row(const Dataset& rows, const std::function<Fea
 /// for it, of the rank that has least. Collective.
 int64_t agree_limit(Job& job, double fraction);
 
+/// Whether a batch must not be tried that may find no memory: the calls between GPUs that a rank has queued cannot be taken
+/// back, and ranks that fail at different places, or one alone, would not meet again.
+bool tries_may_part(const Job& job, const Plan& plan);
+
 /// The search over all ranks: each runs `work` (which may be collective) with its peak measured; the rank that needs
-/// most decides. The limit is agree_limit's. Emits the tries on the reporting rank. Collective.
+/// most decides. The limit is agree_limit's. Emits the tries on the reporting rank. Throws the same SharedError(kMemory) on all
+/// when they found no memory at different calls. Collective.
 int64_t agree_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
                          const std::function<int64_t(int64_t batch)>& work);
+
+/// The search where tries_may_part(): nothing is run. `needs`: what a batch is foreseen to need, asked on the reporting rank; a
+/// margin is added. Collective.
+int64_t foresee_batch_size(Job& job, double fraction, int64_t largest, const EventBus& events,
+                           const std::function<int64_t(int64_t batch)>& needs);
+
+/// Copies of one row, in a run that trains nothing.
+struct RowTries {
+  const Features& row;
+  RowWork work{};  // what is foreseen
+  double memory_fraction = 0.9;
+  int64_t largest = 0;
+};
+/// One of both searches: of `run`, or of a rehearsal. Collective.
+int64_t agree_batch_of(Session& session, const RowTries& tries, const EventBus& events,
+                       const std::function<int64_t(int64_t batch)>& run);
 
 }  // namespace lockstep

@@ -1,10 +1,16 @@
 #include "lockstep/session/batch_search.h"
 
+#include <chrono>
+#include <new>
 #include <random>
+#include <thread>
 
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/failure.h"
+#include "lockstep/comm/rendezvous.h"
+#include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace {
@@ -64,6 +70,93 @@ TEST(BatchSearch, SaysSoWhenOneRowDoesNotFit) {
     EXPECT_EQ(error.code(), ExitCode::kMemory);
     EXPECT_NE(error.message().find("one row"), std::string::npos);
   }
+}
+
+/// What both of two ranks, threads on a CPU, find; what one throws is written as "code: message".
+std::vector<std::string> found_by_two(const std::function<int64_t(Job& job)>& search) {
+  const auto rendezvous = Rendezvous::in_process();
+  std::vector<std::string> found(2);
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r] {
+      Job job{.world = {.rank = r, .size = 2, .local_rank = r, .local_size = 2, .source = "threads"}};
+      job.comm =
+          connect_over(job.world, *rendezvous, {.transport = Transport::kShm, .patience = std::chrono::seconds(5)});
+      std::string& here = found[static_cast<size_t>(r)];
+      try {
+        here = std::to_string(search(job));
+      } catch (const Error& error) {
+        here = std::to_string(static_cast<int>(error.code())) + ": " + error.message();
+      }
+    });
+  }
+  ranks.clear();  // joins
+  return found;
+}
+
+/// Each rank leaves so many gathers under way when its second row finds no memory.
+std::vector<std::string> found_with_calls(const std::vector<int>& calls_of_rank) {
+  return found_by_two([&](Job& job) {
+    const Tensor shard = zeros({4}, Dtype::kF32), full = zeros({8}, Dtype::kF32);
+    std::vector<Pending> under_way;
+    return agree_batch_size(job, 0.9, 8, {}, [&](int64_t batch) -> int64_t {
+      if (batch == 1) return 0;
+      for (int i = calls_of_rank.at(static_cast<size_t>(job.world.rank)); i > 0; --i) {
+        under_way.push_back(job.data().all_gather(full, shard, "gather"));
+      }
+      throw std::bad_alloc();
+    });
+  });
+}
+
+TEST(BatchSearch, RanksThatFoundNoMemoryGoOnWhereTheyStandAtOneCall) {
+  EXPECT_EQ(found_with_calls({1, 1}), (std::vector<std::string>{"1", "1"}));
+  const auto parted = found_with_calls({1, 2});
+  EXPECT_EQ(
+      parted[0],
+      "5: batch size auto: there was not memory enough for 2 rows, with which rank 0 came to call #1 and rank 1 to "
+      "call #2: they cannot go on together");
+  EXPECT_EQ(parted[1], parted[0]);
+}
+
+TEST(BatchSearch, WhatIsForeseenIsAskedOnOneRankAndHasAMargin) {
+  const auto search = [](int64_t most_rows) {
+    return found_by_two([=](Job& job) {
+      const int64_t limit = agree_limit(job, 0.5);
+      return foresee_batch_size(job, 0.5, 8, {}, [&, rank = job.world.rank](int64_t batch) {
+        EXPECT_EQ(rank, 0);
+        return batch <= most_rows ? limit / 2 : 2 * limit;
+      });
+    });
+  };
+  EXPECT_EQ(search(5), (std::vector<std::string>{"5", "5"}));
+  for (const auto& refused : search(0)) {
+    EXPECT_NE(refused.find("5: batch size auto: one row needs"), std::string::npos) << refused;
+  }
+  struct Listener final : EventSink {
+    void on(const Event& event) override { tries = std::get<BatchSized>(event).tries; }
+    std::vector<BatchTry> tries;
+  } listener;
+  found_by_two([&](Job& job) {
+    EventBus events;
+    if (job.reports()) events.add(listener);
+    return foresee_batch_size(job, 0.5, 1, events, [](int64_t) { return int64_t{1000}; });
+  });
+  ASSERT_EQ(listener.tries.size(), 1U);
+  EXPECT_EQ(listener.tries[0].bytes, 1030);
+}
+
+TEST(BatchSearch, NoBatchIsTriedWhereCallsBetweenGpusCouldPartTheRanks) {
+  Job job;
+  Plan plan;
+  plan.options.training = true;
+  EXPECT_FALSE(tries_may_part(job, plan));
+  job.device = "cuda:0";
+  EXPECT_FALSE(tries_may_part(job, plan));
+  job.world.size = 2;
+  EXPECT_TRUE(tries_may_part(job, plan));
+  plan.options.training = false;
+  EXPECT_FALSE(tries_may_part(job, plan)) << "nothing is sent";
 }
 
 }  // namespace

@@ -123,7 +123,12 @@ int64_t find_answer_slots(Session& session, const AnswerFileOptions& options, co
     }
     return batch * options.max_new_tokens * a_token;  // what the answers will hold besides
   };
-  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+  return agree_batch_of(session,
+                        {.row = *row,
+                         .work = {.answer_tokens = options.max_new_tokens},
+                         .memory_fraction = options.batch.memory_fraction,
+                         .largest = rows.size()},
+                        events, run_batch);
 }
 
 }  // namespace lockstep

@@ -203,7 +203,12 @@ int64_t find_embedding_batch(Session& session, const EmbeddingOptions& options, 
     session.executor().forward(parts, trial.modalities, options.embedding.extent);
     return int64_t{0};
   };
-  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+  return agree_batch_of(session,
+                        {.row = *row,
+                         .work = {.layout = RowLayout::kPacked},
+                         .memory_fraction = options.batch.memory_fraction,
+                         .largest = rows.size()},
+                        events, run_batch);
 }
 
 Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events) {

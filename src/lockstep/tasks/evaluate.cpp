@@ -73,7 +73,9 @@ int64_t find_batch_size(Session& session, const EvaluationOptions& options, cons
     session.executor().forward(std::move(trial.flow), {.training = true}, everywhere, everywhere);
     return int64_t{0};
   };
-  return agree_batch_size(session.job(), options.batch.memory_fraction, rows.size(), events, run_batch);
+  return agree_batch_of(session,
+                        {.row = *row, .memory_fraction = options.batch.memory_fraction, .largest = rows.size()}, events,
+                        run_batch);
 }
 
 void tell_of_rows(const Evaluation& found, const EvaluationOptions& options, const std::string& first,

@@ -78,6 +78,14 @@ void FineTuneRun::predict() {
   waiting_bytes_ = std::stoll(from_rank_0(job_.control(), std::to_string(waiting), "bytes of rows that wait"));
 }
 
+/// Of a step's passes and update, on the rank that plans. Stages of a pipeline have several micro-batches under way.
+int64_t FineTuneRun::foreseen_peak(int64_t batch) {
+  RehearsalOptions devices = rehearsed_devices();
+  devices.save = devices.evaluate = false;
+  const auto micro_batches = static_cast<int64_t>(stages_of(session_->plan()).size()) + 1;
+  return rehearse(session_->model(), session_->plan(), planned_rows().steps(batch, micro_batches), devices).peak();
+}
+
 /// Whether rows fit in what --memory_limit leaves; nobody is asked without a limit.
 Admission::Fits FineTuneRun::admission() const {
   if (!options_.run.placement.limited()) return {};

@@ -178,6 +178,24 @@ LoaderOptions FineTuneRun::loader_options(int64_t batch_size, bool shuffle) cons
   return loader;
 }
 
+/// What a failed pass has left of gradients is in nobody's way afterwards. Where ranks did not meet there is nothing to wait for.
+void FineTuneRun::try_batch(const std::vector<Features>& rows) {
+  Executor& executor = session_->executor();
+  executor.grads().clear();
+  Batch trial = lockstep::collate(rows, collate());
+  const Modalities everywhere = trial.modalities;
+  const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
+  try {
+    executor.train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (...) {
+    executor.grads().clear();
+    throw;
+  }
+  executor.grads().clear();
+}
+
 /// As many copies of the longest row as fit in a forward and a backward pass.
 int64_t FineTuneRun::find_batch_size() {
   Session& s = *session_;
@@ -196,14 +214,14 @@ int64_t FineTuneRun::find_batch_size() {
   // the tries: room for as much stays free there, without which the largest size that was tried ran out of memory later (on the fake GPU).
   const int64_t kept_free = job_.on_cpu() ? 0 : s.plan().state_bytes().optimizer;
   const int64_t rows_of_a_rank = (grouped_.units(train_rows_->size()) + job_.world.size - 1) / job_.world.size;
+  if (tries_may_part(job_, s.plan())) {
+    return foresee_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_,
+                              [&](int64_t batch) { return foreseen_peak(batch) + kept_free; });
+  }
   return agree_batch_size(job_, options_.batch.memory_fraction, rows_of_a_rank, events_, [&](int64_t batch) {
     std::vector<Features> rows;
     for (int64_t i = 0; i < batch; ++i) rows.insert(rows.end(), unit.begin(), unit.end());
-    Batch trial = lockstep::collate(rows, collate());
-    const Modalities everywhere = trial.modalities;
-    const double weight = 1.0 / static_cast<double>(std::max<int64_t>(1, trial.target_tokens));
-    s.executor().train(std::move(trial.flow), {.training = true, .loss_weight = weight}, everywhere, everywhere);
-    s.executor().grads().clear();
+    try_batch(rows);
     return kept_free;
   });
 }

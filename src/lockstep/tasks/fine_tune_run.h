@@ -78,6 +78,8 @@ class FineTuneRun {
   uint64_t data_seed() const { return options_.data_seed.value_or(options_.rows.seed); }
   RowOrder row_order() const;
   int64_t rows_at_once() const;
+  void try_batch(const std::vector<Features>& rows);
+  int64_t foreseen_peak(int64_t batch);
   int64_t find_batch_size();
   TrainerState fresh_state() const;
   CollateOptions collate() const;
