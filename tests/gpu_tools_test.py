@@ -24,7 +24,7 @@ class GpuTools(Story):
         return done, json.loads(out.read_text())["checks"] if out.exists() else {}
 
     def test_the_checks_pass_on_fake_gpus(self):
-        names = "doctor,one_step,long_rows,memory,limits,batch,offload,several,answers,vectors,deterministic,sanitizer"
+        names = "doctor,one_step,long_rows,grouped_heads,memory,limits,batch,offload,several,answers,vectors,deterministic,sanitizer"
         done, checks = self.check("--only", names)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual({name: one["result"] for name, one in checks.items()}, dict.fromkeys(names.split(","), "ok"))

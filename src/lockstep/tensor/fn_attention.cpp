@@ -80,17 +80,27 @@ bool takes_rows_together(const Tensor& q, bool causal) {
   return choice == at::SDPBackend::flash_attention || choice == at::SDPBackend::overrideable;
 }
 
-/// cuDNN's attention takes half the time of flash attention on GPUs of compute capability 9.0 and later (H200, 4096 tokens of 28
-/// heads, forward and backward: 0.95 of 1.72 ms), and 150 ms for the first rows of every length: used for lengths that there are
-/// few of, as where rows are packed or cut. Not deterministic on the way back.
+/// Whether a device attends with heads of keys and values that each serve a group of queries' heads: flash attention does, in 16
+/// bits. LibTorch does it by ops otherwise, with all scores in memory, where its kernel for float32 has none.
+bool takes_groups(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+  constexpr int64_t kMostHeadDim = 256;
+  if (q.is_meta()) return q.scalar_type() != at::kFloat && q.size(3) <= kMostHeadDim;
+  const auto choice = at::_fused_sdp_choice(q, k, v, {}, 0.0, causal, {}, /*enable_gqa=*/true);
+  return static_cast<at::SDPBackend>(choice) != at::SDPBackend::math;
+}
+
+/// cuDNN's attention takes half the time of flash attention on GPUs of compute capability 9.0 (H200, 4096 tokens of 28 heads,
+/// forward and backward: 0.95 of 1.72 ms), and 150 ms for the first rows of every length: used for lengths that there are few
+/// of, as where rows are packed or cut. Not deterministic on the way back. LibTorch, which is passed by here, knows what it
+/// supports: of other GPUs than these it is asked.
 bool takes_cudnn(const Tensor& q, const Tensor& k) {
-  constexpr int kNewGpus = 90;
+  constexpr int kHopper = 90, kBlackwell = 100;
   constexpr int64_t kFewLengths = 256, kShortest = 1024, kMostHeadDim = 128, kHeadMultiple = 8;
   const int64_t tokens = q.size(2), dim = q.size(3);
   const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
   return q.is_cuda() && half && tokens == k.size(2) && tokens >= kShortest && tokens % kFewLengths == 0 &&
          dim % kHeadMultiple == 0 && dim <= kMostHeadDim && !at::globalContext().deterministicAlgorithms() &&
-         gpu::generation_of(q) >= kNewGpus;
+         (gpu::generation_of(q) == kHopper || gpu::generation_of(q) == kBlackwell);
 }
 
 /// q, k, v [1,heads,T,H]; `ends`: of the rows in T.
@@ -178,10 +188,14 @@ Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool c
     const bool records = at::GradMode::is_enabled() && q.requires_grad();
     return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, records, 0.0, causal));
   }
-  if (!q.is_cpu() && !hollow)
-    return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, k.size(1) != q.size(1));
-  // Every device's flash attention keeps the same, but for GPUs', which read a head of k and v for its whole group.
-  const auto with_heads = [&](const Tensor& x) { return with_rows(on_cpu(q) ? repeat_heads(x, q.size(1)) : x); };
+  const bool repeats = k.size(1) != q.size(1) && (on_cpu(q) || !takes_groups(q, k, v, causal));
+  const auto of_heads = [&](const Tensor& x) { return repeats ? repeat_heads(x, q.size(1)) : x; };
+  if (!q.is_cpu() && !hollow) {
+    return at::scaled_dot_product_attention(q, of_heads(k), of_heads(v), {}, 0.0, causal, {},
+                                            k.size(1) != q.size(1) && !repeats);
+  }
+  // What is kept is the same on every device, but for heads that are not repeated.
+  const auto with_heads = [&](const Tensor& x) { return with_rows(of_heads(x)); };
   const Tensor q_BNTH = with_rows(q), k_BNSH = with_heads(k), v_BNSH = with_heads(v);
   if (!hollow && !widens(q) && !has_attention_kernels(q) && window == 0)
     return at::scaled_dot_product_attention(q_BNTH, k_BNSH, v_BNSH, {}, 0.0, causal);

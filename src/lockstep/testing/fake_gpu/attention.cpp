@@ -25,10 +25,13 @@ using torch::jit::Stack;
 
 // NOLINTBEGIN(performance-unnecessary-value-param): LibTorch's signatures
 
-/// Like a GPU's flash attention, it keeps one number a query; what that cannot do is done by LibTorch's ops one by one.
+/// Like a GPU's flash attention, it keeps one number a query; what that cannot do is done by LibTorch's ops one by one. In float32 it
+/// stands for the kernel that takes no groups of heads.
 int64_t choose_attention(const Tensor& q, const Tensor& k, const Tensor&, const std::optional<Tensor>& mask, double,
                          bool, std::optional<double>, bool) {
-  const bool flash = q.size(1) % k.size(1) == 0 && !(mask && mask->requires_grad());
+  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  const bool heads = half ? q.size(1) % k.size(1) == 0 : q.size(1) == k.size(1);
+  const bool flash = heads && !(mask && mask->requires_grad());
   return static_cast<int64_t>(flash ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 

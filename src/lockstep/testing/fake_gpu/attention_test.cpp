@@ -2,10 +2,14 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/tensor/device_memory.h"
+#include "lockstep/tensor/devices.h"
 #include "lockstep/tensor/fn.h"
+#include "lockstep/tensor/gpus.h"
 #include "lockstep/tensor/make.h"
 #include "lockstep/testing/fake_gpu/fake_gpu.h"
 
@@ -68,6 +72,48 @@ TEST(WindowsOnFakeGpu, HideWhatTheyHideOnTheCpu) {
         EXPECT_TRUE(near(gpu.dv, cpu.dv));
       }
     }
+  }
+}
+
+/// What LibTorch would do with them has all scores in memory: of 512 tokens 4 MiB, beside 128 KiB of queries.
+TEST(GroupsOnFakeGpu, AreNoMatterForWhatIsKept) {
+  FakeGpu::install(4);
+  constexpr int64_t kTokens = 512, kHeads = 4, kScores = kHeads * kTokens * kTokens * 4;
+  const std::array<at::Tensor, 3> qkv{at::randn({2, kHeads, kTokens, 16}), at::randn({2, 2, kTokens, 16}),
+                                      at::randn({2, 2, kTokens, 16})};
+  const auto attended = [&](const at::Device& device, at::ScalarType dtype) {
+    std::vector<at::Tensor> leaves;
+    for (const auto& x : qkv) leaves.push_back(x.to(device, dtype).detach().requires_grad_(true));
+    const at::Tensor out = fn::attention(leaves[0], leaves[1], leaves[2], {.causal = true});
+    out.sum().backward();
+    return std::array<at::Tensor, 3>{out.detach().cpu().to(at::kFloat), leaves[0].grad().cpu().to(at::kFloat),
+                                     leaves[1].grad().cpu().to(at::kFloat)};
+  };
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    reset_gpu_peak(FakeGpu::name(1));
+    const int64_t before = gpu_memory(FakeGpu::name(1)).allocated_bytes;
+    const auto gpu = attended(FakeGpu::device(1), dtype), cpu = attended(at::kCPU, at::kFloat);
+    EXPECT_LT(gpu_memory(FakeGpu::name(1)).peak_allocated_bytes - before, kScores) << at::toString(dtype);
+    const double tolerance = dtype == at::kFloat ? 1e-4 : 5e-2;
+    for (size_t i = 0; i < gpu.size(); ++i) EXPECT_TRUE(gpu[i].allclose(cpu[i], tolerance, tolerance)) << i;
+  }
+}
+
+/// Hollow tensors count what the device would hold.
+TEST(GroupsOnFakeGpu, AreRehearsedAsTheyAreKept) {
+  (void)DeviceMemory::host();  // from here on tensors are counted
+  const auto rehearsed = Devices::rehearsed(1, {.rounding = kGpuRounding, .row_kernels = false}, false);
+  const OnDevice scope(rehearsed.blocks.front());
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const auto hollow = [&](int64_t heads) {
+      return at::empty({2, heads, 512, 16}, at::device(at::kMeta).dtype(dtype)).requires_grad_(true);
+    };
+    const at::Tensor q = hollow(4), k = hollow(2), v = hollow(2);
+    const int64_t before = rehearsed.blocks.front()->alive_bytes();
+    const at::Tensor out = fn::attention(q, k, v, {.causal = true});
+    const auto bytes = [](const at::Tensor& x) { return static_cast<int64_t>(x.nbytes()); };
+    const int64_t sums = 2 * 4 * 512 * 4, copies = dtype == at::kFloat ? 2 * (bytes(k) + bytes(v)) : 0;
+    EXPECT_EQ(rehearsed.blocks.front()->alive_bytes() - before, bytes(out) + sums + copies) << at::toString(dtype);
   }
 }
 
