@@ -1,13 +1,23 @@
 #include "lockstep/base/failure.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <new>
 
 namespace lockstep {
 namespace {
 
-bool is_out_of_memory(const std::string& text) {
-  return text.find("can't allocate memory") != std::string::npos || text.find("out of memory") != std::string::npos;
+bool has_any(const std::string& text, std::initializer_list<const char*> words) {
+  return std::ranges::any_of(words, [&](const char* word) { return text.find(word) != std::string::npos; });
+}
+
+/// `text`: the first line. Of NCCL the cause stands behind it.
+bool is_out_of_memory(const std::string& text, const std::string& whole) {
+  if (has_any(text, {"can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"})) return true;
+  return text.find("NCCL error") != std::string::npos &&
+         has_any(whole, {"out of memory", "Failed to CUDA calloc", "Failed to CUDA malloc", "Failed to CUDA host alloc",
+                         "Failed to malloc"});
 }
 
 }  // namespace
@@ -20,7 +30,7 @@ Failure describe_failure(const std::exception& error) {
     return {known->code(), message + known->message(), known->hint(), shared};
   }
   const std::string whole = error.what(), text = whole.substr(0, whole.find('\n'));
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text)) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_out_of_memory(text, whole)) {
     return {ExitCode::kMemory, "out of memory: " + text, kNeedLessMemory, false};
   }
   if (text.find("does not have a deterministic implementation") != std::string::npos) {

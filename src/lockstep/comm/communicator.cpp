@@ -167,7 +167,7 @@ void Communicator::give_up(Pending& pending) {
   pending.work_.reset();
 }
 
-/// What this rank knows is seldom the cause, but where its own GPU failed: where an agent watches, it says what the roll call found.
+/// What this rank knows is seldom the cause, but where its own GPU failed or has no room: where an agent watches, it says what the roll call found.
 void Communicator::fail(uint64_t seq, const std::string& why) {
   dead_ = true;
   recorder_->set_state(group_, seq, CallState::kFailed);
@@ -179,14 +179,15 @@ void Communicator::fail(uint64_t seq, const std::string& why) {
       before += "\n    " + record.describe();
     }
   }
-  const bool own_gpu = why.find("CUDA error: ") != std::string::npos;
+  const Failure own = describe_failure(std::runtime_error(why));
+  const bool is_own = own.code == ExitCode::kMemory || why.find("CUDA error: ") != std::string::npos;
   CollectiveError error(
       fmt::format("rank {} of {} ({}): {} {}{}", rank(), size(), backend_->name(), call, why,
                   before.empty() ? "" : "; calls before it:" + before),
-      own_gpu ? describe_failure(std::runtime_error(why)).hint
-              : "another rank has left, is stuck, or made another call: look for the first error among the ranks");
+      is_own ? own.hint
+             : "another rank has left, is stuck, or made another call: look for the first error among the ranks");
   if (recorder_->watched()) {
-    if (!recorder_->has_ending()) recorder_->say_last_words(describe_failure(error), /*secondary=*/!own_gpu);
+    if (!recorder_->has_ending()) recorder_->say_last_words(describe_failure(error), /*secondary=*/!is_own);
     if (const auto ending = recorder_->await_ending(kDiagnosisPatience)) throw JobEnded(*ending);
   }
   throw error;

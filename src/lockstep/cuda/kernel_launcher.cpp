@@ -44,8 +44,11 @@ LOCKSTEP_DEVICE T* memory_at(long long address) { return reinterpret_cast<T*>(ad
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("kernels of the GPU: " + what); }
 
+/// In LibTorch's words, by which a fault of the GPU is known (base/failure), and no later call is blamed for it.
 void require(cudaError_t code, const std::string& what) {
-  if (code != cudaSuccess) refuse(what + ": " + cudaGetErrorString(code));
+  if (code == cudaSuccess) return;
+  (void)cudaGetLastError();
+  refuse(what + ": CUDA error: " + cudaGetErrorString(code));
 }
 
 /// NVIDIA's run-time compiler, as LibTorch's wheels bring it. Its few functions have been the same since CUDA 11.1; its header is

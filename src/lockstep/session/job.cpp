@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
@@ -16,6 +17,7 @@
 #include "lockstep/guard/tree_key.h"
 #include "lockstep/session/launch.h"
 #include "lockstep/tensor/gpus.h"
+#include "lockstep/tensor/make.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +68,17 @@ ConnectOptions connect_options(const Job& job, const RunOptions& run, const Env&
   return out;
 }
 
+/// NCCL takes its buffers on a GPU at the first call of a kind there, some hundred MiB: here, so that what is then read as free is.
+void make_first_calls(Job& job) {
+  if (job.world.size == 1) return;
+  for (const auto& gpu : job.gpus()) {
+    const Tensor mine = zeros({1}, Dtype::kF32, gpu), all = zeros({job.world.size}, Dtype::kF32, gpu);
+    job.data().all_gather(all, mine, "first gather on " + gpu).wait();
+    job.data().reduce_scatter(mine, all, /*accumulate=*/false, "first reduction on " + gpu).wait();
+    synchronize_gpu(gpu);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Job::gpus() const {
@@ -93,6 +106,7 @@ Job start_job(const RunOptions& run, const Env& env, const JobOptions& options) 
   if (!job.on_cpu()) connection.recorder->add_fact("CUDA libraries", require_cuda_library().versions());
   job.comm = connect(job.world, connection);
   job.world = job.comm.data->world();  // its node is learnt where the ranks meet
+  make_first_calls(job);
   return job;
 }
 

@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-/// What a process takes of a GPU beside tensors: CUDA's context with the kernels that were loaded, and NCCL's buffers.
-/// 0.5 to 0.7 GiB on recent GPUs.
+/// What a process takes of a GPU beside tensors: CUDA's context with the kernels that were loaded, and NCCL's buffers (which are
+/// there once a job has started). 0.5 to 0.7 GiB on recent GPUs.
 constexpr int64_t kGpuContextBytes = int64_t{614} << 20;
 
 std::vector<DeviceLimit> limits_of(const RehearsalOptions& devices, const PlacementOptions& wanted) {
