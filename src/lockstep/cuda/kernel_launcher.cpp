@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kPrelude = R"prelude(
 #define LOCKSTEP_KERNEL extern "C" __global__ void
+#define LOCKSTEP_KERNEL_OF(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define LOCKSTEP_DEVICE __device__ inline
 #define LOCKSTEP_SHARED __shared__
 #define LOCKSTEP_UNROLL _Pragma("unroll")

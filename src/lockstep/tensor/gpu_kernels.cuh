@@ -4,6 +4,7 @@
 //
 // Whoever includes it says before:
 //   LOCKSTEP_KERNEL, LOCKSTEP_DEVICE, LOCKSTEP_SHARED    what stands before a kernel, a function and a block's memory
+//   LOCKSTEP_KERNEL_OF(threads)    before a kernel of larger blocks: its threads must find registers
 //   block_x(), block_y(), thread(), threads(), all_here()   where this thread stands, how many its block has, their barrier
 //   bits_of(), float_of(), half_of(), float_of_half()    numbers and their bits
 //
@@ -294,54 +295,55 @@ LOCKSTEP_DEVICE void adamw(T* weights, float* master, const float* grad, float* 
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): names and types
-#define LOCKSTEP_INSTANCES(T, W, NAME)                                                                                \
-  LOCKSTEP_KERNEL swiglu_##NAME(const T* gate_up, T* y, Long dim) { swiglu<T, W>(gate_up, y, dim); }                  \
-  LOCKSTEP_KERNEL swiglu_backward_##NAME(const T* grad, const T* gate_up, T* d_gate_up, Long dim) {                   \
-    swiglu_backward<T, W>(grad, gate_up, d_gate_up, dim);                                                             \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL split_heads_##NAME(T* fused, T* q, T* k, T* v, const float* cos, const float* sin, Long heads,      \
-                                     Long kv_heads, Long dim, Long table_rows) {                                      \
-    heads_of<T, W, false>(fused, q, k, v, cos, sin, {heads, kv_heads, dim, table_rows});                              \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL join_heads_##NAME(T* fused, T* q, T* k, T* v, const float* cos, const float* sin, Long heads,       \
-                                    Long kv_heads, Long dim, Long table_rows) {                                       \
-    heads_of<T, W, true>(fused, q, k, v, cos, sin, {heads, kv_heads, dim, table_rows});                               \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL add_norm_##NAME(const T* x, const T* y, const T* w, T* sum, T* norm, Long dim, float epsilon) {     \
-    add_norm<T, W>(x, y, w, sum, norm, dim, epsilon);                                                                 \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL cross_entropy_##NAME(T* logits, const Long* targets, double* losses, unsigned char* hits, Long dim, \
-                                       float weight, Long grads) {                                                    \
-    cross_entropy<T, W>(logits, targets, losses, hits, dim, weight, grads);                                           \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL accumulate_##NAME(float* to, const T* from, Long count, Long adds) {                                \
-    accumulate<T, W>(to, from, count, adds);                                                                          \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL accumulate_few_##NAME(float* to0, const T* from0, Long count0, float* to1, const T* from1,          \
-                                        Long count1, float* to2, const T* from2, Long count2, float* to3,             \
-                                        const T* from3, Long count3, Long adds) {                                     \
-    accumulate_few<T, W>(to0, from0, count0, to1, from1, count1, to2, from2, count2, to3, from3, count3, adds);       \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL scale_##NAME(T* x, const float* by, Long count) { scale<T, W>(x, by, count); }                      \
-  LOCKSTEP_KERNEL drop_##NAME(T* to, const T* x, Long count, Long key, Long threshold, float scale) {                 \
-    drop<T, W>(to, x, count, key, threshold, scale);                                                                  \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL attend_one_##NAME(const T* q, const T* k, const T* v, Long q_stride, Long kv_stride,                \
-                                    const float* cos, const float* sin, Long table_rows, T* out, float* found,        \
-                                    const Long* table, Long steps, Long window, Long heads, Long kv_heads, Long dim,  \
-                                    Long parts, float scale) {                                                        \
-    attend_one<T, W>({q, k, v, q_stride, kv_stride, cos, sin, table_rows}, out, found,                                \
-                     {table, steps, window, heads, kv_heads, dim, parts}, scale);                                     \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL attend_join_##NAME(const float* found, T* out, const Long* table, Long steps, Long window,          \
-                                     Long heads, Long kv_heads, Long dim, Long parts) {                               \
-    attend_join<T, W>(found, out, {table, steps, window, heads, kv_heads, dim, parts});                               \
-  }                                                                                                                   \
-  LOCKSTEP_KERNEL adamw_##NAME(T* weights, float* master, const float* grad, float* exp_avg, float* exp_avg_sq,       \
-                               Long count, float keep, float step_size, float beta1, float beta2, float epsilon,      \
-                               float root_correction, float divisor) {                                                \
-    adamw<T, W>(weights, master, grad, exp_avg, exp_avg_sq, count, keep, step_size, beta1, beta2, epsilon,            \
-                root_correction, divisor);                                                                            \
+#define LOCKSTEP_INSTANCES(T, W, NAME)                                                                               \
+  LOCKSTEP_KERNEL swiglu_##NAME(const T* gate_up, T* y, Long dim) { swiglu<T, W>(gate_up, y, dim); }                 \
+  LOCKSTEP_KERNEL swiglu_backward_##NAME(const T* grad, const T* gate_up, T* d_gate_up, Long dim) {                  \
+    swiglu_backward<T, W>(grad, gate_up, d_gate_up, dim);                                                            \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL split_heads_##NAME(T* fused, T* q, T* k, T* v, const float* cos, const float* sin, Long heads,     \
+                                     Long kv_heads, Long dim, Long table_rows) {                                     \
+    heads_of<T, W, false>(fused, q, k, v, cos, sin, {heads, kv_heads, dim, table_rows});                             \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL join_heads_##NAME(T* fused, T* q, T* k, T* v, const float* cos, const float* sin, Long heads,      \
+                                    Long kv_heads, Long dim, Long table_rows) {                                      \
+    heads_of<T, W, true>(fused, q, k, v, cos, sin, {heads, kv_heads, dim, table_rows});                              \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL add_norm_##NAME(const T* x, const T* y, const T* w, T* sum, T* norm, Long dim, float epsilon) {    \
+    add_norm<T, W>(x, y, w, sum, norm, dim, epsilon);                                                                \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL_OF(kRowThreads)                                                                                    \
+  cross_entropy_##NAME(T* logits, const Long* targets, double* losses, unsigned char* hits, Long dim, float weight,  \
+                       Long grads) {                                                                                 \
+    cross_entropy<T, W>(logits, targets, losses, hits, dim, weight, grads);                                          \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL accumulate_##NAME(float* to, const T* from, Long count, Long adds) {                               \
+    accumulate<T, W>(to, from, count, adds);                                                                         \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL accumulate_few_##NAME(float* to0, const T* from0, Long count0, float* to1, const T* from1,         \
+                                        Long count1, float* to2, const T* from2, Long count2, float* to3,            \
+                                        const T* from3, Long count3, Long adds) {                                    \
+    accumulate_few<T, W>(to0, from0, count0, to1, from1, count1, to2, from2, count2, to3, from3, count3, adds);      \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL scale_##NAME(T* x, const float* by, Long count) { scale<T, W>(x, by, count); }                     \
+  LOCKSTEP_KERNEL drop_##NAME(T* to, const T* x, Long count, Long key, Long threshold, float scale) {                \
+    drop<T, W>(to, x, count, key, threshold, scale);                                                                 \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL attend_one_##NAME(const T* q, const T* k, const T* v, Long q_stride, Long kv_stride,               \
+                                    const float* cos, const float* sin, Long table_rows, T* out, float* found,       \
+                                    const Long* table, Long steps, Long window, Long heads, Long kv_heads, Long dim, \
+                                    Long parts, float scale) {                                                       \
+    attend_one<T, W>({q, k, v, q_stride, kv_stride, cos, sin, table_rows}, out, found,                               \
+                     {table, steps, window, heads, kv_heads, dim, parts}, scale);                                    \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL attend_join_##NAME(const float* found, T* out, const Long* table, Long steps, Long window,         \
+                                     Long heads, Long kv_heads, Long dim, Long parts) {                              \
+    attend_join<T, W>(found, out, {table, steps, window, heads, kv_heads, dim, parts});                              \
+  }                                                                                                                  \
+  LOCKSTEP_KERNEL adamw_##NAME(T* weights, float* master, const float* grad, float* exp_avg, float* exp_avg_sq,      \
+                               Long count, float keep, float step_size, float beta1, float beta2, float epsilon,     \
+                               float root_correction, float divisor) {                                               \
+    adamw<T, W>(weights, master, grad, exp_avg, exp_avg_sq, count, keep, step_size, beta1, beta2, epsilon,           \
+                root_correction, divisor);                                                                           \
   }
 
 // Of these a text for a GPU says one, which takes half a second to compile, and a host's all.

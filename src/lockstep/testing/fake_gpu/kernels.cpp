@@ -47,6 +47,7 @@ T* memory_at(long long address) {  // NOLINT(google-runtime-int): as a GPU's com
 }
 
 #define LOCKSTEP_KERNEL void
+#define LOCKSTEP_KERNEL_OF(threads) void
 #define LOCKSTEP_DEVICE inline
 #define LOCKSTEP_SHARED static thread_local
 #define LOCKSTEP_UNROLL
