@@ -124,9 +124,8 @@ class MapMaker {
       if (options_.level) {
         AutoMap other = split_over(devices, ends, false);
         if (height(other) < height(map) * kClearlyLower) map = std::move(other);
-      } else if (devices.size() > 1) {
-        make_even(map, devices, ends);
       }
+      if (devices.size() > 1) make_even(map, devices, ends);
       if (fits(map.loads, limits_)) return map;
       if (!first) first = std::move(map);
       if (all_equal(devices)) break;
@@ -267,10 +266,11 @@ AutoMap make_auto_map(std::span<const BlockCost> costs, std::span<const DeviceLi
   return MapMaker(costs, limits, options).make();
 }
 
-double most_even_ratio(std::span<const BlockCost> costs, int devices) {
+double most_even_ratio(std::span<const BlockCost> costs, int devices, int micro_batches) {
   const auto even = most_even_split({.costs = costs,
                                      .end = static_cast<int>(costs.size()),
-                                     .capacities = std::vector<double>(static_cast<size_t>(devices), 1.0)});
+                                     .capacities = std::vector<double>(static_cast<size_t>(devices), 1.0),
+                                     .micro_batches = micro_batches});
   return even ? even->ratio : std::numeric_limits<double>::infinity();
 }
 

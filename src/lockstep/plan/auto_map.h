@@ -53,8 +53,8 @@ inline constexpr double kEven = 1.10;
 AutoMap make_auto_map(std::span<const BlockCost> costs, std::span<const DeviceLimit> limits,
                       const AutoMapOptions& options);
 
-/// Most over least of the peaks that whole blocks allow at best on so many devices, in inference; infinity: there are
-/// fewer blocks.
-double most_even_ratio(std::span<const BlockCost> costs, int devices);
+/// Most over least of the peaks that whole blocks allow at best on so many devices, what may be moved left with its block;
+/// infinity: there are fewer blocks.
+double most_even_ratio(std::span<const BlockCost> costs, int devices, int micro_batches);
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "lockstep/base/text_format.h"
 #include "lockstep/comm/cuda_library.h"
 #include "lockstep/plan/auto_map.h"
+#include "lockstep/plan/device_load.h"
 #include "lockstep/plan/device_map.h"
 #include "lockstep/plan/level.h"
 #include "lockstep/plan/max_memory.h"
@@ -98,22 +99,43 @@ std::vector<std::string> over_limits(const MemoryForecast& forecast, const std::
   return notices;
 }
 
-/// Whole blocks are few and large, and where nothing is trained nothing can be moved between devices: how even that lets
-/// them be, and what would be more even.
-std::vector<std::string> uneven(const MemoryForecast& forecast, const std::vector<BlockCost>& costs) {
-  const double ratio = forecast.imbalance();
-  if (forecast.devices.size() < 2 || ratio <= kEven) return {};
-  const auto [least, most] = std::ranges::minmax_element(forecast.devices, {}, &DeviceForecast::peak);
-  const auto count = static_cast<int>(forecast.devices.size());
+struct DevicePeak {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+std::vector<DevicePeak> peaks_of(const MemoryForecast& forecast) {
+  std::vector<DevicePeak> out;
+  for (const auto& device : forecast.devices) out.push_back({device.name, device.peak()});
+  return out;
+}
+
+std::vector<DevicePeak> peaks_of(const std::vector<DeviceLoad>& loads, const RehearsalOptions& devices) {
+  std::vector<DevicePeak> out;
+  for (const auto& load : loads) {
+    if (load.device >= 0) out.push_back({devices.device_names.at(static_cast<size_t>(load.device)), load.peak()});
+  }
+  return out;
+}
+
+/// Whole blocks are few and large, and where nothing is trained nothing can be moved between devices, and with adapters
+/// little: how even that lets them be, and what would be more even.
+std::vector<std::string> uneven(const std::vector<DevicePeak>& peaks, const std::vector<BlockCost>& costs,
+                                int micro_batches) {
+  if (peaks.size() < 2) return {};
+  const auto [least, most] = std::ranges::minmax_element(peaks, {}, &DevicePeak::bytes);
+  const double ratio = static_cast<double>(most->bytes) / static_cast<double>(std::max<int64_t>(1, least->bytes));
+  if (ratio <= kEven) return {};
+  const auto count = static_cast<int>(peaks.size());
   const auto& widest =
       *std::ranges::max_element(costs, {}, [](const BlockCost& cost) { return cost.state + cost.saved; });
   std::string text = fmt::format(
       "--device_map: {} needs {} and {} {}, {:.3f} to 1: blocks are placed whole ({} needs {}), and by what they cost "
       "alone no split of them over {} devices is below {:.3f} to 1",
-      most->name, format_bytes(most->peak()), least->name, format_bytes(least->peak()), ratio, widest.block,
-      format_bytes(widest.state + widest.saved), count, std::min(ratio, most_even_ratio(costs, count)));
+      most->name, format_bytes(most->bytes), least->name, format_bytes(least->bytes), ratio, widest.block,
+      format_bytes(widest.state + widest.saved), count, std::min(ratio, most_even_ratio(costs, count, micro_batches)));
   for (int fewer = count - 1; fewer > 1; --fewer) {
-    const double there = most_even_ratio(costs, fewer);
+    const double there = most_even_ratio(costs, fewer, micro_batches);
     if (there > kEven) continue;
     text += fmt::format("; over {} devices one is {:.3f} to 1", fewer, there);
     break;
@@ -148,12 +170,13 @@ ChosenPlacement made_map(const RehearsalOptions& devices, const PlacementOptions
   if (!moves || !balanced) {
     if (options.training) return {std::move(tried.placement), over_limits(forecast, limits, wanted), {}};
     auto notices = over_limits(forecast, limits, wanted);
-    if (balanced) std::ranges::move(uneven(forecast, costs), std::back_inserter(notices));
+    if (balanced) std::ranges::move(uneven(peaks_of(forecast), costs, micro_batches), std::back_inserter(notices));
     return {std::move(tried.placement), std::move(notices), std::move(forecast)};
   }
   charge_difference(costs, map, forecast);
   map.slices = level_movable(costs, map.devices, limits, {.micro_batches = micro_batches});
-  return {placed(costs, map, options, devices), {}, {}};
+  const auto loads = device_loads(costs, map.devices, limits, micro_batches, map.slices);
+  return {placed(costs, map, options, devices), uneven(peaks_of(loads, devices), costs, micro_batches), {}};
 }
 
 }  // namespace

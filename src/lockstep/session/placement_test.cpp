@@ -43,7 +43,8 @@ Balance balance(const std::string& config_name, int devices, const PlanOptions& 
   placed.placement = std::move(chosen.placement);
   const MemoryForecast forecast = rehearse(model, make_plan(model, placed), rows_of_step, rehearsed);
   Balance out{.ratio = forecast.imbalance(), .notices = std::move(chosen.notices)};
-  if (!options.training) out.bound = most_even_ratio(block_costs(model, options, rows_of_step, rehearsed), devices);
+  if (!options.training)
+    out.bound = most_even_ratio(block_costs(model, options, rows_of_step, rehearsed), devices, /*micro_batches=*/1);
   return out;
 }
 
@@ -84,6 +85,15 @@ TEST(AutoMap, UsesDevicesInInferenceAsEvenlyAsWholeLayersAllow) {
     }
   }
   EXPECT_GT(bounded, 0) << "no case left that says its bound";
+}
+
+/// Nearly nothing may move there: a layer's adapters are small.
+TEST(AutoMap, SaysHowEvenWholeLayersCanBeWithAdapters) {
+  const LoraConfig adapter{.rank = 8, .target_modules = {"all-linear"}};
+  const Balance found = balance("InternVL2.5-1B", 8, {.compute = Dtype::kBF16, .adapter = adapter});
+  ASSERT_GT(found.ratio, kEven) << "else another case is needed";
+  ASSERT_EQ(found.notices.size(), 1U);
+  EXPECT_NE(found.notices[0].find("no split of them over 8 devices is below "), std::string::npos) << found.notices[0];
 }
 
 }  // namespace
