@@ -20,6 +20,16 @@ def tensors(folder):
             for name, about in header.items() if name != "__metadata__"}
 
 
+def write_tensors(folder, named):
+    """The same, written."""
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in named.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def as_opengvlab(named):
     """Bytes under transformers' names -> under the authors': q, k and v of the tower lie behind one another."""
     names = {"cls_token": "class_embedding", "position_embeddings": "position_embedding", "patch_embeddings.projection": "patch_embedding",
@@ -94,6 +104,29 @@ class Dialects(Story):
         start = tensors(BOTH / "checkpoint_opengvlab")
         self.assertTrue(any(found[name] != start[name][2] for name in found if "qkv" in name), "nothing was trained")
 
+    def test_a_head_of_its_own_is_saved_with_a_config_that_says_so(self):
+        """config.json ties the head, and the files hold another: transformers 5 reads it, transformers 4 asks the text's config."""
+        rows = self.rows()
+        for name in ("checkpoint", "checkpoint_opengvlab"):
+            with self.subTest(name=name):
+                model = self.folder_of(name)
+                before = tensors(model)
+                dtype, shape, data = before["language_model.model.embed_tokens.weight"]
+                width = len(data) // shape[0]
+                flipped = b"".join(data[i:i + width] for i in reversed(range(0, len(data), width)))
+                write_tensors(model, {**before, "language_model.lm_head.weight": (dtype, shape, flipped)})
+                self.assertIn("the head that is stored counts", self.lockstep("inspect", model, expect=0).text)
+                saved = self.train(model, f"own head {name}", rows, steps=1, learning_rate="0", weight_decay="0", save_steps=1,
+                                   torch_dtype="bfloat16", deepspeed="zero3", nproc=2)
+                self.assertEqual(tensors(saved), tensors(model))
+                config = json.loads((saved / "config.json").read_text())
+                text = config["text_config" if name == "checkpoint" else "llm_config"]
+                self.assertEqual((config["tie_word_embeddings"], text["tie_word_embeddings"]), (False, False))
+                self.assertNotIn("is stored", self.lockstep("inspect", saved, expect=0).text)
+                asked = ["--prompt", "Say it.", "--max_new_tokens", 6, "--torch_dtype", "float32"]
+                answers = [self.lockstep("infer", "--model", one, *asked, expect=0).stdout for one in (model, saved)]
+                self.assertEqual(answers[0], answers[1])
+
     def test_what_speaks_is_saved_as_it_came(self):
         """Omni's talker, vocoder and speakers: the folder opens elsewhere (EchoInk#1, LlamaFactory#7821, #7537)."""
         model = self.folder / "omni"
@@ -120,13 +153,7 @@ class Dialects(Story):
         shutil.copytree(OMNI / "checkpoint", model)
         for file in model.rglob("*"):
             file.chmod(0o644)
-        kept = {name: about for name, about in tensors(model).items() if name.startswith("thinker.")}
-        header, data = {}, b""
-        for name, (dtype, shape, raw) in kept.items():
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-            data += raw
-        text = json.dumps(header).encode()
-        (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        write_tensors(model, {name: about for name, about in tensors(model).items() if name.startswith("thinker.")})
         rows = self.folder / "texts.jsonl"
         rows.write_text("".join(json.dumps({"query": f"Say {i}.", "response": f"number {i}"}) + "\n" for i in range(8)))
         words = sft_words(model, rows, self.folder / "out", steps=1, torch_dtype="bfloat16", save_strategy="no")

@@ -26,8 +26,13 @@ CheckResults look_at_config(CheckpointParts& parts, const std::set<Component>& w
   leave_out(model, without);
   if (!audio_output) leave_out_speech(model);
   parts.model.emplace(std::move(model));
-  return {fine("config", fmt::format("{}: {} layers, {} tokens", parts.family->name, parts.model->dims.layers,
-                                     parts.model->dims.vocab))};
+  CheckResults results{fine("config", fmt::format("{}: {} layers, {} tokens", parts.family->name,
+                                                  parts.model->dims.layers, parts.model->dims.vocab))};
+  for (const auto& notice : parts.config->notices()) {
+    results.push_back(
+        warning("config", notice, "a config.json that says what the files hold opens the same everywhere"));
+  }
+  return results;
 }
 
 /// Each file's header was read, and its size is what the header says.

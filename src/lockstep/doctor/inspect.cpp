@@ -87,7 +87,6 @@ void look_at_model(const Model& model, const Weights& weights, Json& report) {
   report["dialect"] = keys.dialect();
   report["derived"] = rest.derived;
   for (const auto& notice : rest.notices) report["notices"].push_back(notice);
-  if (std::string words = differing_head(model, weights, keys); !words.empty()) report["notices"].push_back(words);
 }
 
 void look_at_text(const fs::path& dir, Json& report) {
@@ -139,6 +138,7 @@ Json inspect_checkpoint(const ModelPlace& place, const std::set<Component>& with
   const Family* family = nullptr;
   look(report, "config", [&] {
     config.emplace(load_config(place));
+    for (const auto& notice : config->notices()) report["notices"].push_back(notice);
     report["architectures"] = config->texts("architectures");
     name_unsupported(*config, report);
     family = &family_of(*config);

@@ -60,6 +60,13 @@ HfConfig HfConfig::with(const Json& keys) const {
   HfConfig out(std::move(changed), where_);
   out.place_ = place_;
   out.differs_ = differs_ || out.json() != json();
+  out.notices_ = notices_;
+  return out;
+}
+
+HfConfig HfConfig::with(const Json& keys, std::string notice) const {
+  HfConfig out = with(keys);
+  out.notices_.push_back(std::move(notice));
   return out;
 }
 

@@ -32,6 +32,7 @@ class HfConfig {
   HfConfig(Json value, std::string where);
   /// The same with these keys in place of the file's own, or beside them.
   HfConfig with(const Json& keys) const;
+  HfConfig with(const Json& keys, std::string notice) const;
   ~HfConfig();
   HfConfig(const HfConfig&);
   HfConfig& operator=(const HfConfig&);
@@ -53,12 +54,14 @@ class HfConfig {
   const std::filesystem::path& folder() const { return place_.folder; }  // that load() read it from; else empty
   const ModelPlace& place() const { return place_; }
   bool differs_from_file() const { return differs_; }
+  const std::vector<std::string>& notices() const { return notices_; }  // sentences about it that a person should see
 
  private:
   std::shared_ptr<const Json> value_;
   std::string where_;
   ModelPlace place_;
   bool differs_ = false;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace lockstep

@@ -250,35 +250,4 @@ Unmatched unmatched(const Model& model, const Weights& weights, const KeyMap& ke
   return out;
 }
 
-std::string differing_head(const Model& model, const Weights& weights, const KeyMap& keys) {
-  constexpr int64_t kAtOnce = int64_t{4} << 20;  // elements
-  const auto differ = [&](const TensorSpec& one, const TensorSpec& two) {
-    if (one.shape != two.shape) return true;
-    const Dtype dtype = one.dtype == two.dtype ? one.dtype : Dtype::kF32;
-    const int64_t numel = numel_of(one.shape);
-    for (int64_t begin = 0; begin < numel; begin += kAtOnce) {
-      const Tensor a = empty({std::min(kAtOnce, numel - begin)}, dtype);
-      const Tensor b = empty({a.numel()}, dtype);
-      weights.read_flat(one.name, begin, a);
-      weights.read_flat(two.name, begin, b);
-      if (!a.equal(b)) return true;
-    }
-    return false;
-  };
-  for (const auto& block : model.blocks) {
-    for (const auto& param : block->params()) {
-      if (!param.tied) continue;
-      const TensorSpec* own = weights.find(keys.on_disk(param.untied_key).name);
-      const TensorSpec* shared = weights.find(keys.on_disk(param.sources[0].key).name);
-      if (own == nullptr || shared == nullptr || own == shared || !differ(*own, *shared)) continue;
-      return fmt::format(
-          "{} is stored and differs from {}, to which config.json ties it: it is not read, as in transformers before "
-          "5; \"tie_word_embeddings\": false wherever config.json has the key makes it count, as transformers 5 "
-          "does by itself",
-          own->name, shared->name);
-    }
-  }
-  return "";
-}
-
 }  // namespace lockstep

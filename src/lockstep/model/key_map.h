@@ -52,8 +52,4 @@ struct Unmatched {
 };
 Unmatched unmatched(const Model& model, const Weights& weights, const KeyMap& keys);
 
-/// Of a head that config.json ties to the embedding and that is stored all the same, with other values: which of both counts
-/// here, and how the other does. "": none is. Reads both tensors where there are two.
-std::string differing_head(const Model& model, const Weights& weights, const KeyMap& keys);
-
 }  // namespace lockstep

@@ -142,33 +142,6 @@ TEST_F(KeyMapTest, ATiedHeadThatIsStoredAndDerivedBuffersAreIgnoredAloud) {
             "ignored");
 }
 
-/// transformers 5 takes such a head, transformers 4 did not: whoever asks one for what the other gave must know.
-TEST_F(KeyMapTest, ATiedHeadThatIsStoredWithOtherValuesIsTold) {
-  const Model model = model_with(16);
-  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
-    std::vector<TensorSpec> specs{{"language_model.model.layers.0.self_attn.q_proj.weight", Dtype::kBF16, {8, 8}},
-                                  {"language_model.model.layers.0.self_attn.k_proj.weight", Dtype::kBF16, {4, 8}},
-                                  {"language_model.model.layers.0.mlp.down_proj.weight", Dtype::kBF16, {8, 16}},
-                                  {"language_model.model.embed_tokens.weight", Dtype::kBF16, {10, 8}},
-                                  {"language_model.lm_head.weight", dtype, {10, 8}}};
-    for (const bool differs : {false, true}) {
-      SafetensorsWriter out(dir_, specs);
-      for (const auto& spec : specs) {
-        const Tensor values = zeros(spec.shape, spec.dtype);
-        if (differs && spec.name.ends_with("lm_head.weight")) values.view({-1})[79] = 1;
-        out.write(spec.name, values);
-      }
-      out.finish();
-      const Weights files = Weights::open(dir_);
-      const std::string words = differing_head(model, files, KeyMap::match(model, files));
-      EXPECT_EQ(words.starts_with("language_model.lm_head.weight is stored and differs from "
-                                  "language_model.model.embed_tokens.weight, to which config.json ties it"),
-                differs)
-          << words;
-    }
-  }
-}
-
 TEST_F(KeyMapTest, TensorsThatNoBlockReadsAreRefusedByName) {
   const std::string beyond = "language_model.model.layers.1.mlp.down_proj.weight";
   const Weights more =

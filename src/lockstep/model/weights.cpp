@@ -266,6 +266,14 @@ const QuantisedTensor* Weights::quantised(const std::string& key) const {
   return at == impl_->quantised.tensors.end() ? nullptr : &at->second;
 }
 
+bool Weights::same_bytes(const std::string& one, const std::string& two) const {
+  const auto a = impl_->places.find(one), b = impl_->places.find(two);
+  if (a == impl_->places.end() || b == impl_->places.end() || a->second.file != b->second.file) return false;
+  const StoredTensor &first = impl_->stored(a->second), &second = impl_->stored(b->second);
+  return first.begin == second.begin && first.end == second.end && first.strides == second.strides &&
+         first.spec.dtype == second.spec.dtype && first.spec.shape == second.spec.shape;
+}
+
 bool Weights::any_quantised() const { return !impl_->quantised.tensors.empty(); }
 
 void Weights::read_quantised(const std::string& key, int64_t begin, std::span<uint8_t> out) const {

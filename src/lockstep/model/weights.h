@@ -66,6 +66,7 @@ class Weights {
   /// kept as it is.
   const QuantisedTensor* quantised(const std::string& key) const;
   bool any_quantised() const;
+  bool same_bytes(const std::string& one, const std::string& two) const;  // of one file: as torch saves tied tensors
   /// Bytes of such a one as QuantLayout lays them, and its scales as numbers.
   void read_quantised(const std::string& key, int64_t begin, std::span<uint8_t> out) const;
   void read_scales(const std::string& key, int64_t first, std::span<float> out) const;

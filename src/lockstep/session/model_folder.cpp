@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/data/known_tokens.h"
 #include "lockstep/data/position_limit.h"
 #include "lockstep/data/unbuilt_media.h"
@@ -47,8 +49,8 @@ SideFiles ModelFolder::side_files(bool whole) const {
     std::erase_if(files, [&](const SideFile& file) { return file.name == name; });
     files.push_back({name, std::move(text)});
   };
+  if (config.differs_from_file()) put("config.json", config.json().dump(2) + "\n");
   if (!config.place().new_tokens.empty()) {
-    put("config.json", config.json().dump(2) + "\n");
     for (auto& [name, text] : files_with_tokens(path, config.place().new_tokens)) put(name, std::move(text));
   }
   if (!family.elsewhere.files) return files;

@@ -66,11 +66,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
                       options_.model.string()));
     }
     keys_ = std::make_unique<KeyMap>(KeyMap::match(folder_->model, *weights_));
-    if (job_.reports()) {
-      if (std::string words = differing_head(folder_->model, *weights_, *keys_); !words.empty()) {
-        notices_.push_back(std::move(words));
-      }
-    }
+    if (job_.reports()) std::ranges::copy(folder_->config.notices(), std::back_inserter(notices_));
     open_adapters();
     processor_ = folder_->processor(options_.use_chat_template);
     // Texts are spelled as the tokenizer has it, and a conversation that was asked for is for this run.

@@ -23,6 +23,7 @@
 #include "lockstep/tasks/copy_model.h"
 #include "lockstep/tasks/new_folder.h"
 #include "lockstep/tensor/make.h"
+#include "lockstep/zoo/own_head.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -157,13 +158,7 @@ class Merger {
   }
 
   static std::string untied_config(const std::string& text) {
-    Json config = parse_json(text, "config.json");
-    for (const char* part : {"text_config", "llm_config"}) {
-      if (config.contains(part) && config[part].contains("tie_word_embeddings"))
-        config[part]["tie_word_embeddings"] = false;
-    }
-    config["tie_word_embeddings"] = false;
-    return config.dump(2) + "\n";
+    return lockstep::untied_config(parse_json(text, "config.json")).dump(2) + "\n";
   }
 
   const MergeOptions& options_;

@@ -1,6 +1,7 @@
 #include "lockstep/tasks/plan_job.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -215,7 +216,8 @@ JobPlan plan_job(const JobPlanOptions& given, const Env& env) {
   shape.accumulation = accumulation_of(options, shape.batch, out.world);
   ChosenPlacement chosen =
       choose_placement(planned.devices, sft.run.placement, model, wanted, rows.step(shape.batch, shape.accumulation));
-  out.notices = std::move(chosen.notices);
+  out.notices = out.folder.config.notices();
+  std::ranges::move(chosen.notices, std::back_inserter(out.notices));
   shape.options.placement = chosen.placement;
   if (sft.checkpoint_as_needed && !options.inference) {
     shape.options.kept_blocks = kept_blocks_of(options, job, planned, out.notices);

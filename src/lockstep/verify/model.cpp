@@ -86,7 +86,7 @@ struct VerifyModel::Impl {
   Impl(const std::filesystem::path& folder, const PlanOptions& options, const AdamWOptions& adamw_options,
        const VerifiedAdapter& asked)
       : dir(folder),
-        config(HfConfig::load(dir)),
+        config(load_config(dir)),
         repetition_penalty(repetition_penalty_of(dir)),
         family(family_of(config)),
         model(family.build(config)),

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/zoo/families.h"
+#include "lockstep/zoo/own_head.h"
 #include "lockstep/zoo/token_rows.h"
 
 namespace lockstep {
@@ -79,13 +80,13 @@ const std::vector<Family>& families() {
 }
 
 HfConfig load_config(const ModelPlace& place) {
-  HfConfig config = HfConfig::load(place);
+  const HfConfig config = HfConfig::load(place);
   for (const auto& family : families()) {
     if (!family.elsewhere.join) continue;
-    if (auto joined = family.elsewhere.join(config)) return with_token_rows(*joined);
+    if (auto joined = family.elsewhere.join(config)) return with_token_rows(with_own_head(*joined));
   }
   const std::string said = join(place.joint.said(), ", ");
-  if (said.empty()) return with_token_rows(config);
+  if (said.empty()) return with_token_rows(with_own_head(config));
   throw usage_error(
       fmt::format(
           "{}: expected a Llama or Mistral with --vision_tower, or a LLaVA as its authors write it, found {} in {}",
