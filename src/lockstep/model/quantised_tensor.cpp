@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kLongestState = 1 << 16;  // bytes
-const std::string kState = ".quant_state.bitsandbytes__", kWeight = ".weight";
+const std::string kState = ".quant_state.bitsandbytes__", kWeight = ".weight", kFormat = ".weight_format";
 
 class Finder {
  public:
@@ -70,7 +70,8 @@ class Finder {
                          .spec = {module + kWeight, Dtype::kBF16, codes->shape},
                          .scales = scales_name};
     expect_sizes(made);
-    found_.parts.insert({scales_name, module + ".weight_format"});
+    expect_rows(module + kFormat);
+    found_.parts.insert({scales_name, module + kFormat});
     found_.tensors.emplace(module + kWeight, std::move(made));
   }
 
@@ -134,6 +135,22 @@ class Finder {
       return std::abs(a - b) <= kRounding * std::abs(a);
     });
     if (!same) throw error(name, "the values that bitsandbytes has", "others");
+  }
+
+  /// The byte that says how 8-bit codes lie, where there is one: old versions stored them in tiles for tensor cores.
+  /// Source: bitsandbytes nn/modules.py maybe_rearrange_weight.
+  void expect_rows(const std::string& name) const {
+    const TensorSpec* spec = raw_.find(name);
+    if (spec == nullptr) return;
+    if (spec->dtype != Dtype::kU8 || numel_of(spec->shape) != 1) {
+      throw error(name, "one byte that says how the codes lie", spec->describe());
+    }
+    uint8_t format = 0;
+    raw_.read(name, 0, {&format, 1});
+    if (format == 0) return;
+    static constexpr std::array kTiles = {"col32", "col_turing", "col_ampere"};
+    throw error(name, "0 (codes row by row, as bitsandbytes reads them)",
+                format <= kTiles.size() ? fmt::format("{} ({})", format, kTiles[format - 1U]) : std::to_string(format));
   }
 
   void expect_sizes(const QuantisedTensor& made) const {

@@ -161,6 +161,13 @@ TEST_F(QuantisedTensorTest, RefusesByNameWhatDoesNotFit) {
   says(nested, "a.weight.nested_quant_map", [](Tensors& all) { all.erase("a.weight.nested_quant_map"); });
   says(rows, "a.SCB", cut("a.SCB", 47));
   says(rows, "i8 codes", [](Tensors& all) { all.erase("a.weight"); });
+  const auto laid = [](int64_t format) {
+    return [=](Tensors& all) { all["a.weight_format"] = zeros({}, Dtype::kU8).fill_(format); };
+  };
+  says(rows, "a.weight_format in", laid(3));
+  says(rows, "expected 0 (codes row by row, as bitsandbytes reads them), found 3 (col_ampere)", laid(3));
+  says(rows, "found 9", laid(9));
+  says(rows, "one byte", [](Tensors& all) { all["a.weight_format"] = zeros({2}, Dtype::kU8); });
   says(plain, "", put("{"));
   says(plain, "JSON object", put("[]"));
   says(plain, "blocksize 64",
