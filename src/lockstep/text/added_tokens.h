@@ -25,6 +25,7 @@ struct AddedToken {
   bool rstrip = false;
   bool normalized = true;
   bool special = false;
+  bool operator==(const AddedToken&) const = default;
 };
 
 /// Reads one entry of `added_tokens` (all keys) or of `added_tokens_decoder` (no "id").

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -11,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/text/added_tokens.h"
 #include "lockstep/text/json_keys.h"
 
 namespace lockstep {
@@ -95,19 +98,64 @@ std::vector<Json> of_ids(const Json& ids, const std::set<std::string>& special, 
   return out;
 }
 
-/// What may be missing, in the order in which it is added.
-std::vector<Json> wanted(const TokenizerFolder& folder) {
-  const Json config = object_in(folder, kConfig), map = object_in(folder, kMap);
+/// Special tokens that the files name, and those without a name.
+std::vector<std::string> special_in(const TokenizerFolder& folder, const Json& config) {
   std::vector<std::string> special;
   for (const auto& [name, text] : named_tokens(folder)) special.push_back(text);
   for (const auto& text : extra_in(config)) special.push_back(text);
-  if (!has_decoder(config)) std::ranges::copy(extra_in(map), std::back_inserter(special));
-  std::vector<Json> out = has_decoder(config) ? decoded(config, folder.path(kConfig).string())
-                                              : of_ids(object_in(folder, kIds), {special.begin(), special.end()},
-                                                       folder.path(kIds).string());
-  for (const auto& text : special) out.push_back(entry_of(text, true));
-  return out;
+  if (!has_decoder(config)) std::ranges::copy(extra_in(object_in(folder, kMap)), std::back_inserter(special));
+  return special;
 }
+
+/// Whose tokenizer transformers makes anew of words and merges, so that tokenizer.json's list says nothing of its tokens.
+bool is_rebuilt(const std::string& name) { return name.starts_with("Qwen2Token") || name.starts_with("LlamaToken"); }
+
+/// The list of tokenizer.json, and what the files beside it make of it. Source: transformers 5.23 tokenization_utils_tokenizers.py
+/// TokenizersBackend.__init__, and what tokenizers' add_tokens does with a token that is there.
+class TokenList {
+ public:
+  /// `where` the list stands, for messages.
+  TokenList(Json& list, std::string where, const std::string& tokenizer_class)
+      : list_(list), where_(std::move(where)), rebuilt_(is_rebuilt(tokenizer_class)) {
+    for (size_t i = 0; i < list_.size(); ++i) {
+      if (const auto text = text_of(list_[i])) places_.emplace(*text, i);
+    }
+  }
+
+  void add(Json token) {
+    if (places_.emplace(*text_of(token), list_.size()).second) list_.push_back(std::move(token));
+  }
+  /// One of added_tokens_decoder: where tokenizer.json has it with other flags, these count.
+  void put(const Json& token, const std::string& where, bool named) {
+    AddedToken said = read_added_token(token, where);
+    const auto at = places_.find(said.content);
+    if (at == places_.end()) {
+      said.special = said.special || named;
+      return add(entry_from(said));
+    }
+    Json& own = list_[at->second];
+    const AddedToken before = read_added_token(own, where_);
+    if (said == before) return;
+    said.special = said.special || named || (before.special && !rebuilt_);  // once left out of texts, always left out
+    own.update(entry_from(said));
+  }
+  /// Qwen2Tokenizer adds its special tokens once more, as plain ones.
+  void make_plain(const std::string& content) {
+    const auto at = places_.find(content);
+    if (at != places_.end()) list_[at->second].update(entry_of(content, true));
+  }
+
+ private:
+  static Json entry_from(const AddedToken& token) {
+    return {{"content", token.content},       {"lstrip", token.lstrip},           {"rstrip", token.rstrip},
+            {"normalized", token.normalized}, {"single_word", token.single_word}, {"special", token.special}};
+  }
+
+  Json& list_;
+  std::string where_;
+  bool rebuilt_;
+  std::map<std::string, size_t, std::less<>> places_;
+};
 
 }  // namespace
 
@@ -123,13 +171,25 @@ void add_tokens_of_settings(const TokenizerFolder& folder, TokenizerFile& file) 
   Json& list = (*file.rest)["added_tokens"];
   if (list.is_null()) list = Json::array();
   if (!list.is_array()) return;  // which is told where it is read
-  std::set<std::string> known;
-  for (const auto& token : list) {
-    if (const auto text = text_of(token)) known.insert(*text);
+  const Json config = object_in(folder, kConfig);
+  const std::vector<std::string> special = special_in(folder, config);
+  const NamedTokens named = named_tokens(folder);
+  const Json name = config.value("tokenizer_class", Json());
+  const std::string tokenizer_class = name.is_string() ? name.get<std::string>() : "";
+  TokenList tokens(list, file.path + ": added_tokens", tokenizer_class);
+  if (has_decoder(config)) {
+    const std::string where = folder.path(kConfig).string();
+    for (const Json& token : decoded(config, where)) {
+      const bool is_named = std::ranges::any_of(named, [&](const auto& one) { return one.second == token["content"]; });
+      tokens.put(token, where + ": added_tokens_decoder", is_named);
+    }
+  } else {
+    const std::set<std::string> all(special.begin(), special.end());
+    for (Json& token : of_ids(object_in(folder, kIds), all, folder.path(kIds).string())) tokens.add(std::move(token));
   }
-  for (Json& token : wanted(folder)) {
-    if (known.insert(*text_of(token)).second) list.push_back(std::move(token));
-  }
+  for (const auto& text : special) tokens.add(entry_of(text, true));
+  if (!tokenizer_class.starts_with("Qwen2Token")) return;
+  for (const auto& text : special) tokens.make_plain(text);
 }
 
 }  // namespace lockstep

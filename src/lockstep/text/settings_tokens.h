@@ -15,7 +15,8 @@ using NamedTokens = std::map<std::string, std::string, std::less<>>;
 NamedTokens named_tokens(const TokenizerFolder& folder);
 
 /// Puts what the files name, and the file's own list lacks, behind it: tokens of added_tokens_decoder (or added_tokens.json where
-/// there is none), named ones, extra ones. Throws UserError(kCheckpoint).
+/// there is none), named ones, extra ones. Where both have a token, flags of added_tokens_decoder count.
+/// Throws UserError(kCheckpoint).
 void add_tokens_of_settings(const TokenizerFolder& folder, TokenizerFile& file);
 
 }  // namespace lockstep

@@ -1,8 +1,12 @@
 #include "lockstep/text/settings_tokens.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
 #include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
@@ -36,6 +40,28 @@ TEST(SettingsTokens, WhatTheFilesBesideATokenizerAddIsOneToken) {
   EXPECT_EQ(ids_of("<x>", files(R"({"added_tokens_decoder": {"2": {"content": "<s>"}, "3": {"content": "<x>"}}})")),
             (Ids{3}));
   EXPECT_EQ(ids_of("a", files(R"({"pad_token": "a"})")), (Ids{0})) << "a word of the vocabulary keeps its id";
+}
+
+/// Rows of tests/oracles/make_token_flags.py.
+TEST(SettingsTokens, FlagsThatAddedTokensDecoderGivesCountBeforeThoseOfTheTokenizer) {
+  std::ifstream in(std::filesystem::path(LOCKSTEP_FIXTURES) / "text" / "token_flags.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(in, line));
+  const Json tokenizers = parse_json(line, "token_flags.jsonl");
+  int rows = 0;
+  while (std::getline(in, line)) {
+    const Json row = parse_json(line, "token_flags.jsonl");
+    const Tokenizer tokenizer = Tokenizer::load(
+        TokenizerFolder("folder", {{"tokenizer.json", tokenizers.at(row.at("tokenizer").get<std::string>()).dump()},
+                                   {"tokenizer_config.json", row.at("config").dump()}}));
+    for (size_t i = 0; i < row.at("texts").size(); ++i) {
+      const auto ids = row["ids"][i].get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer.encode(row["texts"][i].get<std::string>()), ids) << row;
+      EXPECT_EQ(tokenizer.decode(ids, /*skip_special_tokens=*/true), row["skipped"][i].get<std::string>()) << row;
+    }
+    ++rows;
+  }
+  EXPECT_EQ(rows, 68);
 }
 
 TEST(SettingsTokens, TheMapHasTheLastWordWhereNoDecoderStands) {
