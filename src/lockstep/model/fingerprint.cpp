@@ -78,6 +78,7 @@ std::string spelling_fingerprint(const ModelPlace& place) {
   const std::set<std::string> names{"tokenizer.json",
                                     "tokenizer_config.json",
                                     "tokenizer.model",
+                                    "conversation.py",
                                     "vocab.json",
                                     "merges.txt",
                                     "added_tokens.json",

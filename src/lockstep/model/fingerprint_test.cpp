@@ -32,7 +32,7 @@ TEST_F(ModelFingerprint, HowRowsAreSpelledIsAFingerprintOfItsOwn) {
   std::string before = spelling_fingerprint(folder_);
   const std::string of_model = model_fingerprint(folder_);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "preprocessor_config.json",
-                           "generation_config.json", "vocab.json", "tokenizer.model"}) {
+                           "generation_config.json", "vocab.json", "tokenizer.model", "conversation.py"}) {
     write(name, "{}");
     const std::string now = spelling_fingerprint(folder_);
     EXPECT_NE(now, before) << name;

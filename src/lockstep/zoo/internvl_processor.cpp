@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/tile_image.h"
 #include "lockstep/zoo/chat_processor.h"
+#include "lockstep/zoo/conversation_file.h"
 #include "lockstep/zoo/film_choice.h"
 #include "lockstep/zoo/fresh_config.h"
 #include "lockstep/zoo/internvl.h"
@@ -18,7 +19,7 @@ namespace {
 /// What `template` of a published config.json names. Source: OpenGVLab/InternVL conversation.py.
 struct ChatFormat {
   const char* name;
-  const char* system;  // where a conversation brings none
+  const char* system;  // where a conversation brings none, and conversation.py of the folder says nothing else
   const char* end;     // of a turn
 };
 constexpr ChatFormat kFormats[] = {
@@ -32,6 +33,16 @@ constexpr ChatFormat kFormats[] = {
      "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, 是一个有用无害的人工智能助手。",
      "<|im_end|>"}};
 
+/// As a text of a chat template.
+std::string quoted_text(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\\' || c == '\'') out += '\\';
+    out += c == '\n' ? "\\n" : std::string(1, c);
+  }
+  return out + "'";
+}
+
 ChatTemplate published_template(const HfConfig& config) {
   const std::string name = config.text("template", "internvl2_5");
   const auto* format = std::ranges::find_if(kFormats, [&](const ChatFormat& one) { return one.name == name; });
@@ -41,13 +52,17 @@ ChatTemplate published_template(const HfConfig& config) {
     throw checkpoint_error(fmt::format("{}: template: expected one of {}, found \"{}\"", config.where(), known, name),
                            "this chat format is not built; a model asked in another one answers badly");
   }
+  // One name stands for several messages: InternVL-Chat-V1-5 presents itself as InternLM, InternVL2 does not.
+  const std::string system =
+      system_message_in(config.folder() / "conversation.py", name).value_or(std::string(format->system));
   const std::string source = fmt::format(
-      "{{%- if messages[0]['role'] != 'system' -%}}\n{{{{- '<|im_start|>system\\n{0}{1}' -}}}}\n{{%- endif -%}}\n"
+      "{{%- if messages[0]['role'] != 'system' -%}}\n{{{{- '<|im_start|>system\\n' + {0} + '{1}' -}}}}\n{{%- endif "
+      "-%}}\n"
       "{{%- for message in messages -%}}\n"
       "{{{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '{1}' -}}}}\n"
       "{{%- endfor -%}}\n"
       "{{%- if add_generation_prompt -%}}\n{{{{- '<|im_start|>assistant\\n' -}}}}\n{{%- endif -%}}",
-      format->system, format->end);
+      quoted_text(system), format->end);
   return ChatTemplate(source, fmt::format("the chat format {} ({} template)", name, config.where()));
 }
 

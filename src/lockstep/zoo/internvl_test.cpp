@@ -64,7 +64,7 @@ TEST(InternvlConfig, ItsNamesAreTheAuthors) {
 /// A copy of the folder with another `template`, without weights.
 class InternvlChat : public testing::Test {
  protected:
-  std::string prompt(const std::string& format, const Json& messages) {
+  std::string prompt(const std::string& format, const Json& messages, const std::string& conversation = "") {
     const fs::path dir = fs::path(testing::TempDir()) / "internvl_chat";
     fs::remove_all(dir);
     fs::create_directories(dir);
@@ -76,6 +76,7 @@ class InternvlChat : public testing::Test {
     config["template"] = format;
     fs::remove(dir / "config.json");
     write_json(dir / "config.json", config);
+    if (!conversation.empty()) write_text(dir / "conversation.py", conversation);
     const auto processor = load_internvl_processor(dir);
     const Sample sample = sample_from_row({{"messages", messages}}, "row", dir);
     return processor->tokenizer().decode(processor->prompt_features(sample, {}).input_ids);
@@ -99,6 +100,17 @@ TEST_F(InternvlChat, TheFormatThatTheConfigNamesGoesBeforeTheTokenizers) {
   const std::string said = refusal_of([&] { (void)prompt("phi3-chat", asked); });
   EXPECT_NE(said.find("template: expected one of internvl2_5, internlm2-chat, Hermes-2, found"), std::string::npos)
       << said;
+}
+
+/// InternVL-Chat-V1-5 and InternVL2 have other messages under one name.
+TEST_F(InternvlChat, TheFoldersConversationSaysWhatTheSystemSays) {
+  const Json asked = {{{"role", "user"}, {"content", "Hi"}}};
+  const std::string own =
+      "register_conv_template(Conversation(name='internlm2-chat', system_message='It\\'s InternLM (书生·浦语).'))";
+  EXPECT_EQ(
+      prompt("internlm2-chat", asked, own),
+      "<|im_start|>system\nIt's InternLM (书生·浦语).<|im_end|><|im_start|>user\nHi<|im_end|><|im_start|>assistant\n");
+  EXPECT_EQ(prompt("Hermes-2", asked, own), prompt("Hermes-2", asked));
 }
 
 /// model.chat: "<image>\n" before a question that has no mark; one that has keeps it as it is.
