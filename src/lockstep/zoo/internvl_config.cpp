@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/zoo/config_keys.h"
@@ -185,7 +186,10 @@ InternvlConfig read_published(const HfConfig& config) {
   refuse_unless(config.text("ps_version", "v1") == "v2", config, "ps_version", "v2 (v1 transposes pictures)");
   refuse_unless(!config.flag("pad2square", false), config, "pad2square", "false");
   for (const char* key : {"use_backbone_lora", "use_llm_lora"}) {
-    refuse_unless(config.integer(key, 0) == 0, config, key, "0 (merge the adapter into the weights first)");
+    // Their code asks whether it is true: false is no adapter, and true one of rank 1.
+    const bool word = config.has(key) && config.json().at(key).is_boolean();
+    refuse_unless(word ? !config.flag(key, false) : config.integer(key, 0) == 0, config, key,
+                  "0 or false (merge the adapter into the weights first)");
   }
   read.dialects = {published(read, internlm2)};
   return read;

@@ -32,6 +32,7 @@ TEST(InternvlConfig, WhatWouldChangeTheNumbersIsRefusedByKey) {
   const std::pair<const char*, Json> cases[] = {{"/pad2square", true},
                                                 {"/use_llm_lora", 16},
                                                 {"/use_backbone_lora", 16},
+                                                {"/use_backbone_lora", true},
                                                 {"/force_image_size", 48},
                                                 {"/downsample_ratio", 0.3},
                                                 {"/select_layer", -9},
@@ -44,6 +45,9 @@ TEST(InternvlConfig, WhatWouldChangeTheNumbersIsRefusedByKey) {
     EXPECT_NE(text.find("expected"), std::string::npos) << pointer << ": " << text;
   }
   EXPECT_EQ(refusal("/max_dynamic_patch", 6), "");
+  EXPECT_EQ(refusal("/use_llm_lora", false), "");
+  EXPECT_NE(refusal("/use_llm_lora", true).find("use_llm_lora: expected 0 or false (merge the adapter"),
+            std::string::npos);
 }
 
 TEST(InternvlConfig, ItsNamesAreTheAuthors) {

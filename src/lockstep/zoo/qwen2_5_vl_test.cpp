@@ -102,6 +102,17 @@ TEST(Qwen25Vl, OldAndNewSpellingsOfTheConfigGiveTheSameModel) {
   }
 }
 
+/// The tower's rope has a name of its own since transformers 5; "default" is what older ones wrote.
+TEST(Qwen25Vl, TheTowersRopeMayBeCalledDefault) {
+  Json json = released(2048, 11008, 36, 16, 2, 3420, true);
+  for (const char* type : {"axial", "default"}) {
+    json["vision_config"]["rope_parameters"] = {{"rope_type", type}, {"rope_theta", 10000.0}};
+    EXPECT_EQ(refusal(json), "") << type;
+  }
+  json["vision_config"]["rope_parameters"]["rope_type"] = "yarn";
+  EXPECT_NE(refusal(json).find("rope_type: expected axial or default, found \"yarn\""), std::string::npos);
+}
+
 TEST(Qwen25Vl, RefusesWhatDoesNotFitByName) {
   const auto with = [](const std::function<void(Json&)>& change) {
     Json json = released(2048, 11008, 36, 16, 2, 3420, true);

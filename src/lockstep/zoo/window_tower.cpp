@@ -16,9 +16,9 @@ namespace {
 /// One half of the head's pairs turns with the row, the other with the column.
 RopeConfig vision_rope(const HfConfig& config, int64_t head_dim) {
   const HfConfig rope = config.at("rope_parameters");
-  const std::string type = rope.text("rope_type", "axial");
-  if (type != "axial") {
-    throw checkpoint_error(fmt::format("{}: rope_type: expected axial, found \"{}\"", rope.where(), type));
+  const std::string type = rope.text("rope_type", rope.text("type", "axial"));
+  if (type != "axial" && type != "default") {  // the older name, which transformers 5.23 reads as the newer one
+    throw checkpoint_error(fmt::format("{}: rope_type: expected axial or default, found \"{}\"", rope.where(), type));
   }
   const auto theta = static_cast<float>(rope.positive("rope_theta", 10000.0));
   const int64_t half = head_dim / 2;
