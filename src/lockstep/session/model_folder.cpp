@@ -6,16 +6,33 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/known_tokens.h"
 #include "lockstep/data/position_limit.h"
 #include "lockstep/data/unbuilt_media.h"
 #include "lockstep/data/without_template.h"
 #include "lockstep/model/leave_out.h"
+#include "lockstep/model/weights.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/session/quantising.h"
 #include "lockstep/text/new_tokens.h"
 
 namespace lockstep {
+namespace {
+
+/// Of the first tensor of floats, as transformers 5 has it where config.json says nothing; float32 where none is stored.
+/// Source: transformers 5.23 modeling_utils.py _get_dtype.
+Dtype dtype_of_files(const std::filesystem::path& dir) {
+  try {
+    for (const auto& spec : Weights::open(dir).specs()) {
+      if (spec.dtype == Dtype::kF32 || spec.dtype == Dtype::kBF16 || spec.dtype == Dtype::kF16) return spec.dtype;
+    }
+  } catch (const Error&) {  // a config alone is planned with; files that are damaged are told where they are read
+  }
+  return Dtype::kF32;
+}
+
+}  // namespace
 
 ModelFolder::ModelFolder(const ModelPlace& place, const std::set<Component>& without, bool audio_output)
     : path(place.folder), config(load_config(place)), family(family_of(config)), model(family.build(config)) {
@@ -73,10 +90,14 @@ SideFiles ModelFolder::adapter_side_files() const {
 }
 
 Dtype ModelFolder::dtype_of_config() const {
-  const auto named = [](const HfConfig& part, const std::string& otherwise) {
-    return part.text("dtype", part.text("torch_dtype", otherwise));  // the newer name counts where both stand
-  };
-  return dtype_from_flag(named(config, named(config.at("text_config"), "float32")));
+  const HfConfig thinker = config.at("thinker_config");
+  for (const HfConfig& part :
+       {config, config.at("text_config"), config.at("llm_config"), thinker, thinker.at("text_config")}) {
+    // The newer name counts where both stand.
+    const std::string named = part.text("dtype", part.text("torch_dtype", ""));
+    if (!named.empty()) return dtype_from_flag(named);
+  }
+  return dtype_of_files(path);
 }
 
 }  // namespace lockstep

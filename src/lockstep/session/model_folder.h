@@ -22,8 +22,8 @@ struct ModelFolder {
   HfConfig config;
   const Family& family;
   Model model;
-  Dtype dtype_of_config() const;
-  bool sees() const;  // a tower is built
+  Dtype dtype_of_config() const;  // of the text's, where the root has none, or else of the stored tensors
+  bool sees() const;              // a tower is built
   /// Refuses rows that need what is not built. Throws UserError(kCheckpoint): without a chat template, where it is used.
   std::unique_ptr<Processor> processor(bool use_chat_template = true) const;
   /// What a checkpoint of it has beside the weights; `whole`: they hold what is borrowed of another folder as well.
