@@ -16,6 +16,7 @@
 #include "lockstep/model/weights.h"
 #include "lockstep/text/chat_template.h"
 #include "lockstep/text/tokenizer.h"
+#include "lockstep/text/unheeded_ends.h"
 #include "lockstep/zoo/registry.h"
 
 namespace lockstep {
@@ -97,6 +98,7 @@ void look_at_text(const fs::path& dir, Json& report) {
       if (const auto token = tokenizer.special(role)) specials[role] = *token;
     }
     report["tokenizer"] = {{"tokens", tokenizer.vocab_size()}, {"special", specials}};
+    if (std::string words = unheeded_ends(dir, tokenizer); !words.empty()) report["notices"].push_back(words);
     if (report.contains("vocab") && report["vocab"].get<int64_t>() < tokenizer.vocab_size()) {
       report["problems"].push_back(fmt::format("tokenizer: {} tokens, but the embedding has only {} rows",
                                                tokenizer.vocab_size(), report["vocab"].get<int64_t>()));

@@ -29,6 +29,7 @@
 #include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/merged_adapter.h"
 #include "lockstep/tensor/gpus.h"
+#include "lockstep/text/unheeded_ends.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +70,8 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     if (job_.reports()) std::ranges::copy(folder_->config.notices(), std::back_inserter(notices_));
     open_adapters();
     processor_ = folder_->processor(options_.use_chat_template);
+    const std::string ends = job_.reports() ? unheeded_ends(options_.model, processor_->tokenizer()) : "";
+    if (!ends.empty()) notices_.push_back(ends);
     // Texts are spelled as the tokenizer has it, and a conversation that was asked for is for this run.
     if (job_.reports() && options_.use_chat_template && options_.joint.conversation.empty()) {
       rendering_ = rendering_of(*processor_);
