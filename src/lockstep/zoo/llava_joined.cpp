@@ -1,6 +1,7 @@
 // A LLaVA of parts: a language model and a CLIP tower, each in a folder of its own, and a projector between them, from a file or
 // made anew. Source: haotian-liu/LLaVA llava/train/train.py ModelArguments, llava/model/llava_arch.py initialize_vision_modules.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/text/chat_template.h"
 #include "lockstep/zoo/llava.h"
 
 namespace lockstep::llava {
@@ -34,11 +36,29 @@ Json said_keys(const Joint& joint) {
   return keys;
 }
 
+/// LLaVA's code finds the conversation of a model in its folder's name. Source: haotian-liu/LLaVA llava/eval/run_llava.py.
+bool speaks_llama_2(const HfConfig& config) {
+  const ModelPlace& place = config.place();
+  std::string name = (place.folder / "").lexically_normal().parent_path().filename().string();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool named = name.find("llama-2") != std::string::npos || name.find("llama_2") != std::string::npos;
+  const auto words = config.texts("architectures");
+  return named && std::ranges::find(words, "LlavaLlamaForCausalLM") != words.end() &&
+         place.joint.conversation.empty() && !ChatTemplate::stands_in(place.folder);
+}
+constexpr const char* kLlama2Words =
+    "the folder's name says llama-2, whose conversation LLaVA's code takes by that name: rows are written as Vicuna's "
+    "here; a "
+    "chat_template.jinja in the folder (of Llama 2: [INST] ... [/INST]) counts before that";
+
 }  // namespace
 
 std::optional<HfConfig> join(const HfConfig& config) {
   const ModelPlace& place = config.place();
-  if (is_published(config)) return config.with(said_keys(place.joint));
+  if (is_published(config)) {
+    const HfConfig said = config.with(said_keys(place.joint));
+    return speaks_llama_2(config) ? said.with(Json::object(), kLlama2Words) : said;
+  }
   const char* const name = joined_name(config);
   if (name == nullptr || place.vision_tower.empty()) return std::nullopt;
   // What the scripts' own defaults are where they say nothing.

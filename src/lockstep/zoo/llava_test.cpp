@@ -107,6 +107,21 @@ TEST_F(OriginalLlava, PlainRowsAreAPictureAndItsCaption) {
   EXPECT_NE(said.find("expected a question with one <image> and its answer"), std::string::npos) << said;
 }
 
+TEST_F(OriginalLlava, AFolderNamedLlama2IsToldWhoseConversationIsTaken) {
+  EXPECT_TRUE(load_config(ModelPlace(model(), tower())).notices().empty());
+  const fs::path named = root_ / "llava-Llama-2-7b-chat";
+  fs::create_directories(named);
+  fs::copy_file(model() / "config.json", named / "config.json");
+  for (const fs::path& folder : {named, named / ""}) {
+    const HfConfig config = load_config(ModelPlace(folder, tower()));
+    ASSERT_EQ(config.notices().size(), 1U);
+    EXPECT_NE(config.notices()[0].find("written as Vicuna's here"), std::string::npos) << config.notices()[0];
+    EXPECT_FALSE(config.differs_from_file());
+  }
+  write_text(named / "chat_template.jinja", "{{ messages }}");
+  EXPECT_TRUE(load_config(ModelPlace(named, tower())).notices().empty());
+}
+
 TEST_F(OriginalLlava, AProjectorThatStandsNowhereIsMadeAlikeOnEveryRank) {
   // Of a language model: the folder without what joins it to a tower.
   const fs::path language = root_ / "language";
