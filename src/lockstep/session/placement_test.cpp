@@ -31,10 +31,14 @@ struct Balance {
   std::vector<std::string> notices;
 };
 
-Balance balance(const std::string& config_name, int devices, const PlanOptions& options) {
+Balance balance(const std::string& config_name, int devices, PlanOptions options, bool adapted = false) {
   const ModelFolder folder(std::filesystem::path(LOCKSTEP_FIXTURES).parent_path().parent_path() / "configs" /
                            config_name);
   const Model& model = folder.model;
+  if (adapted) {
+    options.adapters = std::make_shared<const AdapterLayout>(
+        choose_adapters(model, naming_of_adapters(model, ""), {.config = {.targets = {"all-linear"}}}));
+  }
   const RowsOfStep rows_of_step = RehearsedRows::typical(folder, 2048).step(1, options.training ? 2 * devices : 1);
   const PlacementOptions wanted{.device_map = "auto"};
   const RehearsalOptions rehearsed = gpus(devices);
@@ -89,8 +93,7 @@ TEST(AutoMap, UsesDevicesInInferenceAsEvenlyAsWholeLayersAllow) {
 
 /// Nearly nothing may move there: a layer's adapters are small.
 TEST(AutoMap, SaysHowEvenWholeLayersCanBeWithAdapters) {
-  const LoraConfig adapter{.rank = 8, .target_modules = {"all-linear"}};
-  const Balance found = balance("InternVL2.5-1B", 8, {.compute = Dtype::kBF16, .adapter = adapter});
+  const Balance found = balance("InternVL2.5-1B", 8, {.compute = Dtype::kBF16}, /*adapted=*/true);
   ASSERT_GT(found.ratio, kEven) << "else another case is needed";
   ASSERT_EQ(found.notices.size(), 1U);
   EXPECT_NE(found.notices[0].find("no split of them over 8 devices is below "), std::string::npos) << found.notices[0];
