@@ -66,9 +66,12 @@ double falling(const std::string& word, double progress, double cycles) {
 
 double stable_then_falling(const Schedule& schedule, int64_t updates) {
   const ScheduleShape& shape = schedule.shape;
-  const auto decay = static_cast<int64_t>(shape.num_decay_steps.value_or(0));
-  const int64_t stable = shape.num_stable_steps ? static_cast<int64_t>(*shape.num_stable_steps)
-                                                : schedule.total_steps - schedule.warmup_steps - decay;
+  const int64_t left = schedule.total_steps - schedule.warmup_steps, third = left / 3;
+  const auto steps = [](const std::optional<double>& said, int64_t unsaid, int64_t part) {
+    return !said ? unsaid : *said == kPartOfSteps ? part : static_cast<int64_t>(*said);
+  };
+  const int64_t decay = steps(shape.num_decay_steps, 0, left - third);
+  const int64_t stable = steps(shape.num_stable_steps, left - decay, third);
   const int64_t decayed = updates - schedule.warmup_steps - stable;
   const auto part = [](int64_t of, int64_t all) {
     return static_cast<double>(of) / static_cast<double>(std::max<int64_t>(1, all));
@@ -239,7 +242,14 @@ UserError wrong_shape(const std::string& name, const std::string& expected, cons
                      hint);
 }
 
+/// The word that may stand in place of this number of steps; nullptr: none may.
+const char* part_word(const std::string& name) {
+  if (name == "num_stable_steps") return "third";
+  return name == "num_decay_steps" ? "two_thirds" : nullptr;
+}
+
 double number_from(const std::string& name, const Json& value, const std::string& hint) {
+  if (const char* part = part_word(name); part != nullptr && value == part) return kPartOfSteps;
   const double number = value.is_number() ? value.get<double>() : -1;
   if (!std::isfinite(number) || number < 0 || (name == "timescale" && number == 0))
     throw wrong_shape(name, "a number that is not negative", value, hint);
@@ -314,7 +324,8 @@ ScheduleShape ScheduleShape::from_flag(const std::string& value, ScheduleKind ki
 Json ScheduleShape::as_json() const {
   Json out = Json::object();
   for (const auto& one : shape_numbers()) {
-    if (this->*(one.value)) out[one.name] = *(this->*(one.value));
+    const auto& number = this->*(one.value);
+    if (number) out[one.name] = *number == kPartOfSteps ? Json(part_word(one.name)) : Json(*number);
   }
   for (const auto& one : shape_words()) {
     if (!(this->*(one.value)).empty()) out[one.name] = this->*(one.value);

@@ -37,6 +37,10 @@ enum class ScheduleKind : uint8_t {
 ScheduleKind schedule_from_flag(const std::string& name);
 const std::vector<std::string>& schedule_names();
 
+/// In place of a number of steps: a third of those behind the warm-up, rounded down, and what that third leaves of them. As
+/// LLaMA-Factory has it where nothing is said; how many they are is known when all steps are.
+inline constexpr double kPartOfSteps = -1;
+
 /// What a schedule takes besides; nullopt: as transformers, or DeepSpeed, has it.
 struct ScheduleShape {
   std::optional<double>
@@ -47,8 +51,8 @@ struct ScheduleShape {
   std::optional<double> min_lr;            // of the two with min_lr, in place of min_lr_rate
   std::optional<double> min_lr_rate;       // the same over the first rate
   std::optional<double> warmup_lr_rate;    // of cosine_warmup_with_min_lr, its first over the rate
-  std::optional<double> num_decay_steps;   // of warmup_stable_decay, which needs it
-  std::optional<double> num_stable_steps;  // of the same: what the others leave
+  std::optional<double> num_decay_steps;   // of warmup_stable_decay, which needs it; kPartOfSteps: "two_thirds"
+  std::optional<double> num_stable_steps;  // of the same: what the others leave; kPartOfSteps: "third"
   std::optional<double> min_lr_ratio;      // of the same, where it begins and ends over the rate: 0
   std::optional<double> warmup_min_lr;     // of WarmupLR and WarmupDecayLR, where the warm-up begins: 0
   std::optional<double> warmup_min_ratio;  // of WarmupCosineLR, the same over the rate: 0

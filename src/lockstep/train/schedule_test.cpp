@@ -1,6 +1,10 @@
 #include "lockstep/train/schedule.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 
@@ -87,6 +91,50 @@ TEST(Schedule, WarmsUpAndFallsInWaysOfItsOwn) {
   for (const char* shape : {R"({"num_decay_steps": 1.5})", R"({"decay_type": "log"})", R"({"warmup_lr_rate": 0.1})"}) {
     EXPECT_THROW(ScheduleShape::from_flag(shape, kWarmupStableDecay), UserError) << shape;
   }
+}
+
+/// transformers' lambda (optimization.py, _get_wsd_scheduler_lambda) as LLaMA-Factory calls it: create_custom_scheduler of its
+/// train/trainer_utils.py fills in what the kwargs do not say, -1 here.
+double rate_of_llama_factory(int64_t step, int64_t total, int64_t warmup, int64_t stable, int64_t decay) {
+  const int64_t remaining = total - warmup, num_stable_steps = remaining / 3;
+  const int64_t num_decay_steps = remaining - num_stable_steps;
+  if (stable < 0) stable = num_stable_steps;
+  if (decay < 0) decay = num_decay_steps;
+  if (step < warmup) return static_cast<double>(step) / static_cast<double>(std::max<int64_t>(1, warmup));
+  if (step < warmup + stable) return 1.0;
+  if (step >= warmup + stable + decay) return 0.0;
+  const double progress =
+      static_cast<double>(step - warmup - stable) / static_cast<double>(std::max<int64_t>(1, decay));
+  return std::max(0.0, 0.5 * (1.0 + std::cos(3.14159265358979323846 * progress)));
+}
+
+TEST(Schedule, FillsInStepsAsLlamaFactoryDoes) {
+  struct Case {
+    const char* shape;
+    int64_t stable, decay;
+  };
+  for (const auto& [shape, stable, decay] :
+       {Case{R"({"num_stable_steps": "third", "num_decay_steps": "two_thirds"})", -1, -1},
+        Case{R"({"num_stable_steps": "third", "num_decay_steps": 5})", -1, 5},
+        Case{R"({"num_stable_steps": 2, "num_decay_steps": "two_thirds"})", 2, -1}}) {
+    for (const int64_t total : {20, 21, 100}) {
+      for (const int64_t warmup : {0, 4}) {
+        Schedule one{.kind = ScheduleKind::kWarmupStableDecay, .learning_rate = 1.0, .warmup_steps = warmup};
+        one.total_steps = total;
+        one.shape = ScheduleShape::from_flag(shape, one.kind);
+        EXPECT_NO_THROW(one.shape.check(one.kind, 1.0, 0));
+        for (int64_t step = 0; step <= total + 1; ++step) {
+          EXPECT_NEAR(one.at(step), rate_of_llama_factory(step, total, warmup, stable, decay), 1e-14)
+              << shape << " " << total << " " << warmup << " " << step;
+        }
+      }
+    }
+  }
+  const auto kind = ScheduleKind::kWarmupStableDecay;
+  const std::string words = R"({"num_decay_steps":"two_thirds","num_stable_steps":"third"})";
+  EXPECT_EQ(ScheduleShape::from_flag(words, kind).as_json().dump(), words);
+  EXPECT_THROW(ScheduleShape::from_flag(R"({"num_decay_steps": "third"})", kind), UserError);
+  EXPECT_THROW(ScheduleShape::from_flag(R"({"num_decay_steps": -1})", kind), UserError);
 }
 
 // Expected values: the classes of these names of deepspeed 0.19.8, stepped once an update as its engine does.
