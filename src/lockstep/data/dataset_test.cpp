@@ -281,6 +281,21 @@ TEST_F(DatasetTest, PiecesAreRowsOfTheirOwn) {
   EXPECT_EQ(whole.describe_pieces(), "");
 }
 
+TEST_F(DatasetTest, PiecesOfAQuestionAndItsAnswerPartBoth) {
+  const std::string path = write("a.jsonl", R"({"query": "what is it?", "response": "a fox", "id": 7})"
+                                            "\n");
+  const Dataset data = Dataset::in_pieces(Dataset({path}, {}), {{0, 0, 5}, {0, 5, 13}, {0, 13, 16}});
+  const auto piece = [&](int64_t i) {
+    const Sample sample = data.sample(i);
+    std::string text = sample.continues ? "<" : "";
+    for (const auto& message : sample.messages) text += fmt::format("[{} {}]", message.role, message.content);
+    return text + (sample.goes_on ? ">" : "") + sample.id;
+  };
+  EXPECT_EQ(piece(0), "[user what ]>7");
+  EXPECT_EQ(piece(1), "<[user is it?][assistant a ]>7");
+  EXPECT_EQ(piece(2), "<[assistant fox]7");
+}
+
 TEST(RowIndex, FindsNestedElementsAndJunkAfterTheEnd) {
   std::string problem;
   const std::string text = R"([1, [2, 3], {"a": [4, {}]}, "x,]\"y"] z)";

@@ -69,12 +69,6 @@ std::optional<std::vector<bool>> kept_of(const TokenRow& row, const std::vector<
   const auto length = static_cast<int64_t>(row.ids.size());
   const int64_t most = options.most_tokens();
   if (most <= 0 || length <= most) return std::nullopt;
-  if (options.truncation == Truncation::kSplit) {
-    throw data_error(
-        fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
-        "--truncation_strategy split cuts token ids in a training, and texts where no chat template is used "
-        "(lockstep pt); conversations and rows with media are not split");
-  }
   if (options.truncation == Truncation::kDelete) {
     throw data_error(fmt::format("{}: row is {} tokens, {}", where, length, options.limit_text()),
                      fmt::format("{}let --truncation_strategy right, left or turns cut such rows",

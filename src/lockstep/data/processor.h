@@ -13,7 +13,7 @@ namespace lockstep {
 class Tokenizer;
 
 /// What becomes of a row that is longer than max_length. Placeholders of media are never cut.
-/// kTurns: each turn in proportion. kSplit: texts have become several rows before (session/row_pieces.h).
+/// kTurns: each turn in proportion. kSplit: texts have become several rows before (session/row_pieces.h); what cannot, as kRight.
 enum class Truncation { kDelete, kRight, kLeft, kTurns, kSplit };
 
 /// What boxes of grounding are counted in: thousandths of the picture's edges, or pixels of it as the tower sees it.

@@ -1,5 +1,6 @@
 #include "lockstep/data/row_piece.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -8,11 +9,11 @@
 namespace lockstep {
 namespace {
 
-/// A row without its text and ids, so that a piece copies its own alone.
+/// A row without its texts and ids, so that a piece copies its own alone.
 struct Kept {
   WholeRow which;
   Sample rest;
-  std::string text;
+  std::vector<std::string> texts;  // by message
   std::vector<int32_t> input_ids, labels;
 };
 
@@ -21,10 +22,10 @@ bool is_same(const WholeRow& a, const WholeRow& b) {
 }
 
 Kept kept_of(const WholeRow& which, Sample sample) {
-  Kept kept{.which = which, .rest = {}, .text = {}, .input_ids = {}, .labels = {}};
+  Kept kept{.which = which, .rest = {}, .texts = {}, .input_ids = {}, .labels = {}};
   kept.input_ids = std::exchange(sample.input_ids, {});
   kept.labels = std::exchange(sample.labels, {});
-  if (kept.input_ids.empty()) kept.text = std::exchange(sample.messages.at(0).content, {});
+  for (Message& message : sample.messages) kept.texts.push_back(std::exchange(message.content, {}));
   kept.rest = std::move(sample);
   return kept;
 }
@@ -36,18 +37,26 @@ Sample piece_of(const RowPiece& piece, const WholeRow& which, const std::functio
   static thread_local Kept kept;
   if (!is_same(kept.which, which)) kept = kept_of(which, read());
   Sample out = kept.rest;
-  const auto cut = [&](const auto& whole, auto& to) {
-    out.continues = piece.begin > 0;
-    out.goes_on = piece.end < whole.size();
-    to.assign(whole.begin() + static_cast<std::ptrdiff_t>(piece.begin),
-              whole.begin() + static_cast<std::ptrdiff_t>(piece.end));
+  out.continues = piece.begin > 0;
+  const auto cut = [](const auto& whole, uint64_t begin, uint64_t end, auto& to) {
+    to.assign(whole.begin() + static_cast<std::ptrdiff_t>(begin), whole.begin() + static_cast<std::ptrdiff_t>(end));
   };
-  if (kept.input_ids.empty()) {
-    cut(kept.text, out.messages.at(0).content);
-  } else {
-    cut(kept.labels, out.labels);
-    cut(kept.input_ids, out.input_ids);
+  if (!kept.input_ids.empty()) {
+    out.goes_on = piece.end < kept.input_ids.size();
+    cut(kept.labels, piece.begin, piece.end, out.labels);
+    cut(kept.input_ids, piece.begin, piece.end, out.input_ids);
+    return out;
   }
+  uint64_t from = 0;  // of the message at hand
+  std::vector<Message> messages;
+  for (size_t i = 0; i < kept.texts.size(); ++i) {
+    const uint64_t to = from + kept.texts[i].size();
+    const uint64_t begin = std::max(from, piece.begin), end = std::min(to, piece.end);
+    if (begin < end) cut(kept.texts[i], begin - from, end - from, messages.emplace_back(out.messages[i]).content);
+    from = to;
+  }
+  out.goes_on = piece.end < from;
+  out.messages = std::move(messages);
   return out;
 }
 

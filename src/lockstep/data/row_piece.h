@@ -1,4 +1,4 @@
-// A part of a row that is one text, or token ids: what a text becomes that is too long for one row.
+// A part of a row that is text alone, or token ids: what a text becomes that is too long for one row.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct RowPiece {
   int64_t row = 0;              // of the whole rows
-  uint64_t begin = 0, end = 0;  // bytes, or tokens; end 0: all of it
+  uint64_t begin = 0, end = 0;  // bytes of its messages behind one another, or tokens; end 0: all of it
 };
 
 /// Which row of which data set, for as long as that is there.

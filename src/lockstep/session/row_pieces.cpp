@@ -5,6 +5,9 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
 #include "lockstep/data/sample.h"
 #include "lockstep/session/shared_rows.h"
 
@@ -29,9 +32,14 @@ uint64_t behind_character(std::string_view text, uint64_t at) {
   return at;
 }
 
-bool is_plain_text(const Sample& sample) {
-  return sample.messages.size() == 1 && describe_media(sample).empty() && sample.objects.empty() &&
-         sample.tools.empty();
+/// A text, or a question and its answer, of which every token is learnt alike.
+bool is_text(const Sample& sample, const SplitOptions& options) {
+  if (!options.plain || sample.messages.empty() || !describe_media(sample).empty() || !sample.objects.empty() ||
+      !sample.tools.empty())
+    return false;
+  const auto is = [&](size_t i, const char* role) { return sample.messages[i].role == role; };
+  return sample.messages.size() == 1 ||
+         (options.all && sample.messages.size() == 2 && is(0, "user") && is(1, "assistant"));
 }
 
 std::vector<uint64_t> ends_of_tokens(size_t size, int64_t most) {
@@ -40,13 +48,40 @@ std::vector<uint64_t> ends_of_tokens(size_t size, int64_t most) {
   return ends;
 }
 
-/// With room for what stands around a text.
-std::vector<uint64_t> ends_of_text(std::string_view text, const Tokenizer& tokenizer, int64_t most) {
+/// Of messages behind one another, each of which is encoded for itself; with room for what stands around a text.
+std::vector<uint64_t> ends_of_text(const Sample& sample, const Tokenizer& tokenizer, int64_t most) {
   const int64_t room = std::max<int64_t>(1, most - std::ssize(tokenizer.frame().before) - 1);
+  std::string text;
+  std::vector<uint64_t> ends;  // of messages
+  for (const Message& message : sample.messages) ends.push_back((text += message.content).size());
   return piece_ends(text, room, [&](uint64_t begin, uint64_t end) {
-    return std::ssize(tokenizer.encode(text.substr(begin, end - begin), {.continues = begin > 0}));
+    int64_t tokens = 0;
+    for (const uint64_t parted : ends) {
+      const uint64_t here = std::min(parted, end);
+      if (here <= begin) continue;
+      tokens +=
+          std::ssize(tokenizer.encode(std::string_view(text).substr(begin, here - begin), {.continues = begin > 0}));
+      begin = here;
+    }
+    return tokens;
   });
 }
+
+int64_t bytes_of_text(const Sample& sample) {
+  int64_t bytes = 0;
+  for (const Message& message : sample.messages) bytes += std::ssize(message.content);
+  return bytes;
+}
+
+/// Of a row that is not cut: what stands for media, marks of boxes and a template is not seen in its texts.
+bool may_be_long(const Sample& sample, const SplitOptions& options, int64_t most) {
+  if (sample.messages.empty()) return false;  // it cannot be read
+  const bool as_it_stands = options.plain && describe_media(sample).empty() && sample.objects.empty();
+  return !as_it_stands || bytes_of_text(sample) > most;
+}
+
+/// As a piece of a row that is neither ids nor text alone: it ends before it begins.
+constexpr uint64_t kUncut = 1;
 
 }  // namespace
 
@@ -75,29 +110,61 @@ std::vector<uint64_t> piece_ends(std::string_view text, int64_t most,
   return ends;
 }
 
-Dataset split_long_rows(Job& job, const Dataset& data, const Tokenizer& tokenizer, const SplitOptions& options,
-                        const EventBus& events) {
-  const int64_t most = options.most;
+int64_t SplitOptions::most() const {
+  int64_t tokens = max_length > 0 ? max_length : positions;
+  if (bin > 0) tokens = tokens > 0 ? std::min(tokens, bin) : bin;
+  if (tokens > 0) return tokens;
+  throw usage_error("--truncation_strategy split: the model does not say how many positions it has",
+                    "--max_length 4096");
+}
+
+std::vector<std::string> SplitRows::notices() const {
+  std::vector<std::string> out;
+  if (rows.size() != before) {
+    out.push_back(
+        fmt::format("{} rows are {} of at most {} tokens: longer texts were cut (--truncation_strategy split)", before,
+                    rows.size(), most));
+  }
+  if (uncut > 0) {
+    out.push_back(fmt::format(
+        "{} of {} rows are not text alone (media, conversations, answers that alone are learnt) and not cut "
+        "into several: those of more than {} tokens lose their end, as by --truncation_strategy right",
+        uncut, before, most));
+  }
+  return out;
+}
+
+SplitRows split_long_rows(Job& job, const Dataset& data, const Tokenizer& tokenizer, const SplitOptions& options,
+                          const EventBus& events) {
+  const int64_t most = options.most();
   const auto of_row = [&](int64_t row) {
     std::vector<uint64_t> ends;
+    bool uncut = false;
     const Sample sample = data.sample_or_name(row);  // one that cannot be read is told where it is read for training
     if (!sample.input_ids.empty()) {
       ends = ends_of_tokens(sample.input_ids.size(), most);
-    } else if (options.plain && is_plain_text(sample) &&
-               std::ssize(sample.messages[0].content) > most) {  // a token is a byte at least
-      ends = ends_of_text(sample.messages[0].content, tokenizer, most);
+    } else if (!is_text(sample, options)) {
+      uncut = may_be_long(sample, options, most);
+    } else if (bytes_of_text(sample) > most) {  // a token is a byte at least
+      ends = ends_of_text(sample, tokenizer, most);
     }
     std::vector<RowPiece> pieces;
     for (uint64_t begin = 0; ends.size() > 1 && pieces.size() < ends.size(); begin = pieces.back().end)
       pieces.push_back({.row = row, .begin = begin, .end = ends[pieces.size()]});
-    if (pieces.empty()) pieces.push_back({.row = row});
+    if (pieces.empty()) pieces.push_back({.row = row, .begin = uncut ? kUncut : 0});
     return std::string(reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(RowPiece));
   };
   const std::string bytes = of_all_rows(
       job, {.data = data, .threads = options.threads, .what = "splitting rows", .phase = "split rows"}, events, of_row);
   std::vector<RowPiece> pieces(bytes.size() / sizeof(RowPiece));
   std::memcpy(pieces.data(), bytes.data(), bytes.size());
-  return Dataset::in_pieces(data, std::move(pieces));
+  int64_t uncut = 0;
+  for (RowPiece& piece : pieces) {
+    if (piece.end > 0 || piece.begin != kUncut) continue;
+    piece.begin = 0;
+    ++uncut;
+  }
+  return {.rows = Dataset::in_pieces(data, std::move(pieces)), .before = data.size(), .most = most, .uncut = uncut};
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "lockstep/infer/not_finite.h"
 #include "lockstep/session/first_row.h"
 #include "lockstep/session/rehearsed_rows.h"
+#include "lockstep/session/row_pieces.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/unbuilt_rows.h"
 #include "lockstep/tasks/answer_rows.h"
@@ -61,6 +62,23 @@ void judge_loss(const LossFigures& found, const EvaluationOptions& options,
       process.max_length > 0 ? process.limit_text() : "the length of a row"));
 }
 
+/// The rows whose loss is asked for: pieces of long texts, where they are cut into several.
+std::optional<Dataset> split_rows(Session& session, const EvaluationOptions& options, const Dataset& rows,
+                                  const EventBus& events) {
+  if (options.rows.truncation != Truncation::kSplit) return std::nullopt;
+  SplitRows made = split_long_rows(session.job(), rows, session.processor().tokenizer(),
+                                   {.max_length = options.rows.max_length,
+                                    .positions = session.model().dims.max_positions,
+                                    .plain = !options.run.use_chat_template,
+                                    .all = options.rows.taught.of == Taught::Of::kAll,
+                                    .threads = options.rows.num_workers},
+                                   events);
+  if (session.job().reports()) {
+    for (const auto& text : made.notices()) events.emit(Notice{text});
+  }
+  return std::move(made.rows);
+}
+
 /// As many copies of the longest row as fit while their loss is computed.
 int64_t find_batch_size(Session& session, const EvaluationOptions& options, const Dataset& rows,
                         const EventBus& events) {
@@ -76,6 +94,18 @@ int64_t find_batch_size(Session& session, const EvaluationOptions& options, cons
   return agree_batch_of(session,
                         {.row = *row, .memory_fraction = options.batch.memory_fraction, .largest = rows.size()}, events,
                         run_batch);
+}
+
+AnswerOptions answering(const Session& session, const EvaluationOptions& options, int64_t batch,
+                        std::vector<Program> programs) {
+  return {
+      .generate = generate_options(session, batch, options.max_new_tokens, options.rows.max_length, options.sampling),
+      .rows = options.rows,
+      .show = options.show,
+      .metrics = options.metric.chosen(true),
+      .programs = std::move(programs),
+      .metric_timeout_s = options.metric.timeout_s,
+      .output = options.answers_file()};
 }
 
 void tell_of_rows(const Evaluation& found, const EvaluationOptions& options, const std::string& first,
@@ -184,27 +214,20 @@ Evaluation evaluate(Job& job, const EvaluationOptions& options, const EventBus& 
   for (const auto& text : rows->notices()) tell(text);
   if (job.reports()) tell_first_row(session, *rows, options.rows, /*prompt=*/false, events);
   session.load();
-  const int64_t batch = options.batch.is_auto() ? find_batch_size(session, options, *rows, events) : options.batch.rows;
-  Loader loader(*rows, session.processor(), options.rows.loader(job, options.run, batch));
+  const std::optional<Dataset> pieces = split_rows(session, options, *rows, events);
+  const Dataset& measured = pieces ? *pieces : *rows;
+  const int64_t batch =
+      options.batch.is_auto() ? find_batch_size(session, options, measured, events) : options.batch.rows;
+  Loader loader(measured, session.processor(), options.rows.loader(job, options.run, batch));
   Evaluation found;
-  RowsProgress progress(job, events, "evaluate", rows->size());
+  RowsProgress progress(job, events, "evaluate", measured.size());
   found.loss = evaluate_loss(session.executor(), loader, session.collate(), job.data(), job.control(),
                              {.progress = [&](int64_t done) { progress.reach(done); }});
   progress.finish();
   judge_loss(found.loss, options, tell);
   found.loss.skipped += static_cast<int64_t>(rows->broken().size());
-  if (options.generate) {
-    found.answers = answer_rows(session, *rows,
-                                {.generate = generate_options(session, batch, options.max_new_tokens,
-                                                              options.rows.max_length, options.sampling),
-                                 .rows = options.rows,
-                                 .show = options.show,
-                                 .metrics = options.metric.chosen(true),
-                                 .programs = std::move(programs),
-                                 .metric_timeout_s = options.metric.timeout_s,
-                                 .output = options.answers_file()},
-                                events);
-  }
+  if (options.generate)
+    found.answers = answer_rows(session, *rows, answering(session, options, batch, std::move(programs)), events);
   std::string first_skipped = found.answers.first_skipped;
   if (first_skipped.empty()) first_skipped = first_reason(job.control(), loader, *rows);
   refuse_nothing(found, join(options.dataset, ", "), first_skipped);

@@ -46,15 +46,16 @@ void FineTuneRun::keep_split_rows() const {
   const std::filesystem::path path = folder_.dir / "val_dataset.jsonl";
   NewFile file(path);
   size_t written = 0;
-  for (int64_t row = 0; row < val_rows_->size(); ++row) {
-    const Sample sample = val_rows_->sample_or_name(row);
+  const Dataset& rows = kept_rows();
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    const Sample sample = rows.sample_or_name(row);
     if (sample.messages.empty() && sample.input_ids.empty()) continue;  // it cannot be read
     const std::string line = sample_row(sample).dump(-1, ' ', false, Json::error_handler_t::replace);
     written += line.size();
     if (written > kMost) {
       std::filesystem::remove(path);  // of another run in this folder
       return notice(fmt::format("the {} rows of --split_dataset_ratio are more than {} MiB, and not kept in {}",
-                                val_rows_->size(), kMost >> 20, path.string()));
+                                rows.size(), kMost >> 20, path.string()));
     }
     file.line(line);
   }
@@ -118,24 +119,19 @@ void FineTuneRun::bring_together() {
 }
 
 void FineTuneRun::split_rows() {
-  const int64_t positions = session_->model().dims.max_positions, length = options_.rows.max_length;
-  const int64_t bin = options_.grouping.packing ? options_.grouping.packing_length : 0;
-  int64_t most = length > 0 ? length : positions;  // of a row, wherever it stands
-  if (bin > 0) most = most > 0 ? std::min(most, bin) : bin;
-  if (most <= 0) {
-    throw usage_error("--truncation_strategy split: the model does not say how many positions it has",
-                      "--max_length 4096");
-  }
-  for (auto* rows : {&train_rows_, &val_rows_}) {
-    if (!*rows) continue;
-    const int64_t before = (*rows)->size();
-    rows->emplace(split_long_rows(
-        job_, **rows, session_->processor().tokenizer(),
-        {.most = most, .plain = !options_.run.use_chat_template, .threads = options_.rows.num_workers}, events_));
-    if ((*rows)->size() == before) continue;
-    notice(fmt::format("{} rows are {} of at most {} tokens: longer texts were cut (--truncation_strategy split)",
-                       before, (*rows)->size(), most));
-  }
+  const SplitOptions wanted{.max_length = options_.rows.max_length,
+                            .positions = session_->model().dims.max_positions,
+                            .bin = options_.grouping.packing ? options_.grouping.packing_length : 0,
+                            .plain = !options_.run.use_chat_template,
+                            .all = options_.rows.taught.of == Taught::Of::kAll,
+                            .threads = options_.rows.num_workers};
+  const auto split = [&](std::optional<Dataset>& rows) {
+    SplitRows made = split_long_rows(job_, *rows, session_->processor().tokenizer(), wanted, events_);
+    for (const auto& text : made.notices()) notice(text);
+    return std::exchange(rows, std::move(made.rows));
+  };
+  split(train_rows_);
+  if (val_rows_) whole_val_rows_ = split(val_rows_);
 }
 
 RowOrder FineTuneRun::row_order() const {

@@ -50,6 +50,8 @@ class FineTuneRun {
   void decide();
   void bring_together();
   void split_rows();
+  /// Those of evaluation that are kept in a file: whole, where the loss is of pieces.
+  const Dataset& kept_rows() const { return whole_val_rows_ ? *whole_val_rows_ : *val_rows_; }
   void tell_rows();
   void tell_no_evaluation();
   const RehearsedRows& planned_rows();
@@ -107,6 +109,7 @@ class FineTuneRun {
   SideFiles side_files_;
   std::string args_kept_;  // args.json, with how rows are rendered; on the rank that reports
   std::optional<Dataset> train_rows_, val_rows_;
+  std::optional<Dataset> whole_val_rows_;            // where val_rows_ are pieces of them
   GroupedRows grouped_;                              // of the training rows
   int64_t bin_tokens_ = 0;                           // of a bin
   int64_t resumed_chunk_ = 0;                        // rows by which an order by length was cut where the run began

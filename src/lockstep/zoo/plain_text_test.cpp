@@ -55,13 +55,29 @@ TEST(PlainText, PiecesOfATextAreItsTokensAndEndOnce) {
   EXPECT_EQ(pieces, ids("Once upon a time there was a fox.", false, false));
 }
 
-TEST(PlainText, OnlySplitTextsFitWhereLongOnesAreSplit) {
+TEST(PlainText, WhatCannotBecomeSeveralRowsLosesItsEndWhereLongOnesAreSplit) {
   const auto processor = processor_of("seed1/qwen2");
-  const ProcessOptions options{.max_length = 4, .truncation = Truncation::kSplit, .use_chat_template = false};
-  const std::string said = message_of([&] {
-    (void)processor->train_features(conversation({{"user", "2+2="}, {"assistant", "4 and 4"}}), options);
-  });
-  EXPECT_NE(said.find("conversations and rows with media are not split"), std::string::npos) << said;
+  const Sample row = conversation({{"user", "2+2="}, {"assistant", "4 and 4 and four more"}});
+  const auto ids = [&](Truncation truncation) {
+    return processor->train_features(row, {.max_length = 6, .truncation = truncation, .use_chat_template = false})
+        .input_ids;
+  };
+  EXPECT_EQ(ids(Truncation::kSplit).size(), 6U);
+  EXPECT_EQ(ids(Truncation::kSplit), ids(Truncation::kRight));
+}
+
+TEST(PlainText, PiecesOfAQuestionAndItsAnswerAreItsTokens) {
+  const auto processor = processor_of("seed1/qwen2");
+  const ProcessOptions all{.taught = Taught::from_flag("all"), .use_chat_template = false};
+  Sample begin = conversation({{"user", "What jumps?"}, {"assistant", " The fox"}}),
+         end = conversation({{"assistant", " of old."}});
+  begin.goes_on = end.continues = true;
+  auto ids = processor->train_features(begin, all).input_ids;
+  for (const int32_t id : processor->train_features(end, all).input_ids) ids.push_back(id);
+  const Features whole =
+      processor->train_features(conversation({{"user", "What jumps?"}, {"assistant", " The fox of old."}}), all);
+  EXPECT_EQ(ids, whole.input_ids);
+  EXPECT_EQ(processor->train_features(begin, all).labels, processor->train_features(begin, all).input_ids);
 }
 
 TEST(PlainText, ATextThatNobodyAskedForIsAPromptAsItStands) {
