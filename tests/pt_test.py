@@ -66,6 +66,27 @@ class PreTraining(Story):
         self.assertRegex(done.stdout, rf"1 rows are \d+ of at most {positions} tokens: longer texts were cut")
         self.assertNotIn("cannot be used", done.text)
 
+    def test_long_questions_are_cut_as_texts_are_and_pictures_lose_their_end(self):
+        file, frozen = self.folder / "asked.jsonl", {"freeze_vit": None, "freeze_aligner": None}
+        long = " ".join(f"The fox number {n} jumps." for n in range(30))
+        file.write_text("".join(json.dumps({"query": f"{i}: {long}", "response": f" {long} {i}"}) + "\n" for i in range(6)))
+        model, tokens = make_model(self.folder, "qwen2"), {}
+        for name, words in {"whole": ["--max_length", 2048, "--packing_length", 2048], "split": ["--max_length", 64, "--truncation_strategy", "split"]}.items():
+            out, done = self.train(model, file, name, "--packing", "true", "--split_dataset_ratio", 1, *words, **frozen)
+            tokens[name] = re.search(r"rows of (\d+) tokens in", done.stdout).group(1)
+            kept = [json.loads(line) for line in (out / "val_dataset.jsonl").read_text().splitlines()]
+            self.assertEqual(len(kept), 1, "a row as it was, and not its pieces")
+            self.assertIn(kept[0]["messages"][1]["content"][1:-2], long)
+        self.assertEqual(tokens["split"], tokens["whole"])
+        self.assertRegex(done.stdout, r"5 rows are \d\d of at most 64 tokens: longer texts were cut")
+        seen = self.folder / "seen.jsonl"
+        row = next(json.loads(line) for line in make_rows(self.folder).read_text().splitlines() if "images" in json.loads(line))
+        seen.write_text("".join(json.dumps({"text": f"<image> {long}", "images": row["images"]}) + "\n" for _ in range(6)))
+        out, done = self.train(make_model(self.folder, "llava"), seen, "seen", "--max_length", 128, "--truncation_strategy", "split")
+        self.assertEqual(done.stdout.count("6 of 6 rows are not text alone"), 1)
+        self.assertNotIn("cannot be used", done.text)
+        self.assertEqual(len(records(out)), 4)
+
     def test_pictures_stand_among_texts(self):
         rows = make_rows(self.folder)
         plain = self.folder / "plain.jsonl"
@@ -113,6 +134,17 @@ class PreTraining(Story):
         self.assertIn("--packing true", done.stdout)
         logged = [json.loads(line) for line in (self.folder / "out" / "logging.jsonl").read_text().splitlines()]
         self.assertTrue(any("eval_loss" in record for record in logged))
+        long = self.folder / "long.json"
+        long.write_text(json.dumps([{"text": " ".join(f"The fox number {i * n} jumps." for n in range(40))} for i in range(4)]))
+        (self.folder / "dataset_info.json").write_text(json.dumps({"long": {"file_name": "long.json", "columns": {"prompt": "text"}}}))
+        asked = ["--model_name_or_path", model, "--stage", "pt", "--eval_dataset", "long", "--dataset_dir", self.folder, "--cutoff_len", 64, "--json"]
+        done = self.lockstep("eval", *asked, as_they_are=True, expect=0)
+        self.assertRegex(done.text, r"4 rows are \d\d of at most 64 tokens")
+        self.assertEqual(json.loads(done.stdout)["skipped"], 0)
+        streamed = [line for line in (self.folder / "pt.yaml").read_text().splitlines() if not line.startswith(("dataset: ", "val_size", "eval_", "output_dir"))]
+        (self.folder / "streamed.yaml").write_text("\n".join([*streamed, "dataset: long", "streaming: true", f"output_dir: {self.folder / 'streamed'}"]) + "\n")
+        done = self.lockstep("train", self.folder / "streamed.yaml", as_they_are=True, expect=0)
+        self.assertIn("--truncation_strategy turns", done.stdout)
 
 
 if __name__ == "__main__":

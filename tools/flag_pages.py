@@ -17,7 +17,7 @@ RULES = {  # what rules do, in a word
     "finetuning_type": "`--tuner_type`: lora, full, freeze (full of some layers)", "freeze_layers": "the flag of that name, where finetuning_type is freeze", "stage": "sft and pt; rm, ppo, dpo, kto are refused", "target_names": "`--target_modules`, with ALL, DEFAULT, EMBEDDING", "target_list": "`--target_modules`, all is all-linear",
     "save_list": "`--modules_to_save`", "freeze": "`--freeze_vit`, `--freeze_aligner`, `--freeze_llm`", "pissa_init": "`--init_weights pissa`", "deepspeed": "`--deepspeed`, with ms-swift 2's names", "fsdp": "zero3, zero2 or zero0 by its words",
     "accelerate_config": "stage, offloading, dtype and ranks of `accelerate config`'s file", "crop_to_patches": "MAX_NUM=12 of InternVL; without it a picture is one tile", "template_name": "nothing: the chat template of the checkpoint is used", "train_on_prompt": "`--loss_scale all`", "mask_history": "`--loss_scale last_answer`", "packing": "`--packing`; rows never see each other",
-    "truncation": "`--truncation_strategy`; split is for training alone", "optim": "AdamW by any of its names (adamw_torch, adamw_torch_fused, paged_adamw_32bit and their like); others are refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json, or the rows that `--split_dataset_ratio` kept apart",
+    "truncation": "`--truncation_strategy`; split is for training and `eval`", "optim": "AdamW by any of its names (adamw_torch, adamw_torch_fused, paged_adamw_32bit and their like); others are refused", "find_batch": "`--per_device_train_batch_size auto`", "warmup": "`--warmup_steps`, below 1 `--warmup_ratio`", "load_data_args": "`--val_dataset` of the checkpoint's args.json, or the rows that `--split_dataset_ratio` kept apart",
     "conversation": "`--conversation plain`; v1 and mistral_instruct are the templates that there are", "recompute": "`--gradient_checkpointing`", "quant_storage": "no number depends on it; `export` writes uint8",
     "do_sample": "`--temperature 0`, or 1", "temperature": "`--temperature`; nothing where do_sample is false", "lora_dtype": "float32, which is what adapters are kept in", "system": "`--system`; an empty one changes nothing, and is told of",
     "answer_length": "nothing: `--max_new_tokens` bounds answers, `--cutoff_len` (`--max_length`) rows", "packing_strategy": "`--packing_strategy`: binpack is best_fit", "sampling_strategy": "`--group_by_length`, `--dataset_shuffle`",
@@ -49,8 +49,9 @@ a rank, LoRA with alpha twice the rank, 2048 tokens, pictures of at most 768 × 
 `dataset_dir`/dataset_info.json, or files.
 
 A row that is longer than `cutoff_len` loses of each question and answer in proportion (`--truncation_strategy turns`), as there; what stands for media is
-never cut. `stage: pt` cuts longer texts into several rows (`--truncation_strategy split`), so that nothing of them is lost; rows that share a bin never
-see each other, where LLaMA-Factory's blocks run on.
+never cut. `stage: pt` cuts longer texts into several rows (`--truncation_strategy split`), in training and evaluation, so that nothing of them is lost; rows
+that share a bin never see each other, where LLaMA-Factory's blocks run on. Rows that are streamed are not looked at beforehand, and not cut so. A
+`warmup_stable_decay` whose `lr_scheduler_kwargs` do not say so stays for a third of the steps behind its warm-up and falls for the rest.
 
 Pictures and frames are brought to `image_max_pixels`, `image_min_pixels`, `video_max_pixels`, `video_min_pixels` by Pillow's bicubic filter before a model's own
 processor takes them, as they are stored (an EXIF orientation turns none), and a film has `video_fps` frames a second, `video_maxlen` at most, for every family

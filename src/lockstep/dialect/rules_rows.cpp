@@ -37,8 +37,8 @@ void sample_count(Translator& at) {
 }
 
 void truncation(Translator& at) {
-  if (at.value() == "split" && !at.trains())
-    at.refuse("rows are cut into several for training alone", "--truncation_strategy right or left");
+  if (at.value() == "split" && !at.trains() && at.verb() != "eval")
+    at.refuse("rows are cut into several where their loss is asked for", "--truncation_strategy right or left");
   at.mean("truncation_strategy", {at.value() == "truncation_left" ? "left" : at.value()});  // as ms-swift 2 has it
 }
 

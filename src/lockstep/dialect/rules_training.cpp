@@ -35,10 +35,10 @@ void stage(Translator& at) {
   if (word == "pt") {
     at.mean("use_chat_template", {"false"}, "texts are learnt as they are");
     at.mean("loss_scale", {"all"}, "all of each");
-    // Source: LLaMA-Factory's parser.py and pretrain.py; there texts lie behind one another in blocks, and end where a block does.
+    // Source: LLaMA-Factory's parser.py and pretrain.py; there texts lie behind one another in blocks, and end where a block does
+    // (Translator::add_defaults).
     if (at.given("packing") == nullptr)
       at.mean("packing", {"true"}, "texts share rows of --max_length and never see each other");
-    if (at.given_truth("packing", true)) at.mean("truncation_strategy", {"split"}, "longer texts become several rows");
     return;
   }
   at.refuse("rewards and preferences are not trained here", "--stage sft");

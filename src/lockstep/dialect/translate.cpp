@@ -22,10 +22,6 @@ constexpr const char* kTrainedSo = "it was trained so (args.json; --load_args fa
 
 std::string inverted(const std::string& truth) { return truth == "true" ? "false" : "true"; }
 
-std::string shown(const std::string& own, const std::vector<std::string>& values) {
-  return fmt::format("--{}{}{}", own, values.empty() ? "" : " ", cut_text(join(values, " ")));
-}
-
 /// Numbers in other spellings are one value.
 bool is_harmless(const FlagRow& row, const std::string& value) {
   return std::ranges::any_of(row.harmless, [&](const std::string& one) {
@@ -95,12 +91,12 @@ void Translator::mean(const std::string& own, Values values, const std::string& 
   const auto [at, is_new] = meanings_.emplace(own, Meaning{values, flag_->text()});
   if (!is_new && at->second.values != values) {
     throw usage_error(fmt::format("{} and {} contradict each other: {} or {}?", at->second.given, flag_->text(),
-                                  shown(own, at->second.values), shown(own, values)),
+                                  shown_flag(own, at->second.values), shown_flag(own, values)),
                       "leave one of them out");
   }
   if (is_new) order_.push_back(own);
   if (own != flag_->name) out_.renamed.emplace("--" + own, flag_->spelled);
-  if (own != flag_->name || !why.empty()) out_.understood.push_back({flag_->text(), shown(own, values), why});
+  if (own != flag_->name || !why.empty()) out_.understood.push_back({flag_->text(), shown_flag(own, values), why});
 }
 
 void Translator::mean_variable(const std::string& name, const std::string& value) {
@@ -170,72 +166,6 @@ void Translator::take(const GivenFlag& flag) {
   take_row(*row);
 }
 
-bool Translator::speaks_version_2() const {
-  constexpr std::array kWords{"sft_type", "model_id_or_path", "template_type", "custom_train_dataset_path"};
-  return std::ranges::any_of(kWords, [&](const char* word) { return given(word) != nullptr; });
-}
-
-bool Translator::means(const std::string& own, const std::string& value) const {
-  const auto at = meanings_.find(own);
-  return at != meanings_.end() && at->second.values == Values{value};
-}
-
-bool Translator::adapts() const {
-  const auto at = meanings_.find("tuner_type");
-  if (at != meanings_.end()) return at->second.values != Values{"full"};
-  return stack_ == Stack::kSwift || stack_ == Stack::kLlamaFactory;
-}
-
-void Translator::add_defaults() {
-  Defaults defaults = stack_defaults(stack_, verb_, adapts());
-  if (given_truth("predict_with_generate", false)) {
-    for (auto& one : answer_defaults(stack_)) defaults.push_back(std::move(one));
-  }
-  if (stack_ == Stack::kLlamaFactory && std::filesystem::exists("data/dataset_info.json")) {
-    defaults.emplace_back("dataset_dir", "data");
-  }
-  // It goes on with what its folder holds, unless it was to be written over.
-  if (stack_ == Stack::kLlamaFactory && verb_ == "sft" && !given_truth("overwrite_output_dir", false))
-    defaults.emplace_back("resume_from_checkpoint", "auto");
-  if (stack_ == Stack::kLlamaFactory && adapts()) {  // twice the rank
-    const auto rank = meanings_.find("lora_rank");
-    defaults.emplace_back("lora_alpha",
-                          std::to_string(2 * (rank == meanings_.end() ? 8 : std::stoll(rank->second.values[0]))));
-  }
-  if (stack_ == Stack::kLlamaFactory && has_("media_default")) add_media_defaults();
-  const auto said = [&](const std::string& own) {  // by whichever word
-    return meanings_.contains(own) || std::ranges::find(passed_, "--" + own) != passed_.end();
-  };
-  if (stack_ != Stack::kSwift && means("eval_strategy", "steps")) {  // at the steps that are logged
-    const auto logged = meanings_.find("logging_steps");
-    defaults.emplace_back("eval_steps", logged == meanings_.end() ? "500" : logged->second.values[0]);
-  }
-  if (stack_ == Stack::kSwift && verb_ == "sft" && speaks_version_2()) {
-    std::string unlike;
-    for (const auto& [own, was] : {std::pair{"num_train_epochs", "1 epoch"},
-                                   {"max_length", "2048 tokens"},
-                                   {"warmup_ratio", "a warm-up of 0.05"}}) {
-      if (!said(own)) unlike += (unlike.empty() ? "" : ", ") + std::string(was);
-    }
-    if (!unlike.empty()) {
-      out_.understood.push_back({"", unlike,
-                                 "what ms-swift 2, whose words these are, did where nothing is said; what "
-                                 "version 4 does is done here (3 epochs, no limit, none)"});
-    }
-  }
-  const bool new_adapter = adapts() && !said("adapters");  // one that is gone on with is as it is
-  if (stack_ == Stack::kMiniCpm && new_adapter && !said("target_modules") && !said("target_regex")) {
-    defaults.emplace_back("target_regex", R"(llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj))");
-  }
-  for (const auto& [own, value] : defaults) {
-    if (!has_(own) || said(own) || (own.starts_with("lora_") && !new_adapter)) continue;
-    out_.unsaid.insert("--" + own);
-    meanings_[own] = {{value}, ""};
-    order_.push_back(own);
-    out_.understood.push_back({"", shown(own, {value}), "what " + stack_name(stack_) + " does where nothing is said"});
-  }
-}
-
 /// What a checkpoint was trained with counts where it is asked, as ms-swift has it, unless it is said otherwise.
 /// Source: ms-swift 4.6, arguments/base_args/base_args.py load_args_from_ckpt.
 void Translator::add_saved_args() {
@@ -264,7 +194,7 @@ void Translator::add_saved(const std::string& own, const std::string& value) {
   out_.unsaid.insert("--" + own);
   meanings_[own] = {{value}, ""};
   order_.push_back(own);
-  out_.understood.push_back({"", shown(own, {value}), kTrainedSo});
+  out_.understood.push_back({"", shown_flag(own, {value}), kTrainedSo});
 }
 
 /// Of a run by LLaMA-Factory's words, in which no variable says how pictures and films are made.
@@ -283,26 +213,6 @@ void Translator::add_saved_media(const Json& args) {
   const Json most = args.value("max_pixels", Json());
   const bool said = meanings_.contains("max_pixels") || given("max_pixels") != nullptr;
   if (has_("max_pixels") && !said && most.is_number_integer()) add_saved("max_pixels", most.dump());
-}
-
-/// Beside what files and the environment say.
-void Translator::add_media_defaults() {
-  std::string all;
-  for (const auto& [name, value] : {std::pair{"MEDIA_AS", "llama_factory"},
-                                    {"MIN_PIXELS", "1024"},
-                                    {"VIDEO_MIN_PIXELS", "256"},
-                                    {"VIDEO_MAX_PIXELS", "65536"},
-                                    {"FPS", "2.0"},
-                                    {"FPS_MAX_FRAMES", "128"},
-                                    {"VIDEO_MAX_SLICE_NUMS", "2"}}) {
-    const bool said = std::ranges::any_of(
-        variables_, [name = name](const std::string& one) { return one.starts_with(std::string(name) + "="); });
-    if (said) continue;
-    media_defaults_.push_back(fmt::format("{}={}", name, value));
-    all += (all.empty() ? "" : " ") + media_defaults_.back();
-  }
-  if (!all.empty())
-    out_.understood.push_back({"", all, "what LLaMA-Factory does with pictures and films where nothing is said"});
 }
 
 Translation Translator::run(const std::vector<std::string>& before) {
@@ -356,6 +266,10 @@ Rule rule_named(const std::string& name) {
     if (at != rules->end()) return at->second;
   }
   return nullptr;
+}
+
+std::string shown_flag(const std::string& own, const std::vector<std::string>& values) {
+  return fmt::format("--{}{}{}", own, values.empty() ? "" : " ", cut_text(join(values, " ")));
 }
 
 std::vector<std::string> comma_list(const std::vector<std::string>& values) {

@@ -54,13 +54,18 @@ class Translator {
   void pass_on(const GivenFlag& flag);
   const FlagRow* row_of(const std::string& name) const;
   void add_defaults();
+  void add_default(const std::string& own, const std::string& value);
+  void add_schedule_parts();
+  void tell_version_2();
   void add_media_defaults();
   void add_saved_args();
   void add_saved(const std::string& own, const std::string& value);
   void add_saved_media(const Json& args);
+  bool said(const std::string& own) const;  // by whichever word
   bool means(const std::string& own, const std::string& value) const;
   bool speaks_version_2() const;  // of ms-swift
   bool adapts() const;
+  bool cuts_texts() const;
 
   std::string verb_;
   std::vector<GivenFlag> flags_;
@@ -83,6 +88,8 @@ const std::map<std::string, Rule>& training_rules();
 const std::map<std::string, Rule>& run_rules();
 const std::map<std::string, Rule>& accelerate_rules();
 
+/// "--own value", cut where it is long.
+std::string shown_flag(const std::string& own, const std::vector<std::string>& values);
 /// Items of "a, b,c".
 std::vector<std::string> comma_list(const std::vector<std::string>& values);
 
