@@ -1,20 +1,31 @@
 #include "lockstep/data/sample_row.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
 namespace {
 
-/// As docs/rows.md reads it.
-Json turn_of(const Message& message) {
-  Json turn = {{"role", message.role}, {"content", message.content}};
-  if (!message.fields.empty()) turn.update(parse_json(message.fields, "fields of a turn"));
-  if (!message.trained) turn["loss"] = false;
-  if (message.weight != 1) turn["loss_scale"] = message.weight;
-  return turn;
+/// What a text says behind the media in front of it that no text marks, and what they are.
+struct Front {
+  std::vector<Modality> media;
+  std::string rest;
+};
+
+Front front_of(const Message& message) {
+  Front front{.media = {}, .rest = message.content};
+  while (front.media.size() < message.media_in_front) {
+    const auto* const kind =
+        std::ranges::find_if(kMediaKinds, [&](Modality one) { return front.rest.starts_with(media_mark(one)); });
+    if (kind == kMediaKinds.end()) break;
+    front.media.push_back(*kind);
+    front.rest.erase(0, media_mark(*kind).size());
+  }
+  return front;
 }
 
 size_t count(const std::vector<Message>& messages, std::string_view mark) {
@@ -24,6 +35,38 @@ size_t count(const std::vector<Message>& messages, std::string_view mark) {
       ++found;
   }
   return found;
+}
+
+/// Whether the row's columns alone say where these are, as media without a mark are put in front of the first question in this
+/// order. A mark too many, which a model may have written, would be taken for one of them.
+bool stand_without_marks(const Sample& sample, const std::vector<Modality>& media) {
+  constexpr std::array kOrder{Modality::kVideo, Modality::kAudio, Modality::kImage};
+  const bool whole = std::ranges::all_of(
+      media, [&](Modality one) { return count(sample.messages, media_mark(one)) == media_count(sample, one); });
+  return whole && std::ranges::is_sorted(media, {}, [&](Modality one) { return std::ranges::find(kOrder, one); });
+}
+
+/// Media that no text marks stay without a mark, which a text would be read with as its own: by the row's columns alone before the
+/// first question, else as parts.
+Json content_of(const Sample& sample, const Message& message) {
+  Front front = front_of(message);
+  if (front.media.empty()) return message.content;
+  const auto first = std::ranges::find(sample.messages, "user", &Message::role);
+  if (first != sample.messages.end() && &*first == &message && stand_without_marks(sample, front.media))
+    return front.rest;
+  Json parts = Json::array();
+  for (const Modality kind : front.media) parts.push_back({{"type", modality_name(kind)}});
+  if (!front.rest.empty()) parts.push_back({{"type", "text"}, {"text", front.rest}});
+  return parts;
+}
+
+/// As docs/rows.md reads it. `told`: whether it is learnt.
+Json turn_of(const Sample& sample, const Message& message, bool told = true) {
+  Json turn = {{"role", message.role}, {"content", content_of(sample, message)}};
+  if (!message.fields.empty()) turn.update(parse_json(message.fields, "fields of a turn"));
+  if (!message.trained && told) turn["loss"] = false;
+  if (message.weight != 1) turn["loss_scale"] = message.weight;
+  return turn;
 }
 
 /// Those that the marks in the turns stand for.
@@ -41,24 +84,33 @@ Json objects_of(const Sample& sample) {
   return out;
 }
 
+/// Whether turns before the last can stand in "system", "history" and "query".
+bool are_questions_and_answers(const Sample& sample) {
+  const size_t begin = sample.messages.front().role == "system" ? 1 : 0;
+  if (begin > 0 && sample.messages.front().content.empty()) return false;  // which would be none
+  for (size_t i = 0; i + 1 < sample.messages.size(); ++i) {
+    const Message& one = sample.messages[i];
+    if (!one.fields.empty() || !one.trained || one.weight != 1) return false;
+    if (i >= begin && one.role != ((i - begin) % 2 == 0 ? "user" : "assistant")) return false;
+  }
+  return true;
+}
+
 /// Several accepted answers stand beside a question alone: turns before it are its history, or, where none of them is
 /// learnt, a prompt of turns.
 void put_accepted(const Sample& sample, Json& row) {
   const auto begin = sample.messages.begin(), end = sample.messages.end() - 1;
-  const bool plain = std::all_of(begin, end, [](const Message& one) { return one.fields.empty() && one.trained; });
   row["response"] = sample.references;
-  if (!plain || begin == end) {
-    for (auto turn = begin; turn != end; ++turn) {
-      Message asked = *turn;
-      asked.trained = true;  // a prompt's are not learnt as it is
-      row["prompt"].push_back(turn_of(asked));
-    }
+  if (begin != end && !are_questions_and_answers(sample)) {
+    // a prompt's are not learnt as it is
+    for (auto turn = begin; turn != end; ++turn) row["prompt"].push_back(turn_of(sample, *turn, /*told=*/false));
     return;
   }
   auto turn = begin;
-  if (turn->role == "system") row["system"] = turn++->content;
-  for (; end - turn > 1; turn += 2) row["history"].push_back({turn[0].content, turn[1].content});
-  if (turn != end) row["query"] = turn->content;
+  if (turn != end && turn->role == "system") row["system"] = content_of(sample, *turn++);
+  for (; end - turn > 1; turn += 2)
+    row["history"].push_back({content_of(sample, turn[0]), content_of(sample, turn[1])});
+  if (turn != end) row["query"] = content_of(sample, *turn);
 }
 
 void put_turns(const Sample& sample, Json& row) {
@@ -69,7 +121,7 @@ void put_turns(const Sample& sample, Json& row) {
     put_accepted(sample, row);
   } else {
     row["messages"] = Json::array();
-    for (const auto& message : sample.messages) row["messages"].push_back(turn_of(message));
+    for (const auto& message : sample.messages) row["messages"].push_back(turn_of(sample, message));
   }
 }
 
