@@ -47,6 +47,14 @@ TEST(ModelWords, OfAnotherPlaceAreRefused) {
   EXPECT_THROW(parse_embedding_words({"--stage=inputs", "--pooling=last"}, {}, Env(), notices), UserError);
 }
 
+TEST(ModelWords, KnowThatFilmsAreTakenAsLlamaFactoryTakesThemWhereNobodyAskedForIt) {
+  std::vector<std::string> told;
+  const Env env(std::map<std::string, std::string>{{"NFRAMES", "4"}, {"FPS", "1"}});
+  const ModelWords model = parse_model_words(
+      {"--model=m", "--media_default=MEDIA_AS=llama_factory", "--media_default=VIDEO_MAX_SLICE_NUMS=2"}, env, told);
+  EXPECT_EQ(model.run.variables, (std::vector<std::string>{"NFRAMES", "MEDIA_AS"}));
+}
+
 using ModelWordsOfACheckpoint = InTestFolder;
 
 TEST_F(ModelWordsOfACheckpoint, AskItAsItWasTrained) {

@@ -302,9 +302,12 @@ RunOptions RunFlags::options(const Env& env) const {
   out.zero = choice.zero;
   out.without = components_from("--no_build", no_build);
   out.variables = media_variables(env);
-  std::erase_if(out.variables, [&](const std::string& name) {  // nobody asked for these
-    return std::ranges::any_of(media_defaults, [&](const auto& one) { return one.starts_with(name + "="); });
-  });
+  std::erase_if(out.variables,
+                [&](const std::string& name) {  // nobody asked for these; MEDIA_AS says how the others count
+                  const bool is_default =
+                      std::ranges::any_of(media_defaults, [&](const auto& one) { return one.starts_with(name + "="); });
+                  return is_default && name != "MEDIA_AS";
+                });
   out.audio_output = env.flag("ENABLE_AUDIO_OUTPUT").value_or(true);
   out.transport = transport_from_flag(transport);
   out.judge = judge();

@@ -14,7 +14,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kRegular[] = {"MIN_PIXELS", "VIDEO_MIN_PIXELS", "VIDEO_MAX_PIXELS", "FPS", "FPS_MAX_FRAMES"};
+// Where pictures and films are made as LLaMA-Factory makes them: what any family heeds then, and what none does.
+constexpr std::string_view kRegular[] = {
+    "MIN_PIXELS",     "VIDEO_MIN_PIXELS",    "VIDEO_MAX_PIXELS",    "FPS",
+    "FPS_MAX_FRAMES", "IMAGE_MIN_TOKEN_NUM", "VIDEO_MIN_TOKEN_NUM", "VIDEO_MAX_TOKEN_NUM"};
+constexpr std::string_view kNotRegular[] = {"VIDEO_TOTAL_PIXELS", "FPS_MIN_FRAMES", "NFRAMES", "VIDEO_SEGMENTS"};
+constexpr const char* kMediaAs = "MEDIA_AS";
 
 /// Of Qwen's towers: a token stands for an edge of 28 pixels, and its number goes before that of pixels.
 /// Source: ms-swift 4.6 model/models/qwen.py patch_qwen_vl_utils.
@@ -91,7 +96,7 @@ void read_media_environment(const Env& env, MediaOptions& media) {
       throw usage_error(fmt::format("QWENVL_BBOX_FORMAT={}: expected legacy or new", *boxes));
     media.plain_boxes = *boxes == "new";
   }
-  if (const auto like = env.text("MEDIA_AS")) {
+  if (const auto like = env.text(kMediaAs)) {
     if (*like != "llama_factory") throw usage_error(fmt::format("MEDIA_AS={}: expected llama_factory", *like));
     media.as_llama_factory = true;
   }
@@ -111,8 +116,9 @@ std::vector<std::string> media_variables(const Env& env) {
                            "IMAGE_MIN_TOKEN_NUM", "VIDEO_MIN_TOKEN_NUM"}) {
     if (env.text(name)) set.emplace_back(name);
   }
-  if (env.text("MEDIA_AS")) {  // then any family's pictures and films are brought to these
+  if (env.text(kMediaAs)) {
     std::erase_if(set, [](const std::string& name) { return std::ranges::find(kRegular, name) != std::end(kRegular); });
+    set.emplace_back(kMediaAs);
   }
   // Of qwen_vl_utils and older ms-swift; what they are where nobody says so is what is done.
   static constexpr std::pair<const char*, int64_t> kFixed[] = {
@@ -142,7 +148,17 @@ std::vector<std::string> unheeded_variables(const std::vector<std::string>& set,
     }
   }
   std::vector<std::string> told;
+  const bool regular = has(set, kMediaAs);
   for (const auto& name : set) {
+    if (name == kMediaAs) continue;
+    if (regular && std::ranges::find(kNotRegular, name) != std::end(kNotRegular)) {
+      told.push_back(
+          fmt::format("{} is set in the environment, and nothing heeds it where films are taken as "
+                      "LLaMA-Factory takes them ({}=llama_factory), which heeds FPS, FPS_MAX_FRAMES, "
+                      "VIDEO_MIN_PIXELS, VIDEO_MAX_PIXELS",
+                      name, kMediaAs));
+      continue;
+    }
     if (has(heeded, name)) continue;
     told.push_back(fmt::format("{} is set in the environment, and {} does not heed it{}", name, family.name,
                                heeded.empty() ? "" : fmt::format(" (it heeds {})", join(heeded, ", "))));

@@ -15,7 +15,8 @@ namespace lockstep {
 /// USE_AUDIO_IN_VIDEO, where they are set, and PATH, where the programs lie that read films. Throws UserError(kUsage).
 void read_media_environment(const Env& env, MediaOptions& media);
 
-/// Those that are set, of all that ms-swift has: a family says which of them it heeds.
+/// Those that are set, of all that ms-swift has: a family says which of them it heeds. MEDIA_AS among them, without those that any
+/// family heeds then.
 std::vector<std::string> media_variables(const Env& env);
 /// A notice for each of those that are `set` and say nothing to the family. Throws UserError(kUsage) where two say one thing to
 /// it; to a family that heeds one of them, or none, they do not contradict each other.

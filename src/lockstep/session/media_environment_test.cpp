@@ -1,5 +1,7 @@
 #include "lockstep/session/media_environment.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -92,6 +94,22 @@ TEST(MediaEnvironment, VariablesThatAreSetAreNoted) {
   EXPECT_EQ(media_variables(Env({{"SIZE_FACTOR", "28"}, {"FRAME_FACTOR", "4"}, {"MAX_RATIO", "200"}})),
             std::vector<std::string>{"FRAME_FACTOR"})
       << "what is done anyway is not told";
+}
+
+TEST(MediaEnvironment, WhatLlamaFactorysFilmsDoNotHeedIsTold) {
+  std::map<std::string, std::string> all{{"MEDIA_AS", "llama_factory"}};
+  for (const char* name : {"FPS", "FPS_MAX_FRAMES", "VIDEO_MAX_PIXELS", "VIDEO_MIN_TOKEN_NUM"}) all[name] = "2";
+  for (const char* family : {"qwen2_5_vl", "internvl", "minicpm_v_2_6"}) {
+    EXPECT_EQ(unheeded_variables(media_variables(Env(all)), family_named(family)), std::vector<std::string>{});
+    for (const char* name : {"NFRAMES", "FPS_MIN_FRAMES", "VIDEO_TOTAL_PIXELS", "VIDEO_SEGMENTS"}) {
+      auto more = all;
+      more[name] = "4";
+      const auto told = unheeded_variables(media_variables(Env(more)), family_named(family));
+      ASSERT_EQ(told.size(), 1U) << family << " " << name;
+      EXPECT_TRUE(told[0].starts_with(std::string(name) + " is set in the environment, and nothing heeds it"))
+          << told[0];
+    }
+  }
 }
 
 TEST(MediaEnvironment, RefusesWhatIsNoSizeOrSpeed) {

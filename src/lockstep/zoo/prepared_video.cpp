@@ -25,8 +25,21 @@ MediaOptions options_of(const Video& video, const MediaOptions& options) {
   return own;
 }
 
-RegularSize regular_size(const MediaOptions& options, const MediumRules& rules) {
-  return {.least = options.video_min_pixels, .most = options.video_max_pixels, .stretches_thin = rules.stretches_thin};
+/// Sizes that a row asks for and nothing heeds.
+void refuse_sizes(const Video& video, const MediumRules& rules, const MediaOptions& options, const std::string& where) {
+  if (options.as_llama_factory) {
+    if (video.total_pixels == 0) return;
+    throw data_error(
+        fmt::format("{}: expected a video without total_pixels, which is not heeded where films are taken as "
+                    "LLaMA-Factory takes them, found {}",
+                    where, video.total_pixels),
+        "max_pixels of the row bounds each of its frames");
+  }
+  if (rules.film.heeds_pixels || (video.min_pixels == 0 && video.max_pixels == 0 && video.total_pixels == 0)) return;
+  throw data_error(fmt::format("{}: expected a video without min_pixels, max_pixels and total_pixels, which this model "
+                               "does not heed, found one of them",
+                               where),
+                   "leave them out of the row: this model makes all frames one size");
 }
 
 void append(std::vector<MediaBlock>& blocks, std::vector<MediaBlock> more) {
@@ -55,7 +68,7 @@ std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, co
         return choice.frames;
       },
       [&](size_t, Image frame) {
-        if (regularly) frame = regular(std::move(frame), regular_size(options, rules));
+        if (regularly) frame = regular(std::move(frame), regular_frame(options, rules.stretches_thin));
         if (rules.film.each_alone) {
           append(blocks,
                  rules.prepare({.frames = {std::move(frame)}, .fps = choice.fps, .of_file = !regularly}, own, where));
@@ -80,13 +93,7 @@ std::vector<MediaBlock> of_film(const Video& video, const MediumRules& rules, co
 std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& rules, const MediaOptions& options,
                                        const std::string& where) {
   const MediaOptions own = options_of(video, options);
-  if (!rules.film.heeds_pixels && (video.min_pixels > 0 || video.max_pixels > 0 || video.total_pixels > 0)) {
-    throw data_error(
-        fmt::format("{}: expected a video without min_pixels, max_pixels and total_pixels, which this model "
-                    "does not heed, found one of them",
-                    where),
-        "leave them out of the row: this model makes all frames one size");
-  }
+  refuse_sizes(video, rules, options, where);
   if (!video.file.empty()) {
     if (rules.film.choose) return of_film(video, rules, own, where);
     throw data_error(
@@ -96,7 +103,7 @@ std::vector<MediaBlock> prepared_video(const Video& video, const MediumRules& ru
   LoadedMedium listed{.fps = asked_fps(video, own)};
   for (const auto& frame : video.frames) {
     Image image = load_image(frame, where, !own.as_llama_factory);
-    if (own.as_llama_factory) image = regular(std::move(image), regular_size(own, rules));
+    if (own.as_llama_factory) image = regular(std::move(image), regular_frame(own, rules.stretches_thin));
     listed.frames.push_back(std::move(image));
   }
   if (rules.takes_sound && own.audio_in_video) listed.sound = load_audio(video.sound, where, rules.sound);

@@ -21,6 +21,12 @@ std::array<int64_t, 2> scaled(std::array<int64_t, 2> edges, int64_t pixels) {
 
 }  // namespace
 
+RegularSize regular_frame(const MediaOptions& options, bool stretches_thin) {
+  return {.least = options.video_min_pixels,
+          .most = options.film_max_pixels > 0 ? options.film_max_pixels : options.video_max_pixels,
+          .stretches_thin = stretches_thin};
+}
+
 std::vector<std::array<int64_t, 2>> regular_steps(std::array<int64_t, 2> edges, const RegularSize& size) {
   constexpr int64_t kLeastEdge = 28, kMostRatio = 200, kThenRatio = 180;
   std::vector<std::array<int64_t, 2>> steps;

@@ -17,6 +17,9 @@ struct RegularSize {
   bool stretches_thin = false;  // edges to 28, and what is longer than 200 times as wide to 180 times: Qwen's
 };
 
+/// What a frame is brought to; a row's own bound of a film goes before the person's.
+RegularSize regular_frame(const MediaOptions& options, bool stretches_thin);
+
 /// The sizes {width, height} that a picture goes through: within `most`, up to `least`, not thin. Without steps: none.
 std::vector<std::array<int64_t, 2>> regular_steps(std::array<int64_t, 2> edges, const RegularSize& size);
 
