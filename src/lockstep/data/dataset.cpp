@@ -327,12 +327,17 @@ Sample Dataset::sample_or_name(int64_t index) const {
 }
 
 int64_t Dataset::text_bytes(int64_t index) const {
-  if (!pieces_.empty() && pieces_.at(static_cast<size_t>(index)).end > 0) {
-    const RowPiece& piece = pieces_[static_cast<size_t>(index)];
-    return static_cast<int64_t>(piece.end - piece.begin);
-  }
   const auto [file, row] = impl_->rows.at(static_cast<size_t>(rows_.at(static_cast<size_t>(index))));
-  return static_cast<int64_t>(impl_->files[file].file.text_bytes(row));
+  const auto bytes = static_cast<double>(impl_->files[file].file.text_bytes(row));
+  if (pieces_.empty() || pieces_[static_cast<size_t>(index)].end == 0) return static_cast<int64_t>(bytes);
+  const RowPiece& piece = pieces_[static_cast<size_t>(index)];  // whose length may be counted in tokens
+  const RowPiece& last = *(std::ranges::upper_bound(pieces_, piece.row, {}, &RowPiece::row) - 1);
+  return static_cast<int64_t>(bytes * static_cast<double>(piece.end - piece.begin) / static_cast<double>(last.end));
+}
+
+bool Dataset::goes_on(int64_t index) const {
+  const auto next = static_cast<size_t>(index) + 1;
+  return next < pieces_.size() && pieces_[next].row == pieces_[next - 1].row;
 }
 
 std::string Dataset::where(int64_t index) const {

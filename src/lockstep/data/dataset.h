@@ -61,8 +61,10 @@ class Dataset {
   int64_t size() const;                        // whole rows only
   Sample sample(int64_t index) const;          // throws std::out_of_range, UserError(kData)
   Sample sample_or_name(int64_t index) const;  // the same; of a row that cannot be read its place alone
-  int64_t text_bytes(int64_t index) const;     // of the row's JSON: about how long it is, without parsing it
-  std::string where(int64_t index) const;      // "rows.jsonl:17"
+  /// Of the row's JSON, of a piece its share: about how long it is, without parsing it.
+  int64_t text_bytes(int64_t index) const;
+  bool goes_on(int64_t index) const;       // a piece with another behind it: it is about as long as pieces are
+  std::string where(int64_t index) const;  // "rows.jsonl:17"
   const std::vector<BrokenRow>& broken() const;
   /// What a person should know of how the files were read: columns that nothing reads, rows that were drawn.
   const std::vector<std::string>& notices() const;

@@ -13,6 +13,7 @@ namespace lockstep {
 
 Dataset Dataset::in_pieces(const Dataset& whole, std::vector<RowPiece> pieces) {
   check(whole.pieces_.empty(), "a data set of whole rows");
+  check(std::ranges::is_sorted(pieces, {}, &RowPiece::row), "pieces in the order of their rows");
   std::vector<int64_t> rows;
   for (const RowPiece& piece : pieces) rows.push_back(whole.rows_.at(static_cast<size_t>(piece.row)));
   Dataset out(whole.impl_, std::move(rows));

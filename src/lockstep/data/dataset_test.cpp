@@ -274,7 +274,12 @@ TEST_F(DatasetTest, PiecesAreRowsOfTheirOwn) {
   EXPECT_EQ(piece(2), "b");
   EXPECT_EQ(piece(3), "2>");
   EXPECT_EQ(piece(4), "<1");
-  EXPECT_EQ(data.text_bytes(1), 10);
+  const int64_t all = whole.text_bytes(0);
+  EXPECT_EQ(data.text_bytes(1), all * 10 / 13) << "in the unit of whole rows";
+  EXPECT_EQ(data.text_bytes(2), whole.text_bytes(1));
+  EXPECT_EQ(data.text_bytes(3), whole.text_bytes(2) * 2 / 3);
+  EXPECT_TRUE(data.goes_on(0) && data.goes_on(3));
+  EXPECT_FALSE(data.goes_on(1) || data.goes_on(2) || data.goes_on(4) || whole.goes_on(0));
   EXPECT_EQ(data.fingerprint(), whole.fingerprint()) << "of the files";
   EXPECT_NE(data.describe_pieces(),
             Dataset::in_pieces(whole, {{0, 0, 4}, {0, 4, 13}, {1}, {2, 0, 2}, {2, 2, 3}}).describe_pieces());

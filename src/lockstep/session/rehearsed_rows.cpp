@@ -55,17 +55,24 @@ int64_t bytes_of(const Features& row) {
   return bytes;
 }
 
-/// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. In the
-/// order of the data; the same on every machine.
+/// The rows with the most text, and as many drawn from all: what media make of a row is not seen in its text. Of a text that was
+/// cut into several pieces are among them that are as long as one may be, whatever else is long in bytes. In the order of the
+/// data; the same on every machine.
 std::vector<int64_t> rows_to_look_at(const Dataset& rows) {
+  constexpr int64_t kFull = 8;
   std::vector<int64_t> order(static_cast<size_t>(rows.size()));
   std::iota(order.begin(), order.end(), int64_t{0});
   if (rows.size() <= kLooked) return order;
-  const auto half = order.begin() + kLooked / 2;
-  std::partial_sort(order.begin(), half, order.end(), [&](int64_t a, int64_t b) {
+  const auto longer = [&](int64_t a, int64_t b) {
     const int64_t bytes_a = rows.text_bytes(a), bytes_b = rows.text_bytes(b);
     return bytes_a != bytes_b ? bytes_a > bytes_b : a < b;
+  };
+  const auto full = order.begin() + kFull, half = order.begin() + kLooked / 2;
+  std::partial_sort(order.begin(), full, order.end(), [&](int64_t a, int64_t b) {
+    const bool full_a = rows.goes_on(a), full_b = rows.goes_on(b);
+    return full_a != full_b ? full_a : longer(a, b);
   });
+  std::partial_sort(full, half, order.end(), longer);
   std::mt19937_64 random(1);
   for (auto place = half; place != order.begin() + kLooked; ++place) {
     std::swap(*place, *(place + static_cast<std::ptrdiff_t>(random() % static_cast<uint64_t>(order.end() - place))));

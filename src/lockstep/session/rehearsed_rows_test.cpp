@@ -63,5 +63,38 @@ TEST_F(RehearsedRowsOfData, AreAsManyAsTheLoaderGivesTheFirstRank) {
   }
 }
 
+/// As many tokens as a row has ids, or words of a text.
+class CountedTokens final : public test::FeaturesProcessor {
+ public:
+  Features train_features(const Sample& sample, const ProcessOptions&) const override {
+    Features row;
+    row.input_ids = sample.input_ids;
+    if (row.input_ids.empty()) row.input_ids.assign(2, 1);
+    row.labels = row.input_ids;
+    return row;
+  }
+};
+
+/// Pieces of ids are counted in tokens, whole rows in bytes.
+TEST_F(RehearsedRowsOfData, LookAtPiecesThatAreAsLongAsOneMayBe) {
+  const auto file = folder_ / "rows.jsonl";
+  std::ofstream out(file);
+  for (int i = 0; i < 200; ++i) out << fmt::format("{{\"query\": \"{}\"}}\n", std::string(500, 'a'));
+  out << R"({"input_ids": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]})"
+      << "\n";
+  out.close();
+  const Dataset whole({file.string()}, {});
+  std::vector<RowPiece> pieces;
+  for (int64_t row = 0; row < 200; ++row) pieces.push_back({.row = row});
+  pieces.push_back({.row = 200, .begin = 0, .end = 7});
+  pieces.push_back({.row = 200, .begin = 7, .end = 10});
+  const Dataset data = Dataset::in_pieces(whole, std::move(pieces));
+  const CountedTokens processor;
+  const auto longest = longest_rows(
+      data, [&](const Sample& sample) { return processor.train_features(sample, {}); }, 1);
+  ASSERT_EQ(longest.size(), 1U);
+  EXPECT_EQ(longest[0].input_ids.size(), 7U);
+}
+
 }  // namespace
 }  // namespace lockstep
