@@ -149,6 +149,14 @@ TEST_F(NamedDataTest, ColumnsInOtherLettersAreTheUsualOnes) {
   EXPECT_NE(join(notices, "; ").find("columns are read by other letters: Answer as answer, Images as images"),
             std::string::npos)
       << join(notices, "; ");
+  const std::string two = write("e.jsonl", R"({"Question": "q", "Answer": "no", "Output": null, "RESPONSE": "a"})"
+                                           "\n");
+  EXPECT_EQ(read({two}), "q>a") << "as where letters are small";
+  for (const bool streaming : {false, true}) {
+    const std::string told = join(Dataset({two}, {.streaming = streaming}).notices(), "; ");
+    EXPECT_NE(told.find("Question as question, RESPONSE as response"), std::string::npos) << told;
+    EXPECT_NE(told.find("not read: Answer"), std::string::npos) << told;
+  }
   write("data/a.json", R"([{"instruction": "q", "output": "a", "System": "s"}])");
   write("data/dataset_info.json", R"({"plain": {"file_name": "a.json"}})");
   EXPECT_EQ(read({"plain"}, {.dataset_dir = (folder_ / "data").string()}), "q>a") << "an entry names what is read";

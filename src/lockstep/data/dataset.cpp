@@ -6,7 +6,6 @@
 #include <set>
 #include <stdexcept>
 #include <string_view>
-#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,114 +14,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
-#include "lockstep/base/worker.h"
-#include "lockstep/data/data_file.h"
 #include "lockstep/data/data_names.h"
 #include "lockstep/data/loader.h"  // epoch_order
-#include "lockstep/data/row_mapping.h"
+#include "lockstep/data/row_verdict.h"
 
 namespace lockstep {
 
 namespace {
 
-/// A file, and how its rows are read.
-struct Source {
-  DataFile file;
-  RowMapping mapping;
-  MediaFolders folders;
-
-  Json row(size_t index) const { return mapped_row(file.row(index), mapping, file.where(index)); }
-  Sample sample(size_t index, bool looks) const {
-    MediaFolders places = folders;
-    places.looks = looks;
-    return sample_from_row(row(index), file.where(index), places);
-  }
-};
-
 constexpr const char* kStrictHint = "mend it, or --strict false: such rows are then skipped and counted";
-
-/// Which rows of a file are whole. The row's place is cut from the reason, since BrokenRow names it apart.
-struct Verdict {
-  std::vector<int64_t> whole;
-  std::vector<BrokenRow> broken;
-  std::set<std::string> unread;   // columns
-  std::set<std::string> recased;  // columns that are read by other letters: "Images as images"
-  std::set<std::string> mapped;   // columns of --columns that a row has
-};
-constexpr size_t kMostNames = 50;  // of columns that are told
-
-Verdict judge_rows(const Source& source, size_t begin, size_t end) {
-  Verdict verdict;
-  for (size_t row = begin; row < end; ++row) {
-    const std::string where = source.file.where(row);
-    try {
-      Json raw = source.file.row(row);
-      source.mapping.add_found(raw, verdict.mapped);
-      source.mapping.add_left_out(raw, verdict.unread);
-      for (const auto& [column, usual] : source.mapping.empty() ? recased_columns(raw) : NamedColumns())
-        verdict.recased.insert(fmt::format("{} as {}", column, usual));
-      const Json json = mapped_row(std::move(raw), source.mapping, where);
-      sample_from_row(json, where, MediaFolders(source.folders.folders, /*look=*/false));
-      verdict.whole.push_back(static_cast<int64_t>(row));
-      for (auto& name : unread_columns(json)) {
-        if (verdict.unread.size() < kMostNames) verdict.unread.insert(std::move(name));
-      }
-    } catch (const UserError& error) {
-      std::string why = error.message();
-      if (why.starts_with(where + ": ")) why = why.substr(where.size() + 2);
-      verdict.broken.push_back({where, std::move(why), static_cast<int64_t>(verdict.whole.size())});
-    }
-  }
-  return verdict;
-}
-
-/// Of a table the first row alone is looked at: reading all may take as long as an epoch.
-Verdict judge_table(const Source& source) {
-  Verdict verdict;
-  verdict.whole.resize(source.file.size());
-  std::iota(verdict.whole.begin(), verdict.whole.end(), 0);
-  if (source.file.size() == 0) return verdict;
-  Verdict first = judge_rows(source, 0, 1);
-  verdict.unread = std::move(first.unread);
-  verdict.recased = std::move(first.recased);
-  verdict.mapped = std::move(first.mapped);
-  if (first.broken.empty()) return verdict;
-  // Unless it is that row's own fault, nothing in the file can be read.
-  if (source.file.size() == 1 || !judge_rows(source, 1, 2).broken.empty()) {
-    verdict.whole.clear();
-    verdict.broken = std::move(first.broken);
-  }
-  return verdict;
-}
-
-/// Parses every row once, on several threads when that pays; the result does not depend on their number.
-Verdict judge_file(const Source& source) {
-  const DataFile& file = source.file;
-  if (!file.is_text()) return judge_table(source);
-  constexpr size_t kBytesPerThread = 4 << 20, kMaxThreads = 4;
-  const size_t wanted = std::min(
-      {kMaxThreads, size_t{std::max(1U, std::thread::hardware_concurrency())}, 1 + file.bytes() / kBytesPerThread});
-  std::vector<Verdict> parts(wanted);
-  std::vector<std::unique_ptr<Worker>> workers;
-  const size_t share = (file.size() + wanted - 1) / wanted;
-  for (size_t i = 1; i < wanted; ++i) {
-    workers.push_back(std::make_unique<Worker>(fmt::format("index-{}", i), [&, i](const std::stop_token&) {
-      parts[i] = judge_rows(source, std::min(i * share, file.size()), std::min((i + 1) * share, file.size()));
-    }));
-  }
-  parts[0] = judge_rows(source, 0, std::min(share, file.size()));
-  for (auto& worker : workers) worker->join();
-  Verdict all;
-  for (auto& part : parts) {
-    for (auto& row : part.broken) row.rows_before += static_cast<int64_t>(all.whole.size());
-    all.whole.insert(all.whole.end(), part.whole.begin(), part.whole.end());
-    std::move(part.broken.begin(), part.broken.end(), std::back_inserter(all.broken));
-    all.unread.merge(part.unread);
-    all.recased.merge(part.recased);
-    all.mapped.merge(part.mapped);
-  }
-  return all;
-}
 
 MediaFolders folders_of(const std::string& file, const std::vector<std::string>& others) {
   std::vector<std::filesystem::path> all{std::filesystem::absolute(file).parent_path()};
@@ -152,14 +52,6 @@ std::vector<size_t> chosen_of(size_t rows, int64_t count, const DatasetOptions& 
 
 std::string hash_of(std::string_view bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
 
-/// All rows, unread.
-Verdict take_rows(const Source& source) {
-  Verdict verdict;
-  verdict.whole.resize(source.file.size());
-  std::iota(verdict.whole.begin(), verdict.whole.end(), int64_t{0});
-  return verdict;
-}
-
 /// FNV-1a, 64 bits.
 void mix_in(uint64_t& hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3;
@@ -176,7 +68,7 @@ UserError refused_by_strict(const UserError& error) {
 }
 
 struct Dataset::Impl {
-  std::vector<Source> files;
+  std::vector<RowSource> files;
   std::vector<std::pair<uint32_t, uint32_t>> rows;  // file, row in file; whole ones only
   std::vector<BrokenRow> broken;
   std::vector<std::string> notices;
@@ -226,9 +118,9 @@ struct Dataset::Impl {
     }
   }
 
-  void add_file(Source source, const DatasetOptions& options, std::vector<std::pair<uint32_t, uint32_t>>& own) {
+  void add_file(RowSource source, const DatasetOptions& options, std::vector<std::pair<uint32_t, uint32_t>>& own) {
     const std::string name = source.file.name();
-    Verdict verdict = options.streaming ? take_rows(source) : judge_file(source);
+    FileVerdict verdict = options.streaming ? take_file(source) : judge_file(source);
     const std::string content = source.file.content_hash(/*whole=*/!options.streaming);
     if (const std::string& problem = source.file.problem(); !problem.empty())
       verdict.broken.push_back({name, problem, static_cast<int64_t>(verdict.whole.size())});
@@ -251,6 +143,10 @@ struct Dataset::Impl {
     }
     if (!verdict.unread.empty()) {
       notices.push_back(fmt::format("{}: not read: {}", name, fmt::join(verdict.unread, ", ")));
+    }
+    if (!verdict.unmarked.empty()) {
+      notices.push_back(fmt::format("{}: not read: \"objects\" of rows whose texts have neither {} nor {}, as {}", name,
+                                    kBoxMark, kRefMark, verdict.unmarked));
     }
     mapped.merge(verdict.mapped);
     mix_in(hash, std::filesystem::path(name).filename().string());

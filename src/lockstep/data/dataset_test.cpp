@@ -255,6 +255,21 @@ TEST_F(DatasetTest, WhatIsBrokenBehindThePartThatIsTakenIsNotTold) {
   EXPECT_TRUE(few.broken().empty()) << "each is told once";
 }
 
+TEST_F(DatasetTest, BoxesThatNoTextHasAPlaceForAreToldOnce) {
+  const std::string boxed = R"({"query": "q", "response": "a", "objects": {"bbox": [[1, 2]]}})"
+                            "\n";
+  const std::string none = R"({"query": "q", "response": "a", "objects": {"bbox": []}})"
+                           "\n";
+  const std::string path = write("a.jsonl", none + boxed + boxed);
+  const auto told = Dataset({path}, {}).notices();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told[0].find("not read: \"objects\" of rows whose texts have neither <bbox> nor <ref-object>, as "),
+            std::string::npos)
+      << told[0];
+  EXPECT_TRUE(told[0].ends_with("a.jsonl:2")) << told[0];
+  EXPECT_TRUE(Dataset({write("b.jsonl", none)}, {}).notices().empty());
+}
+
 TEST_F(DatasetTest, PiecesAreRowsOfTheirOwn) {
   const Dataset whole(
       {write("a.jsonl", R"({"text": "one two three"})"

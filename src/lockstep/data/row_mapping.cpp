@@ -94,16 +94,28 @@ void RowMapping::add_left_out(const Json& row, std::set<std::string>& left_out) 
 }
 
 NamedColumns recased_columns(const Json& row) {
-  NamedColumns out;
-  if (!row.is_object()) return out;
-  std::set<const void*> taken;  // kinds
+  struct Chosen {
+    std::string name, usual;
+    std::ptrdiff_t place;  // among the names of its kind
+  };
+  std::vector<std::pair<const void*, Chosen>> by_kind;
+  if (!row.is_object()) return {};
   for (const auto& [name, value] : row.items()) {
-    if (std::ranges::none_of(name, [](char c) { return c >= 'A' && c <= 'Z'; })) continue;
-    std::string usual = lower(name);
+    if (value.is_null() || std::ranges::none_of(name, [](char c) { return c >= 'A' && c <= 'Z'; })) continue;
+    const std::string usual = lower(name);
     const auto kind = kind_of(usual);
-    if (kind.empty() || first_name(row, kind) != nullptr || !taken.insert(kind.data()).second) continue;
-    out.emplace_back(name, std::move(usual));
+    if (kind.empty() || first_name(row, kind) != nullptr) continue;
+    Chosen one{name, usual, std::ranges::find(kind, usual) - kind.begin()};
+    const auto before = std::ranges::find(by_kind, static_cast<const void*>(kind.data()),
+                                          [](const auto& entry) { return entry.first; });
+    if (before == by_kind.end()) {
+      by_kind.emplace_back(kind.data(), std::move(one));
+    } else if (one.place < before->second.place) {
+      before->second = std::move(one);
+    }
   }
+  NamedColumns out;
+  for (auto& [kind, one] : by_kind) out.emplace_back(std::move(one.name), std::move(one.usual));
   return out;
 }
 

@@ -31,7 +31,7 @@ struct RowMapping {
 };
 
 /// Columns of words and media whose usual names are written in other letters, as ms-swift reads them ("Images", "images"); none where
-/// the row has a column of that kind.
+/// the row has a column of that kind. Of several of a kind the one whose name comes first where letters are small.
 NamedColumns recased_columns(const Json& row);
 
 /// Where nothing is mapped those become the usual ones. Throws UserError(kData) naming `where` for a column whose usual name the row has too, and for turns that have no such keys.

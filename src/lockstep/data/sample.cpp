@@ -147,7 +147,7 @@ class RowReader {
           fmt::format("{}: field \"objects.{}\": expected one for each {} in the texts, found {} and {} mark(s)",
                       where_, field, mark, found, marks));
     };
-    // A row whose texts have no mark of either kind carries its boxes for other programs.
+    // A row whose texts have no mark of either kind carries its boxes for other programs (leaves_out_objects).
     const bool any = std::ranges::any_of(sample_.messages, [](const Message& message) {
       return message.content.find(kBoxMark) != std::string::npos || message.content.find(kRefMark) != std::string::npos;
     });
@@ -341,6 +341,12 @@ std::vector<std::string> media_references(const Sample& sample) {
 Sample sample_from_row(const Json& row, const std::string& where, const MediaFolders& folders) {
   if (!row.is_object()) throw field_error(where, "(row)", "a JSON object", row);
   return RowReader(row, where, folders).read();
+}
+
+bool leaves_out_objects(const Json& row, const Sample& sample) {
+  const Json* given = find_value(row, "objects");
+  if (given == nullptr || given->empty() || *given == "" || !sample.objects.empty()) return false;
+  return !read_objects(literal_value(*given, sample.where, "objects", "an object"), sample.where).empty();
 }
 
 std::vector<std::string> unread_columns(const Json& row) {

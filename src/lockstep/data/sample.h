@@ -87,6 +87,9 @@ std::vector<std::string> media_references(const Sample& sample);
 /// UserError(kData) naming row, field, expected and found.
 Sample sample_from_row(const Json& row, const std::string& where, const MediaFolders& folders);
 
+/// Whether the row has boxes or names that `sample`, read from it, has not: no text of it has a place for them.
+bool leaves_out_objects(const Json& row, const Sample& sample);
+
 /// Columns of the row that its form does not read.
 std::vector<std::string> unread_columns(const Json& row);
 
