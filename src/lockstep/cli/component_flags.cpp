@@ -19,8 +19,12 @@ void add_component_flags(CLI::App& app, ComponentChoice& f, bool rates) {
   app.add_option("--freeze", f.freeze, "a list as well: freezes these; without --train, trains the others")
       ->group(group);
   app.add_option("--freeze_llm", f.freeze_llm, "the language model (default: false)")->group(group);
-  app.add_option("--freeze_vit", f.freeze_vit, "the towers, for pictures and for sound (default: true)")->group(group);
-  app.add_option("--freeze_aligner", f.freeze_aligner, "the projectors (default: true)")->group(group);
+  app.add_option("--freeze_vit", f.freeze_vit,
+                 "the towers, for pictures and for sound (default: true; with --tuner_type lora_llm false)")
+      ->group(group);
+  app.add_option("--freeze_aligner", f.freeze_aligner,
+                 "the projectors (default: true; with --tuner_type lora_llm false)")
+      ->group(group);
   FreezeChoice& by_name = f.by_name;
   app.add_option("--freeze_parameters", by_name.prefixes, "what begins so is frozen")->group(group);
   app.add_option("--freeze_parameters_regex", by_name.regex, "what has this pattern in its name is frozen")

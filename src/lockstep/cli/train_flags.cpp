@@ -186,7 +186,8 @@ void add_following_flags(CLI::App& app, SftFlags& f) {
                  "loss | token_acc | whatever an evaluation measures (rouge_l, exact_match, a program's)")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--greater_is_better", f.given.greater_is_better, "of that metric (default: unless it is a loss)")
+  app.add_option("--greater_is_better", f.given.greater_is_better,
+                 "of that metric (default: unless it is a loss or the perplexity)")
       ->group(group);
   app.add_option("--load_best_model_at_end", f.given.load_best_model_at_end,
                  "what goes on from this run (the next stage, the command at its end) takes its best checkpoint")

@@ -69,7 +69,7 @@ struct FineTuneOptions {
 
   std::string logging_strategy = "steps";      // steps | epoch | no
   std::string metric_for_best_model = "loss";  // or token_acc, or whatever an evaluation measures
-  std::optional<bool> greater_is_better;       // of it; nullopt: unless it is a loss
+  std::optional<bool> greater_is_better;       // of it; nullopt: unless it is a loss or the perplexity
   bool load_best_model_at_end = false;         // what goes on from this run takes its best checkpoint
   bool dataloader_drop_last = false;           // rows that fill no micro-batch of all ranks are left out of an epoch
 
