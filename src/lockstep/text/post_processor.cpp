@@ -13,6 +13,9 @@
 namespace lockstep {
 namespace {
 
+/// Around a text; real frames have four. A small file can name a long list of ids many times.
+constexpr size_t kMostTokens = 4096;
+
 std::vector<int32_t> special_ids(const Json& config, const std::string& name, const std::string& where) {
   const auto specials = config.find("special_tokens");
   if (specials == config.end() || !specials->contains(name)) {
@@ -34,12 +37,19 @@ int32_t pair_id(const Json& config, const std::string& key, const std::string& w
   return id_of(pair[1], where + ": " + key);
 }
 
+void require_short(size_t tokens, const std::string& where) {
+  if (tokens <= kMostTokens) return;
+  throw checkpoint_error(
+      fmt::format("{}: expected at most {} special tokens around a text, found more", where, kMostTokens));
+}
+
 }  // namespace
 
 PostProcessor::PostProcessor(const Json& config, const std::string& where) { read(config, where); }
 
 void PostProcessor::read(const Json& config, const std::string& where) {
   if (config.is_null()) return;
+  require_short(frame_.before.size() + frame_.after.size(), where);
   const std::string type = text_key(config, "type", where);
   if (type == "Sequence") {
     for (const Json& part : list_key(config, "processors", where)) read(part, where);
@@ -68,6 +78,7 @@ void PostProcessor::read_template(const Json& config, const std::string& where) 
     const auto ids = special_ids(config, text_key(piece.at("SpecialToken"), "id", where + ": single"), where);
     auto& side = sequences == 0 ? before : frame_.after;
     side.insert(side.end(), ids.begin(), ids.end());
+    require_short(before.size() + frame_.after.size(), where);
   }
   if (sequences != 1) {
     throw checkpoint_error(

@@ -294,6 +294,21 @@ TEST(Tokenizer, IdsThatNoTokenHasAreRefused) {
   }
 }
 
+TEST(Tokenizer, AFrameOfManyTokensIsRefused) {
+  const Json token = {{"SpecialToken", {{"id", "a"}, {"type_id", 0}}}};
+  Json single = Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}), ids = Json::array();
+  for (int i = 0; i < 1000; ++i) {
+    single.push_back(token);
+    ids.push_back(0);
+  }
+  const Json frame = {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", {{"a", {{"ids", ids}}}}}};
+  EXPECT_NE(refusal(with("post_processor", frame), "a").find("at most 4096 special tokens"), std::string::npos);
+  Json ends = Json::array();
+  for (int i = 0; i < 5000; ++i) ends.push_back({{"type", "BertProcessing"}, {"cls", {"a", 0}}, {"sep", {"b", 1}}});
+  EXPECT_NE(refusal(with("post_processor", {{"type", "Sequence"}, {"processors", ends}}), "a").find("at most 4096"),
+            std::string::npos);
+}
+
 TEST(Tokenizer, AStripOfNothingEnds) {
   const Json step = {{"type", "Strip"}, {"content", ""}, {"start", INT64_MAX}, {"stop", INT64_MAX}};
   EXPECT_EQ(refusal(with("decoder", step), "ab"), "");
