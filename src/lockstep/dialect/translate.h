@@ -31,7 +31,7 @@ struct Translation {
   std::vector<std::string> words;
   std::vector<Understood> understood;          // but for flags that are Lockstep's own, given once
   std::map<std::string, std::string> renamed;  // own flag, with dashes: as it was given
-  std::set<std::string> unsaid;                // own flags, with dashes: what the stack or the checkpoint says where nobody does
+  std::set<std::string> unsaid;  // own flags, with dashes: what the stack or the checkpoint says where nobody does
 
   /// One for each that was understood; the defaults of a stack together.
   std::vector<std::string> notices() const;

@@ -254,27 +254,6 @@ TEST(Agent, StrictlyNobodyStartsBeforeAllAgree) {
   EXPECT_EQ(first.recorder.board().groups[0].cleared.load(), seq);
 }
 
-/// The main thread sits in what nobody can unblock.
-TEST(Member, EndsTheProcessWhateverUnblockingItDoes) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto end_with = [](const std::function<void()>& unblock) {
-    Rank rank;
-    Notices notices;
-    const Agent agent({.program = "test", .grace_seconds = 1e6, .say = notices.sink()});
-    const Member member(rank.recorder, {.address = agent.address(),
-                                        .identity = {.pid = ::getpid()},
-                                        .grace_seconds = 0.1,
-                                        .on_ending = [&](const Ending&) { unblock(); }});
-    rank.recorder.step_done(0);
-    rank.recorder.say_last_words({.code = ExitCode::kNumerics, .message = "loss is nan"});
-    std::this_thread::sleep_for(seconds(30));
-    ::_exit(99);
-  };
-  const auto ended = testing::ExitedWithCode(static_cast<int>(ExitCode::kNumerics));
-  EXPECT_EXIT(end_with([] { throw std::runtime_error("the group cannot be aborted"); }), ended, "");
-  EXPECT_EXIT(end_with([] { std::this_thread::sleep_for(seconds(30)); }), ended, "");
-}
-
 // ---- Two nodes.
 
 /// An agent of one of two nodes with one rank, which has joined as a process would.

@@ -74,9 +74,8 @@ namespace {
 bool (*settings_behind(const std::string& fact))(std::string_view) {
   if (fact == "model") return [](std::string_view name) { return name.starts_with("--model"); };
   if (fact.find("data set") != std::string::npos || fact == "rows" || fact == "prompts") {
-    return [](std::string_view name) {
-      return name.find("dataset") != std::string_view::npos || name == "--media_dir";
-    };
+    return
+        [](std::string_view name) { return name.find("dataset") != std::string_view::npos || name == "--media_dir"; };
   }
   if (fact == "world size")
     return [](std::string_view name) { return name.find("WORLD_SIZE") != std::string_view::npos; };

@@ -137,12 +137,12 @@ Judgement late(const Census& census, const RankClass& waiter, double seconds, co
                   ? fmt::format("it waits for a disk or network file system{}",
                                 first.process.waits_in.empty() ? "" : " (" + first.process.waits_in + ")")
                   : "it is alive and has not come to the call that the others are in";
-    out.fix = fmt::format(
-        "if it may take so long, allow it: {}; otherwise look at what it does: {}; {}",
-        allow_longer(settings_of(first), phase_name(first.phase), hard),
-        first.phase == Phase::kData ? "the disk or host that the data come from, " + data_workers(settings_of(first))
-                                    : "its stack",
-        go_on(settings_of(first)));
+    out.fix = fmt::format("if it may take so long, allow it: {}; otherwise look at what it does: {}; {}",
+                          allow_longer(settings_of(first), phase_name(first.phase), hard),
+                          first.phase == Phase::kData
+                              ? "the disk or host that the data come from, " + data_workers(settings_of(first))
+                              : "its stack",
+                          go_on(settings_of(first)));
   }
   return {.verdict = quiet >= hard ? Verdict::kEnd : Verdict::kNotice,
           .diagnosis = std::move(out),

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/plan/adapters.h"
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/session/rehearsed_rows.h"
 #include "lockstep/testing/sampled.h"
@@ -36,8 +37,10 @@ Balance balance(const std::string& config_name, int devices, PlanOptions options
                            config_name);
   const Model& model = folder.model;
   if (adapted) {
-    options.adapters = std::make_shared<const AdapterLayout>(
-        choose_adapters(model, naming_of_adapters(model, ""), {.config = {.targets = {"all-linear"}}}));
+    AdapterChoice choice;
+    choice.config.targets.names = {"all-linear"};
+    options.adapters =
+        std::make_shared<const AdapterLayout>(choose_adapters(model, naming_of_adapters(model, ""), choice));
   }
   const RowsOfStep rows_of_step = RehearsedRows::typical(folder, 2048).step(1, options.training ? 2 * devices : 1);
   const PlacementOptions wanted{.device_map = "auto"};

@@ -12,8 +12,8 @@ using RunFolders = InTestFolder;
 
 TEST_F(RunFolders, AreGoneOnWithByPythonsWordsToo) {
   const auto with = [&](const std::string& resume) {
-    return choose_run_folder({.model = "m",
-                              .output_dir = (folder_ / "out").string(),
+    return choose_run_folder({.output_dir = (folder_ / "out").string(),
+                              .model = "m",
                               .resume_from_checkpoint = resume,
                               .add_version = false});
   };
