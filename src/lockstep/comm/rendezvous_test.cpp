@@ -82,6 +82,7 @@ TEST_F(AgentStore, WhatAnEarlierRoundHasLeftIsNotMet) {
 
 TEST_F(AgentStore, WhoWaitsInARoundThatIsOverIsToldSo) {
   const auto root = Rendezvous::tcp(world(0, 0, 3), kPatience);
+  root->set(kOpened, MeetingOwner::own("").text());
   auto waiting = std::async(std::launch::async, [&] { return meet(world(1, 0, 3)); });  // for rank 2
   while (!root->look(meeting_key("arrived", 1))) std::this_thread::sleep_for(milliseconds(1));
   const auto next = Rendezvous::tcp(world(0, 1, 3), kPatience);

@@ -51,7 +51,7 @@ TEST(LlamaFactorySchedule, SaysHowLongARateStaysAndFalls) {
     return parse_json_or_discard(values_of(flag, more));
   };
   EXPECT_EQ(shape({}), (Json{{"num_stable_steps", "third"}, {"num_decay_steps", "two_thirds"}}));
-  EXPECT_EQ(shape({flag, "{'num_decay_steps': 100}"}), (Json{{"num_stable_steps", "third"}, {"num_decay_steps", 100}}));
+  EXPECT_EQ(shape({flag, "{'num_decay_steps': 100}"}), (Json{{"num_decay_steps", 100}, {"num_stable_steps", "third"}}));
   EXPECT_EQ(shape({flag, R"({"num_stable_steps": 7, "num_decay_steps": 9, "min_lr_ratio": 0.1})"}),
             (Json{{"num_stable_steps", 7}, {"num_decay_steps", 9}, {"min_lr_ratio", 0.1}}));
   EXPECT_EQ(values_of(flag, {"--stage", "sft", "--lr_scheduler_type", "cosine"}), "");

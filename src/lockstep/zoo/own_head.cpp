@@ -1,6 +1,7 @@
 #include "lockstep/zoo/own_head.h"
 
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr const char* kTies = "tie_word_embeddings";
 
-/// The objects of a config that may say so.
+/// The objects of a config that may say so, each before what stands in it: a key that is added to one moves those.
 std::vector<Json*> parts_of(Json& config) {
   std::vector<Json*> parts{&config};
   const auto add = [&](Json& of, const char* key) {
@@ -49,7 +50,7 @@ std::optional<StoredHead> stored_head_of(const HfConfig& config) {
 }  // namespace
 
 Json untied_config(Json config) {
-  for (Json* part : parts_of(config)) (*part)[kTies] = false;
+  for (Json* part : parts_of(config) | std::views::reverse) (*part)[kTies] = false;
   return config;
 }
 
