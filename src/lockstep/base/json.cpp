@@ -182,9 +182,11 @@ bool try_parse_json(std::string_view text, Json& out, JsonFault& fault, const Js
 }
 
 Json parse_json_or_discard(std::string_view text) {
+  // What was read within the usual limits, and stands a few levels deeper in what was made of it, is read again.
+  constexpr JsonLimits kAgain{.depth = 320};
   Json out;
   JsonFault fault;
-  return try_parse_json(text, out, fault) ? out : Json(Json::value_t::discarded);
+  return try_parse_json(text, out, fault, kAgain) ? out : Json(Json::value_t::discarded);
 }
 
 Json parse_cbor_or_discard(std::span<const char> bytes, const JsonLimits& limits) {

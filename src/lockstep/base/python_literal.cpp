@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -102,13 +103,19 @@ class Reader {
     if (!budget_.enter()) return fail(budget_.why(), JsonFault::Kind::kLimit);
     ++at_;
     out = Json::object();
+    std::set<std::string> keys;  // an object looks through all that it has
     while (!take('}')) {
       Json key, item;
       if (!value(key)) return false;
       if (key.is_structured()) return fail("expected a text as key");
       if (!take(':')) return fail("expected ':'");
       if (!value(item)) return false;
-      out[key.is_string() ? key.get<std::string>() : key.dump()] = std::move(item);
+      std::string name = key.is_string() ? key.get<std::string>() : key.dump();
+      if (keys.insert(name).second) {
+        out.get_ref<Json::object_t&>().emplace_back(std::move(name), std::move(item));
+      } else {
+        out[name] = std::move(item);
+      }
       if (take(',')) continue;
       if (!take('}')) return fail("expected ',' or '}'");
       break;

@@ -23,8 +23,10 @@ void add_row(std::string_view bytes, size_t begin, size_t end, uint64_t line, st
   for (; begin < end && is_space(bytes[begin]); ++begin) line += bytes[begin] == '\n' ? 1 : 0;
   while (end > begin && is_space(bytes[end - 1])) --end;
   if (begin == end) return;
-  check(end - begin <= std::numeric_limits<uint32_t>::max() && line <= std::numeric_limits<uint32_t>::max(),
-        "row_index: a row of more than 4 GiB");
+  if (end - begin > std::numeric_limits<uint32_t>::max() || line > std::numeric_limits<uint32_t>::max()) {
+    throw data_error(fmt::format("line {}: expected a row of at most 4 GiB, and as many lines", line),
+                     "is this a text of rows? One that stands in a single line is none");
+  }
   rows.push_back({.offset = begin, .length = static_cast<uint32_t>(end - begin), .line = static_cast<uint32_t>(line)});
 }
 

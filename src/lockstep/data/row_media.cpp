@@ -309,35 +309,43 @@ std::string RowMedia::audio_part(const Json& part, const std::string& field) {
   return std::string(kAudioMark);
 }
 
-std::string RowMedia::marked_text(std::string text) {
+std::string RowMedia::marked_text(const std::string& text) {
   video_marks_.resize(video_marks_.size() + count_marks(text, kVideoMark));
   audio_marks_.resize(audio_marks_.size() + count_marks(text, kAudioMark));
-  for (size_t at = text.find("<im"); at != std::string::npos; at = text.find("<im", at)) at += take_mark(text, at);
-  return text;
+  std::string marked;
+  size_t copied = 0;
+  for (size_t at = text.find("<im"); at != std::string::npos;) {
+    const size_t taken = take_mark(std::string_view(text).substr(at));
+    if (taken > 0) {
+      marked.append(text, copied, at - copied).append(kMark);
+      copied = at + taken;
+    }
+    at = text.find("<im", at + std::max<size_t>(1, taken));
+  }
+  return marked.append(text, copied);
 }
 
-/// <image>, a name of the row's, or <img>path</img>; what is something else stays. How far to go on.
-size_t RowMedia::take_mark(std::string& text, size_t at) {
+/// How many letters are <image>, a name of the row's, or <img>path</img>; 0: what is something else stays.
+size_t RowMedia::take_mark(std::string_view rest) {
   constexpr std::string_view kBegin = "<img>", kEnd = "</img>";
-  const std::string_view rest = std::string_view(text).substr(at);
+  constexpr size_t kLongestName = 1024;
   if (rest.starts_with(kMark)) {
     marks_.emplace_back();
     return kMark.size();
   }
-  if (const size_t end = rest.find(kEnd); rest.starts_with(kBegin) && !has_images_ && end != std::string_view::npos) {
-    const std::string path(rest.substr(kBegin.size(), end - kBegin.size()));
-    if (path.empty() || path.find_first_of("<>\n") != std::string::npos) return 1;
-    marks_.emplace_back(path_reference(path, "<img>"));
-    text.replace(at, end + kEnd.size(), kMark);
-    return kMark.size();
+  if (rest.starts_with(kBegin) && !has_images_) {
+    const size_t end = std::min(rest.find_first_of("<>\n", kBegin.size()), rest.size());
+    if (end > kBegin.size() && rest.substr(end).starts_with(kEnd)) {
+      marks_.emplace_back(path_reference(std::string(rest.substr(kBegin.size(), end - kBegin.size())), "<img>"));
+      return end + kEnd.size();
+    }
   }
-  const std::string name(rest.substr(0, rest.find('>') == std::string_view::npos ? 0 : rest.find('>') + 1));
+  const std::string name(rest.substr(0, rest.substr(0, kLongestName).find('>') + 1));
   const auto named = named_images_.find(name);
-  if (named == named_images_.end()) return 1;
+  if (named == named_images_.end()) return 0;
   marks_.emplace_back(named->second);
   named_used_[name] = true;
-  text.replace(at, name.size(), kMark);
-  return kMark.size();
+  return name.size();
 }
 
 void RowMedia::resolve(Sample& sample) const {

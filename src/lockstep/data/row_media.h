@@ -53,8 +53,8 @@ class RowMedia {
   std::string video_part(const Json& part, const std::string& field);
   std::string audio_part(const Json& part, const std::string& field);
   std::string part_text(const Json& part, const std::string& field);
-  std::string marked_text(std::string text);
-  size_t take_mark(std::string& text, size_t at);
+  std::string marked_text(const std::string& text);
+  size_t take_mark(std::string_view rest);
 
   std::string where_;
   MediaFolders folders_;

@@ -54,7 +54,11 @@ Json typed_tool(Json tool, const std::string& where, const std::string& field) {
   Json made = Json::object();
   for (const auto& [key, value] : tool.items()) {
     if (key == "type" && value.is_string()) continue;
-    made[key == "input_schema" ? "parameters" : key] = value;
+    if (key == "input_schema" || key == "parameters") {
+      made["parameters"] = value;
+    } else {
+      made.get_ref<Json::object_t&>().emplace_back(key, value);  // no key stands there twice
+    }
   }
   return {{"type", "function"}, {"function", std::move(made)}};
 }

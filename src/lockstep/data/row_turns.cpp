@@ -170,7 +170,8 @@ void TurnReader::read_blocks(const Json& turn, const Json& parts, const std::str
     } else if (type == "thinking" && role == "assistant") {
       const Json* text = find_value(parts[i], "thinking");
       if (text == nullptr || !text->is_string()) throw field_error(where_, at + ".thinking", "text", parts[i]);
-      extra["reasoning_content"] = extra.value("reasoning_content", "") + text->get<std::string>();
+      if (!extra.contains("reasoning_content")) extra["reasoning_content"] = "";
+      extra["reasoning_content"].get_ref<std::string&>() += text->get_ref<const std::string&>();
     } else if (type == "tool_result" && role == "user") {
       flush();
       const Json* result = find_value(parts[i], "content");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -93,7 +94,7 @@ class RowReader {
                                              "min_pixels", "max_pixels", "total_pixels"};
       if (value.is_null()) continue;
       if (std::ranges::find(kLimits, key) == kLimits.end()) {
-        variables[key] = value;
+        variables.get_ref<Json::object_t&>().emplace_back(key, value);  // no key stands there twice
         continue;
       }
       const std::string field = "chat_template_kwargs." + key;
@@ -374,13 +375,13 @@ std::vector<std::string> unread_columns(const Json& row) {
     if (!value.is_null() && std::ranges::find(read, name) == read.end()) unread.push_back(name);
   }
   if (turns == nullptr || !row.at(turns).is_array()) return unread;
+  std::set<std::string> seen;
   for (const auto& turn : row.at(turns)) {
     if (!turn.is_object()) continue;
     for (const auto& [name, value] : turn.items()) {
       const bool learns = asks_to_learn_a_question(turn, name, value);
       const std::string told = fmt::format("{}[].{}{}", turns, name, learns ? " of a question" : "");
-      if (!value.is_null() && (learns || !is_turn_key(name)) && std::ranges::find(unread, told) == unread.end())
-        unread.push_back(told);
+      if (!value.is_null() && (learns || !is_turn_key(name)) && seen.insert(told).second) unread.push_back(told);
     }
   }
   return unread;

@@ -10,6 +10,9 @@
 namespace lockstep {
 namespace {
 
+/// Of values that were read within the usual limits, and stand a few levels deeper in a sample.
+constexpr JsonLimits kAgain{.depth = 320};
+
 /// What a text says behind the media in front of it that no text marks, and what they are.
 struct Front {
   std::vector<Modality> media;
@@ -63,7 +66,7 @@ Json content_of(const Sample& sample, const Message& message) {
 /// As docs/rows.md reads it. `told`: whether it is learnt.
 Json turn_of(const Sample& sample, const Message& message, bool told = true) {
   Json turn = {{"role", message.role}, {"content", content_of(sample, message)}};
-  if (!message.fields.empty()) turn.update(parse_json(message.fields, "fields of a turn"));
+  if (!message.fields.empty()) turn.update(parse_json(message.fields, "fields of a turn", kAgain));
   if (!message.trained && told) turn["loss"] = false;
   if (message.weight != 1) turn["loss_scale"] = message.weight;
   return turn;
@@ -133,8 +136,9 @@ Json sample_row(const Sample& sample) {
   if (!sample.images.empty()) row["images"] = sample.images;
   for (const auto& video : sample.videos) row["videos"].push_back(video_json(video));
   if (!sample.audios.empty()) row["audios"] = sample.audios;
-  if (!sample.tools.empty()) row["tools"] = parse_json(sample.tools, "tools");
-  if (!sample.variables.empty()) row["chat_template_kwargs"] = parse_json(sample.variables, "chat_template_kwargs");
+  if (!sample.tools.empty()) row["tools"] = parse_json(sample.tools, "tools", kAgain);
+  if (!sample.variables.empty())
+    row["chat_template_kwargs"] = parse_json(sample.variables, "chat_template_kwargs", kAgain);
   if (sample.min_pixels > 0) row["chat_template_kwargs"]["min_pixels"] = sample.min_pixels;
   if (sample.max_pixels > 0) row["chat_template_kwargs"]["max_pixels"] = sample.max_pixels;
   if (!sample.objects.empty()) row["objects"] = objects_of(sample);
@@ -142,7 +146,7 @@ Json sample_row(const Sample& sample) {
   if (!sample.adapter.empty()) row["adapter"] = sample.adapter;
   if (!sample.group.empty()) row["group"] = sample.group;
   if (!sample.id.empty()) row["id"] = sample.id;
-  if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata");
+  if (!sample.metadata.empty()) row["metadata"] = parse_json(sample.metadata, "metadata", kAgain);
   return row;
 }
 

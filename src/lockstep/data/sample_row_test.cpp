@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json.h"
+
 namespace lockstep {
 namespace {
 
@@ -155,6 +157,38 @@ TEST(SampleRow, OfAnyRowIsReadAsTheSameSample) {
     ASSERT_EQ(facts(read(row)), facts(sample)) << row;
     ASSERT_EQ(sample_row(read(row)), row);
   }
+}
+
+/// What is nested as deep as a row may be stands a few levels deeper in what is made of it.
+TEST(SampleRow, OfDeepValuesIsReadAsTheSameSample) {
+  std::string deep = "1";
+  for (int i = 0; i < 240; ++i) deep = R"({"a":)" + deep + "}";
+  const Sample sample = read(parse_json(
+      R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": )" + deep +
+          R"(}}], "messages": [{"role": "user", "content": "q"}, {"role": "tool_call", "content": {"name": "f", "arguments": )" +
+          deep +
+          "}}, {\"role\": \"tool_response\", \"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}",
+      "row"));
+  EXPECT_EQ(facts(read(sample_row(sample))), facts(sample));
+  EXPECT_FALSE(parse_json_or_discard(sample.messages.at(1).fields).is_discarded());
+}
+
+/// Each of these once cost the square of its length: minutes.
+TEST(SampleRow, OfManyMarksAndKeysIsRead) {
+  constexpr int kMany = 200'000;
+  std::string opens, half, paths, keys;
+  for (int i = 0; i < kMany; ++i) {
+    opens += "<im";
+    half += "<img>";
+    if (i < kMany / 4) paths += "<img>p.png</img>";
+    keys += fmt::format("{}'k{}': 1", i == 0 ? "" : ", ", i);
+  }
+  for (const std::string& text : {opens, half}) {
+    EXPECT_EQ(read({{"query", text}, {"response", "a"}}).messages.at(0).content, text);
+  }
+  EXPECT_EQ(read({{"query", paths}, {"response", "a"}}).images.size(), kMany / 4);
+  const Json row = {{"query", "q"}, {"response", "a"}, {"chat_template_kwargs", "{" + keys + "}"}};
+  EXPECT_FALSE(read(row).variables.empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
 #include "lockstep/dialect/flag_value.h"
 #include "lockstep/dialect/fsdp_config.h"
@@ -43,7 +44,11 @@ Json fsdp_file(const Translator& at) {
   if (flag == nullptr) return Json::object();
   const std::string word = flag->values.empty() ? "" : flag->values.front();
   if (lowered(word) == "fsdp2") return {{"fsdp_config", {{"activation_checkpointing", true}}}};
-  if (word.ends_with(".json")) return read_json(word);
+  if (word.ends_with(".json")) {
+    Json file = read_json(word);
+    if (!file.is_object()) throw usage_error(fmt::format("{}: expected an object, found {}", word, file.type_name()));
+    return file;
+  }
   return config == nullptr || config->values.empty() ? Json::object()
                                                      : Json{{"fsdp_config", object_in(config->values.front())}};
 }

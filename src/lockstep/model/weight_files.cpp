@@ -89,7 +89,8 @@ WeightFiles indexed_files(const fs::path& dir, const char* index) {
   found.names.erase(std::unique(found.names.begin(), found.names.end()), found.names.end());
   std::vector<std::string> absent;
   for (const auto& name : found.names) {
-    if (!fs::is_regular_file(dir / name)) absent.push_back(name);
+    std::error_code none;  // a name may be longer than any file's
+    if (!fs::is_regular_file(dir / name, none)) absent.push_back(name);
   }
   if (absent.empty()) return found;
   std::string hint = "the download is not complete";

@@ -234,7 +234,8 @@ class Reader {
     if (says(key, name, value)) return;
     for (const auto& refused : refused_keys()) {
       if (refused.key != key || is_one_of(value, refused.harmless)) continue;
-      if (key == "tensor_parallel" && is_one_of(value.value("autotp_size", Json(0)), {"0", "1"})) continue;
+      const bool splits_nothing = value.is_object() && is_one_of(value.value("autotp_size", Json(0)), {"0", "1"});
+      if (key == "tensor_parallel" && splits_nothing) continue;
       throw usage_error(fmt::format("{}: {}: is not built, found {}", where_, name, cut_text(value.dump())),
                         std::string(refused.instead));
     }

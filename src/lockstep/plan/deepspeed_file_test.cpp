@@ -97,6 +97,7 @@ TEST(DeepSpeedFile, WhatIsNotBuiltIsRefusedByName) {
            {zero(R"("offload_optimizer": {"device": "cpu", "ratio": 0.3})"), "offload_optimizer.ratio"},
            {zero(R"("offload_param": {"device": "nvme"})"), "nothing is offloaded to files"},
            {R"({"tensor_parallel": {"autotp_size": 2}})", "tensor_parallel"},
+           {R"({"tensor_parallel": 5})", "tensor_parallel"},
            {R"({"optimizer": {"type": "OneBitAdam"}})", "AdamW is the one optimizer"},
            {R"({"optimizer": {"type": "adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}}})",
             "optimizer.params.adam_w_mode: expected true"},

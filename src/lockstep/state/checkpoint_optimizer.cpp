@@ -1,6 +1,8 @@
 #include "lockstep/state/checkpoint_optimizer.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -66,26 +68,41 @@ Json read_metadata(const fs::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()) + sizeof length, length);
   const Json header = parse_json(text, path.string());
   const Json metadata = header.value("__metadata__", Json::object());
-  if (metadata.value("format", "") != kFormat) {
-    throw checkpoint_error(fmt::format("{}: expected metadata format \"{}\", found \"{}\"", path.string(), kFormat,
-                                       metadata.value("format", "")));
+  const Json format = metadata.is_object() ? metadata.value("format", Json()) : Json();
+  if (format != Json(kFormat)) {
+    throw checkpoint_error(
+        fmt::format("{}: expected metadata format \"{}\", found {}", path.string(), kFormat, cut_text(format.dump())));
   }
-  return parse_json(metadata.value("units", "[]"), path.string() + " units");
+  const Json units = metadata.value("units", Json("[]"));
+  Json list = units.is_string() ? parse_json(units.get_ref<const std::string&>(), path.string() + " units") : units;
+  if (!list.is_array())
+    throw checkpoint_error(fmt::format("{}: units: expected a list, found {}", path.string(), cut_text(list.dump())));
+  return list;
 }
 
 void add_file(const fs::path& path, Shards& shards) {
   shards.files.push_back(Weights::open(path));
-  for (const auto& unit : read_metadata(path)) {
+  for (const Json units = read_metadata(path); const auto& unit : units) {
+    if (!unit.is_object() || !unit.value("name", Json()).is_string()) {
+      throw checkpoint_error(
+          fmt::format("{}: expected a unit with a name, found {}", path.string(), cut_text(unit.dump())));
+    }
     StoredUnit& stored = shards.units[unit.at("name").get<std::string>()];
     const auto number = [&](const char* key) {
-      if (const Json& value = unit.at(key); value.is_number_integer()) return value.get<int64_t>();
-      throw checkpoint_error(fmt::format("{}: {} of {}: expected a whole number, found {}", path.string(), key,
-                                         unit.at("name").dump(), cut_text(unit.at(key).dump())));
+      const Json value = unit.value(key, Json());
+      if (value.is_number_integer() && value.get<int64_t>() >= 0) return value.get<int64_t>();
+      throw checkpoint_error(fmt::format("{}: {} of {}: expected a whole number of at least 0, found {}", path.string(),
+                                         key, unit.at("name").dump(), cut_text(value.dump())));
     };
     stored.numel = number("numel");
     stored.updates = number("updates");
     const Range range{number("begin"), number("end")};
-    if (!range.empty()) stored.slices.push_back({range, shards.files.size() - 1});
+    if (range.empty()) continue;  // of a rank that has nothing of it
+    if (range.end > stored.numel) {
+      throw checkpoint_error(fmt::format("{}: {}: expected a part of its {} elements, found {} to {}", path.string(),
+                                         unit.at("name").dump(), stored.numel, range.begin, range.end));
+    }
+    stored.slices.push_back({range, shards.files.size() - 1});
   }
 }
 
@@ -95,7 +112,7 @@ Shards open_shards(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("optimizer-00000-of-") && name.ends_with(".safetensors"))
-      world = std::stoi(name.substr(19, 5));
+      std::from_chars(name.data() + 19, name.data() + std::min<size_t>(24, name.size()), world);
   }
   if (world == 0) {
     throw checkpoint_error(fmt::format("{}: expected optimizer-00000-of-NNNNN.safetensors, found none", dir.string()),
@@ -118,8 +135,9 @@ void read_range(const Shards& shards, const StoredUnit& stored, const std::strin
                                        out.narrow(0, both.begin - begin, both.size()));
     found += both.size();
   }
-  check(found == wanted.size(),
-        fmt::format("{}: {} of {} elements are in the optimizer files", key, found, wanted.size()));
+  if (found == wanted.size()) return;
+  throw checkpoint_error(fmt::format("{}: {} of {} elements are in the optimizer files", key, found, wanted.size()),
+                         "the checkpoint's optimizer is not whole: take it as --model instead, or an earlier one");
 }
 
 void read_unit(const Shards& shards, const StoredUnit& stored, const Unit& planned, UnitState& state) {

@@ -127,6 +127,10 @@ class Reader final : public nlohmann::json_sax<Json> {
   }
   bool value(Json v) {
     if (table_ != Table::kNone) return refuse(v.type_name());
+    if (open_.size() == 2 && in_model_ && key_ == "merges") {
+      error_ = fmt::format("model.merges: expected a list, found {}", cut_text(v.dump()));
+      return false;
+    }
     if (!budget_.spend(2 * sizeof(Json::object_t::value_type))) return too_costly();
     return place(std::move(v)) != nullptr;
   }

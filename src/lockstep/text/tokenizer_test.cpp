@@ -294,6 +294,14 @@ TEST(Tokenizer, IdsThatNoTokenHasAreRefused) {
   }
 }
 
+TEST(Tokenizer, MergesThatAreNoListAreRefused) {
+  for (const Json& merges : {Json(5), Json(), Json("a b")}) {
+    Json file = small({{"a", 0}, {"b", 1}, {"ab", 2}}, Json::array());
+    file["model"]["merges"] = merges;
+    EXPECT_NE(refusal(file, "ab").find("model.merges: expected a list, found"), std::string::npos) << merges;
+  }
+}
+
 TEST(Tokenizer, AFrameOfManyTokensIsRefused) {
   const Json token = {{"SpecialToken", {{"id", "a"}, {"type_id", 0}}}};
   Json single = Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}), ids = Json::array();
