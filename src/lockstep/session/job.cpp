@@ -73,8 +73,8 @@ void make_first_calls(Job& job) {
   if (job.world.size == 1) return;
   for (const auto& gpu : job.gpus()) {
     const Tensor mine = zeros({1}, Dtype::kF32, gpu), all = zeros({job.world.size}, Dtype::kF32, gpu);
-    job.data().all_gather(all, mine, "first gather on " + gpu).wait();
-    job.data().reduce_scatter(mine, all, /*accumulate=*/false, "first reduction on " + gpu).wait();
+    job.data().all_gather(all, mine, "first gather").wait();  // under one name: each rank has a GPU of its own
+    job.data().reduce_scatter(mine, all, /*accumulate=*/false, "first reduction").wait();
     synchronize_gpu(gpu);
   }
 }
