@@ -285,9 +285,12 @@ def _child_sleeps():
 
 def _child_leaves():
     """The groups that it has inherited, and no call of the rank's."""
-    kept = [dist.group.WORLD]  # its threads are not here to be joined
+    _inherited.append(dist.group.WORLD)  # for ever: its threads are not here to be joined
     dist.destroy_process_group()
-    sys.exit(len(kept) - 1)
+    sys.exit(0)
+
+
+_inherited = []
 
 
 def _child_work():
