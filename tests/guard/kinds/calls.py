@@ -265,7 +265,7 @@ def children():
     import signal
     fork = multiprocessing.get_context("fork")
     codes = []
-    for work, end in ((_child_sleeps, signal.SIGTERM), (_child_sleeps, signal.SIGABRT), (_child_work, None), (_child_leaves, None)):
+    for work, end in ((_child_sleeps, signal.SIGTERM), (_child_sleeps, signal.SIGABRT), (_child_work, None)):
         if rank == 1:  # the others wait meanwhile: whoever takes what the child does for what the rank does says so
             child = fork.Process(target=work)
             child.start()
@@ -281,16 +281,6 @@ def children():
 
 def _child_sleeps():
     time.sleep(60)
-
-
-def _child_leaves():
-    """The groups that it has inherited, and no call of the rank's."""
-    _inherited.append(dist.group.WORLD)  # for ever: its threads are not here to be joined
-    dist.destroy_process_group()
-    sys.exit(0)
-
-
-_inherited = []
 
 
 def _child_work():
