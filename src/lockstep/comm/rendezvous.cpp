@@ -19,6 +19,7 @@
 #include "lockstep/base/happens_before.h"
 #include "lockstep/base/machine.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/comm/await_listener.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/own_address.h"
 #include "lockstep/comm/peer_names.h"
@@ -184,6 +185,11 @@ std::shared_ptr<Rendezvous> Rendezvous::tcp(const World& world, Clock::duration 
         fmt::format("start all ranks with MASTER_PORT={}, which is free now", free_port()));
   }
   auto impl = std::make_unique<Impl>();
+  if (!options.isServer) {
+    const Deadline deadline(patience);
+    await_listener(world.master_addr, world.master_port, deadline);
+    if (deadline.passed()) options.timeout = milliseconds(kLatest);  // only to hear why
+  }
   try {
     auto store = c10::make_intrusive<c10d::PrefixStore>(kPrefix, store_within(world.master_addr, options));
     if (world.agent_hosts_store) {

@@ -75,17 +75,6 @@ class MapMaker {
         "batch, --offload optimizer, or let the CPU take the rest: --max_memory \"0:…,cpu:64GiB\"");
   }
 
-  /// The largest peak in parts of what the devices have.
-  double height(const AutoMap& map) const {
-    const auto capacities = capacities_of(accelerators_);
-    double highest = 0;
-    for (size_t d = 0; d < accelerators_.size(); ++d) {
-      const auto load = std::ranges::find(map.loads, accelerators_[d].device, &DeviceLoad::device);
-      highest = std::max(highest, static_cast<double>(load->peak()) / capacities[d]);
-    }
-    return highest;
-  }
-
   SplitProblem problem(const Limits& devices, Ends ends, bool count_movable) const {
     return {.costs = costs_,
             .begin = ends.front,
@@ -123,7 +112,8 @@ class MapMaker {
       AutoMap map = split_over(devices, ends, true);
       if (options_.level) {
         AutoMap other = split_over(devices, ends, false);
-        if (height(other) < height(map) * kClearlyLower) map = std::move(other);
+        if (heights(other, accelerators_).second < heights(map, accelerators_).second * kClearlyLower)
+          map = std::move(other);
       }
       if (devices.size() > 1) make_even(map, devices, ends);
       if (fits(map.loads, limits_)) return map;
@@ -133,8 +123,8 @@ class MapMaker {
     return *first;
   }
 
-  /// Another cut in the place of this one, when this one is not even and that one is and fits.
-  void make_even(AutoMap& map, const Limits& devices, Ends ends) const {
+  /// The smallest and the largest peak of these devices, in parts of what they have.
+  static std::pair<double, double> heights(const AutoMap& map, const Limits& devices) {
     const std::vector<double> capacities = capacities_of(devices);
     double least = std::numeric_limits<double>::infinity(), most = 0;
     for (size_t d = 0; d < devices.size(); ++d) {
@@ -142,10 +132,20 @@ class MapMaker {
       least = std::min(least, static_cast<double>(load->peak()) / capacities[d]);
       most = std::max(most, static_cast<double>(load->peak()) / capacities[d]);
     }
+    return {least, most};
+  }
+
+  /// Another cut in the place of this one, when this one is not even and that one is and fits; where none is even, one
+  /// that is more so and costs the fullest device little.
+  void make_even(AutoMap& map, const Limits& devices, Ends ends) const {
+    const auto [least, most] = heights(map, devices);
     if (most <= least * kEven) return;
-    const auto even = most_even_split(problem(devices, ends, true));
-    if (!even || even->ratio > kEven) return;
+    auto even = most_even_split(problem(devices, ends, true));
+    if (even && even->ratio > kEven) even = most_even_split(problem(devices, ends, true), kLittleHigher);
+    if (!even) return;
     AutoMap other = cut_at(even->ends, devices, ends);
+    const auto [lowest, highest] = heights(other, devices);
+    if (highest * least >= most * lowest) return;
     if (fits(other.loads, limits_) || !fits(map.loads, limits_)) map = std::move(other);
   }
 
@@ -229,6 +229,7 @@ class MapMaker {
     return required(filled(order, ranges, static_cast<int>(order.size())));
   }
 
+  static constexpr double kLittleHigher = 1.05;   // what the fullest device may need more, for a more even map
   static constexpr double kClearlyLower = 0.999;  // else the split that moves less
 
   std::span<const BlockCost> costs_;

@@ -44,7 +44,8 @@ inline constexpr double kEven = 1.10;
 /// levelling cannot lift all to one height because of what is fixed, the split whose largest fixed part is least is
 /// taken when that ends lower. Every device takes at least a block; the smallest is left out when it does not fit
 /// otherwise.
-/// Where nothing may move (inference) and that split is not even, one that is takes its place, if whole blocks allow it.
+/// Where nothing (inference) or little (adapters) may move and that split is not even, one that is takes its place, if whole
+/// blocks allow it; else the most even of those whose largest peak is at most 5 % above the least.
 /// balanced_low_0: the same over the devices behind the first; the first takes the fewest blocks with which that fits,
 /// and none when there is room: it stays free for what generation needs.
 /// sequential: each device takes blocks up to its limit, then the next; nothing is levelled.

@@ -126,6 +126,14 @@ TEST(AutoMap, SaysWhatEveryDeviceNeedsAndHas) {
   }
 }
 
+/// No split of these is even; of those whose largest peak is little above the least, the most even is taken.
+TEST(AutoMap, TakesAMoreEvenMapForALittleMore) {
+  // 40 | 100 | 100 is least, 2.5 to 1; 104 | 80 | 56 is 1.86 to 1.
+  const auto costs = plain_costs({40, 64, 36, 44, 56});
+  const AutoMap map = make_auto_map(costs, equal(3), {.level = false});
+  EXPECT_EQ(map.devices, (Devices{0, 0, 1, 1, 2}));
+}
+
 /// The least `largest peak` over all maps of contiguous ranges on up to `count` devices in order.
 double least_by_exhaustion(const std::vector<BlockCost>& costs, int count, int micro_batches) {
   double least = 1e300;
@@ -150,7 +158,7 @@ double least_by_exhaustion(const std::vector<BlockCost>& costs, int count, int m
   return least;
 }
 
-/// Or an even one, in the place of one that is best and is not even.
+/// Or an even one, in the place of one that is best and is not even, or one that is little above the best.
 TEST(AutoMap, BalancedIsTheBestOfAllContiguousMaps) {
   const auto seed = std::random_device()();
   std::mt19937_64 random(seed);
@@ -168,7 +176,7 @@ TEST(AutoMap, BalancedIsTheBestOfAllContiguousMaps) {
     }
     const double best = least_by_exhaustion(costs, count, micro_batches);
     ASSERT_GE(largest, best);
-    if (largest > best) {
+    if (largest > best * 1.05) {
       ASSERT_LE(largest, smallest * kEven);
     }
     const AutoMap levelled = make_auto_map(costs, equal(count), {.micro_batches = micro_batches});

@@ -120,7 +120,7 @@ std::optional<std::vector<int>> best_split(const SplitProblem& problem) {
   return Search(problem, ranges).run();
 }
 
-std::optional<EvenSplit> most_even_split(const SplitProblem& problem) {
+std::optional<EvenSplit> most_even_split(const SplitProblem& problem, double higher) {
   const auto first = best_split(problem);
   if (!first) return std::nullopt;
   const BlockRanges ranges(problem.costs, problem.begin, problem.end, problem.count_movable);
@@ -136,7 +136,9 @@ std::optional<EvenSplit> most_even_split(const SplitProblem& problem) {
     Search search(problem, ranges, floors[f]);
     std::vector<int> ends = search.run();
     if (ends.empty()) break;
-    const double ratio = ratio_of(search.extremes(ends));
+    const auto found = search.extremes(ends);
+    if (found.second > most * higher) break;
+    const double ratio = ratio_of(found);
     if (ratio < best.ratio) best = {std::move(ends), ratio};
   }
   return best;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,8 +33,9 @@ struct EvenSplit {
 };
 
 /// The cut of the least ratio: what whole blocks allow where nothing can be moved between devices. Its largest peak may
-/// be above that of best_split(). Exact, unless there are so many different peaks that a part of them is tried, evenly
-/// spread. nullopt: fewer blocks than stages.
-std::optional<EvenSplit> most_even_split(const SplitProblem& problem);
+/// be above that of best_split(), up to `higher` times. Exact, unless there are so many different peaks that a part of
+/// them is tried, evenly spread. nullopt: fewer blocks than stages.
+std::optional<EvenSplit> most_even_split(const SplitProblem& problem,
+                                         double higher = std::numeric_limits<double>::infinity());
 
 }  // namespace lockstep
