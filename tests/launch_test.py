@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from small_job import losses, make_model, make_rows, sft_words
 from story import Story, finish, free_port, main, start
@@ -129,6 +130,8 @@ class Launch(Story):
         while "step " not in (line := process.stdout.readline()):
             self.assertNotEqual(line, "")
         self.assertGreaterEqual(len(ranks_of(str(out))), 3)
+        for pid in ranks_of(str(out)):  # without GPUs they are copies of the launcher: no process was begun with a rank's variables
+            self.assertNotIn(b"LOCAL_RANK=", Path(f"/proc/{pid}/environ").read_bytes())
         os.kill(process.pid, signal.SIGKILL)
         for _ in range(100):
             if not ranks_of(str(out)):

@@ -20,11 +20,15 @@ int wanted_ranks(const LaunchRequest& request, const RunOptions& run, const Env&
   return ranks;
 }
 
-/// The ranks that are started here all see the GPUs that this process sees. That there are none at all the ranks say.
+/// That ranks which are started here can drive: all see what this process sees.
+int gpus_of_ranks(const RunOptions& run) {
+  if (run.device == "cpu" || run.placement.virtual_devices > 0 || !has_cuda_library()) return 0;
+  return GpuDriver::of_process().count();
+}
+
+/// That there are none at all the ranks say.
 void require_gpus(const RunOptions& run, int ranks) {
-  const int gpus = run.device == "cpu" || run.placement.virtual_devices > 0 || !has_cuda_library()
-                       ? 0
-                       : GpuDriver::of_process().count();
+  const int gpus = gpus_of_ranks(run);
   if (gpus == 0 || ranks <= gpus) return;
   throw usage_error(
       fmt::format("--device {}: {} ranks on this machine need a GPU each, found {}", run.device, ranks, gpus),
@@ -34,8 +38,9 @@ void require_gpus(const RunOptions& run, int ranks) {
 Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const Env& env, int ranks) {
   check_guard(run.guard, World::from_env(env));
   if (!request.with_too_few_gpus) require_gpus(run, ranks);
-  // Copies of a process that has CUDA's libraries are not made: whether a driver bears that has not been seen.
-  const auto run_here = has_cuda_library() ? nullptr : request.run_here;
+  // Copies of a process that has asked a driver for its GPUs are not made: CUDA does not bear that. Where there is none, nothing
+  // of CUDA has begun.
+  const auto run_here = gpus_of_ranks(run) > 0 ? nullptr : request.run_here;
   Launched done;
   done.code = launch_ranks(request.argv, env,
                            {.num_processes = ranks,
