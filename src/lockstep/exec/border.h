@@ -26,7 +26,8 @@ struct Crossing {
 struct ExecutorHooks {
   std::function<void(const Crossing&)> crossed;
   std::function<void()> synchronize;  // after each block: waits for the devices, so that errors show where they arise
-  std::function<void(const Step&, MemoryPhase)> stands;  // before each block
+  std::function<void(const Step&, MemoryPhase)> stands;    // before each block
+  std::function<void(const Step&, const Flow& in)> reads;  // what it is given, where it stands
 };
 
 class Border {
@@ -45,6 +46,9 @@ class Border {
   /// Throws InternalError naming the first tensor that is not where the plan wants it.
   void check_inputs(const Step& step, const Flow& in, const std::vector<Tensor>& params) const;
   void check_outputs(const Step& step, const Flow& out) const;
+  void block_reads(const Step& step, const Flow& in) const {
+    if (hooks_.reads) hooks_.reads(step, in);
+  }
   void block_begins(const Step& step, MemoryPhase phase) const {
     if (hooks_.stands) hooks_.stands(step, phase);
   }

@@ -89,6 +89,7 @@ Flow Executor::run(const Step& step, const Lease& lease, const Flow& in, const C
   const at::AutoGradMode grad_mode(record);
   const auto tensors = lease.params();
   border_.check_inputs(step, in, tensors);
+  border_.block_reads(step, in);
   try {
     Flow out = block.forward(Params(block.params(), tensors, &step.adapted, &context), in, context);
     border_.check_outputs(step, out);

@@ -12,6 +12,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/exec/cost_meter.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/prompt_pieces.h"
 #include "lockstep/exec/rehearsal_backend.h"
@@ -302,57 +303,6 @@ std::vector<BlockCost> costs_of_state(const Model& model, const Plan& plan) {
   return costs;
 }
 
-/// Listens to the executor: what each block leaves behind for the way back, and the most that is alive while it runs.
-class CostMeter {
- public:
-  CostMeter(const Plan& plan, DeviceMemory& device, std::vector<BlockCost>& costs)
-      : plan_(plan), device_(device), costs_(costs), state_(device.alive_bytes()), saved_(costs.size(), 0) {}
-
-  /// Another pass over the blocks: what they leave behind is counted anew, and the more of both is what they cost.
-  void next_pass() {
-    ends();
-    running_ = nullptr;
-    std::ranges::fill(saved_, 0);
-  }
-
-  void begins(const Step& step, MemoryPhase phase) {
-    ends();
-    running_ = &step;
-    on_way_back_ = phase == MemoryPhase::kBackward;
-    device_.reset_peaks();
-  }
-
-  void ends() {
-    if (running_ == nullptr) return;
-    BlockCost& cost = costs_[static_cast<size_t>(running_->block)];
-    int64_t& saved = saved_[static_cast<size_t>(running_->block)];
-    const MemoryFigures figures = device_.figures();
-    if (!on_way_back_) {
-      const int64_t alive = figures.by_use[static_cast<size_t>(MemoryUse::kActivations)];
-      saved = std::max<int64_t>(0, alive - saved_before());
-      cost.saved = std::max(cost.saved, saved);
-    }
-    cost.work = std::max(cost.work, figures.peak().bytes - state_ - saved_before() - saved);
-  }
-
- private:
-  int64_t saved_before() const {
-    int64_t saved = 0;
-    for (const Step* step = plan_.steps.data(); step != running_; ++step) {
-      saved += saved_[static_cast<size_t>(step->block)];
-    }
-    return saved;
-  }
-
-  const Plan& plan_;
-  DeviceMemory& device_;
-  std::vector<BlockCost>& costs_;
-  int64_t state_;
-  std::vector<int64_t> saved_;  // of this pass, by block
-  const Step* running_ = nullptr;
-  bool on_way_back_ = false;
-};
-
 }  // namespace
 
 std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_options, const RowsOfStep& window,
@@ -368,8 +318,8 @@ std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_o
   const Plan plan = make_plan(model, alone);
   std::vector<BlockCost> costs = costs_of_state(model, plan);
   Rehearsal rehearsal(model, plan, options);
-  CostMeter meter(plan, *rehearsal.devices().blocks.front(), costs);
-  rehearsal.executor().watch({.stands = [&](const Step& step, MemoryPhase phase) { meter.begins(step, phase); }});
+  CostMeter meter(model, plan, *rehearsal.devices().blocks.front(), costs);
+  rehearsal.executor().watch(meter.hooks());
   for (const RowsOfStep& step : steps) {
     if (alone.training) {
       meter.next_pass();
@@ -378,7 +328,7 @@ std::vector<BlockCost> block_costs(const Model& model, const PlanOptions& plan_o
       rehearsal.infer(step.front(), [&] { meter.next_pass(); });
     }
   }
-  meter.ends();
+  meter.next_pass();
   return costs;
 }
 
