@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/interrupted.h"
 #include "lockstep/guard/agent.h"
 #include "lockstep/guard/tree_key.h"
 
@@ -41,7 +42,8 @@ int main(int argc, char** argv) {
   options.judge.hard_seconds.fill(std::atof(argv[7]));
   options.strict = std::strcmp(argv[8], "strict") == 0;
   options.only_tells = std::strcmp(argv[8], "notice") == 0;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);  // it ends with its ranks
+  for (const int signal : kEndingSignals) std::signal(signal, SIG_IGN);  // it ends with its ranks
+  std::signal(SIGPIPE, SIG_IGN);
   if (::fork() != 0) ::_exit(0);  // nobody's child: what ends a rank's children leaves it alone
   ::setsid();
   try {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/interrupted.h"
 #include "lockstep/base/process.h"
 #include "lockstep/base/worker.h"
 
@@ -20,7 +21,7 @@ class ForwardedSignals {
   ForwardedSignals() {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    for (const int signal : kEndingSignals) sigaddset(&signals, signal);
     ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
     fd_ = Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     check(fd_.is_open(), "a descriptor for signals can be had");

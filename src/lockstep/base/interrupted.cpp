@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 constexpr int kLookMs = 100;
 
 std::array<char, 128> words{};  // a handler may not allocate
@@ -43,11 +42,20 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+sigset_t heeded_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : kEndingSignals) {
+    if (signal == SIGINT || signal == SIGTERM || !is_ignored(signal)) sigaddset(&signals, signal);
+  }
+  return signals;
+}
+
 void end_when_interrupted(const std::string& program) {
   const std::string text = program + ": interrupted\n";
   words_size = std::min(text.size(), words.size());
   std::copy_n(text.begin(), words_size, words.begin());
-  for (const int signal : kSignals) {
+  for (const int signal : kEndingSignals) {
     if (is_ignored(signal)) continue;
     struct sigaction action {};
     action.sa_handler = on_signal;

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 TEST(Interrupted, EndsWith130AndAWord) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : kEndingSignals) {
     EXPECT_EXIT(
         {
           end_when_interrupted("lockstep test");

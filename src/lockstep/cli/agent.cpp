@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "lockstep/base/interrupted.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/number_bounds.h"
 #include "lockstep/cli/run_flags.h"
@@ -37,7 +38,8 @@ int run_agent(const Words& args, const Host& host) {
   options.judge = flags.judge();
   options.strict = flags.guard == "strict";
   options.job_secret = job_secret(host.env);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);  // it ends with its ranks
+  for (const int signal : kEndingSignals) std::signal(signal, SIG_IGN);  // it ends with its ranks
+  std::signal(SIGPIPE, SIG_IGN);
   Agent agent(options);
   // Who started us may be gone before it has read this, or before it has joined: then nobody else knows our address.
   const pid_t starter = ::getppid();

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <poll.h>
@@ -16,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSameWishSeconds = 1.0;  // a terminal's Ctrl-C and the launcher's forwarding of it are one wish
 constexpr int kLookMs = 100;
 constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 
@@ -24,11 +24,8 @@ constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 
 StopSignals::StopSignals(std::string program, std::shared_ptr<Recorder> recorder)
     : program_(std::move(program)), recorder_(std::move(recorder)) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
-  if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);  // nohup; one that is blocked would be queued all the same
-  check(::pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0, "SIGINT, SIGTERM and SIGHUP can be blocked");
+  const sigset_t signals = heeded_signals();
+  check(::pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0, "the signals that end a job can be blocked");
   fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   check(fd_ >= 0, "a descriptor for signals can be had");
   listener_ = std::make_unique<Worker>("stop-signals", [this](const std::stop_token& stop) { listen(stop); });
@@ -59,21 +56,20 @@ void StopSignals::end(int signal, const std::string& text, const std::string& wh
 }
 
 void StopSignals::listen(const std::stop_token& stop) {
-  Clock::time_point first;
+  std::optional<Clock::time_point> asked;  // by one that does not announce an end alone
   while (!stop.stop_requested()) {
     pollfd ready{fd_, POLLIN, 0};
     if (::poll(&ready, 1, kLookMs) <= 0) continue;
     signalfd_siginfo info{};
     if (::read(fd_, &info, sizeof info) != sizeof info) continue;
-    if (!heeded_) {
-      end(static_cast<int>(info.ssi_signo), "interrupted before the first step", "nothing was saved");
-    }
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (!heeded_) end(signal, "interrupted before the first step", "nothing was saved");
     if (!received_.exchange(true)) {
-      first = Clock::now();
       say("stopping after this step, with a checkpoint; once more to end at once, without");
-    } else if (seconds_since(first) > kSameWishSeconds) {
-      end(static_cast<int>(info.ssi_signo), "ended at once", "what was not saved is lost");
     }
+    if (announces_an_end(signal)) continue;
+    if (asked && seconds_since(*asked) > kSameWishSeconds) end(signal, "ended at once", "what was not saved is lost");
+    if (!asked) asked = Clock::now();
   }
 }
 

@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a wish that the trainer honours: it ends after the step that it is in,
-// and saves. Before there is anything to save they end the process. Made before any other thread, so that only its own
+// The signals that end a job (base/interrupted.h) as a wish that the trainer honours: it ends after the step that it is in, and
+// saves. Before there is anything to save they end the process. Made before any other thread, so that only its own
 // thread sees the signals.
 //
 // Example:
@@ -26,7 +26,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   /// Whether a signal came. Who asks promises to save and to end; a second signal, a moment later, ends the process at
-  /// once.
+  /// once; not one that announces an end, nor the first behind it.
   bool wish();
   /// This rank is the one that speaks to people.
   void speak() { speaks_ = true; }

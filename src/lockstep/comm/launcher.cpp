@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <arpa/inet.h>
@@ -88,10 +89,8 @@ struct RankProcess {
 class Signals {
  public:
   Signals() {
-    sigset_t wanted;
-    sigemptyset(&wanted);
-    for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGCHLD}) sigaddset(&wanted, signal);
-    if (!is_ignored(SIGHUP)) sigaddset(&wanted, SIGHUP);  // nohup
+    sigset_t wanted = heeded_signals();
+    for (const int signal : {SIGQUIT, SIGCHLD}) sigaddset(&wanted, signal);
     ::sigprocmask(SIG_BLOCK, &wanted, &before_);
     // An inherited "ignore" would make the kernel collect children before we can ask how they ended.
     child_handler_ = std::signal(SIGCHLD, SIG_DFL);
@@ -156,9 +155,11 @@ class Launch {
 
   void start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables);
   int wait();
-  bool interrupted() const { return requests_ > 0; }
+  bool interrupted() const { return interrupted_; }
   /// Of the rank whose code is that of all: one that heeded the signal has said itself how it ended, with 130 too.
   bool ended_by_signal() const { return by_signal_; }
+  /// The ranks, since a person has asked often enough.
+  bool has_killed() const { return killed_; }
 
  private:
   bool all_ended() const {
@@ -166,6 +167,10 @@ class Launch {
   }
   void signal_all(int signal) const {
     for (const auto& rank : ranks_) rank.child.signal(signal);
+  }
+  void kill_all() {
+    killed_ = true;
+    signal_all(SIGKILL);
   }
   void poll_once();
   void take_signals();
@@ -177,10 +182,11 @@ class Launch {
   Signals& signals_;
   std::vector<RankProcess> ranks_;
   std::vector<RankOutput> outputs_;
-  int requests_ = 0;                  // signals that asked us to end
-  std::optional<Deadline> deadline_;  // SIGKILL after it
+  int requests_ = 0;                        // to end: signals, but for those that announce an end to come
+  std::optional<Clock::time_point> asked_;  // first
+  std::optional<Deadline> deadline_;        // SIGKILL after it
   int result_ = 0;
-  bool by_signal_ = false;
+  bool by_signal_ = false, interrupted_ = false, killed_ = false;
 };
 
 void Launch::start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables) {
@@ -216,7 +222,7 @@ int Launch::wait() {
     poll_once();
     take_signals();
     collect();
-    if (deadline_ && deadline_->passed()) signal_all(SIGKILL);
+    if (deadline_ && deadline_->passed()) kill_all();
   }
   // Not until the pipes end: a process that a rank left behind may hold them open.
   for (auto& output : outputs_) output.finish();
@@ -239,15 +245,22 @@ void Launch::take_signals() {
   for (signalfd_siginfo info; ::read(signals_.fd(), &info, sizeof info) > 0;) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
+    if (asked_ && seconds_since(*asked_) < kSameWishSeconds) continue;
+    if (!std::exchange(interrupted_, true)) agent_.asked_to_stop();
+    if (announces_an_end(signal)) {
+      signal_all(signal);
+      continue;
+    }
     ++requests_;
-    agent_.interrupted();
+    if (!asked_) asked_ = Clock::now();
     // What the terminal sends, it sends to the ranks too.
     if (requests_ == 1 && info.ssi_code != SI_KERNEL) signal_all(signal);
     if (requests_ == 2) {
+      agent_.interrupted();
       signal_all(SIGTERM);
       deadline_.emplace(std::chrono::seconds(options_.grace_seconds));
     }
-    if (requests_ > 2) signal_all(SIGKILL);
+    if (requests_ > 2) kill_all();
   }
 }
 
@@ -288,7 +301,7 @@ bool worth_a_restart(int code) {
 bool ended_by_request(int code) {
   constexpr int kEndedBySignal = 128;
   const int signal = code - kEndedBySignal;
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+  return std::ranges::find(kEndingSignals, signal) != kEndingSignals.end();
 }
 
 struct Attempt {
@@ -327,10 +340,11 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   if (const auto conclusion = agent.close()) {
     done.code = conclusion->exit_code;
     done.last_words = conclusion->text;
-  } else if (done.interrupted && launch.ended_by_signal() && ended_by_request(done.code)) {
+  } else if (done.interrupted && launch.ended_by_signal() && (launch.has_killed() || ended_by_request(done.code))) {
     done.code = static_cast<int>(ExitCode::kInterrupted);
-    done.last_words =
-        fmt::format("{}: interrupted: its ranks have ended at once, nothing more was written", options.program);
+    done.last_words = fmt::format("{}: interrupted: its ranks {}", options.program,
+                                  launch.has_killed() ? "were killed, and what was not saved is lost"
+                                                      : "have ended at once, nothing more was written");
   }
   return done;
 }

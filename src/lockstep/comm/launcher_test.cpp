@@ -213,12 +213,29 @@ TEST_F(LauncherTest, ASecondSignalEndsRanksThatDoNotListen) {
       start_launcher("trap '' INT TERM; touch " + folder_.string() + "/ready$RANK; while :; do sleep 0.05; done", 1);
   ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
   ::kill(launcher, SIGINT);
-  std::this_thread::sleep_for(milliseconds(200));
+  std::this_thread::sleep_for(milliseconds(1200));
   EXPECT_EQ(::waitpid(launcher, nullptr, WNOHANG), 0) << "one signal is a request";
   ::kill(launcher, SIGINT);
   int status = 0;
   ::waitpid(launcher, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGKILL);
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+}
+
+/// timeout(1) sends it to its child and then to its group; Slurm announces an end by SIGUSR1 a while before.
+TEST_F(LauncherTest, TwoSignalsAtOnceAreOneRequestAndAnAnnouncementIsNone) {
+  for (const int first : {SIGTERM, SIGUSR1}) {
+    std::filesystem::remove(path("ready0"));
+    std::filesystem::remove(path("ready1"));
+    const pid_t launcher = start_launcher(
+        "trap 'sleep 2; exit 9' USR1 TERM; touch " + folder_.string() + "/ready$RANK; while :; do sleep 0.05; done", 1);
+    ASSERT_TRUE(wait_for("ready0") && wait_for("ready1"));
+    ::kill(launcher, first);
+    std::this_thread::sleep_for(milliseconds(first == SIGTERM ? 100 : 1200));
+    ::kill(launcher, SIGTERM);
+    int status = 0;
+    ::waitpid(launcher, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 9) << "ended by itself after " << first;
+  }
 }
 
 /// Threads of a driver or of a host language, which the launcher did not start.

@@ -80,9 +80,14 @@ void Agent::adopt(const Identity& identity, std::shared_ptr<BoardMemory> board) 
   ranks_.adopt(identity, std::move(board));
 }
 
+void Agent::asked_to_stop() {
+  const std::lock_guard lock(mutex_);
+  asked_ = true;
+}
+
 void Agent::interrupted() {
   const std::lock_guard lock(mutex_);
-  quiet_ = true;
+  asked_ = quiet_ = true;
 }
 
 std::optional<Conclusion> Agent::conclusion() const {
@@ -117,8 +122,9 @@ std::optional<Conclusion> Agent::close() {
     // What the transport paired without noticing shows here at the latest.
     JudgeOptions options = options_.judge;
     options.whole = tree_ == nullptr;
-    const Judgement judgement = judge(ranks_.census(FlightRing::kSize), options);
-    if (judgement.verdict == Verdict::kEnd) end_job(judgement.diagnosis);
+    const Census census = ranks_.census(FlightRing::kSize);
+    const Judgement judgement = judge(census, options);
+    if (judgement.verdict == Verdict::kEnd && !(asked_ && somebody_obeyed(census))) end_job(judgement.diagnosis);
   }
   if (tree_ != nullptr) {
     Census census = ranks_.census(kTail);
@@ -133,13 +139,13 @@ std::optional<Conclusion> Agent::close() {
 /// Nodes below talk through this one, and are judged with it, until they have ended as well.
 bool Agent::others_need_this_node() const {
   const std::lock_guard lock(mutex_);
-  return tree_ != nullptr && !conclusion_ && !quiet_ && !tree_->children_left();
+  return tree_ != nullptr && !conclusion_ && !asked_ && !tree_->children_left();
 }
 
 /// Of a job so short that its nodes are still greeting each other: the last census should get through.
 bool Agent::meeting_parent() const {
   const std::lock_guard lock(mutex_);
-  return tree_ != nullptr && !conclusion_ && !quiet_ && tree_->meeting_parent();
+  return tree_ != nullptr && !conclusion_ && !asked_ && tree_->meeting_parent();
 }
 
 void Agent::run(const std::stop_token& stop) {
@@ -300,8 +306,9 @@ void Agent::hold_roll_call(size_t tail) {
     Judgement closer = judge(ranks_.census(FlightRing::kSize), options);
     if (closer.verdict == Verdict::kEnd) judgement = std::move(closer);
   }
+  if (asked_ && !outlasts_the_wish(census, judgement)) return;
   consider(judgement);
-  if (!conclusion_) tell_doubts(census);
+  if (!conclusion_ && !asked_) tell_doubts(census);
 }
 
 /// What is wrong as far as one can see, and may be meant so: told once; a strict guard does not go on with it.

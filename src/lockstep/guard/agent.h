@@ -66,7 +66,10 @@ class Agent {
   void process_ended(int rank, const ProcessEnd& end);
   /// Ranks as threads of this process.
   void adopt(const Identity& identity, std::shared_ptr<BoardMemory> board);
-  /// A person wants the job to end: from now on nothing is a fault.
+  /// Somebody wants the job to end: ranks that do so at once are no fault. Those that save first may still be killed, stop or wait for
+  /// each other, and nobody else would say so.
+  void asked_to_stop();
+  /// A person wants it to end at once: from now on nothing is a fault.
   void interrupted();
 
   std::optional<Conclusion> conclusion() const;
@@ -100,6 +103,7 @@ class Agent {
   void tell_doubts(const Census& census);
   void watch_pace();
   void consider(const Judgement& judgement);
+  bool outlasts_the_wish(const Census& census, const Judgement& judgement);
   void tell_notice(const Judgement& judgement);
   void end_job(Diagnosis diagnosis);
   void tell_end(Diagnosis diagnosis);
@@ -124,9 +128,10 @@ class Agent {
   std::optional<Conclusion> conclusion_;
   std::vector<NodePace> children_pace_;
   Clock::time_point ended_at_{}, alert_until_{}, suspected_{}, ordered_report_{}, reported_{}, looked_{}, paced_{};
-  std::set<Fault> told_;  // of doubts
+  Clock::time_point wrong_since_{};  // after a wish to stop
+  std::set<Fault> told_;             // of doubts
   size_t joined_ = 0;
-  bool quiet_ = false, stumbled_ = false, watches_ = true, doubtful_ = false;
+  bool asked_ = false, quiet_ = false, stumbled_ = false, watches_ = true, doubtful_ = false;
   std::unique_ptr<Worker> thread_;
 };
 

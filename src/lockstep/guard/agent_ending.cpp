@@ -18,6 +18,7 @@ namespace {
 
 constexpr auto kStackPatience = std::chrono::milliseconds(150);
 constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kObey = std::chrono::seconds(1);  // in which ranks that end at a signal have all done so
 
 /// What a person must mend in flags or files needs no autopsy.
 bool wants_post_mortem(const Diagnosis& diagnosis) {
@@ -53,6 +54,15 @@ void Agent::look_at_own_absence() {
       "{}: notice: node {} was away for {}: none of its processes did anything (SIGSTOP, a paused container or "
       "virtual machine, a suspended host); the other nodes may have given it up",
       options_.program, options_.node, format_duration(*seconds)));
+}
+
+/// What is left of a job whose ranks end as they were asked to, one after another, follows from that.
+bool Agent::outlasts_the_wish(const Census& census, const Judgement& judgement) {
+  if (somebody_obeyed(census)) return false;
+  if (judgement.verdict != Verdict::kEnd) wrong_since_ = {};
+  if (judgement.verdict != Verdict::kEnd) return true;
+  if (wrong_since_ == Clock::time_point{}) wrong_since_ = Clock::now();
+  return Clock::now() - wrong_since_ >= kObey;
 }
 
 Diagnosis Agent::explained(Diagnosis found) const {

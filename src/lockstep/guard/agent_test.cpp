@@ -223,6 +223,22 @@ TEST(Agent, APersonsWishIsNoFault) {
   EXPECT_EQ(node.agent().close(), std::nullopt);
 }
 
+// Those that save first may break as ever, and nobody else would say so: the launcher waits for them.
+TEST(Agent, WhatBreaksAfterAWishToStopIsToldUnlessRanksHaveEndedAsAsked) {
+  Node breaks(2);
+  breaks.agent().asked_to_stop();
+  breaks.rank(0).call(kSum, "loss", /*waits=*/true);
+  breaks.rank(1).call(kWideSum, "loss", /*waits=*/true);
+  EXPECT_EQ(breaks.concluded().exit_code, 6);
+  Node obeys(2);
+  obeys.agent().asked_to_stop();
+  obeys.rank(0).call(kSum, "loss", /*waits=*/true);
+  std::thread([&] { obeys.rank(1).recorder.say_stopped("interrupted before the first step"); }).join();
+  std::this_thread::sleep_for(milliseconds(1500));
+  EXPECT_EQ(obeys.agent().conclusion(), std::nullopt);
+  EXPECT_EQ(obeys.agent().close(), std::nullopt);
+}
+
 // Nobody was blocked, and hundreds of calls have followed.
 TEST(Agent, ASilentMismatchDoesNotSurviveTheEnd) {
   Node node(3);

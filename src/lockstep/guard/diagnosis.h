@@ -89,4 +89,7 @@ Judgement judge_nan(const Census& census);
 /// A rank that was told to end by SIGTERM, and its neighbours were not. Told: its launcher ends the job by then.
 Judgement judge_asked(const Census& census);
 
+/// Whether a rank has ended, or ends, as somebody has asked it to: by the signal, or as interrupted.
+bool somebody_obeyed(const Census& census);
+
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/interrupted.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/guard/camps.h"
@@ -175,7 +176,7 @@ std::string signal_text(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
-bool is_a_wish(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
+bool is_a_wish(int signal) { return std::ranges::find(kEndingSignals, signal) != kEndingSignals.end(); }
 
 void explain_death(const RankReport& report, const ProcessEnd& end, const std::string& who, Diagnosis& out) {
   if (!report.joined && end.signal != 0) out.exit_code = 128 + end.signal;  // as a shell says it
@@ -259,6 +260,15 @@ bool aborts(const Census& census, const RankClass& one) {
 }
 
 }  // namespace
+
+bool somebody_obeyed(const Census& census) {
+  constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
+  return std::ranges::any_of(census.classes, [](const RankClass& one) {
+    const RankReport& rank = one.sample;
+    return rank.exit_code == kInterrupted || (rank.last_words && rank.last_words->exit_code == kInterrupted) ||
+           (rank.end.known && (rank.end.exit_code == kInterrupted || is_a_wish(rank.end.signal)));
+  });
+}
 
 std::optional<Diagnosis> death(const Census& census) {
   for (const auto& one : census.classes) {
