@@ -63,6 +63,7 @@ void describe(LockstepPart& part, JsonFields& f) {
   f.optional("saves_without_better", s.saves_without_better, s.best_step_at_save >= 0);
   f.optional("best_step_at_save", s.best_step_at_save, s.best_step_at_save >= 0);
   f.optional("evaluations_without_better", s.evaluations_without_better, s.evaluations_without_better > 0);
+  f.optional("evaluation_due", s.evaluation_due, s.evaluation_due);
   f("seed", s.seed);
   f("world", s.world);
   f("zero_stage", s.zero_stage);

@@ -63,6 +63,7 @@ struct TrainerState {
   std::string best_of;  // what evaluations are compared by: "lowest loss"; empty: of a checkpoint that does not say
   int64_t saves_without_better = 0, best_step_at_save = -1,
           evaluations_without_better = 0;  // of a run that may end early
+  bool evaluation_due = false;             // of global_step: a stop has cut it short
 
   struct Judged {
     int64_t step = 0;

@@ -65,8 +65,10 @@ std::string without_place(const std::string& why, const std::string& where) {
   return why.starts_with(where + ": ") ? why.substr(where.size() + 2) : why;
 }
 
-std::pair<std::vector<Generated>, Skipped> generate(Session& session, const Dataset& dataset,
-                                                    const AnswerOptions& options, const EventBus& events) {
+/// Nothing: some rank wished to stop. It takes no further rows, and those that it has begun come to their ends.
+std::optional<std::pair<std::vector<Generated>, Skipped>> generate(Session& session, const Dataset& dataset,
+                                                                   const AnswerOptions& options,
+                                                                   const EventBus& events) {
   Job& job = session.job();
   DatasetPrompts prompts(dataset, session.processor(), options.rows.loader(job, session.options(), 1),
                          job.control().recorder());
@@ -75,14 +77,20 @@ std::pair<std::vector<Generated>, Skipped> generate(Session& session, const Data
   Generator generator(session.model(), session.executor(), job.control(), session.plan().gathers());
   RowsProgress progress(job, events, "answers", dataset.size());
   int64_t mine = 0;
+  bool stops = false;
+  const auto next = [&] {
+    stops = stops || (options.stop_wanted && options.stop_wanted());
+    return stops ? std::nullopt : prompts.next();
+  };
   auto answers = job.control().recorder().confessing([&] {
-    return generator.run_all([&] { return prompts.next(); }, generate,
-                             [&](const Generated&) { progress.reach(++mine * job.world.size); });
+    return generator.run_all(next, generate, [&](const Generated&) { progress.reach(++mine * job.world.size); });
   });
+  const auto stopped = job.control().all_gather_bytes(stops ? "stops" : "", "a wish to stop");
+  if (std::ranges::any_of(stopped, [](const std::string& rank) { return !rank.empty(); })) return std::nullopt;
   progress.finish();
   Skipped skipped;
   for (const auto& row : prompts.skipped()) skipped[row.row] = without_place(row.why, dataset.where(row.row));
-  return {std::move(answers), gathered(job.control(), skipped)};
+  return std::pair(std::move(answers), gathered(job.control(), skipped));
 }
 
 /// Rank 0's figures on every rank, without groups and samples.
@@ -126,9 +134,10 @@ AnswerFigures answer_rows(Session& session, const Dataset& dataset, const Answer
                           const EventBus& events) {
   Communicator& control = session.job().control();
   const auto generated = generate(session, dataset, options, events);
-  const std::vector<Generated>& answers = generated.first;
-  const Skipped& skipped = generated.second;
-  AnswerFigures figures;
+  AnswerFigures figures{.stopped = !generated};
+  if (figures.stopped) return figures;
+  const std::vector<Generated>& answers = generated->first;
+  const Skipped& skipped = generated->second;
   std::optional<InputFile> rows;
   together(control, "scoring answers", [&] {
     rows.emplace();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct AnswerOptions {
   std::vector<AnswerMetric> metrics = answer_metrics();
   std::vector<Program> programs;  // looked at on rank 0
   double metric_timeout_s = 600;
-  std::filesystem::path output;  // a file for all rows; empty: none
+  std::filesystem::path output;            // a file for all rows; empty: none
+  std::function<bool()> stop_wanted = {};  // asked before each row; empty: all are answered
 };
 
 /// Options of generation for this session's family: stop and pad tokens; greedy where nothing is said. `max_length`: of rows, as
@@ -31,7 +33,7 @@ GenerateOptions generate_options(const Session& session, int64_t batch_size, int
                                  const SamplingOptions& sampling = {});
 
 /// Generates, scores, writes `output`, then runs the programs, unless no row could be answered. A program's failure is
-/// thrown on all ranks; the rows are written by then. The figures of the means and values stand on every rank, whatever
+/// thrown on all ranks; the rows are written by then. Where some rank wished to stop nothing is scored (`stopped`). The figures of the means and values stand on every rank, whatever
 /// their number the same. Collective.
 AnswerFigures answer_rows(Session& session, const Dataset& dataset, const AnswerOptions& options,
                           const EventBus& events);

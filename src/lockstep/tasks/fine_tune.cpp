@@ -72,7 +72,9 @@ FineTuned FineTuneRun::run() {
     make_folder();
     announce();
     TrainOutcome outcome = trainer_->run();
-    if (outcome.steps == 0) outcome.last_checkpoint = folder_.checkpoint.string();  // where the run stands still
+    if (outcome.steps == 0 && outcome.last_checkpoint.empty()) {  // where the run stands still
+      outcome.last_checkpoint = folder_.checkpoint.string();
+    }
     return finish(outcome);
   } catch (const Error& error) {
     tell_failure(error);

@@ -18,17 +18,23 @@
 
 namespace lockstep {
 
-EvalDone FineTuneRun::evaluate(int64_t step) {
+std::optional<EvalDone> FineTuneRun::evaluate(int64_t step) {
   const auto begun = Clock::now();
+  const auto given_up = [&] {
+    notice(fmt::format("step {}: stopping, so its evaluation is given up; it is made when the run goes on", step));
+    return std::nullopt;
+  };
   const int64_t total = val_rows_->size();
   RowsProgress progress(job_, events_, "evaluate", total);
   const EvaluateOptions options{.loss_chunk = train_options_.loss_chunk,
                                 .talker_loss_weight = train_options_.talker_loss_weight,
-                                .progress = [&](int64_t rows) { progress.reach(rows); }};
+                                .progress = [&](int64_t rows) { progress.reach(rows); },
+                                .stop_wanted = options_.stop_wanted};
   // Made for this evaluation: the rows that a loader has ready would wait in memory through all of training.
   Loader loader(*val_rows_, session_->processor(), loader_options(options_.per_device_eval_batch_size, false));
   const LossFigures figures =
       evaluate_loss(session_->executor(), loader, collate(), job_.data(), job_.control(), options);
+  if (figures.stopped) return given_up();
   progress.finish();
   EvalDone done{.step = step, .num_samples = figures.rows, .loss = std::nan(""), .token_accuracy = -1};
   if (figures.target_tokens > 0) {
@@ -45,7 +51,7 @@ EvalDone FineTuneRun::evaluate(int64_t step) {
     notice(
         fmt::format("the evaluation has no loss: none of its {} rows could be used (lockstep eval says why)", total));
   }
-  if (options_.predict_with_generate) evaluate_answers(done);
+  if (options_.predict_with_generate && !evaluate_answers(done)) return given_up();
   done.seconds = seconds_since(begun);
   return done;
 }
@@ -88,7 +94,8 @@ double FineTuneRun::judge(const EvalDone& done) {
   return std::stod(from_rank_0(job_.control(), value, "what an evaluation is judged by"));
 }
 
-void FineTuneRun::evaluate_answers(EvalDone& done) {
+/// False: given up, as some rank wished to stop.
+bool FineTuneRun::evaluate_answers(EvalDone& done) {
   AnswerFigures answers =
       answer_rows(*session_, *val_rows_,
                   {.generate = generate_options(*session_, options_.per_device_eval_batch_size, options_.max_new_tokens,
@@ -96,8 +103,10 @@ void FineTuneRun::evaluate_answers(EvalDone& done) {
                    .rows = options_.rows,
                    .metrics = options_.metric.chosen(true),
                    .programs = programs_,
-                   .metric_timeout_s = options_.metric.timeout_s},
+                   .metric_timeout_s = options_.metric.timeout_s,
+                   .stop_wanted = options_.stop_wanted},
                   events_);
+  if (answers.stopped) return false;
   const NamedValues values = named_values(answers);
   for (const auto& [name, value] : values.numbers) {
     if (name == "exact_match") {
@@ -111,6 +120,7 @@ void FineTuneRun::evaluate_answers(EvalDone& done) {
   }
   done.groups = std::move(answers.groups);
   done.samples = std::move(answers.samples);
+  return true;
 }
 
 }  // namespace lockstep

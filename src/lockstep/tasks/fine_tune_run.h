@@ -87,9 +87,9 @@ class FineTuneRun {
   CollateOptions collate() const;
   LoaderOptions loader_options(int64_t batch_size, bool shuffle) const;
   CheckpointSaved save(const TrainerState& state);
-  EvalDone evaluate(int64_t step);
+  std::optional<EvalDone> evaluate(int64_t step);
   double judge(const EvalDone& done);
-  void evaluate_answers(EvalDone& done);
+  bool evaluate_answers(EvalDone& done);
   void notice(const std::string& text) const { events_.emit(Notice{text}); }
 
   Job& job_;

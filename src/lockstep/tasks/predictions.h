@@ -27,6 +27,7 @@ struct AnswerFigures {
   std::string values = "{}";                           // of metric programs: a JSON object
   std::vector<std::pair<std::string, double>> groups;  // exact match a group, by name; rank 0
   std::vector<SamplePrediction> samples;               // the first `show` rows; rank 0
+  bool stopped = false;                                // by a wish, before all were answered: no figures
 
   double exact_match() const { return rows == 0 ? -1.0 : static_cast<double>(exact) / static_cast<double>(rows); }
 };

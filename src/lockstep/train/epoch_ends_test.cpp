@@ -1,7 +1,9 @@
 // What comes at the end of each epoch comes there, also where a run goes on with other batches and epochs have other steps.
 #include <limits>
+#include <optional>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/testing/ranks.h"
 #include "lockstep/train/test_random_run.h"
@@ -36,6 +38,8 @@ class EpochEnds {
 
   /// Of its evaluations, one after another: then saved where they are the best.
   std::vector<double> losses;
+  int64_t given_up = -1;  // the step whose evaluation is, once
+  TrainOutcome outcome;
 
   Followed go_on(double epochs, int64_t batch, int64_t accumulation, int64_t steps = -1) {
     const test::CaseProcessor processor(case_);
@@ -50,12 +54,14 @@ class EpochEnds {
                                    found.saved.push_back(state.global_step);
                                    return CheckpointSaved{.step = state.global_step};
                                  },
-                             .evaluate =
-                                 [&](int64_t step) {
-                                   found.evaluated.push_back(step);
-                                   return EvalDone{.step = step,
-                                                   .loss = losses.empty() ? 1 : losses.at(asked_evals_++)};
-                                 }};
+                             .evaluate = [&](int64_t step) -> std::optional<EvalDone> {
+                               found.evaluated.push_back(step);
+                               if (step == given_up) {
+                                 given_up = -1;
+                                 return std::nullopt;
+                               }
+                               return EvalDone{.step = step, .loss = losses.empty() ? 1 : losses.at(asked_evals_++)};
+                             }};
     const TrainOptions options{.gradient_accumulation_steps = accumulation,
                                .num_train_epochs = epochs,
                                .log_epochs = true,
@@ -69,8 +75,8 @@ class EpochEnds {
         {job_.plan(), job_.store(), job_.executor(), job_.adamw(), rank_.data(), rank_.control(), loader, events},
         options, hooks, test::Job::collate_options(), data_.size(), {});
     if (state_.global_step > 0) trainer.restore(state_);
-    (void)trainer.run();
-    state_ = trainer.state();
+    outcome = trainer.run();
+    state_ = trainer_state_from_json(to_json(trainer.state()), "as it is kept");
     return found;
   }
 
@@ -113,6 +119,26 @@ TEST(EpochEnds, AreSavedWhereTheirEvaluationsAreTheBestAndOnlyThere) {
     EpochEnds blind(rank, c, data);
     blind.losses.assign(6, std::numeric_limits<double>::quiet_NaN());
     EXPECT_EQ(blind.go_on(6, 2, 1).saved, Steps{12}) << "a run that was never compared is not thrown away";
+  });
+}
+
+/// A batch system that ends a job does not wait for an evaluation.
+TEST(EpochEnds, AnEvaluationThatAStopCutsShortIsSavedAsDueAndMadeWhenTheRunGoesOn) {
+  const test::Case c = run_of(4);
+  const test::File file(c);
+  const Dataset data = file.read();
+  run_ranks(1, [&](Rank& rank) {
+    EpochEnds run(rank, c, data);
+    run.losses = {3, 2, 4};
+    run.given_up = 4;
+    const Followed first = run.go_on(3, 2, 1);
+    EXPECT_TRUE(run.outcome.interrupted);
+    EXPECT_EQ(first.evaluated, (Steps{2, 4}));
+    EXPECT_EQ(first.saved, (Steps{2, 4})) << "what was trained is not lost";
+    const Followed rest = run.go_on(3, 2, 1);
+    EXPECT_FALSE(run.outcome.interrupted);
+    EXPECT_EQ(rest.evaluated, (Steps{4, 6}));
+    EXPECT_EQ(rest.saved, Steps{4}) << "now it is known to be the best";
   });
 }
 

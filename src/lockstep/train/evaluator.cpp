@@ -46,11 +46,14 @@ BatchSums total(Communicator& control, const std::vector<BatchSums>& mine) {
 LossFigures run_evaluation(Executor& executor, Loader& loader, const CollateOptions& collate, Communicator& data,
                            Communicator& control, const EvaluateOptions& options) {
   loader.seek({});
-  WindowReader reader(loader, data, control, {.collate = collate, .one_epoch = true});
+  WindowReader reader(loader, data, control,
+                      {.collate = collate, .one_epoch = true, .stop_wanted = options.stop_wanted});
   LossFigures figures;
   int64_t codes = 0;
   std::vector<BatchSums> mine;
   for (Window window = reader.next(1); !window.micro_batches.empty(); window = reader.next(1)) {
+    figures.stopped = window.stop;
+    if (figures.stopped) return figures;
     figures.rows += window.rows;
     figures.skipped += window.skipped;
     figures.target_tokens += window.target_tokens;

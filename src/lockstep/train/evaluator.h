@@ -18,12 +18,14 @@ struct LossFigures {
   double loss = 0, token_accuracy = -1;  // means per target token; accuracy -1 without any
   double talker_loss = -1;               // mean per code of speech, -1 without any; loss holds it, weighted
   int64_t rows = 0, skipped = 0, target_tokens = 0;
+  bool stopped = false;  // before its end, as some rank wished: no figures
 };
 
 struct EvaluateOptions {
   int64_t loss_chunk = 512;
   double talker_loss_weight = 1.0;
   std::function<void(int64_t rows_done)> progress;
+  std::function<bool()> stop_wanted = {};  // asked once a micro-batch; empty: it goes to its end
 };
 
 /// Runs the loader from the start of its epoch 0 to the end. The same bits whatever the number of ranks, for the same

@@ -121,7 +121,10 @@ TrainOutcome Trainer::run() {
   reported_skipped_ = state_.skipped_rows;
   const int64_t first_sample = state_.samples_seen;
   counters_at_log_ = parts_.data.counters();
-  if (options_.eval_on_start) recorder_.confessing([&] { evaluate(/*may_be_best=*/false); });
+  recorder_.confessing([&] {
+    if (options_.eval_on_start && !evaluate(/*may_be_best=*/false)) return end_here(outcome);
+    if (state_.evaluation_due) after_step(outcome, /*evaluates=*/true);
+  });
   while (state_.global_step < state_.max_steps && !outcome.interrupted && !outcome.stopped_early) {
     recorder_.confessing([&] { advance(outcome); });
   }
@@ -145,8 +148,14 @@ void Trainer::advance(TrainOutcome& outcome) {
   const bool last = state_.global_step == state_.max_steps;
   const bool first = state_.global_step == 1 && options_.logging_first_step;
   if (options_.logs && (first || last || is_due(options_.logging_steps, options_.log_epochs))) log(figures);
-  const bool evaluates = is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end);
-  if (evaluates) evaluate(/*may_be_best=*/true);
+  after_step(outcome, is_due(options_.eval_steps, options_.eval_epochs) || (last && options_.eval_at_end));
+}
+
+/// Its evaluation and its checkpoint, and whether it was the last.
+void Trainer::after_step(TrainOutcome& outcome, bool evaluates) {
+  const bool last = state_.global_step == state_.max_steps;
+  state_.evaluation_due = evaluates && !evaluate(/*may_be_best=*/true);
+  if (state_.evaluation_due) return end_here(outcome);
   const bool better = evaluates && state_.best_metric && state_.best_global_step == state_.global_step;
   const bool none_was_better = last && options_.save_best && !state_.best_metric;
   if (none_was_better)
@@ -319,23 +328,27 @@ bool Trainer::is_due(int64_t every, bool epochs) const {
   return epochs ? state_.cursor.rows == 0 : every > 0 && state_.global_step % every == 0;
 }
 
-void Trainer::evaluate(bool may_be_best) {
-  if (!hooks_.evaluate) return;
+/// False: it was given up for a wish to stop.
+bool Trainer::evaluate(bool may_be_best) {
+  if (!hooks_.evaluate) return true;
   const PhaseScope scope(recorder_, Phase::kEvaluate);
-  EvalDone done = hooks_.evaluate(state_.global_step);
+  auto evaluated = hooks_.evaluate(state_.global_step);
+  if (!evaluated) return false;
+  EvalDone& done = *evaluated;
   done.epoch = state_.epoch;
   parts_.events.emit(done);
   if (std::isfinite(done.loss)) {  // else it is no JSON
     state_.log_history.push_back(fmt::format(R"({{"epoch": {}, "eval_loss": {}, "eval_token_acc": {}, "step": {}}})",
                                              state_.epoch, done.loss, done.token_accuracy, done.step));
   }
-  if (!may_be_best) return;
+  if (!may_be_best) return true;
   const double judged = hooks_.judge ? hooks_.judge(done) : done.loss;
   if (std::isfinite(judged)) {
     state_.judge(judged, options_.greater_is_better);
   } else if (state_.best_metric) {
     ++state_.evaluations_without_better;
   }
+  return true;
 }
 
 void Trainer::save(TrainOutcome& outcome) {

@@ -39,7 +39,7 @@ struct TrainerParts {
 struct TrainerHooks {
   std::function<bool()> stop_wanted;  // a signal came
   std::function<CheckpointSaved(const TrainerState&)> save;
-  std::function<EvalDone(int64_t step)> evaluate;
+  std::function<std::optional<EvalDone>(int64_t step)> evaluate;  // nothing: given up, as somebody wished to stop
   std::function<double(const EvalDone&)> judge;  // by what evaluations are compared; empty: by their loss. Collective
   Admission::Fits fits;                          // whether rows fit in memory together; empty: all do
   std::function<MemoryMeasured(const std::string& largest_batch)> measure_memory;  // collective
@@ -63,7 +63,8 @@ class Trainer {
   /// when its rows have had them, however many steps that takes with today's batches.
   void restore(const TrainerState& state);
 
-  /// Until the last step, or until any rank wishes to stop; then saves, unless no step was made since it began. Throws Error(kNumerics) on a loss or gradient
+  /// Until the last step, or until any rank wishes to stop, in an evaluation too, which is then made when the run goes on; then saves, unless no
+  /// step was made since it began. Throws Error(kNumerics) on a loss or gradient
   /// that is not finite (bf16, f32), naming the step, the block and the rank. Collective.
   TrainOutcome run();
 
@@ -88,6 +89,7 @@ class Trainer {
   int64_t rows_per_batch() const;  // of a micro-batch, over all ranks
   void set_schedule();
   void advance(TrainOutcome& outcome);
+  void after_step(TrainOutcome& outcome, bool evaluates);
   void end_here(TrainOutcome& outcome);
   Figures step(Window& window);
   Sums accumulate(Window& window);
@@ -98,7 +100,7 @@ class Trainer {
   void log(const Figures& figures);
   void note_size(const MicroBatch& micro);
   void report_skipped_rows();
-  void evaluate(bool may_be_best);
+  bool evaluate(bool may_be_best);
   void count_save();
   void stop_early(TrainOutcome& outcome, int64_t patience, int64_t in_vain, std::string_view what);
   void save(TrainOutcome& outcome);

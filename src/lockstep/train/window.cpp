@@ -12,7 +12,7 @@ WindowReader::WindowReader(Loader& loader, Communicator& data, Communicator& con
 
 Window WindowReader::next(int64_t size) {
   Window window;
-  for (int64_t micro = 0; micro < size && add(window); ++micro) {
+  for (int64_t micro = 0; micro < size && !window.stop && add(window); ++micro) {
   }
   if (!options_.one_epoch && window.after.rows >= loader_.epoch_end(window.after.rows)) {
     window.after = {.epoch = window.after.epoch + 1, .rows = 0};
