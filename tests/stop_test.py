@@ -1,6 +1,8 @@
 """Signals: who stops a job stops all of it, in every phase, and is told what becomes of it."""
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -108,7 +110,7 @@ class Stop(Story):
     def test_a_closed_terminal_and_one_rank_alone_save_before_they_end(self):
         model, rows = make_model(self.folder), make_rows(self.folder)
         for ranks in (1, 2):
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 out = self.folder / f"out{ranks}{number}"
                 process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, nproc=ranks))
                 self.wait_for_line(process, "step ")
@@ -118,6 +120,40 @@ class Stop(Story):
                 self.assertIn("stopping after this step, with a checkpoint", done.stderr)
                 saved, = out.glob("checkpoint-*")
                 self.assertIn(f"--resume_from_checkpoint {saved}", done.stdout)
+
+    def test_a_stop_in_an_evaluation_keeps_what_was_trained(self):
+        """A batch system does not wait for an evaluation to end: it is made when the run goes on."""
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        out = self.folder / "out"
+        words = dict(steps=2, eval_steps=1, save_steps=90000, nproc=2)
+        for count, told, more in ((40000, "step ", {}), (8000, "answers", {"predict_with_generate": "true", "max_new_tokens": 2})):
+            shutil.rmtree(out, ignore_errors=True)
+            many = make_rows(self.folder, count=count, images=False, name="many.jsonl")
+            process = start(*sft_words(model, rows, out, val_dataset=many, **words, **more))
+            self.wait_for_line(process, told)
+            time.sleep(0.5)
+            os.kill(process.pid, signal.SIGTERM)
+            done = finish(process, timeout=60)
+            self.assertEqual(done.returncode, 130, done.text)
+            self.assertIn("step 1: stopping, so its evaluation is given up; it is made when the run goes on", done.stdout)
+            self.assertEqual([path.name for path in out.glob("checkpoint-*")], ["checkpoint-1"], done.text)
+        few = make_rows(self.folder, count=8, images=False, name="few.jsonl")
+        done = self.lockstep(*sft_words(model, rows, out, val_dataset=few, resume_from_checkpoint="true", **words), expect=0)
+        logged = [json.loads(line) for line in (out / "logging.jsonl").read_text().splitlines()]
+        self.assertEqual([one["global_step/max_steps"] for one in logged if "eval_loss" in one and "global_step/max_steps" in one], ["1/2", "2/2"], done.text)
+
+    def test_a_rank_that_stands_still_after_a_wish_to_stop_is_named(self):
+        """The launcher waits for ranks that save, and would wait for ever."""
+        model, rows = make_model(self.folder, "qwen2"), make_rows(self.folder, images=False)
+        out = self.folder / "out"
+        process = start(*sft_words(model, rows, out, steps=100000, save_steps=90000, nproc=2))
+        self.wait_for_line(process, "step ")
+        ranks = [pid for pid in processes_with(["sft", out]) if self.started_by(pid, process.pid)]
+        os.kill(max(ranks), signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        done = finish(process, timeout=30)
+        self.assertEqual(done.returncode, 6, done.text)
+        self.assertIn("has been stopped (SIGSTOP)", done.stderr)
 
     def test_no_step_follows_the_one_in_which_the_wish_came(self):
         """Steps of some seconds: the answer comes at once, and what is saved is the step that was under way."""
