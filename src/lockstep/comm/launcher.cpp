@@ -155,7 +155,11 @@ class Launch {
 
   void start(int rank, int local, const std::vector<std::string>& argv, const Variables& variables);
   int wait();
-  bool interrupted() const { return interrupted_; }
+  /// Until now: also behind the last rank's end, or a job would be started again that somebody has stopped.
+  bool interrupted() {
+    take_signals();
+    return interrupted_;
+  }
   /// Of the rank whose code is that of all: one that heeded the signal has said itself how it ended, with 130 too.
   bool ended_by_signal() const { return by_signal_; }
   /// The ranks, since a person has asked often enough.
@@ -310,13 +314,13 @@ struct Attempt {
   std::string last_words;  // what is printed when no restart follows
 };
 
-Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options, int attempt) {
+Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options, int attempt,
+                    Signals& signals) {
   const World world = node_world(env);
   const int processes = options.num_processes;
   std::optional<HeldPort> own_port;  // until the ranks have ended: nothing takes it before rank 0 does
   if (world.num_nodes == 1) own_port.emplace();
   const int port = own_port ? own_port->number() : world.master_port;
-  Signals signals;  // before the agent's thread, which must not take them, and which begins when all ranks are there
   Agent agent({.program = options.program,
                .node = world.node,
                .num_nodes = world.num_nodes,
@@ -336,8 +340,9 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   }
   agent.begin();
   Attempt done{.code = launch.wait()};
+  const auto conclusion = agent.close([&] { (void)launch.interrupted(); });
   done.interrupted = launch.interrupted();
-  if (const auto conclusion = agent.close()) {
+  if (conclusion) {
     done.code = conclusion->exit_code;
     done.last_words = conclusion->text;
   } else if (done.interrupted && launch.ended_by_signal() && (launch.has_killed() || ended_by_request(done.code))) {
@@ -355,8 +360,11 @@ int launch_ranks(const std::vector<std::string>& argv, const Env& env, const Lau
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // see end_orphans
   check(!argv.empty() && options.num_processes >= 1, "launch_ranks: a command and at least one process");
   std::vector<std::string> words = argv;
+  // Before an agent's thread, which must not take them and begins when all ranks are there; and one for all attempts, so that what comes
+  // between two stops the next.
+  Signals signals;
   for (int attempt = 0;; ++attempt) {
-    const Attempt done = run_attempt(words, env, options, attempt);
+    const Attempt done = run_attempt(words, env, options, attempt, signals);
     const bool again = !done.interrupted && attempt < options.max_restarts && worth_a_restart(done.code);
     if (!done.last_words.empty()) {
       options.conclude ? options.conclude(done.code, done.last_words, again)

@@ -238,6 +238,17 @@ TEST_F(LauncherTest, TwoSignalsAtOnceAreOneRequestAndAnAnnouncementIsNone) {
   }
 }
 
+TEST_F(LauncherTest, AStopBetweenTwoAttemptsStopsTheNext) {
+  const auto start = Clock::now();
+  const LaunchOptions options{
+      .num_processes = 1, .max_restarts = 3, .restart_argv = [&](const std::vector<std::string>&) {
+        ::raise(SIGTERM);
+        return shell("exec sleep 60");
+      }};
+  EXPECT_EQ(launch_ranks(shell("exit 6"), Env::process(), options), 130);
+  EXPECT_LT(seconds_since(start), 30);
+}
+
 /// Threads of a driver or of a host language, which the launcher did not start.
 TEST_F(LauncherTest, SeesTheEndOfRanksThoughTheProgramHasOtherThreads) {
   std::atomic<bool> over{false};

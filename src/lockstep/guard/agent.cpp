@@ -110,9 +110,12 @@ bool Agent::hears_children() const {
   return tree_ == nullptr || tree_->children_fresh(kLately);
 }
 
-std::optional<Conclusion> Agent::close() {
+std::optional<Conclusion> Agent::close(const std::function<void()>& meanwhile) {
   const Deadline last_node(kLastNode);
-  while (!last_node.passed() && others_need_this_node()) std::this_thread::sleep_for(kTurn);
+  while (!last_node.passed() && others_need_this_node()) {
+    if (meanwhile) meanwhile();
+    std::this_thread::sleep_for(kTurn);
+  }
   const Deadline greeting(kLastGreeting);
   while (!greeting.passed() && meeting_parent()) std::this_thread::sleep_for(kTurn);
   thread_.reset();

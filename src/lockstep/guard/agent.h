@@ -78,8 +78,8 @@ class Agent {
   bool all_gone() const;
   /// Every node right below has told lately how its ranks stand, or is lost; so too where there is none.
   bool hears_children() const;
-  /// Compares the last calls, ends the thread.
-  std::optional<Conclusion> close();
+  /// Compares the last calls, ends the thread. `meanwhile`: again and again, as long as other nodes need this one.
+  std::optional<Conclusion> close(const std::function<void()>& meanwhile = {});
 
   /// Where it has a process of its own: until all ranks are gone. Says the conclusion, once, and returns its exit code.
   /// `abandoned` is asked as long as nobody has joined: whether nobody will.
