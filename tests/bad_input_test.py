@@ -65,6 +65,12 @@ class BadInput(Story):
         self.refused(4, "mamba", "llava", "qwen2", model=model)
         self.refused(2, "llav", "llava", "qwen2", words=["init", "--family", "llav", "--output_dir", self.out])
 
+    def test_an_error_is_told_where_the_log_takes_no_more(self):
+        self.out.mkdir()
+        (self.out / "logging.jsonl").symlink_to("/dev/full")
+        self.add_row(json.dumps({"query": "<image>What is it?", "response": "red", "images": ["gone.png"]}))
+        self.refused(3, "rows.jsonl:13", "gone.png", strict="true", wrote=True, nproc=1, per_device_train_batch_size=16)
+
     def test_a_broken_row(self):
         self.add_row('{"messages": [{"role": "user" "content": "x"}]}')
         self.refused(3, "rows.jsonl:13", "column", strict="true")

@@ -157,6 +157,7 @@ void FineTuneRun::choose_folder() {
                                  .add_version = options_.add_version,
                                  .overwrite = options_.overwrite_output_dir});
     require_folder_place("--output_dir", folder_.dir);
+    if (options_.create_checkpoint_symlink) require_place_for_links(folder_.dir);
     if (fs::is_directory(folder_.dir)) own_folder();
   });
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
@@ -321,10 +322,15 @@ void FineTuneRun::announce() {
 
 void FineTuneRun::tell_failure(const Error& error) {
   if (!announced_) return;
-  files_.emit(RunEnded{.outcome = error.what(),
-                       .exit_code = static_cast<int>(error.code()),
-                       .seconds = seconds_since(started_),
-                       .step = trainer_->state().global_step});
+  try {
+    files_.emit(RunEnded{.outcome = error.what(),
+                         .exit_code = static_cast<int>(error.code()),
+                         .seconds = seconds_since(started_),
+                         .step = trainer_->state().global_step});
+  } catch (
+      const std::
+          exception&) {  // NOLINT(bugprone-empty-catch): a full disk, or no memory, must not take the error's place
+  }
 }
 
 FineTuned fine_tune(Job& job, const FineTuneOptions& options, const EventBus& events) {

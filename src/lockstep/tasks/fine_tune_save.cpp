@@ -98,7 +98,9 @@ FineTuned FineTuneRun::finish(const TrainOutcome& outcome) {
     write_json(folder_.dir / "communication.json", communication_json(ended.communication, /*labels=*/true));
   }
   if (job_.reports() && options_.create_checkpoint_symlink) {
-    link_checkpoints(folder_.dir, {{"last", outcome.last_checkpoint}, {"best", state.best_model_checkpoint}});
+    for (const auto& text : link_checkpoints(folder_.dir, outcome.last_checkpoint, state.best_model_checkpoint)) {
+      notice(text);
+    }
   }
   if (job_.reports()) events_.emit(ended);
   return {.interrupted = outcome.interrupted,

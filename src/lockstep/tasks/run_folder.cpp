@@ -1,9 +1,11 @@
 #include "lockstep/tasks/run_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <ctime>
 #include <optional>
+#include <utility>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -16,6 +18,8 @@
 namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::array kLinks = {"last", "best"};
 
 /// N of "vN-<time>"; -1 for any other name.
 int version_of(const fs::path& path) {
@@ -204,20 +208,31 @@ std::string resume_command(const std::vector<std::string>& args, const std::stri
   return shell_command(words);
 }
 
-void link_checkpoints(const fs::path& dir, const std::map<std::string, fs::path>& links) {
-  for (const auto& [name, checkpoint] : links) {
-    const fs::path link = dir / name, made = dir / (name + ".tmp");
-    if (checkpoint.empty() || !fs::is_directory(checkpoint)) continue;
-    if (fs::exists(fs::symlink_status(link)) && !fs::is_symlink(link)) {
-      throw usage_error(fmt::format("--create_checkpoint_symlink: {} is there, and is no link", link.string()),
-                        "name another --output_dir, or move it away");
-    }
-    std::error_code ignored;
-    fs::remove(made, ignored);
-    fs::create_directory_symlink(checkpoint.parent_path() == dir ? checkpoint.filename() : fs::absolute(checkpoint),
-                                 made);
-    fs::rename(made, link);
+void require_place_for_links(const fs::path& dir) {
+  for (const char* name : kLinks) {
+    std::error_code none;
+    const fs::file_status there = fs::symlink_status(dir / name, none);
+    if (!fs::exists(there) || fs::is_symlink(there)) continue;
+    throw usage_error(fmt::format("--create_checkpoint_symlink: {} is there, and is no link", (dir / name).string()),
+                      "name another --output_dir, or move it away");
   }
+}
+
+std::vector<std::string> link_checkpoints(const fs::path& dir, const fs::path& last, const fs::path& best) {
+  std::vector<std::string> failures;
+  for (const auto& [name, checkpoint] : {std::pair(kLinks[0], last), std::pair(kLinks[1], best)}) {
+    const fs::path link = dir / name, made = dir / (std::string(name) + ".tmp");
+    std::error_code failed;
+    if (checkpoint.empty() || !fs::is_directory(checkpoint, failed)) continue;
+    fs::remove(made, failed);
+    fs::create_directory_symlink(checkpoint.parent_path() == dir ? checkpoint.filename() : fs::absolute(checkpoint),
+                                 made, failed);
+    if (!failed) fs::rename(made, link, failed);
+    if (failed)
+      failures.push_back(fmt::format("--create_checkpoint_symlink: {} cannot be made ({}); it would lead to {}",
+                                     link.string(), failed.message(), checkpoint.string()));
+  }
+  return failures;
 }
 
 }  // namespace lockstep

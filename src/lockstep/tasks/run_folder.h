@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -38,9 +37,13 @@ std::string shell_command(const std::vector<std::string>& words);
 /// The command line that continues from `checkpoint`.
 std::string resume_command(const std::vector<std::string>& args, const std::string& checkpoint);
 
-/// Links in a run's folder to checkpoints, by name; those that there are none of are left out, and a link that stands
-/// there is replaced. Those to its own are relative: they hold when it is moved. Throws UserError(kUsage) where something
-/// else has the name.
-void link_checkpoints(const std::filesystem::path& dir, const std::map<std::string, std::filesystem::path>& links);
+/// Throws UserError(kUsage) where something else has the name of a link that link_checkpoints() makes.
+void require_place_for_links(const std::filesystem::path& dir);
+
+/// Links "last" and "best" in a run's folder to its checkpoints; one that there is none of is left out, and a link that stands there is
+/// replaced. Those to its own are relative: they hold when it is moved. Returns what could not be made, as on disks without links: the run
+/// is over and saved by then.
+std::vector<std::string> link_checkpoints(const std::filesystem::path& dir, const std::filesystem::path& last,
+                                          const std::filesystem::path& best);
 
 }  // namespace lockstep
