@@ -29,6 +29,7 @@ int train(const Words& args, const Host& host, bool pretrains) {
   console.outlive_reader();
   console.tell(flags->notices);
   options.stop_wanted = [&] { return signals.wish(); };
+  options.launch_id = host.env.text("LOCKSTEP_LAUNCH_ID").value_or("");
   // A stage of several is resumed with them: its launcher knows how.
   const auto of_stages = host.env.text("LOCKSTEP_RESUME_COMMAND");
   options.resume_command = [&](const std::string& checkpoint) {

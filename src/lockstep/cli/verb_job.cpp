@@ -1,6 +1,5 @@
 #include "lockstep/cli/verb_job.h"
 
-#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -16,16 +15,6 @@
 namespace lockstep {
 namespace {
 
-/// The run goes on from its last whole checkpoint, or begins afresh when there is none. A checkpoint that was named
-/// stays named.
-std::vector<std::string> resuming(const std::vector<std::string>& argv) {
-  const std::string flag = "--resume_from_checkpoint";
-  const bool named = std::ranges::any_of(argv, [&](const std::string& word) { return word.starts_with(flag); });
-  std::vector<std::string> words = argv;
-  if (!named) words.insert(words.end(), {flag, "auto"});
-  return words;
-}
-
 int descriptor_of(const std::ostream& out) { return &out == &std::cout ? STDOUT_FILENO : STDERR_FILENO; }
 
 }  // namespace
@@ -34,7 +23,6 @@ LaunchRequest launch_request(const std::string& verb, const std::vector<std::str
   LaunchRequest request{.argv = {host.executable.string(), verb}, .program = "lockstep " + verb};
   request.argv.insert(request.argv.end(), args.begin(), args.end());
   request.run_here = [](const std::vector<std::string>& argv) { return run_program({argv.begin() + 1, argv.end()}); };
-  if (verb == "sft") request.restart_argv = resuming;
   request.with_too_few_gpus = verb == "doctor";
   request.notice = [lines = host.lines](const std::string& text) {
     lines ? lines->on(Notice{text}) : static_cast<void>(std::cout << text << "\n");

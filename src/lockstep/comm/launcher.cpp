@@ -46,7 +46,7 @@ using Variables = std::map<std::string, std::string>;
 
 /// What rank `local` of this node gets to know. `world` is this node's place among the nodes.
 Variables rank_variables(const Env& env, const World& world, int local, int processes, int port,
-                         const std::string& agent, int attempt) {
+                         const std::string& agent, int attempt, const std::string& id) {
   Variables all = env.all();
   for (const char* stale : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID"}) all.erase(stale);
   const auto set = [&all](const char* name, const auto& value) { all[name] = fmt::format("{}", value); };
@@ -59,6 +59,7 @@ Variables rank_variables(const Env& env, const World& world, int local, int proc
   set("MASTER_ADDR", world.master_addr);
   set("MASTER_PORT", port);
   set("LOCKSTEP_LAUNCHED", 1);
+  set("LOCKSTEP_LAUNCH_ID", id);
   agent.empty() ? static_cast<void>(all.erase("LOCKSTEP_AGENT")) : set("LOCKSTEP_AGENT", agent);
   if (attempt > 0) set("TORCHELASTIC_RESTART_COUNT", attempt);
   if (!env.has("OMP_NUM_THREADS")) set("OMP_NUM_THREADS", std::max(1, usable_cores() / processes));
@@ -315,7 +316,7 @@ struct Attempt {
 };
 
 Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options, int attempt,
-                    Signals& signals) {
+                    const std::string& id, Signals& signals) {
   const World world = node_world(env);
   const int processes = options.num_processes;
   std::optional<HeldPort> own_port;  // until the ranks have ended: nothing takes it before rank 0 does
@@ -336,7 +337,7 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
   for (int local = 0; local < processes; ++local) {
     launch.start(world.node * processes + local, local, argv,
                  rank_variables(env, world, local, processes, port, options.guard == Guard::kOff ? "" : agent.address(),
-                                attempt));
+                                attempt, id));
   }
   agent.begin();
   Attempt done{.code = launch.wait()};
@@ -359,12 +360,12 @@ Attempt run_attempt(const std::vector<std::string>& argv, const Env& env, const 
 int launch_ranks(const std::vector<std::string>& argv, const Env& env, const LaunchOptions& options) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // see end_orphans
   check(!argv.empty() && options.num_processes >= 1, "launch_ranks: a command and at least one process");
-  std::vector<std::string> words = argv;
+  const std::string id = random_token();
   // Before an agent's thread, which must not take them and begins when all ranks are there; and one for all attempts, so that what comes
   // between two stops the next.
   Signals signals;
   for (int attempt = 0;; ++attempt) {
-    const Attempt done = run_attempt(words, env, options, attempt, signals);
+    const Attempt done = run_attempt(argv, env, options, attempt, id, signals);
     const bool again = !done.interrupted && attempt < options.max_restarts && worth_a_restart(done.code);
     if (!done.last_words.empty()) {
       options.conclude ? options.conclude(done.code, done.last_words, again)
@@ -372,7 +373,6 @@ int launch_ranks(const std::vector<std::string>& argv, const Env& env, const Lau
     }
     if (options.interrupted != nullptr) *options.interrupted = done.interrupted;
     if (!again) return done.code;
-    if (options.restart_argv) words = options.restart_argv(argv);
     fmt::print(stderr, "{}: restart {} of {}\n", options.program, attempt + 1, options.max_restarts);
   }
 }

@@ -22,9 +22,7 @@ struct LaunchOptions {
   std::string program = "lockstep";  // begins what people read
   JudgeOptions judge{};
   Guard guard = Guard::kDefault;
-  int max_restarts = 0;
-  /// The command line of the next attempt; asked after a failure that may not come again.
-  std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
+  int max_restarts = 0;  // after failures that may not come again
   /// What `argv` would do if it were started: then ranks are copies of this process, where it has no other thread, and need not
   /// load their libraries again. Called in the copy, with its environment set; returns its exit code.
   std::function<int(const std::vector<std::string>& argv)> run_here{};
@@ -34,8 +32,8 @@ struct LaunchOptions {
 };
 
 /// Runs `argv`, which begins with the path of a program, num_processes times with RANK, LOCAL_RANK, WORLD_SIZE,
-/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS (cores / ranks when unset), LOCKSTEP_AGENT and
-/// LOCKSTEP_LAUNCHED=1. Children die with the thread that calls this (PR_SET_PDEATHSIG). Rank 0 keeps the terminal;
+/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS (cores / ranks when unset), LOCKSTEP_AGENT,
+/// LOCKSTEP_LAUNCHED=1 and LOCKSTEP_LAUNCH_ID, by which ranks that are started again know what those before them have left. Children die with the thread that calls this (PR_SET_PDEATHSIG). Rank 0 keeps the terminal;
 /// other ranks' lines carry "[rank N]". The node's agent watches the ranks from here; when it ends the job, its
 /// diagnosis is the last thing printed and its code is returned. Otherwise returns 0 when all succeeded, else the code
 /// of the first rank that did not. No process of the ranks stays behind.

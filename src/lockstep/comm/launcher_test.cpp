@@ -240,13 +240,22 @@ TEST_F(LauncherTest, TwoSignalsAtOnceAreOneRequestAndAnAnnouncementIsNone) {
 
 TEST_F(LauncherTest, AStopBetweenTwoAttemptsStopsTheNext) {
   const auto start = Clock::now();
-  const LaunchOptions options{
-      .num_processes = 1, .max_restarts = 3, .restart_argv = [&](const std::vector<std::string>&) {
-        ::raise(SIGTERM);
-        return shell("exec sleep 60");
-      }};
-  EXPECT_EQ(launch_ranks(shell("exit 6"), Env::process(), options), 130);
+  LaunchOptions options{.num_processes = 1, .max_restarts = 3};
+  options.conclude = [](int, const std::string&, bool again) {
+    if (again) ::raise(SIGTERM);
+  };
+  const std::string script = "[ -e " + path("once") + " ] && exec sleep 60; touch " + path("once") + "; exit 6";
+  EXPECT_EQ(launch_ranks(shell(script), Env::process(), options), 130);
   EXPECT_LT(seconds_since(start), 30);
+}
+
+TEST_F(LauncherTest, AttemptsHaveOneId) {
+  const std::string script = "echo $LOCKSTEP_LAUNCH_ID >> " + path("ids") + "; exit 6";
+  EXPECT_EQ(launch_ranks(shell(script), Env::process(), {.num_processes = 1, .max_restarts = 1}), 6);
+  std::istringstream ids(read("ids"));
+  std::string first, second;
+  ASSERT_TRUE(ids >> first >> second);
+  EXPECT_EQ(first, second);
 }
 
 /// Threads of a driver or of a host language, which the launcher did not start.

@@ -48,7 +48,6 @@ Launched start_ranks(const LaunchRequest& request, const RunOptions& run, const 
                             .judge = run.judge,
                             .guard = run.guard,
                             .max_restarts = run.max_restarts,
-                            .restart_argv = request.restart_argv,
                             .run_here = run_here,
                             .conclude = request.conclude,
                             .interrupted = &done.interrupted});

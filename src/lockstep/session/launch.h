@@ -17,10 +17,8 @@
 namespace lockstep {
 
 struct LaunchRequest {
-  std::vector<std::string> argv;     // the command of one rank, its executable first
-  std::string program = "lockstep";  // begins what people read
-  /// The command of the next attempt, after a failure that may not come again; empty: the same.
-  std::function<std::vector<std::string>(const std::vector<std::string>& argv)> restart_argv{};
+  std::vector<std::string> argv;                                        // the command of one rank, its executable first
+  std::string program = "lockstep";                                     // begins what people read
   std::function<int(const std::vector<std::string>& argv)> run_here{};  // as LaunchOptions
   std::function<void(const std::string& text)> notice{};                // for people: why there are so many ranks
   std::function<void(int code, const std::string& text, bool again)> conclude{};  // as LaunchOptions

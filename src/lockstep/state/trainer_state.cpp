@@ -68,6 +68,7 @@ void describe(LockstepPart& part, JsonFields& f) {
   f("world", s.world);
   f("zero_stage", s.zero_stage);
   f("dataset_fingerprint", s.dataset_fingerprint);
+  f.optional("launch_id", s.launch_id, !s.launch_id.empty());
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ struct TrainerState {
   uint64_t seed = 0;
   int world = 1, zero_stage = 0;
   std::string dataset_fingerprint;
+  std::string launch_id;                 // of the launcher whose ranks saved it; empty: there was none
   std::vector<std::string> log_history;  // each a JSON object
   std::optional<double> best_metric;
   int64_t best_global_step = 0;

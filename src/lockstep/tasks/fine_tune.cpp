@@ -154,6 +154,7 @@ void FineTuneRun::choose_folder() {
     folder_ = choose_run_folder({.output_dir = options_.output_dir.string(),
                                  .model = options_.run.model.string(),
                                  .resume_from_checkpoint = options_.resume_from_checkpoint,
+                                 .launch_id = options_.launch_id,
                                  .add_version = options_.add_version,
                                  .overwrite = options_.overwrite_output_dir});
     require_folder_place("--output_dir", folder_.dir);
@@ -195,6 +196,7 @@ TrainerState FineTuneRun::fresh_state() const {
   state.seed = options_.rows.seed;
   state.order = row_order();
   state.world = job_.world.size;
+  state.launch_id = options_.launch_id;
   state.zero_stage = session_->plan().options.zero.stage;
   state.dataset_fingerprint = train_rows_->fingerprint();
   state.best_of = fmt::format("{} {}", options_.more_is_better() ? "highest" : "lowest", options_.judged_by());

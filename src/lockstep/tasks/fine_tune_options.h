@@ -80,6 +80,7 @@ struct FineTuneOptions {
 
   std::string args_json = "{}\n";       // what args.json keeps: for people, and to run again
   std::function<bool()> stop_wanted{};  // asked at the end of each step: save, and end
+  std::string launch_id;  // of a launcher that starts its ranks again: what those before have left is gone on with
   /// The command that goes on from a checkpoint, for a run that was stopped; empty: none is told.
   std::function<std::string(const std::string& checkpoint)> resume_command{};
 

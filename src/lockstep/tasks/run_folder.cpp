@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file_lock.h"
 #include "lockstep/state/checkpoint.h"
+#include "lockstep/state/checkpoint_manifest.h"
 #include "lockstep/state/checkpoint_names.h"
 
 namespace lockstep {
@@ -64,6 +65,39 @@ std::optional<fs::path> newest_checkpoint(const fs::path& base, std::vector<Dama
     if (const auto found = latest_whole(folder, damaged)) return found;
   }
   return std::nullopt;
+}
+
+/// Who wrote it; "" where that cannot be read.
+std::string launch_of(const fs::path& checkpoint) {
+  try {
+    return read_trainer_state(checkpoint).launch_id;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+/// The newest whole checkpoint of ranks that were started before these, by the same launcher.
+bool go_on_with_launch(const std::string& id, const std::vector<fs::path>& folders, RunFolder& run) {
+  if (id.empty()) return false;
+  for (const auto& folder : folders) {
+    std::error_code unreadable;
+    const fs::directory_iterator looked(folder, unreadable);
+    if (unreadable) continue;  // another person's
+    for (const auto& [step, path] : checkpoints_in(folder)) {
+      if (launch_of(path) != id) continue;
+      try {
+        verify_folder(path);
+      } catch (const UserError& error) {
+        run.damaged.push_back(path);
+        run.notices.push_back("skipped a damaged checkpoint: " + error.message());
+        continue;
+      }
+      run.checkpoint = path;
+      run.dir = folder;
+      return true;
+    }
+  }
+  return false;
 }
 
 /// Of work that stands there, and perhaps lacks one file that can be brought back.
@@ -129,14 +163,18 @@ RunFolder choose_run_folder(const RunFolderRequest& request) {
   const fs::path model = without_slash(request.model);
   const fs::path base =
       request.output_dir.empty() ? fs::path("output") / model.filename() : without_slash(request.output_dir);
-  for (const auto& folder : run_folders(base)) name_finished(folder);
+  std::vector<fs::path> folders = run_folders(base);
   const std::string resume = resume_word(request.resume_from_checkpoint);
+  const bool is_named = !resume.empty() && resume != "false" && resume != "true" && resume != "auto";
+  if (is_named) folders.push_back(fs::absolute(without_slash(resume)).parent_path());
+  for (const auto& folder : folders) name_finished(folder);
+  if (go_on_with_launch(request.launch_id, folders, out)) return out;
   if (resume.empty() || resume == "false") {
     out.dir = fresh_folder(base, request.add_version);
     begin_alone(out, request.overwrite);
     return out;
   }
-  if (resume != "true" && resume != "auto") {
+  if (is_named) {
     out.checkpoint = without_slash(resume);
     if (fs::is_symlink(out.checkpoint)) out.checkpoint = fs::canonical(out.checkpoint);  // "last", "best"
     name_finished(fs::absolute(out.checkpoint).parent_path());

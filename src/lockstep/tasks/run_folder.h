@@ -9,6 +9,7 @@ namespace lockstep {
 
 struct RunFolderRequest {
   std::string output_dir, model, resume_from_checkpoint;
+  std::string launch_id = {};  // of a launcher; its checkpoints count before what resume_from_checkpoint says
   bool add_version = true;
   bool overwrite = false;  // the checkpoints of another run go when this one begins
 };
@@ -27,7 +28,8 @@ std::string resume_word(const std::string& given);
 /// Decides, creates nothing; a checkpoint that was finished when its save was killed gets its name.
 /// `resume_from_checkpoint`: "" or "false": afresh; a folder; "true": the newest whole checkpoint in output_dir or its vN-*
 /// folders, and an error when there is none; "auto": the same, or afresh where there are no checkpoints, or none of them
-/// whole and none is replaced that was not to be overwritten. A checkpoint from elsewhere than output_dir is gone on with in
+/// whole and none is replaced that was not to be overwritten. Whatever it says, ranks that are started again go on from the newest whole one
+/// of their launcher, and from no older run's. A checkpoint from elsewhere than output_dir is gone on with in
 /// output_dir. Throws UserError(kCheckpoint), and UserError(kUsage) when a run would begin among the checkpoints of another.
 RunFolder choose_run_folder(const RunFolderRequest& request);
 

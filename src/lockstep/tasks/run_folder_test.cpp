@@ -4,9 +4,14 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/base/test_folder.h"
+#include "lockstep/state/checkpoint_manifest.h"
+#include "lockstep/state/trainer_state.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +27,34 @@ TEST_F(RunFolders, AreGoneOnWithByPythonsWordsToo) {
   };
   for (const char* word : {"true", "True"}) EXPECT_THROW(with(word), UserError) << word << ": there is none";
   for (const char* word : {"", "false", "False", "auto"}) EXPECT_EQ(with(word).dir, folder_ / "out") << word;
+}
+
+TEST_F(RunFolders, OfRanksThatAreStartedAgainAreTheirOwn) {
+  const auto save = [&](const std::string& run, int64_t step, const std::string& launch) {
+    const std::filesystem::path dir = folder_ / "out" / run / ("checkpoint-" + std::to_string(step));
+    std::filesystem::create_directories(dir);
+    TrainerState state;
+    state.global_step = step;
+    state.launch_id = launch;
+    write_json(dir / "trainer_state.json", to_json(state));
+    seal_folder(dir, step, describe_folder(dir));
+    return dir;
+  };
+  const auto old = save("v0-20260101-000000", 500, "earlier");
+  const auto chosen = [&](const std::string& resume) {
+    return choose_run_folder({.output_dir = (folder_ / "out").string(),
+                              .model = "m",
+                              .resume_from_checkpoint = resume,
+                              .launch_id = "this"})
+        .checkpoint;
+  };
+  EXPECT_EQ(chosen(""), "") << "nothing was saved: it begins again, and does not take an older run for its own";
+  EXPECT_EQ(chosen(old.string()), old);
+  save("v1-20260102-000000", 20, "this");
+  const auto own = save("v1-20260102-000000", 30, "this");
+  for (const std::string& resume : {std::string(), std::string("false"), std::string("auto"), old.string()}) {
+    EXPECT_EQ(chosen(resume), own) << resume;
+  }
 }
 
 TEST_F(RunFolders, AreWholeWithoutTheirLinks) {

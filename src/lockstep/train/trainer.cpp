@@ -107,6 +107,7 @@ void Trainer::restore(const TrainerState& state) {
   state_.seed = fresh.seed;
   state_.world = fresh.world;
   state_.zero_stage = fresh.zero_stage;
+  state_.launch_id = fresh.launch_id;
   state_.compare_by(fresh.best_of);
   set_schedule();
   loss_scale_.restore(state.loss_scale);
