@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from small_job import losses, make_model, make_rows, sft_words
-from story import Story, finish, free_port, main, start
+from story import BINARY, Story, environment, finish, free_port, main, start
 
 
 def ranks_of(words):
@@ -100,6 +100,21 @@ class Launch(Story):
         self.assertEqual([d.returncode for d in done], [6, 6, 6], "\n".join(d.text for d in done))
         self.assertIn("are both rank 1", "\n".join(d.text for d in done))
         self.assertLess(time.time() - begun, 60, "none of them has waited for the start to pass")
+
+    def test_a_place_that_hosts_do_not_share_is_refused_before_the_first_row(self):
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("nothing may be mounted here")
+        own = self.folder / "own"
+        own.mkdir()
+        apart = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs "{own}" && exec "$@"', "sh"]
+        for words in (["embed", "--dataset", self.rows, "--output", own / "vectors"], ["infer", "--val_dataset", self.rows, "--result_path", own / "answers.jsonl"]):
+            variables = {"NNODES": 2, "NPROC_PER_NODE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "LOCKSTEP_JOB_SECRET": "known to both nodes"}
+            nodes = [subprocess.Popen([*apart[:6 * node], str(BINARY), *map(str, words), "--model", str(self.model)], env=environment({**variables, "NODE_RANK": node}),
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) for node in range(2)]
+            done = [finish(node, timeout=90) for node in nodes]
+            self.assertEqual([one.returncode for one in done], [2, 2], done[0].text + done[1].text)
+            self.assertIn(f"{words[3]}: {own}", done[0].text + done[1].text)
+            self.assertIn("is not there, or another one, on rank 1's host", done[0].text + done[1].text)
 
     def test_a_network_interface_that_is_not_there_is_named(self):
         done = self.lockstep(*sft_words(self.model, self.rows, self.folder / "out", steps=2, nproc=2, transport="gloo"), env={"GLOO_SOCKET_IFNAME": "nope0"},

@@ -9,6 +9,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/row_journal.h"
@@ -18,6 +19,7 @@
 #include "lockstep/tasks/answer_prompts.h"
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/rows_progress.h"
+#include "lockstep/tasks/shared_folder.h"
 #include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
@@ -164,12 +166,13 @@ Answered answer_file(Job& job, const AnswerFileOptions& options, const EventBus&
   if (batch == kAutoBatch) batch = find_answer_slots(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
   fs::path output = options.output;
-  if (options.output_is_usual && !options.overwrite) {
-    together(job.control(), "looking for a run that was cut short", [&] {
-      if (job.reports()) output = unfinished_like(output, identity).value_or(output);
-    });
-    output = from_rank_0(job.control(), output.string(), "result path");
-  }
+  together(job.control(), "making the folder of finished rows", [&] {
+    if (!job.reports()) return;
+    if (options.output_is_usual && !options.overwrite) output = unfinished_like(output, identity).value_or(output);
+    make_folders(journal_of(output));
+  });
+  output = from_rank_0(job.control(), output.string(), "result path");
+  require_shared("--result_path", journal_of(output), job);
   RowJournal journal(journal_of(output), identity, options.overwrite, job.control());
   Answered out{.output = output, .from_nothing = journal.size() == 0};
   const auto begun = Clock::now();

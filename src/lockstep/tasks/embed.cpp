@@ -10,6 +10,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/new_file.h"
 #include "lockstep/comm/agree.h"
 #include "lockstep/comm/together.h"
 #include "lockstep/infer/row_journal.h"
@@ -17,6 +18,7 @@
 #include "lockstep/session/session.h"
 #include "lockstep/tasks/output_place.h"
 #include "lockstep/tasks/rows_progress.h"
+#include "lockstep/tasks/shared_folder.h"
 #include "lockstep/tasks/unheeded.h"
 
 namespace lockstep {
@@ -211,8 +213,13 @@ int64_t find_embedding_batch(Session& session, const EmbeddingOptions& options, 
                         events, run_batch);
 }
 
-Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events) {
-  Session session(job, options.run);
+Embedded embed(Job& job, const EmbeddingOptions& given, const EventBus& events) {
+  Session session(job, given.run);
+  EmbeddingOptions options = given;
+  options.output = from_rank_0(job.control(), given.output.string(), "output folder");
+  if (const std::string other = other_place_given("--output", given.output, job); !other.empty() && job.reports()) {
+    events.emit(Notice{other});
+  }
   Embedded out{.file = file_of(options)};
   std::optional<Dataset> rows;
   int64_t batch = options.batch.rows;
@@ -250,8 +257,11 @@ Embedded embed(Job& job, const EmbeddingOptions& options, const EventBus& events
   if (batch == kAutoBatch) batch = find_embedding_batch(session, options, *rows, events);
   const Json identity = identity_of(options, batch, session, *rows);
   together(job.control(), "clearing the output", [&] {
-    if (job.reports()) clear_finished(options.output);
+    if (!job.reports()) return;
+    clear_finished(options.output);
+    make_folders(options.output / kUnfinished);
   });
+  require_shared("--output", options.output / kUnfinished, job);
   RowJournal journal(options.output / kUnfinished, identity, options.overwrite, job.control());
   const bool from_nothing = journal.size() == 0;
   const auto begun = Clock::now();

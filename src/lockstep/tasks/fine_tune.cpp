@@ -164,7 +164,8 @@ void FineTuneRun::choose_folder() {
   folder_.dir = from_rank_0(job_.control(), folder_.dir.string(), "run folder");
   folder_.checkpoint = from_rank_0(job_.control(), folder_.checkpoint.string(), "checkpoint to resume");
   for (const auto& text : folder_.notices) notice(text);
-  if (const std::string other = other_folder_given(options_.output_dir, job_); !other.empty()) notice(other);
+  if (const std::string other = other_place_given("--output_dir", options_.output_dir, job_); !other.empty())
+    notice(other);
 }
 
 /// Two runs in one folder would overwrite each other's checkpoints.
@@ -280,7 +281,7 @@ void FineTuneRun::make_folder() {
     }
     own_folder();
   });
-  require_shared(folder_.dir, job_);
+  require_shared("--output_dir", folder_.dir, job_);
 }
 
 void FineTuneRun::announce() {
