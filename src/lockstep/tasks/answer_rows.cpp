@@ -134,7 +134,8 @@ AnswerFigures answer_rows(Session& session, const Dataset& dataset, const Answer
                           const EventBus& events) {
   Communicator& control = session.job().control();
   const auto generated = generate(session, dataset, options, events);
-  AnswerFigures figures{.stopped = !generated};
+  AnswerFigures figures;
+  figures.stopped = !generated;
   if (figures.stopped) return figures;
   const std::vector<Generated>& answers = generated->first;
   const Skipped& skipped = generated->second;
