@@ -44,9 +44,19 @@ bool TreeLink::connect_parent(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
-  parent_address_ = {.text = fmt::format("{}:{}", host, port), .length = found->ai_addrlen};
-  std::memcpy(&parent_address_.address, found->ai_addr, found->ai_addrlen);
+  ParentAddress address{.text = fmt::format("{}:{}", host, port)};
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    SocketAddress& place = address.all.emplace_back();
+    std::memcpy(&place.address, one->ai_addr, one->ai_addrlen);
+    place.length = one->ai_addrlen;
+  }
   ::freeaddrinfo(found);
+  return connect_parent(std::move(address));
+}
+
+bool TreeLink::connect_parent(ParentAddress address) {
+  if (address.all.empty() || !key_) return false;
+  parent_address_ = std::move(address);
   looked_for_ = Clock::now();
   pause_ = kFirstPause;
   begin_to_greet();
@@ -58,10 +68,10 @@ void TreeLink::begin_to_greet() {
   begun_ = Clock::now();
   again_ = begun_ + pause_;
   pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-  const int fd = ::socket(parent_address_.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const SocketAddress& place = parent_address_.all.at(next_address_++ % parent_address_.all.size());
+  const int fd = ::socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&parent_address_.address), parent_address_.length) != 0 &&
-      errno != EINPROGRESS) {
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&place.address), place.length) != 0 && errno != EINPROGRESS) {
     ::close(fd);
     return;
   }
@@ -74,7 +84,7 @@ void TreeLink::begin_to_greet() {
 
 /// One try after the other: strangers may crowd the parent's door, or cut the connection.
 void TreeLink::greet_parent(TreeNews& news) {
-  if (parent_address_.length == 0 || parent_met_) return;
+  if (parent_address_.all.empty() || parent_met_) return;
   const auto now = Clock::now();
   if (parent_ != nullptr && parent_->open()) {
     const Greeted greeted = greeting_->hear(*parent_);

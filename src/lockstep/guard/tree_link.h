@@ -18,11 +18,15 @@
 
 namespace lockstep {
 
-/// Of the parent, found once.
-struct ParentAddress {
-  std::string text;  // host:port
+struct SocketAddress {
   sockaddr_storage address{};
   socklen_t length = 0;
+};
+
+/// Of the parent, found once: a name may lead to several, of which a firewall lets some through.
+struct ParentAddress {
+  std::string text;  // host:port
+  std::vector<SocketAddress> all = {};
 };
 
 /// The shape of the tree.
@@ -51,6 +55,7 @@ class TreeLink {
   /// Begins to connect, and begins again until the parent has shown that it knows the key. What is sent up before is
   /// lost. False when the address makes no sense.
   bool connect_parent(const std::string& host, int port);
+  bool connect_parent(ParentAddress address);
   /// It is being greeted at this moment.
   bool meeting_parent() const { return parent_ != nullptr && !parent_met_ && parent_->open(); }
 
@@ -92,6 +97,7 @@ class TreeLink {
   std::map<int, Child> children_;
 
   ParentAddress parent_address_;
+  size_t next_address_ = 0;
   std::unique_ptr<FrameStream> parent_;
   std::optional<ChildGreeting> greeting_;
   Clock::time_point parent_heard_{}, looked_for_{}, begun_{}, again_{}, beat_{};

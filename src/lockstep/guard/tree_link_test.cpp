@@ -1,6 +1,9 @@
 #include "lockstep/guard/tree_link.h"
 
+#include <cstring>
+
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/guard/test_tree.h"
@@ -67,6 +70,22 @@ TEST(TreeLink, AChildThatVanishesIsUnreachable) {
   EXPECT_EQ(judgement.verdict, Verdict::kEnd);
   EXPECT_EQ(judgement.diagnosis.headline, "node 1 (here) does not answer any more: ranks 2, 3");
   EXPECT_TRUE(parent.children_left());
+}
+
+TEST(TreeLink, AParentWhoseNameLeadsToSeveralPlacesIsFoundAtTheOneThatAnswers) {
+  TreeLink parent(0, 2), child(1, 2);
+  share_key({&parent, &child});
+  ParentAddress several{.text = "two places"};
+  for (const int port : {1, parent.port()}) {  // nobody listens at the first
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    place.sin_port = htons(static_cast<uint16_t>(port));
+    std::memcpy(&several.all.emplace_back().address, &place, sizeof place);
+    several.all.back().length = sizeof place;
+  }
+  ASSERT_TRUE(child.connect_parent(several));
+  EXPECT_TRUE(pump_until({&parent, &child}, [&] { return child.parent_silent_seconds().has_value(); }));
 }
 
 // The last census stays: its ranks have ended well, and those that wait for them are judged by it.
