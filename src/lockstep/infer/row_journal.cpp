@@ -5,6 +5,8 @@
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -13,6 +15,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/new_file.h"
 #include "lockstep/comm/together.h"
@@ -125,12 +128,12 @@ RowJournal::RowJournal(const fs::path& dir, const Json& identity, bool start_ove
 RowJournal::~RowJournal() = default;
 
 void RowJournal::index() {
-  files_.clear();
   places_.clear();
   for (const auto& entry : fs::directory_iterator(dir_)) {
     if (entry.path().extension() == ".rows") files_.push_back(entry.path());
   }
   std::sort(files_.begin(), files_.end());
+  files_.erase(std::unique(files_.begin(), files_.end()), files_.end());
   for (size_t f = 0; f < files_.size(); ++f) {
     std::ifstream in(files_[f], std::ios::binary);
     const auto end = static_cast<int64_t>(fs::file_size(files_[f]));
@@ -151,12 +154,37 @@ void RowJournal::append(int64_t row, std::string_view bytes) {
   std::string record(reinterpret_cast<const char*>(&head), sizeof head);
   record += bytes;
   output_->write(record);
+  kept_bytes_ += static_cast<int64_t>(record.size());
 }
 
 void RowJournal::seal(Communicator& control) {
+  const std::string mine = fmt::format("{} {}", kept_bytes_, output_->path.filename().string());
   output_.reset();
-  control.barrier("finished rows of all ranks");
-  together(control, "reading finished rows", [&] { index(); });
+  const auto told = control.all_gather_bytes(mine, "finished rows of all ranks");
+  together(control, "reading finished rows", [&] {
+    files_.clear();
+    for (size_t rank = 0; rank < told.size(); ++rank) await_file(static_cast<int>(rank), told[rank]);
+    index();
+  });
+}
+
+/// A network disk lists a folder as it was up to a minute ago; asked for one file by its name it looks anew.
+void RowJournal::await_file(int rank, const std::string& told) {
+  constexpr auto kAppears = std::chrono::seconds(5);
+  const size_t space = told.find(' ');
+  const std::string size = told.substr(0, space);
+  const fs::path file = dir_ / told.substr(space + 1);
+  std::error_code unknown;
+  for (const Deadline deadline(kAppears); fmt::format("{}", fs::file_size(file, unknown)) != size || unknown;) {
+    if (deadline.passed()) {
+      throw data_error(
+          fmt::format("{}: rank {} has kept {} bytes of finished rows there, which are not to be seen here",
+                      file.string(), rank, size),
+          "is it on a disk that all hosts share? The same command goes on with what is kept");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  files_.push_back(file);
 }
 
 std::string RowJournal::read(int64_t row) const {

@@ -44,7 +44,7 @@ class RowJournal {
   /// Throws UserError(kData) when the disk is full: what was appended before stays.
   void append(int64_t row, std::string_view bytes);
 
-  /// The rows of all ranks can be read after it. Collective.
+  /// The rows of all ranks can be read after it. Throws UserError(kData) where the file of a rank is not to be seen here. Collective.
   void seal(Communicator& control);
   std::string read(int64_t row) const;  // throws InternalError for a row that is not there
 
@@ -61,12 +61,14 @@ class RowJournal {
   };
   struct Output;
   void index();
+  void await_file(int rank, const std::string& told);
 
   std::filesystem::path dir_;
   std::optional<FileLock> lock_;  // of rank 0
   std::vector<std::filesystem::path> files_;
   std::map<int64_t, Place> places_;
   std::unique_ptr<Output> output_;
+  int64_t kept_bytes_ = 0;  // in its file, which this run has begun
 };
 
 /// For the files that are written from a journal: UserError(kData), and that nothing is lost.

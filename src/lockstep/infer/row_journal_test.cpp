@@ -54,6 +54,21 @@ TEST_F(Journal, GoesOnWithAnotherNumberOfRanks) {
   EXPECT_EQ(write(1, 17), 17);
 }
 
+TEST_F(Journal, ARankWhoseRowsAreNotToBeSeenIsNamed) {
+  run_ranks(2, [&](Rank& rank) {
+    RowJournal journal(dir_, identity_, false, rank.control());
+    journal.append(rank.id(), text_of(rank.id()));
+    if (rank.id() == 1) fs::remove(dir_ / "run0-rank1.rows");
+    try {
+      journal.seal(rank.control());
+      ADD_FAILURE() << "a row is missing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      EXPECT_NE(std::string(error.what()).find("run0-rank1.rows: rank 1 has kept"), std::string::npos) << error.what();
+    }
+  });
+}
+
 TEST_F(Journal, ARecordThatWasCutAtAnyByteDoesNotCount) {
   write(1, 4);
   const fs::path file = dir_ / "run0-rank0.rows";
