@@ -33,6 +33,7 @@
 #include "lockstep/comm/rank_output.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/guard/agent.h"
+#include "lockstep/guard/frames.h"
 #include "lockstep/guard/tree_key.h"
 
 namespace lockstep {
