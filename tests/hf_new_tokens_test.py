@@ -2,7 +2,7 @@
 import json
 import shutil
 
-from lora_job import lora_words
+from lora_job import lora_words, loss_of, make_id_rows
 from small_job import FIXTURES, losses, make_model, sft_words
 from story import Story, main
 
@@ -133,6 +133,39 @@ class NewTokens(Story):
         with torch.no_grad():
             one, other = opened(input_ids=ids).logits, model.from_pretrained(merged, dtype=torch.float32)(input_ids=ids).logits
         self.assertLess((one - other).abs().max(), 1e-4)
+
+    def test_an_adapter_brings_the_sizes_of_its_tables(self):
+        """As peft saves one over a model that was given rows for its tokens, or has lost those that no token has."""
+        import torch
+        from peft import LoraConfig, get_peft_model
+        base = make_model(self.folder, "qwen2")
+        wide = self.given(base, "wide")
+        for name, of, new, rounding, rows, saved in (("trained", base, TOKENS[:3], None, 515, ["embed_tokens", "lm_head"]), ("frozen", base, TOKENS[:3], 64, 576, None),
+                                                      ("cut", wide, [], None, 516, None)):
+            with self.subTest(name):
+                model, tokenizers = classes(of)
+                tokenizer, whole = tokenizers.from_pretrained(of), model.from_pretrained(of, dtype=torch.float32)
+                tokenizer.add_special_tokens({"extra_special_tokens": new})
+                whole.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=rounding)
+                adapted = get_peft_model(whole, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj"], modules_to_save=saved))
+                with torch.no_grad():
+                    for value in adapted.parameters():
+                        if value.requires_grad:
+                            value.add_(0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(value.numel())))
+                adapter = self.folder / f"adapter_{name}"
+                adapted.save_pretrained(adapter)
+                tokenizer.save_pretrained(adapter)
+                ids = make_id_rows(self.folder / f"{name}.jsonl", vocab=len(tokenizer))
+                words = ["eval", "--model", of, "--adapters", adapter, "--dataset", ids, "--predict_with_generate", "false", "--torch_dtype", "float32", "--json"]
+                wanted = loss_of(adapted.eval(), ids)
+                for given in ([], ["--new_special_tokens", *new])[:2 if new else 1]:
+                    done = self.lockstep(*words, *given, expect=0)
+                    self.assertAlmostEqual(json.loads(done.stdout)["loss"], wanted, delta=1e-4)
+                    self.assertEqual("tokens that the model's has not" in done.text, bool(new) and not given, done.text)
+                merged = self.folder / f"merged_{name}"
+                self.lockstep("export", "--model", of, "--adapters", adapter, "--output_dir", merged, *(["--new_special_tokens", *new] if new else []), expect=0)
+                self.assertEqual(json.loads((merged / "config.json").read_text())["vocab_size"], rows)
+                self.assertAlmostEqual(loss_of(model.from_pretrained(merged, dtype=torch.float32).eval(), ids), wanted, delta=1e-4)
 
     def test_answers_show_them_unless_they_are_asked_not_to(self):
         base, out = make_model(self.folder, "qwen2"), self.folder / "learnt"

@@ -37,7 +37,8 @@ void save_tables(Translator& at) {
 /// Source: LLaMA-Factory 0.9.5, model_utils/embedding.py.
 void add_special_tokens(Translator& at) {
   at.mean("new_special_tokens", comma_list(at.values()),
-          "rows that the tables have not begin as the mean of the others; LLaMA-Factory adds noise");
+          "rows that the tables have not begin as the mean of the others, and are rounded up to a multiple of 128; "
+          "LLaMA-Factory adds noise, and rounds up to 64");
   save_tables(at);
 }
 

@@ -29,7 +29,7 @@ TEST_F(AddedRows, AreTheMeanOfTheOthers) {
   }
   Weights weights = Weights::open(folder_);
   const int64_t bytes = weights.total_bytes();
-  weights.add_rows("table", 5);
+  weights.set_rows("table", 5);
   EXPECT_EQ(weights.find("table")->shape, (Shape{5, 4}));
   EXPECT_EQ(weights.total_bytes(), bytes + 2 * 4 * 2);
   const std::vector<float> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 4, 5, 6, 7, 4, 5, 6, 7};
@@ -41,6 +41,21 @@ TEST_F(AddedRows, AreTheMeanOfTheOthers) {
       EXPECT_EQ(floats(part), std::vector<float>(all.begin() + begin, all.begin() + end)) << begin << " " << end;
     }
   }
+}
+
+TEST_F(AddedRows, MayBeFewerThanTheFilesOwn) {
+  {
+    SafetensorsWriter writer(folder_, {{"table", Dtype::kF32, {3, 2}}});
+    Tensor table = zeros({3, 2}, Dtype::kF32);
+    for (int64_t i = 0; i < 6; ++i) table.data_ptr<float>()[i] = static_cast<float>(i);
+    writer.write("table", table);
+    writer.finish();
+  }
+  Weights weights = Weights::open(folder_);
+  weights.set_rows("table", 2);
+  EXPECT_EQ(weights.find("table")->shape, (Shape{2, 2}));
+  EXPECT_EQ(weights.total_bytes(), 2 * 2 * 4);
+  EXPECT_EQ(floats(weights.read("table")), (std::vector<float>{0, 1, 2, 3}));
 }
 
 }  // namespace

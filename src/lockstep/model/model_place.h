@@ -47,6 +47,7 @@ struct ModelPlace {
   std::filesystem::path vision_tower;  // as a person named it; empty: where config.json says, if it says so
   Joint joint;
   std::vector<std::string> new_tokens;  // special tokens that its tokenizer has not, or has already
+  int64_t token_rows = 0;               // of its tables of words, as an adapter over it has them; 0: nobody says
 };
 
 }  // namespace lockstep

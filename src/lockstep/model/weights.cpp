@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// One with more rows than its file has.
-struct GrownMatrix {
+/// One with more or fewer rows than its file has.
+struct ResizedMatrix {
   TensorSpec spec;
   int64_t own = 0;                  // elements of the file
   mutable std::once_flag measured;  // by whoever first reads beyond them
@@ -50,7 +50,7 @@ struct Weights::Impl {
   std::vector<fs::path> borrowed_from;
   std::unordered_map<std::string, Place> places;
   std::map<std::string, MadeTensor> made;
-  std::map<std::string, GrownMatrix> grown;
+  std::map<std::string, ResizedMatrix> resized;
   QuantisedTensors quantised;
 
   void add(const fs::path& path) {
@@ -180,20 +180,20 @@ void Weights::make(MadeTensor tensor) {
   if (!impl_->places.contains(tensor.spec.name)) impl_->made.emplace(tensor.spec.name, std::move(tensor));
 }
 
-void Weights::add_rows(const std::string& key, int64_t rows) {
+void Weights::set_rows(const std::string& key, int64_t rows) {
   if (quantised(key) != nullptr) {
     throw checkpoint_error(
-        fmt::format("{}: expected a matrix of values, which can get rows, found codes of few bits in {}", key,
+        fmt::format("{}: expected a matrix of values, whose rows can be others, found codes of few bits in {}", key,
                     file_of(key)),
         "give the model its tokens before its matrices are quantised");
   }
   const TensorSpec* const spec = find(key);
-  check(spec != nullptr && spec->shape.size() == 2 && spec->shape[0] < rows, key + ": a matrix with fewer rows");
+  check(spec != nullptr && spec->shape.size() == 2 && rows > 0, key + ": a matrix that can have rows");
   const int64_t own = numel_of(spec->shape);
-  TensorSpec larger = *spec;
-  larger.shape[0] = rows;
-  auto& one = impl_->grown[key];
-  one.spec = std::move(larger);
+  TensorSpec resized = *spec;
+  resized.shape[0] = rows;
+  auto& one = impl_->resized[key];
+  one.spec = std::move(resized);
   one.own = own;
 }
 
@@ -209,7 +209,7 @@ const std::vector<fs::path>& Weights::borrowed_from() const { return impl_->borr
 const TensorSpec* Weights::find(const std::string& key) const {
   if (const auto* one = quantised(key)) return &one->spec;
   if (impl_->quantised.parts.contains(key)) return nullptr;
-  if (const auto grown = impl_->grown.find(key); grown != impl_->grown.end()) return &grown->second.spec;
+  if (const auto one = impl_->resized.find(key); one != impl_->resized.end()) return &one->second.spec;
   if (const auto made = impl_->made.find(key); made != impl_->made.end()) return &made->second.spec;
   const auto at = impl_->places.find(key);
   return at == impl_->places.end() ? nullptr : &impl_->stored(at->second).spec;
@@ -247,8 +247,8 @@ int64_t Weights::total_bytes() const {
   int64_t total = 0;
   for (const auto& [key, place] : impl_->places) total += impl_->stored(place).spec.bytes();
   for (const auto& [key, made] : impl_->made) total += made.spec.bytes();
-  for (const auto& [key, grown] : impl_->grown) {
-    total += grown.spec.bytes() - grown.own * dtype_bytes(grown.spec.dtype);
+  for (const auto& [key, resized] : impl_->resized) {
+    total += resized.spec.bytes() - resized.own * dtype_bytes(resized.spec.dtype);
   }
   return total;
 }
@@ -285,19 +285,19 @@ void Weights::read_scales(const std::string& key, int64_t first, std::span<float
 }
 
 void Weights::read_flat(const std::string& key, int64_t begin, const Tensor& out) const {
-  const auto at = impl_->grown.find(key);
-  if (at == impl_->grown.end()) return read_own(key, begin, out);
-  const GrownMatrix& grown = at->second;
-  const int64_t count = out.numel(), width = grown.spec.shape[1];
-  check(begin >= 0 && count <= numel_of(grown.spec.shape) - begin, key + ": elements that it has");
+  const auto at = impl_->resized.find(key);
+  if (at == impl_->resized.end()) return read_own(key, begin, out);
+  const ResizedMatrix& resized = at->second;
+  const int64_t count = out.numel(), width = resized.spec.shape[1];
+  check(begin >= 0 && count <= numel_of(resized.spec.shape) - begin, key + ": elements that it has");
   const Tensor flat = out.view({count});
-  const int64_t of_file = std::clamp<int64_t>(grown.own - begin, 0, count);
+  const int64_t of_file = std::clamp<int64_t>(resized.own - begin, 0, count);
   if (of_file > 0) read_own(key, begin, flat.narrow(0, 0, of_file));
   if (of_file == count) return;
-  std::call_once(grown.measured, [&] { grown.mean = mean_row(key, grown.own / width, width); });
+  std::call_once(resized.measured, [&] { resized.mean = mean_row(key, resized.own / width, width); });
   std::vector<float> values(static_cast<size_t>(count - of_file));
   for (int64_t i = 0; i < count - of_file; ++i) {
-    values[static_cast<size_t>(i)] = grown.mean[static_cast<size_t>((begin + of_file + i) % width)];
+    values[static_cast<size_t>(i)] = resized.mean[static_cast<size_t>((begin + of_file + i) % width)];
   }
   flat.narrow(0, of_file, count - of_file).copy_(view_memory(values.data(), {count - of_file}, Dtype::kF32));
 }

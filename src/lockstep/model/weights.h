@@ -45,9 +45,9 @@ class Weights {
   /// Throws as open() does, and where no name there begins as asked; UserError(kUsage): kept ones stand in both.
   void borrow(const BorrowedTensors& part);
   void make(MadeTensor tensor);  // unless the files have one of its name
-  /// A matrix of the files gets rows up to `rows`: each the mean of its own. Source: transformers' resize_token_embeddings, but for
-  /// its noise. Throws UserError(kCheckpoint): it is kept as codes.
-  void add_rows(const std::string& key, int64_t rows);
+  /// A matrix of the files has `rows` rows: the first of its own, and behind them their mean. Source: transformers'
+  /// resize_token_embeddings, but for its noise. Throws UserError(kCheckpoint): it is kept as codes.
+  void set_rows(const std::string& key, int64_t rows);
   bool is_borrowed(const std::string& key) const;  // and not kept
   bool borrows() const;                            // anything that is not kept
   ~Weights();

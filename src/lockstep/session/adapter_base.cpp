@@ -1,7 +1,10 @@
 #include "lockstep/session/adapter_base.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +14,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/state/adapter_folder.h"
+#include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -78,6 +82,43 @@ AdapterBase base_of_adapter(const fs::path& adapter) {
                     "--model DIR: the folder of the model that the adapter was trained on");
 }
 
+int64_t token_rows_of(const fs::path& adapter) {
+  static constexpr std::array kTables = {"embed_tokens", "tok_embeddings", "lm_head"};
+  std::set<int64_t> rows;
+  try {
+    for (const auto& [file, spec] : AdapterFolder::open(adapter).tensors()) {
+      const std::vector<std::string> parts = split(spec.name, '.');
+      const auto is = [&](const char* part) { return std::ranges::find(parts, part) != parts.end(); };
+      const bool table = std::ranges::any_of(kTables, is) && spec.shape.size() == 2 && parts.back() == "weight";
+      if (table && !is("lora_A") && !is("lora_B") && !is("talker")) rows.insert(spec.shape[0]);
+    }
+  } catch (const Error&) {
+    return 0;  // what is wrong with it is told where it is opened
+  }
+  return rows.size() == 1 ? *rows.begin() : 0;
+}
+
+std::string unknown_tokens(const fs::path& adapter, const fs::path& model, const Tokenizer& tokenizer) {
+  const std::string file = "tokenizer.json";
+  const TokenizerFolder theirs(adapter), ours(model);
+  std::vector<std::string> unknown;
+  try {
+    if (!theirs.has(file) || (ours.has(file) && ours.text(file) == theirs.text(file))) return "";
+    const Tokenizer other = Tokenizer::load(theirs);
+    for (int64_t id = tokenizer.vocab_size(); id < other.vocab_size(); ++id) {
+      std::string token = other.token_of(static_cast<int32_t>(id));
+      if (!token.empty() && !tokenizer.id_of(token)) unknown.push_back(std::move(token));
+    }
+  } catch (const Error&) {
+    return "";  // of a kind that is not read: nothing is computed with it
+  }
+  if (unknown.empty()) return "";
+  return fmt::format(
+      "--adapters {}: its {} has {} tokens that the model's has not, and which are read as other text: "
+      "--new_special_tokens {} if its rows were spelled with them",
+      adapter.string(), file, unknown.size(), cut_text(join(unknown, " ")));
+}
+
 ModelPlace completed(ModelPlace given, const fs::path& adapter) {
   const std::vector<std::string> known = tokens_of_adapter(adapter);
   if (given.new_tokens.empty()) given.new_tokens = known;
@@ -87,6 +128,7 @@ ModelPlace completed(ModelPlace given, const fs::path& adapter) {
                     cut_text(join(given.new_tokens, " ")), adapter.string(), cut_text(join(known, " "))),
         "leave the flag out: the adapter says them; others may stand behind them");
   }
+  given.token_rows = token_rows_of(adapter);
   if (!given.folder.empty()) return given;
   const AdapterBase said = base_of_adapter(adapter);
   given.folder = said.place.folder;
@@ -111,6 +153,7 @@ void take_from_adapters(RunOptions& run) {
   run.vision_tower = place.vision_tower;
   run.joint = place.joint;
   run.new_tokens = place.new_tokens;
+  run.token_rows = place.token_rows;
   if (asks_base && !run.dtype) run.dtype = base_of_adapter(first).dtype;
   if (asks_codes) run.quant = quant_of_adapter(first);
   for (const auto& other : std::span(run.adapters).subspan(1)) {

@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+class Tokenizer;
+
 struct AdapterBase {
   ModelPlace place;
   std::optional<Dtype> dtype;  // that it was trained in
@@ -22,6 +24,15 @@ AdapterBase base_of_adapter(const std::filesystem::path& adapter);
 /// What a person says of a base counts; where they name no folder, the rest is as the adapter says. New tokens are always as
 /// it says where they name none: it knows them by their ids. Throws as base_of_adapter does.
 ModelPlace completed(ModelPlace given, const std::filesystem::path& adapter);
+
+/// How many rows the tables of words have that the adapter holds whole; 0: it holds none. They are the model's then: whoever
+/// trained it had given it rows for new tokens (resize_token_embeddings), or had cut those that no token has.
+int64_t token_rows_of(const std::filesystem::path& adapter);
+
+/// A sentence where an adapter's folder has a tokenizer with tokens that the model's lacks: its rows were spelled with them. "":
+/// there is none.
+std::string unknown_tokens(const std::filesystem::path& adapter, const std::filesystem::path& model,
+                           const Tokenizer& tokenizer);
 
 /// Model, dtype and codes of a run, where it does not say them, as its adapters do. Throws UserError(kUsage): nobody says
 /// them, or adapters of different bases.

@@ -69,6 +69,7 @@ struct RunOptions {
   std::filesystem::path vision_tower = {};   // of a model whose tower stands elsewhere; empty: as its config.json says
   Joint joint = {};                          // of a model whose parts stand apart
   std::vector<std::string> new_tokens = {};  // special tokens that its tokenizer is given
+  int64_t token_rows = 0;                    // of its tables, as its adapter's have; 0: nobody says
   std::vector<NamedAdapter> adapters = {};   // over it; several have names, one of which a row chooses
   bool merge_adapter = false;                // put into the weights while they are loaded: of a run that trains nothing
   bool rows_choose_adapter = false;          // what runs rows knows how; else several are refused
@@ -94,7 +95,11 @@ struct RunOptions {
   bool force = false;          // begin even where memory or disk are predicted not to suffice
   std::set<std::string> unsaid = {};  // flags that nobody gave: what another stack does where nothing is said
 
-  ModelPlace place() const { return {model, vision_tower, joint, new_tokens}; }
+  ModelPlace place() const {
+    ModelPlace out{model, vision_tower, joint, new_tokens};
+    out.token_rows = token_rows;
+    return out;
+  }
   void require_one_adapter() const;  // at most; throws UserError(kUsage)
   /// For one that waits for data itself: longer than the roll call, which speaks first.
   int64_t data_patience_s() const;

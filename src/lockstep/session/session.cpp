@@ -22,6 +22,7 @@
 #include "lockstep/plan/auto_map.h"
 #include "lockstep/plan/compatibility.h"
 #include "lockstep/plan/placement_json.h"
+#include "lockstep/session/adapter_base.h"
 #include "lockstep/session/media_environment.h"
 #include "lockstep/session/placement.h"
 #include "lockstep/session/quantising.h"
@@ -72,6 +73,10 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     processor_ = folder_->processor(options_.use_chat_template);
     const std::string ends = job_.reports() ? unheeded_ends(options_.model, processor_->tokenizer()) : "";
     if (!ends.empty()) notices_.push_back(ends);
+    for (const auto& one : options_.adapters) {
+      const std::string told = job_.reports() ? unknown_tokens(one.dir, options_.model, processor_->tokenizer()) : "";
+      if (!told.empty()) notices_.push_back(told);
+    }
     // Texts are spelled as the tokenizer has it, and a conversation that was asked for is for this run.
     if (job_.reports() && options_.use_chat_template && options_.joint.conversation.empty()) {
       rendering_ = rendering_of(*processor_);

@@ -13,6 +13,7 @@
 #include "lockstep/comm/together.h"
 #include "lockstep/model/leave_out.h"
 #include "lockstep/plan/compatibility.h"
+#include "lockstep/session/adapter_base.h"
 #include "lockstep/tasks/answer_rows.h"
 #include "lockstep/tasks/fine_tune_run.h"
 #include "lockstep/tasks/output_place.h"
@@ -86,6 +87,7 @@ FineTuned FineTuneRun::run() {
 void FineTuneRun::resume_from(RunOptions& run) const {
   if (is_adapter_folder(folder_.checkpoint)) {
     run.adapters = {{"", folder_.checkpoint}};
+    run.token_rows = token_rows_of(folder_.checkpoint);
   } else {
     run.model = folder_.checkpoint;
     run.joint = {.conversation = run.joint.conversation};  // it is one model by now

@@ -44,13 +44,21 @@ bool is_table(const std::string& name) {
   return std::ranges::any_of(kEnds, [&](const char* end) { return name.ends_with(end); });
 }
 
+bool keeps_rows(const ModelPlace& place) { return place.new_tokens.empty() && place.token_rows == 0; }
+
+/// Whoever trained an adapter with tables of its own had the model's tables resized to theirs.
+int64_t rows_for(const ModelPlace& place, int64_t rows) {
+  const int64_t tokens = place.new_tokens.empty() ? 0 : Tokenizer::load(tokenizer_of(place)).vocab_size();
+  if (place.token_rows > 0 && place.token_rows >= tokens) return place.token_rows;
+  return tokens <= rows ? rows : (tokens + kRounding - 1) / kRounding * kRounding;
+}
+
 }  // namespace
 
 HfConfig with_token_rows(const HfConfig& config) {
-  if (config.place().new_tokens.empty()) return config;
-  const int64_t tokens = Tokenizer::load(tokenizer_of(config.place())).vocab_size(), rows = vocabulary(config);
-  if (tokens <= rows) return config;
-  const int64_t wanted = (tokens + kRounding - 1) / kRounding * kRounding;
+  if (keeps_rows(config.place())) return config;
+  const int64_t rows = vocabulary(config), wanted = rows_for(config.place(), rows);
+  if (wanted == rows) return config;
   Json keys = config.json();
   if (!resize(keys, rows, wanted)) {
     // One that leaves the size to its family's default.
@@ -59,22 +67,28 @@ HfConfig with_token_rows(const HfConfig& config) {
     }
     if (!keys.contains("text_config") && !keys.contains("llm_config")) keys[kSize] = wanted;
   }
-  HfConfig larger = config.with(keys);
-  if (vocabulary(larger) == wanted) return larger;
-  throw checkpoint_error(
-      fmt::format("--new_special_tokens: {}: expected {} to say that the vocabulary has {} rows, which must become {}",
-                  config.where(), kSize, rows, wanted),
-      fmt::format("write {} into config.json, beside the other sizes of the language model", kSize));
+  const bool asked = wanted > rows && !config.place().new_tokens.empty();
+  const std::string told =
+      !asked && config.place().token_rows == wanted
+          ? fmt::format("the tables of words get {} rows, of {}, as those of its adapter have", wanted, rows)
+          : "";
+  HfConfig resized = told.empty() ? config.with(keys) : config.with(keys, told);
+  if (vocabulary(resized) == wanted) return resized;
+  throw checkpoint_error(fmt::format("{}: {}: expected {} to say that the vocabulary has {} rows, which must become {}",
+                                     config.place().new_tokens.empty() ? "--adapters" : "--new_special_tokens",
+                                     config.where(), kSize, rows, wanted),
+                         fmt::format("write {} into config.json, beside the other sizes of the language model", kSize));
 }
 
 void add_token_rows(Weights& weights, const Family& family, const HfConfig& config) {
-  if (config.place().new_tokens.empty()) return;
+  if (keeps_rows(config.place())) return;
   ModelPlace before = config.place();
   before.new_tokens.clear();
+  before.token_rows = 0;
   const int64_t rows = vocabulary(load_config(before)), wanted = family.build(config).dims.vocab;
   if (rows == wanted) return;
   for (const auto& spec : weights.specs()) {
-    if (spec.shape.size() == 2 && spec.shape[0] == rows && is_table(spec.name)) weights.add_rows(spec.name, wanted);
+    if (spec.shape.size() == 2 && spec.shape[0] == rows && is_table(spec.name)) weights.set_rows(spec.name, wanted);
   }
 }
 
