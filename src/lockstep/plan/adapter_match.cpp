@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -11,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text_format.h"
+#include "lockstep/plan/adapter_names.h"
 #include "lockstep/plan/settled_words.h"
 
 namespace lockstep {
@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kRoots[] = {"base_model.model.", ""};
 constexpr std::string_view kWeight = ".weight";
+constexpr const char* kCut = "the file was cut, or saved in part (a run under ZeRO-3 that did not gather)";
 
 /// What a tensor is to its module.
 enum class Role { kA, kB, kMagnitude, kBiasOfB, kWhole };
@@ -68,17 +69,6 @@ struct Names {
   std::map<std::string, std::string> idle;                          // tensors that no block reads -> their keys
 };
 
-/// The language model's names as a text model has them.
-std::string text_name(const std::string& key) {
-  size_t at = 0;
-  while (!key.substr(at).starts_with("model.") && !key.substr(at).starts_with("lm_head")) {
-    at = key.find('.', at);
-    if (at == std::string::npos) return key;
-    ++at;
-  }
-  return key.substr(at);
-}
-
 Names shape_of(const Model& model, const std::string& name, const Dialect& dialect, bool text_only) {
   Names shape{.name = name, .dialect = dialect};
   const auto called = [&](const std::string& text) { return text_only ? text_name(text) : text; };
@@ -115,6 +105,10 @@ Names best_shape(const Model& model, const Dialect& naming, const std::vector<Pa
                             shape_of(model, "released", Dialect{"released", {}}, false)};
   for (const auto& dialect : model.dialects) shapes.push_back(shape_of(model, dialect.name, dialect, false));
   shapes.push_back(shape_of(model, "text only", Dialect{"released", {}}, true));
+  for (const auto& dialect : model.dialects) {
+    const Dialect bare = without_head(dialect);
+    shapes.push_back(shape_of(model, bare.name, bare, false));
+  }
   const auto found = [&](const Names& shape) {
     return std::ranges::count_if(all, [&](const Parsed& one) { return knows(shape, one) || is_idle(shape, one); });
   };
@@ -264,10 +258,10 @@ class Matcher {
                                          of.a != nullptr   ? "lora_A"
                                          : of.b != nullptr ? "lora_B"
                                                            : "another tensor"),
-                             "the file was cut, or saved in part (a run under ZeRO-3 that did not gather)");
+                             kCut);
     }
     const int64_t rank = of.a->spec.shape.empty() ? 0 : of.a->spec.shape[0];
-    if (rank < 1) throw checkpoint_error(fmt::format("{}: {}: a rank of 0", place_, of.a->spec.name));
+    if (rank < 1) throw checkpoint_error(fmt::format("{}: {}: a rank of 0", place_, of.a->spec.name), kCut);
     if (of.b->spec.shape.size() < 2 || of.b->spec.shape[1] != rank) {
       throw checkpoint_error(
           fmt::format("{}: {}: lora_A has rank {}, lora_B is {}", place_, name, rank, of.b->spec.describe()));

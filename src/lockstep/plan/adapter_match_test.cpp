@@ -196,6 +196,19 @@ TEST(AdapterMatch, AnAdapterOfTheTextModelAloneFindsItsModules) {
   EXPECT_EQ(matched(model, config, old).shape, "released");
 }
 
+TEST(AdapterMatch, AnAdapterOfTheModelWithoutItsHeadFindsItsModules) {
+  const Model model = model_with_deep_text();
+  const LoraConfig config = targets({"q_proj"});
+  const AdapterLayout layout = chosen(model, config);
+  ASSERT_EQ(layout.modules.size(), 2u);
+  const AdapterMatch match =
+      matched(model, config, renamed(written(model, layout), {{"base_model.model.model.", "base_model.model."}}));
+  EXPECT_EQ(match.shape, "in memory, without its head");
+  expect_same_modules(match.layout, layout);
+  EXPECT_EQ(match.where.at("language_model.model.layers.0.q_proj.lora_A.weight").name,
+            "base_model.model.language_model.layers.0.q_proj.lora_A.weight");
+}
+
 TEST(AdapterMatch, OtherWritersEndingsAreTheSameTensors) {
   const Model model = adapted_model();
   LoraConfig config = targets({"o_proj"});

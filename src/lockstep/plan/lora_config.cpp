@@ -16,6 +16,8 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kMaxRank = 1 << 16;
+constexpr const char* kMergeThere =
+    "merge this adapter with peft (merge_and_unload), and take the merged folder as --model";
 
 bool is_suffix(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
@@ -75,7 +77,8 @@ bool is_idle(const Json& value) {
 struct NotBuilt {
   const char *key, *why;
 };
-/// What changes numbers, or names of tensors, and is not computed here.
+/// What changes numbers, or names of tensors, and is not computed here. fan_in_fan_out is of GPT-2's Conv1D alone: where a
+/// matrix lies as all do here, peft takes it for false.
 constexpr NotBuilt kNotBuilt[] = {
     {"use_qalora", "QA-LoRA pools what A reads"},
     {"alora_invocation_tokens", "activated LoRA begins at a token"},
@@ -83,7 +86,6 @@ constexpr NotBuilt kNotBuilt[] = {
     {"target_parameters", "parameters that are no module's weight"},
     {"trainable_token_indices", "single rows of the embedding"},
     {"use_bdlora", "block-diagonal LoRA"},
-    {"fan_in_fan_out", "weights that lie as [in, out]"},
     {"ensure_weight_tying", "adapters of embedding and head over one storage"},
     {"megatron_config", "Megatron's parallel layers"},
     {"arrow_config", "several adapters routed by token"},
@@ -97,7 +99,7 @@ void refuse_unbuilt(const HfConfig& config) {
     if (!config.json().contains(key) || is_idle(config.json().at(key))) continue;
     throw checkpoint_error(
         fmt::format("{}: {} = {} is not built ({})", config.where(), key, cut_text(config.json().at(key).dump()), why),
-        "merge this adapter with peft (merge_and_unload), and take the merged folder as --model");
+        kMergeThere);
   }
 }
 
@@ -106,7 +108,7 @@ std::string init_from(const HfConfig& config) {
   const Json& value = config.json().at("init_lora_weights");
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   const std::string init = config.text("init_lora_weights", "true");
-  static const std::vector<std::string> known = {"gaussian", "orthogonal", "eva", "pissa", "olora"};
+  static const std::vector<std::string> known = {"gaussian", "orthogonal", "eva", "mica", "pissa", "olora"};
   if (std::ranges::find(known, init) != known.end()) return init;
   throw checkpoint_error(
       fmt::format("{}: init_lora_weights: expected true, false, {}, found {}: another base is needed for it",
@@ -146,8 +148,12 @@ LoraConfig LoraConfig::from_json(const Json& json, const std::string& where) {
   const HfConfig config(json, where);
   const std::string type = config.text("peft_type", "LORA");
   if (type != "LORA") {
-    throw checkpoint_error(fmt::format("{}: peft_type: expected LORA, found {}", where, type),
-                           "merge this adapter with peft (merge_and_unload), and take the merged folder as --model");
+    // Vectors before the text, which no weight can take in. Source: peft's PeftType and its PromptLearningConfig.
+    const bool prompt = (type.ends_with("_TUNING") && type != "LN_TUNING") || type.ends_with("_PROMPT") ||
+                        type == "CPT" || type == "CARTRIDGE";
+    throw checkpoint_error(
+        fmt::format("{}: peft_type: expected LORA, found {}", where, type),
+        prompt ? "it cannot be merged either: train a LoRA on the same rows (--tuner_type lora)" : kMergeThere);
   }
   refuse_unbuilt(config);
   LoraConfig out;

@@ -171,13 +171,16 @@ void expect_refusal(const std::string& text, const std::vector<std::string>& wor
 TEST(LoraConfig, RefusesWhatItDoesNotComputeByItsKeyAndNamesACure) {
   const std::string cure = "merge_and_unload";
   expect_refusal(R"({"peft_type": "LOHA"})", {"peft_type", "LORA", "LOHA", cure});
+  for (const char* type : {"PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "ADAPTION_PROMPT", "CPT"}) {
+    expect_refusal(std::string(R"({"peft_type": ")") + type + "\"}", {type, "cannot be merged either"});
+  }
+  expect_refusal(R"({"peft_type": "LN_TUNING"})", {cure});
   const std::vector<std::pair<const char*, const char*>> unbuilt{{"use_qalora", "true"},
                                                                  {"alora_invocation_tokens", "[1, 2]"},
                                                                  {"layer_replication", "[[0, 2]]"},
                                                                  {"target_parameters", "[\"w\"]"},
                                                                  {"trainable_token_indices", "{\"embed\": [1]}"},
                                                                  {"use_bdlora", "{\"nblocks\": 2}"},
-                                                                 {"fan_in_fan_out", "true"},
                                                                  {"megatron_config", "{\"a\": 1}"},
                                                                  {"arrow_config", "{\"a\": 1}"},
                                                                  {"kasa_config", "{\"a\": 1}"},
@@ -189,6 +192,13 @@ TEST(LoraConfig, RefusesWhatItDoesNotComputeByItsKeyAndNamesACure) {
       EXPECT_NO_THROW(config_of(std::string("{\"") + key + "\": " + idle + "}")) << key << " " << idle;
     }
   }
+}
+
+TEST(LoraConfig, TakesWhatChangesNothingOfLinearMatrices) {
+  const LoraConfig config = config_of(R"({"fan_in_fan_out": true, "init_lora_weights": "mica"})");
+  EXPECT_EQ(config.to_json().at("fan_in_fan_out"), false) << "as peft says it of nn.Linear";
+  EXPECT_EQ(config.init, "mica");
+  EXPECT_FALSE(config.changes_base());
 }
 
 TEST(LoraConfig, RefusesNumbersAndWordsOutOfRange) {

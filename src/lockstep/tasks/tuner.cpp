@@ -178,6 +178,11 @@ std::string TunerOptions::unheeded() const {
 AdapterLayout continued_adapters(const TunerOptions& tuner, const ComponentChoice& components, double learning_rate,
                                  const Model& model, AdapterLayout of_folder) {
   require_as_given(tuner, components, of_folder, model);
+  if (of_folder.config.init == "mica") {
+    throw usage_error(
+        "init_lora_weights mica: of such an adapter A alone learns, which is not built",
+        "merge it (lockstep export --adapters DIR --merge_lora true), and begin another over the merged folder");
+  }
   if (tuner.given.contains("--lora_dropout")) of_folder.config.dropout = tuner.lora.dropout;
   set_rates(of_folder, tuner, learning_rate);
   if (tuner.type != "lora_llm") return of_folder;
