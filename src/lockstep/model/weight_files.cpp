@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -33,6 +35,24 @@ std::vector<std::string> files_with(const fs::path& dir, std::initializer_list<c
   return names;
 }
 
+/// Of a folder in which a trainer keeps the parts of each rank alone: what they are, and what makes a model of them.
+std::optional<std::pair<std::string, std::string>> parts_of_ranks(const fs::path& dir) {
+  constexpr const char* kBeside = "config.json and the tokenizer belong beside what comes out";
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory() && name.starts_with("global_step")) {
+      return std::make_pair(name + "/ of DeepSpeed",
+                            fmt::format("python {0}/zero_to_fp32.py {0} OUT gathers them; {1}", dir.string(), kBeside));
+    }
+    const bool in_folder = entry.is_directory() && name.starts_with("pytorch_model_fsdp_");
+    if (in_folder || name.ends_with(".distcp")) {
+      return std::make_pair(name + " of FSDP", fmt::format("accelerate merge-weights {} OUT gathers them; {}",
+                                                           (in_folder ? entry.path() : dir).string(), kBeside));
+    }
+  }
+  return std::nullopt;
+}
+
 UserError no_weights(const fs::path& dir) {
   if (!fs::is_directory(dir)) {
     return checkpoint_error(
@@ -44,6 +64,11 @@ UserError no_weights(const fs::path& dir) {
     return checkpoint_error(
         fmt::format("{}: expected {}, found {}: a LoRA adapter, not a model", dir.string(), kSingle, adapter),
         "give the folder of the base model");
+  }
+  if (const auto parts = parts_of_ranks(dir)) {
+    return checkpoint_error(fmt::format("{}: expected {} or {}, found {}: the weights in parts, of each rank",
+                                        dir.string(), kSingle, kIndex, parts->first),
+                            parts->second);
   }
   const auto shards = files_with(dir, {".safetensors"}), pickles = files_with(dir, {".bin", ".pt", ".pth"});
   if (!shards.empty()) {

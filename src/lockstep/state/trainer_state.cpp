@@ -1,5 +1,8 @@
 #include "lockstep/state/trainer_state.h"
 
+#include <filesystem>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -136,8 +139,11 @@ Json to_json(const TrainerState& state) { return json_of(state); }
 
 TrainerState trainer_state_from_json(const Json& json, const std::string& where) {
   if (!json.contains("lockstep")) {
-    throw checkpoint_error(where + ": expected the part \"lockstep\", found a file without it",
-                           "only checkpoints that lockstep wrote can be resumed; take the folder as --model instead");
+    const bool adapter = std::filesystem::exists(std::filesystem::path(where).parent_path() / "adapter_config.json");
+    throw checkpoint_error(
+        where + ": expected the part \"lockstep\", found a file without it",
+        fmt::format("only checkpoints that lockstep wrote can be resumed; take the folder as {} instead",
+                    adapter ? "--adapters" : "--model"));
   }
   return record_of<TrainerState>(json, JsonReading::kStrict, where);
 }

@@ -1,7 +1,12 @@
 #include "lockstep/state/trainer_state.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +47,22 @@ TEST(TrainerState, WhatTheBestSavedOneCameToIsKept) {
   EXPECT_EQ(trainer_state_from_json(json, "state").best_saved_metric, 0.5);
   json["lockstep"].erase("best_saved_metric");  // of a checkpoint whose best evaluation was the one that was saved
   EXPECT_EQ(trainer_state_from_json(json, "state").best_saved_metric, 0.3);
+}
+
+class OfOthers : public InTestFolder {};
+
+TEST_F(OfOthers, ACheckpointIsTakenAsTheModelOrTheAdapterThatItIs) {
+  const auto hint = [&] {
+    try {
+      (void)trainer_state_from_json(Json::object(), (folder_ / "trainer_state.json").string());
+    } catch (const UserError& error) {
+      return error.hint();
+    }
+    return std::string("none");
+  };
+  EXPECT_NE(hint().find("take the folder as --model"), std::string::npos) << hint();
+  script("adapter_config.json", "{}");
+  EXPECT_NE(hint().find("take the folder as --adapters"), std::string::npos) << hint();
 }
 
 }  // namespace
