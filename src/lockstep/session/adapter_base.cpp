@@ -14,6 +14,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/text_format.h"
 #include "lockstep/state/adapter_folder.h"
+#include "lockstep/text/chat_template.h"
 #include "lockstep/text/tokenizer.h"
 
 namespace lockstep {
@@ -117,6 +118,26 @@ std::string unknown_tokens(const fs::path& adapter, const fs::path& model, const
       "--adapters {}: its {} has {} tokens that the model's has not, and which are read as other text: "
       "--new_special_tokens {} if its rows were spelled with them",
       adapter.string(), file, unknown.size(), cut_text(join(unknown, " ")));
+}
+
+std::string other_template(const fs::path& adapter, const fs::path& model) {
+  const auto same = [&](ChatTemplate::Reader reader) {
+    std::string one = ChatTemplate::load(adapter, reader).source(), other = ChatTemplate::load(model, reader).source();
+    for (std::string* text : {&one, &other}) {
+      if (text->ends_with('\n')) text->pop_back();  // which none writes
+    }
+    return one == other;
+  };
+  try {
+    if (!ChatTemplate::stands_in(adapter) || !ChatTemplate::stands_in(model)) return "";
+    if (same(ChatTemplate::Reader::kTokenizer) || same(ChatTemplate::Reader::kProcessor)) return "";
+  } catch (const Error&) {
+    return "";  // as for its tokens
+  }
+  return fmt::format(
+      "--adapters {}: its chat template is another than that of {}, which spells the rows here; if it was trained with "
+      "its own, give the base that: a copy of the folder with its chat_template.jinja",
+      adapter.string(), model.string());
 }
 
 ModelPlace completed(ModelPlace given, const fs::path& adapter) {

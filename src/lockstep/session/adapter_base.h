@@ -34,6 +34,9 @@ int64_t token_rows_of(const std::filesystem::path& adapter);
 std::string unknown_tokens(const std::filesystem::path& adapter, const std::filesystem::path& model,
                            const Tokenizer& tokenizer);
 
+/// A sentence where an adapter's folder has another chat template than the model's. "": they are one, or one has none.
+std::string other_template(const std::filesystem::path& adapter, const std::filesystem::path& model);
+
 /// Model, dtype and codes of a run, where it does not say them, as its adapters do. Throws UserError(kUsage): nobody says
 /// them, or adapters of different bases.
 void take_from_adapters(RunOptions& run);

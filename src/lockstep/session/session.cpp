@@ -73,10 +73,7 @@ Session::Session(Job& job, RunOptions options) : job_(job), options_(std::move(o
     processor_ = folder_->processor(options_.use_chat_template);
     const std::string ends = job_.reports() ? unheeded_ends(options_.model, processor_->tokenizer()) : "";
     if (!ends.empty()) notices_.push_back(ends);
-    for (const auto& one : options_.adapters) {
-      const std::string told = job_.reports() ? unknown_tokens(one.dir, options_.model, processor_->tokenizer()) : "";
-      if (!told.empty()) notices_.push_back(told);
-    }
+    if (job_.reports()) compare_spelling();
     // Texts are spelled as the tokenizer has it, and a conversation that was asked for is for this run.
     if (job_.reports() && options_.use_chat_template && options_.joint.conversation.empty()) {
       rendering_ = rendering_of(*processor_);
@@ -136,6 +133,16 @@ void Session::open_adapters() {
   if (options_.merge_adapter) return;
   adapters_ = opened_.front().layout;
   if (has_several()) check_several();
+}
+
+/// What lies beside an adapter's tensors spelled its rows.
+void Session::compare_spelling() {
+  for (const auto& one : options_.adapters) {
+    const std::string other = options_.use_chat_template ? other_template(one.dir, options_.model) : "";
+    for (const auto& told : {unknown_tokens(one.dir, options_.model, processor_->tokenizer()), other}) {
+      if (!told.empty()) notices_.push_back(told);
+    }
+  }
 }
 
 void Session::check_several() const {

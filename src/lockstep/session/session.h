@@ -105,6 +105,7 @@ class Session {
   void open_adapters();
   bool has_several() const { return opened_.size() > 1; }
   void check_several() const;
+  void compare_spelling();
   void choose_codes();
   void load_weights(uint64_t seed);
   void load_merged();
