@@ -145,7 +145,8 @@ class NewTokens(Story):
             with self.subTest(name):
                 model, tokenizers = classes(of)
                 tokenizer, whole = tokenizers.from_pretrained(of), model.from_pretrained(of, dtype=torch.float32)
-                tokenizer.add_special_tokens({"extra_special_tokens": new})
+                if new:
+                    tokenizer.add_special_tokens({"extra_special_tokens": new})
                 whole.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=rounding)
                 adapted = get_peft_model(whole, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj"], modules_to_save=saved))
                 with torch.no_grad():
@@ -160,12 +161,12 @@ class NewTokens(Story):
                 wanted = loss_of(adapted.eval(), ids)
                 for given in ([], ["--new_special_tokens", *new])[:2 if new else 1]:
                     done = self.lockstep(*words, *given, expect=0)
-                    self.assertAlmostEqual(json.loads(done.stdout)["loss"], wanted, delta=1e-4)
+                    self.assertAlmostEqual(json.loads(done.stdout)["loss"], wanted, delta=2e-4)
                     self.assertEqual("tokens that the model's has not" in done.text, bool(new) and not given, done.text)
                 merged = self.folder / f"merged_{name}"
                 self.lockstep("export", "--model", of, "--adapters", adapter, "--output_dir", merged, *(["--new_special_tokens", *new] if new else []), expect=0)
                 self.assertEqual(json.loads((merged / "config.json").read_text())["vocab_size"], rows)
-                self.assertAlmostEqual(loss_of(model.from_pretrained(merged, dtype=torch.float32).eval(), ids), wanted, delta=1e-4)
+                self.assertAlmostEqual(loss_of(model.from_pretrained(merged, dtype=torch.float32).eval(), ids), wanted, delta=2e-4)
 
     def test_answers_show_them_unless_they_are_asked_not_to(self):
         base, out = make_model(self.folder, "qwen2"), self.folder / "learnt"
