@@ -25,6 +25,8 @@ TEST_F(SavedArgs, CountWhereACheckpointIsAsked) {
   EXPECT_EQ(words_of({"--model", ckpt, "--system", "Other."}, "eval"),
             "--model " + ckpt + " --system Other. --truncation_strategy right");
   EXPECT_EQ(words_of({"--model", ckpt, "--load_args", "false"}, "infer"), "--model " + ckpt);
+  EXPECT_EQ(words_of({"--model", ckpt}, "embed"),
+            "--model " + ckpt + " --system Be brief. --truncation_strategy right");
   EXPECT_EQ(words_of({"--model", ckpt}, "sft"), "--model " + ckpt) << "what is trained is said anew";
   EXPECT_EQ(words_of({"--model", ckpt, "--system", ""}, "infer").find("Be brief."), std::string::npos);
   std::ofstream(folder_ / "args.json") << R"({"truncation_strategy": "split"})";
@@ -47,6 +49,7 @@ TEST_F(SavedArgs, OfPicturesCountWhereAFileOfLlamaFactorySettledThem) {
       "--adapters " + ckpt + " --max_pixels 589824 --media_default FPS=1.0 --media_default MEDIA_AS=llama_factory");
   EXPECT_EQ(words_of({"--adapters", ckpt, "--max_pixels", "1024"}, "eval"),
             "--adapters " + ckpt + " --max_pixels 1024 --media_default FPS=1.0 --media_default MEDIA_AS=llama_factory");
+  EXPECT_EQ(words_of({"--adapters", ckpt}, "embed"), words_of({"--adapters", ckpt}, "infer"));
   EXPECT_EQ(words_of({"--adapters", ckpt, "--load_args", "false"}, "infer"), "--adapters " + ckpt);
   std::ofstream(folder_ / "args.json") << R"({"media_variable": [], "media_default": [], "max_pixels": 589824})";
   EXPECT_EQ(words_of({"--adapters", ckpt}, "infer"), "--adapters " + ckpt) << "said with each command, in ms-swift";

@@ -170,7 +170,8 @@ void Translator::take(const GivenFlag& flag) {
 /// Source: ms-swift 4.6, arguments/base_args/base_args.py load_args_from_ckpt.
 void Translator::add_saved_args() {
   const bool wanted = given_truth("load_args", given_truth("load_args_from_ckpt_dir", true));
-  if ((verb_ != "infer" && verb_ != "eval") || stack_ != Stack::kSwift || !wanted) return;
+  const bool asks = verb_ == "infer" || verb_ == "eval" || verb_ == "embed";
+  if (!asks || stack_ != Stack::kSwift || !wanted) return;
   for (const char* where : {"adapters", "model"}) {
     const auto at = meanings_.find(where);
     if (at == meanings_.end() || at->second.values.empty()) continue;
